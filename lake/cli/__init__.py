@@ -1,0 +1,165 @@
+"""The command line: a thin skin over `lake.run`. stdout is data, stderr is talk, exit codes follow `lake.errors`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lake.errors import LakeError, did_you_mean
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lake.config import Settings
+
+# command -> module of this package that defines it: a command imports no more than its own module.
+COMMANDS = {
+    "init": "project",
+    "doctor": "project",
+    "schemas": "logs",
+    "ingest": "logs",
+    "append": "logs",
+    "log": "logs",
+    "quarantine": "logs",
+    "void": "logs",
+    "cut": "tables",
+    "advance": "tables",
+    "check": "tables",
+    "publish": "tables",
+    "run": "tables",
+    "rebuild": "tables",
+    "verify": "tables",
+    "sql": "readers",
+    "tables": "readers",
+    "status": "readers",
+    "graph": "readers",
+}
+
+
+class Commands(click.Group):
+    """Loads a command's module when the command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"lake.cli.{COMMANDS[name]}"), name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"no such command {args[0]!r}: {did_you_mean(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+
+@dataclass
+class Shell:
+    """What every command shares: the project, its settings, its session, and how to speak."""
+
+    project: Path | None = None
+    json: bool = False
+    quiet: bool = False
+    _spark: list[Any] = field(default_factory=list)
+
+    @cached_property
+    def settings(self) -> Settings:
+        from lake.config import load_settings
+
+        return load_settings(self.project)
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """The process's Spark session, started on first use."""
+        from lake.session import start
+
+        return start(self.settings)
+
+    def emit(self, data: Any, text: str | Iterable[str] = ()) -> None:
+        """Prints the answer on stdout: `data` as one JSON document with --json, else `text`."""
+        if self.json:
+            click.echo(json.dumps(data, default=str, indent=2))
+        else:
+            for line in [text] if isinstance(text, str) else text:
+                click.echo(line)
+
+    def say(self, text: str) -> None:
+        """Talk, on stderr."""
+        if not self.quiet:
+            click.echo(text, err=True)
+
+
+def shared(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that every command takes, wherever they stand on the line; hands it the Shell."""
+
+    def keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+        def callback(ctx: click.Context, _: click.Parameter, value: Any) -> None:
+            if value:
+                setattr(ctx.ensure_object(Shell), name, value)
+
+        return callback
+
+    options = (
+        click.option(
+            "--project",
+            type=click.Path(exists=True, file_okay=False, path_type=Path),
+            expose_value=False,
+            callback=keep("project"),
+            help="The project folder; else the nearest with [tool.lake] in its pyproject.toml.",
+        ),
+        click.option("--json", is_flag=True, expose_value=False, callback=keep("json"), help="Answer in JSON."),
+        click.option("--quiet", is_flag=True, expose_value=False, callback=keep("quiet"), help="No talk on stderr."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return click.pass_obj(command)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="headwater", prog_name="lake")
+@click.pass_context
+def lake(ctx: click.Context) -> None:
+    """Tables that are reproducible functions of an event log."""
+    ctx.ensure_object(Shell)
+
+
+def table(rows: Iterable[Mapping[str, Any]], *columns: str) -> list[str]:
+    """Rows as aligned text lines with a heading; numbers to the right."""
+    grid = [[("" if row.get(c) is None else str(row.get(c))) for c in columns] for row in (records := list(rows))]
+    numeric = [all(isinstance(r.get(c), int | float | None) for r in records) for c in columns]
+    widths = [max([len(c), *(len(line[i]) for line in grid)]) for i, c in enumerate(columns)]
+    lines = [list(columns), ["-" * width for width in widths], *grid]
+    return [
+        "  ".join(
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, numeric, strict=True)
+        ).rstrip()
+        for line in lines
+    ]
+
+
+def main() -> None:
+    """Entry point of the `lake` script."""
+    try:
+        lake.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except LakeError as error:
+        click.echo(f"lake: {error}", err=True)
+        sys.exit(error.exit_code)

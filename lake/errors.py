@@ -1,0 +1,73 @@
+"""The exception tree. The type says who has to act; the exit code follows from the type.
+
+    LakeError
+    ├── DeclarationError   a job, contract, expectation or setting is wrong    exit 2
+    ├── ContractError      events break their contract                         exit 1
+    ├── QualityError       a gate stopped                                      exit 1
+    ├── LawError           a table and its recomputation differ                exit 1
+    └── Unavailable        a lease, storage or cluster; try again              exit 75
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import ClassVar
+
+
+class LakeError(Exception):
+    """A fault told to a person: what was found, where, and how to mend it."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.fix = fix
+
+    def __str__(self) -> str:
+        where = f" ({self.where})" if self.where else ""
+        fix = f"\n  fix: {self.fix}" if self.fix else ""
+        return f"{self.what}{where}{fix}"
+
+
+class DeclarationError(LakeError):
+    """A job, contract, expectation, setting or command line is wrong; no data was touched."""
+
+    exit_code = 2
+
+    @classmethod
+    def all(cls, faults: Iterable[DeclarationError]) -> DeclarationError:
+        """One error that tells every fault of `faults` (at least one)."""
+        faults = list(faults)
+        if len(faults) == 1:
+            return faults[0]
+        return cls(f"{len(faults)} faults:\n" + "\n".join(f"- {fault}" for fault in faults))
+
+
+class ContractError(LakeError):
+    """Events break their contract, or a log breaks its own promises."""
+
+
+class QualityError(LakeError):
+    """A quality gate stopped."""
+
+
+class LawError(LakeError):
+    """A table and its recomputation from the log differ."""
+
+
+class Unavailable(LakeError):
+    """Somebody else holds the lease, or storage or the cluster does not answer; try again later."""
+
+    exit_code = 75
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A hint for a mistyped name: the nearest known one, or the list of them."""
+    known = sorted(known)
+    close = get_close_matches(name, known, n=1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"known: {', '.join(known)}" if known else "there is none yet"

@@ -1,0 +1,80 @@
+"""One Spark session for the process: embedded by default, Spark Connect where a server is named."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lake.config import Settings
+from lake.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Set for every session, Connect too: they decide results or cost, so no server default may.
+RUNTIME_CONF = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.databricks.delta.schema.autoMerge.enabled": "false",
+}
+
+
+def start(settings: Settings) -> SparkSession:
+    """The process's session, started on first use and reused afterwards.
+
+    Raises DeclarationError where the jars are missing; `lake doctor` tells more.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    from pyspark.sql import SparkSession
+
+    remote = settings.spark.remote or os.environ.get("SPARK_REMOTE", "")
+    builder = SparkSession.builder.appName("headwater")
+    if remote:
+        builder = builder.remote(remote)
+    else:
+        for key, value in embedded_conf(settings).items():
+            builder = builder.config(key, value)
+    spark: SparkSession = builder.getOrCreate()
+    if not remote:
+        spark.sparkContext.setLogLevel("ERROR")
+    for key, value in RUNTIME_CONF.items():
+        spark.conf.set(key, value)
+    return spark
+
+
+def embedded_conf(settings: Settings) -> dict[str, str]:
+    """The static settings of an embedded session or of a server of this project's own."""
+    scratch = settings.path(".lake/spark")
+    return {
+        "spark.master": settings.spark.master,
+        "spark.driver.memory": settings.spark.driver_memory,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraClassPath": class_path(settings.jars),
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch} -XX:+UseParallelGC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(scratch / "local"),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.shuffle.partitions": str(settings.spark.shuffle_partitions),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        **settings.spark.conf,
+    }
+
+
+def class_path(jars: Path) -> str:
+    """The Delta jars as a class path, in the order of their names."""
+    found = sorted(jars.glob("*.jar"))
+    if not found:
+        raise DeclarationError(
+            "the Delta jars are missing", where=str(jars), fix="run `make setup` (or `lake doctor` to see what else)"
+        )
+    return os.pathsep.join(map(str, found))

@@ -1,0 +1,141 @@
+"""Delta tables by path: versions, positions, and reads and writes of small data without a JVM.
+
+Every commit this project makes to a log or a derived table carries a *position*: the table's one app id with a
+transaction number that grows by one a commit, and a JSON object in `userMetadata`. The newest commit that carries
+the app id is the table's head; commits of other tools in between are passed over.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+from arro3.core import Table
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import TableNotFoundError
+
+@dataclass(frozen=True)
+class Position:
+    """Where a table stands: transaction number `txn` of `app`, committed as Delta version `version`."""
+
+    app: str
+    txn: int
+    data: Mapping[str, Any] = field(default_factory=dict)
+    version: int = -1
+
+    def next(self, **data: Any) -> Position:
+        """The position that a commit on top of this one carries."""
+        return Position(self.app, self.txn + 1, data)
+
+    @property
+    def metadata(self) -> str:
+        """The text of the commit's `userMetadata`."""
+        return json.dumps({"app": self.app, "txn": self.txn, **self.data}, separators=(",", ":"), sort_keys=True)
+
+    @property
+    def commit_properties(self) -> CommitProperties:
+        """What a delta-rs commit takes."""
+        return CommitProperties(
+            custom_metadata={"userMetadata": self.metadata}, app_transactions=[Transaction(self.app, self.txn)]
+        )
+
+    @property
+    def writer_options(self) -> dict[str, str]:
+        """What a Spark DataFrameWriter takes."""
+        return {"txnAppId": self.app, "txnVersion": str(self.txn), "userMetadata": self.metadata}
+
+
+def start(app: str) -> Position:
+    """The position before the first commit of `app`."""
+    return Position(app, 0)
+
+
+def exists(path: Path) -> bool:
+    return DeltaTable.is_deltatable(str(path))
+
+
+def open_table(path: Path, version: int | None = None) -> DeltaTable | None:
+    """The table at `path`, at `version` or its newest; None where there is none."""
+    try:
+        return DeltaTable(str(path), version=version)
+    except TableNotFoundError:
+        return None
+
+
+def positions(path: Path, app: str) -> Iterator[Position]:
+    """The positions of `app` in the table at `path`, newest first."""
+    table = open_table(path)
+    if table is None:
+        return
+    for found in _walk(table):
+        data = _metadata(found)
+        if data.pop("app", None) == app:
+            yield Position(app, data.pop("txn"), data, found["version"])
+
+
+def head(path: Path, app: str) -> Position | None:
+    """The newest position of `app` in the table at `path`, None before the first."""
+    return next(positions(path, app), None)
+
+
+def _walk(table: DeltaTable) -> Iterator[dict[str, Any]]:
+    """The commits of `table`, newest first; the first few are usually enough, so they are read alone."""
+    first = table.history(8)
+    yield from first
+    if len(first) == 8:
+        yield from table.history()[8:]
+
+
+def _metadata(commit: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        data = json.loads(commit.get("userMetadata") or "{}")
+    except ValueError:
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def connection() -> duckdb.DuckDBPyConnection:
+    """A DuckDB that reads and writes timestamps in UTC."""
+    con = duckdb.connect()
+    con.execute("SET TimeZone = 'UTC'")
+    return con
+
+
+def rows(path: Path, query: str, *parameters: Any, version: int | None = None) -> list[dict[str, Any]]:
+    """The rows of a DuckDB `query` over the small table at `path`, which it calls `t`; [] where there is no table."""
+    table = open_table(path, version)
+    files = table.file_uris() if table is not None else []
+    if not files:
+        return []
+    with connection() as con:
+        con.read_parquet(files, union_by_name=True).create_view("t")
+        result = con.execute(query, list(parameters))
+        names = [column[0] for column in result.description]
+        return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+
+
+def append(path: Path, schema: str, records: Sequence[Sequence[Any]], position: Position | None = None) -> None:
+    """Appends `records` (tuples in the order of `schema`, e.g. `cut BIGINT, made_at TIMESTAMPTZ`) in one commit.
+
+    The table is made on first use. Decimals, timestamps and nulls keep their types through DuckDB.
+    """
+    properties = position.commit_properties if position else None
+    with connection() as con:
+        con.execute(f"CREATE TABLE t ({schema})")
+        if records:
+            con.executemany(f"INSERT INTO t VALUES ({', '.join('?' * len(records[0]))})", records)
+        data = Table.from_arrow(con.table("t"))
+    write_deltalake(str(path), data, mode="append", configuration=KEEP_LOGS, commit_properties=properties)
+
+
+# Old versions stay readable until `lake maintain` says otherwise.
+KEEP_LOGS: Final[Mapping[str, str | None]] = {
+    "delta.enableExpiredLogCleanup": "false",
+    "delta.logRetentionDuration": "interval 3650 days",
+    "delta.deletedFileRetentionDuration": "interval 3650 days",
+}
+
