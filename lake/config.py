@@ -63,6 +63,19 @@ class Settings(BaseSettings):
     def warehouse_path(self) -> Path:
         return self.path(self.warehouse)
 
+    def log_path(self, stream: str) -> Path:
+        return self.warehouse_path / "logs" / stream
+
+    def quarantine_path(self, stream: str) -> Path:
+        return self.warehouse_path / "quarantine" / stream
+
+    def table_path(self, layer: str, table: str) -> Path:
+        """`layer` is the folder of the table's job: silver or gold."""
+        return self.warehouse_path / layer / table
+
+    def meta_path(self, name: str) -> Path:
+        return self.warehouse_path / "meta" / name
+
 
 def find_project(start: Path) -> Path:
     """The nearest folder at or above `start` whose pyproject.toml has a `[tool.lake]` table.

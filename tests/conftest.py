@@ -1,0 +1,46 @@
+"""One Spark session for the whole run, and empty projects to work in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lake.config import Settings, SparkSettings, load_settings
+from lake.session import start
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one session: two shuffle partitions, no UI."""
+    home = tmp_path_factory.mktemp("spark")
+    session = start(Settings(project=home, spark=SparkSettings(master="local[2]", driver_memory="3g")))
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Settings:
+    """An empty project."""
+    (tmp_path / "pyproject.toml").write_text("[tool.lake]\n")
+    for folder in ("schemas", "jobs/silver", "jobs/gold", "quality", "landing"):
+        (tmp_path / folder).mkdir(parents=True)
+    return load_settings(tmp_path)
+
+
+@pytest.fixture
+def land(project: Settings) -> Callable[..., Path]:
+    """`land("flights", "a.jsonl", {...}, {...})` writes a landing file of JSON Lines."""
+
+    def write(stream: str, name: str, *records: Mapping[str, Any] | str) -> Path:
+        file = project.path(project.landing) / stream / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        lines = (record if isinstance(record, str) else json.dumps(record, default=str) for record in records)
+        file.write_text("".join(f"{line}\n" for line in lines))
+        return file
+
+    return write
