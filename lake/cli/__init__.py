@@ -136,7 +136,8 @@ def lake(ctx: click.Context) -> None:
 
 def table(rows: Iterable[Mapping[str, Any]], *columns: str) -> list[str]:
     """Rows as aligned text lines with a heading; numbers to the right."""
-    grid = [[("" if row.get(c) is None else str(row.get(c))) for c in columns] for row in (records := list(rows))]
+    records = list(rows)
+    grid = [["" if row.get(c) is None else str(row.get(c)) for c in columns] for row in records]
     numeric = [all(isinstance(r.get(c), int | float | None) for r in records) for c in columns]
     widths = [max([len(c), *(len(line[i]) for line in grid)]) for i, c in enumerate(columns)]
     lines = [list(columns), ["-" * width for width in widths], *grid]
