@@ -1,0 +1,62 @@
+"""A book: an append-only Delta table of numbered entries, small enough to be read whole without a JVM.
+
+An entry is one commit: one row, and in the commit's position the book's state after it. So "what is the latest?"
+reads one commit however long the book is, and numbers are gap-free because they are taken and written under a lease.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from lake.config import Settings
+from lake.store import delta
+
+COMPACT_EVERY: Final = 64
+"""The one-row files are put together at every so many entries, so that reading the book stays cheap."""
+
+
+@dataclass(frozen=True)
+class Book:
+    """The table `meta/<name>`; `columns` are DuckDB types. Nested values are kept as JSON text."""
+
+    name: str
+    columns: Mapping[str, str]
+
+    @property
+    def app(self) -> str:
+        return f"meta:{self.name}"
+
+    def head(self, settings: Settings) -> delta.Position:
+        """The newest entry's position; its `data` is the book's state, empty before the first."""
+        return delta.head(settings.meta_path(self.name), self.app) or delta.start(self.app)
+
+    def add(self, settings: Settings, head: delta.Position, entry: Sequence[Any], **state: Any) -> None:
+        """Commits `entry`, in the order of the columns, and `state` on top of `head`. The caller holds the lease."""
+        path = settings.meta_path(self.name)
+        schema = ", ".join(f'"{name}" {kind}' for name, kind in self.columns.items())
+        delta.append(path, schema, [[_stored(value) for value in entry]], head.next(**state))
+        if (head.txn + 1) % COMPACT_EVERY == 0 and (table := delta.open_table(path)):
+            table.optimize.compact()
+
+    def find(self, settings: Settings, condition: str, *parameters: Any) -> list[dict[str, Any]]:
+        """The entries that meet the DuckDB `condition`, instants as microseconds since 1970."""
+        instants = [name for name, kind in self.columns.items() if kind == "TIMESTAMPTZ"]
+        replaced = ", ".join(f"epoch_us({name}) AS {name}" for name in instants)
+        query = f"SELECT * REPLACE ({replaced}) FROM t WHERE {condition}"
+        return delta.rows(settings.meta_path(self.name), query, *parameters)
+
+
+def instant(value: str | int) -> datetime:
+    """An instant from ISO text (a book's state) or from microseconds since 1970 (an entry)."""
+    if isinstance(value, str):
+        return datetime.fromisoformat(value)
+    seconds, microseconds = divmod(value, 1_000_000)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=microseconds)
+
+
+def _stored(value: Any) -> Any:
+    return json.dumps(value, default=str) if isinstance(value, Mapping | list | tuple) else value
