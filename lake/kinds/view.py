@@ -1,0 +1,65 @@
+"""View: any query over the inputs, evaluated again for the keys that changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar
+
+from lake.kinds.kind import names, visible
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, init=False)
+class View:
+    """Whatever the function returns, key by key.
+
+    `key`: the columns that locality goes by. An empty key makes the whole table one key, as a ranking needs.
+    `identity`: the columns that tell rows apart; the key, unless said otherwise.
+    `on`: for an input whose columns are not named as the key's, `{input: {key column: SQL over the input's row}}`.
+    A key column that an input neither has nor maps does not restrict that input.
+    """
+
+    name: ClassVar[str] = "View"
+    version: ClassVar[int] = 1
+    row_by_row: ClassVar[bool] = False
+    absorbs: ClassVar[bool] = False
+
+    key: tuple[str, ...]
+    identity: tuple[str, ...]
+    on: Mapping[str, Mapping[str, str]]
+
+    def __init__(
+        self,
+        key: str | Sequence[str],
+        *,
+        identity: str | Sequence[str] | None = None,
+        on: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    ) -> None:
+        object.__setattr__(self, "key", names(key))
+        object.__setattr__(self, "identity", self.key if identity is None else names(identity))
+        object.__setattr__(self, "on", on)
+
+    def requires(self) -> dict[str, str]:
+        """See Kind.requires."""
+        return dict.fromkeys(self.identity, "identity") | dict.fromkeys(self.key, "key")
+
+    def key_of(self, source: str, columns: Sequence[str]) -> dict[str, str]:
+        """How a row of input `source` with these `columns` names its key: `{key column: SQL}`, possibly partial."""
+        given = self.on.get(source, {})
+        return {k: given.get(k, f"`{k}`") for k in self.key if k in given or k in columns}
+
+    def prepare(self, rows: DataFrame) -> DataFrame:
+        """See Kind.prepare."""
+        return rows
+
+    def evaluate(self, rows: DataFrame) -> DataFrame:
+        """See Kind.evaluate."""
+        return rows.select(*visible(rows.columns))
+
+    def absorb(self, old: DataFrame, changes: DataFrame) -> DataFrame:
+        """A view cannot absorb: nothing is known of its query."""
+        raise NotImplementedError
