@@ -1,0 +1,76 @@
+# Headwater's targets. They need make, Python 3.11 or newer and a JDK 17 or newer; everything else goes into .venv.
+
+VENV := .venv
+BIN := $(VENV)/bin
+JARS := $(VENV)/share/headwater/jars
+COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--no-annotate --no-header --quiet
+SUITABLE := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
+PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3 python,\
+	$(shell $(name) -c '$(SUITABLE)' 2>/dev/null && echo $(name))))
+JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint bench airflow lock clean
+.DELETE_ON_ERROR:
+
+help: ## these lines
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-16s %s\n", $$1, $$2 }'
+
+setup: $(VENV)/.packages $(VENV)/.headwater $(VENV)/.jars ## everything into .venv, pinned and verified
+
+demo: setup ## the flights of 2013 from landing files to a published gold table
+	$(BIN)/python infra/flights.py landing
+	$(BIN)/lake run
+	$(BIN)/lake sql 'select * from carrier_league order by rank'
+
+test: lint ## linters, then every test
+	$(BIN)/pytest
+
+lint: setup ## ruff, mypy --strict and the layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup ## the figures: rebuilds, micro-batches and queries beside hand-written ones
+	$(BIN)/python -m tests.bench
+
+airflow: setup ## Airflow on this machine with the DAGs loaded, loopback only
+	infra/airflow.sh
+
+lock: $(VENV)/.packages ## resolve pyproject.toml anew into the lock files
+	$(COMPILE) --upgrade --all-extras --output-file requirements.lock pyproject.toml
+	printf 'setuptools\nuv\n' | $(COMPILE) --upgrade --constraint requirements.lock --output-file infra/bootstrap.lock -
+
+clean: ## remove .venv, the warehouse, landing files and caches
+	rm -rf $(VENV) .lake landing spark-warehouse *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+
+# One stamp per list of things to install: touch nothing while the list is older than its stamp.
+$(VENV)/.packages: requirements.lock infra/bootstrap.lock
+	@$(MAKE) --no-print-directory machine
+	@echo "packages: $$(grep -c == requirements.lock) pinned ones into $(VENV)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
+		--requirement infra/bootstrap.lock
+	$(BIN)/uv pip sync --python $(BIN)/python --require-hashes --no-build-isolation --compile-bytecode requirements.lock
+	@touch $@
+
+$(VENV)/.headwater: pyproject.toml $(VENV)/.packages
+	$(BIN)/uv pip install --python $(BIN)/python --quiet --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m compileall -q lake
+	@touch $@
+
+$(VENV)/.jars: infra/jars.txt infra/jars.py $(VENV)/.packages
+	@$(BIN)/python infra/jars.py $(JARS)
+	@touch $@
+
+.PHONY: machine
+machine:
+	@test -n "$(PYTHON)" || { echo "make: Python 3.11, 3.12 or 3.13 is needed, with its venv module:" \
+		"apt install python3 python3-venv, or brew install python@3.13, or make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "make: $(PYTHON) has no venv module:" \
+		"apt install python3-venv" >&2; exit 1; }
+	@version=$$("$(JAVA)" -version 2>&1 | sed -n 's/.*version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p' | head -n 1); \
+		test "$${version:-0}" -ge 17 || { echo "make: a JDK 17 or newer is needed (JAVA_HOME, or java on PATH; found" \
+		"$${version:-none}): apt install openjdk-17-jdk-headless, or brew install openjdk@17" >&2; exit 1; }
