@@ -1,0 +1,265 @@
+"""Contracts: `schemas/<stream>.avsc` says what an event of a stream is.
+
+A contract is an Avro record schema named after its file. Fields have docs, defaults, `aliases` (former names) and
+the logical types decimal, date, timestamp-micros/-millis (UTC), local-timestamp-…, uuid. A field may add
+
+    "unit": "minutes"            what its number counts
+    "minimum": 0, "maximum": 9   inclusive bounds; a value outside goes to quarantine
+    "personal": true             data about a person
+
+and the record a `lake` object with the project's facts:
+
+    "key":      ["carrier"]      the events of one key are totally ordered; decides the bucket
+    "id":       ["carrier", …]   with key and event time, what makes an event that event; "content" = all its fields;
+                                 absent = its position in the source
+    "time":     "departed_at"    event time: a timestamp or date field, or a SQL expression over fields; may be absent
+    "buckets":  8                number of partitions of the log
+    "max_ahead": "1 day"         an event time further ahead of its arrival goes to quarantine
+    "broadcast": "op = 'TRUNCATE'"   SQL condition for events that have no key and touch all keys
+
+Key, id, event time, buckets and broadcast never change once a log has been written; see `evolution.py` for what may.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, Literal
+
+import avro.errors
+import avro.schema
+
+from lake.config import Settings
+from lake.errors import DeclarationError, did_you_mean
+from lake.store.fields import Field, read_field
+
+FACTS: Final = {"key", "id", "time", "buckets", "max_ahead", "broadcast"}
+UNITS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What an event of one stream is. `identity` says whether `id`, the content or the position identifies it."""
+
+    name: str
+    doc: str
+    file: str
+    fields: tuple[Field, ...]
+    key: tuple[str, ...]
+    id: tuple[str, ...] = ()
+    identity: Literal["id", "content", "position"] = "position"
+    time: str | None = None
+    buckets: int = 8
+    max_ahead: timedelta = timedelta(days=1)
+    broadcast: str | None = None
+    text: str = ""
+
+    @property
+    def personal(self) -> tuple[str, ...]:
+        """The names of the fields that hold data about a person."""
+        return tuple(field.name for field in self.fields if field.personal)
+
+    @property
+    def where(self) -> str:
+        return f"{self.file}:1"
+
+    def field(self, name: str) -> Field:
+        """The field called `name`; DeclarationError where there is none."""
+        for field in self.fields:
+            if field.name == name:
+                return field
+        known = [field.name for field in self.fields]
+        raise DeclarationError(f"{self.name} has no field {name!r}", where=self.where, fix=did_you_mean(name, known))
+
+    @property
+    def unchangeable(self) -> dict[str, Any]:
+        """The facts that must stay what they were when the log was first written."""
+        return {
+            "key": self.key,
+            "id": self.id or self.identity,
+            "time": self.time,
+            "buckets": self.buckets,
+            "broadcast": self.broadcast,
+        }
+
+
+def load_contracts(settings: Settings) -> dict[str, Contract]:
+    """Every contract of the project by stream name. Raises one DeclarationError that tells all faults."""
+    contracts: dict[str, Contract] = {}
+    faults: list[DeclarationError] = []
+    for path in sorted(settings.path("schemas").glob("*.avsc")):
+        file = str(path.relative_to(settings.path(".")))
+        try:
+            text = path.read_text("utf-8")
+            contract = read_contract(text, file=file)
+            if contract.name != path.stem:
+                raise DeclarationError(
+                    f"the record is called {contract.name!r}",
+                    where=f"{file}:1",
+                    fix=f'call it "{path.stem}" as its file',
+                )
+            contracts[contract.name] = contract
+        except DeclarationError as fault:
+            faults.append(fault)
+        except (OSError, UnicodeDecodeError) as error:
+            faults.append(DeclarationError(f"contract cannot be read: {error}", where=file))
+    if faults:
+        raise DeclarationError.all(faults)
+    return contracts
+
+
+def known_stream(contracts: Mapping[str, Contract], stream: str) -> Contract:
+    """The contract of `stream`; DeclarationError with a hint where there is none."""
+    if stream not in contracts:
+        raise DeclarationError(
+            f"no stream {stream!r}",
+            where="schemas/",
+            fix=did_you_mean(stream, contracts) or "add schemas/<stream>.avsc",
+        )
+    return contracts[stream]
+
+
+def read_contract(text: str, *, file: str) -> Contract:
+    """The contract that the Avro schema `text` declares. Raises DeclarationError with all its faults."""
+    record = parse_schema(text, file=file)
+    lines = Lines(text)
+    faults: list[DeclarationError] = []
+    fields: list[Field] = []
+    for field in record.fields:
+        line = lines.of_field(field.name)
+        try:
+            fields.append(_checked(read_field(field, line=line), fields))
+        except DeclarationError as fault:
+            faults.append(DeclarationError(fault.what, where=f"{file}:{line}", fix=fault.fix))
+    facts: Any = record.other_props.get("lake", {})
+    names = [field.name for field in fields]
+    faults += [
+        DeclarationError(what, where=f"{file}:{lines.of_fact(fact)}", fix=fix)
+        for fact, what, fix in _wrong_facts(facts, fields, names if not faults else None)
+    ]
+    if faults:
+        raise DeclarationError.all(faults)
+    identity = facts.get("id")
+    return Contract(
+        name=record.name,
+        doc=record.doc or "",
+        file=file,
+        fields=tuple(fields),
+        key=tuple(facts["key"]),
+        id=tuple(identity) if isinstance(identity, list) else (),
+        identity="position" if identity is None else "content" if identity == "content" else "id",
+        time=facts.get("time"),
+        buckets=facts.get("buckets", 8),
+        max_ahead=duration(facts.get("max_ahead", "1 day")) or timedelta(days=1),
+        broadcast=facts.get("broadcast"),
+        text=text,
+    )
+
+
+def parse_schema(text: str, *, file: str) -> avro.schema.RecordSchema:
+    """`text` as an Avro record schema. Raises DeclarationError with the line where there is one."""
+    try:
+        json.loads(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", avro.errors.IgnoredLogicalType)
+            schema = avro.schema.parse(text)
+    except json.JSONDecodeError as error:
+        raise DeclarationError(f"not valid JSON: {error.msg}", where=f"{file}:{error.lineno}") from None
+    except (avro.errors.AvroException, TypeError, AttributeError) as error:
+        raise DeclarationError(f"not a valid Avro schema: {error}", where=f"{file}:1") from None
+    if not isinstance(schema, avro.schema.RecordSchema):
+        raise DeclarationError(f"an event is a record, found {schema.type}", where=f"{file}:1")
+    return schema
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Where things are declared in the text of a contract."""
+
+    text: str
+
+    def of_field(self, name: str) -> int:
+        """The line of the field `name`, 1 where it is not found."""
+        start = self.text.find('"fields"')
+        return self._line(rf'"name"\s*:\s*"{re.escape(name)}"', max(start, 0))
+
+    def of_fact(self, name: str) -> int:
+        """The line of the fact `name` in the `lake` object, or of that object."""
+        start = max(self.text.find('"lake"'), 0)
+        found = self._line(rf'"{re.escape(name)}"\s*:', start)
+        return found if found > 1 else self.text.count("\n", 0, start) + 1
+
+    def _line(self, pattern: str, start: int) -> int:
+        found = re.compile(pattern).search(self.text, start)
+        return self.text.count("\n", 0, found.start()) + 1 if found else 1
+
+
+def duration(text: Any) -> timedelta | None:
+    """`1 day`, `90 minutes` … as a timedelta; None where it is not one."""
+    found = re.fullmatch(r"\s*(\d+)\s*([a-z]+?)s?\s*", text) if isinstance(text, str) else None
+    if found is None or found[2] not in UNITS:
+        return None
+    return timedelta(seconds=int(found[1]) * UNITS[found[2]])
+
+
+def _checked(field: Field, before: list[Field]) -> Field:
+    if field.name.startswith("_"):
+        raise DeclarationError(f"field {field.name!r} begins with '_'", fix="such names belong to the log; rename it")
+    taken = {name.lower() for other in before for name in other.names}
+    twice = next((name for name in field.names if name.lower() in taken), None)
+    if twice:
+        raise DeclarationError(f"{twice!r} names two fields", fix="names differ by more than case, aliases included")
+    return field
+
+
+def _wrong_facts(facts: Any, fields: list[Field], names: list[str] | None) -> Iterator[tuple[str, str, str]]:
+    """Each fault of the `lake` object as (fact, what, fix); names are checked only where all fields are known."""
+    if not isinstance(facts, dict) or "key" not in facts:
+        yield "lake", 'no key declared: "lake": {"key": [...]} is missing', "name the fields whose events are ordered"
+        return
+    for fact in sorted(set(facts) - FACTS):
+        yield fact, f"unknown attribute {fact!r} of lake", did_you_mean(fact, FACTS)
+    for fact in ("key", "id"):
+        yield from _wrong_names(fact, facts.get(fact), fields, names)
+    time = facts.get("time")
+    if time is not None and names is not None:
+        yield from _wrong_time(time, fields, names)
+    buckets = facts.get("buckets", 8)
+    if not isinstance(buckets, int) or isinstance(buckets, bool) or not 1 <= buckets <= 4096:
+        yield "buckets", f"buckets is {buckets!r}", "a whole number from 1 to 4096"
+    if "max_ahead" in facts and duration(facts["max_ahead"]) is None:
+        yield "max_ahead", f"max_ahead is {facts['max_ahead']!r}", 'a duration such as "1 day" or "90 minutes"'
+    if not isinstance(facts.get("broadcast", ""), str):
+        yield "broadcast", f"broadcast is {facts['broadcast']!r}", "a SQL condition over the fields"
+
+
+def _wrong_names(fact: str, found: Any, fields: list[Field], names: list[str] | None) -> Iterator[tuple[str, str, str]]:
+    if fact == "id" and (found is None or found == "content"):
+        return
+    if not isinstance(found, list) or not found:
+        yield fact, f"{fact} is {found!r}", "a list of field names" + (' or "content"' if fact == "id" else "")
+        return
+    if names is None:
+        return
+    for name in found:
+        if name not in names:
+            yield fact, f"{fact} names {name!r}, which is no field", did_you_mean(str(name), names)
+        elif next(field for field in fields if field.name == name).nested:
+            yield fact, f"{fact} field {name!r} is nested", "use a field with a single value"
+
+
+def _wrong_time(time: Any, fields: list[Field], names: list[str]) -> Iterator[tuple[str, str, str]]:
+    if not isinstance(time, str):
+        yield "time", f"time is {time!r}", "a field name or a SQL expression over the fields"
+    elif re.fullmatch(r"\w+", time):
+        field = next((field for field in fields if field.name == time), None)
+        if field is None:
+            yield "time", f"time names {time!r}, which is no field", did_you_mean(time, names)
+        elif field.type not in {"timestamp", "date"}:
+            yield "time", f"time field {time!r} is of type {field.type}", "use a timestamp or date, or an expression"
+    elif not set(re.findall(r"\w+", time)) & set(names):
+        yield "time", f"time expression {time!r} uses no field", f"known: {', '.join(names)}"

@@ -1,0 +1,155 @@
+"""A field of a contract, and the Spark SQL type that each Avro type becomes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import avro.schema
+
+from lake.errors import DeclarationError, did_you_mean
+
+PRIMITIVES: Final[Mapping[str, str]] = {
+    "boolean": "boolean",
+    "int": "int",
+    "long": "bigint",
+    "float": "float",
+    "double": "double",
+    "string": "string",
+    "bytes": "binary",
+    "enum": "string",
+    "fixed": "binary",
+}
+LOGICAL: Final[Mapping[tuple[str, str], str]] = {
+    ("int", "date"): "date",
+    ("long", "timestamp-millis"): "timestamp",
+    ("long", "timestamp-micros"): "timestamp",
+    ("long", "local-timestamp-millis"): "timestamp_ntz",
+    ("long", "local-timestamp-micros"): "timestamp_ntz",
+    ("string", "uuid"): "string",
+}
+ATTRIBUTES: Final = {"unit", "minimum", "maximum", "personal", "aliases"}
+ORDERED: Final = ("int", "bigint", "float", "double", "decimal", "date", "timestamp")
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of an event. `type` is Spark DDL; `minimum` and `maximum` are inclusive and hold SQL-castable text.
+
+    `default` is the text (JSON for nested values) that an absent field stands for, None where that is null;
+    `epoch` counts units per second where the type also accepts a bare integer since 1970 (0: it does not).
+    """
+
+    name: str
+    type: str
+    nullable: bool = False
+    has_default: bool = False
+    default: str | None = None
+    doc: str = ""
+    unit: str = ""
+    aliases: tuple[str, ...] = ()
+    minimum: str | None = None
+    maximum: str | None = None
+    symbols: tuple[str, ...] = ()
+    personal: bool = False
+    epoch: int = 0
+    line: int = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names under which a record may carry the field: its own, then its former ones."""
+        return (self.name, *self.aliases)
+
+    @property
+    def nested(self) -> bool:
+        return self.type.startswith(("array<", "map<", "struct<"))
+
+
+def read_field(field: avro.schema.Field, *, line: int) -> Field:
+    """The Field that `field` of a parsed Avro record declares.
+
+    Raises DeclarationError, without a place, where its type or an attribute is not supported.
+    """
+    schema, nullable = _unwrap(field.type)
+    extra: Mapping[str, Any] = field.other_props
+    unknown = sorted(set(extra) - ATTRIBUTES)
+    if unknown:
+        raise DeclarationError(
+            f"field {field.name!r} has an unknown attribute {unknown[0]!r}", fix=did_you_mean(unknown[0], ATTRIBUTES)
+        )
+    ddl = _ddl(schema)
+    bounds = {end: _bound(field.name, ddl, end, extra[end]) for end in ("minimum", "maximum") if end in extra}
+    logical = str(schema.get_prop("logicalType") or "")
+    return Field(
+        name=field.name,
+        type=ddl,
+        nullable=nullable,
+        has_default=field.has_default,
+        default=_text(field.default) if field.has_default else None,
+        doc=field.doc or "",
+        unit=str(extra.get("unit", "")),
+        aliases=tuple(extra.get("aliases", ())),
+        symbols=tuple(schema.symbols) if schema.type == "enum" else (),
+        personal=bool(extra.get("personal", False)),
+        epoch={"timestamp-millis": 1_000, "timestamp-micros": 1_000_000}.get(logical.removeprefix("local-"), 0),
+        line=line,
+        **bounds,
+    )
+
+
+def _unwrap(schema: Any) -> tuple[Any, bool]:
+    if schema.type == "null":
+        raise DeclarationError("a field of type null alone", fix='use a union such as ["null", "string"]')
+    if schema.type != "union":
+        return schema, False
+    branches = [branch for branch in schema.schemas if branch.type != "null"]
+    if len(branches) != 1:
+        raise DeclarationError(
+            f"a union of {len(branches)} types: {', '.join(branch.type for branch in branches)}",
+            fix='use one type, or ["null", one type] for a field that may be absent',
+        )
+    return branches[0], len(schema.schemas) > 1
+
+
+def _ddl(schema: Any) -> str:
+    """The Spark type of an Avro schema; nullability inside nested types is not kept."""
+    schema, _ = _unwrap(schema)
+    logical = schema.get_prop("logicalType")
+    match schema.type:
+        case "array":
+            return f"array<{_ddl(schema.items)}>"
+        case "map":
+            return f"map<string,{_ddl(schema.values)}>"
+        case "record":
+            return f"struct<{','.join(f'{field.name}:{_ddl(field.type)}' for field in schema.fields)}>"
+        case "bytes" | "fixed" if logical == "decimal":
+            precision, scale = schema.get_prop("precision"), schema.get_prop("scale") or 0
+            if not isinstance(precision, int) or not 0 <= scale <= precision <= 38:
+                raise DeclarationError(f"decimal({precision}, {scale}) is not possible", fix="0 <= scale <= 38 digits")
+            return f"decimal({precision},{scale})"
+    if logical is None:
+        return PRIMITIVES[schema.type]
+    if (schema.type, logical) not in LOGICAL:
+        known = [f"{kind} {name}" for kind, name in LOGICAL] + ["bytes decimal"]
+        raise DeclarationError(
+            f"logical type {logical!r} of {schema.type!r} is not supported", fix=f"known: {', '.join(known)}"
+        )
+    return LOGICAL[schema.type, logical]
+
+
+def _bound(field: str, ddl: str, end: str, value: Any) -> str:
+    if not ddl.startswith(ORDERED) or ddl == "timestamp_ntz":
+        raise DeclarationError(
+            f"field {field!r} of type {ddl} cannot have a {end}", fix="bounds are for numbers and times"
+        )
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise DeclarationError(f"{end} of field {field!r} is {value!r}, not a number or text")
+    return str(value)
+
+
+def _text(default: Any) -> str | None:
+    if default is None or isinstance(default, str):
+        return default
+    return json.dumps(default)
