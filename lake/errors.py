@@ -1,11 +1,11 @@
 """The exception tree. The type says who has to act; the exit code follows from the type.
 
-    LakeError
-    ├── DeclarationError   a job, contract, expectation or setting is wrong    exit 2
-    ├── ContractError      events break their contract                         exit 1
-    ├── QualityError       a gate stopped                                      exit 1
-    ├── LawError           a table and its recomputation differ                exit 1
-    └── Unavailable        a lease, storage or cluster; try again              exit 75
+LakeError
+├── DeclarationError   a job, contract, expectation or setting is wrong    exit 2
+├── ContractError      events break their contract                         exit 1
+├── QualityError       a gate stopped                                      exit 1
+├── LawError           a table and its recomputation differ                exit 1
+└── Unavailable        a lease, storage or cluster; try again              exit 75
 """
 
 from __future__ import annotations

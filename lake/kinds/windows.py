@@ -74,7 +74,10 @@ class Tumbling:
         """See Window.columns."""
         at = f"(`{self.on}` - {_interval(self.offset)})"
         start, end = self._days(at) if self.length >= DAY else self._parts(at)
-        return {"window_start": f"{start} + {_interval(self.offset)}", "window_end": f"{end} + {_interval(self.offset)}"}
+        return {
+            "window_start": f"{start} + {_interval(self.offset)}",
+            "window_end": f"{end} + {_interval(self.offset)}",
+        }
 
     def _days(self, at: str) -> tuple[str, str]:
         days = self.length // DAY

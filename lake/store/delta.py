@@ -18,6 +18,7 @@ from arro3.core import Table
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 
+
 @dataclass(frozen=True)
 class Position:
     """Where a table stands: transaction number `txn` of `app`, committed as Delta version `version`."""
@@ -55,6 +56,7 @@ def start(app: str) -> Position:
 
 
 def exists(path: Path) -> bool:
+    """Whether there is a Delta table at `path`."""
     return DeltaTable.is_deltatable(str(path))
 
 
@@ -138,4 +140,3 @@ KEEP_LOGS: Final[Mapping[str, str | None]] = {
     "delta.logRetentionDuration": "interval 3650 days",
     "delta.deletedFileRetentionDuration": "interval 3650 days",
 }
-

@@ -1,0 +1,89 @@
+"""Declarations: what a table is. A job file declares one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lake.errors import DeclarationError
+from lake.kinds.kind import Kind
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class Input:
+    """What a table is derived from: a log, or another table."""
+
+    name: str
+    table: Declaration | None = None
+
+    @property
+    def is_log(self) -> bool:
+        return self.table is None
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """One derived table. Stays callable: a test hands it small frames."""
+
+    name: str
+    kind: Kind
+    inputs: tuple[Input, ...]
+    function: Callable[..., DataFrame] = field(compare=False)
+
+    def __call__(self, *frames: DataFrame) -> DataFrame:
+        return self.function(*frames)
+
+    @property
+    def file(self) -> Path:
+        return Path(self.function.__code__.co_filename)
+
+    @property
+    def layer(self) -> str:
+        """The folder of the job file: silver or gold."""
+        return self.file.parent.name
+
+    @property
+    def where(self) -> str:
+        """`jobs/gold/carrier_daily.py:12`"""
+        return f"jobs/{self.layer}/{self.file.name}:{self.function.__code__.co_firstlineno}"
+
+    @property
+    def doc(self) -> str:
+        """The first paragraph of the function's docstring, as one line: the table's comment in the catalogue."""
+        paragraph = (self.function.__doc__ or "").strip().split("\n\n")[0]
+        return " ".join(paragraph.split())
+
+    @property
+    def comments(self) -> dict[str, str]:
+        """`column: meaning` lines of the docstring's body."""
+        lines = (self.function.__doc__ or "").split("\n\n", 1)[-1].splitlines()
+        pairs = (line.strip().partition(": ") for line in lines)
+        return {name: meaning for name, colon, meaning in pairs if colon and name.isidentifier()}
+
+    def fault(self, what: str, *, fix: str = "") -> DeclarationError:
+        """A DeclarationError that names this table and its line."""
+        return DeclarationError(f"{self.name}: {what}", where=self.where, fix=fix)
+
+
+def log(stream: str) -> Input:
+    """The log of `stream`, as an input."""
+    return Input(stream)
+
+
+def table(kind: Kind, *inputs: Input | Declaration) -> Callable[[Callable[..., DataFrame]], Declaration]:
+    """Declares a table: `kind` says how it grows, `inputs` what it is derived from, the function how rows map.
+
+    The function gets one DataFrame per input and returns one. Its docstring says what one row of the table is.
+    Columns may be named in the docstring's body as `column: comment`.
+    """
+    sources = tuple(each if isinstance(each, Input) else Input(each.name, each) for each in inputs)
+
+    def declare(function: Callable[..., DataFrame]) -> Declaration:
+        return Declaration(function.__name__, kind, sources, function)
+
+    return declare

@@ -1,0 +1,205 @@
+"""A job file as text: its fingerprint, and the faults that its syntax tree shows before it is imported."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from lake.errors import DeclarationError
+
+# Functions whose value is not decided by their arguments.
+NONDETERMINISTIC: Final = frozenset(
+    [
+        "rand",
+        "randn",
+        "random",
+        "randstr",
+        "uniform",
+        "uuid",
+        "now",
+        "current_timestamp",
+        "current_date",
+        "current_time",
+        "localtimestamp",
+        "curdate",
+        "unix_timestamp_now",
+        "monotonically_increasing_id",
+        "spark_partition_id",
+        "input_file_name",
+        "shuffle",
+        "sample",
+        "randomSplit",
+        "sampleBy",
+    ]
+)
+# Aggregates whose value depends on the order in which rows happen to come.
+ORDER_DEPENDENT: Final = frozenset(
+    [
+        "first",
+        "last",
+        "first_value",
+        "last_value",
+        "any_value",
+        "collect_list",
+        "array_agg",
+        "listagg",
+        "string_agg",
+        "mode",
+    ]
+)
+SORTERS: Final = frozenset({"sort_array", "array_sort"})
+# Sketches whose answer depends on the order of updates.
+UNREPEATABLE: Final = re.compile(r"^(kll_sketch|hll_sketch|hll_union|theta_|approx_percentile|percentile_approx)")
+
+_CALL: Final = re.compile(r"\b([a-z_]+)\s*\(", re.IGNORECASE)
+_BARE: Final = re.compile(r"\b(current_timestamp|current_date|current_time|localtimestamp)\b", re.IGNORECASE)
+_PYTHON: Final = frozenset({"random", "uuid", "time", "secrets", "os", "socket"})
+
+
+@dataclass(frozen=True)
+class JobFile:
+    """One file under jobs/."""
+
+    path: Path
+    text: str
+
+    @classmethod
+    def read(cls, path: Path) -> JobFile:
+        """Raises DeclarationError where the file is not Python."""
+        text = path.read_text("utf-8")
+        try:
+            ast.parse(text)
+        except SyntaxError as error:
+            raise DeclarationError(f"not valid Python: {error.msg}", where=f"{path.name}:{error.lineno}") from None
+        return cls(path, text)
+
+    @property
+    def module(self) -> str:
+        return f"jobs.{self.path.parent.name}.{self.path.stem}"
+
+    @property
+    def where(self) -> str:
+        return f"jobs/{self.path.parent.name}/{self.path.name}"
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    @cached_property
+    def upstream(self) -> set[str]:
+        """The modules under jobs/ that the file imports."""
+        return {name for name, _ in self._imports() if name.startswith("jobs.")}
+
+    def mentions(self, field: str) -> bool:
+        """Whether the file may use contract field `field`; `*` uses all."""
+        return re.search(rf"\b{re.escape(field)}\b|[\"']\*", self.text) is not None
+
+    def fingerprint(self, *more: str) -> str:
+        """A hash of the syntax tree without docstrings and comments, and of `more`.
+
+        The tree is written in a form of its own, because `ast.dump` differs between Python versions.
+        """
+        return hashlib.sha256("\n".join([_normal(self.tree), *more]).encode()).hexdigest()[:16]
+
+    def faults(self) -> list[DeclarationError]:
+        """Imports that would escape the fingerprint, and functions whose value is not a function of the log."""
+        faults = [
+            self._fault(line, f"imports {name}", "a job may import the standard library, pyspark, lake and jobs")
+            for name, line in self._imports()
+            if not _importable(name)
+        ]
+        for called, line, inside in self._calls():
+            if called in NONDETERMINISTIC:
+                faults.append(self._fault(line, f"{called} is not deterministic", "derive it from the event"))
+            elif called in ORDER_DEPENDENT and inside not in SORTERS:
+                fix = "use min_by or max_by over a total order, or sort_array(collect_list(…))"
+                faults.append(self._fault(line, f"{called} depends on the order of rows", fix))
+            elif UNREPEATABLE.match(called):
+                faults.append(self._fault(line, f"{called} depends on the order of rows", "use an exact measure"))
+            elif called == "_ingested_at":
+                faults.append(self._fault(line, "_ingested_at is for people", "use the event time, _time"))
+        return faults
+
+    def _imports(self) -> Iterator[tuple[str, int]]:
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                yield from ((alias.name, node.lineno) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                name = node.module or ""
+                if name in ("jobs", "jobs.silver", "jobs.gold"):
+                    yield from ((f"{name}.{alias.name}", node.lineno) for alias in node.names)
+                else:
+                    yield "." * node.level + name, node.lineno
+
+    def _calls(self) -> Iterator[tuple[str, int, str]]:
+        """(called, line, directly inside) of function calls, in Python and in SQL text."""
+        documented = {id(text) for text in _docstrings(self.tree)}
+        parents = {id(child): node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Call):
+                parent = parents.get(id(node))
+                yield _name(node.func), node.lineno, _name(parent.func) if isinstance(parent, ast.Call) else ""
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented:
+                yield from ((called, node.lineno, inside) for called, inside in _sql_calls(node.value))
+            elif isinstance(node, ast.Attribute) and node.attr == "_ingested_at":
+                yield "_ingested_at", node.lineno, ""
+
+    def _fault(self, line: int, what: str, fix: str) -> DeclarationError:
+        return DeclarationError(f"{self.path.stem}: {what}", where=f"{self.where}:{line}", fix=fix)
+
+
+def _sql_calls(text: str) -> Iterator[tuple[str, str]]:
+    if "_ingested_at" in text:
+        yield "_ingested_at", ""
+    yield from ((match[1].lower(), "") for match in _BARE.finditer(text))
+    before = ""
+    for match in _CALL.finditer(text):
+        directly = before and text[: match.start()].rstrip().endswith("(")
+        yield match[1].lower(), before if directly else ""
+        before = match[1].lower()
+
+
+def _importable(name: str) -> bool:
+    top = name.partition(".")[0]
+    if top in _PYTHON:
+        return False
+    return top in {"pyspark", "lake", "jobs", "__future__"} or top in sys.stdlib_module_names
+
+
+def _name(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _docstrings(tree: ast.AST) -> Iterator[ast.Constant]:
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
+            value = body[0].value
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                yield value
+
+
+def _normal(node: Any) -> str:
+    """A syntax tree as text that is the same for every Python version that can parse it."""
+    if isinstance(node, list):
+        return "[" + ",".join(map(_normal, node)) + "]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    skip = {id(text) for text in _docstrings(node)} if isinstance(node, ast.Module | ast.FunctionDef) else set()
+    fields = []
+    for name, value in ast.iter_fields(node):
+        if name in ("ctx", "kind", "type_comment", "type_ignores", "type_params") or value in (None, []):
+            continue
+        if name == "body" and isinstance(value, list):
+            value = [each for each in value if not (isinstance(each, ast.Expr) and id(each.value) in skip)]  # noqa: PLW2901 the docstring goes
+        fields.append(f"{name}={_normal(value)}")
+    return f"{type(node).__name__}({','.join(fields)})"

@@ -1,0 +1,156 @@
+"""A project: all of its contracts and declarations, loaded and checked."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
+from importlib import import_module, invalidate_caches
+from pathlib import Path
+
+from lake.config import Settings
+from lake.declaration import Declaration
+from lake.errors import DeclarationError, did_you_mean
+from lake.jobfile import JobFile
+from lake.store.contracts import Contract, load_contracts
+
+LAYERS = ("silver", "gold")
+
+
+@dataclass(frozen=True)
+class Project:
+    """All contracts and tables of a project; tables in the order of their dependencies."""
+
+    settings: Settings
+    contracts: Mapping[str, Contract]
+    tables: Mapping[str, Declaration]
+    files: Mapping[str, JobFile]
+
+    def pick(self, names: Iterable[str]) -> list[Declaration]:
+        """The named tables in dependency order; all of them for no names. Raises DeclarationError for unknown ones."""
+        wanted = set(names)
+        for name in sorted(wanted - set(self.tables)):
+            raise DeclarationError(f"unknown table {name!r}", fix=did_you_mean(name, self.tables))
+        return [each for each in self.tables.values() if not wanted or each.name in wanted]
+
+    def fingerprint(self, declaration: Declaration) -> str:
+        """A hash of all that decides the table's rows: job file, kind's version, contract fields used."""
+        file = self.files[declaration.name]
+        fields = [
+            f"{source.name}.{each.name} {each.type} {each.default!r}"
+            for source in declaration.inputs
+            if source.is_log
+            for each in self.contracts[source.name].fields
+            if file.mentions(each.name)
+        ]
+        return file.fingerprint(declaration.kind.name, str(declaration.kind.version), *fields)
+
+    def logs(self, declaration: Declaration) -> set[str]:
+        """The streams that the table is derived from, through all its inputs."""
+        found: set[str] = set()
+        for source in declaration.inputs:
+            found |= {source.name} if source.table is None else self.logs(source.table)
+        return found
+
+
+def load(settings: Settings) -> Project:
+    """The project's declarations, checked. No JVM, no data.
+
+    Raises DeclarationError that tells every fault at once.
+    """
+    contracts = load_contracts(settings)
+    files = [JobFile.read(path) for layer in LAYERS for path in sorted(settings.path(f"jobs/{layer}").glob("*.py"))]
+    faults = [fault for file in files for fault in file.faults()]
+    faults += _cycles(files)
+    if faults:
+        raise DeclarationError.all(faults)
+    found: dict[str, tuple[Declaration, JobFile]] = {}
+    with _importing(settings.project):
+        for file in files:
+            try:
+                declared = _declared(file)
+                faults += _faults(declared, contracts)
+                if declared.name in found:
+                    faults.append(declared.fault(f"declared twice, first in {found[declared.name][0].where}"))
+                found[declared.name] = declared, file
+            except DeclarationError as fault:
+                faults.append(fault)
+    if faults:
+        raise DeclarationError.all(faults)
+    graph = {name: {s.name for s in declared.inputs if not s.is_log} for name, (declared, _) in found.items()}
+    order = list(TopologicalSorter(graph).static_order())
+    return Project(
+        settings, contracts, {name: found[name][0] for name in order}, {name: found[name][1] for name in order}
+    )
+
+
+@contextmanager
+def _importing(project: Path) -> Iterator[None]:
+    """Imports of `jobs` find this project's files, whatever project was loaded before."""
+    for name in [name for name in sys.modules if name == "jobs" or name.startswith("jobs.")]:
+        del sys.modules[name]
+    sys.path.insert(0, str(project))
+    invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(str(project))
+
+
+def _declared(file: JobFile) -> Declaration:
+    try:
+        module = import_module(file.module)
+    except DeclarationError as fault:
+        raise DeclarationError(fault.what, where=fault.where or file.where, fix=fault.fix) from fault
+    except Exception as error:
+        raise DeclarationError(f"cannot be imported: {type(error).__name__}: {error}", where=file.where) from error
+    own = [each for each in vars(module).values() if isinstance(each, Declaration) and each.file.samefile(file.path)]
+    if len(own) != 1 or own[0].name != file.path.stem:
+        raise DeclarationError(
+            f"declares {', '.join(sorted(each.name for each in own)) or 'no table'}",
+            where=file.where,
+            fix=f"declare one table in it, called {file.path.stem}",
+        )
+    return own[0]
+
+
+def _faults(declared: Declaration, contracts: Mapping[str, Contract]) -> list[DeclarationError]:
+    faults = []
+    if not declared.doc:
+        faults.append(declared.fault("has no docstring", fix="say in it what one row is, with units"))
+    if not declared.inputs:
+        faults.append(declared.fault("has no input", fix='add one: @table(…, log("a_stream"))'))
+    if declared.kind.row_by_row and len(declared.inputs) > 1:
+        faults.append(
+            declared.fault(f"{declared.kind.name} takes one input, found {len(declared.inputs)}", fix="join in a View")
+        )
+    if not declared.kind.identity:
+        faults.append(
+            declared.fault("nothing tells its rows apart", fix='name the columns: View(key=(), identity="…")')
+        )
+    faults += [
+        declared.fault(f"unknown stream {source.name!r}", fix=did_you_mean(source.name, contracts))
+        for source in declared.inputs
+        if source.is_log and source.name not in contracts
+    ]
+    return faults
+
+
+def _cycles(files: list[JobFile]) -> list[DeclarationError]:
+    """Inputs are imports, so a cycle of inputs is a cycle of imports."""
+    by_module = {file.module: file for file in files}
+    graph = {file.module: file.upstream & set(by_module) for file in files}
+    try:
+        TopologicalSorter(graph).prepare()
+    except ValueError as error:
+        cycle = [by_module[name].path.stem for name in error.args[1]]
+        return [
+            DeclarationError(
+                f"inputs form a cycle: {' → '.join(reversed(cycle))}",
+                where=by_module[error.args[1][0]].where,
+                fix="a table can only be derived from tables that do not need it",
+            )
+        ]
+    return []

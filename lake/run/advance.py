@@ -1,0 +1,259 @@
+"""Advance a table to a cut: the rows of the touched keys, what differs in them, one commit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lake.declaration import Declaration
+from lake.errors import LakeError
+from lake.project import Project
+from lake.run import gate, plan
+from lake.run.diff import compare
+from lake.run.inputs import Inputs
+from lake.run.touched import restrict, touched
+from lake.store.commit import CHANGE, Counts, commit, replace
+from lake.store.delta import Position, start
+from lake.store.lease import lease
+from lake.store.meta import record_run
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lake.store.tables import Table
+
+
+@dataclass(frozen=True)
+class Advanced:
+    """What a verb did to one table: the Delta `version` it left, and the rows it changed."""
+
+    table: str
+    cut: int
+    verb: str
+    version: int
+    inserted: int
+    updated: int
+    deleted: int
+    seconds: float
+
+
+def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
+    """Brings one table to the cut in one commit; does nothing where it is there already.
+
+    Raises DeclarationError for a changed definition or an input that is not at the cut, QualityError where the gate
+    stopped the new rows, Unavailable where another writer was first.
+    """
+    began, table = time.monotonic(), inputs.table(declaration)
+    with lease(inputs.project.settings, table.app.replace(":", ".")):
+        position = table.position()
+        if position is not None:
+            same_definition(inputs.project, declaration, position)
+            if position.data["cut"] >= inputs.cut.number and _fresh(inputs, declaration, position):
+                return Advanced(declaration.name, position.data["cut"], "none", position.version, 0, 0, 0, 0.0)
+        if position is None:
+            diff: pa.Table | DataFrame = first_rows(inputs, declaration)
+            after = put_all(inputs, declaration, table, start(table.app), diff, verb="build")
+        else:
+            diff = difference(inputs, declaration, table, position)
+            after = put(inputs, declaration, table, position, diff, verb="advance")
+    return told(inputs, declaration, after, began)
+
+
+def advance_all(inputs: Inputs, names: Iterable[str] = (), *, tell: Callable[[Advanced], None]) -> list[Advanced]:
+    """Brings the named tables (all, for none) to the cut in dependency order, independent ones side by side.
+
+    A table that fails stops those derived from it, not the others; the first failure is raised at the end.
+    """
+    picked = {each.name: each for each in inputs.project.pick(names)}
+    futures: dict[str, Future[Advanced]] = {}
+
+    def work(declaration: Declaration) -> Advanced:
+        for source in declaration.inputs:
+            if source.name in futures and not source.is_log:
+                futures[source.name].result()
+        done = advance(inputs, declaration)
+        tell(done)
+        return done
+
+    # Tables are handed out in dependency order, so whoever waits for a parent waits for one already at work.
+    with ThreadPoolExecutor(max_workers=2, thread_name_prefix="advance") as pool:
+        for name, declaration in picked.items():
+            futures[name] = pool.submit(work, declaration)
+    failures = [error for future in futures.values() if isinstance(error := future.exception(), LakeError | Exception)]
+    if failures:
+        raise failures[0]
+    return [future.result() for future in futures.values()]
+
+
+def difference(inputs: Inputs, declaration: Declaration, table: Table, position: Position) -> pa.Table | DataFrame:
+    """What must change in the table, given what changed in its inputs since `position`."""
+    kind = declaration.kind
+    found = touched(inputs, declaration, table, position)
+    if found is None:
+        return _nothing(table, position)
+    if found.changes is not None:
+        old = (
+            table.rows_of(inputs.spark, found.keys, position.version)
+            if kind.key
+            else table.read(inputs.spark, position.version)
+        )
+        rows = _absorbed(inputs, declaration, old, found.changes, retracts=found.retracts)
+    elif found.keys is None:
+        old, rows = table.read(inputs.spark, position.version), inputs.evaluate(declaration)
+    else:
+        old = table.rows_of(inputs.spark, found.keys, position.version)
+        rows = kind.evaluate(restrict(inputs, declaration, found.keys))
+    return gathered(inputs, compare(rows, old, kind.identity), small=found.small)
+
+
+def _absorbed(
+    inputs: Inputs, declaration: Declaration, old: DataFrame, changes: DataFrame, *, retracts: bool
+) -> DataFrame:
+    """The rows by absorption, and by evaluation for the keys that could not absorb."""
+    from lake.kinds.kind import AGAIN
+
+    kind = declaration.kind
+    rows = kind.absorb(old, changes)
+    if not retracts:
+        return rows.drop(AGAIN)
+    again = rows.where(AGAIN).select(*kind.key).distinct().toArrow()
+    if not again.num_rows:
+        return rows.drop(AGAIN)
+    evaluated = kind.evaluate(restrict(inputs, declaration, again))
+    return rows.where(f"not {AGAIN}").drop(AGAIN).unionByName(evaluated)
+
+
+def first_rows(inputs: Inputs, declaration: Declaration) -> pa.Table | DataFrame:
+    """The whole table at the cut, checked for repeatability, in memory where it cannot be large."""
+    evaluated = repeatable(inputs, declaration)
+    small = max(inputs.size(source) for source in declaration.inputs) <= inputs.project.settings.small_diff_rows
+    return evaluated.toArrow() if small else evaluated
+
+
+def repeatable(inputs: Inputs, declaration: Declaration) -> DataFrame:
+    """The whole table at the cut, by a plan that was checked for repeatability."""
+    frames = [inputs.whole(source) for source in declaration.inputs]
+    rows = inputs.rows(declaration, frames)
+    plan.check(declaration, rows, frames)
+    return declaration.kind.evaluate(rows)
+
+
+def gathered(inputs: Inputs, diff: DataFrame, *, small: bool) -> pa.Table | DataFrame:
+    """`diff` in memory if it is small or turns out so, else as it is."""
+    if small:
+        return diff.toArrow()
+    limit = inputs.project.settings.small_diff_rows
+    rows = diff.limit(limit + 1).toArrow()
+    return rows if rows.num_rows <= limit else diff
+
+
+def put_all(  # noqa: PLR0913 the parts of one commit
+    inputs: Inputs,
+    declaration: Declaration,
+    table: Table,
+    position: Position,
+    rows: pa.Table | DataFrame,
+    *,
+    verb: str,
+) -> Position:
+    """Makes `rows` the table, after the gate, and records the position."""
+    if not table.exists():
+        table.create(arrow_types(rows), description=declaration.doc, comments=inputs.comments(declaration))
+    judge(inputs, declaration, rows)
+    counts = Counts(inserted=rows.num_rows) if isinstance(rows, pa.Table) else Counts()
+    return replace(table, rows, _next(inputs, declaration, position, verb, counts))
+
+
+def put(  # noqa: PLR0913 the parts of one commit
+    inputs: Inputs,
+    declaration: Declaration,
+    table: Table,
+    position: Position,
+    diff: pa.Table | DataFrame,
+    *,
+    verb: str,
+) -> Position:
+    """Applies `diff` to the table, after the gate, and records the position."""
+    judge(inputs, declaration, diff)
+    counts = Counts.of(diff)
+    following = _next(inputs, declaration, position, verb, counts)
+    return commit(table, diff, counts, declaration.kind.identity, following)
+
+
+def judge(inputs: Inputs, declaration: Declaration, rows: pa.Table | DataFrame) -> None:
+    """Row-local expectations on the rows that are about to be written. Raises QualityError where one stops."""
+    from lake.kinds.kind import visible
+
+    settings = inputs.project.settings
+    if isinstance(rows, pa.Table):
+        if CHANGE in rows.column_names:
+            rows = rows.filter(pa.compute.not_equal(rows.column(CHANGE), "delete"))
+        gate.judge_diff(settings, declaration, rows.select(visible(rows.column_names)), cut=inputs.cut.number)
+    else:
+        if CHANGE in rows.columns:
+            rows = rows.where(f"{CHANGE} <> 'delete'")
+        gate.judge_diff_frame(settings, declaration, rows.select(*visible(rows.columns)), cut=inputs.cut.number)
+
+
+def same_definition(project: Project, declaration: Declaration, position: Position) -> None:
+    """Raises DeclarationError where the table was built by another definition."""
+    built = position.data["fingerprint"]
+    if built != project.fingerprint(declaration):
+        raise declaration.fault(
+            f"its definition has changed since it was built (fingerprint {built}, now {project.fingerprint(declaration)})",
+            fix=f"lake rebuild {declaration.name}",
+        )
+
+
+def arrow_types(rows: pa.Table | DataFrame) -> pa.Schema:
+    """The columns of `rows` as Arrow types."""
+    if isinstance(rows, pa.Table):
+        return rows.schema
+    return rows.limit(0).toArrow().schema
+
+
+def told(inputs: Inputs, declaration: Declaration, after: Position, began: float) -> Advanced:
+    """Records the run in the books, and says what it did."""
+    seconds = round(time.monotonic() - began, 3)
+    data = after.data
+    done = Advanced(declaration.name, data["cut"], data["verb"], after.version, **data["counts"], seconds=seconds)
+    record_run(
+        inputs.project.settings,
+        verb=done.verb,
+        subject=done.table,
+        cut=done.cut,
+        outcome="done",
+        counts=data["counts"],
+        started_at=datetime.now(UTC),
+        seconds=seconds,
+    )
+    return done
+
+
+def _fresh(inputs: Inputs, declaration: Declaration, position: Position) -> bool:
+    """Whether the table already follows from what its inputs are now."""
+    if position.data["cut"] > inputs.cut.number:
+        return True
+    return dict(position.data["inputs"]) == inputs.versions(declaration)
+
+
+def _next(inputs: Inputs, declaration: Declaration, position: Position, verb: str, counts: Counts) -> Position:
+    return position.next(
+        verb=verb,
+        cut=inputs.cut.number,
+        voids=inputs.cut.voids,
+        inputs=inputs.versions(declaration),
+        fingerprint=inputs.project.fingerprint(declaration),
+        counts=asdict(counts),
+    )
+
+
+def _nothing(table: Table, position: Position) -> pa.Table:
+    empty = table.arrow(position.version).slice(0, 0)
+    return empty.append_column(CHANGE, pa.array([], pa.string()))

@@ -1,0 +1,25 @@
+"""Cut: one number for how far every log goes."""
+
+from __future__ import annotations
+
+from lake.errors import DeclarationError
+from lake.project import Project
+from lake.store import log
+from lake.store.meta import Cut, get_cut, latest_cut, record_cut
+
+
+def cut(project: Project) -> Cut:
+    """Records the heads of all logs as a new cut; the latest cut itself, where nothing has moved since."""
+    settings = project.settings
+    heads = {stream: log.head(settings, stream).batch for stream in project.contracts}
+    return record_cut(settings, heads, log.voids_head(settings))
+
+
+def pick_cut(project: Project, number: int | None) -> Cut:
+    """Cut `number`, or the latest. Raises DeclarationError where there is none."""
+    if number is not None:
+        return get_cut(project.settings, number)
+    latest = latest_cut(project.settings)
+    if latest is None:
+        raise DeclarationError("there is no cut yet", fix="lake ingest, then lake cut; or lake run, which does all")
+    return latest

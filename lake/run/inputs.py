@@ -1,0 +1,166 @@
+"""What a declaration's function reads: its inputs at a cut, and what changed in them since a position."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lake.declaration import Declaration, Input
+from lake.errors import DeclarationError
+from lake.kinds.kind import CARRIED, ORDER, SIGN, visible
+from lake.project import Project
+from lake.run.rows import CarryingFrame, plain
+from lake.store import log
+from lake.store.delta import Position
+from lake.store.meta import Cut
+from lake.store.scan import Scan
+from lake.store.tables import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+HIDDEN = ("_ingested_at",)
+
+
+@dataclass
+class Inputs:
+    """The inputs of a project's tables at `cut`.
+
+    With `recompute`, a table that is an input is evaluated from the logs instead of read.
+    """
+
+    spark: SparkSession
+    project: Project
+    cut: Cut
+    recompute: bool = False
+    _evaluated: dict[str, DataFrame] = field(default_factory=dict)
+
+    def table(self, declaration: Declaration) -> Table:
+        return Table(self.project.settings, declaration.layer, declaration.name)
+
+    def comments(self, declaration: Declaration) -> dict[str, str]:
+        """What the table's columns mean: its docstring's `column: meaning` lines, else the contract's words."""
+        fields = [f for s in declaration.inputs if s.is_log for f in self.project.contracts[s.name].fields]
+        return {field.name: field.doc for field in fields if field.doc} | declaration.comments
+
+    def evaluate(self, declaration: Declaration) -> DataFrame:
+        """The whole table at the cut, state columns included."""
+        if declaration.name not in self._evaluated:
+            rows = self.rows(declaration, [self.whole(source) for source in declaration.inputs])
+            self._evaluated[declaration.name] = declaration.kind.evaluate(rows)
+        return self._evaluated[declaration.name]
+
+    def rows(self, declaration: Declaration, frames: list[DataFrame]) -> DataFrame:
+        """What the declared function makes of `frames`, ready for its kind.
+
+        Raises DeclarationError where the function loses columns that its kind needs.
+        """
+        kind = declaration.kind
+        if kind.row_by_row:
+            frames = [CarryingFrame(frame) for frame in frames]
+        else:
+            frames = [frame.drop(*CARRIED) for frame in frames]
+        try:
+            rows = plain(declaration(*frames))
+        except Exception as error:
+            raise _analysis_fault(declaration, error) from error
+        if kind.row_by_row and not {ORDER, SIGN} <= set(rows.columns):
+            raise declaration.fault(
+                f"the function of a {kind.name} must map each row alone, and this one loses the rows it came from",
+                fix="use select, where, withColumn and the like; aggregate with the kind, or declare a View",
+            )
+        for column, use in kind.requires().items():
+            if column not in rows.columns:
+                raise declaration.fault(
+                    f"the function returns no column {column!r} ({use})", fix="add it to the select"
+                )
+        return kind.prepare(rows)
+
+    def whole(self, source: Input) -> DataFrame:
+        """All rows of `source` at the cut, each with its order and the sign +1."""
+        if source.table is None:
+            return self._events(source.name, after=0)
+        if self.recompute:
+            rows = self.evaluate(source.table)
+            return _ordered(rows.select(*visible(rows.columns)), source.table)
+        rows = self.table(source.table).read(self.spark, self.version(source))
+        return _ordered(rows.select(*visible(rows.columns)), source.table)
+
+    def changes(self, source: Input, position: Position) -> DataFrame | None:
+        """Signed rows: what came to `source` (+1) and went from it (-1) since `position`; None if nothing did."""
+        settings, before = self.project.settings, position.data["inputs"][source.name]
+        if source.table is not None:
+            upto = self.version(source)
+            if upto == before:
+                return None
+            rows = self.table(source.table).changes(self.spark, after=before, upto=upto)
+            return _ordered(rows, source.table)
+        after, voids = self.cut.batches.get(source.name, 0), position.data["voids"]
+        voided = [v for v in log.voided(settings, source.name, voids, self.cut.voids) if v[0] <= before]
+        frames = [self._events(source.name, after=before)] if after > before else []
+        frames += [self._voided(source.name, before, voids, voided)] if voided else []
+        return frames[0].unionByName(frames[1]) if len(frames) == 2 else next(iter(frames), None)
+
+    def versions(self, declaration: Declaration) -> dict[str, int]:
+        """What the table is derived from at this cut: {stream: last batch, table: Delta version}."""
+        return {source.name: self.version(source) for source in declaration.inputs}
+
+    def version(self, source: Input) -> int:
+        """The last batch of a log, or the Delta version of a table, at the cut.
+
+        Raises DeclarationError where the table has not reached the cut.
+        """
+        if source.table is None:
+            return self.cut.batches.get(source.name, 0)
+        position = self.table(source.table).position_at(self.cut.number)
+        if position is None:
+            raise DeclarationError(
+                f"{source.name} is not at cut {self.cut.number}",
+                where=source.table.where,
+                fix=f"lake advance {source.name} --cut {self.cut.number}, then try again",
+            )
+        return position.version
+
+    def size(self, source: Input, *, after: int = 0) -> int:
+        """How many rows there are to read at most: all, or of a log those after batch `after`."""
+        if source.table is None:
+            path, upto = self.project.settings.log_path(source.name), self.version(source)
+            return Scan(path, bounds={"_batch": (after + 1, upto)}).rows() if upto else 0
+        return Scan(self.table(source.table).path, self.version(source)).rows()
+
+    def _events(self, stream: str, *, after: int) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        rows = log.read(
+            self.spark,
+            self.project.settings,
+            self.project.contracts[stream],
+            upto=self.cut.batches.get(stream, 0),
+            after=after,
+            voids=self.cut.voids,
+        )
+        return rows.drop(*HIDDEN).withColumns({ORDER: F.struct("_batch", "_bucket", "_offset"), SIGN: F.lit(1)})
+
+    def _voided(self, stream: str, upto: int, voids: int, voided: list[tuple[int, int, int]]) -> DataFrame:
+        """Events up to batch `upto` that were there at void number `voids` and have been voided since, as -1."""
+        from pyspark.sql import functions as F
+
+        rows = log.read(
+            self.spark, self.project.settings, self.project.contracts[stream], upto=upto, after=0, voids=voids
+        )
+        gone = self.spark.createDataFrame(voided, "_batch bigint, _bucket int, _offset bigint")
+        rows = rows.join(F.broadcast(gone), ["_batch", "_bucket", "_offset"], "left_semi")
+        return rows.drop(*HIDDEN).withColumns({ORDER: F.struct("_batch", "_bucket", "_offset"), SIGN: F.lit(-1)})
+
+
+def _ordered(rows: DataFrame, table: Declaration) -> DataFrame:
+    """Rows of a table carry their identity as their order, and +1 unless they have a sign."""
+    from pyspark.sql import functions as F
+
+    sign = F.col(SIGN) if SIGN in rows.columns else F.lit(1)
+    return rows.withColumns({ORDER: F.struct(*table.kind.identity), SIGN: sign})
+
+
+def _analysis_fault(declaration: Declaration, error: Exception) -> DeclarationError:
+    first = str(error).strip().splitlines()[0]
+    return declaration.fault(f"the function fails: {type(error).__name__}: {first}")

@@ -1,0 +1,81 @@
+"""What only Spark's analysed plan shows: functions that are not functions of the log.
+
+The plan is read as text (`explain`), the one form of it that an embedded session and a Connect server both give.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Final
+
+from lake.errors import DeclarationError
+from lake.jobfile import NONDETERMINISTIC
+from lake.kinds.aggregate import Aggregate
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lake.declaration import Declaration
+
+# Operators that look at more than one row.
+MANY_ROWS: Final = re.compile(
+    r"^[\s:+\-]*(Aggregate|Window|Deduplicate|Distinct|Sort|GlobalLimit|LocalLimit|Sample|Join|Offset)\b", re.MULTILINE
+)
+ADDING: Final = re.compile(
+    r"\b(sum|avg|mean|stddev\w*|var\w*|std|corr|covar\w*|skewness|kurtosis|regr_\w+)\((?:distinct )?([^()]*)",
+    re.IGNORECASE,
+)
+CALLED: Final = re.compile(r"\b([a-z_]+)\(", re.IGNORECASE)
+FLOATS: Final = ("float", "double")
+
+
+def check(declaration: Declaration, rows: DataFrame, inputs: list[DataFrame]) -> None:
+    """Raises DeclarationError where `rows`, the function's result over `inputs`, could differ between two runs.
+
+    Reads no data: only plans and schemas.
+    """
+    text = analysed(rows)
+    faults = [
+        declaration.fault(f"{called} is not deterministic", fix="derive it from the event")
+        for called in sorted({match[1].lower() for match in CALLED.finditer(text)} & NONDETERMINISTIC)
+    ]
+    if declaration.kind.row_by_row:
+        faults += [
+            declaration.fault(
+                f"the function of a {declaration.kind.name} must map each row alone, found {operator}",
+                fix="aggregate with the kind, or declare a View",
+            )
+            for operator in sorted({match[1] for match in MANY_ROWS.finditer(text)})
+        ]
+    faults += _float_sums(declaration, rows, inputs, text)
+    if faults:
+        raise DeclarationError.all(faults)
+
+
+def analysed(frame: DataFrame) -> str:
+    """The analysed logical plan of `frame`."""
+    with redirect_stdout(io.StringIO()) as out:
+        frame.explain(extended=True)
+    return out.getvalue().partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")[0]
+
+
+def _float_sums(
+    declaration: Declaration, rows: DataFrame, inputs: list[DataFrame], text: str
+) -> list[DeclarationError]:
+    """Sums and averages of floats: in an Aggregate by the type of what is added, in a View by the names in its plan."""
+    fix = "add decimals: cast(… as decimal(18, 2))"
+    kind = declaration.kind
+    if isinstance(kind, Aggregate):
+        summed = {name: m.summed for name, m in kind.measures.items() if m.summed}
+        types = dict(rows.selectExpr(*[f"{sql} as `{name}`" for name, sql in summed.items()]).dtypes) if summed else {}
+        return [declaration.fault(f"{n} adds up a {t}", fix=fix) for n, t in types.items() if t in FLOATS]
+    floats = {name for frame in [rows, *inputs] for name, type_ in frame.dtypes if type_ in FLOATS}
+    found = []
+    for line in text.splitlines():
+        for match in ADDING.finditer(line):
+            alias = re.match(r"[^,]*? AS (\w+)#", line[match.end() :])
+            names = set(re.findall(r"(\w+)#", match[2])) | ({alias[1]} if alias else set())
+            found += [f"{match[1]} of floats ({name})" for name in sorted(names & floats)]
+    return [declaration.fault(what, fix=fix) for what in dict.fromkeys(found)]

@@ -1,0 +1,65 @@
+"""Publish: move what readers see to a checked cut, in one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from lake.errors import DeclarationError, QualityError
+from lake.project import Project
+from lake.run.advance import same_definition
+from lake.run.check import check
+from lake.store.meta import Cut, Edition, EditionTable, latest_edition, pinned, record_edition
+from lake.store.tables import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def publish(project: Project, cut: Cut, spark: Callable[[], SparkSession]) -> Edition:
+    """Publishes every table at `cut` as one edition; the edition it already is in, where nothing has changed.
+
+    Checks what has not been checked. Raises QualityError where a gate stopped, DeclarationError where a table is not at
+    the cut or readers are pinned to an older edition.
+    """
+    settings = project.settings
+    pin = pinned(settings)
+    if pin is not None:
+        raise DeclarationError(
+            f"readers are held at edition {pin}", fix="lake publish --resume lets editions move again"
+        )
+    tables = at_cut(project, cut)
+    latest = latest_edition(settings)
+    if latest is not None and latest.cut > cut.number:
+        raise DeclarationError(
+            f"edition {latest.number} is of cut {latest.cut}, beyond cut {cut.number}",
+            fix="lake publish --edition N goes back to an older edition",
+        )
+    stopped = [each.table for each in check(settings, project, spark, cut=cut.number) if each.outcome == "stopped"]
+    if stopped:
+        raise QualityError(f"not published: stopped by {', '.join(stopped)}", fix="lake check tells which rows")
+    if latest is not None and latest.cut == cut.number and dict(latest.tables) == tables:
+        return latest
+    return record_edition(settings, cut.number, tables)
+
+
+def at_cut(project: Project, cut: Cut) -> dict[str, EditionTable]:
+    """The exact version of every table at `cut`. Raises DeclarationError that names every table that is not there."""
+    found, faults = {}, []
+    for declaration in project.tables.values():
+        table = Table(project.settings, declaration.layer, declaration.name)
+        position = table.position_at(cut.number)
+        if position is None:
+            faults.append(
+                declaration.fault(f"not at cut {cut.number}", fix=f"lake advance {declaration.name} --cut {cut.number}")
+            )
+            continue
+        try:
+            same_definition(project, declaration, position)
+        except DeclarationError as fault:
+            faults.append(fault)
+        path = str(table.path.relative_to(project.settings.warehouse_path))
+        found[declaration.name] = EditionTable(declaration.layer, path, position.version, position.data["fingerprint"])
+    if faults:
+        raise DeclarationError.all(faults)
+    return found

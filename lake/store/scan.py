@@ -1,0 +1,104 @@
+"""Reading Delta tables at a version: what is small comes through this process, what is large through Spark's reader.
+
+A Spark read of a Delta table costs 0.4 to 1 s however small it is; listing files with `deltalake` and reading them
+with DuckDB costs about 0.02 s, and handing the result to Spark as Arrow 0.1 s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from lake.store.delta import connection
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SMALL_ROWS: Final = 200_000
+DUCKDB_QUOTE: Final = '"'
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A Delta table at one version, narrowed to `bounds`: {integer column: (least, greatest)}, inclusive."""
+
+    path: Path
+    version: int | None = None
+    bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    def frame(self, spark: SparkSession, *, small_rows: int = SMALL_ROWS) -> DataFrame:
+        """The rows as a DataFrame. Files that cannot hold any are not read."""
+        table = DeltaTable(str(self.path), version=self.version)
+        files, rows = self._files(table)
+        if rows <= small_rows:
+            return spark.createDataFrame(self._read(table, files))
+        reader = spark.read.format("delta").option("versionAsOf", table.version())
+        return reader.load(str(self.path)).where(self._where())
+
+    def rows(self) -> int:
+        """How many rows there are at most, from the files' statistics."""
+        return self._files(DeltaTable(str(self.path), version=self.version))[1]
+
+    def arrow(self, columns: Sequence[str] = (), *, keys: pa.Table | None = None) -> pa.Table:
+        """The rows in this process's memory; with `keys`, only those that equal one of its rows, nulls included."""
+        table = DeltaTable(str(self.path), version=self.version)
+        return self._read(table, self._files(table)[0], columns, keys)
+
+    def _read(
+        self, table: DeltaTable, files: list[str], columns: Sequence[str] = (), keys: pa.Table | None = None
+    ) -> pa.Table:
+        schema = arrow_schema(table)
+        if columns:
+            schema = pa.schema([schema.field(column) for column in columns])
+        if not files or (keys is not None and not keys.num_rows):
+            return schema.empty_table()
+        partitions = table.metadata().partition_columns
+        with connection() as con:
+            rows = con.read_parquet(files, union_by_name=True, hive_partitioning=bool(partitions))
+            con.register("t", rows)
+            there = {f'"{name}"' for name in rows.columns}
+            wanted = ", ".join(name if name in there else f"NULL AS {name}" for name in map(_quoted, schema.names))
+            query = f"SELECT {wanted} FROM t WHERE {self._where(DUCKDB_QUOTE)}"
+            if keys is not None:
+                con.register("k", keys)
+                match = " AND ".join(f"k.{_quoted(c)} IS NOT DISTINCT FROM t.{_quoted(c)}" for c in keys.column_names)
+                query += f" AND EXISTS (SELECT 1 FROM k WHERE {match})"
+            return con.sql(query).to_arrow_table().cast(schema)
+
+    def _files(self, table: DeltaTable) -> tuple[list[str], int]:
+        """The files that may hold rows within the bounds, and how many rows they have."""
+        actions = pa.table(table.get_add_actions(flatten=True))
+        with connection() as con:
+            con.register("a", actions)
+            tests = [self._file_test(column, actions.column_names) for column in self.bounds]
+            found = con.execute(
+                f"SELECT path, num_records FROM a WHERE {' AND '.join(tests) or 'true'} ORDER BY path"
+            ).fetchall()
+        root = str(self.path)
+        return [f"{root}/{path}" for path, _ in found], sum(rows for _, rows in found)
+
+    def _file_test(self, column: str, stats: Sequence[str]) -> str:
+        least, greatest = self.bounds[column]
+        if f"partition.{column}" in stats:
+            return f'"partition.{column}" BETWEEN {least} AND {greatest}'
+        if f"min.{column}" in stats:
+            return f'coalesce("max.{column}" >= {least} AND "min.{column}" <= {greatest}, true)'
+        return "true"
+
+    def _where(self, quote: str = "`") -> str:
+        tests = (f"{quote}{c}{quote} BETWEEN {least} AND {greatest}" for c, (least, greatest) in self.bounds.items())
+        return " AND ".join(tests) or "true"
+
+
+def arrow_schema(table: DeltaTable) -> pa.Schema:
+    """The columns of `table` as Arrow types."""
+    return pa.schema(table.schema())
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,107 @@
+"""Derived tables: read at a version, changed by one commit that carries rows and position together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import DeltaTable, Field, Schema
+
+from lake.config import Settings
+from lake.store import delta
+from lake.store.delta import Position
+from lake.store.scan import Scan, arrow_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Table:
+    """One derived table of a project; it may not exist yet."""
+
+    settings: Settings
+    layer: str
+    name: str
+
+    @property
+    def path(self) -> Path:
+        return self.settings.table_path(self.layer, self.name)
+
+    @property
+    def app(self) -> str:
+        return f"table:{self.name}"
+
+    def exists(self) -> bool:
+        return delta.exists(self.path)
+
+    def position(self) -> Position | None:
+        """Where the table stands; None before it was built."""
+        return delta.head(self.path, self.app)
+
+    def position_at(self, cut: int) -> Position | None:
+        """The newest position at exactly `cut`."""
+        return next((p for p in delta.positions(self.path, self.app) if p.data["cut"] == cut), None)
+
+    def read(self, spark: SparkSession, version: int) -> DataFrame:
+        """All rows at `version`, state columns included."""
+        return Scan(self.path, version).frame(spark, small_rows=self.settings.small_diff_rows)
+
+    def arrow(self, version: int) -> pa.Table:
+        """All rows at `version` in this process's memory."""
+        return Scan(self.path, version).arrow()
+
+    def rows(self, version: int) -> int:
+        """How many rows there are at `version`."""
+        return Scan(self.path, version).rows()
+
+    def rows_of(self, spark: SparkSession, keys: DataFrame | pa.Table, version: int) -> DataFrame:
+        """The rows at `version` whose key columns equal one of `keys`, nulls included."""
+        if isinstance(keys, pa.Table):
+            return spark.createDataFrame(Scan(self.path, version).arrow(keys=keys))
+        from pyspark.sql import functions as F
+
+        match = F.expr(" and ".join(f"t.`{column}` <=> k.`{column}`" for column in keys.columns))
+        return self.read(spark, version).alias("t").join(keys.alias("k"), match, "left_semi")
+
+    def changes(self, spark: SparkSession, *, after: int, upto: int) -> DataFrame:
+        """What became of the rows between two versions, netted: the visible columns and `_sign` (+1 new, -1 gone)."""
+        columns = [f'"{name}"' for name in arrow_schema(DeltaTable(str(self.path), version=upto)).names]
+        visible = ", ".join(column for column in columns if not column.startswith('"_'))
+        if after == upto:
+            empty = Scan(self.path, upto).arrow().slice(0, 0)
+            return spark.createDataFrame(empty.append_column("_sign", pa.array([], pa.int32()))).drop(
+                *[c for c in empty.column_names if c.startswith("_")]
+            )
+        feed = DeltaTable(str(self.path)).load_cdf(starting_version=after + 1, ending_version=upto)
+        with delta.connection() as con:
+            con.register("feed", pa.table(feed))
+            netted = con.sql(
+                f"""SELECT {visible}, sum(sign)::INTEGER AS _sign
+                    FROM (SELECT *, CASE WHEN _change_type IN ('insert', 'update_postimage') THEN 1
+                                         WHEN _change_type IN ('delete', 'update_preimage') THEN -1 END AS sign
+                          FROM feed)
+                    GROUP BY ALL HAVING sum(sign) <> 0"""
+            ).to_arrow_table()
+        return spark.createDataFrame(netted)
+
+    def create(self, schema: pa.Schema, *, description: str, comments: Mapping[str, str]) -> None:
+        """Makes the empty table. Its protocol is one that every Delta reader understands."""
+        fields = [
+            Field(f.name, f.type, nullable=True, metadata={"comment": comments[f.name]} if f.name in comments else None)
+            for f in Schema.from_arrow(schema).fields
+        ]
+        DeltaTable.create(
+            str(self.path),
+            schema=Schema(fields),
+            name=self.name,
+            description=description,
+            configuration={
+                **delta.KEEP_LOGS,
+                "delta.enableChangeDataFeed": "true",
+                "delta.checkpointInterval": "50",
+            },
+        )
