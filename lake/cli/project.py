@@ -1,0 +1,48 @@
+"""Commands about the project and the machine: init, doctor."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from lake.cli import Shell, shared
+from lake.errors import LakeError
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@shared
+def init(shell: Shell, folder: Path) -> None:
+    """Make a project in FOLDER: a stream, two tables, their expectations, a few events and a test.
+
+    \b
+    Example: lake init shop && cd shop && lake run
+    """
+    from lake.run.init import init as make
+
+    files = make(folder)
+    shell.emit({"project": str(folder.resolve()), "files": files}, files)
+    shell.say(f"next: cd {folder} && lake run && lake sql 'select * from customer_daily'")
+
+
+@click.command()
+@shared
+def doctor(shell: Shell) -> None:
+    """Tell what keeps Headwater from working on this machine, and how to mend it; exit 1 if anything does.
+
+    \b
+    Example: lake doctor --json
+    """
+    from lake.run.doctor import examine
+
+    findings = examine(shell.project)
+    lines = []
+    for finding in findings:
+        lines.append(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.subject:<18}  {finding.found}")
+        if not finding.ok:
+            lines.append(f"{'':<26}fix: {finding.fix}")
+    shell.emit([{"ok": finding.ok, **asdict(finding)} for finding in findings], lines)
+    if failed := sum(not finding.ok for finding in findings):
+        raise LakeError(f"{failed} of {len(findings)} things are not well")

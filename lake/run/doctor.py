@@ -1,0 +1,177 @@
+"""`lake doctor`: what keeps Headwater from working on this machine, and how to mend it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Final
+
+from lake.config import Settings, load_settings
+from lake.errors import LakeError
+
+PYTHON: Final = (3, 11)
+JAVA: Final = 17
+FREE_BYTES: Final = 2 << 30
+# File systems whose locks or renames are not those of one machine.
+REMOTE: Final = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "fuse.sshfs", "fuse.s3fs"}
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at: what was found, and how to mend it where it is not well."""
+
+    subject: str
+    found: str
+    fix: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return not self.fix
+
+
+def examine(project: Path | None = None) -> list[Finding]:
+    """Everything that can be wrong with the machine and the project's settings; all of it, not the first."""
+    findings = [_python(), _java(), *_packages()]
+    try:
+        settings = load_settings(project)
+    except LakeError as fault:
+        jars: Path = Settings.model_fields["jars"].default
+        return [*findings, _jars(jars), _loopback(), Finding("project", fault.what, fault.fix or fault.where)]
+    return [
+        *findings,
+        _jars(settings.jars),
+        _loopback(),
+        Finding("project", str(settings.project)),
+        _writable("warehouse", settings.warehouse_path),
+        _local(settings.warehouse_path),
+        _space(settings.warehouse_path),
+        _landing(settings.path(settings.landing)),
+    ]
+
+
+def _python() -> Finding:
+    found = f"{sys.version.split()[0]} ({sys.executable})"
+    return Finding("python", found, "" if sys.version_info >= PYTHON else "install Python 3.11 or newer")
+
+
+def _java() -> Finding:
+    """What Spark would start; `java -version` is the only thing that runs."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(Path(home) / "bin/java" if home else "java")
+    fix = "install a JDK 17 or newer (apt install openjdk-17-jdk-headless, brew install openjdk@17)"
+    if java is None:
+        found = f"no bin/java in JAVA_HOME={home}" if home else "no java on PATH"
+        return Finding("java", found, f"{fix}, or unset JAVA_HOME" if home else fix)
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    number = re.search(r'version "(?:1\.)?(\d+)[^"]*"', said)
+    if number is None:
+        return Finding("java", f"{java} does not tell its version: {said.strip()[:80]!r}", fix)
+    found = f"{number[0].split()[1].strip(chr(34))} ({java}{', from JAVA_HOME' if home else ''})"
+    return Finding("java", found, "" if int(number[1]) >= JAVA else fix)
+
+
+def _packages() -> Iterator[Finding]:
+    """The packages that headwater pins."""
+    for requirement in requires("headwater") or ():
+        if pin := re.fullmatch(r"([\w.-]+)(?:\[.*\])?==([\w.]+)", requirement):
+            name, pinned = pin.groups()
+            try:
+                found = version(name)
+            except PackageNotFoundError:
+                found = "not installed"
+            yield Finding(name, found, "" if found == pinned else f"install {name}=={pinned}: `make setup`")
+
+
+def _jars(folder: Path) -> Finding:
+    """The jars in `folder` against the list beside them, which set-up leaves there."""
+    fix = "run `make setup` in Headwater's folder, or set `jars` to the folder that it filled"
+    listed = folder / "jars.txt"
+    if not listed.is_file():
+        return Finding("jars", f"none in {folder}", fix)
+    lines = (line.split() for line in listed.read_text("utf-8").splitlines() if not line.startswith("#"))
+    wanted = {"{1}-{2}.jar".format(*coordinates.split(":")): sha256 for sha256, coordinates in lines}
+    found = {file.name: file for file in folder.glob("*.jar")}
+    faults = [f"{name} is missing" for name in sorted(wanted.keys() - found.keys())]
+    faults += [f"{name} is not in the list" for name in sorted(found.keys() - wanted.keys())]
+    faults += [
+        f"{name} has a wrong SHA-256"
+        for name in sorted(wanted.keys() & found.keys())
+        if _sha256(found[name]) != wanted[name]
+    ]
+    return Finding("jars", ", ".join(faults), fix) if faults else Finding("jars", f"{len(wanted)} verified in {folder}")
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _loopback() -> Finding:
+    """Spark's driver and its Python talk over loopback ports."""
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            return Finding("loopback", f"127.0.0.1 gives ports, such as {server.getsockname()[1]}")
+    except OSError as error:
+        return Finding("loopback", f"no port on 127.0.0.1: {error.strerror}", "bring the loopback interface up")
+
+
+def _writable(subject: str, folder: Path) -> Finding:
+    there = _existing(folder)
+    try:
+        with tempfile.NamedTemporaryFile(dir=there, prefix=".doctor-"):
+            return Finding(subject, f"{folder} can be written")
+    except OSError as error:
+        fix = f"let {_user()} write {there}, or set `{subject}` to another folder"
+        return Finding(subject, f"{there} cannot be written: {error.strerror}", fix)
+
+
+def _local(folder: Path) -> Finding:
+    """Leases are locks of one machine's operating system."""
+    kind = _file_system(_existing(folder))
+    fix = "put the warehouse on a local disk: one machine's locks do not hold there" if kind in REMOTE else ""
+    return Finding("file system", kind, fix)
+
+
+def _file_system(folder: Path) -> str:
+    """The type of the file system that holds `folder`; `unknown` where the machine has no /proc/mounts."""
+    try:
+        mounts = [line.split() for line in Path("/proc/mounts").read_text("utf-8").splitlines()]
+    except OSError:
+        return "unknown"
+    holding = [(len(at), kind) for _, at, kind, *_ in mounts if folder.is_relative_to(at.replace("\\040", " "))]
+    return max(holding, default=(0, "unknown"))[1]
+
+
+def _space(folder: Path) -> Finding:
+    free = shutil.disk_usage(_existing(folder)).free
+    fix = "" if free >= FREE_BYTES else f"make room: at least {FREE_BYTES >> 30} GB"
+    return Finding("disk", f"{free / (1 << 30):.1f} GB free", fix)
+
+
+def _landing(folder: Path) -> Finding:
+    if not folder.exists():
+        return Finding("landing", f"{folder} does not exist yet")
+    if folder.is_dir() and os.access(folder, os.R_OK | os.X_OK):
+        return Finding("landing", f"{folder} can be read")
+    return Finding("landing", f"{folder} cannot be read", f"let {_user()} read it, or set `landing` to another folder")
+
+
+def _existing(path: Path) -> Path:
+    """`path`, or the nearest folder above it that is there."""
+    return next(each for each in (path, *path.parents) if each.exists())
+
+
+def _user() -> str:
+    return os.environ.get("USER") or f"user {os.getuid()}"
