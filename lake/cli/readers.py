@@ -1,0 +1,53 @@
+"""Commands that read what is published: sql, tables, status, graph. None starts a JVM."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from lake.cli import Shell, shared
+from lake.errors import DeclarationError
+
+
+@click.command()
+@click.argument("query", required=False)
+@click.option("--file", "-f", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Read the query here.")
+@click.option("--edition", type=int, metavar="N", help="Answer from edition N instead of the current one.")
+@click.option("--format", "kind", type=click.Choice(["table", "csv", "json", "parquet"]), help="Default: table.")
+@click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Write the answer to this file.")
+@shared
+def sql(  # noqa: PLR0913, PLR0917 - the options of the command
+    shell: Shell, query: str | None, file: Path | None, edition: int | None, kind: str | None, output: Path | None
+) -> None:
+    """Answer a query on the published edition; without one, open a shell (on a terminal) or read standard input.
+
+    Tables are named as in `lake tables`: carrier_daily or gold.carrier_daily. The dialect is DuckDB's, read only.
+    Decimals are exact, but avg(decimal) and a division of decimals are DOUBLE in DuckDB: cast the result, for
+    instance avg(fare)::DECIMAL(10, 2). Times are in UTC. In JSON, decimals are strings.
+
+    \b
+    lake sql "select carrier, sum(flights) from carrier_daily group by all order by all"
+    lake sql --format csv < question.sql > answer.csv
+    """
+    from lake.run.export import export
+    from lake.run.sql import reader
+
+    text = _query(query, file)
+    if text is None:
+        from lake.run.shell import converse
+
+        return converse(shell.settings, edition)
+    export(reader(shell.settings, edition), text, kind or ("json" if shell.json else "table"), output)
+
+
+def _query(query: str | None, file: Path | None) -> str | None:
+    """The query's text, None where a person is to be asked."""
+    if query is not None and file is not None:
+        raise DeclarationError("a query and --file were given", fix="give one of them")
+    if file is not None:
+        return file.read_text("utf-8")
+    if query is None or query == "-":
+        return None if query is None and sys.stdin.isatty() else sys.stdin.read()
+    return query

@@ -1,0 +1,180 @@
+"""SQL over an edition: DuckDB on the exact files of its versions, locked so that a query can read nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import duckdb
+
+from lake.config import Settings
+from lake.errors import DeclarationError, LakeError, did_you_mean
+from lake.store import meta
+from lake.store.published import Published, literal, published, quoted
+
+READS: Final = frozenset({"SELECT", "EXPLAIN", "MULTI"})
+"""DuckDB's statement types that only read. DESCRIBE, SHOW, SUMMARIZE and VALUES are SELECT, PIVOT is MULTI."""
+
+_BLANK: Final = r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*"
+_EXPLAIN: Final = re.compile(rf"{_BLANK}EXPLAIN\b{_BLANK}(?:ANALYZE\b)?{_BLANK}(?:\([^)]*\))?", re.I | re.S)
+_LISTING: Final = re.compile(r"\b(show|describe|desc|information_schema|pg_\w+|pragma_\w+|duckdb_\w+)\b", re.I)
+_MISSING_TABLE: Final = re.compile(r"Table with name \"?([^\s\"]+)\"? does not exist")
+_MISSING_COLUMN: Final = re.compile(r"(?:Referenced column|column named|column) \"([^\"]+)\"")
+
+
+@dataclass(frozen=True)
+class Reader:
+    """The tables of one edition, for SQL."""
+
+    settings: Settings
+    edition: meta.Edition
+    _opened: dict[str, Published] = field(default_factory=dict, compare=False, repr=False)
+
+    def table(self, name: str) -> Published:
+        """Table `name` (`carrier_daily` or `gold.carrier_daily`) at the edition's version.
+
+        Raises DeclarationError for an unknown one.
+        """
+        layer, _, plain = name.lower().rpartition(".")
+        entry = self.edition.tables.get(plain)
+        if entry is None or layer not in {"", entry.layer}:
+            raise DeclarationError(
+                f"no table {name!r} in edition {self.edition.number}", fix=did_you_mean(name, self.edition.tables)
+            )
+        if plain not in self._opened:
+            self._opened[plain] = published(self.settings, plain, entry)
+        return self._opened[plain]
+
+    def mentioned(self, query: str) -> list[Published]:
+        """The tables that `query` may read, found without parsing it: all of them where it asks for a listing."""
+        words = set(re.findall(r"\w+", query.lower()))
+        every = not words & set(self.edition.tables) or _LISTING.search(query)
+        return [self.table(name) for name in self.edition.tables if every or name in words]
+
+    @contextmanager
+    def connect(self, query: str, *, scratch: Path | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A locked connection that shows the tables `query` mentions; it may write to the folder `scratch` only.
+
+        Faults of the query become DeclarationErrors that say where and what to write instead.
+        """
+        tables = self.mentioned(query)
+        con = _locked(tables, scratch)
+        try:
+            _refuse_writes(con, query)
+            yield con
+        except duckdb.Error as error:
+            raise self._told(error, query, tables) from None
+
+    def relation(self, query: str) -> duckdb.DuckDBPyRelation:
+        """The answer to `query` as a lazy DuckDB relation, which keeps its connection."""
+        with self.connect(query) as con:
+            return con.sql(query)
+
+    def _told(self, error: duckdb.Error, query: str, tables: Iterable[Published]) -> LakeError:
+        """DuckDB's error as one of ours."""
+        text = str(error)
+        what = re.sub(r"^(\w+ )+Error: ", "", text.partition("\n")[0]).strip()
+        where = _place(text, query)
+        if isinstance(error, duckdb.PermissionException):
+            return DeclarationError(
+                "a query reads the tables of the edition and nothing else",
+                where=where,
+                fix="name a table: `lake tables`",
+            )
+        if found := _MISSING_TABLE.search(text):
+            hint = did_you_mean(found[1].lower(), self.edition.tables)
+            return DeclarationError(f"no table {found[1]!r} in edition {self.edition.number}", where=where, fix=hint)
+        if isinstance(error, duckdb.BinderException) and (found := _MISSING_COLUMN.search(text)):
+            known = {column.name for table in tables for column in table.columns}
+            if found[1] not in known:
+                return DeclarationError(
+                    f"no column {found[1]!r}", where=where, fix=did_you_mean(found[1].lower(), known)
+                )
+        if isinstance(error, duckdb.IOException):
+            return LakeError(f"a file of edition {self.edition.number} cannot be read: {what}")
+        return DeclarationError(what, where=where)
+
+
+def reader(settings: Settings, number: int | None = None) -> Reader:
+    """The edition `number`, else the one that readers see.
+
+    Raises DeclarationError where nothing has been published yet, or for an unknown number.
+    """
+    edition = meta.get_edition(settings, number) if number is not None else meta.current_edition(settings)
+    if edition is None:
+        raise DeclarationError(
+            "no edition has been published yet, so there is nothing to read",
+            where=str(settings.warehouse_path),
+            fix="run `lake run` (ingest, cut, advance, check, publish)",
+        )
+    return Reader(settings, edition)
+
+
+def _locked(tables: Iterable[Published], scratch: Path | None) -> duckdb.DuckDBPyConnection:
+    tables = list(tables)
+    con = duckdb.connect()
+    con.execute("SET TimeZone = 'UTC'")
+    files = ", ".join(literal(file) for table in tables for file in table.files)
+    con.execute(f"SET allowed_paths = [{files}]")
+    con.execute(f"SET allowed_directories = [{literal(f'{scratch}/') if scratch else ''}]")
+    con.execute(
+        """SET enable_external_access = false;
+           SET autoinstall_known_extensions = false;
+           SET autoload_known_extensions = false;
+           SET python_enable_replacements = false"""
+    )
+    for layer in {table.layer for table in tables}:
+        con.execute(f"CREATE SCHEMA {quoted(layer)}")
+    for table in tables:
+        name = quoted(table.name)
+        con.execute(f"CREATE VIEW {quoted(table.layer)}.{name} AS {_select(con, table)}")
+        con.execute(f"CREATE VIEW {name} AS FROM {quoted(table.layer)}.{name}")
+    con.execute("SET lock_configuration = true")
+    return con
+
+
+def _select(con: duckdb.DuckDBPyConnection, table: Published) -> str:
+    """The table's rows: each column by name from the files that have it, null where a file is older than the column."""
+    if not table.files:
+        columns = (f"CAST(NULL AS {column.type}) AS {quoted(column.name)}" for column in table.columns)
+        return f"SELECT {', '.join(columns)} WHERE false"
+    files = ", ".join(map(literal, table.files))
+    source = f"read_parquet([{files}], union_by_name = true, hive_partitioning = false)"
+    there = {row[0] for row in con.execute(f"DESCRIBE FROM {source}").fetchall()}
+    columns = (
+        f"CAST({quoted(column.name) if column.name in there else 'NULL'} AS {column.type}) AS {quoted(column.name)}"
+        for column in table.columns
+    )
+    return f"SELECT {', '.join(columns)} FROM {source}"
+
+
+def _refuse_writes(con: duckdb.DuckDBPyConnection, query: str) -> None:
+    statements = con.extract_statements(query)
+    if len(statements) != 1:
+        found = f"{len(statements)} statements" if statements else "no statement"
+        raise DeclarationError(f"found {found}, one is answered at a time", fix="write one SELECT")
+    kind = statements[0].type.name
+    if kind == "EXPLAIN" and (inner := _EXPLAIN.match(query)):
+        return _refuse_writes(con, query[inner.end() :])
+    if kind not in READS - {"EXPLAIN"}:
+        raise DeclarationError(
+            f"{kind.replace('_', ' ')} is refused: an edition is read only",
+            fix="SELECT, WITH, FROM, VALUES, PIVOT, DESCRIBE, SHOW, SUMMARIZE and EXPLAIN are answered",
+        )
+    return None
+
+
+def _place(error: str, query: str) -> str:
+    """`line 1, column 15` from the caret under DuckDB's excerpt of the query."""
+    found = re.search(r"^LINE (\d+): (.*)\n( *)\^", error, re.M)
+    if not found:
+        return ""
+    number, excerpt, indent = int(found[1]), found[2], len(found[3]) - len(f"LINE {found[1]}: ")
+    line = query.split("\n")[number - 1] if number <= query.count("\n") + 1 else ""
+    around = excerpt.removeprefix("...").removesuffix("...")
+    shift = max(line.find(around), 0) - (3 if excerpt.startswith("...") else 0)
+    return f"line {number}, column {indent + shift + 1}"

@@ -1,0 +1,113 @@
+"""A published table as a reader needs it: the exact files of one version, its visible columns and their types."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from deltalake import DeltaTable
+
+from lake.config import Settings
+from lake.errors import LakeError
+from lake.store.meta import EditionTable
+
+# Reader features that change nothing in how a Parquet file is read.
+HARMLESS: Final = frozenset({"timestampNtz"})
+
+TYPES: Final[Mapping[str, str]] = {
+    "string": "VARCHAR",
+    "long": "BIGINT",
+    "integer": "INTEGER",
+    "short": "SMALLINT",
+    "byte": "TINYINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "boolean": "BOOLEAN",
+    "binary": "BLOB",
+    "date": "DATE",
+    "timestamp": "TIMESTAMPTZ",
+    "timestamp_ntz": "TIMESTAMP",
+}
+"""Delta's primitive types as DuckDB's; `decimal(p,s)` is written alike in both."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A visible column; `type` is DuckDB's."""
+
+    name: str
+    type: str
+    comment: str
+
+
+@dataclass(frozen=True)
+class Published:
+    """One table at one version. State columns, whose names begin with `_`, are left out."""
+
+    name: str
+    layer: str
+    version: int
+    doc: str
+    columns: tuple[Column, ...]
+    files: tuple[str, ...]
+
+
+def published(settings: Settings, name: str, entry: EditionTable) -> Published:
+    """Table `name` of an edition, opened at the edition's version.
+
+    Raises LakeError where the version is gone, or where its files cannot be read as they are.
+    """
+    path = settings.warehouse_path / entry.path
+    try:
+        table = DeltaTable(str(path), version=entry.version)
+    except Exception as error:
+        raise LakeError(
+            f"{name}: version {entry.version} cannot be opened: {error}",
+            where=str(path),
+            fix="publish another edition with `lake publish --edition N`, or rebuild the table",
+        ) from None
+    protocol = table.protocol()
+    features = sorted(set(protocol.reader_features or ()) - HARMLESS)
+    if features or protocol.min_reader_version == 2:
+        raise LakeError(
+            f"{name}: its files alone do not say what its rows are: {', '.join(features) or 'column mapping'}",
+            where=str(path),
+            fix="rebuild the table without these Delta features",
+        )
+    fields = json.loads(table.schema().to_json())["fields"]
+    return Published(
+        name=name,
+        layer=entry.layer,
+        version=entry.version,
+        doc=table.metadata().description or "",
+        columns=tuple(_column(field) for field in fields if not field["name"].startswith("_")),
+        files=tuple(table.file_uris()),
+    )
+
+
+def quoted(name: str) -> str:
+    """`name` as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """`text` as an SQL string."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _column(field: Mapping[str, Any]) -> Column:
+    return Column(field["name"], _duckdb(field["type"]), field["metadata"].get("comment", ""))
+
+
+def _duckdb(kind: str | Mapping[str, Any]) -> str:
+    """A type of a Delta schema as DuckDB writes it."""
+    if isinstance(kind, str):
+        return TYPES.get(kind) or kind.upper()
+    if kind["type"] == "array":
+        return f"{_duckdb(kind['elementType'])}[]"
+    if kind["type"] == "map":
+        return f"MAP({_duckdb(kind['keyType'])}, {_duckdb(kind['valueType'])})"
+    fields = (f"{quoted(field['name'])} {_duckdb(field['type'])}" for field in kind["fields"])
+    return f"STRUCT({', '.join(fields)})"
