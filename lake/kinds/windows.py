@@ -81,7 +81,8 @@ class Tumbling:
 
     def _days(self, at: str) -> tuple[str, str]:
         days = self.length // DAY
-        first = f"date_add(date'1970-01-01', cast(floor(datediff({self._date(at)}, date'1970-01-01') / {days}) * {days} as int))"
+        number = f"unix_date({self._date(at)})"
+        first = f"date_from_unix_date({number} - pmod({number}, {days}))"
         return self._midnight(first), self._midnight(f"date_add({first}, {days})")
 
     def _parts(self, at: str) -> tuple[str, str]:

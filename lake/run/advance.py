@@ -206,7 +206,7 @@ def same_definition(project: Project, declaration: Declaration, position: Positi
     built = position.data["fingerprint"]
     if built != project.fingerprint(declaration):
         raise declaration.fault(
-            f"its definition has changed since it was built (fingerprint {built}, now {project.fingerprint(declaration)})",
+            f"its definition has changed since it was built ({built}, now {project.fingerprint(declaration)})",
             fix=f"lake rebuild {declaration.name}",
         )
 

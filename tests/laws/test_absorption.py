@@ -1,0 +1,121 @@
+"""Absorption: slice by slice, a kind makes the table that it makes of everything at once, and that the model makes.
+
+Kinds are local to keys, so each key of one frame is a random history of its own: thousands run in a few jobs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lake import Aggregate, Avg, Count, CountIf, First, Latest, Max, Min, Sum
+from lake.kinds.kind import AGAIN, ORDER, SIGN, Kind, same
+from tests.laws import model
+from tests.laws.model import Row
+
+HISTORIES, SLICES = 2000, 4
+SCHEMA = "key int, at int, value int, place int, _sign int"
+
+KINDS: dict[str, tuple[Kind, Callable]] = {
+    "latest": (Latest("key", sequence="at"), model.latest),
+    "first": (First("key", sequence="at"), model.first),
+    "aggregate": (
+        Aggregate(
+            ("key", "part"),
+            {
+                "n": Count(),
+                "positive": CountIf("value > 0"),
+                "total": Sum("value"),
+                "mean": Avg("value", scale=3),
+                "least": Min("value"),
+                "greatest": Max("value"),
+            },
+        ),
+        model.aggregate,
+    ),
+}
+
+
+def histories(seed: int, *, deletes: bool) -> list[list[tuple[Row, int]]]:
+    """For each slice the signed rows of all histories: inserts in any order of `at`, and rows that go again."""
+    chance = random.Random(seed)
+    slices: list[list[tuple[Row, int]]] = [[] for _ in range(SLICES)]
+    for key in range(HISTORIES):
+        there: list[Row] = []
+        for place in range(chance.randrange(1, 12)):
+            number = min(place * SLICES // 8, SLICES - 1)
+            if deletes and there and chance.random() < 0.3:
+                gone = there.pop(chance.randrange(len(there)))
+                if not any(gone == row for row, _ in slices[number]):
+                    slices[number].append((gone, -1))
+                    continue
+                there.append(gone)
+            row = Row(key, chance.choice([None, *range(6)]), chance.choice([None, *range(-4, 5)]), place)
+            there.append(row)
+            slices[number].append((row, 1))
+    return slices
+
+
+def frame(spark: SparkSession, rows: list[tuple[Row, int]]) -> DataFrame:
+    data = [(r.key, r.at, r.value, r.place, sign) for r, sign in rows]
+    named = spark.createDataFrame(data, SCHEMA).withColumn(ORDER, F.struct("place")).drop("place")
+    return named.withColumn("part", F.expr("cast(floor(coalesce(at, 0) / 3) as int)"))
+
+
+def kept(slices: list[list[tuple[Row, int]]]) -> list[Row]:
+    gone = {row for part in slices for row, sign in part if sign < 0}
+    return [row for part in slices for row, sign in part if sign > 0 and row not in gone]
+
+
+def absorbed(spark: SparkSession, kind: Kind, slices: list[list[tuple[Row, int]]]) -> DataFrame:
+    """The table after all slices, each absorbed into what was there."""
+    columns = ["key", "at", "value"] if kind.name != "Aggregate" else ["key", "part", "value"]
+
+    def rows(part: list[tuple[Row, int]]) -> DataFrame:
+        return kind.prepare(frame(spark, part).select(*columns, ORDER, SIGN))
+
+    table = local(kind.evaluate(rows(slices[0])))
+    for number, part in enumerate(slices[1:], start=2):
+        changes = rows(part)
+        keys = local(changes.select(*kind.key).distinct())
+        old = table.join(keys, same(table, keys, kind.key), "left_semi")
+        new = local(kind.absorb(old, changes))
+        again = new.where(AGAIN).select(*kind.key).distinct()
+        whole = rows([(row, 1) for row in kept(slices[:number])])
+        evaluated = kind.evaluate(whole.join(again, same(whole, again, kind.key), "left_semi"))
+        rest = table.join(keys, same(table, keys, kind.key), "left_anti")
+        table = local(rest.unionByName(new.where(f"not {AGAIN}").drop(AGAIN)).unionByName(evaluated))
+    return table
+
+
+def local(rows: DataFrame) -> DataFrame:
+    return rows.sparkSession.createDataFrame(rows.toArrow())
+
+
+def content(kind: Kind, table: DataFrame) -> dict:
+    visible = [c for c in table.columns if not c.startswith("_") and c not in kind.identity]
+    found = {}
+    for row in table.collect():
+        key = tuple(row[k] for k in kind.identity)
+        assert key not in found
+        found[key if len(key) > 1 else key[0]] = tuple(row[c] for c in visible)
+    return found
+
+
+@pytest.mark.parametrize("deletes", [False, True], ids=["inserts", "deletes"])
+@pytest.mark.parametrize("name", KINDS)
+def test_any_slicing_makes_the_table_of_one_evaluation(spark, name, deletes):
+    kind, expected = KINDS[name]
+    slices = histories(seed=len(name) + deletes, deletes=deletes)
+    whole = [(row, 1) for row in kept(slices)]
+    columns = ["key", "part", "value"] if name == "aggregate" else ["key", "at", "value"]
+    everything = kind.evaluate(kind.prepare(frame(spark, whole).select(*columns, ORDER, SIGN)))
+    sliced = absorbed(spark, kind, slices)
+    assert content(kind, everything) == expected(kept(slices))
+    assert content(kind, sliced) == content(kind, everything)
+    state = sorted(everything.columns)
+    assert sliced.select(*state).exceptAll(everything.select(*state)).isEmpty()
