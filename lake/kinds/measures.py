@@ -99,7 +99,7 @@ class Sum:
 
 @dataclass(frozen=True)
 class Avg:
-    """The mean of the SQL expression `of`, integers or decimals, as decimal(38, `scale`), half up; null of no values."""
+    """The mean of `of`, SQL of integers or decimals, as decimal(38, `scale`), half up; null of no values."""
 
     of: str
     scale: int = 6

@@ -61,46 +61,68 @@ def commit(
     Returns the position with the Delta version that now carries it. Raises Unavailable when another writer was first;
     then nothing of the diff is in the table.
     """
-    if isinstance(diff, pa.Table) and table.settings.committer != "spark":
-        _commit_arrow(table, diff, counts, identity, position)
-    else:
-        _commit_spark(table, diff, counts, identity, position)
+    with _only_writer(table, position):
+        if isinstance(diff, pa.Table) and table.settings.committer != "spark":
+            _commit_arrow(table, diff, counts, identity, position)
+        else:
+            _commit_spark(table, diff, counts, identity, position)
     return _proven(table, position)
 
 
 def replace(table: Table, rows: pa.Table | DataFrame, position: Position) -> Position:
     """Makes `rows` the whole content of the table, its columns too, and records `position`. See `commit`."""
-    if isinstance(rows, pa.Table):
-        write_deltalake(
-            str(table.path),
-            rows,
-            mode="overwrite",
-            schema_mode="overwrite",
-            commit_properties=position.commit_properties,
-        )
-    else:
-        writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
-        writer.options(**position.writer_options).save(str(table.path))
+    with _only_writer(table, position):
+        if isinstance(rows, pa.Table):
+            write_deltalake(
+                str(table.path),
+                rows,
+                mode="overwrite",
+                schema_mode="overwrite",
+                commit_properties=position.commit_properties,
+            )
+        else:
+            writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+            writer.options(**position.writer_options).save(str(table.path))
     return _proven(table, position)
 
 
+@contextmanager
+def _only_writer(table: Table, position: Position) -> Iterator[None]:
+    """Lets a commit pass only on top of the position it was made for.
+
+    delta-rs does not compare transaction numbers, and Spark's MERGE skips a taken one in silence: so they are compared
+    here first. Between this and the commit itself stand the lease and Delta's own conflict detection.
+    """
+    head = table.position()
+    if (head.txn if head else 0) != position.txn - 1:
+        raise _outrun(table)
+    try:
+        yield
+    except Exception as error:
+        if "Concurrent" in f"{type(error).__name__} {error}" or "CommitConflict" in str(error):
+            raise _outrun(table) from error
+        raise
+
+
 def _proven(table: Table, position: Position) -> Position:
-    """Reads the head back: neither committer tells a writer whose transaction number was already taken."""
+    """Reads the head back: it must be the position just committed."""
     head = table.position()
     if head is None or head.metadata != position.metadata:
-        raise Unavailable(
-            f"{table.name}: another writer committed first",
-            where=str(table.path),
-            fix="run the command again: it starts from the table's new state",
-        )
+        raise _outrun(table)
     return head
+
+
+def _outrun(table: Table) -> Unavailable:
+    return Unavailable(
+        f"{table.name}: another writer committed first",
+        where=str(table.path),
+        fix="run the command again: it starts from the table's new state",
+    )
 
 
 def _commit_arrow(table: Table, diff: pa.Table, counts: Counts, identity: Sequence[str], position: Position) -> None:
     path, properties = str(table.path), position.commit_properties
     current = DeltaTable(path)
-    if current.transaction_version(position.app) not in (None, position.txn - 1):
-        return  # delta-rs does not compare transaction numbers itself; `_proven` reports the other writer
     if not counts.total:
         current.create_write_transaction([], "append", current.schema(), commit_properties=properties)
     elif counts.total == counts.inserted:

@@ -1,0 +1,137 @@
+"""One contract for both committers: what a diff does to a table, the position it leaves, and who loses a race."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from lake.config import Settings
+from lake.errors import Unavailable
+from lake.store.commit import CHANGE, Counts, commit, replace
+from lake.store.delta import Position, start
+from lake.store.scan import Scan
+from lake.store.tables import Table
+
+DAYS = [dt.date(2013, 1, 1) + dt.timedelta(days=n) for n in range(40)]
+SCHEMA = pa.schema(
+    [
+        ("day", pa.date32()),
+        ("code", pa.string()),
+        ("n", pa.int64()),
+        ("amount", pa.decimal128(20, 2)),
+        ("at", pa.timestamp("us", "UTC")),
+        ("_order", pa.struct([("_batch", pa.int64()), ("_offset", pa.int64())])),
+    ]
+)
+IDENTITY = ("day", "code")
+# What stands for a null, or for a name that SQL could trip over.
+CODES = ["AA", None, "o'neil; drop"]
+
+
+def row(day: dt.date, code: str | None, n: int, change: str = "insert") -> dict:
+    at = dt.datetime(2013, 1, 1, 12, tzinfo=dt.UTC)
+    order = {"_batch": n, "_offset": 2**40 + n}
+    return {"day": day, "code": code, "n": n, "amount": Decimal(n) / 4, "at": at, "_order": order, CHANGE: change}
+
+
+def diff(*rows: dict) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), SCHEMA.append(pa.field(CHANGE, pa.string())))
+
+
+@dataclass
+class Writer:
+    """A table, and a committer to write it with."""
+
+    table: Table
+    spark: object
+    frames: bool
+
+    def write(self, *rows: dict, position: Position | None = None) -> Position:
+        before = position or self.table.position() or start(self.table.app)
+        data = diff(*rows)
+        following = before.next(verb="advance", cut=before.txn + 1, inputs={}, counts={})
+        given = self.spark.createDataFrame(data) if self.frames else data
+        return commit(self.table, given, Counts.of(data), IDENTITY, following)
+
+    def content(self) -> list[tuple]:
+        rows = Scan(self.table.path).arrow().to_pylist()
+        return sorted(((r["day"], r["code"], r["n"], r["amount"]) for r in rows), key=str)
+
+
+@pytest.fixture(params=["delta-rs", "spark", "spark-frames"])
+def writer(request, project, spark) -> Writer:
+    committer = "delta-rs" if request.param == "delta-rs" else "spark"
+    settings = Settings(project=project.project, committer=committer)
+    table = Table(settings, "gold", "sums")
+    table.create(SCHEMA, description="Sums.", comments={"n": "how many"})
+    return Writer(table, spark, request.param == "spark-frames")
+
+
+def test_a_commit_inserts_updates_and_deletes_and_says_where_it_stands(writer):
+    first = [row(day, code, 1) for day in DAYS for code in CODES]
+    assert writer.write(*first).txn == 1
+    after = writer.write(
+        row(DAYS[3], None, 7, "update"), row(DAYS[4], "AA", 0, "delete"), row(DAYS[5], "new", 9),
+        row(DAYS[6], "o'neil; drop", 8, "update"),
+    )  # fmt: skip
+    expected = {(d, c): (1, Decimal("0.25")) for d in DAYS for c in CODES}
+    expected |= {(DAYS[3], None): (7, Decimal("1.75")), (DAYS[6], "o'neil; drop"): (8, Decimal(2))}
+    expected |= {(DAYS[5], "new"): (9, Decimal("2.25"))}
+    del expected[DAYS[4], "AA"]
+    assert writer.content() == sorted(((*k, *v) for k, v in expected.items()), key=str)
+    head = writer.table.position()
+    assert head == after
+    assert (head.txn, head.data["cut"]) == (2, 2)
+
+
+def test_an_empty_diff_is_a_commit_with_a_position(writer):
+    writer.write(row(DAYS[0], "AA", 1))
+    after = writer.write()
+    assert (after.txn, writer.table.position()) == (2, after)
+    assert len(writer.content()) == 1
+
+
+def test_the_change_feed_nets_what_several_commits_did(writer):
+    writer.write(*[row(day, "AA", 1) for day in DAYS[:5]])
+    before = writer.table.position().version
+    writer.write(row(DAYS[0], "AA", 2, "update"), row(DAYS[1], "AA", 0, "delete"), row(DAYS[6], "AA", 6))
+    writer.write(row(DAYS[0], "AA", 3, "update"), row(DAYS[6], "AA", 0, "delete"))
+    writer.write()
+    rows = writer.table.changes(writer.spark, after=before, upto=writer.table.position().version).collect()
+    assert sorted((r.day, r.n, r["_sign"]) for r in rows) == [
+        (DAYS[0], 1, -1), (DAYS[0], 3, 1), (DAYS[1], 1, -1)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", ["insert", "update", "delete", "none"])
+def test_a_writer_that_read_an_older_state_loses(writer, change):
+    stale = writer.write(row(DAYS[0], "AA", 1))
+    writer.write(row(DAYS[0], "AA", 2, "update"))
+    rows = [] if change == "none" else [row(DAYS[1] if change == "insert" else DAYS[0], "AA", 9, change)]
+    with pytest.raises(Unavailable, match="another writer"):
+        writer.write(*rows, position=stale)
+    assert writer.content() == [(DAYS[0], "AA", 2, Decimal("0.5"))]
+
+
+def test_replacing_a_table_changes_its_columns_in_one_commit(writer):
+    before = writer.write(row(DAYS[0], "AA", 1), row(DAYS[1], "AA", 1))
+    rows = pa.table({"code": ["AA", None], "total": pa.array([2, 3], pa.int64())})
+    given = writer.spark.createDataFrame(rows) if writer.frames else rows
+    after = replace(writer.table, given, before.next(verb="rebuild", cut=2, inputs={}, counts={}))
+    assert after.version == before.version + 1
+    assert Scan(writer.table.path).arrow().sort_by("total").to_pylist() == rows.to_pylist()
+    assert Scan(writer.table.path, before.version).arrow().num_rows == 2
+
+
+def test_readers_see_descriptions_and_need_no_reader_features(writer):
+    from deltalake import DeltaTable
+
+    writer.write(row(DAYS[0], "AA", 1))
+    table = DeltaTable(str(writer.table.path))
+    assert table.metadata().description == "Sums."
+    assert {f.name: f.metadata for f in table.schema().fields}["n"] == {"comment": "how many"}
+    assert table.protocol().min_reader_version == 1
