@@ -18,7 +18,7 @@ from lake.errors import DeclarationError
 @click.option("--format", "kind", type=click.Choice(["table", "csv", "json", "parquet"]), help="Default: table.")
 @click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Write the answer to this file.")
 @shared
-def sql(  # noqa: PLR0913, PLR0917 - the options of the command
+def sql(
     shell: Shell, query: str | None, file: Path | None, edition: int | None, kind: str | None, output: Path | None
 ) -> None:
     """Answer a query on the published edition; without one, open a shell (on a terminal) or read standard input.
@@ -51,3 +51,25 @@ def _query(query: str | None, file: Path | None) -> str | None:
     if query is None or query == "-":
         return None if query is None and sys.stdin.isatty() else sys.stdin.read()
     return query
+
+
+@click.command()
+@click.option("--format", "kind", type=click.Choice(["text", "mermaid", "json", "svg"]), default="text")
+@shared
+def graph(shell: Shell, kind: str) -> None:
+    """Show how tables are derived from streams and from each other.
+
+    \b
+    lake graph
+    lake graph --format svg > graph.svg
+    lake graph --json > dags/graph.json
+    """
+    from lake.run import graph as graphs
+    from lake.run.drawing import as_svg
+    from lake.project import load
+
+    found = graphs.graph(load(shell.settings))
+    if kind == "json":
+        shell.json = True
+    draw = {"mermaid": graphs.as_mermaid, "svg": as_svg}.get(kind, graphs.as_tree)
+    shell.emit(found.data(), draw(found))

@@ -34,11 +34,13 @@ class Answer:
 
     def pandas(self) -> pandas.DataFrame:
         """All rows in memory; decimals become floats, as pandas has none."""
-        return self.relation.df()
+        frame: pandas.DataFrame = self.relation.df()
+        return frame
 
     def polars(self) -> polars.DataFrame:
         """All rows in memory; decimals and time zones are kept."""
-        return self.relation.pl()
+        frame: polars.DataFrame = self.relation.pl()
+        return frame
 
     def duckdb(self) -> duckdb.DuckDBPyRelation:
         """The lazy relation itself, to filter, join and aggregate further."""
@@ -87,7 +89,7 @@ class Lakehouse:
         return rows.select(*(f"`{column.name}`" for column in found.columns))
 
 
-def open(project: Path | str | None = None, *, edition: int | None = None) -> Lakehouse:  # noqa: A001 - lake.open
+def open(project: Path | str | None = None, *, edition: int | None = None) -> Lakehouse:
     """The tables of `project` (else of the nearest one above the current folder) as they are published.
 
     `edition` is a number, by default the one that readers see. Raises DeclarationError where there is none.

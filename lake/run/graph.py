@@ -1,0 +1,118 @@
+"""How tables are derived from streams and from each other: as data, as a tree, as Mermaid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from lake.project import Project
+
+
+@dataclass(frozen=True)
+class Node:
+    """A stream (its layer is `log`) or a table. `inputs` are names of nodes."""
+
+    name: str
+    layer: str
+    kind: str = ""
+    key: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        return self.name if self.layer == "log" else f"{self.layer}.{self.name}"
+
+    @property
+    def subtitle(self) -> str:
+        """`Aggregate by carrier, day`; `log` for a stream."""
+        if self.layer == "log":
+            return "log"
+        return f"{self.kind} by {', '.join(self.key)}" if self.key else self.kind
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Streams by name, then tables in the order of their dependencies."""
+
+    streams: tuple[Node, ...]
+    tables: tuple[Node, ...]
+
+    @property
+    def nodes(self) -> dict[str, Node]:
+        return {node.name: node for node in (*self.streams, *self.tables)}
+
+    def readers(self, name: str) -> list[Node]:
+        """The tables derived directly from `name`."""
+        return [table for table in self.tables if name in table.inputs]
+
+    def data(self) -> dict[str, Any]:
+        """The graph as JSON, as `dags/graph.json` holds it."""
+        return {
+            "streams": [stream.name for stream in self.streams],
+            "tables": [
+                {
+                    "name": table.name,
+                    "layer": table.layer,
+                    "kind": table.kind,
+                    "key": list(table.key),
+                    "inputs": list(table.inputs),
+                }
+                for table in self.tables
+            ],
+        }
+
+
+def graph(project: Project) -> Graph:
+    """The graph of a project's declarations."""
+    return Graph(
+        tuple(Node(name, "log") for name in sorted(project.contracts)),
+        tuple(
+            Node(each.name, each.layer, each.kind.name, tuple(each.kind.key), tuple(i.name for i in each.inputs))
+            for each in project.tables.values()
+        ),
+    )
+
+
+def as_tree(found: Graph) -> Iterator[str]:
+    """A tree per stream. A table of several inputs stands in full under the first, with the others named."""
+    told: set[str] = set()
+    width = max((2 * 4 + len(node.title) for node in found.nodes.values()), default=0) + 4
+    for stream in found.streams:
+        yield stream.name
+        yield from _branches(found, stream.name, "", told, width)
+
+
+def _branches(found: Graph, name: str, indent: str, told: set[str], width: int) -> Iterator[str]:
+    below = found.readers(name)
+    for table in below:
+        last = table is below[-1]
+        line = f"{indent}{'└── ' if last else '├── '}{table.title}"
+        if table.name in told:
+            yield f"{line} (above)"
+            continue
+        told.add(table.name)
+        others = ", ".join(each for each in table.inputs if each != name)
+        yield f"{line.ljust(width)}  {table.subtitle}{f'; also from {others}' if others else ''}"
+        yield from _branches(found, table.name, indent + ("    " if last else "│   "), told, width)
+
+
+def as_mermaid(found: Graph) -> Iterator[str]:
+    """A flowchart for Markdown: one group a layer."""
+    yield "flowchart LR"
+    for layer in dict.fromkeys(node.layer for node in found.nodes.values()):
+        yield f"  subgraph {layer}_ [{layer}]"
+        for node in found.nodes.values():
+            if node.layer == layer:
+                shape = (
+                    f'[("{node.name}")]' if layer == "log" else f'["{node.name}<br/><small>{node.subtitle}</small>"]'
+                )
+                yield f"    {_id(node)}{shape}"
+        yield "  end"
+    for table in found.tables:
+        for name in table.inputs:
+            yield f"  {_id(found.nodes[name])} --> {_id(table)}"
+
+
+def _id(node: Node) -> str:
+    return f"{node.layer}_{node.name}"
