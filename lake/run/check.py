@@ -1,0 +1,64 @@
+"""Check: judge tables at a cut, all of them, and say which stop it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from lake.errors import DeclarationError
+from lake.run import gate
+from lake.run.cut import pick_cut
+from lake.run.suites import load_suites
+from lake.store.tables import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lake.config import Settings
+    from lake.declaration import Declaration
+    from lake.project import Project
+    from lake.store.meta import Check
+
+
+def check(  # noqa: PLR0913 - the options of one command
+    settings: Settings,
+    project: Project,
+    spark: Callable[[], SparkSession],
+    *,
+    tables: Iterable[str] | None = None,
+    cut: int | None = None,
+    strict: bool = False,
+) -> list[Check]:
+    """Judges the named tables (all, for None) at `cut` (the latest, for None) and records what it found.
+
+    A table without a quality file has no check. A judgement binds its cut only. Raises QualityError, once all are
+    judged, where one stopped; DeclarationError for faulty quality files, for a table that is not at the cut, and with
+    `strict` for one without a quality file.
+    """
+    at = pick_cut(project, cut).number
+    picked = project.pick(tables or ())
+    suites = load_suites(settings, project)
+    versions = {each.name: _version(settings, each, at) for each in picked}
+    behind = [each for each in picked if versions[each.name] is None]
+    faults = [each.fault(f"not at cut {at}", fix=f"lake advance --cut {at}") for each in behind]
+    faults += [_unjudged(each) for each in picked if strict and each.name not in suites]
+    if faults:
+        raise DeclarationError.all(faults)
+    checks = [
+        gate.judge_table(settings, each, suites[each.name], version=version, cut=at, spark=spark)
+        for each in picked
+        if each.name in suites and (version := versions[each.name]) is not None
+    ]
+    if error := gate.stopped(checks):
+        raise error
+    return checks
+
+
+def _version(settings: Settings, declaration: Declaration, cut: int) -> int | None:
+    """The table's Delta version at `cut`, None where it has none."""
+    position = Table(settings, declaration.layer, declaration.name).position_at(cut)
+    return position.version if position else None
+
+
+def _unjudged(declaration: Declaration) -> DeclarationError:
+    return declaration.fault("has no expectations", fix=f"write quality/{declaration.name}.json, or leave out --strict")

@@ -1,0 +1,196 @@
+"""The gate: a diff is judged before it is committed, a table before it is published.
+
+A row-local expectation judges each diff, so a bad row never enters a table. All others judge the whole table at the
+cut. A table that has not changed since its last judgement under the same suite is not judged again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from deltalake import DeltaTable
+
+from lake.errors import DeclarationError, QualityError
+from lake.kinds.kind import visible
+from lake.run.judge import Finding, judge_frame, judge_rows, prepare
+from lake.run.suites import Expectation, Suite, load_suite
+from lake.store import delta, meta
+from lake.store.scan import Scan, arrow_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lake.config import Settings
+    from lake.declaration import Declaration
+    from lake.store.meta import Check, Outcome, Scope
+
+FIX: Final = "mend the job or void the events behind these rows (lake void), or change the expectation; then run again"
+MANY_ROWS: Final = 2_000_000
+"""More rows are judged by Spark; so many are judged in this process, where it takes a tenth of the time."""
+
+
+def warm_up() -> None:
+    """Starts to import what the gate needs in the background: seconds that are best spent beside the JVM's start."""
+    threading.Thread(target=prepare, name="gate", daemon=True).start()
+
+
+def judge_diff(settings: Settings, declaration: Declaration, diff: pa.Table, *, cut: int) -> None:
+    """Judges the new images of rows, without state columns, by the row-local expectations.
+
+    Failures are recorded. Raises QualityError where one of severity stop failed, DeclarationError where the table's
+    quality file is wrong.
+    """
+    suite = load_suite(settings, declaration.name)
+    if suite is None or not suite.row_local or not diff.num_rows:
+        return
+    _must_fit(suite, diff.column_names)
+    _settle(settings, declaration, suite, judge_rows(suite.row_local, diff, declaration.kind.identity), cut)
+
+
+def judge_diff_frame(settings: Settings, declaration: Declaration, diff: DataFrame, *, cut: int) -> None:
+    """As `judge_diff`, for a diff that may be too large for this process."""
+    suite = load_suite(settings, declaration.name)
+    if suite is None or not suite.row_local:
+        return
+    _must_fit(suite, diff.columns)
+    identity = declaration.kind.identity
+    needed = diff.select(*_needed(suite.row_local, identity, diff.columns))
+    rows = needed.limit(MANY_ROWS + 1).toArrow()
+    if rows.num_rows <= MANY_ROWS:
+        findings = judge_rows(suite.row_local, rows, identity)
+    else:
+        findings = judge_frame(suite.row_local, needed, identity)
+    _settle(settings, declaration, suite, findings, cut)
+
+
+def judge_table(  # noqa: PLR0913 - one table at one version, and who judges it
+    settings: Settings,
+    declaration: Declaration,
+    suite: Suite,
+    *,
+    version: int,
+    cut: int,
+    spark: Callable[[], SparkSession],
+) -> Check:
+    """The judgement of the whole table at `version`, made and recorded, or remembered.
+
+    Row-local expectations, which the diffs have met, are judged again only where the suite has changed or failed.
+    `spark` is asked for a session only where the table is large. Raises DeclarationError where the suite is wrong.
+    """
+    known = meta.last_checks(settings, "table").get(declaration.name)
+    if known is not None and known.suite != suite.hash:
+        known = None
+    if known is not None and _unchanged(settings, declaration, known, version):
+        if (known.version, known.cut) == (version, cut):
+            return known
+        return _record(settings, suite, "table", cut, version, known.outcome, known.results)
+    met = known is not None and known.outcome == "passed"
+    expectations = suite.whole_table if met else suite.expectations
+    findings = _judge_version(settings, declaration, suite, expectations, version, spark)
+    return _record(settings, suite, "table", cut, version, _outcome(findings), [each.record for each in findings])
+
+
+def stopped(checks: Iterable[Check]) -> QualityError | None:
+    """What the stopping ones of `checks` say, as one error; None where none stopped."""
+    told = [failure(check.table, result) for check in checks if check.outcome == "stopped" for result in _stops(check)]
+    return QualityError("\n".join(told), fix=FIX) if told else None
+
+
+def failure(table: str, result: Mapping[str, Any]) -> str:
+    """One failed result of a check, for a person: the expectation, how many rows, which ones, where it is declared."""
+    named = result["kwargs"]
+    about = [named[name] for name in ("column", "column_A", "column_B") if name in named] + named.get("column_list", [])
+    what = f"{table}: {result['type']}" + (f"({', '.join(about)}) failed" if about else " failed")
+    if result["failed"] is None:
+        bounds = ", ".join(f"{name} {value}" for name, value in named.items() if not name.startswith("column"))
+        return f"{what}: expected {bounds}, found {result['observed']} ({result['where']})"
+    rows = "; ".join(
+        " ".join(f"{k}={'null' if v is None else v}" for k, v in row.items()) for row in result["examples"]
+    )
+    more = " …" if result["failed"] > len(result["examples"]) else ""
+    return f"{what} for {result['failed']} of {result['rows']} rows: {rows}{more} ({result['where']})"
+
+
+def _settle(settings: Settings, declaration: Declaration, suite: Suite, findings: Sequence[Finding], cut: int) -> None:
+    """Records a judgement that found a failure. Raises QualityError where it stops."""
+    found = _outcome(findings)
+    if found == "passed":
+        return
+    check = _record(settings, suite, "diff", cut, None, found, [each.record for each in findings])
+    if error := stopped([check]):
+        raise error
+
+
+def _outcome(findings: Iterable[Finding]) -> Outcome:
+    failed = {each.expectation.severity for each in findings if not each.success}
+    return "stopped" if "stop" in failed else "warned" if failed else "passed"
+
+
+def _stops(check: Check) -> list[Mapping[str, Any]]:
+    return [each for each in check.results if not each["success"] and each["severity"] == "stop"]
+
+
+def _record(  # noqa: PLR0913, PLR0917 - the parts of one entry
+    settings: Settings,
+    suite: Suite,
+    scope: Scope,
+    cut: int,
+    version: int | None,
+    outcome: Outcome,
+    results: Sequence[Mapping[str, Any]],
+) -> Check:
+    return meta.record_check(
+        settings,
+        suite.table,
+        scope=scope,
+        cut=cut,
+        version=version,
+        suite=suite.hash,
+        outcome=outcome,
+        results=results,
+    )
+
+
+def _unchanged(settings: Settings, declaration: Declaration, known: Check, version: int) -> bool:
+    """Whether every commit since the judgement `known`, up to `version`, changed no row."""
+    since = known.version if known.version is not None else -1
+    path = settings.table_path(declaration.layer, declaration.name)
+    later = [p for p in delta.positions(path, f"table:{declaration.name}") if since < p.version <= version]
+    empty = [p for p in later if p.data.get("verb") == "advance" and not any(p.data["counts"].values())]
+    return len(empty) == version - since
+
+
+def _judge_version(  # noqa: PLR0913, PLR0917 - one table, and what to ask of it
+    settings: Settings,
+    declaration: Declaration,
+    suite: Suite,
+    expectations: Sequence[Expectation],
+    version: int,
+    spark: Callable[[], SparkSession],
+) -> list[Finding]:
+    path = settings.table_path(declaration.layer, declaration.name)
+    scan, columns = Scan(path, version), visible(arrow_schema(DeltaTable(str(path), version=version)).names)
+    _must_fit(suite, columns)
+    if not expectations:
+        return []
+    identity = declaration.kind.identity
+    needed = _needed(expectations, identity, columns)
+    if scan.rows() <= MANY_ROWS and all("Pandas" in each.rule.engines for each in expectations):
+        return judge_rows(expectations, scan.arrow(needed), identity)
+    return judge_frame(expectations, scan.frame(spark()).select(*needed), identity)
+
+
+def _needed(expectations: Iterable[Expectation], identity: Sequence[str], columns: Sequence[str]) -> list[str]:
+    """The columns to read, in the order of `columns`: those that expectations look at, and those that name a row."""
+    if any(each.columns is None for each in expectations):
+        return list(columns)
+    wanted = {*identity, *(name for each in expectations for name in each.columns or ())}
+    return [name for name in columns if name in wanted]
+
+
+def _must_fit(suite: Suite, columns: Sequence[str]) -> None:
+    if faults := list(suite.faults(columns)):
+        raise DeclarationError.all(faults)

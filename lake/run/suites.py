@@ -1,0 +1,241 @@
+"""Quality files as data: `quality/<table>.json` says what a table is expected to be, and what to do where it is not.
+
+    {
+      "expectations": [
+        {
+          "type": "expect_column_values_to_be_between",
+          "kwargs": {"column": "flights", "min_value": 1},
+          "severity": "stop",
+          "doc": "a row exists because somebody flew"
+        }
+      ]
+    }
+
+`severity` is `stop` (the default: nothing that fails it is committed or published) or `warn` (told and recorded).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from lake.config import Settings
+from lake.errors import DeclarationError, did_you_mean
+from lake.run import rules
+from lake.store import delta
+
+if TYPE_CHECKING:
+    from lake.declaration import Declaration
+from lake.project import Project
+
+Severity = Literal["stop", "warn"]
+SEVERITIES: Final = ("stop", "warn")
+MEMBERS: Final = ("type", "kwargs", "severity", "doc")
+
+
+@dataclass(frozen=True, eq=False)
+class Expectation:
+    """One expectation of a table; `where` is `quality/<table>.json:<line>`."""
+
+    type: str
+    kwargs: Mapping[str, Any]
+    severity: Severity
+    doc: str
+    where: str
+
+    @property
+    def rule(self) -> rules.Rule:
+        return rules.rule(self.type)
+
+    @property
+    def row_local(self) -> bool:
+        """Whether it judges each row by itself; a share of rows (`mostly`) is a statement about the whole table."""
+        return self.rule.row_local and self.kwargs.get("mostly", 1) == 1
+
+    @cached_property
+    def columns(self) -> tuple[str, ...] | None:
+        """The columns that it looks at, sorted; None for all of them."""
+        if self.rule.domain == "Batch" and not self.rule.counts_rows:
+            return None
+        return tuple(sorted({*_named(self.kwargs), *_conditioned(self.kwargs.get("row_condition"))}))
+
+    def __str__(self) -> str:
+        about = ", ".join(_named(self.kwargs)) or ", ".join(f"{k} {v}" for k, v in self.kwargs.items())
+        return f"{self.type}({about})"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """All expectations of one table; `file` is relative to the project."""
+
+    table: str
+    file: str
+    expectations: tuple[Expectation, ...] = field(repr=False)
+
+    @cached_property
+    def hash(self) -> str:
+        """Stays the same for another order of lines, layout or `doc`."""
+        content = sorted(json.dumps([e.type, e.kwargs, e.severity], sort_keys=True) for e in self.expectations)
+        return hashlib.sha256("\n".join(content).encode()).hexdigest()[:16]
+
+    @property
+    def row_local(self) -> tuple[Expectation, ...]:
+        """Those that a row can fail by itself: they judge a diff before it is committed."""
+        return tuple(each for each in self.expectations if each.row_local)
+
+    @property
+    def whole_table(self) -> tuple[Expectation, ...]:
+        """Those that only the whole table can fail: they judge it before it is published."""
+        return tuple(each for each in self.expectations if not each.row_local)
+
+    def faults(self, columns: Collection[str]) -> Iterator[DeclarationError]:
+        """Expectations of columns that the table, which has `columns`, does not have."""
+        for each in self.expectations:
+            for name in each.columns or ():
+                if name not in columns:
+                    yield DeclarationError(
+                        f"{self.table}: {each.type}: no column {name!r}",
+                        where=each.where,
+                        fix=did_you_mean(name, columns),
+                    )
+
+
+def load_suites(settings: Settings, project: Project) -> dict[str, Suite]:
+    """The suites of the project's tables; a table without a quality file has none.
+
+    Columns are checked for tables that are built. Raises DeclarationError that tells every fault at once.
+    """
+    suites: dict[str, Suite] = {}
+    faults: list[DeclarationError] = []
+    for file in sorted(settings.path("quality").glob("*.json")):
+        declaration = project.tables.get(file.stem)
+        if declaration is None:
+            fix = did_you_mean(file.stem, project.tables)
+            faults.append(DeclarationError(f"no table {file.stem!r}", where=f"quality/{file.name}", fix=fix))
+            continue
+        try:
+            suite = _read(file)
+        except DeclarationError as fault:
+            faults.append(fault)
+            continue
+        suites[declaration.name] = suite
+        columns = _columns(settings, declaration)
+        faults += suite.faults(columns) if columns else ()
+    if faults:
+        raise DeclarationError.all(faults)
+    return suites
+
+
+def load_suite(settings: Settings, table: str) -> Suite | None:
+    """The suite of one table, None without a quality file. Raises DeclarationError with all its faults."""
+    file = settings.path("quality") / f"{table}.json"
+    return _read(file) if file.is_file() else None
+
+
+def _columns(settings: Settings, declaration: Declaration) -> list[str]:
+    table = delta.open_table(settings.table_path(declaration.layer, declaration.name))
+    return [each.name for each in table.schema().fields if not each.name.startswith("_")] if table else []
+
+
+def _read(file: Path) -> Suite:
+    where = f"quality/{file.name}"
+    try:
+        text = file.read_text("utf-8")
+        document = json.loads(text)
+    except UnicodeDecodeError as error:
+        raise DeclarationError(f"not UTF-8: {error.reason}", where=where) from None
+    except json.JSONDecodeError as error:
+        raise DeclarationError(f"not valid JSON: {error.msg}", where=f"{where}:{error.lineno}") from None
+    if not isinstance(document, dict) or not isinstance(document.get("expectations"), list):
+        raise DeclarationError('not {"expectations": [...]}', where=where, fix="see the README on expectations")
+    faults = [
+        DeclarationError(f"unknown member {name!r}", where=where, fix='known: "expectations"')
+        for name in sorted(document.keys() - {"expectations"})
+    ]
+    expectations = []
+    for line, value in _elements(text):
+        found = list(_faults(value, f"{where}:{line}"))
+        faults += found
+        if not found:
+            severity = value.get("severity", "stop")
+            expectations.append(
+                Expectation(value["type"], value.get("kwargs", {}), severity, value.get("doc", ""), f"{where}:{line}")
+            )
+    if faults:
+        raise DeclarationError.all(faults)
+    return Suite(file.stem, where, tuple(expectations))
+
+
+_ARRAY = re.compile(r'(?<!\\)"expectations"\s*:\s*\[')
+_BETWEEN = re.compile(r"[\s,]*")
+
+
+def _elements(text: str) -> Iterator[tuple[int, Any]]:
+    """(line, value) of each element of the array `expectations` in a valid document."""
+    decoder, start = json.JSONDecoder(), _ARRAY.search(text)
+    at = start.end() if start else len(text)
+    while (at := _end_of_gap(text, at)) < len(text) and text[at] != "]":
+        value, end = decoder.raw_decode(text, at)
+        yield text.count("\n", 0, at) + 1, value
+        at = end
+
+
+def _end_of_gap(text: str, at: int) -> int:
+    gap = _BETWEEN.match(text, at)
+    return gap.end() if gap else at
+
+
+def _faults(value: Any, where: str) -> Iterator[DeclarationError]:
+    """What is wrong with one element, as far as its text shows."""
+
+    def fault(what: str, fix: str = "") -> DeclarationError:
+        return DeclarationError(what, where=where, fix=fix)
+
+    if not isinstance(value, dict):
+        yield fault("an expectation is an object", f"known members: {', '.join(MEMBERS)}")
+        return
+    for name in sorted(value.keys() - set(MEMBERS)):
+        yield fault(f"unknown member {name!r}", did_you_mean(name, MEMBERS))
+    if value.get("severity", "stop") not in SEVERITIES:
+        yield fault(f"severity {value['severity']!r} is neither stop nor warn")
+    kwargs = value.get("kwargs", {})
+    if not isinstance(kwargs, dict):
+        yield fault(f"kwargs of {value.get('type')} is not an object")
+    elif str(value.get("type")) not in rules.types():
+        yield fault(f"unknown expectation {value.get('type')!r}", did_you_mean(str(value.get("type")), rules.types()))
+    else:
+        rule = rules.rule(value["type"])
+        if rule.refused:
+            yield fault(f"{rule.type} {rule.refused}")
+        for name in sorted(kwargs.keys() - rule.arguments):
+            yield fault(f"{rule.type} takes no {name!r}", did_you_mean(name, rule.arguments))
+        for name in sorted(rule.required - kwargs.keys()):
+            yield fault(f"{rule.type} needs {name!r}", f"arguments: {', '.join(sorted(rule.arguments))}")
+        if isinstance(kwargs.get("row_condition"), str):
+            yield fault(
+                f"{rule.type}: row_condition is text, which pandas and Spark read differently",
+                'write {"type": "comparison", "column": {"name": "…"}, "operator": "==", "parameter": …}',
+            )
+
+
+def _named(kwargs: Mapping[str, Any]) -> list[str]:
+    """The columns that arguments name, in their order."""
+    single = [kwargs[name] for name in ("column", "column_A", "column_B") if name in kwargs]
+    return [str(each) for each in [*single, *kwargs.get("column_list", ())]]
+
+
+def _conditioned(condition: Any) -> Iterable[str]:
+    """The columns that a `row_condition` names, at any depth."""
+    if not isinstance(condition, Mapping):
+        return
+    column = condition.get("column")
+    if isinstance(column, Mapping):
+        yield str(column.get("name"))
+    for each in condition.get("conditions", ()):
+        yield from _conditioned(each)

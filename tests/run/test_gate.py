@@ -1,0 +1,351 @@
+"""The gate: what stops a diff and a table, what only warns, and how it is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from pyspark.sql import DataFrame, SparkSession
+
+from lake import Latest
+from lake.config import Settings
+from lake.declaration import Declaration, log
+from lake.errors import DeclarationError, QualityError
+from lake.run import gate
+from lake.run.judge import FEW_ROWS, build, judge_frame
+from lake.run.suites import load_suite
+from lake.store import delta, meta
+from lake.store.delta import Position
+
+ROWS = pa.table(
+    {
+        "carrier": ["AA", "UA", "UA", None],
+        "day": [date(2013, 1, 1), date(2013, 1, 1), date(2013, 1, 2), date(2013, 1, 3)],
+        "flights": pa.array([4, -1, None, 2**60 + 1], pa.int64()),
+        "share": pa.array([Decimal("0.10"), Decimal("0.25"), None, Decimal("1.00")], pa.decimal128(5, 2)),
+        "at": pa.array([datetime(2013, 1, n, tzinfo=UTC) for n in (1, 2, 3, 4)], pa.timestamp("us", "UTC")),
+    }
+)
+
+
+@pytest.fixture
+def declaration() -> Declaration:
+    def carrier_daily(flights: DataFrame) -> DataFrame:
+        """One row per carrier and day."""
+        return flights
+
+    return Declaration(
+        "carrier_daily", Latest(key=("carrier", "day"), sequence="day"), (log("flights"),), carrier_daily
+    )
+
+
+Expect = Callable[..., None]
+
+
+@pytest.fixture
+def expect(project: Settings) -> Expect:
+    """`expect(("expect_…", {...}), severity="warn")` writes the quality file."""
+
+    def write(*expectations: tuple[str, Mapping[str, Any]], severity: str = "stop") -> None:
+        found = [{"type": name, "kwargs": kwargs, "severity": severity} for name, kwargs in expectations]
+        (project.path("quality") / "carrier_daily.json").write_text(json.dumps({"expectations": found}, indent=1))
+
+    return write
+
+
+def not_null(column: str) -> tuple[str, Mapping[str, Any]]:
+    return "expect_column_values_to_not_be_null", {"column": column}
+
+
+def between(column: str, **bounds: object) -> tuple[str, Mapping[str, Any]]:
+    return "expect_column_values_to_be_between", {"column": column, **bounds}
+
+
+def test_a_diff_that_meets_every_expectation_passes_and_is_not_recorded(project, declaration, expect):
+    expect(not_null("day"), between("at", min_value="2013-01-01T00:00:00Z"))
+    gate.judge_diff(project, declaration, ROWS, cut=1)
+    assert meta.last_checks(project) == {}
+
+
+def test_a_failing_row_stops_and_is_told_by_its_key(project, declaration, expect):
+    expect(between("flights", min_value=0))
+    with pytest.raises(QualityError) as told:
+        gate.judge_diff(project, declaration, ROWS, cut=7)
+    assert str(told.value).startswith(
+        "carrier_daily: expect_column_values_to_be_between(flights) failed for 1 of 4 rows: "
+        "carrier=UA day=2013-01-01 flights=-1 (quality/carrier_daily.json:3)\n  fix: "
+    )
+    check = meta.last_checks(project)["carrier_daily"]
+    assert (check.scope, check.cut, check.version, check.outcome) == ("diff", 7, None, "stopped")
+    assert check.results[0]["examples"] == [{"carrier": "UA", "day": "2013-01-01", "flights": -1}]
+
+
+def test_a_warning_is_recorded_and_lets_the_diff_through(project, declaration, expect):
+    expect(not_null("carrier"), severity="warn")
+    gate.judge_diff(project, declaration, ROWS, cut=1)
+    check = meta.last_checks(project)["carrier_daily"]
+    assert (check.outcome, check.results[0]["failed"]) == ("warned", 1)
+    assert check.results[0]["examples"] == [{"carrier": None, "day": "2013-01-03"}]
+
+
+def test_all_that_stops_is_told_at_once(project, declaration, expect):
+    expect(not_null("carrier"), between("flights", min_value=0))
+    with pytest.raises(QualityError, match=r"not_be_null\(carrier\)(.|\n)*be_between\(flights\)"):
+        gate.judge_diff(project, declaration, ROWS, cut=1)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        (between("flights", min_value=-1, max_value=2**61), 0),
+        (between("flights", min_value=0), 1),
+        (between("share", min_value=0.1, max_value=1), 0),
+        (between("share", min_value=0.1, max_value=1, strict_min=True), 1),
+        (between("share", max_value=0.25), 1),
+        (between("at", min_value="2013-01-02T00:00:00Z"), 1),
+        (between("at", max_value="2013-01-02T00:00:00+01:00"), 3),
+        (between("day", min_value="2013-01-02"), 2),
+        (not_null("share"), 1),
+        (("expect_column_values_to_be_in_set", {"column": "carrier", "value_set": ["AA", "UA"]}), 0),
+        (("expect_column_values_to_be_in_set", {"column": "share", "value_set": [0.1, 0.25, 1]}), 0),
+        (("expect_column_values_to_match_regex", {"column": "carrier", "regex": "^A"}), 2),
+        (
+            (
+                "expect_column_pair_values_a_to_be_greater_than_b",
+                {"column_A": "flights", "column_B": "share", "ignore_row_if": "either_value_is_missing"},
+            ),
+            1,
+        ),
+        (
+            (
+                "expect_column_values_to_not_be_null",
+                {
+                    "column": "flights",
+                    "row_condition": {"type": "nullity", "column": {"name": "share"}, "is_null": False},
+                },
+            ),
+            0,
+        ),
+    ],
+)
+@pytest.mark.parametrize("copies", [1, FEW_ROWS])
+def test_nulls_decimals_instants_and_dates_compare_as_they_should(project, declaration, expect, case, copies):
+    expectation, failing = case
+    expect(expectation, severity="warn")
+    gate.judge_diff(project, declaration, pa.concat_tables([ROWS] * copies), cut=1)
+    check = meta.last_checks(project).get("carrier_daily")
+    assert (check.results[0]["failed"] if check else 0) == failing * copies
+
+
+def test_the_first_ten_failing_rows_are_shown_in_the_order_of_their_keys(project, declaration, expect):
+    expect(between("flights", min_value=0))
+    rows = pa.table(
+        {"carrier": [f"C{n:02}" for n in range(40)][::-1], "day": [date(2013, 1, 1)] * 40, "flights": [-1] * 40}
+    )
+    with pytest.raises(QualityError, match=r"failed for 40 of 40 rows: carrier=C00 .*carrier=C09 day=\S+ flights=-1 …"):
+        gate.judge_diff(project, declaration, rows, cut=1)
+
+
+def test_a_table_without_a_quality_file_is_let_through(project, declaration):
+    gate.judge_diff(project, declaration, ROWS, cut=1)
+
+
+def test_a_share_of_rows_is_a_statement_about_the_whole_table(project, expect):
+    expect(not_null("day"), (not_null("share")[0], {"column": "share", "mostly": 0.7}), unique := compound())
+    suite = load_suite(project, "carrier_daily")
+    assert suite is not None
+    assert [each.columns for each in suite.row_local] == [("day",)]
+    assert [each.type for each in suite.whole_table] == [not_null("")[0], unique[0]]
+
+
+def compound() -> tuple[str, Mapping[str, Any]]:
+    return "expect_compound_columns_to_be_unique", {"column_list": ["carrier", "day"]}
+
+
+def row_count(**bounds: int) -> tuple[str, Mapping[str, Any]]:
+    return "expect_table_row_count_to_be_between", bounds
+
+
+# --- whole tables
+
+
+def no_spark() -> SparkSession:
+    raise AssertionError("a small table needs no Spark")
+
+
+@pytest.fixture
+def put(project: Settings) -> Callable[..., int]:
+    """`put(rows)` appends to the table in one commit with a position, and returns its version."""
+    path = project.table_path("silver", "carrier_daily")
+    app = "table:carrier_daily"
+
+    def append(rows: pa.Table) -> int:
+        position = delta.head(path, app) or delta.start(app)
+        counts = {"inserted": rows.num_rows, "updated": 0, "deleted": 0}
+        following: Position = position.next(verb="advance", cut=position.txn + 1, counts=counts)
+        write_deltalake(str(path), rows, mode="append", commit_properties=following.commit_properties)
+        return position.version + 1
+
+    return append
+
+
+@pytest.fixture
+def judged(project: Settings, declaration: Declaration, monkeypatch: pytest.MonkeyPatch) -> Callable[..., meta.Check]:
+    """`judged(version)` is the table's check; `judged.times` counts how often rows were looked at."""
+    monkeypatch.setattr(Declaration, "layer", "silver")
+
+    def judge(version: int, cut: int = 1) -> meta.Check:
+        suite = load_suite(project, "carrier_daily")
+        assert suite is not None
+        return gate.judge_table(project, declaration, suite, version=version, cut=cut, spark=no_spark)
+
+    return judge
+
+
+def test_a_whole_table_is_judged_by_what_only_it_can_fail(expect, put, judged):
+    expect(compound(), row_count(min_value=9))
+    version = put(pa.concat_tables([ROWS, ROWS.slice(1, 1)]))
+    check = judged(version)
+    unique, count = check.results
+    assert check.outcome == "stopped"
+    assert unique["failed"] == 2
+    assert unique["examples"] == [{"carrier": "UA", "day": "2013-01-01"}] * 2
+    assert (count["observed"], count["failed"]) == (5, None)
+    assert str(gate.stopped([check])).splitlines()[1] == (
+        "carrier_daily: expect_table_row_count_to_be_between failed: expected min_value 9, found 5 "
+        "(quality/carrier_daily.json:13)"
+    )
+
+
+def test_a_judged_version_is_not_judged_again(expect, put, judged, monkeypatch):
+    expect(compound())
+    version = put(ROWS)
+    first = judged(version)
+    monkeypatch.setattr(gate, "judge_rows", None)
+    assert judged(version) == first
+    empty = put(ROWS.slice(0, 0))
+    again = judged(empty, cut=2)
+    assert (again.version, again.cut, again.outcome, again.results) == (empty, 2, "passed", first.results)
+
+
+def test_changed_rows_are_judged_again_by_what_only_the_whole_table_can_fail(expect, put, judged):
+    expect(compound(), between("flights", min_value=-1))
+    assert len(judged(put(ROWS)).results) == 2
+    assert [each["type"] for each in judged(put(ROWS), cut=2).results] == [compound()[0]]
+
+
+def test_a_changed_suite_judges_the_rows_that_are_there_already(expect, put, judged):
+    expect(compound())
+    version = put(ROWS)
+    judged(version)
+    expect(compound(), between("flights", min_value=0))
+    assert judged(version).outcome == "stopped"
+    assert judged(put(pa.concat_tables([ROWS]).slice(0, 0)), cut=2).outcome == "stopped"
+
+
+def test_an_empty_table_is_judged(expect, put, judged):
+    expect(compound(), between("share", min_value=0), row_count(min_value=1))
+    assert [each["success"] for each in judged(put(ROWS.slice(0, 0))).results] == [True, True, False]
+
+
+# --- wrong quality files
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"expectations": [\n}', r"not valid JSON: .* \(quality/carrier_daily.json:2\)"),
+        ("[]", r'not \{"expectations": \[\.\.\.\]\}'),
+        (
+            '{"expectations": [\n\n{"type": "expect_column_values_to_be_betwen", "kwargs": {"column": "x"}}]}',
+            r"unknown expectation .*json:3\)\n  fix: did you mean 'expect_column_values_to_be_between'",
+        ),
+        (
+            '{"expectations": [{"type": "expect_column_values_to_not_be_null", "kwargs": {"colum": "x"}}]}',
+            r"takes no 'colum'.*\n  fix: did you mean 'column'(.|\n)*needs 'column'",
+        ),
+        (
+            '{"expectations": [\n{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "x"},\n'
+            '"severity": "fatal"}]}',
+            r"severity 'fatal' is neither stop nor warn \(quality/carrier_daily.json:2\)",
+        ),
+        ('{"expectations": [7]}', "an expectation is an object"),
+        ('{"expectation": [], "expectations": []}', "unknown member 'expectation'"),
+        (
+            '{"expectations": [{"type": "expect_table_row_count_to_equal_other_table",'
+            '"kwargs": {"other_table_name": "x"}}]}',
+            "needs a SQL database",
+        ),
+        (
+            '{"expectations": [{"type": "expect_column_values_to_be_of_type", "kwargs":'
+            ' {"column": "x", "type_": "int"}}]}',
+            "engine's name of a type",
+        ),
+    ],
+)
+def test_a_wrong_quality_file_says_what_and_where(project, declaration, text, told):
+    (project.path("quality") / "carrier_daily.json").write_text(text)
+    with pytest.raises(DeclarationError, match=told):
+        gate.judge_diff(project, declaration, ROWS, cut=1)
+
+
+def test_an_unknown_column_is_told_with_its_line_and_the_nearest_one(project, declaration, expect):
+    expect(not_null("day"), not_null("carier"))
+    with pytest.raises(DeclarationError, match=r"no column 'carier' \(quality/carrier_daily.json:10\)\n.*'carrier'"):
+        gate.judge_diff(project, declaration, ROWS, cut=1)
+
+
+def test_arguments_that_the_library_refuses_are_told_with_their_line(project, declaration, expect):
+    expect(("expect_column_value_lengths_to_be_between", {"column": "carrier", "min_value": "two"}))
+    with pytest.raises(DeclarationError, match=r"carrier_daily.json:3\)"):
+        gate.judge_diff(project, declaration, ROWS, cut=1)
+
+
+def test_an_expectation_that_does_not_fit_the_type_of_a_column_is_told_with_its_line(project, declaration, expect):
+    expect(between("carrier", min_value=0))
+    with pytest.raises(DeclarationError, match=r"cannot be judged: .*carrier_daily.json:3\)"):
+        gate.judge_diff(project, declaration, ROWS, cut=1)
+
+
+# --- large ones
+
+
+def test_spark_finds_what_pandas_finds(spark, project, declaration, expect):
+    expect(
+        not_null("carrier"),
+        between("flights", min_value=0),
+        between("share", min_value=0.1),
+        compound(),
+        row_count(min_value=9),
+    )
+    suite = load_suite(project, "carrier_daily")
+    assert suite is not None
+    frame = spark.createDataFrame(ROWS.set_column(2, "flights", pa.array([4, -1, None, 5], pa.int64())))
+    null, flights, share, unique, count = judge_frame(suite.expectations, frame, ["carrier", "day"])
+    assert (share.success, unique.success, count.success, count.observed) == (True, True, False, 4)
+    assert (null.failed, null.rows, null.record["examples"]) == (1, 4, [{"carrier": None, "day": "2013-01-03"}])
+    assert flights.record["examples"] == [{"carrier": "UA", "day": "2013-01-01", "flights": -1}]
+    with pytest.raises(QualityError, match="carrier=UA day=2013-01-01 flights=-1"):
+        gate.judge_diff_frame(project, declaration, frame, cut=1)
+
+
+def test_this_repositorys_quality_files_are_whole(request):
+    from lake.config import load_settings
+    from lake.project import load
+    from lake.run.suites import load_suites
+
+    settings = load_settings(request.config.rootpath)
+    project = load(settings)
+    suites = load_suites(settings, project)
+    assert set(suites) == set(project.tables)
+    for suite in suites.values():
+        assert suite.row_local, f"{suite.file} judges no row"
+        assert suite.whole_table, f"{suite.file} judges no table"
+        assert build(suite.expectations)
+        assert all(each.doc for each in suite.expectations), f"{suite.file}: an expectation does not say why"
