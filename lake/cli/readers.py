@@ -7,8 +7,10 @@ from pathlib import Path
 
 import click
 
-from lake.cli import Shell, shared
+from lake.cli import Shell, shared, table
 from lake.errors import DeclarationError
+
+COLUMNS = ("table", "kind", "key", "rows", "version", "path", "description")
 
 
 @click.command()
@@ -64,12 +66,44 @@ def graph(shell: Shell, kind: str) -> None:
     lake graph --format svg > graph.svg
     lake graph --json > dags/graph.json
     """
+    from lake.project import load
     from lake.run import graph as graphs
     from lake.run.drawing import as_svg
-    from lake.project import load
 
     found = graphs.graph(load(shell.settings))
     if kind == "json":
         shell.json = True
     draw = {"mermaid": graphs.as_mermaid, "svg": as_svg}.get(kind, graphs.as_tree)
     shell.emit(found.data(), draw(found))
+
+
+@click.command()
+@shared
+def tables(shell: Shell) -> None:
+    """List the tables: what one row is, how they grow, and where each published version is.
+
+    \b
+    lake tables
+    """
+    from lake.project import load
+    from lake.run.catalogue import catalogue
+
+    rows = catalogue(load(shell.settings))
+    shell.emit(rows, table([{**row, "key": ", ".join(row["key"])} for row in rows], *COLUMNS))
+
+
+@click.command()
+@shared
+def status(shell: Shell) -> None:
+    """Show where everything stands: cut, edition, what stopped, how far streams have come and tables are behind.
+
+    \b
+    lake status
+    lake status --json
+    """
+    from lake.project import load
+    from lake.run.report import as_data, as_text
+    from lake.run.status import status as look
+
+    found = look(load(shell.settings))
+    shell.emit(as_data(found), as_text(found))

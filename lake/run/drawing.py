@@ -80,9 +80,7 @@ def as_svg(graph: Graph) -> Iterator[str]:
 
 def lay_out(graph: Graph) -> Layout:
     """Places nodes by their longest way from a stream, and orders columns so that edges cross little."""
-    depth = {stream.name: 0 for stream in graph.streams}
-    for table in graph.tables:
-        depth[table.name] = 1 + max(depth[name] for name in table.inputs)
+    depth = {name: graph.depth(name) for name in graph.nodes}
     columns: list[list[Slot]] = [[] for _ in range(max(depth.values(), default=-1) + 1)]
     for name, node in graph.nodes.items():
         columns[depth[name]].append(Slot(name, node))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,9 +42,21 @@ class Graph:
     def nodes(self) -> dict[str, Node]:
         return {node.name: node for node in (*self.streams, *self.tables)}
 
+    def depth(self, name: str) -> int:
+        """The longest way from a stream: 0 for a stream itself."""
+        return max((1 + self.depth(each) for each in self.nodes[name].inputs), default=0)
+
     def readers(self, name: str) -> list[Node]:
         """The tables derived directly from `name`."""
         return [table for table in self.tables if name in table.inputs]
+
+    def below(self, name: str, including: Iterable[str] = ()) -> list[str]:
+        """The tables derived from `name`, directly or not, and those `including`, in dependency order."""
+        found = {name}
+        for table in self.tables:
+            if found & set(table.inputs):
+                found.add(table.name)
+        return [table.name for table in self.tables if table.name in found - {name} | set(including)]
 
     def data(self) -> dict[str, Any]:
         """The graph as JSON, as `dags/graph.json` holds it."""
@@ -75,26 +87,25 @@ def graph(project: Project) -> Graph:
 
 
 def as_tree(found: Graph) -> Iterator[str]:
-    """A tree per stream. A table of several inputs stands in full under the first, with the others named."""
-    told: set[str] = set()
-    width = max((2 * 4 + len(node.title) for node in found.nodes.values()), default=0) + 4
+    """A tree per stream. A table of several inputs stands in full under the last of them, with the others named."""
+    width = max((len(node.title) + 4 * found.depth(node.name) for node in found.nodes.values()), default=0) + 2
     for stream in found.streams:
         yield stream.name
-        yield from _branches(found, stream.name, "", told, width)
+        yield from _branches(found, stream.name, "", width)
 
 
-def _branches(found: Graph, name: str, indent: str, told: set[str], width: int) -> Iterator[str]:
+def _branches(found: Graph, name: str, indent: str, width: int) -> Iterator[str]:
     below = found.readers(name)
     for table in below:
         last = table is below[-1]
         line = f"{indent}{'└── ' if last else '├── '}{table.title}"
-        if table.name in told:
-            yield f"{line} (above)"
+        home = max(table.inputs, key=found.depth)
+        if name != home:
+            yield f"{line}, under {found.nodes[home].title}"
             continue
-        told.add(table.name)
         others = ", ".join(each for each in table.inputs if each != name)
         yield f"{line.ljust(width)}  {table.subtitle}{f'; also from {others}' if others else ''}"
-        yield from _branches(found, table.name, indent + ("    " if last else "│   "), told, width)
+        yield from _branches(found, table.name, indent + ("    " if last else "│   "), width)
 
 
 def as_mermaid(found: Graph) -> Iterator[str]:

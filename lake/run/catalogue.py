@@ -1,0 +1,40 @@
+"""The tables of a project: what each is, and where its published version is found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lake.project import Project
+from lake.store import delta, meta
+
+
+def catalogue(project: Project) -> list[dict[str, Any]]:
+    """One object a table, in dependency order.
+
+    `rows` are those of the table's newest version; `version` is the one of the current edition and `path` its Delta
+    table, relative to the project folder; both are None for a table that is not in it.
+    """
+    settings = project.settings
+    edition = meta.current_edition(settings)
+    published = edition.tables if edition else {}
+    found = []
+    for table in project.tables.values():
+        path = settings.table_path(table.layer, table.name)
+        position = delta.head(path, f"table:{table.name}")
+        entry = published.get(table.name)
+        shown = path.relative_to(settings.project) if path.is_relative_to(settings.project) else path
+        found.append(
+            {
+                "table": f"{table.layer}.{table.name}",
+                "name": table.name,
+                "layer": table.layer,
+                "kind": table.kind.name,
+                "key": list(table.kind.key),
+                "description": table.doc,
+                "rows": position.data["rows"] if position else None,
+                "edition": edition.number if edition and entry else None,
+                "version": entry.version if entry else None,
+                "path": str(shown) if entry else None,
+            }
+        )
+    return found

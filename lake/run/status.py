@@ -1,0 +1,175 @@
+"""Where everything stands: cut, edition, what stopped it, how far streams have come and tables are behind. No JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from lake.config import Settings
+from lake.declaration import Declaration
+from lake.project import Project
+from lake.run.graph import Graph, graph
+from lake.store import delta, log, meta, sources
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A log: its newest batch, the events accepted so far, the greatest event time, and what waits or was refused."""
+
+    name: str
+    batch: int
+    events: int
+    event_time: datetime | None
+    pending: int
+    quarantined: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class TableStatus:
+    """A table: the cut it is at (None before it was built) and how far that is behind the logs it is derived from.
+
+    `behind` is in batches, that of the stream furthest ahead; `lag` is in event time, None where streams have none.
+    """
+
+    name: str
+    layer: str
+    cut: int | None
+    behind: int
+    lag: timedelta | None
+    rows: int | None
+    changed: bool
+    run: meta.Run | None
+
+
+@dataclass(frozen=True)
+class Stopper:
+    """A stopped check that nothing has overcome yet, the failed expectations, and the tables that wait for it."""
+
+    check: meta.Check
+    blocks: tuple[str, ...]
+
+    @property
+    def reasons(self) -> list[str]:
+        """`expect_column_values_to_be_between(flights): 3 of 90 rows, such as carrier=AA day=2013-01-01`."""
+        failed = [each for each in self.check.results if not each["success"] and each["severity"] == "stop"]
+        return [_reason(each) for each in failed]
+
+
+@dataclass(frozen=True)
+class Status:
+    """The whole picture."""
+
+    cut: meta.Cut | None
+    edition: meta.Edition | None
+    newest: meta.Edition | None
+    pin: int | None
+    stoppers: tuple[Stopper, ...]
+    streams: tuple[Stream, ...]
+    tables: tuple[TableStatus, ...]
+
+
+def status(project: Project) -> Status:
+    """Where `project` stands now."""
+    settings = project.settings
+    newest = meta.latest_edition(settings)
+    runs = meta.last_runs(settings)
+    walks = {name: _Walk(settings, name) for name in project.contracts}
+    cuts = _Cuts(settings)
+    return Status(
+        cut=cuts.latest,
+        edition=meta.current_edition(settings),
+        newest=newest,
+        pin=meta.pinned(settings),
+        stoppers=tuple(_stoppers(settings, graph(project), newest)),
+        streams=tuple(_stream(settings, walk) for walk in walks.values()),
+        tables=tuple(_table(project, each, walks, cuts, runs.get(each.name)) for each in project.tables.values()),
+    )
+
+
+class _Walk:
+    """The heads of one log, read backwards only as far as somebody asks."""
+
+    def __init__(self, settings: Settings, stream: str) -> None:
+        self.stream = stream
+        self.head = log.head(settings, stream)
+        self._settings = settings
+        self._watermarks: dict[int, datetime | None] = {self.head.batch: self.head.watermark, 0: None}
+
+    def event_time(self, batch: int) -> datetime | None:
+        """The greatest event time up to `batch`."""
+        if batch not in self._watermarks:
+            self._watermarks |= {head.batch: head.watermark for head in log.heads(self._settings, self.stream)}
+        return self._watermarks.get(batch)
+
+
+class _Cuts:
+    """Cuts by number, each read once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.latest = meta.latest_cut(settings)
+        self._settings = settings
+        self._known = {self.latest.number: self.latest} if self.latest else {}
+
+    def __getitem__(self, number: int) -> meta.Cut:
+        if number not in self._known:
+            self._known[number] = meta.get_cut(self._settings, number)
+        return self._known[number]
+
+
+def _stream(settings: Settings, walk: _Walk) -> Stream:
+    head = walk.head
+    query = "SELECT reason, count(*)::INTEGER AS n FROM t WHERE _batch <= $1 GROUP BY ALL ORDER BY n DESC, reason"
+    refused = delta.rows(settings.quarantine_path(walk.stream), query, head.batch)
+    marks = sources.landed(settings, walk.stream, log.app(walk.stream))
+    return Stream(
+        name=walk.stream,
+        batch=head.batch,
+        events=sum(head.offsets.values()),
+        event_time=head.watermark,
+        pending=sum(file.mark not in marks for file in sources.listing(settings, walk.stream)),
+        quarantined={row["reason"]: row["n"] for row in refused},
+    )
+
+
+def _table(
+    project: Project, table: Declaration, walks: Mapping[str, _Walk], cuts: _Cuts, run: meta.Run | None
+) -> TableStatus:
+    position = delta.head(project.settings.table_path(table.layer, table.name), f"table:{table.name}")
+    batches = cuts[position.data["cut"]].batches if position else {}
+    streams = [walks[name] for name in project.logs(table)]
+    lags = [
+        walk.head.watermark - reached
+        for walk in streams
+        if walk.head.watermark and (reached := walk.event_time(batches.get(walk.stream, 0)))
+    ]
+    return TableStatus(
+        name=table.name,
+        layer=table.layer,
+        cut=position.data["cut"] if position else None,
+        behind=max((walk.head.batch - batches.get(walk.stream, 0) for walk in streams), default=0),
+        lag=max(lags, default=None),
+        rows=position.data["rows"] if position else None,
+        changed=position is not None and position.data["fingerprint"] != project.fingerprint(table),
+        run=run,
+    )
+
+
+def _stoppers(settings: Settings, found: Graph, newest: meta.Edition | None) -> Iterator[Stopper]:
+    """A stop binds its cut: an edition published since has overcome it."""
+    for check in meta.last_checks(settings).values():
+        if check.outcome == "stopped" and (newest is None or check.cut > newest.cut) and check.table in found.nodes:
+            waits = [check.table] if check.scope == "diff" else []
+            yield Stopper(check, tuple(found.below(check.table, including=waits)))
+
+
+def _reason(result: Mapping[str, Any]) -> str:
+    named = result["kwargs"]
+    about = ", ".join(str(value) for name, value in named.items() if name.startswith("column"))
+    what = f"{result['type']}({about})"
+    if result["failed"] is None:
+        return f"{what}: found {result['observed']}"
+    example = next(iter(result["examples"]), None)
+    such = f", such as {' '.join(f'{name}={value}' for name, value in example.items())}" if example else ""
+    return f"{what}: {result['failed']} of {result['rows']} rows{such}"
