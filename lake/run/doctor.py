@@ -51,7 +51,7 @@ def examine(project: Path | None = None) -> list[Finding]:
         return [*findings, _jars(jars), _loopback(), Finding("project", fault.what, fault.fix or fault.where)]
     return [
         *findings,
-        _jars(settings.jars),
+        _jars(settings.path(settings.jars)),
         _loopback(),
         Finding("project", str(settings.project)),
         _writable("warehouse", settings.warehouse_path),

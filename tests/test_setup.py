@@ -1,0 +1,236 @@
+"""Set-up: the landing files of the example, the lock, the jars, `lake init` and `lake doctor`. No JVM."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from lake.cli import lake
+from lake.config import load_settings
+from lake.errors import DeclarationError, LakeError
+from lake.project import load
+from lake.run import doctor
+from lake.run.init import init
+from lake.store.contracts import load_contracts
+
+ROOT = Path(__file__).parents[1]
+LOCKS = ("requirements.lock", "infra/bootstrap.lock")
+
+
+@pytest.fixture(scope="module")
+def landed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The landing files of three days."""
+    folder = tmp_path_factory.mktemp("landing")
+    write_flights(folder, "--days", "3")
+    return folder
+
+
+def write_flights(folder: Path, *options: str) -> str:
+    command = [sys.executable, ROOT / "infra/flights.py", folder, *options]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def records(*files: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def digests(folder: Path) -> dict[str, str]:
+    files = (file for file in sorted(folder.rglob("*")) if file.is_file())
+    return {str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def scheduled(flight: dict[str, Any]) -> datetime:
+    return datetime.fromisoformat(flight["time_hour"]) + timedelta(minutes=flight["minute"])
+
+
+def test_three_days_are_the_files_that_the_script_says(landed: Path) -> None:
+    assert sorted(digests(landed)) == [
+        "airlines/airlines.csv",
+        "airports/airports.parquet",
+        "flights/2013-01-01.jsonl",
+        "flights/2013-01-02.jsonl",
+        "flights/2013-01-02.redelivered-made.jsonl",
+        "flights/2013-01-03.broken-made.jsonl",
+        "flights/2013-01-03.jsonl",
+        "planes/planes.jsonl",
+        "weather/2013-01.jsonl",
+    ]
+    assert len(records(*landed.glob("flights/2013-01-0?.jsonl"))) == 2355
+    assert len(records(landed / "planes/planes.jsonl")) == 3322
+
+
+def test_a_flight_is_identified_by_carrier_number_origin_and_hour(landed: Path) -> None:
+    flights = records(*landed.glob("flights/2013-01-0?.jsonl"))
+    ids = {(each["carrier"], each["flight"], each["origin"], each["time_hour"]) for each in flights}
+    assert len(ids) == len(flights)
+
+
+def test_the_hour_is_the_one_that_new_york_shows(landed: Path) -> None:
+    for flight in records(landed / "flights/2013-01-02.jsonl"):
+        local = datetime.fromisoformat(flight["time_hour"]) - timedelta(hours=5)
+        assert (local.month, local.day, local.hour) == (flight["month"], flight["day"], flight["hour"])
+        assert flight["sched_dep_time"] == flight["hour"] * 100 + flight["minute"]
+
+
+def test_flights_come_as_they_arrive_and_so_out_of_schedule(landed: Path) -> None:
+    """Where clocks show New York's time, an arrival of this UTC day can be told from the clock alone."""
+    flights = records(landed / "flights/2013-01-02.jsonl")
+    clocks = [each["arr_time"] for each in flights if each["arr_time"] and each["dest"] in {"BOS", "ATL", "MIA", "DCA"}]
+    arrivals = [(clock // 100 * 60 + clock % 100 + 5 * 60) % (24 * 60) for clock in clocks]
+    assert len(arrivals) > 100
+    assert arrivals == sorted(arrivals)
+    assert [scheduled(flight) for flight in flights] != sorted(scheduled(flight) for flight in flights)
+
+
+def test_a_file_holds_what_became_known_on_its_utc_day(landed: Path) -> None:
+    cancelled = [each for each in records(landed / "flights/2013-01-02.jsonl") if each["dep_time"] is None]
+    assert cancelled
+    assert {scheduled(flight).astimezone(UTC).date().isoformat() for flight in cancelled} == {"2013-01-02"}
+
+
+def test_what_is_made_says_so_and_is_as_announced(landed: Path) -> None:
+    again = (landed / "flights/2013-01-02.redelivered-made.jsonl").read_text().splitlines()
+    assert again == (landed / "flights/2013-01-02.jsonl").read_text().splitlines()[:25]
+    assert len((landed / "flights/2013-01-03.broken-made.jsonl").read_text().splitlines()) == 6
+
+
+def test_the_same_call_writes_the_same_bytes_and_touches_nothing(landed: Path, tmp_path: Path) -> None:
+    write_flights(tmp_path, "--days", "3")
+    assert digests(tmp_path) == digests(landed)
+    before = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.*")}
+    said = write_flights(tmp_path, "--days", "3", "--no-made")
+    assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.*")} == before
+    assert "made" not in said
+
+
+def test_landing_files_have_the_fields_of_their_contracts(landed: Path) -> None:
+    contracts = load_contracts(load_settings(ROOT))
+    for stream in ("flights", "weather", "planes"):
+        file = min((landed / stream).glob("*.jsonl"))
+        assert tuple(records(file)[0]) == tuple(field.name for field in contracts[stream].fields)
+
+
+def test_every_locked_package_has_a_version_and_hashes_and_no_address() -> None:
+    for lock in LOCKS:
+        text = (ROOT / lock).read_text()
+        packages = re.findall(r"^\S.*(?:\n {4}.*)*", text, re.MULTILINE)
+        assert packages
+        assert all(re.match(r"[a-z0-9._-]+(\[[a-z,-]+\])?==\S+ ", each) for each in packages)
+        assert all("--hash=sha256:" in each for each in packages)
+        assert "://" not in text
+
+
+def test_the_bootstrap_lock_is_part_of_the_lock() -> None:
+    lock, bootstrap = (set(re.findall(r"^\S+==\S+", (ROOT / name).read_text(), re.MULTILINE)) for name in LOCKS)
+    assert bootstrap <= lock
+
+
+def test_the_repository_names_no_machine_and_no_registry() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    unwanted = re.compile(r"pypi\.org|pythonhosted|maven\.org|maven2|/work/|/root/|/home/[a-z]")
+    found = [
+        f"{name}:{number}: {line}"
+        for name in listed.splitlines()
+        if (file := ROOT / name).is_file() and file != Path(__file__)
+        for number, line in enumerate(file.read_text("utf-8", errors="replace").splitlines(), 1)
+        if unwanted.search(line)
+    ]
+    assert found == []
+
+
+def test_init_makes_a_project_that_loads(tmp_path: Path) -> None:
+    files = init(tmp_path / "shop")
+    assert {"pyproject.toml", ".gitignore", "schemas/orders.avsc", "tests/test_tables.py"} <= set(files)
+    project = load(load_settings(tmp_path / "shop"))
+    assert list(project.tables) == ["current_order", "customer_daily"]
+    assert set(project.contracts) == {"orders"}
+
+
+def test_init_leaves_what_is_there_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("")
+    with pytest.raises(DeclarationError, match="not empty"):
+        init(tmp_path)
+    with pytest.raises(DeclarationError, match="not a folder"):
+        init(tmp_path / "mine")
+    assert [file.name for file in tmp_path.iterdir()] == ["mine"]
+
+
+def test_init_tells_its_files_and_what_is_next(tmp_path: Path) -> None:
+    result = CliRunner().invoke(lake, ["init", str(tmp_path / "shop"), "--json"])
+    assert json.loads(result.stdout)["project"] == str(tmp_path / "shop")
+    assert "lake run" in result.stderr
+
+
+def test_a_well_machine_is_well() -> None:
+    result = CliRunner().invoke(lake, ["doctor", "--project", str(ROOT)])
+    assert result.exit_code == 0, result.output
+    assert {line[:4] for line in result.stdout.splitlines()} == {"ok  "}
+
+
+def findings(project: Path) -> dict[str, doctor.Finding]:
+    return {finding.subject: finding for finding in doctor.examine(project)}
+
+
+def test_doctor_finds_a_wrong_java(project: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    missing = findings(project.project)["java"]
+    assert not missing.ok
+    assert "unset JAVA_HOME" in missing.fix
+    java = tmp_path / "old/bin/java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_392\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
+    old = findings(project.project)["java"]
+    assert (old.ok, old.found.split()[0]) == (False, "1.8.0_392")
+
+
+def test_doctor_finds_jars_that_are_missing_spoilt_or_unknown(project: Any, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.lake]\njars = "jars"\n')
+    assert "none in" in findings(tmp_path)["jars"].found
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars/jars.txt").write_text(f"# list\n{'0' * 64}  io.delta:a:1\n{'0' * 64}  io.delta:b:1\n")
+    (tmp_path / "jars/a-1.jar").write_text("not it")
+    (tmp_path / "jars/c-1.jar").write_text("unknown")
+    found = findings(tmp_path)["jars"].found
+    assert found == "b-1.jar is missing, c-1.jar is not in the list, a-1.jar has a wrong SHA-256"
+
+
+def test_doctor_finds_a_warehouse_that_cannot_be_written(project: Any, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.lake]\nwarehouse = "/proc/warehouse"\n')
+    assert not findings(tmp_path)["warehouse"].ok
+
+
+def test_doctor_finds_a_remote_file_system(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_file_system", lambda folder: "nfs4")
+    assert "local disk" in findings(project.project)["file system"].fix
+
+
+def test_doctor_finds_another_version_of_a_pinned_package(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "version", lambda name: "4.0.1")
+    assert findings(project.project)["pyspark"].fix == "install pyspark==4.2.0: `make setup`"
+
+
+def test_doctor_tells_wrong_settings_and_still_looks_at_the_machine(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.lake]\nwarehose = 1\n")
+    found = findings(tmp_path)
+    assert "unknown setting 'warehose'" in found["project"].found
+    assert found["project"].fix == "did you mean 'warehouse'?"
+    assert found["python"].ok
+
+
+def test_doctor_exits_with_1_where_something_is_not_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    result = CliRunner().invoke(lake, ["doctor", "--json", "--project", str(ROOT)])
+    assert isinstance(result.exception, LakeError)
+    assert result.exception.exit_code == 1
+    assert [each["subject"] for each in json.loads(result.stdout) if not each["ok"]] == ["java"]
