@@ -8,11 +8,14 @@ from lake.store import log
 from lake.store.meta import Cut, get_cut, latest_cut, record_cut
 
 
-def cut(project: Project) -> Cut:
-    """Records the heads of all logs as a new cut; the latest cut itself, where nothing has moved since."""
+def cut(project: Project, *, label: str | None = None) -> Cut:
+    """Records the heads of all logs as a new cut; the latest cut itself, where nothing has moved since.
+
+    With a `label`, the cut that was recorded under it, if there is one: who tries again gets the same cut.
+    """
     settings = project.settings
     heads = {stream: log.head(settings, stream).batch for stream in project.contracts}
-    return record_cut(settings, heads, log.voids_head(settings))
+    return record_cut(settings, heads, log.voids_head(settings), label=label)
 
 
 def pick_cut(project: Project, number: int | None) -> Cut:

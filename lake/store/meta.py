@@ -82,7 +82,10 @@ class Check:
     checked_at: datetime
 
 
-_CUTS = Book("cuts", {"number": "BIGINT", "batches": "VARCHAR", "voids": "BIGINT", "made_at": "TIMESTAMPTZ"})
+_CUTS = Book(
+    "cuts",
+    {"number": "BIGINT", "batches": "VARCHAR", "voids": "BIGINT", "made_at": "TIMESTAMPTZ", "label": "VARCHAR"},
+)
 _EDITIONS = Book(
     "editions",
     {"action": "VARCHAR", "number": "BIGINT", "cut": "BIGINT", "tables": "VARCHAR", "published_at": "TIMESTAMPTZ"},
@@ -131,15 +134,22 @@ def get_cut(settings: Settings, number: int) -> Cut:
     raise _unknown("cut", number, latest.number if latest else 0, fix="lake cut")
 
 
-def record_cut(settings: Settings, batches: Mapping[str, int], voids: int) -> Cut:
-    """Records a new cut at `batches` and `voids`; the latest cut, unchanged, where nothing has moved since."""
+def record_cut(settings: Settings, batches: Mapping[str, int], voids: int, *, label: str | None = None) -> Cut:
+    """Records a new cut at `batches` and `voids`; the latest cut, unchanged, where nothing has moved since.
+
+    A `label` stands for one cut for ever: asked for again, that cut is returned, wherever the logs are by then.
+    """
     with lease(settings, "meta.cuts"):
         head = _CUTS.head(settings)
+        for row in _CUTS.find(settings, "label = ?", label) if label else ():
+            return _cut(row)
         latest = _cut_of(head)
         if latest and (dict(latest.batches), latest.voids) == (dict(batches), voids):
-            return latest
-        cut = Cut(latest.number + 1 if latest else 1, dict(sorted(batches.items())), voids, datetime.now(UTC))
-        _CUTS.add(settings, head, list(asdict(cut).values()), cut=_state(cut))
+            cut = latest
+        else:
+            cut = Cut(latest.number + 1 if latest else 1, dict(sorted(batches.items())), voids, datetime.now(UTC))
+        if cut is not latest or label:
+            _CUTS.add(settings, head, [*asdict(cut).values(), label], cut=_state(cut))
         return cut
 
 
