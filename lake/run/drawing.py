@@ -102,20 +102,22 @@ def _passing(source: str, target: str, depth: Mapping[str, int]) -> list[str]:
 
 
 def _untangle(columns: list[list[Slot]], links: Sequence[tuple[str, str]], *, rightwards: bool) -> None:
-    """Orders each column by the mean place of its neighbours in the column before it."""
+    """Orders each column by the mean place of its neighbours in the column before it; what has no link goes last."""
+    linked = {name for link in links for name in link}
     order = range(1, len(columns)) if rightwards else range(len(columns) - 2, -1, -1)
     for i in order:
-        before = columns[i - 1 if rightwards else i + 1]
-        place = {slot.name: j - (len(before) - 1) / 2 for j, slot in enumerate(before)}
-        near: dict[str, list[float]] = {slot.name: [] for slot in columns[i]}
-        for left, right in links:
-            here, there = (right, left) if rightwards else (left, right)
-            if here in near and there in place:
-                near[here].append(place[there])
-        own = {slot.name: j - (len(columns[i]) - 1) / 2 for j, slot in enumerate(columns[i])}
-        columns[i].sort(
-            key=lambda slot: sum(near[slot.name]) / len(near[slot.name]) if near[slot.name] else own[slot.name]
-        )
+        before = _places(columns[i - 1 if rightwards else i + 1])
+        wish = _places(columns[i])
+        for name in wish:
+            near = [before[a] for a, b in links if b == name and a in before]
+            near += [before[b] for a, b in links if a == name and b in before]
+            wish[name] = sum(near) / len(near) if near else wish[name]
+        columns[i].sort(key=lambda slot: (slot.name not in linked, wish[slot.name]))
+
+
+def _places(column: Sequence[Slot]) -> dict[str, float]:
+    """Where each slot stands, counted from the middle."""
+    return {slot.name: j - (len(column) - 1) / 2 for j, slot in enumerate(column)}
 
 
 def _edges(graph: Graph, layout: Layout) -> Iterator[str]:
