@@ -5,10 +5,16 @@ BIN := $(VENV)/bin
 JARS := $(VENV)/share/headwater/jars
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-annotate --no-header --quiet
-SUITABLE := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
-PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3 python,\
+SUITABLE := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 15))
+PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3.14 python3,\
 	$(shell $(name) -c '$(SUITABLE)' 2>/dev/null && echo $(name))))
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
+JAVA_VERSION = $(shell "$(JAVA)" -version 2>&1 | sed -n 's/.* version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p')
+
+NEEDS_PYTHON = $(if $(PYTHON),,$(error Python 3.11 to 3.14 with its venv module is needed: \
+	apt install python3 python3-venv, brew install python@3.13, or make PYTHON=/path/to/python3))
+NEEDS_JAVA = $(if $(shell test "0$(JAVA_VERSION)" -ge 17 && echo yes),,$(error a JDK 17 or newer is needed, \
+	$(JAVA) is $(or $(JAVA_VERSION),missing): apt install openjdk-17-jdk-headless, brew install openjdk@17, or set JAVA_HOME))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint bench airflow lock clean
@@ -18,6 +24,7 @@ help: ## these lines
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-16s %s\n", $$1, $$2 }'
 
 setup: $(VENV)/.packages $(VENV)/.headwater $(VENV)/.jars ## everything into .venv, pinned and verified
+	@:
 
 demo: setup ## the flights of 2013 from landing files to a published gold table
 	$(BIN)/python infra/flights.py landing
@@ -48,7 +55,7 @@ clean: ## remove .venv, the warehouse, landing files and caches
 
 # One stamp per list of things to install: touch nothing while the list is older than its stamp.
 $(VENV)/.packages: requirements.lock infra/bootstrap.lock
-	@$(MAKE) --no-print-directory machine
+	$(NEEDS_PYTHON)$(NEEDS_JAVA)
 	@echo "packages: $$(grep -c == requirements.lock) pinned ones into $(VENV)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
@@ -64,13 +71,3 @@ $(VENV)/.headwater: pyproject.toml $(VENV)/.packages
 $(VENV)/.jars: infra/jars.txt infra/jars.py $(VENV)/.packages
 	@$(BIN)/python infra/jars.py $(JARS)
 	@touch $@
-
-.PHONY: machine
-machine:
-	@test -n "$(PYTHON)" || { echo "make: Python 3.11, 3.12 or 3.13 is needed, with its venv module:" \
-		"apt install python3 python3-venv, or brew install python@3.13, or make PYTHON=/path/to/python3" >&2; exit 1; }
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "make: $(PYTHON) has no venv module:" \
-		"apt install python3-venv" >&2; exit 1; }
-	@version=$$("$(JAVA)" -version 2>&1 | sed -n 's/.*version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p' | head -n 1); \
-		test "$${version:-0}" -ge 17 || { echo "make: a JDK 17 or newer is needed (JAVA_HOME, or java on PATH; found" \
-		"$${version:-none}): apt install openjdk-17-jdk-headless, or brew install openjdk@17" >&2; exit 1; }
