@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lake.config import Settings
-from lake.errors import DeclarationError
+from lake.errors import DeclarationError, Unavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +29,8 @@ RUNTIME_CONF = {
 def start(settings: Settings) -> SparkSession:
     """The process's session, started on first use and reused afterwards.
 
-    Raises DeclarationError where the jars are missing; `lake doctor` tells more.
+    What the JVM has to say goes to .lake/spark/driver.log. Raises DeclarationError where the jars are missing, and
+    Unavailable where the session does not start; `lake doctor` tells more.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -40,12 +43,35 @@ def start(settings: Settings) -> SparkSession:
     else:
         for key, value in embedded_conf(settings).items():
             builder = builder.config(key, value)
-    spark: SparkSession = builder.getOrCreate()
-    if not remote:
-        spark.sparkContext.setLogLevel("ERROR")
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    log = settings.path(".lake/spark/driver.log")
+    with _jvm_talks_to(log):
+        try:
+            spark: SparkSession = builder.getOrCreate()
+        except Exception as error:
+            raise Unavailable(
+                f"Spark does not start: {str(error).splitlines()[0]}",
+                where=remote or str(log),
+                fix="lake doctor tells what is wrong with this machine",
+            ) from error
     for key, value in RUNTIME_CONF.items():
         spark.conf.set(key, value)
     return spark
+
+
+@contextmanager
+def _jvm_talks_to(file: Path) -> Iterator[None]:
+    """A JVM started meanwhile inherits `file` as its standard error, for as long as it lives."""
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    ours = os.dup(2)
+    sys.stderr.flush()
+    with file.open("ab") as log:
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
 
 
 def embedded_conf(settings: Settings) -> dict[str, str]:
@@ -61,6 +87,7 @@ def embedded_conf(settings: Settings) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(scratch / "local"),
+        "spark.sql.debug.maxToStringFields": "1000",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.shuffle.partitions": str(settings.spark.shuffle_partitions),

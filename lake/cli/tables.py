@@ -19,17 +19,19 @@ CUT = click.option("--cut", "number", type=int, help="The cut; the latest unless
 
 
 @click.command()
+@click.option("--label", help="Record it once under this name; asked again, the same cut is answered.")
 @shared
-def cut(shell: Shell) -> None:
+def cut(shell: Shell, label: str | None) -> None:
     """Record how far every log goes, as one number.
 
     \b
     lake cut
+    lake cut --label nightly-2013-01-31
     """
     from lake.project import load
     from lake.run.cut import cut as record
 
-    made = record(load(shell.settings))
+    made = record(load(shell.settings), label=label)
     shell.emit({"cut": made.number, "batches": dict(made.batches), "voids": made.voids}, f"cut {made.number}")
 
 
@@ -186,7 +188,7 @@ def run(shell: Shell, every: str, *, follow: bool) -> None:
     data = {
         "cut": done.cut,
         "edition": edition,
-        "streams": {name: counts.as_dict() for name, counts in done.streams.items()},
+        "streams": {name: asdict(counts) for name, counts in done.streams.items()},
         "failures": {name: str(failure) for name, failure in done.failures.items()},
         "tables": [asdict(each) for each in done.tables],
     }

@@ -1,0 +1,162 @@
+"""What loading a project refuses, before any data is read: each with file, line and fix."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import lake
+from lake.config import Settings, load_settings
+from lake.errors import DeclarationError
+from lake.jobfile import JobFile
+from lake.project import load
+
+REPOSITORY = Path(__file__).parents[2]
+HEAD = "from lake import Aggregate, First, Latest, Sum, View, log, table\n"
+GOOD = '''
+@table(Latest("id"), log("things"))
+def newest(things):
+    """One thing, as last seen."""
+    return things.select("id", "size")
+'''
+
+
+@pytest.fixture
+def things(project) -> Settings:
+    """A project with one stream, `things`."""
+    contract = {  # two fields are enough
+        "type": "record", "name": "things", "doc": "A thing.", "lake": {"key": ["id"], "buckets": 2},
+        "fields": [{"name": "id", "type": "long", "doc": "Its number."}, {"name": "size", "type": "double", "doc": "m"}],
+    }  # fmt: skip
+    project.path("schemas/things.avsc").write_text(json.dumps(contract))
+    return project
+
+
+def write(settings: Settings, name: str, text: str, layer: str = "silver") -> None:
+    settings.path(f"jobs/{layer}/{name}.py").write_text(HEAD + textwrap.dedent(text))
+
+
+def refusal(settings: Settings) -> str:
+    with pytest.raises(DeclarationError) as error:
+        load(settings)
+    assert error.value.exit_code == 2
+    return str(error.value)
+
+
+def test_a_project_loads_in_dependency_order(things):
+    write(things, "newest", GOOD)
+    write(
+        things,
+        "answer",
+        '''
+        from jobs.silver.newest import newest
+        @table(View("id"), newest)
+        def answer(newest):
+            """One thing's answer."""
+            return newest
+        ''',
+        layer="gold",
+    )
+    project = load(things)
+    assert list(project.tables) == ["newest", "answer"]
+    answer = project.tables["answer"]
+    assert (answer.layer, answer.doc, answer.where) == ("gold", "One thing's answer.", "jobs/gold/answer.py:4")
+    assert project.logs(answer) == {"things"}
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (
+            "@table(Latest('id'), log('thing'))\ndef newest(t):\n    '''A thing.'''\n    return t",
+            "did you mean 'things'",
+        ),
+        ("@table(Latest('id'), log('things'))\ndef newest(t):\n    return t", "has no docstring"),
+        ("@table(Latest('id'))\ndef newest():\n    '''A thing.'''\n", "has no input"),
+        ("@table(Latest('id'), log('things'))\ndef other(t):\n    '''A thing.'''\n    return t", "declares other"),
+        ("x = 1", "declares no table"),
+        ("raise ValueError('no')", "ValueError: no"),
+        ("@table(Latest('id'), log('things'), log('things'))\ndef newest(t, u):\n    '''A.'''\n", "takes one input"),
+        ("@table(View(()), log('things'))\ndef newest(t):\n    '''A thing.'''\n    return t", "tells its rows apart"),
+        ("import requests", "imports requests"),
+        ("import random", "imports random"),
+        ("from pyspark.sql import functions as F\nx = F.rand()", "rand is not deterministic"),
+        ("x = 'select now() as t'", "now is not deterministic"),
+        ("x = 'select CURRENT_TIMESTAMP as t'", "current_timestamp is not deterministic"),
+        ("from pyspark.sql import functions as F\nx = F.first('a')", "first depends on the order"),
+        ("x = 'select collect_list(a) from t'", "collect_list depends on the order"),
+        ("x = '_ingested_at'", "_ingested_at is for people"),
+        ("def newest(:", "not valid Python"),
+    ],
+)
+def test_a_wrong_job_is_refused_with_its_file(things, function, told):
+    write(things, "newest", function)
+    message = refusal(things)
+    assert told in message
+    assert "newest.py" in message
+
+
+def test_sorted_lists_are_no_matter_of_order(things):
+    write(things, "newest", "x = 'select sort_array(collect_list(a)) from t'\n" + GOOD)
+    assert list(load(things).tables) == ["newest"]
+
+
+def test_a_cycle_is_told_as_one(things):
+    for name, other in [("one", "two"), ("two", "one")]:
+        write(things, name, f"from jobs.silver.{other} import {other}")
+    assert "inputs form a cycle: one → two → one" in refusal(things) or "two → one → two" in refusal(things)
+
+
+def test_a_name_declared_in_both_layers_is_refused(things):
+    write(things, "newest", GOOD)
+    write(things, "newest", GOOD, layer="gold")
+    assert "declared twice, first in jobs/silver/newest.py" in refusal(things)
+
+
+def test_all_faults_are_told_at_once(things):
+    write(things, "one", "x = 'uuid()'")
+    write(things, "two", "import numpy")
+    message = refusal(things)
+    assert "uuid" in message
+    assert "numpy" in message
+
+
+def test_a_fingerprint_changes_with_what_decides_rows_and_with_nothing_else(tmp_path):
+    def fingerprint(text: str) -> str:
+        file = tmp_path / "t.py"
+        file.write_text(text)
+        return JobFile.read(file).fingerprint()
+
+    base = fingerprint('def f(t):\n    """One."""\n    return t.select("a")\n')
+    assert base == fingerprint('def f(t):\n    """Two."""\n    # why\n    return t.select(\n        "a"\n    )\n')
+    assert base != fingerprint('def f(t):\n    """One."""\n    return t.select("b")\n')
+
+
+def test_a_contract_field_that_is_used_is_part_of_the_fingerprint(things):
+    write(things, "newest", GOOD)
+    before = load(things)
+    contract = json.loads(things.path("schemas/things.avsc").read_text())
+    contract["fields"].append({"name": "colour", "type": ["null", "string"], "default": None, "doc": "Unused."})
+    things.path("schemas/things.avsc").write_text(json.dumps(contract))
+    unused = load(things)
+    contract["fields"][1]["type"] = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+    things.path("schemas/things.avsc").write_text(json.dumps(contract))
+    used = load(things)
+    prints = [each.fingerprint(each.tables["newest"]) for each in (before, unused, used)]
+    assert prints[0] == prints[1] != prints[2]
+
+
+def test_every_exported_name_is_there_and_has_one_home():
+    for name in lake.__all__:
+        assert getattr(lake, name) is not None
+    with pytest.raises(AttributeError):
+        _ = lake.nothing
+
+
+def test_this_repository_loads():
+    project = load(load_settings(REPOSITORY))
+    assert list(project.tables)[-1] == "carrier_league"
+    assert all(declaration.doc and declaration.comments for declaration in project.tables.values())
