@@ -1,0 +1,35 @@
+"""A published edition made without Spark, for the tests of what reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from arro3.core import Table
+from deltalake import DeltaTable, write_deltalake
+
+from lake.config import Settings
+from lake.store import delta, meta
+
+
+def write(settings: Settings, layer: str, name: str, query: str, *, mode: str = "append", merge: bool = False) -> int:
+    """Writes what a DuckDB `query` answers as one commit of a table; its new version."""
+    path = settings.table_path(layer, name)
+    with delta.connection() as con:
+        rows = Table.from_arrow(con.sql(query))
+    write_deltalake(
+        str(path),
+        rows,
+        mode=mode,
+        schema_mode="merge" if merge else None,
+        name=name,
+        description=f"One row per {name}.",
+    )
+    return DeltaTable(str(path)).version()
+
+
+def publish(settings: Settings, cut: int = 1, **tables: tuple[str, int]) -> meta.Edition:
+    """An edition of `name=(layer, version)`."""
+    entries: Mapping[str, meta.EditionTable] = {
+        name: meta.EditionTable(layer, f"{layer}/{name}", version, "f") for name, (layer, version) in tables.items()
+    }
+    return meta.record_edition(settings, cut, entries)

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from lake.config import Settings
+from lake.errors import DeclarationError
+from lake.store import book, delta, meta
+
+TABLES = {"carrier_daily": meta.EditionTable("gold", "gold/carrier_daily", 3, "f1")}
+LATER = {"carrier_daily": meta.EditionTable("gold", "gold/carrier_daily", 4, "f1")}
+
+
+def test_nothing_is_recorded_in_an_empty_project(project: Settings):
+    assert meta.latest_cut(project) is None
+    assert meta.current_edition(project) is None
+    assert meta.pinned(project) is None
+    assert meta.resume_editions(project) is None
+    assert meta.last_runs(project) == {}
+    assert meta.last_checks(project) == {}
+
+
+def test_a_cut_is_numbered_recorded_and_found_again(project: Settings):
+    first = meta.record_cut(project, {"flights": 1}, 0)
+    second = meta.record_cut(project, {"flights": 2, "airlines": 1}, 0)
+    assert (first.number, second.number) == (1, 2)
+    assert meta.latest_cut(project) == second
+    assert meta.get_cut(project, 1) == first
+    assert first.made_at.tzinfo == UTC
+
+
+def test_a_cut_at_which_nothing_moved_is_the_latest_one(project: Settings):
+    first = meta.record_cut(project, {"flights": 1, "airlines": 2}, 0)
+    assert meta.record_cut(project, {"airlines": 2, "flights": 1}, 0) == first
+    assert meta.record_cut(project, {"airlines": 2, "flights": 1}, 1).number == 2
+
+
+def test_an_unknown_cut_says_which_there_are(project: Settings):
+    with pytest.raises(DeclarationError, match="there is no cut yet"):
+        meta.get_cut(project, 1)
+    meta.record_cut(project, {"flights": 1}, 0)
+    with pytest.raises(DeclarationError, match="no cut 7: cuts 1 to 1 exist"):
+        meta.get_cut(project, 7)
+
+
+def test_an_edition_keeps_the_exact_version_of_each_table(project: Settings):
+    edition = meta.record_edition(project, 1, TABLES)
+    assert meta.current_edition(project) == edition
+    assert meta.get_edition(project, 1).tables == TABLES
+
+
+def test_publishing_the_same_tables_at_the_same_cut_is_one_edition(project: Settings):
+    assert meta.record_edition(project, 1, TABLES) == meta.record_edition(project, 1, TABLES)
+    assert meta.record_edition(project, 2, TABLES).number == 2
+
+
+def test_a_pin_keeps_readers_at_an_old_edition_until_it_is_let_go(project: Settings):
+    old = meta.record_edition(project, 1, TABLES)
+    new = meta.record_edition(project, 2, LATER)
+    meta.pin_edition(project, 1)
+    meta.pin_edition(project, 1)
+    assert (meta.current_edition(project), meta.pinned(project)) == (old, 1)
+    newest = meta.record_edition(project, 3, LATER)
+    assert (meta.current_edition(project), meta.latest_edition(project)) == (old, newest)
+    assert meta.get_edition(project, 2) == new
+    assert meta.resume_editions(project) == newest
+    assert (meta.current_edition(project), meta.pinned(project)) == (newest, None)
+
+
+def test_an_unknown_edition_cannot_be_pinned(project: Settings):
+    meta.record_edition(project, 1, TABLES)
+    with pytest.raises(DeclarationError, match="no edition 2: editions 1 to 1 exist"):
+        meta.pin_edition(project, 2)
+
+
+def test_the_newest_run_of_each_subject_is_told(project: Settings):
+    at = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+    for cut in (1, 2):
+        meta.record_run(project, "advance", "flight", cut, "done", {"inserted": cut}, at, 0.25)
+    meta.record_run(project, "ingest", "flights", None, "failed", {}, at, 1.5)
+    runs = meta.last_runs(project)
+    assert runs["flight"] == meta.Run(2, "advance", "flight", 2, "done", {"inserted": 2}, at, 0.25)
+    assert runs["flights"].cut is None
+
+
+def test_the_newest_check_of_each_table_is_told_with_its_rows(project: Settings):
+    results = [{"type": "expect_x", "success": False, "examples": [{"carrier": "AA", "day": None}]}]
+    for cut, outcome in ((1, "passed"), (2, "stopped")):
+        made = meta.record_check(
+            project, "flight", scope="diff", cut=cut, version=None, suite="s", outcome=outcome, results=results
+        )
+    assert meta.last_checks(project) == {"flight": made}
+    assert meta.last_checks(project, "table") == {}
+
+
+def test_a_long_book_is_kept_in_few_files_and_loses_no_entry(project: Settings, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(book, "COMPACT_EVERY", 4)
+    for batch in range(1, 11):
+        meta.record_cut(project, {"flights": batch}, 0)
+    table = delta.open_table(project.meta_path("cuts"))
+    assert table is not None
+    assert len(table.file_uris()) < 5
+    assert [meta.get_cut(project, n).batches["flights"] for n in range(1, 11)] == list(range(1, 11))

@@ -1,0 +1,369 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from click.testing import CliRunner
+from deltalake import DeltaTable
+
+import lake as headwater
+from lake.cli import lake
+from lake.config import Settings, load_settings
+from lake.errors import DeclarationError, LakeError
+from lake.run.sql import Reader, reader
+from tests.run.published import publish, write
+
+DAILY = """
+    SELECT * FROM (VALUES
+      ('AA', DATE '2013-01-01', 10::BIGINT, 1.50::DECIMAL(18, 2), TIMESTAMPTZ '2013-01-01 05:15:00.25Z', 'x', 7),
+      ('UA', DATE '2013-01-01', 20,         NULL,                 NULL,                                  '',  7),
+      ('B6', DATE '2013-01-02', 30,         0.10,                 TIMESTAMPTZ '2013-07-01 00:00:00Z',    NULL, 7)
+    ) t(carrier, "day", flights, delay, last_at, note, _state)"""
+NESTED = """
+    SELECT 1::BIGINT AS id, {'a': 1, 'price': 1.50::DECIMAL(5, 2), 'at': TIMESTAMPTZ '2013-01-01 00:00:00Z'} AS s,
+           [1, NULL, 3] AS l, MAP {'k': 2} AS m"""
+
+
+@pytest.fixture(scope="module")
+def edition(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+    """An edition that the tests only read."""
+    home = tmp_path_factory.mktemp("published")
+    (home / "pyproject.toml").write_text("[tool.lake]\n")
+    return given(load_settings(home))
+
+
+def given(project: Settings) -> Reader:
+    write(project, "gold", "carrier_daily", DAILY)
+    write(project, "silver", "flight", NESTED)
+    publish(project, carrier_daily=("gold", 0), flight=("silver", 0))
+    return reader(project)
+
+
+def rows(found: Reader, query: str) -> list[tuple[Any, ...]]:
+    return found.relation(query).fetchall()
+
+
+def run(found: Reader, *args: str, stdin: str = "") -> Any:
+    return CliRunner().invoke(lake, [*args, "--project", str(found.settings.project)], input=stdin)
+
+
+@pytest.mark.parametrize("name", ["carrier_daily", "gold.carrier_daily", "CARRIER_DAILY", '"carrier_daily"'])
+def test_a_table_is_called_by_name_or_with_its_layer(edition: Reader, name: str):
+    assert rows(edition, f"SELECT sum(flights) FROM {name}") == [(60,)]
+
+
+def test_values_keep_their_types(edition: Reader):
+    query = "SELECT carrier, day, flights, delay, last_at FROM carrier_daily ORDER BY flights"
+    assert rows(edition, query)[:2] == [
+        ("AA", date(2013, 1, 1), 10, Decimal("1.50"), datetime(2013, 1, 1, 5, 15, 0, 250000, tzinfo=UTC)),
+        ("UA", date(2013, 1, 1), 20, None, None),
+    ]
+
+
+def test_state_columns_are_hidden(edition: Reader):
+    assert edition.relation("FROM carrier_daily").columns == ["carrier", "day", "flights", "delay", "last_at", "note"]
+
+
+def test_a_listing_shows_every_table(edition: Reader):
+    assert rows(edition, "SHOW TABLES") == [("carrier_daily",), ("flight",)]
+    schemas = "SELECT DISTINCT table_schema FROM information_schema.tables WHERE table_schema <> 'main' ORDER BY ALL"
+    assert rows(edition, schemas) == [("gold",), ("silver",)]
+
+
+def test_an_edition_is_read_at_its_version_whatever_came_later(project: Settings):
+    edition = given(project)
+    write(project, "gold", "carrier_daily", DAILY, mode="overwrite")
+    later = write(project, "gold", "carrier_daily", DAILY)
+    publish(project, 2, carrier_daily=("gold", later))
+    assert rows(edition, "SELECT count(*) FROM carrier_daily") == [(3,)]
+    assert rows(reader(project), "SELECT count(*) FROM carrier_daily") == [(6,)]
+    assert rows(reader(project, 1), "SELECT count(*) FROM carrier_daily") == [(3,)]
+
+
+def test_a_column_that_older_files_lack_is_null_there(project: Settings):
+    write(project, "gold", "t", "SELECT 1::BIGINT AS a")
+    write(project, "gold", "t", "SELECT 2::BIGINT AS a, 0.5::DECIMAL(5, 2) AS b", merge=True)
+    publish(project, t=("gold", 1))
+    found = reader(project)
+    assert rows(found, "FROM t ORDER BY a") == [(1, None), (2, Decimal("0.50"))]
+    assert str(found.relation("FROM t").types[1]) == "DECIMAL(5,2)"
+
+
+def test_a_column_that_no_file_has_yet_is_null_with_its_type(project: Settings):
+    write(project, "gold", "t", "SELECT 1::BIGINT AS a")
+    version = write(project, "gold", "t", "SELECT 2::BIGINT AS a, now() AS at WHERE false", merge=True)
+    publish(project, t=("gold", version))
+    found = reader(project).relation("FROM t")
+    assert (found.fetchall(), str(found.types[1])) == ([(1, None)], "TIMESTAMP WITH TIME ZONE")
+
+
+def test_an_empty_table_has_its_columns_and_types(project: Settings):
+    write(project, "gold", "t", f"FROM ({NESTED}) WHERE false")
+    publish(project, t=("gold", 0))
+    found = reader(project).relation("FROM t")
+    assert found.fetchall() == []
+    assert [str(kind) for kind in found.types] == [
+        "BIGINT",
+        'STRUCT(a INTEGER, price DECIMAL(5,2), "at" TIMESTAMP WITH TIME ZONE)',
+        "INTEGER[]",
+        "MAP(VARCHAR, INTEGER)",
+    ]
+
+
+def test_a_table_whose_files_do_not_say_it_all_is_refused(project: Settings, monkeypatch: pytest.MonkeyPatch):
+    write(project, "gold", "t", "SELECT 1 AS a")
+    publish(project, t=("gold", 0))
+    log = project.table_path("gold", "t") / "_delta_log" / f"{0:020}.json"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for line in lines:
+        if "protocol" in line:
+            line["protocol"] = {
+                "minReaderVersion": 3,
+                "minWriterVersion": 7,
+                "readerFeatures": ["deletionVectors"],
+                "writerFeatures": ["deletionVectors"],
+            }
+    log.write_text("\n".join(map(json.dumps, lines)))
+    with pytest.raises(LakeError, match="t: its files alone do not say what its rows are: deletionVectors"):
+        rows(reader(project), "FROM t")
+
+
+READS = [
+    "SELECT 1",
+    "FROM carrier_daily",
+    "TABLE carrier_daily",
+    "VALUES (1)",
+    "WITH a AS (SELECT 1) FROM a",
+    "DESCRIBE carrier_daily",
+    "SUMMARIZE carrier_daily",
+    "SHOW TABLES",
+    "EXPLAIN SELECT * FROM carrier_daily",
+    "/* why */ EXPLAIN ANALYZE SELECT * FROM carrier_daily",
+    "PIVOT carrier_daily ON carrier USING sum(flights) GROUP BY day",
+    "SELECT * FROM carrier_daily; -- the end",
+]
+
+
+@pytest.mark.parametrize("query", READS)
+def test_what_reads_is_answered(edition: Reader, query: str):
+    with edition.connect(query) as con:
+        assert con.execute(query).fetchall()
+
+
+WRITES = [
+    "COPY carrier_daily TO '/tmp/headwater.csv'",
+    "COPY (SELECT 1) TO '/dev/stdout'",
+    "EXPLAIN ANALYZE COPY (SELECT 1) TO '/tmp/headwater.csv'",
+    "EXPLAIN /* */ ANALYZE /* */ COPY (SELECT 1) TO '/tmp/headwater.csv'",
+    "ATTACH '/tmp/headwater.db'",
+    "CREATE TABLE t AS SELECT 1",
+    "CREATE OR REPLACE VIEW carrier_daily AS SELECT 1",
+    "CREATE MACRO f() AS 1",
+    "DROP VIEW carrier_daily",
+    "INSERT INTO carrier_daily VALUES (1)",
+    "WITH a AS (INSERT INTO carrier_daily VALUES (1)) SELECT 1",
+    "UPDATE carrier_daily SET flights = 0",
+    "DELETE FROM carrier_daily",
+    "SET enable_external_access = true",
+    "RESET enable_external_access",
+    "SET lock_configuration = false",
+    "PRAGMA enable_profiling",
+    "PRAGMA database_list",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "EXPORT DATABASE '/tmp/headwater'",
+    "IMPORT DATABASE '/tmp/headwater'",
+    "USE memory",
+    "CALL pragma_version()",
+    "CHECKPOINT",
+    "VACUUM",
+    "BEGIN",
+    "PREPARE p AS SELECT 1",
+    "SELECT 1; DROP VIEW carrier_daily",
+    "",
+    "-- nothing",
+    # Files, by every function that reads one.
+    "SELECT * FROM '/etc/passwd'",
+    "SELECT * FROM read_csv('/etc/passwd')",
+    "SELECT * FROM read_text('/etc/passwd')",
+    "SELECT * FROM read_blob('/etc/passwd')",
+    "SELECT * FROM read_json('/etc/passwd')",
+    "SELECT * FROM sniff_csv('/etc/passwd')",
+    "SELECT * FROM glob('/etc/*')",
+    "SELECT * FROM query('SELECT * FROM read_text(''/etc/passwd'')')",
+    "SELECT * FROM json_execute_serialized_sql(json_serialize_sql('SELECT * FROM read_text(''/etc/passwd'')'))",
+    "SELECT (SELECT max(content) FROM read_text('/etc/passwd'))",
+    "SELECT * FROM 'http://127.0.0.1/x.parquet'",
+    "SELECT getenv('HOME')",
+    "SELECT * FROM duckdb_secrets()",
+    # Python's own variables are no tables.
+    "SELECT * FROM secret",
+]
+
+
+@pytest.mark.parametrize("query", WRITES)
+def test_nothing_but_the_edition_is_read_or_changed(edition: Reader, query: str):
+    secret = duckdb.values(1)
+    with pytest.raises(DeclarationError), edition.connect(query) as con:
+        con.execute(query).fetchall()
+    assert secret.fetchall() == [(1,)]
+    assert not list(Path("/tmp").glob("headwater*"))
+
+
+def test_files_of_the_warehouse_outside_the_edition_are_not_read(project: Settings):
+    edition = given(project)
+    write(project, "gold", "carrier_daily", DAILY)
+    write(project, "gold", "draft", "SELECT 1 AS a")
+    later = set(DeltaTable(str(project.table_path("gold", "carrier_daily"))).file_uris())
+    inside = set(edition.table("carrier_daily").files)
+    other = DeltaTable(str(project.table_path("gold", "draft"))).file_uris()
+    [own] = inside
+    outside = [
+        *(later - inside),
+        *other,
+        other[0].replace("/draft/", "/carrier_daily/../draft/"),
+        str(Path(own).parent / "*.parquet"),
+    ]
+    for file in outside:
+        query = f"SELECT * FROM read_parquet('{file}'), (SELECT count(*) FROM carrier_daily)"
+        with pytest.raises(DeclarationError, match="the tables of the edition and nothing else"):
+            rows(edition, query)
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        (
+            "SELECT * FROM carrier_dayly",
+            "no table 'carrier_dayly' in edition 1 (line 1, column 15)\n  fix: did you mean 'carrier_daily'?",
+        ),
+        ("SELECT * FROM gold.flight", "no table 'gold.flight' in edition 1"),
+        (
+            "SELECT\n  flihgts FROM carrier_daily",
+            "no column 'flihgts' (line 2, column 3)\n  fix: did you mean 'flights'?",
+        ),
+        (
+            "SELECT d.flihgts FROM carrier_daily d",
+            "no column 'flihgts' (line 1, column 8)\n  fix: did you mean 'flights'?",
+        ),
+        ("SELEC 1", 'syntax error at or near "SELEC" (line 1, column 1)'),
+        ("SELECT carrier::INTEGER FROM carrier_daily", "Could not convert string 'AA' to INT32"),
+        ("DROP VIEW carrier_daily", "DROP is refused: an edition is read only"),
+        ("SELECT 1; SELECT 2", "found 2 statements, one is answered at a time"),
+    ],
+)
+def test_a_wrong_query_is_told_with_place_and_fix(edition: Reader, query: str, told: str):
+    result = run(edition, "sql", query)
+    assert isinstance(result.exception, DeclarationError)
+    assert told in str(result.exception)
+
+
+def test_without_an_edition_there_is_a_fix(project: Settings):
+    with pytest.raises(DeclarationError, match=r"no edition has been published yet(.|\n)*fix: run `lake run`"):
+        reader(project)
+
+
+TABLE = """\
+carrier  flights  delay  last_at                      note
+-------  -------  -----  ---------------------------  ----
+AA            10   1.50  2013-01-01T05:15:00.250000Z  x
+UA            20   null  null
+B6            30   0.10  2013-07-01T00:00:00Z         null
+"""
+CSV = """\
+carrier,flights,delay,last_at,note
+AA,10,1.50,2013-01-01T05:15:00.250000Z,x
+UA,20,,,""
+B6,30,0.10,2013-07-01T00:00:00Z,
+"""
+JSON = [
+    {"carrier": "AA", "flights": 10, "delay": "1.50", "last_at": "2013-01-01T05:15:00.250000Z", "note": "x"},
+    {"carrier": "UA", "flights": 20, "delay": None, "last_at": None, "note": ""},
+    {"carrier": "B6", "flights": 30, "delay": "0.10", "last_at": "2013-07-01T00:00:00Z", "note": None},
+]
+QUERY = "SELECT carrier, flights, delay, last_at, note FROM carrier_daily ORDER BY flights"
+
+
+def test_an_answer_is_an_aligned_table(edition: Reader):
+    assert run(edition, "sql", QUERY).stdout == TABLE
+
+
+def test_csv_tells_null_from_empty_text(edition: Reader):
+    assert run(edition, "sql", QUERY, "--format", "csv").stdout == CSV
+
+
+@pytest.mark.parametrize("option", [("--format", "json"), ("--json",)])
+def test_json_keeps_decimals_exact(edition: Reader, option: tuple[str, ...]):
+    assert json.loads(run(edition, "sql", QUERY, *option).stdout) == JSON
+    assert json.loads(run(edition, "sql", f"FROM ({QUERY}) WHERE false", *option).stdout) == []
+
+
+def test_nested_values_are_readable(edition: Reader):
+    [row] = json.loads(run(edition, "sql", "FROM flight", "--format", "json").stdout)
+    assert row == {
+        "id": 1,
+        "s": {"a": 1, "price": "1.50", "at": "2013-01-01T00:00:00Z"},
+        "l": [1, None, 3],
+        "m": {"k": 2},
+    }
+
+
+def test_a_cell_cannot_move_the_cursor(edition: Reader):
+    assert "a\\x1b[2Jb\\nc" in run(edition, "sql", "SELECT 'a' || chr(27) || '[2Jb' || chr(10) || 'c' AS x").stdout
+
+
+def test_columns_of_one_name_stay_apart_in_json(edition: Reader):
+    assert json.loads(run(edition, "sql", "SELECT 1 AS a, 2 AS a", "--json").stdout) == [{"a": 1, "a_2": 2}]
+
+
+def test_parquet_keeps_types(edition: Reader, tmp_path: Path):
+    out = tmp_path / "answer.parquet"
+    assert run(edition, "sql", QUERY, "--format", "parquet", "--output", str(out)).exit_code == 0
+    types = dict(duckdb.sql(f"SELECT column_name, column_type FROM (DESCRIBE FROM '{out}')").fetchall())
+    assert (types["delay"], types["last_at"]) == ("DECIMAL(18,2)", "TIMESTAMP WITH TIME ZONE")
+
+
+def test_a_failed_query_leaves_no_file(edition: Reader, tmp_path: Path):
+    out = tmp_path / "answer.csv"
+    run(edition, "sql", "SELECT carrier::INTEGER FROM carrier_daily", "--format", "csv", "--output", str(out))
+    assert not list(tmp_path.glob("*answer*"))
+
+
+def test_a_query_comes_from_standard_input_or_a_file(edition: Reader, tmp_path: Path):
+    (tmp_path / "q.sql").write_text(QUERY)
+    assert run(edition, "sql", stdin=QUERY).stdout == TABLE
+    assert run(edition, "sql", "-", stdin=QUERY).stdout == TABLE
+    assert run(edition, "sql", "--file", str(tmp_path / "q.sql")).stdout == TABLE
+    assert isinstance(run(edition, "sql", QUERY, "--file", str(tmp_path / "q.sql")).exception, DeclarationError)
+
+
+def test_from_python_an_answer_becomes_what_is_wanted(edition: Reader):
+    found = headwater.open(edition.settings.project)
+    assert (found.tables, found.edition.number) == (("carrier_daily", "flight"), 1)
+    answer = found.sql("SELECT carrier, delay FROM carrier_daily ORDER BY flights")
+    assert answer.arrow().to_pylist()[0] == {"carrier": "AA", "delay": Decimal("1.50")}
+    assert answer.polars()["delay"].to_list() == [Decimal("1.50"), None, Decimal("0.10")]
+    assert list(answer.pandas()["carrier"]) == ["AA", "UA", "B6"]
+    assert answer.duckdb().filter("delay IS NULL").fetchall() == [("UA", None)]
+    assert repr(answer).splitlines()[0].split() == ["carrier", "delay"]
+
+
+HEAVY = {"pyspark", "pyarrow", "pandas", "rich", "great_expectations", "prompt_toolkit", "polars"}
+
+
+@pytest.mark.parametrize("command", [["sql", "FROM carrier_daily"], ["tables"], ["status"], ["graph"]])
+def test_reading_starts_without_heavy_imports(edition: Reader, command: list[str]):
+    code = f"""
+import sys
+from lake.cli import lake
+lake({command!r} + ['--project', {str(edition.settings.project)!r}], standalone_mode=False)
+print(sorted({HEAVY!r} & set(sys.modules)), file=sys.stderr)"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
