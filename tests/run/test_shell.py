@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import pytest
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+
+from lake.config import Settings
+from lake.errors import DeclarationError
+from lake.run.shell import ROWS, Conversation, Names, converse
+from lake.run.sql import reader
+from tests.run.published import publish, write
+
+
+@pytest.fixture
+def talk(project: Settings) -> Conversation:
+    write(project, "gold", "carrier_daily", "SELECT 'AA' AS carrier, 1::BIGINT AS flights, 0 AS _state")
+    write(project, "silver", "flight", "SELECT 1 AS leg_id")
+    publish(project, 1, carrier_daily=("gold", 0))
+    publish(project, 2, carrier_daily=("gold", 0), flight=("silver", 0))
+    return Conversation(project, reader(project))
+
+
+def completions(talk: Conversation, text: str) -> list[str]:
+    found = Names(talk).get_completions(Document(text), CompleteEvent(completion_requested=True))
+    return [each.text for each in found]
+
+
+def test_a_query_is_answered_with_its_rows_and_time(talk: Conversation):
+    *table, footer = talk.answer("SELECT * FROM carrier_daily;")
+    assert table == ["carrier  flights", "-------  -------", "AA             1"]
+    assert footer.startswith("(1 row, ")
+
+
+def test_a_long_answer_is_cut(talk: Conversation):
+    *_, footer = talk.answer(f"FROM range({ROWS + 1})")
+    assert footer.startswith(f"(the first {ROWS} rows; add a LIMIT")
+
+
+def test_backslash_d_lists_tables_and_columns(talk: Conversation):
+    assert any(line.startswith("gold.carrier_daily") for line in talk.answer("\\d"))
+    columns = [*talk.answer("\\d carrier_daily")]
+    assert columns[0] == "gold.carrier_daily: One row per carrier_daily."
+    assert [line.split()[0] for line in columns[3:]] == ["carrier", "flights"]
+
+
+def test_the_edition_can_be_changed(talk: Conversation):
+    assert next(talk.answer("\\edition 1")).startswith("Edition 1 at cut 1")
+    assert talk.reader.edition.number == 1
+    assert next(talk.answer("\\edition")).startswith("Edition 2 at cut 2")
+
+
+@pytest.mark.parametrize("line", ["\\edition x", "\\edition 9", "\\d nothing", "\\nothing", "SELEC 1"])
+def test_what_is_wrong_is_told(talk: Conversation, line: str):
+    with pytest.raises(DeclarationError):
+        [*talk.answer(line)]
+
+
+def test_help_warns_of_doubles(talk: Conversation):
+    assert "avg(decimal) and a division of decimals are DOUBLE" in "\n".join(talk.answer("\\?"))
+
+
+def test_names_are_completed(talk: Conversation):
+    assert completions(talk, "select * from carr") == ["carrier_daily", "carrier"]
+    assert completions(talk, "\\d fli") == ["flight"]
+    assert completions(talk, "select leg_id from flight where le") == ["leg_id", "left"]
+    assert completions(talk, "SEL") == ["SELECT"]
+    assert completions(talk, "sel") == ["select"]
+
+
+def test_a_conversation_goes_on_after_an_error_and_remembers(
+    talk: Conversation, project: Settings, capsys: pytest.CaptureFixture[str]
+):
+    with create_pipe_input() as keys:
+        keys.send_text("selec 1;\nselect 40 +\n 2 as answer;\n\\q\n")
+        converse(project, stdin=keys, stdout=DummyOutput())
+    told = capsys.readouterr().out
+    assert "syntax error" in told
+    assert "42" in told
+    assert "selec 1;" in project.path(".lake/sql_history").read_text()

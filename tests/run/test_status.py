@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from lake.cli import lake
+from lake.config import Settings
+from lake.project import Project, load
+from lake.run.catalogue import catalogue
+from lake.run.report import as_data, as_text
+from lake.run.status import Status
+from lake.run.status import status as look
+from lake.store import delta, log, meta, quarantine
+from lake.store.delta import Position
+from tests.run.published import publish
+
+CONTRACT = {
+    "type": "record",
+    "name": "flights",
+    "doc": "A flight.",
+    "lake": {"key": ["carrier"], "id": "content", "time": "at", "buckets": 2},
+    "fields": [
+        {"name": "carrier", "type": "string", "doc": "Code."},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}, "doc": "When."},
+    ],
+}
+JOB = '''
+from lake import Aggregate, Count, log, table
+
+@table(Aggregate(key="carrier", measures={"flights": Count()}), log("flights"))
+def carrier_total(flights):
+    """How many flights a carrier had."""
+    return flights
+'''
+LEAGUE = '''
+from jobs.gold.carrier_total import carrier_total
+from lake import View, table
+
+@table(View(key=(), identity="carrier"), carrier_total)
+def league(totals):
+    """The carriers by size."""
+    return totals
+'''
+
+
+@pytest.fixture
+def flights(project: Settings) -> Project:
+    """A log of two batches; one table at the cut of the first and published, one not built."""
+    project.path("schemas/flights.avsc").write_text(json.dumps(CONTRACT))
+    project.path("jobs/gold/carrier_total.py").write_text(JOB)
+    project.path("jobs/gold/league.py").write_text(LEAGUE)
+    found = load(project)
+    batch(project, 1, {"0": 2, "1": 1}, "2013-01-01T12:00:00+00:00")
+    meta.record_cut(project, {"flights": 1}, 0)
+    built(found, "carrier_total", cut=1, rows=3)
+    publish(project, 1, carrier_total=("gold", 0))
+    batch(project, 2, {"0": 3, "1": 4}, "2013-01-02T15:20:00+00:00")
+    meta.record_cut(project, {"flights": 2}, 0)
+    return found
+
+
+def batch(settings: Settings, number: int, offsets: dict[str, int], watermark: str) -> None:
+    position = Position(
+        log.app("flights"),
+        number,
+        {
+            "batch": number,
+            "offsets": offsets,
+            "watermark": watermark,
+            "counts": {"read": 3},
+            "files": [],
+            "contract": 1,
+            "at": "2026-01-01T00:00:00+00:00",
+        },
+    )
+    delta.append(settings.log_path("flights"), "carrier VARCHAR", [["AA"]], position)
+
+
+def built(project: Project, name: str, *, cut: int, rows: int) -> None:
+    table = project.tables[name]
+    data: dict[str, Any] = {"verb": "advance", "cut": cut, "fingerprint": project.fingerprint(table), "rows": rows}
+    path = project.settings.table_path(table.layer, name)
+    delta.append(path, "carrier VARCHAR", [["AA"]], Position(f"table:{name}", cut, data))
+
+
+def table(found: Status, name: str) -> Any:
+    return next(each for each in found.tables if each.name == name)
+
+
+def test_an_empty_project_says_what_to_do_first(project: Settings):
+    text = "\n".join(as_text(look(load(project))))
+    assert "cut      none yet: lake cut" in text
+    assert "edition  none yet: lake run" in text
+
+
+def test_a_stream_tells_batches_events_and_event_time(flights: Project):
+    [stream] = look(flights).streams
+    assert (stream.batch, stream.events) == (2, 7)
+    assert stream.event_time == datetime(2013, 1, 2, 15, 20, tzinfo=UTC)
+
+
+def test_a_stream_tells_what_waits_and_what_was_refused(flights: Project, land: Callable[..., Path], project: Settings):
+    land("flights", "new.jsonl", {"carrier": "AA"})
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    refused = [
+        (1, 1, "type", "", "x", "f:1", at),
+        (2, 1, "type", "", "x", "f:2", at),
+        (2, 2, "key", "", "x", "f:3", at),
+    ]
+    left_by_a_crash = (3, 1, "type", "", "x", "f:4", at)
+    delta.append(project.quarantine_path("flights"), quarantine.SCHEMA, [*refused, left_by_a_crash])
+    [stream] = look(flights).streams
+    assert stream.pending == 1
+    assert stream.quarantined == {"type": 2, "key": 1}
+
+
+def test_a_table_tells_how_far_it_is_behind_in_batches_and_event_time(flights: Project):
+    found = table(look(flights), "carrier_total")
+    assert (found.cut, found.behind, found.rows) == (1, 1, 3)
+    assert str(found.lag) == "1 day, 3:20:00"
+
+
+def test_a_table_at_the_head_is_not_behind(flights: Project):
+    built(flights, "carrier_total", cut=2, rows=4)
+    found = table(look(flights), "carrier_total")
+    assert (found.behind, found.lag.total_seconds()) == (0, 0)
+
+
+def test_a_table_that_was_not_built_is_behind_by_everything(flights: Project):
+    found = table(look(flights), "league")
+    assert (found.cut, found.behind, found.lag, found.rows) == (None, 2, None, None)
+
+
+def test_a_changed_definition_is_told(flights: Project, project: Settings):
+    project.path("jobs/gold/carrier_total.py").write_text(JOB.replace("return flights", "return flights.distinct()"))
+    found = look(load(project))
+    assert table(found, "carrier_total").changed
+    assert "its definition has changed since: lake rebuild" in "\n".join(as_text(found))
+
+
+def test_the_last_run_of_a_table_is_told(flights: Project, project: Settings):
+    at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    meta.record_run(project, "advance", "carrier_total", 1, "done", {}, at, 0.42)
+    assert "advance, 2026-01-02 03:04:05Z, 0.4 s" in "\n".join(as_text(look(flights)))
+
+
+def stop(project: Settings, cut: int) -> None:
+    result = {
+        "type": "expect_column_values_to_be_between",
+        "kwargs": {"column": "flights", "min_value": 1},
+        "severity": "stop",
+        "success": False,
+        "failed": 3,
+        "rows": 90,
+        "observed": None,
+        "examples": [{"carrier": "AA"}],
+        "where": "quality/carrier_total.json:4",
+    }
+    meta.record_check(
+        project, "carrier_total", scope="diff", cut=cut, version=None, suite="s", outcome="stopped", results=[result]
+    )
+
+
+def test_a_stopped_check_is_named_with_what_it_blocks(flights: Project, project: Settings):
+    stop(project, 2)
+    [stopper] = look(flights).stoppers
+    assert stopper.blocks == ("carrier_total", "league")
+    assert stopper.reasons == ["expect_column_values_to_be_between(flights): 3 of 90 rows, such as carrier=AA"]
+    text = "\n".join(as_text(look(flights)))
+    assert "stopped  carrier_total at cut 2" in text
+    assert "blocks carrier_total, league, the next edition" in text
+
+
+def test_a_stop_is_overcome_by_an_edition_of_its_cut(flights: Project, project: Settings):
+    stop(project, 2)
+    publish(project, 2, carrier_total=("gold", 0))
+    assert look(flights).stoppers == ()
+
+
+def test_a_pin_is_told(flights: Project, project: Settings):
+    publish(project, 2, carrier_total=("gold", 0))
+    meta.pin_edition(project, 1)
+    text = "\n".join(as_text(look(flights)))
+    assert "edition  1 of cut 1" in text
+    assert "pinned   readers stay at edition 1, the newest is 2: lake publish --resume" in text
+
+
+def test_the_status_is_json(flights: Project, project: Settings):
+    stop(project, 2)
+    data = json.loads(json.dumps(as_data(look(flights))))
+    assert data["cut"]["number"] == 2
+    assert data["edition"]["number"] == 1
+    assert data["tables"][0]["lag"] == 98400.0
+    assert data["streams"][0]["event_time"] == "2013-01-02T15:20:00Z"
+    assert data["stoppers"][0]["blocks"] == ["carrier_total", "league"]
+
+
+def test_the_catalogue_says_where_a_published_table_is(flights: Project):
+    total, league = catalogue(flights)
+    assert total == {
+        "table": "gold.carrier_total",
+        "name": "carrier_total",
+        "layer": "gold",
+        "kind": "Aggregate",
+        "key": ["carrier"],
+        "description": "How many flights a carrier had.",
+        "rows": 3,
+        "edition": 1,
+        "version": 0,
+        "path": ".lake/warehouse/gold/carrier_total",
+    }
+    assert (league["version"], league["path"], league["rows"]) == (None, None, None)
+
+
+@pytest.mark.parametrize("command", ["status", "tables", "graph"])
+def test_the_commands_answer_in_text_and_json(flights: Project, project: Settings, command: str):
+    for option in ([], ["--json"]):
+        result = CliRunner().invoke(lake, [command, *option, "--project", str(project.project)])
+        assert result.exit_code == 0, result.exception
+        assert "carrier_total" in result.stdout
+    json.loads(result.stdout)
