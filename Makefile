@@ -38,7 +38,7 @@ lint: setup ## ruff, mypy --strict and the layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 bench: setup ## the figures: rebuilds, micro-batches and queries beside hand-written ones
 	$(BIN)/python -m tests.bench
