@@ -1,0 +1,263 @@
+"""Commands about events: contracts, landing files, logs, quarantine, voids."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lake.cli import Shell, shared, table
+from lake.errors import ContractError, LakeError
+from lake.store.contracts import known_stream, load_contracts
+
+if TYPE_CHECKING:
+    from lake.run.append import BatchCounts
+    from lake.run.log import LogReport
+    from lake.store.fields import Field
+
+COUNTS = ("batch", "read", "accepted", "duplicates", "quarantined")
+
+
+@click.command()
+@shared
+def schemas(shell: Shell) -> None:
+    """List the contracts: what an event of each stream is.
+
+    \b
+    Example: lake schemas
+    """
+    from lake.run.schemas import declared
+
+    found = declared(shell.settings)
+    data = [
+        {
+            "stream": one.contract.name,
+            "key": list(one.contract.key),
+            "id": list(one.contract.id) or one.contract.identity,
+            "time": one.contract.time,
+            "buckets": one.contract.buckets,
+            "version": one.version,
+            "changed": one.changed,
+            "personal": list(one.contract.personal),
+            "doc": one.contract.doc,
+            "fields": [_field(field) for field in one.contract.fields],
+        }
+        for one in found
+    ]
+    lines: list[str] = []
+    for row in data:
+        state = "not written yet" if not row["version"] else f"version {row['version']}" + ", changed" * row["changed"]
+        key, event_time = ", ".join(row["key"]), row["time"] or "none"
+        lines += [f"{row['stream']}  ({state})  key: {key}  event time: {event_time}", f"  {row['doc']}"]
+        lines += [f"  {line}" for line in table(row["fields"], "name", "type", "unit", "doc")] + [""]
+    shell.emit(data, lines or ["no contracts: schemas/ has no .avsc file"])
+
+
+@click.command()
+@click.argument("streams", nargs=-1)
+@shared
+def ingest(shell: Shell, streams: tuple[str, ...]) -> None:
+    """Take new landing files into the logs, of STREAMS or of all.
+
+    \b
+    Example: lake ingest flights weather
+    """
+    from lake.run.ingest import ingest as run
+
+    contracts = load_contracts(shell.settings)
+    for stream in streams:
+        known_stream(contracts, stream)
+    failures: list[LakeError] = []
+
+    def failed(stream: str, error: LakeError) -> None:
+        shell.say(f"lake: {stream}: {error}")
+        failures.append(error)
+
+    done = run(shell.settings, shell.spark, contracts, streams or None, on_failure=failed)
+    _emit_counts(shell, done)
+    if failures:
+        sys.exit(max(error.exit_code for error in failures))
+
+
+@click.command()
+@click.argument("stream")
+@click.argument("files", nargs=-1, required=True)
+@shared
+def append(shell: Shell, stream: str, files: tuple[str, ...]) -> None:
+    """Append FILES, or standard input (-) as JSON Lines, to the log of STREAM.
+
+    Prints a token, stream@batch.
+
+    \b
+    Example: echo '{"carrier": "UA", ...}' | lake append flights -
+    """
+    contract = known_stream(load_contracts(shell.settings), stream)
+    from lake.run.append import append_files, keep_stdin
+
+    given = [keep_stdin(shell.settings, sys.stdin.buffer) if name == "-" else Path(name).absolute() for name in files]
+    counts = append_files(shell.settings, shell.spark, contract, given)
+    if counts.quarantined:
+        shell.say(f"{counts.quarantined} of {counts.read} records are in quarantine: lake quarantine list {stream}")
+    token = f"{stream}@{counts.batch}"
+    shell.emit({"token": token, **asdict(counts)}, token)
+
+
+@click.command("log")
+@click.argument("stream")
+@click.option("--check", is_flag=True, help="Prove gap-free offsets, unique ids, watermarks and counts.")
+@shared
+def log(shell: Shell, stream: str, check: bool) -> None:
+    """Show the batches, offsets, sources, counts and voids of STREAM.
+
+    \b
+    Example: lake log flights --check
+    """
+    from lake.run.log import check as run
+    from lake.run.log import report
+
+    if check:
+        faults = run(shell.settings, stream)
+        shell.emit({"stream": stream, "faults": faults}, faults or f"{stream}: the log keeps its promises")
+        if faults:
+            raise ContractError(f"{stream}: {len(faults)} promises of the log are broken", where=f"log {stream}")
+        return
+    found = report(shell.settings, stream)
+    shell.emit(_log_data(found), _log_text(found))
+
+
+@click.group(invoke_without_command=True)
+@shared
+@click.pass_context
+def quarantine(ctx: click.Context, shell: Shell) -> None:
+    """Records that broke their contract: list them, count them, put them to the log again.
+
+    \b
+    Example: lake quarantine counts
+    """
+    if ctx.invoked_subcommand is None:
+        _counts(shell, ())
+
+
+@quarantine.command("list")
+@click.argument("streams", nargs=-1)
+@shared
+def list_(shell: Shell, streams: tuple[str, ...]) -> None:
+    """List what waits in quarantine, with reason, source and raw text.
+
+    \b
+    Example: lake quarantine list flights --json > repair.json
+    """
+    from lake.run.quarantine import waiting
+
+    rows = [asdict(row) for row in waiting(shell.settings, streams)]
+    shown = [row | {"raw": _short(row["raw"])} for row in rows]
+    shell.emit(rows, table(shown, "stream", "batch", "number", "reason", "detail", "source", "raw"))
+
+
+@quarantine.command()
+@click.argument("streams", nargs=-1)
+@shared
+def counts(shell: Shell, streams: tuple[str, ...]) -> None:
+    """Count what waits in quarantine by stream and reason.
+
+    \b
+    Example: lake quarantine counts flights
+    """
+    _counts(shell, streams)
+
+
+@quarantine.command()
+@click.argument("stream", required=False)
+@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@shared
+def replay(shell: Shell, stream: str | None, file: Path | None) -> None:
+    """Put records to their log again: all that wait, those of STREAM, or those of FILE with `raw` mended.
+
+    What still breaks its contract stays in quarantine.
+
+    \b
+    Example: lake quarantine replay flights repair.json
+    """
+    from lake.run.quarantine import read_repairs
+    from lake.run.quarantine import replay as run
+
+    repairs = read_repairs(file) if file else None
+    _emit_counts(shell, run(shell.settings, shell.spark, stream=stream, repairs=repairs))
+
+
+@click.command()
+@click.argument("stream")
+@click.argument("events", nargs=-1, required=True, metavar="BATCH:BUCKET:OFFSET...")
+@click.option("--reason", required=True, help="Why the fact does not count.")
+@shared
+def void(shell: Shell, stream: str, events: tuple[str, ...], reason: str) -> None:
+    """Take accepted EVENTS of STREAM out of every table from the next cut on; the log keeps them.
+
+    \b
+    Example: lake void flights 12:3:4711 --reason "test record of the producer"
+    """
+    from lake.run.void import void as run
+
+    voids = run(shell.settings, stream, events, reason=reason)
+    shell.emit([asdict(one) for one in voids], [f"void {one.number}: {stream} {one.place}" for one in voids])
+
+
+def _emit_counts(shell: Shell, done: Mapping[str, BatchCounts]) -> None:
+    rows = [{"stream": stream, **asdict(counts)} for stream, counts in done.items()]
+    data = {stream: asdict(counts) for stream, counts in done.items()}
+    shell.emit({"streams": data}, table(rows, "stream", *COUNTS) if rows else "nothing to do")
+
+
+def _counts(shell: Shell, streams: tuple[str, ...]) -> None:
+    from lake.run.quarantine import by_reason, waiting
+
+    rows = by_reason(waiting(shell.settings, streams))
+    shell.emit(rows, table(rows, "stream", "reason", "records", "example") if rows else "the quarantine is empty")
+
+
+def _field(field: Field) -> dict[str, Any]:
+    shown = field.type + ("" if field.nullable else " not null")
+    return {"name": field.name, "type": shown, "unit": field.unit, "doc": field.doc, "personal": field.personal}
+
+
+def _log_data(found: LogReport) -> dict[str, Any]:
+    head = found.head
+    return {
+        "stream": found.stream,
+        "batch": head.batch if head else 0,
+        "watermark": head.watermark if head else None,
+        "offsets": dict(head.offsets) if head else {},
+        "batches": [
+            {"batch": one.batch, "at": one.at, **one.counts, "contract": one.contract, "files": list(one.files)}
+            for one in found.batches
+        ],
+        "voids": [asdict(one) for one in found.voids],
+    }
+
+
+def _log_text(found: LogReport) -> list[str]:
+    head = found.head
+    if head is None:
+        return [f"{found.stream}: no batch yet"]
+    rows = [
+        {"batch": one.batch, "at": one.at[:19], **one.counts, "contract": one.contract, "sources": _sources(one.files)}
+        for one in found.batches
+    ]
+    offsets = [{"bucket": bucket, "next offset": offset} for bucket, offset in sorted(head.offsets.items())]
+    voids = [{"void": one.number, "event": one.place, "at": one.at, "reason": one.reason} for one in found.voids]
+    lines = table(rows, "batch", "at", *COUNTS[1:], "contract", "sources")
+    lines += ["", f"watermark {head.watermark}", "", *table(offsets, "bucket", "next offset")]
+    return lines + (["", *table(voids, "void", "event", "at", "reason")] if voids else [])
+
+
+def _sources(files: Any) -> str:
+    names = [file["path"] for file in files]
+    return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)})" if names else ""
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:59]}…"

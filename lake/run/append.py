@@ -1,0 +1,123 @@
+"""The append: the only way into a log. One batch, numbered without gaps, in one commit with the log's new head.
+
+1. Under the log's lease, see where the log stands, and clear what a crash left in the quarantine.
+2. Parse the records; those that break the contract go to quarantine, under the batch's number, before the log.
+3. Drop re-deliveries, number the rest, and commit rows and head together.
+
+For every batch: read = accepted + duplicates + quarantined.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from lake.config import Settings
+from lake.errors import DeclarationError
+from lake.run.batch import Batch, reading
+from lake.store import evolution, log, quarantine, sources
+from lake.store.contracts import Contract
+from lake.store.delivery import Delivery, Files
+from lake.store.lease import lease
+from lake.store.log import LogHead
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class BatchCounts:
+    """What became of the records of batch `batch`; `batch` is the log's last one and the rest 0 where nothing was new."""
+
+    batch: int
+    read: int = 0
+    accepted: int = 0
+    duplicates: int = 0
+    quarantined: int = 0
+
+    def after(self, earlier: BatchCounts) -> BatchCounts:
+        """The sums of both, under the number of this, the later one."""
+        sums = {name: count + asdict(earlier)[name] for name, count in asdict(self).items()}
+        return BatchCounts(**sums | {"batch": self.batch})
+
+
+def append(
+    settings: Settings,
+    spark: SparkSession,
+    contract: Contract,
+    deliver: Callable[[LogHead], Delivery | None],
+    *,
+    now: datetime | None = None,
+) -> BatchCounts:
+    """Appends what `deliver` gives for the log's head as one batch; nothing where it gives None.
+
+    `now` is the time of arrival. Raises Unavailable where another writer holds the log.
+    """
+    stream = contract.name
+    with lease(settings, f"log.{stream}"):
+        head = log.head(settings, stream)
+        sources.remember(settings, stream, log.app(stream))
+        quarantine.clear_above(settings, stream, head.batch)
+        delivery = deliver(head)
+        if delivery is None:
+            return BatchCounts(head.batch)
+        known = evolution.register(settings, contract)
+        with reading(spark, settings, known, head, delivery, now=now or datetime.now(UTC)) as batch:
+            counts = _write(batch)
+        sources.remember(settings, stream, log.app(stream))
+    return counts
+
+
+def append_files(
+    settings: Settings, spark: SparkSession, contract: Contract, files: Sequence[Path], *, now: datetime | None = None
+) -> BatchCounts:
+    """Appends files at hand as one batch. Raises DeclarationError where one does not exist."""
+    missing = [file for file in files if not file.is_file()]
+    if missing:
+        raise DeclarationError(f"no such file: {', '.join(map(str, missing))}")
+    found = [sources.at_hand(settings, file) for file in files]
+    return append(settings, spark, contract, lambda _: Files.checked(settings, found), now=now)
+
+
+def keep_stdin(settings: Settings, stream: BinaryIO) -> Path:
+    """Standard input as a file named after its content, so that the same input again is a re-delivery."""
+    data = stream.read()
+    file = settings.path(".lake/staging") / f"stdin-{hashlib.sha256(data).hexdigest()[:16]}.jsonl"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(data)
+    return file
+
+
+def _write(batch: Batch) -> BatchCounts:
+    settings, contract, delivery = batch.settings, batch.contract, batch.delivery
+    refused = set() if delivery.keeps_rejects else batch.refused_seqs()
+    marks = delivery.marks(refused)
+    if not marks:
+        return BatchCounts(batch.head.batch)
+    counts = _counts(batch, len(list(delivery.faults)))
+    if delivery.keeps_rejects and counts.quarantined:
+        put = quarantine.put_files(settings, contract.name, batch.number, delivery.faults, at=batch.now)
+        if counts.quarantined > put:
+            rejects = batch.rejects(put)
+            quarantine.put(settings, contract.name, rejects, count=counts.quarantined - put)
+    position = batch.head.next(
+        offsets={str(bucket): offset for bucket, offset in batch.offsets.items()},
+        watermark=batch.watermark.isoformat() if batch.watermark else None,
+        counts={name: count for name, count in asdict(counts).items() if name != "batch"},
+        files=[{"path": name, "size": size, "mtime": mtime} for name, size, mtime in marks],
+        contract=len(batch.known),
+        at=batch.now.isoformat(),
+    )
+    log.commit(settings, contract, batch.events(), position)
+    return counts
+
+
+def _counts(batch: Batch, faults: int) -> BatchCounts:
+    refused = batch.refused + batch.conflicts if batch.delivery.keeps_rejects else 0
+    accepted = sum(batch.accepted.values())
+    duplicates = batch.verdict.num_rows - batch.conflicts
+    return BatchCounts(batch.number, accepted + duplicates + refused + faults, accepted, duplicates, refused + faults)

@@ -1,0 +1,247 @@
+"""One batch in the making: parsed and kept, placed in its sources, freed of re-deliveries, numbered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lake.config import Settings
+from lake.errors import DeclarationError
+from lake.store import evolution
+from lake.store.contracts import Contract
+from lake.store.delivery import Delivery
+from lake.store.duplicates import VERDICT_SCHEMA, Search
+from lake.store.identity import identity
+from lake.store.log import LogHead
+from lake.store.parse import CONFLICT, parse
+
+LINE_BITS: Final = 40  # a position is an origin's rank followed by this many bits of line number
+LINES: Final = pa.schema(
+    [
+        ("_file", pa.string()),
+        ("_block", pa.int64()),
+        ("_shift", pa.int64()),
+        ("_origin", pa.string()),
+        ("_numbered", pa.bool_()),
+    ]
+)
+TALLY: Final = """
+    SELECT _file, _block, _bucket, min(_seq) AS first, count(*) AS read, count(_reason) AS refused,
+        max(CASE WHEN _reason IS NULL THEN _time END) AS latest
+    FROM {parsed} GROUP BY _file, _block, _bucket"""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A delivery parsed under the last of the contracts `known`, to follow `head`; `tally` counts its records.
+
+    `parsed` is kept by Spark while the block of `reading` lasts.
+    """
+
+    spark: SparkSession
+    settings: Settings
+    known: Sequence[Contract]
+    head: LogHead
+    delivery: Delivery
+    now: datetime
+    parsed: DataFrame
+    tally: pa.Table
+
+    @property
+    def contract(self) -> Contract:
+        return self.known[-1]
+
+    @property
+    def number(self) -> int:
+        return self.head.batch + 1
+
+    @cached_property
+    def placed(self) -> DataFrame:
+        """The records with `_source`, and `_position`: their order in the batch."""
+        lines = F.broadcast(self.spark.createDataFrame(pa.Table.from_pylist(list(self._lines()), LINES)))
+        line = f"_position & {(1 << LINE_BITS) - 1}L"
+        placed = (
+            self.parsed.join(lines, ["_file", "_block"])
+            .withColumn("_position", F.expr("_seq + _shift"))
+            .withColumn("_source", F.expr(f"CASE WHEN _numbered THEN concat(_origin, ':', {line}) ELSE _origin END"))
+        )
+        return (
+            placed.withColumn("_id", F.expr(identity(self.contract)))
+            if self.contract.identity == "position"
+            else placed
+        )
+
+    def _lines(self) -> Iterator[dict[str, object]]:
+        """What to add to a `_seq` of each block of each file to get a position."""
+        blocks = self.tally.group_by(["_file", "_block"]).aggregate([("first", "min"), ("read", "sum")])
+        before: dict[str, int] = {}
+        for row in sorted(blocks.to_pylist(), key=lambda row: (row["_file"], row["_block"])):
+            origin = self.delivery.origin(row["_file"])
+            line = before.get(row["_file"], origin.first_line)
+            before[row["_file"]] = line + row["read_sum"]
+            yield {
+                "_file": row["_file"],
+                "_block": row["_block"],
+                "_shift": (origin.rank << LINE_BITS) + line - row["first_min"],
+                "_origin": origin.source,
+                "_numbered": origin.first_line > 0,
+            }
+
+    @cached_property
+    def verdict(self) -> pa.Table:
+        """The re-deliveries: `_seq`, `_bucket`, whether `conflict`, and where the `original` is."""
+        accepted = self.read - self.refused
+        if not accepted:
+            return VERDICT_SCHEMA.empty_table()
+        return Search(self.spark, self.settings, self.known, self.placed.where("_reason IS NULL"), accepted).verdict()
+
+    @property
+    def read(self) -> int:
+        return int(pc.sum(self.tally["read"]).as_py() or 0)
+
+    @property
+    def refused(self) -> int:
+        return int(pc.sum(self.tally["refused"]).as_py() or 0)
+
+    @property
+    def conflicts(self) -> int:
+        return int(pc.sum(self.verdict["conflict"]).as_py() or 0)
+
+    @property
+    def watermark(self) -> datetime | None:
+        """The greatest event time of the log with this batch. A re-delivery's is its original's."""
+        found = pc.max(self.tally["latest"]).as_py()
+        return max((time for time in (found, self.head.watermark) if time is not None), default=None)
+
+    @cached_property
+    def accepted(self) -> dict[int, int]:
+        """How many events each bucket gets."""
+        taken: dict[int, int] = {}
+        for row in self.tally.to_pylist():
+            if row["_bucket"] is not None:
+                taken[row["_bucket"]] = taken.get(row["_bucket"], 0) + row["read"]
+        for bucket in self.verdict["_bucket"].to_pylist():
+            taken[bucket] -= 1
+        return taken
+
+    @property
+    def offsets(self) -> dict[int, int]:
+        """The next offset of each bucket after this batch."""
+        before = self.head.offsets
+        return {b: before.get(b, 0) + self.accepted.get(b, 0) for b in sorted({*before, *self.accepted})}
+
+    def refused_seqs(self) -> set[int]:
+        """The `_seq` of every record that is neither accepted nor a duplicate."""
+        refused = self.parsed.where("_reason IS NOT NULL").select("_seq").toArrow()["_seq"].to_pylist()
+        return {*refused, *self.verdict.filter(self.verdict["conflict"])["_seq"].to_pylist()}
+
+    def rejects(self, after: int) -> DataFrame:
+        """The rows for the quarantine, numbered from `after` + 1."""
+        rejects = self.placed.where("_reason IS NOT NULL").select("_position", "_reason", "_detail", "_raw", "_source")
+        if self.conflicts:
+            conflicts = self.spark.createDataFrame(self.verdict.filter(self.verdict["conflict"]).drop(["_bucket"]))
+            rejects = rejects.union(
+                self.placed.join(F.broadcast(conflicts), "_seq").selectExpr(
+                    "_position",
+                    f"'{CONFLICT}'",
+                    "concat('same id as ', original, ', other content')",
+                    "_raw",
+                    "_source",
+                )
+            )
+        return rejects.selectExpr(
+            f"{self.number}L AS _batch",
+            f"cast({after} + row_number() OVER (ORDER BY _position) AS int) AS _number",
+            "_reason AS reason",
+            "_detail AS detail",
+            f"make_valid_utf8(substring(_raw, 1, {self.settings.record_bytes})) AS raw",
+            "_source AS source",
+            f"{self._now} AS _ingested_at",
+        )
+
+    def events(self) -> DataFrame:
+        """The rows for the log, in its physical columns, numbered within their buckets."""
+        kept = self.placed.where("_reason IS NULL")
+        if self.verdict.num_rows:
+            dropped = self.spark.createDataFrame(self.verdict.select(["_seq"]))
+            kept = kept.join(dropped, "_seq", "left_anti")
+        first = ", ".join(f"{bucket}, {offset}L" for bucket, offset in self.head.offsets.items())
+        base = f"coalesce(element_at(map({first}), _bucket), 0L)" if first else "0L"
+        watermark = (
+            f"timestamp '{self.head.watermark.isoformat()}'" if self.head.watermark else "cast(NULL AS timestamp)"
+        )
+        return kept.selectExpr(
+            f"{self.number}L AS _batch",
+            "_bucket",
+            f"{base} + row_number() OVER (PARTITION BY _bucket ORDER BY _position) - 1 AS _offset",
+            "_id",
+            "_time",
+            f"{watermark} AS _watermark",
+            f"{self._now} AS _ingested_at",
+            "_source",
+            f"{len(self.known)} AS _version",
+            "_extra",
+            *evolution.written(self.known),
+        )
+
+    @property
+    def _now(self) -> str:
+        return f"timestamp '{self.now.isoformat()}'"
+
+
+@contextmanager
+def reading(
+    spark: SparkSession,
+    settings: Settings,
+    known: Sequence[Contract],
+    head: LogHead,
+    delivery: Delivery,
+    *,
+    now: datetime,
+) -> Iterator[Batch]:
+    """`delivery` read and parsed once. What cannot be read is put among its faults, what changed meanwhile is left out."""
+    parsed: DataFrame | None = None
+    try:
+        while True:
+            parsed = _parsed(spark, settings, known[-1], delivery, now).repartition("_bucket").persist()
+            try:
+                tally = spark.sql(TALLY, parsed=parsed).toArrow()
+            except PySparkException:
+                left: Delivery = delivery.without_broken(spark)
+                if left == delivery:
+                    raise
+            else:
+                left = delivery.settled()
+                if left == delivery:
+                    break
+            parsed.unpersist()
+            delivery = left
+        yield Batch(spark, settings, known, head, delivery, now, parsed, tally)
+    finally:
+        if parsed is not None:
+            parsed.unpersist()
+
+
+def _parsed(
+    spark: SparkSession, settings: Settings, contract: Contract, delivery: Delivery, now: datetime
+) -> DataFrame:
+    try:
+        parsed = parse(delivery.records(spark), contract, now=now, record_bytes=settings.record_bytes)
+        parsed.schema  # noqa: B018  over Connect, a plan is looked at only when it is asked about
+    except AnalysisException as error:
+        raise DeclarationError(
+            f"{contract.name}: Spark does not understand its time or broadcast expression: {error.getMessage()}",
+            where=contract.where,
+            fix="use Spark SQL over the fields of the contract",
+        ) from None
+    return parsed

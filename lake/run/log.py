@@ -1,0 +1,109 @@
+"""What a log holds, and the proof that it keeps its promises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lake.config import Settings
+from lake.store import delta, log, quarantine, voids
+from lake.store.contracts import known_stream, load_contracts
+from lake.store.log import LogHead
+from lake.store.voids import Void
+
+HOLES: Final = """
+    SELECT _bucket AS bucket, count(*) AS events, count(DISTINCT _offset) AS offsets,
+        min(_offset) AS first, max(_offset) AS last
+    FROM t GROUP BY _bucket ORDER BY _bucket"""
+BATCHES: Final = """
+    SELECT _batch AS batch, count(*) AS events, max(_time) AS latest, min(_watermark) AS watermark,
+        count(DISTINCT coalesce(_watermark::VARCHAR, '')) AS watermarks
+    FROM t GROUP BY _batch ORDER BY _batch"""
+TWICE: Final = """
+    SELECT _bucket AS bucket, _id AS id, count(*) AS times FROM t
+    GROUP BY _bucket, _id HAVING count(*) > 1 ORDER BY _bucket, _id LIMIT 20"""
+DISORDER: Final = """
+    SELECT _bucket AS bucket, _offset AS "offset" FROM (
+        SELECT _bucket, _offset, _batch < lag(_batch) OVER (PARTITION BY _bucket ORDER BY _offset) AS back FROM t
+    ) WHERE back ORDER BY ALL LIMIT 20"""
+
+
+@dataclass(frozen=True)
+class LogReport:
+    """A log at a glance: its batches (newest first), where it stands, and what was voided."""
+
+    stream: str
+    batches: list[LogHead]
+    voids: list[Void]
+
+    @property
+    def head(self) -> LogHead | None:
+        return self.batches[0] if self.batches else None
+
+
+def report(settings: Settings, stream: str) -> LogReport:
+    """What the log of `stream` holds. Raises DeclarationError for an unknown stream."""
+    known_stream(load_contracts(settings), stream)
+    return LogReport(stream, log.heads(settings, stream), voids.all_voids(settings, stream))
+
+
+def check(settings: Settings, stream: str) -> list[str]:
+    """Every promise that the log of `stream` does not keep; [] where it keeps all.
+
+    Batches are numbered without gaps; offsets in each bucket run from 0 without gaps, in the order of the batches;
+    ids are unique; each batch's `_watermark` is the greatest event time before it; and for each batch
+    read = accepted + duplicates + quarantined, with as many rows in log and quarantine as it says.
+    """
+    found = report(settings, stream)
+    path = settings.log_path(stream)
+    buckets = delta.rows(path, HOLES)
+    batches = {row["batch"]: row for row in delta.rows(path, BATCHES)}
+    faults = [*_offsets(found.head, buckets), *_batches(found.batches, batches)]
+    faults += [f"id {row['id']} is {row['times']} times in bucket {row['bucket']}" for row in delta.rows(path, TWICE)]
+    faults += [
+        f"bucket {row['bucket']}: offset {row['offset']} is of an earlier batch" for row in delta.rows(path, DISORDER)
+    ]
+    faults += _quarantined(found.batches, settings, stream)
+    return faults
+
+
+def _offsets(head: LogHead | None, buckets: list[dict[str, Any]]) -> Iterator[str]:
+    said = {bucket: offset for bucket, offset in (head.offsets if head else {}).items() if offset}
+    there = {row["bucket"]: row["last"] + 1 for row in buckets}
+    if said != there:
+        yield f"the head says next offsets {said}, the rows say {there}"
+    for row in buckets:
+        if row["first"] != 0 or row["events"] != row["last"] + 1 or row["offsets"] != row["events"]:
+            yield (
+                f"bucket {row['bucket']}: {row['events']} events, {row['offsets']} offsets"
+                f" from {row['first']} to {row['last']}"
+            )
+
+
+def _batches(heads: list[LogHead], rows: Mapping[int, dict[str, Any]]) -> Iterator[str]:
+    watermark = None
+    for number, head in enumerate(reversed(heads), 1):
+        row = rows.get(head.batch, {"events": 0})
+        counts = head.counts
+        if head.batch != number:
+            yield f"batch {head.batch} stands where batch {number} should"
+        if counts["read"] != counts["accepted"] + counts["duplicates"] + counts["quarantined"]:
+            yield f"batch {head.batch}: read is not accepted + duplicates + quarantined: {dict(counts)}"
+        if row["events"] != counts["accepted"]:
+            yield f"batch {head.batch}: {counts['accepted']} accepted, {row['events']} in the log"
+        if row["events"] and (row["watermarks"] != 1 or row["watermark"] != watermark):
+            yield f"batch {head.batch}: watermark {row['watermark']}, should be {watermark}"
+        if row["events"] and row["latest"] is not None:
+            watermark = max(row["latest"], watermark) if watermark else row["latest"]
+        if head.watermark != watermark:
+            yield f"batch {head.batch}: the head says watermark {head.watermark}, the rows say {watermark}"
+    for number in sorted(set(rows) - {head.batch for head in heads}):
+        yield f"batch {number} has {rows[number]['events']} rows and no head"
+
+
+def _quarantined(heads: list[LogHead], settings: Settings, stream: str) -> Iterator[str]:
+    there = quarantine.counts(settings, stream, upto=heads[0].batch if heads else 0)
+    for head in reversed(heads):
+        if there.get(head.batch, 0) != head.counts["quarantined"]:
+            yield f"batch {head.batch}: {head.counts['quarantined']} quarantined, {there.get(head.batch, 0)} in quarantine"

@@ -1,0 +1,135 @@
+"""Looking into the quarantine, and putting its records to their log once more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from lake.config import Settings
+from lake.errors import DeclarationError
+from lake.store import log, quarantine, sources
+from lake.store.contracts import Contract, known_stream, load_contracts
+from lake.store.parse import FILE
+from lake.store.quarantine import Rejected
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lake.run.append import BatchCounts
+
+REPLAY_ROWS: Final = 10_000  # records in one batch of a replay: their marks are in the commit
+
+
+def waiting(settings: Settings, streams: Iterable[str] = ()) -> list[Rejected]:
+    """What is in quarantine and has not been taken in since, of `streams` or of all."""
+    contracts = load_contracts(settings)
+    chosen = [known_stream(contracts, stream).name for stream in streams] or list(contracts)
+    return [row for stream in chosen for row in _waiting(settings, stream)]
+
+
+def _waiting(settings: Settings, stream: str) -> list[Rejected]:
+    rows = quarantine.rejected(settings, stream, upto=log.head(settings, stream).batch)
+    if not rows:
+        return []
+    taken = {name for name, *_ in sources.landed(settings, stream, log.app(stream))}
+    return [row for row in rows if row.mark not in taken]
+
+
+def by_reason(rows: Iterable[Rejected]) -> list[dict[str, Any]]:
+    """How many of `rows` each stream has for each reason, with one of their details."""
+    counted: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in rows:
+        one = {"stream": row.stream, "reason": row.reason, "records": 0, "example": row.detail}
+        counted.setdefault((row.stream, row.reason), one)["records"] += 1
+    return [counted[found] for found in sorted(counted)]
+
+
+def read_repairs(file: Path) -> list[Mapping[str, Any]]:
+    """Records as `lake quarantine list --json` prints them (or one a line), `raw` mended by hand.
+
+    Raises DeclarationError with the line that is none.
+    """
+    text = file.read_text("utf-8")
+    try:
+        whole = json.loads(text)
+        records = whole if isinstance(whole, list) else [whole]
+    except json.JSONDecodeError:
+        records = [_json(line, f"{file}:{n}") for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+    wanted = {"stream": str, "batch": int, "number": int, "raw": str}
+    for record in records:
+        lacking = [
+            k for k, kind in wanted.items() if not isinstance(record, dict) or not isinstance(record.get(k), kind)
+        ]
+        if lacking:
+            raise DeclarationError(
+                f"a record lacks {', '.join(lacking)}: {json.dumps(record)[:200]}",
+                where=str(file),
+                fix="edit `raw` in what `lake quarantine list --json` prints, and leave the rest",
+            )
+    return records
+
+
+def replay(
+    settings: Settings,
+    spark: SparkSession,
+    *,
+    stream: str | None = None,
+    repairs: Iterable[Mapping[str, Any]] | None = None,
+    now: datetime | None = None,
+) -> dict[str, BatchCounts]:
+    """Puts what waits in quarantine to its log again, with the `repairs` only those, mended.
+
+    What the contract takes now is appended, exactly once; what still breaks it stays as it is. Raises DeclarationError
+    for a repair of a record that does not wait.
+    """
+    contracts = load_contracts(settings)
+    rows = waiting(settings, [] if stream is None else [stream])
+    chosen = [row for row in rows if row.reason != FILE] if repairs is None else _mended(rows, repairs)
+    done = {}
+    for name in dict.fromkeys(row.stream for row in chosen):
+        mine = tuple(row for row in chosen if row.stream == name)
+        done[name] = _replay(settings, spark, contracts[name], mine, now)
+    return done
+
+
+def _replay(
+    settings: Settings, spark: SparkSession, contract: Contract, rows: tuple[Rejected, ...], now: datetime | None
+) -> BatchCounts:
+    from lake.run.append import BatchCounts, append
+    from lake.store.delivery import Replayed
+
+    def deliver(part: tuple[Rejected, ...]) -> Replayed | None:
+        still = {row.mark for row in _waiting(settings, contract.name)}
+        left = tuple(row for row in part if row.mark in still)
+        return Replayed(left) if left else None
+
+    total = BatchCounts(log.head(settings, contract.name).batch)
+    for start in range(0, len(rows), REPLAY_ROWS):
+        part = rows[start : start + REPLAY_ROWS]
+        total = append(settings, spark, contract, lambda _, part=part: deliver(part), now=now).after(total)
+    return total
+
+
+def _mended(rows: Iterable[Rejected], repairs: Iterable[Mapping[str, Any]]) -> list[Rejected]:
+    known = {(row.stream, row.batch, row.number): row for row in rows}
+    mended = []
+    for repair in repairs:
+        place = repair["stream"], repair["batch"], repair["number"]
+        if place not in known:
+            raise DeclarationError(
+                f"record {place[2]} of batch {place[1]} of {place[0]} does not wait in quarantine",
+                fix="`lake quarantine list` shows those that do",
+            )
+        mended.append(replace(known[place], raw=repair["raw"]))
+    return mended
+
+
+def _json(line: str, where: str) -> Any:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        raise DeclarationError(f"not JSON: {error.msg}", where=where) from None

@@ -1,0 +1,155 @@
+"""Records on their way into a log: landing files, files at hand, or records that come back from quarantine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+import pyarrow as pa
+
+from lake.config import Settings
+from lake.store import formats
+from lake.store.quarantine import Rejected
+from lake.store.sources import File
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RECORDS: Final = pa.schema(
+    [("_file", pa.string()), ("_block", pa.int64()), ("_seq", pa.int64()), ("_raw", pa.string())]
+)
+Mark = tuple[str, int, int]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the records of one `_file` come from: `rank` orders the origins of a delivery, `source` names it.
+
+    `first_line` is the line of its first record, 0 where `source` names the one record itself.
+    """
+
+    rank: int
+    source: str
+    first_line: int = 1
+
+
+class Delivery(Protocol):
+    """What one batch reads. Its records have the columns that `formats` describes."""
+
+    keeps_rejects: bool  # whether what breaks the contract goes to quarantine: not what is there already
+
+    @property
+    def faults(self) -> Iterable[tuple[str, str]]:
+        """(source, detail) of what could not be read at all."""
+
+    def records(self, spark: SparkSession) -> DataFrame:
+        """Every record."""
+
+    def origin(self, address: str) -> Origin:
+        """Where the records with this `_file` come from."""
+
+    def marks(self, refused: set[int]) -> list[Mark]:
+        """What the log's progress remembers when all records were taken but those with a `_seq` in `refused`."""
+
+    def settled(self) -> Delivery:
+        """Itself, or what is left without the files that changed while they were read."""
+
+    def without_broken(self, spark: SparkSession) -> Delivery:
+        """Itself, or what is left when each file that Spark fails to read is put among the faults."""
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files that are read whole; those with a fault are told and counted as one record each."""
+
+    settings: Settings
+    files: tuple[File, ...]
+    bad: Mapping[File, str] = field(default_factory=dict)
+    keeps_rejects: bool = True
+
+    @classmethod
+    def checked(cls, settings: Settings, files: Iterable[File], *, folder: Path | None = None) -> Files:
+        """`files`, looked into for faults; with `folder`, links out of it are one."""
+        files = tuple(files)
+        found = {file: formats.fault_of(file, folder=folder) for file in files}
+        return cls(settings, files, {file: fault for file, fault in found.items() if fault})
+
+    @property
+    def faults(self) -> list[tuple[str, str]]:
+        return [(file.name, fault) for file, fault in self.bad.items()]
+
+    @property
+    def good(self) -> list[File]:
+        return [file for file in self.files if file not in self.bad]
+
+    def records(self, spark: SparkSession) -> DataFrame:
+        return formats.records(spark, self.settings, self.good)
+
+    def origin(self, address: str) -> Origin:
+        return self._origins[formats.local_path(address)]
+
+    @cached_property
+    def _origins(self) -> Mapping[Path, Origin]:
+        return {
+            formats.stage(self.settings, file): Origin(
+                rank, file.name, 2 if formats.format_of(file.path) == "csv" else 1
+            )
+            for rank, file in enumerate(self.files)
+            if file not in self.bad
+        }
+
+    def marks(self, refused: set[int]) -> list[Mark]:
+        return [file.mark for file in self.files]
+
+    def settled(self) -> Files:
+        same = tuple(file for file in self.files if file.unchanged())
+        return self if same == self.files else replace(self, files=same, bad=_only(self.bad, same))
+
+    def without_broken(self, spark: SparkSession) -> Files:
+        broken = {file: _failure(spark, self.settings, file) for file in self.good}
+        return replace(self, bad=self.bad | {file: fault for file, fault in broken.items() if fault})
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """Quarantined records, put to their log once more. Those that fail again stay where they are."""
+
+    rows: tuple[Rejected, ...]
+    faults: tuple[tuple[str, str], ...] = ()
+    keeps_rejects: bool = False
+
+    def records(self, spark: SparkSession) -> DataFrame:
+        columns = [[row.mark for row in self.rows], [0] * len(self.rows), list(range(len(self.rows)))]
+        return spark.createDataFrame(pa.table([*columns, [row.raw for row in self.rows]], schema=RECORDS))
+
+    def origin(self, address: str) -> Origin:
+        return self._origins[address]
+
+    @cached_property
+    def _origins(self) -> Mapping[str, Origin]:
+        return {row.mark: Origin(rank, row.source, 0) for rank, row in enumerate(self.rows)}
+
+    def marks(self, refused: set[int]) -> list[Mark]:
+        return [(row.mark, len(row.raw), 0) for seq, row in enumerate(self.rows) if seq not in refused]
+
+    def settled(self) -> Replayed:
+        return self
+
+    def without_broken(self, spark: SparkSession) -> Replayed:
+        return self
+
+
+def _only(bad: Mapping[File, str], files: Iterable[File]) -> dict[File, str]:
+    return {file: bad[file] for file in files if file in bad}
+
+
+def _failure(spark: SparkSession, settings: Settings, file: File) -> str:
+    """What Spark says when it reads all of `file`, "" if it can."""
+    try:
+        formats.records(spark, settings, [file]).selectExpr("max(length(_raw))").collect()
+    except Exception as error:
+        return f"cannot be read: {str(error).strip().splitlines()[0][:300]}"
+    return ""

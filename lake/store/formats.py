@@ -1,0 +1,172 @@
+"""Every format becomes lines of JSON: one row a record, with the raw text and its place.
+
+The frames of this module have the columns
+
+    _file string             the file's address as Spark spells it
+    _block bigint            where in the file the reader's split began (0 but for large files)
+    _seq bigint              unique in the frame and increasing within (_file, _block) in the order of the file
+    _raw string              the record: a line of JSON Lines as it is, a record of CSV or Parquet as JSON
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import itertools
+import re
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+from pyarrow import ArrowException
+
+from lake.config import Settings
+from lake.store.sources import File
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMATS: Final = {".jsonl": "json", ".json": "json", ".ndjson": "json", ".csv": "csv", ".parquet": "parquet"}
+EXACT_TIMES: Final = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+PLAIN_NAME: Final = re.compile(r"[\w.=+@-]+", re.ASCII)
+BINARY: Final = re.compile(rb"\x00")
+CHUNK: Final = 1 << 20
+
+
+def format_of(path: Path) -> str:
+    """json, csv or parquet, by the name; "" where it tells none."""
+    suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
+    if suffixes and suffixes[-1] == ".gz":
+        suffixes.pop()
+        found = FORMATS.get(suffixes[-1], "") if suffixes else ""
+        return "" if found == "parquet" else found
+    return FORMATS.get(suffixes[-1], "") if suffixes else ""
+
+
+def fault_of(file: File, *, folder: Path | None = None) -> str:
+    """Why `file` cannot be read at all, "" where nothing is seen to be wrong with it.
+
+    With `folder`, a link that leads out of it is a fault.
+    """
+    path = file.path
+    try:
+        if path.is_symlink() and folder is not None and not path.resolve().is_relative_to(folder.resolve()):
+            return "a symbolic link out of the landing folder"
+        if not path.is_file():
+            return "not a regular file"
+        if not format_of(path):
+            return f"unknown format: none of {', '.join(FORMATS)}, .gz after the text formats"
+        if path.stat().st_size == 0:
+            return ""
+        return _fault_inside(path)
+    except (OSError, EOFError, zlib.error, ArrowException, csv.Error, UnicodeDecodeError) as error:
+        return f"{type(error).__name__}: {error}".replace(str(path), path.name).splitlines()[0]
+
+
+def _fault_inside(path: Path) -> str:
+    if format_of(path) == "parquet":
+        names = [name.lower() for name in pq.read_schema(path).names]
+        return "two columns of one name" if len(set(names)) < len(names) else ""
+    if path.suffix.lower() == ".gz":
+        with gzip.open(path) as stream:
+            head = stream.read(CHUNK)
+            while stream.read(CHUNK):
+                pass
+    else:
+        with path.open("rb") as stream:
+            head = stream.read(1 << 16)
+    if BINARY.search(head):
+        return "binary: has zero bytes"
+    if format_of(path) == "csv":
+        names = header(path)
+        if not all(names) or len({name.lower() for name in names}) < len(names):
+            return f"a header with empty or repeated names: {','.join(names)}"
+    return ""
+
+
+def header(path: Path) -> tuple[str, ...]:
+    """The column names of a CSV file."""
+    opened = gzip.open if path.suffix.lower() == ".gz" else open
+    with opened(path, "rt", encoding="utf-8-sig", newline="") as stream:
+        return tuple(name.strip() for name in next(csv.reader(stream), []))
+
+
+def records(spark: SparkSession, settings: Settings, files: Iterable[File]) -> DataFrame:
+    """The records of `files`, each a file without a fault, as the columns that this module describes."""
+    paths = [stage(settings, file) for file in files if file.size]
+    whole: DataFrame | None = None
+    for (kind, columns), group in _groups(paths):
+        frame = _READERS[kind](spark, [str(path) for path in group], columns)
+        whole = frame if whole is None else whole.unionByName(frame)
+    if whole is None:
+        whole = spark.createDataFrame([], "_file string, _block bigint, _raw string")
+    return whole.selectExpr("_file", "_block", "monotonically_increasing_id() AS _seq", "_raw")
+
+
+def stage(settings: Settings, file: File) -> Path:
+    """A path to `file` that Spark's path patterns cannot misread: its own, or a link under a plain name."""
+    path = file.path
+    if PLAIN_NAME.fullmatch(path.name) and not path.is_symlink():
+        return path
+    folder = settings.path(".lake/staging")
+    folder.mkdir(parents=True, exist_ok=True)
+    plain = "".join(suffix.lower() for suffix in path.suffixes[-2:] if suffix.lower() in {*FORMATS, ".gz"})
+    link = folder / f"{zlib.crc32(str(path).encode('utf-8', 'surrogateescape')):08x}-{file.mtime}{plain}"
+    link.unlink(missing_ok=True)
+    link.symlink_to(path.resolve())
+    return link
+
+
+def local_path(address: str) -> Path:
+    """The path behind a `_file`."""
+    return Path(unquote(re.sub(r"^file:/*", "/", address)))
+
+
+def _groups(paths: Iterable[Path]) -> Iterable[tuple[tuple[str, tuple[str, ...]], list[Path]]]:
+    """Files that one reader can read together: of one format, and of one header or schema."""
+
+    def kind(path: Path) -> tuple[str, tuple[str, ...]]:
+        match format_of(path):
+            case "csv":
+                return "csv", header(path)
+            case "parquet":
+                return "parquet", tuple(str(field) for field in pq.read_schema(path))
+            case other:
+                return other, ()
+
+    ordered = sorted(((kind(path), path) for path in paths), key=lambda pair: pair[0])
+    for group, members in itertools.groupby(ordered, key=lambda pair: pair[0]):
+        if group != ("csv", ()):
+            yield group, [path for _, path in members]
+
+
+PLACE: Final = ("_metadata.file_path AS _file", "_metadata.file_block_start AS _block")
+
+
+def _read_json(spark: SparkSession, paths: list[str], _: tuple[str, ...]) -> DataFrame:
+    return spark.read.text(paths).selectExpr(*PLACE, "ltrim('\ufeff', value) AS _raw")
+
+
+def _read_csv(spark: SparkSession, paths: list[str], names: tuple[str, ...]) -> DataFrame:
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    schema = StructType([StructField(name, StringType()) for name in (*names, "_broken")])
+    reader = spark.read.schema(schema).options(
+        header=True, multiLine=True, escape='"', mode="PERMISSIVE", columnNameOfCorruptRecord="_broken"
+    )
+    columns = ", ".join(f"`{name.replace('`', '``')}`" for name in names)
+    return reader.csv(paths).selectExpr(*PLACE, f"coalesce(_broken, to_json(struct({columns}))) AS _raw")
+
+
+def _read_parquet(spark: SparkSession, paths: list[str], _: tuple[str, ...]) -> DataFrame:
+    options = ", ".join(f"'{name}', \"{form}\"" for name, form in EXACT_TIMES.items())
+    return spark.read.parquet(*paths).selectExpr(*PLACE, f"to_json(struct(*), map({options})) AS _raw")
+
+
+_READERS: Final = {"json": _read_json, "csv": _read_csv, "parquet": _read_parquet}

@@ -1,0 +1,174 @@
+"""The log of a stream: append-only, partitioned by `_bucket`, never updated. Where it stands, reading, one commit.
+
+Its own columns: `_bucket`, `_offset` (gap-free and increasing within a bucket), `_batch` (1, 2, 3 … without gaps),
+`_id`, `_time` (event time), `_watermark` (the greatest `_time` of earlier batches), `_ingested_at` (for people; no
+derivation may read it), `_source`, `_version` (of the contract), `_extra` (what the contract does not know, as JSON).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from lake.config import Settings
+from lake.errors import Unavailable
+from lake.store import delta, evolution
+from lake.store.contracts import Contract
+from lake.store.delta import Position
+from lake.store.voids import voided, voids_head
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["BROADCAST", "LogHead", "app", "commit", "head", "heads", "read", "voided", "voids_head"]
+
+BROADCAST: Final = -1  # the bucket of events without a key
+OWN: Final = {
+    "_batch": "bigint",
+    "_bucket": "int",
+    "_offset": "bigint",
+    "_id": "string",
+    "_time": "timestamp",
+    "_watermark": "timestamp",
+    "_ingested_at": "timestamp",
+    "_source": "string",
+    "_version": "int",
+    "_extra": "string",
+}
+PROPERTIES: Final = {
+    "delta.appendOnly": "true",
+    "delta.enableInCommitTimestamps": "true",
+    "delta.enableExpiredLogCleanup": "false",
+    "delta.enableDeletionVectors": "false",
+    "delta.logRetentionDuration": "interval 3650 days",
+}
+
+
+@dataclass(frozen=True)
+class LogHead:
+    """Where a log stands after its newest batch; all zero before the first.
+
+    `offsets` is the next offset per bucket, `watermark` the greatest event time so far (that of the next batch),
+    `counts` what the batch read, accepted, dropped as duplicates and put to quarantine, `files` what it read,
+    `version` the Delta version of its commit, `contract` the version of the contract it was written under.
+    """
+
+    stream: str
+    position: Position
+    batch: int = 0
+    offsets: Mapping[int, int] = field(default_factory=dict)
+    watermark: datetime | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    files: Sequence[Mapping[str, Any]] = ()
+    contract: int = 0
+    at: str = ""
+
+    @property
+    def version(self) -> int:
+        return self.position.version
+
+    def next(self, **data: Any) -> Position:
+        """The position of the commit that appends the next batch."""
+        return self.position.next(batch=self.batch + 1, **data)
+
+
+def app(stream: str) -> str:
+    """The app id under which a log's commits are numbered."""
+    return f"log:{stream}"
+
+
+def head(settings: Settings, stream: str) -> LogHead:
+    """Where the log of `stream` stands."""
+    position = delta.head(settings.log_path(stream), app(stream))
+    return LogHead(stream, delta.start(app(stream))) if position is None else _head(stream, position)
+
+
+def heads(settings: Settings, stream: str) -> list[LogHead]:
+    """Where the log stood after each of its batches, newest first."""
+    found = delta.positions(settings.log_path(stream), app(stream))
+    return [_head(stream, position) for position in found if not position.data.get("repeated")]
+
+
+def _head(stream: str, position: Position) -> LogHead:
+    data = position.data
+    return LogHead(
+        stream=stream,
+        position=position,
+        batch=data["batch"],
+        offsets={int(bucket): offset for bucket, offset in data["offsets"].items()},
+        watermark=datetime.fromisoformat(data["watermark"]) if data["watermark"] else None,
+        counts=data["counts"],
+        files=data["files"],
+        contract=data["contract"],
+        at=data["at"],
+    )
+
+
+def read(
+    spark: SparkSession, settings: Settings, contract: Contract, *, upto: int, after: int = 0, voids: int = 0
+) -> DataFrame:
+    """The events of the batches after < number <= upto, without those that the voids 1..`voids` name.
+
+    The contract's fields, older events upcast to them, then the log's own columns.
+    """
+    from lake.store.scan import Scan
+
+    path = settings.log_path(contract.name)
+    known = evolution.with_current(evolution.versions(settings, contract.name), contract)
+    if not delta.exists(path) or upto <= after:
+        return empty(spark, contract)
+    rows = Scan(path, bounds={"_batch": (after + 1, upto)}).frame(spark, small_rows=settings.small_diff_rows)
+    left_out = voided(settings, contract.name, 0, voids) if voids else []
+    if left_out:
+        places = ", ".join(f"({bucket}, {offset}L)" for _, bucket, offset in left_out)
+        rows = rows.where(f"(_bucket, _offset) NOT IN ({places})")
+    return current(rows, known)
+
+
+def current(rows: DataFrame, known: Sequence[Contract]) -> DataFrame:
+    """`rows` as they are stored, read as the newest of the contracts `known`, followed by the log's own columns."""
+    there = set(rows.columns)
+    missing = [
+        f"cast(NULL AS {kind}) AS `{column}`"
+        for (_, kind), column in evolution.columns(known).items()
+        if column not in there
+    ]
+    return rows.selectExpr("*", *missing).selectExpr(*evolution.upcast(known), *OWN)
+
+
+def empty(spark: SparkSession, contract: Contract) -> DataFrame:
+    """What `read` gives where there are no events."""
+    names = {field.name: field.type for field in contract.fields} | OWN
+    return spark.createDataFrame([], ", ".join(f"`{name}` {kind}" for name, kind in names.items()))
+
+
+def commit(settings: Settings, contract: Contract, rows: DataFrame, position: Position) -> LogHead:
+    """Appends a batch and its position in one Delta commit, and proves by reading it back that it is there.
+
+    `rows` have the log's own columns and the physical ones of `contract`.
+    Raises Unavailable where another writer was first.
+    """
+    path = settings.log_path(contract.name)
+    own = [column for column in OWN if column in rows.columns]
+    ordered = rows.select(*own, *(column for column in rows.columns if column not in OWN))
+    properties = {} if delta.exists(path) else PROPERTIES
+    writer = ordered.write.format("delta").mode("append").partitionBy("_bucket").option("mergeSchema", "true")
+    try:
+        writer.options(**properties, **position.writer_options).save(str(path))
+    except Exception as error:
+        if "ConcurrentTransactionException" in str(error) or "DELTA_CONCURRENT" in str(error):
+            raise _beaten(contract.name, position) from None
+        raise
+    found = delta.head(path, position.app)
+    if found is None or (found.txn, found.data) != (position.txn, position.data):
+        raise _beaten(contract.name, position)
+    return _head(contract.name, found)
+
+
+def _beaten(stream: str, position: Position) -> Unavailable:
+    return Unavailable(
+        f"batch {position.data['batch']} of {stream} was written by another writer at the same time",
+        fix="try again: nothing of this batch was committed",
+    )

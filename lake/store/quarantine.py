@@ -1,0 +1,89 @@
+"""The quarantine of a stream: records that its log did not take, each with reason, raw text and source position.
+
+It is written before the log's commit, under the number of the batch. Rows above the log's head are what a crash left
+behind; the next append deletes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from deltalake import write_deltalake
+
+from lake.config import Settings
+from lake.store import delta
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SCHEMA: Final = "_batch BIGINT, _number INTEGER, reason VARCHAR, detail VARCHAR, raw VARCHAR, source VARCHAR, _ingested_at TIMESTAMPTZ"
+COLUMNS: Final = ("_batch", "_number", "reason", "detail", "raw", "source", "_ingested_at")
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """Row `number` of those that batch `batch` put to quarantine."""
+
+    stream: str
+    batch: int
+    number: int
+    reason: str
+    detail: str
+    raw: str
+    source: str
+    ingested_at: datetime
+
+    @property
+    def mark(self) -> str:
+        """The name under which the log remembers that it has taken the record after all."""
+        return mark(self.batch, self.number)
+
+
+def mark(batch: int, number: int) -> str:
+    """How the log calls a quarantined record that it takes in."""
+    return f"quarantine:{batch}/{number}"
+
+
+def rejected(settings: Settings, stream: str, *, upto: int) -> list[Rejected]:
+    """The rows of `stream` up to batch `upto`, in order."""
+    query = f"SELECT {', '.join(COLUMNS)} FROM t WHERE _batch <= $1 ORDER BY _batch, _number"
+    found = delta.rows(settings.quarantine_path(stream), query, upto)
+    return [Rejected(stream, *row.values()) for row in found]
+
+
+def counts(settings: Settings, stream: str, *, upto: int) -> dict[int, int]:
+    """How many rows each batch has."""
+    query = "SELECT _batch, count(*)::INTEGER AS n FROM t WHERE _batch <= $1 GROUP BY _batch"
+    return {row["_batch"]: row["n"] for row in delta.rows(settings.quarantine_path(stream), query, upto)}
+
+
+def clear_above(settings: Settings, stream: str, batch: int) -> None:
+    """Deletes the rows of batches that the log never committed."""
+    path = settings.quarantine_path(stream)
+    if delta.rows(path, "SELECT 1 FROM t WHERE _batch > $1 LIMIT 1", batch):
+        table = delta.open_table(path)
+        assert table is not None
+        table.delete(f"_batch > {batch}")
+
+
+def put_files(settings: Settings, stream: str, batch: int, faults: Iterable[tuple[str, str]], *, at: datetime) -> int:
+    """Files that could not be read, as (source, detail): the first rows of the batch. Returns their count."""
+    rows = [(batch, number, "file", detail, "", source, at) for number, (source, detail) in enumerate(faults, 1)]
+    if rows:
+        delta.append(settings.quarantine_path(stream), SCHEMA, rows)
+    return len(rows)
+
+
+def put(settings: Settings, stream: str, rows: DataFrame, *, count: int) -> None:
+    """Appends `rows` (the columns of a quarantine, `count` of them) through the cheaper committer."""
+    path = settings.quarantine_path(stream)
+    ordered = rows.select(*COLUMNS)
+    if not delta.exists(path):
+        delta.append(path, SCHEMA, [])
+    if count <= settings.small_diff_rows:
+        write_deltalake(str(path), ordered.toArrow(), mode="append")
+    else:
+        ordered.write.format("delta").mode("append").save(str(path))

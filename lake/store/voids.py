@@ -1,0 +1,73 @@
+"""Voids: facts that should not have been accepted, left out of every table from the next cut on, and never deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from lake.config import Settings
+from lake.errors import DeclarationError
+from lake.store import delta
+from lake.store.lease import lease
+
+SCHEMA = 'number BIGINT, stream VARCHAR, batch BIGINT, bucket INTEGER, "offset" BIGINT, reason VARCHAR, at TIMESTAMPTZ'
+Place = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Void:
+    """Void `number` (1, 2, 3 … over all streams): the event at (batch, bucket, offset) of `stream` does not count."""
+
+    number: int
+    stream: str
+    batch: int
+    bucket: int
+    offset: int
+    reason: str
+    at: datetime
+
+    @property
+    def place(self) -> str:
+        return f"{self.batch}:{self.bucket}:{self.offset}"
+
+
+def all_voids(settings: Settings, stream: str | None = None) -> list[Void]:
+    """Every void, or those of one stream, by number."""
+    where = "" if stream is None else "WHERE stream = $1"
+    query = f"SELECT * FROM t {where} ORDER BY number"
+    found = delta.rows(settings.meta_path("voids"), query, *([] if stream is None else [stream]))
+    return [Void(**row) for row in found]
+
+
+def voids_head(settings: Settings) -> int:
+    """The greatest void number over all streams, 0 if there is none."""
+    return max((void.number for void in all_voids(settings)), default=0)
+
+
+def voided(settings: Settings, stream: str, after: int, upto: int) -> list[Place]:
+    """(batch, bucket, offset) of the events of `stream` voided by the voids after < number <= upto."""
+    return [(v.batch, v.bucket, v.offset) for v in all_voids(settings, stream) if after < v.number <= upto]
+
+
+def record(settings: Settings, stream: str, places: Iterable[Place], *, reason: str, at: datetime) -> list[Void]:
+    """Appends a void for each of `places`, all in one commit. Raises DeclarationError where one is void already."""
+    with lease(settings, "meta.voids"):
+        known = {(v.batch, v.bucket, v.offset): v for v in all_voids(settings, stream)}
+        number = voids_head(settings)
+        new: list[Void] = []
+        for place in places:
+            if place in known:
+                void = known[place]
+                raise DeclarationError(
+                    f"event {void.place} of {stream} is void already: {void.reason!r} (void {void.number})",
+                    fix="nothing to do",
+                )
+            known[place] = Void(number + len(new) + 1, stream, *place, reason, at)
+            new.append(known[place])
+        delta.append(
+            settings.meta_path("voids"),
+            SCHEMA,
+            [(v.number, v.stream, v.batch, v.bucket, v.offset, v.reason, v.at) for v in new],
+        )
+    return new
