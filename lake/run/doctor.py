@@ -74,7 +74,10 @@ def _java() -> Finding:
     if java is None:
         found = f"no bin/java in JAVA_HOME={home}" if home else "no java on PATH"
         return Finding("java", found, f"{fix}, or unset JAVA_HOME" if home else fix)
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    except OSError as error:
+        said = str(error)
     number = re.search(r'version "(?:1\.)?(\d+)[^"]*"', said)
     if number is None:
         return Finding("java", f"{java} does not tell its version: {said.strip()[:80]!r}", fix)
@@ -129,12 +132,16 @@ def _loopback() -> Finding:
 
 def _writable(subject: str, folder: Path) -> Finding:
     there = _existing(folder)
+    fix = f"let {_user()} write {{}}, or set `{subject}` to another folder"
     try:
         with tempfile.NamedTemporaryFile(dir=there, prefix=".doctor-"):
-            return Finding(subject, f"{folder} can be written")
+            pass
     except OSError as error:
-        fix = f"let {_user()} write {there}, or set `{subject}` to another folder"
-        return Finding(subject, f"{there} cannot be written: {error.strerror}", fix)
+        return Finding(subject, f"{there} cannot be written: {error.strerror}", fix.format(there))
+    for inside in (*folder.glob("*"), *folder.glob("locks/*")):
+        if not os.access(inside, os.W_OK):
+            return Finding(subject, f"{inside} belongs to another user", fix.format(inside))
+    return Finding(subject, f"{folder} can be written")
 
 
 def _local(folder: Path) -> Finding:
