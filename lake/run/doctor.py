@@ -78,11 +78,11 @@ def _java() -> Finding:
         said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     except OSError as error:
         said = str(error)
-    number = re.search(r'version "(?:1\.)?(\d+)[^"]*"', said)
+    number = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', said)
     if number is None:
         return Finding("java", f"{java} does not tell its version: {said.strip()[:80]!r}", fix)
-    found = f"{number[0].split()[1].strip(chr(34))} ({java}{', from JAVA_HOME' if home else ''})"
-    return Finding("java", found, "" if int(number[1]) >= JAVA else fix)
+    found = f"{number[1]} ({java}{', from JAVA_HOME' if home else ''})"
+    return Finding("java", found, "" if int(number[2]) >= JAVA else fix)
 
 
 def _packages() -> Iterator[Finding]:
