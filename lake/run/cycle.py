@@ -14,6 +14,7 @@ from lake.errors import LakeError
 from lake.project import load
 from lake.run import gate
 from lake.run.advance import Advanced, advance_all
+from lake.run.append import BatchCounts
 from lake.run.cut import cut
 from lake.run.ingest import ingest
 from lake.run.inputs import Inputs
@@ -45,11 +46,15 @@ def run(settings: Settings, spark: Callable[[], SparkSession], tell: Tell) -> Cy
     project = load(settings)
     gate.warm_up()
     session = spark()
-    streams, failures = ingest(settings, session, project.contracts)
-    for stream, counts in streams.items():
-        tell(f"ingest  {stream}: {counts}")
-    for stream, failure in failures.items():
+    failures: dict[str, LakeError] = {}
+
+    def failed(stream: str, failure: LakeError) -> None:
+        failures[stream] = failure
         tell(f"ingest  {stream} failed: {failure}")
+
+    streams = ingest(settings, session, project.contracts, on_failure=failed)
+    for stream, counts in streams.items():
+        tell(f"ingest  {stream}: {_counted(counts)}")
     now = cut(project)
     tell(f"cut     {now.number}")
     advanced = advance_all(Inputs(session, project, now), tell=lambda done: tell(line(done)))
@@ -91,3 +96,10 @@ def line(done: Advanced) -> str:
         return f"advance {done.table}: already at cut {done.cut}"
     changed = f"+{done.inserted} ~{done.updated} -{done.deleted}"
     return f"{done.verb:<7} {done.table}: {changed} in {done.seconds:.1f} s"
+
+
+def _counted(counts: BatchCounts) -> str:
+    if not counts.read:
+        return "nothing new"
+    refused = f", {counts.duplicates} duplicates, {counts.quarantined} to quarantine"
+    return f"batch {counts.batch}, {counts.accepted} events of {counts.read} records{refused}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lake.kinds.kind import same
 from lake.store.commit import CHANGE
 
 if TYPE_CHECKING:
@@ -19,13 +18,13 @@ def compare(rows: DataFrame, old: DataFrame, identity: Sequence[str]) -> DataFra
     """
     from pyspark.sql import functions as F
 
-    new, there = rows.withColumn("_new", F.lit(True)), old.withColumn("_there", F.lit(True))
-    joined = new.join(there, same(new, there, identity), "full_outer")
-    differs = F.lit(False)
-    for column in rows.columns:
-        if column not in identity:
-            differs = differs | ~new[column].eqNullSafe(there[column])
-    gone = new["_new"].isNull()
-    change = F.when(gone, "delete").when(there["_there"].isNull(), "insert").when(differs, "update")
-    images = [F.when(gone, there[c]).otherwise(new[c]).alias(c) for c in rows.columns]
-    return joined.select(*images, change.alias(CHANGE)).where(f"{CHANGE} is not null")
+    # Renamed, because `rows` may descend from `old`, and then the two sides' columns are one to Spark.
+    was = {column: f"_was_{column}" for column in rows.columns}
+    there = old.select(*[F.col(column).alias(name) for column, name in was.items()], F.lit(True).alias("_there"))
+    key = " and ".join(f"`{column}` <=> `{was[column]}`" for column in identity)
+    joined = rows.withColumn("_new", F.lit(True)).join(there, F.expr(key), "full_outer")
+    others = [column for column in rows.columns if column not in identity]
+    differs = " or ".join(f"not (`{column}` <=> `{was[column]}`)" for column in others) or "false"
+    change = f"case when _new is null then 'delete' when _there is null then 'insert' when {differs} then 'update' end"
+    images = [f"if(_new is null, `{was[column]}`, `{column}`) as `{column}`" for column in rows.columns]
+    return joined.selectExpr(*images, f"{change} as {CHANGE}").where(f"{CHANGE} is not null")
