@@ -1,0 +1,45 @@
+"""The micro-batch: what has landed becomes events, and every table follows, at one cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import steps
+from airflow.sdk import TaskGroup, XComArg, dag, task
+
+
+@task
+def ingest() -> Any:
+    """Appends what has landed to the logs. Says what became of it: accepted, duplicates, quarantined."""
+    return steps.lake("ingest")["streams"]
+
+
+def advance(table: Mapping[str, Any], number: XComArg) -> XComArg:
+    """The task that brings one table to the run's cut."""
+    asset = steps.asset(table)
+
+    @task(task_id=table["name"], outlets=[asset])
+    def work(number: int, *, outlet_events: Any = None) -> dict[str, Any]:
+        (done,) = steps.lake("advance", table["name"], "--cut", str(number))["tables"]
+        outlet_events[asset].extra = steps.changes(done)
+        return steps.changes(done)
+
+    return work(number)
+
+
+@dag(schedule="*/15 * * * *", **steps.RUNS)
+def microbatch() -> None:
+    """Ingest, cut, one task per table in the order of the graph, check, publish."""
+    number = steps.cut()
+    ingest() >> number
+    with TaskGroup("tables"):
+        work = {table["name"]: advance(table, number) for table in steps.tables()}
+    for table in steps.tables():
+        for name in table["inputs"]:
+            if name in work:
+                work[name] >> work[table["name"]]
+    list(work.values()) >> steps.check(number) >> steps.publish(number)
+
+
+microbatch()

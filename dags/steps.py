@@ -1,0 +1,99 @@
+"""What the DAGs share: the `lake` command line, what its exit codes mean to Airflow, and the steps of every run.
+
+A DAG run works at one cut. The cut is recorded under the run's name, so that a task that is retried or cleared, this
+year or next, works at the cut that the run had, finds its work done, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import Asset, get_current_context, task
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+
+FOLDER = Path(__file__).resolve().parent
+PROJECT = Path(os.environ.get("LAKE_PROJECT", FOLDER.parent))
+LAKE = Path(sys.executable).with_name("lake")
+
+# `lake` exits with 75 where somebody else holds a lease, or storage or the cluster does not answer.
+TRY_AGAIN = 75
+
+# One run at a time, and two tasks beside each other: each may start a JVM.
+RUNS: Mapping[str, Any] = {
+    "start_date": datetime(2013, 1, 1, tzinfo=UTC),
+    "catchup": False,
+    "max_active_runs": 1,
+    "max_active_tasks": 2,
+    "tags": ["headwater"],
+    "default_args": {
+        "retries": 5,
+        "retry_delay": timedelta(seconds=20),
+        "retry_exponential_backoff": True,
+        "max_retry_delay": timedelta(minutes=10),
+    },
+}
+
+
+def tables() -> list[dict[str, Any]]:
+    """The project's tables in the order of their dependencies, as `lake graph --json` wrote them."""
+    graph = json.loads((FOLDER / "graph.json").read_text("utf-8"))
+    found: list[dict[str, Any]] = graph["tables"]
+    return found
+
+
+def asset(table: Mapping[str, Any]) -> Asset:
+    """A table as Airflow knows it. Its events carry `cut`, the Delta `version`, and how many rows changed."""
+    return Asset(name=table["name"], uri=f"lake://{table['layer']}/{table['name']}", group="headwater")
+
+
+def lake(*arguments: str) -> Any:
+    """The answer of `lake` with `arguments`. Its talk goes to the task's log.
+
+    Exit code 75 is tried again, with growing pauses; every other fault fails the task at once, because trying the same
+    again would not help.
+    """
+    command = [str(LAKE), *arguments, "--json", "--project", str(PROJECT)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode == 0:
+        return json.loads(done.stdout)
+    told = f"`lake {' '.join(arguments)}` ended with exit code {done.returncode}; its message is in the log above"
+    raise (AirflowException if done.returncode == TRY_AGAIN else AirflowFailException)(told)
+
+
+def changes(done: Mapping[str, Any]) -> dict[str, Any]:
+    """What an asset event says of what `lake` did to one table."""
+    return {name: done[name] for name in ("cut", "version", "verb", "inserted", "updated", "deleted")}
+
+
+@task
+def cut() -> int:
+    """The number of this run's cut."""
+    context = get_current_context()
+    number: int = lake("cut", "--label", f"{context['dag'].dag_id} {context['run_id']}")["cut"]
+    return number
+
+
+@task
+def check(number: int) -> Any:
+    """Judges every table at the cut by its expectations; fails where one of severity stop does."""
+    checks = lake("check", "--cut", str(number))["checks"]
+    return [{name: each[name] for name in ("table", "outcome", "version")} for each in checks]
+
+
+@task
+def publish(number: int) -> Any:
+    """Lets readers see the cut, unless they see a later one or are held at an older edition: then it says so."""
+    status = lake("status")
+    if status["pinned"] is not None:
+        raise AirflowSkipException(f"readers stay at edition {status['pinned']} until `lake publish --resume`")
+    edition = status["edition"]
+    if edition and edition["cut"] > number:
+        raise AirflowSkipException(f"edition {edition['number']} is of cut {edition['cut']}, later than cut {number}")
+    return lake("publish", "--cut", str(number))
