@@ -12,6 +12,7 @@ from lake.kinds.kind import SIGN, same
 from lake.kinds.view import View
 from lake.run.inputs import Inputs
 from lake.store.delta import Position
+from lake.store.scan import to_frame
 from lake.store.tables import Table
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def restrict(inputs: Inputs, declaration: Declaration, keys: pa.Table | DataFram
     from pyspark.sql import functions as F
 
     small = isinstance(keys, pa.Table)
-    wanted = inputs.spark.createDataFrame(keys) if small else keys
+    wanted = to_frame(inputs.spark, keys) if isinstance(keys, pa.Table) else keys
     hint = F.broadcast(wanted) if small else wanted
     frames = [inputs.whole(source) for source in declaration.inputs]
     kind = declaration.kind
@@ -81,7 +82,7 @@ def _by_rows(inputs: Inputs, declaration: Declaration, position: Position) -> To
         return None
     retracts = pa.compute.min(local.column(SIGN)).as_py() < 0
     keys = local.select(key).group_by(key).aggregate([]) if key else None
-    return Touched(keys, inputs.spark.createDataFrame(local), retracts, small=True)
+    return Touched(keys, to_frame(inputs.spark, local), retracts, small=True)
 
 
 def _by_view(inputs: Inputs, declaration: Declaration, kind: View, table: Table, position: Position) -> Touched | None:

@@ -36,7 +36,7 @@ class Scan:
         table = DeltaTable(str(self.path), version=self.version)
         files, rows = self._files(table)
         if rows <= small_rows:
-            return spark.createDataFrame(self._read(table, files))
+            return to_frame(spark, self._read(table, files))
         reader = spark.read.format("delta").option("versionAsOf", table.version())
         return reader.load(str(self.path)).where(self._where())
 
@@ -93,6 +93,14 @@ class Scan:
     def _where(self, quote: str = "`") -> str:
         tests = (f"{quote}{c}{quote} BETWEEN {least} AND {greatest}" for c, (least, greatest) in self.bounds.items())
         return " AND ".join(tests) or "true"
+
+
+def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """Rows in this process's memory as a DataFrame."""
+    if not rows.num_rows:
+        # A column without a single chunk, which an empty result has, is refused by createDataFrame.
+        rows = pa.Table.from_arrays([pa.array([], f.type) for f in rows.schema], schema=rows.schema)
+    return spark.createDataFrame(rows)
 
 
 def arrow_schema(table: DeltaTable) -> pa.Schema:

@@ -13,7 +13,7 @@ from deltalake import DeltaTable, Field, Schema
 from lake.config import Settings
 from lake.store import delta
 from lake.store.delta import Position
-from lake.store.scan import Scan, arrow_schema
+from lake.store.scan import Scan, arrow_schema, to_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,7 +61,7 @@ class Table:
     def rows_of(self, spark: SparkSession, keys: DataFrame | pa.Table, version: int) -> DataFrame:
         """The rows at `version` whose key columns equal one of `keys`, nulls included."""
         if isinstance(keys, pa.Table):
-            return spark.createDataFrame(Scan(self.path, version).arrow(keys=keys))
+            return to_frame(spark, Scan(self.path, version).arrow(keys=keys))
         from pyspark.sql import functions as F
 
         match = F.expr(" and ".join(f"t.`{column}` <=> k.`{column}`" for column in keys.columns))
@@ -71,11 +71,6 @@ class Table:
         """What became of the rows between two versions, netted: the visible columns and `_sign` (+1 new, -1 gone)."""
         columns = [f'"{name}"' for name in arrow_schema(DeltaTable(str(self.path), version=upto)).names]
         visible = ", ".join(column for column in columns if not column.startswith('"_'))
-        if after == upto:
-            empty = Scan(self.path, upto).arrow().slice(0, 0)
-            return spark.createDataFrame(empty.append_column("_sign", pa.array([], pa.int32()))).drop(
-                *[c for c in empty.column_names if c.startswith("_")]
-            )
         feed = DeltaTable(str(self.path)).load_cdf(starting_version=after + 1, ending_version=upto)
         with delta.connection() as con:
             con.register("feed", pa.table(feed))
@@ -86,7 +81,7 @@ class Table:
                           FROM feed)
                     GROUP BY ALL HAVING sum(sign) <> 0"""
             ).to_arrow_table()
-        return spark.createDataFrame(netted)
+        return to_frame(spark, netted)
 
     def create(self, schema: pa.Schema, *, description: str, comments: Mapping[str, str]) -> None:
         """Makes the empty table. Its protocol is one that every Delta reader understands."""
