@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Airflow on this machine with this project's DAGs, reachable from this machine only, until Ctrl-C.
+# Its home (SQLite, logs, the password) is .lake/airflow, its settings are infra/airflow.env.
+#
+# The components are started one by one, because `airflow standalone` serves task logs on every network interface.
+set -euo pipefail
+
+project=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+bin="$project/.venv/bin"
+
+while IFS='=' read -r name value; do
+    [[ $name == AIRFLOW__* && -z ${!name:-} ]] && export "$name=$value"
+done <"$project/infra/airflow.env"
+export AIRFLOW_HOME="${AIRFLOW_HOME:-$project/.lake/airflow}"
+export AIRFLOW__CORE__DAGS_FOLDER="${AIRFLOW__CORE__DAGS_FOLDER:-$project/dags}"
+address="http://$AIRFLOW__API__HOST:$AIRFLOW__API__PORT"
+export AIRFLOW__API__BASE_URL="$address" AIRFLOW__CORE__EXECUTION_API_SERVER_URL="$address/execution/"
+
+umask 077
+mkdir -p "$AIRFLOW_HOME"
+passwords="$AIRFLOW_HOME/simple_auth_manager_passwords.json.generated"
+[[ -s $passwords ]] || "$bin/python" -c \
+    'import json, secrets; print(json.dumps({"admin": secrets.token_urlsafe(12)}))' >"$passwords"
+
+if (exec 3<>"/dev/tcp/$AIRFLOW__API__HOST/$AIRFLOW__API__PORT") 2>/dev/null; then
+    echo "airflow: port $AIRFLOW__API__PORT is taken; set AIRFLOW__API__PORT to another" >&2
+    exit 75
+fi
+
+"$bin/airflow" db migrate
+
+trap 'trap - EXIT; kill $(jobs -p) 2>/dev/null || true; wait' EXIT
+trap 'exit 0' INT TERM
+"$bin/airflow" api-server &
+"$bin/airflow" scheduler --skip-serve-logs &
+"$bin/airflow" dag-processor &
+echo "airflow: $address  user admin  password $("$bin/python" -c \
+    'import json, sys; print(json.load(open(sys.argv[1]))["admin"])' "$passwords")"
+wait -n
+echo "airflow: a component ended; stopping the others" >&2
+exit 1
