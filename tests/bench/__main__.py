@@ -1,0 +1,190 @@
+"""`make bench`: what Headwater costs beside hand-written PySpark + Delta and beside DuckDB, in one run, in one session.
+
+The flights of 2013 land in a folder of their own; all but the last days become batch 1, the last days a batch each.
+Every figure is the median of its repetitions; ratios compare things timed in this run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from pyspark.sql import SparkSession
+
+from lake.config import Settings, load_settings
+from lake.project import load
+from lake.run.advance import advance
+from lake.run.cut import cut
+from lake.run.ingest import ingest
+from lake.run.inputs import Inputs
+from lake.run.publish import publish
+from lake.run.rebuild import rebuild
+from lake.run.verify import verify
+from lake.session import start
+from lake.store.delta import connection
+from tests.bench.handwritten import DUCKDB, Lake
+
+REPOSITORY = Path(__file__).parents[2]
+LAST_DAYS = 4
+
+
+@dataclass
+class Times:
+    """Seconds by name, several of each."""
+
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.seconds.setdefault(name, []).append(time.perf_counter() - began)
+
+    def __getitem__(self, name: str) -> float:
+        return median(self.seconds[name])
+
+
+def main() -> None:
+    """Runs all benchmarks and prints their tables."""
+    parser = argparse.ArgumentParser(description="Headwater beside hand-written Spark and DuckDB.")
+    parser.add_argument("--days", type=int, default=365, help="days of flights (default: all)")
+    parser.add_argument("--repeat", type=int, default=3, help="repetitions of each rebuild")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="headwater-bench-") as folder:
+        bench(Path(folder), arguments.days, arguments.repeat)
+
+
+def bench(home: Path, days: int, repeat: int) -> None:
+    """Everything, in `home`."""
+    times = Times()
+    landing, held = home / "landing", home / "held"
+    generate = [sys.executable, str(REPOSITORY / "infra/flights.py"), str(landing), "--days", str(days), "--no-made"]
+    subprocess.run(generate, check=True, stdout=subprocess.DEVNULL)
+    settings = load_settings(REPOSITORY).model_copy(update={"landing": landing, "warehouse": home / "warehouse"})
+    files = sorted((landing / "flights").iterdir())
+    held.mkdir()
+    last = [Path(shutil.move(file, held / file.name)) for file in files[-LAST_DAYS:]]
+    with times.timed("session"):
+        spark = start(settings)
+    spark.range(1000).selectExpr("sum(id)").collect()
+    project = load(settings)
+
+    plain = home / "plain"
+    with times.timed("land plain"):
+        _plain_append(spark, landing / "flights", plain)
+    with times.timed("land"):
+        counts = ingest(settings, spark, {"flights": project.contracts["flights"]})["flights"]
+    with times.timed("land dimensions"):
+        ingest(settings, spark, project.contracts)
+    _heading(f"Landing files to log: {counts.accepted:,} events of {len(files) - LAST_DAYS} files")
+    _line("lake ingest", times["land"], f"{counts.accepted / times['land']:,.0f} events/s")
+    _line("plain Spark append", times["land plain"], f"ratio {times['land'] / times['land plain']:.2f} (target 1.5)")
+
+    hand = Lake(spark, settings.warehouse_path / "logs", home / "hand")
+    _rebuilds(Inputs(spark, project, cut(project)), hand, times, repeat)
+    _micro_batches(settings, hand, last, times)
+    _commands(settings, times)
+    _heading("Cold start of a session")
+    _line("session", times["session"], "")
+
+
+def _rebuilds(inputs: Inputs, hand: Lake, times: Times, repeat: int) -> None:
+    tables = inputs.project.tables
+    for declaration in tables.values():
+        with times.timed(f"build {declaration.name}"):
+            advance(inputs, declaration)
+        hand.rebuild(declaration.name)
+    for _ in range(repeat):
+        for name, declaration in tables.items():
+            with times.timed(f"rebuild {name}"):
+                rebuild(inputs, declaration)
+            with times.timed(f"hand {name}"):
+                hand.rebuild(name)
+            with times.timed(f"duckdb {name}"), connection() as con:
+                con.execute(f"create table t as {DUCKDB[name].format(logs=hand.logs)}")
+    for declaration in tables.values():
+        with times.timed(f"verify {declaration.name}"):
+            verify(inputs.spark, inputs.project, declaration)
+    _heading("Rebuild from the log (target: 1.3 of the hand-written job)")
+    print(f"{'table':<20}{'lake s':>9}{'hand s':>9}{'ratio':>8}{'DuckDB s':>10}{'build s':>9}{'verify s':>9}")
+    for name in tables:
+        ours, theirs = times[f"rebuild {name}"], times[f"hand {name}"]
+        more = f"{times[f'duckdb {name}']:10.2f}{times[f'build {name}']:9.2f}{times[f'verify {name}']:9.2f}"
+        print(f"{name:<20}{ours:9.2f}{theirs:9.2f}{ours / theirs:8.2f}{more}")
+
+
+def _micro_batches(settings: Settings, hand: Lake, files: list[Path], times: Times) -> None:
+    project = load(settings)
+    spark = hand.spark
+    for file in files:
+        shutil.move(file, settings.path(settings.landing) / "flights" / file.name)
+        with times.timed("step ingest"):
+            batch = ingest(settings, spark, {"flights": project.contracts["flights"]})["flights"].batch
+        with times.timed("step cut"):
+            now = cut(project)
+        inputs = Inputs(spark, project, now)
+        for name, declaration in project.tables.items():
+            with times.timed(f"step {name}"):
+                advance(inputs, declaration)
+            with times.timed(f"merge {name}"):
+                hand.step(name, batch)
+        with times.timed("step publish"):
+            publish(project, now, lambda: spark)
+    _heading("Warm micro-batch of one day (target: 0.6 of the hand-written MERGE)")
+    print(f"{'table':<20}{'lake s':>9}{'MERGE s':>9}{'ratio':>8}")
+    for name in project.tables:
+        ours, theirs = times[f"step {name}"], times[f"merge {name}"]
+        print(f"{name:<20}{ours:9.2f}{theirs:9.2f}{ours / theirs:8.2f}")
+    ours, theirs = (sum(times[f"{verb} {name}"] for name in project.tables) for verb in ("step", "merge"))
+    print(f"{'all tables':<20}{ours:9.2f}{theirs:9.2f}{ours / theirs:8.2f}")
+    for verb in ("ingest", "cut", "publish"):
+        _line(verb, times[f"step {verb}"], "")
+
+
+def _commands(settings: Settings, times: Times) -> None:
+    environment = {"LAKE_WAREHOUSE": str(settings.warehouse), "LAKE_LANDING": str(settings.landing), "PATH": "/usr/bin"}
+    lake = str(Path(sys.executable).with_name("lake"))
+    commands = {
+        "import deltalake, duckdb": [sys.executable, "-c", "import deltalake, duckdb"],
+        "lake sql": [lake, "sql", "select count(*) from carrier_daily"],
+        "lake status": [lake, "status"],
+    }
+    for _ in range(7):
+        for name, command in commands.items():
+            with times.timed(name):
+                subprocess.run(command, check=True, cwd=REPOSITORY, env=environment, stdout=subprocess.DEVNULL)
+    _heading("Commands, cold (target: lake sql within 2.0 of the import)")
+    for name in commands:
+        _line(name, times[name], f"ratio {times[name] / times['import deltalake, duckdb']:.2f}")
+
+
+def _plain_append(spark: SparkSession, landing: Path, target: Path) -> None:
+    """What one would write by hand: read the JSON by its schema, add a bucket, append."""
+    files = [str(file) for file in sorted(landing.iterdir())]
+    kinds = {"carrier": "string", "tailnum": "string", "origin": "string", "dest": "string", "time_hour": "timestamp"}
+    names = ["year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay", "carrier", "flight", "tailnum", "origin", "dest", "air_time", "distance", "hour", "minute", "time_hour"]
+    schema = ", ".join(f"{name} {kinds.get(name, 'int')}" for name in names)
+    events = spark.read.schema(schema).json(files)
+    bucketed = events.selectExpr("*", "cast(pmod(xxhash64(carrier, flight), 8) as int) as _bucket")
+    bucketed.write.format("delta").partitionBy("_bucket").mode("append").save(str(target))
+
+
+def _heading(text: str) -> None:
+    print(f"\n{text}", flush=True)
+
+
+def _line(name: str, seconds: float, more: str) -> None:
+    print(f"{name:<26}{seconds:9.2f} s  {more}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
