@@ -49,7 +49,10 @@ def _query(query: str | None, file: Path | None) -> str | None:
     if query is not None and file is not None:
         raise DeclarationError("a query and --file were given", fix="give one of them")
     if file is not None:
-        return file.read_text("utf-8")
+        try:
+            return file.read_text("utf-8")
+        except UnicodeDecodeError as error:
+            raise DeclarationError(f"not UTF-8 text: {error}", where=str(file)) from None
     if query is None or query == "-":
         return None if query is None and sys.stdin.isatty() else sys.stdin.read()
     return query

@@ -62,17 +62,55 @@ class Reader:
         Faults of the query become DeclarationErrors that say where and what to write instead.
         """
         tables = self.mentioned(query)
-        con = _locked(tables, scratch)
+        try:
+            con = self._locked(tables, scratch)
+        except duckdb.Error as error:
+            raise self._unreadable(error, tables) from None
         try:
             _refuse_writes(con, query)
             yield con
         except duckdb.Error as error:
             raise self._told(error, query, tables) from None
+        except RuntimeError as error:
+            if str(error) == "Query interrupted":  # how DuckDB passes Ctrl-C on
+                raise KeyboardInterrupt from None
+            raise
 
     def relation(self, query: str) -> duckdb.DuckDBPyRelation:
         """The answer to `query` as a lazy DuckDB relation, which keeps its connection."""
         with self.connect(query) as con:
             return con.sql(query)
+
+    def _locked(self, tables: Iterable[Published], scratch: Path | None) -> duckdb.DuckDBPyConnection:
+        tables = list(tables)
+        con = duckdb.connect()
+        con.execute("SET TimeZone = 'UTC'")
+        con.execute(f"SET temp_directory = {literal(str(self.settings.path('.lake/sql')))}")
+        files = ", ".join(literal(file) for table in tables for file in table.files)
+        con.execute(f"SET allowed_paths = [{files}]")
+        con.execute(f"SET allowed_directories = [{literal(f'{scratch}/') if scratch else ''}]")
+        con.execute(
+            """SET enable_external_access = false;
+               SET autoinstall_known_extensions = false;
+               SET autoload_known_extensions = false;
+               SET python_enable_replacements = false"""
+        )
+        for layer in {table.layer for table in tables}:
+            con.execute(f"CREATE SCHEMA {quoted(layer)}")
+        for table in tables:
+            name = quoted(table.name)
+            con.execute(f"CREATE VIEW {quoted(table.layer)}.{name} AS {_select(con, table)}")
+            con.execute(f"CREATE VIEW {name} AS FROM {quoted(table.layer)}.{name}")
+        con.execute("SET lock_configuration = true")
+        return con
+
+    def _unreadable(self, error: duckdb.Error, tables: Iterable[Published]) -> LakeError:
+        gone = [file for table in tables for file in table.files if not Path(file).exists()]
+        return LakeError(
+            f"edition {self.edition.number} cannot be read: {'a file is gone' if gone else error}",
+            where=gone[0] if gone else "",
+            fix="rebuild the table and publish again, or read another edition with --edition N",
+        )
 
     def _told(self, error: duckdb.Error, query: str, tables: Iterable[Published]) -> LakeError:
         """DuckDB's error as one of ours."""
@@ -95,7 +133,7 @@ class Reader:
                     f"no column {found[1]!r}", where=where, fix=did_you_mean(found[1].lower(), known)
                 )
         if isinstance(error, duckdb.IOException):
-            return LakeError(f"a file of edition {self.edition.number} cannot be read: {what}")
+            return self._unreadable(error, tables)
         return DeclarationError(what, where=where)
 
 
@@ -112,29 +150,6 @@ def reader(settings: Settings, number: int | None = None) -> Reader:
             fix="run `lake run` (ingest, cut, advance, check, publish)",
         )
     return Reader(settings, edition)
-
-
-def _locked(tables: Iterable[Published], scratch: Path | None) -> duckdb.DuckDBPyConnection:
-    tables = list(tables)
-    con = duckdb.connect()
-    con.execute("SET TimeZone = 'UTC'")
-    files = ", ".join(literal(file) for table in tables for file in table.files)
-    con.execute(f"SET allowed_paths = [{files}]")
-    con.execute(f"SET allowed_directories = [{literal(f'{scratch}/') if scratch else ''}]")
-    con.execute(
-        """SET enable_external_access = false;
-           SET autoinstall_known_extensions = false;
-           SET autoload_known_extensions = false;
-           SET python_enable_replacements = false"""
-    )
-    for layer in {table.layer for table in tables}:
-        con.execute(f"CREATE SCHEMA {quoted(layer)}")
-    for table in tables:
-        name = quoted(table.name)
-        con.execute(f"CREATE VIEW {quoted(table.layer)}.{name} AS {_select(con, table)}")
-        con.execute(f"CREATE VIEW {name} AS FROM {quoted(table.layer)}.{name}")
-    con.execute("SET lock_configuration = true")
-    return con
 
 
 def _select(con: duckdb.DuckDBPyConnection, table: Published) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 import duckdb
 from arro3.core import Table
@@ -68,6 +69,11 @@ def open_table(path: Path, version: int | None = None) -> DeltaTable | None:
         return None
 
 
+def files(table: DeltaTable) -> list[str]:
+    """The paths of the files that hold the rows of `table`, which deltalake gives in the form of URLs."""
+    return [unquote(file) for file in table.file_uris()]
+
+
 def positions(path: Path, app: str) -> Iterator[Position]:
     """The positions of `app` in the table at `path`, newest first."""
     table = open_table(path)
@@ -110,11 +116,11 @@ def connection() -> duckdb.DuckDBPyConnection:
 def rows(path: Path, query: str, *parameters: Any, version: int | None = None) -> list[dict[str, Any]]:
     """The rows of a DuckDB `query` over the small table at `path`, which it calls `t`; [] where there is no table."""
     table = open_table(path, version)
-    files = table.file_uris() if table is not None else []
-    if not files:
+    paths = files(table) if table is not None else []
+    if not paths:
         return []
     with connection() as con:
-        con.read_parquet(files, union_by_name=True).create_view("t")
+        con.read_parquet(paths, union_by_name=True).create_view("t")
         result = con.execute(query, list(parameters))
         names = [column[0] for column in result.description]
         return [dict(zip(names, row, strict=True)) for row in result.fetchall()]

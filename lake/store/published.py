@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from lake.config import Settings
 from lake.errors import LakeError
+from lake.store import delta
 from lake.store.meta import EditionTable
 
 # Reader features that change nothing in how a Parquet file is read.
@@ -83,7 +84,7 @@ def published(settings: Settings, name: str, entry: EditionTable) -> Published:
         version=entry.version,
         doc=table.metadata().description or "",
         columns=tuple(_column(field) for field in fields if not field["name"].startswith("_")),
-        files=tuple(table.file_uris()),
+        files=tuple(delta.files(table)),
     )
 
 

@@ -135,6 +135,23 @@ def test_a_table_whose_files_do_not_say_it_all_is_refused(project: Settings, mon
         rows(reader(project), "FROM t")
 
 
+def test_a_file_that_is_gone_is_named(project: Settings):
+    found = given(project)
+    [file] = found.table("carrier_daily").files
+    Path(file).unlink()
+    with pytest.raises(LakeError, match="edition 1 cannot be read: a file is gone") as told:
+        rows(found, "FROM carrier_daily")
+    assert told.value.where == file
+    assert rows(found, "SELECT count(*) FROM flight") == [(1,)]
+
+
+def test_the_project_folder_may_have_any_name(tmp_path: Path):
+    home = tmp_path / "Ann's projects, é"
+    home.mkdir()
+    (home / "pyproject.toml").write_text("[tool.lake]\n")
+    assert rows(given(load_settings(home)), "SELECT sum(flights) FROM carrier_daily") == [(60,)]
+
+
 READS = [
     "SELECT 1",
     "FROM carrier_daily",
@@ -203,6 +220,7 @@ WRITES = [
     "SELECT * FROM 'http://127.0.0.1/x.parquet'",
     "SELECT getenv('HOME')",
     "SELECT * FROM duckdb_secrets()",
+    "SELECT * FROM read_text('.tmp/*')",
     # Python's own variables are no tables.
     "SELECT * FROM secret",
 ]
