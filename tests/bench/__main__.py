@@ -171,7 +171,27 @@ def _plain_append(spark: SparkSession, landing: Path, target: Path) -> None:
     """What one would write by hand: read the JSON by its schema, add a bucket, append."""
     files = [str(file) for file in sorted(landing.iterdir())]
     kinds = {"carrier": "string", "tailnum": "string", "origin": "string", "dest": "string", "time_hour": "timestamp"}
-    names = ["year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay", "carrier", "flight", "tailnum", "origin", "dest", "air_time", "distance", "hour", "minute", "time_hour"]
+    names = [
+        "year",
+        "month",
+        "day",
+        "dep_time",
+        "sched_dep_time",
+        "dep_delay",
+        "arr_time",
+        "sched_arr_time",
+        "arr_delay",
+        "carrier",
+        "flight",
+        "tailnum",
+        "origin",
+        "dest",
+        "air_time",
+        "distance",
+        "hour",
+        "minute",
+        "time_hour",
+    ]
     schema = ", ".join(f"{name} {kinds.get(name, 'int')}" for name in names)
     events = spark.read.schema(schema).json(files)
     bucketed = events.selectExpr("*", "cast(pmod(xxhash64(carrier, flight), 8) as int) as _bucket")
