@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,9 @@ READS: Final = frozenset({"SELECT", "EXPLAIN", "MULTI"})
 
 _BLANK: Final = r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*"
 _EXPLAIN: Final = re.compile(rf"{_BLANK}EXPLAIN\b{_BLANK}(?:ANALYZE\b)?{_BLANK}(?:\([^)]*\))?", re.I | re.S)
-_LISTING: Final = re.compile(r"\b(show|describe|desc|information_schema|pg_\w+|pragma_\w+|duckdb_\w+)\b", re.I)
+_LISTING: Final = re.compile(
+    r"\A\s*desc\b|\b(show|describe|query|query_table|information_schema|pg_\w+|pragma_\w+|duckdb_\w+)\b", re.I
+)
 _MISSING_TABLE: Final = re.compile(r"Table with name \"?([^\s\"]+)\"? does not exist")
 _MISSING_COLUMN: Final = re.compile(r"(?:Referenced column|column named|column) \"([^\"]+)\"")
 
@@ -40,6 +43,7 @@ class Reader:
         Raises DeclarationError for an unknown one.
         """
         layer, _, plain = name.lower().rpartition(".")
+        plain = self._names.get(plain, plain)
         entry = self.edition.tables.get(plain)
         if entry is None or layer not in {"", entry.layer}:
             raise DeclarationError(
@@ -51,9 +55,14 @@ class Reader:
 
     def mentioned(self, query: str) -> list[Published]:
         """The tables that `query` may read, found without parsing it: all of them where it asks for a listing."""
-        words = set(re.findall(r"\w+", query.lower()))
-        every = not words & set(self.edition.tables) or _LISTING.search(query)
-        return [self.table(name) for name in self.edition.tables if every or name in words]
+        words = set(re.findall(r"\w+", query.lower())) & set(self._names)
+        every = not words or _LISTING.search(query)
+        return [self.table(name) for lower, name in self._names.items() if every or lower in words]
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        """Table names by how SQL, which ignores case, may write them."""
+        return {name.lower(): name for name in self.edition.tables}
 
     @contextmanager
     def connect(self, query: str, *, scratch: Path | None = None) -> Iterator[duckdb.DuckDBPyConnection]:

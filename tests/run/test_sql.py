@@ -135,6 +135,17 @@ def test_a_table_whose_files_do_not_say_it_all_is_refused(project: Settings, mon
         rows(reader(project), "FROM t")
 
 
+def test_a_query_that_builds_a_table_name_finds_it(edition: Reader):
+    assert rows(edition, "SELECT count(*) FROM query_table('carrier_' || 'daily')") == [(3,)]
+
+
+def test_a_table_name_may_have_capitals(project: Settings):
+    write(project, "gold", "CarrierDaily", DAILY)
+    publish(project, CarrierDaily=("gold", 0))
+    assert rows(reader(project), "SELECT count(*) FROM carrierdaily") == [(3,)]
+    assert rows(reader(project), "SELECT count(*) FROM gold.CarrierDaily") == [(3,)]
+
+
 def test_a_file_that_is_gone_is_named(project: Settings):
     found = given(project)
     [file] = found.table("carrier_daily").files
