@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import re
+import threading
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +30,9 @@ ADDING: Final = re.compile(
 )
 CALLED: Final = re.compile(r"\b([a-z_]+)\(", re.IGNORECASE)
 FLOATS: Final = ("float", "double")
+
+# `explain` can only print, and there is one stdout for the tables that are evaluated side by side.
+_PRINTING: Final = threading.Lock()
 
 
 def check(declaration: Declaration, rows: DataFrame, inputs: list[DataFrame]) -> None:
@@ -56,7 +60,7 @@ def check(declaration: Declaration, rows: DataFrame, inputs: list[DataFrame]) ->
 
 def analysed(frame: DataFrame) -> str:
     """The analysed logical plan of `frame`."""
-    with redirect_stdout(io.StringIO()) as out:
+    with _PRINTING, redirect_stdout(io.StringIO()) as out:
         frame.explain(extended=True)
     return out.getvalue().partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")[0]
 
