@@ -136,7 +136,9 @@ def _stream(settings: Settings, walk: _Walk) -> Stream:
 def _table(
     project: Project, table: Declaration, walks: Mapping[str, _Walk], cuts: _Cuts, run: meta.Run | None
 ) -> TableStatus:
-    position = delta.head(project.settings.table_path(table.layer, table.name), f"table:{table.name}")
+    path = project.settings.table_path(table.layer, table.name)
+    position = delta.head(path, f"table:{table.name}")
+    built = delta.open_table(path, position.version) if position else None
     batches = cuts[position.data["cut"]].batches if position else {}
     streams = [walks[name] for name in project.logs(table)]
     lags = [
@@ -150,7 +152,7 @@ def _table(
         cut=position.data["cut"] if position else None,
         behind=max((walk.head.batch - batches.get(walk.stream, 0) for walk in streams), default=0),
         lag=max(lags, default=None),
-        rows=position.data["rows"] if position else None,
+        rows=built.count() if built else None,
         changed=position is not None and position.data["fingerprint"] != project.fingerprint(table),
         run=run,
     )
