@@ -87,7 +87,7 @@ def judge_rows(expectations: Iterable[Expectation], rows: pa.Table, identity: Se
     found: dict[Expectation, Finding] = {}
     for group, frame in _frames(expectations, rows):
         for expectation, result in _validated(group, frame, "BOOLEAN_ONLY"):
-            found[expectation] = Finding(expectation, True) if result.success else _failure(expectation, rows, identity)
+            found[expectation] = _met(expectation, rows) if result.success else _failure(expectation, rows, identity)
     return [found[each] for each in expectations]
 
 
@@ -142,6 +142,11 @@ def _columns(expectation: Expectation, rows: pa.Table) -> tuple[str, ...]:
     if expectation.columns is None:
         return tuple(rows.column_names)
     return expectation.columns or tuple(rows.column_names[:1])
+
+
+def _met(expectation: Expectation, rows: pa.Table) -> Finding:
+    by_row = expectation.rule.by_row
+    return Finding(expectation, True, rows.num_rows if by_row else None, 0 if by_row else None)
 
 
 def _failure(expectation: Expectation, rows: pa.Table, identity: Sequence[str]) -> Finding:

@@ -54,9 +54,14 @@ class Rule:
     engines: frozenset[str]
 
     @property
+    def by_row(self) -> bool:
+        """Whether it answers row by row."""
+        return self.domain.endswith("Map")
+
+    @property
     def row_local(self) -> bool:
         """Whether the answer for a row depends on that row alone."""
-        return self.domain.endswith("Map") and self.type not in ACROSS_ROWS
+        return self.by_row and self.type not in ACROSS_ROWS
 
     @property
     def counts_rows(self) -> bool:
