@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,7 +17,8 @@ from lake.store import delta, log, meta, sources
 
 @dataclass(frozen=True)
 class Stream:
-    """A log: its newest batch, the events accepted so far, the greatest event time, and what waits or was refused."""
+    """A log: its newest batch, the events accepted so far, the greatest event time, the files that wait,
+    and what is in quarantine by reason."""
 
     name: str
     batch: int
@@ -120,16 +122,18 @@ class _Cuts:
 
 def _stream(settings: Settings, walk: _Walk) -> Stream:
     head = walk.head
-    query = "SELECT reason, count(*)::INTEGER AS n FROM t WHERE _batch <= $1 GROUP BY ALL ORDER BY n DESC, reason"
-    refused = delta.rows(settings.quarantine_path(walk.stream), query, head.batch)
     marks = sources.landed(settings, walk.stream, log.app(walk.stream))
+    query = "SELECT reason, _batch, _number FROM t WHERE _batch <= $1 ORDER BY reason"
+    refused = delta.rows(settings.quarantine_path(walk.stream), query, head.batch)
+    taken = {name for name, *_ in marks}
+    waiting = Counter(row["reason"] for row in refused if quarantine.mark(row["_batch"], row["_number"]) not in taken)
     return Stream(
         name=walk.stream,
         batch=head.batch,
         events=sum(head.offsets.values()),
         event_time=head.watermark,
         pending=sum(file.mark not in marks for file in sources.listing(settings, walk.stream)),
-        quarantined={row["reason"]: row["n"] for row in refused},
+        quarantined=dict(waiting.most_common()),
     )
 
 

@@ -16,7 +16,7 @@ from lake.run.catalogue import catalogue
 from lake.run.report import as_data, as_text
 from lake.run.status import Status
 from lake.run.status import status as look
-from lake.store import delta, log, meta, quarantine
+from lake.store import delta, log, meta, quarantine, sources
 from lake.store.delta import Position
 from tests.run.published import publish
 
@@ -118,6 +118,15 @@ def test_a_stream_tells_what_waits_and_what_was_refused(flights: Project, land: 
     [stream] = look(flights).streams
     assert stream.pending == 1
     assert stream.quarantined == {"type": 2, "key": 1}
+
+
+def test_what_was_taken_in_again_is_in_quarantine_no_more(flights: Project, project: Settings):
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    refused = [(1, 1, "type", "", "x", "f:1", at), (2, 1, "type", "", "x", "f:2", at)]
+    delta.append(project.quarantine_path("flights"), quarantine.SCHEMA, refused)
+    delta.append(project.meta_path("landed"), sources.LANDED, [("flights", 2, quarantine.mark(1, 1), 0, 0)])
+    [stream] = look(flights).streams
+    assert stream.quarantined == {"type": 1}
 
 
 def test_a_table_tells_how_far_it_is_behind_in_batches_and_event_time(flights: Project):
