@@ -20,7 +20,7 @@ def catalogue(project: Project) -> list[dict[str, Any]]:
     found = []
     for table in project.tables.values():
         path = settings.table_path(table.layer, table.name)
-        position = delta.head(path, f"table:{table.name}")
+        built = delta.open_table(path)
         entry = published.get(table.name)
         shown = path.relative_to(settings.project) if path.is_relative_to(settings.project) else path
         found.append(
@@ -31,7 +31,7 @@ def catalogue(project: Project) -> list[dict[str, Any]]:
                 "kind": table.kind.name,
                 "key": list(table.kind.key),
                 "description": table.doc,
-                "rows": position.data["rows"] if position else None,
+                "rows": built.count() if built else None,
                 "edition": edition.number if edition and entry else None,
                 "version": entry.version if entry else None,
                 "path": str(shown) if entry else None,
