@@ -12,13 +12,12 @@ from lake.config import Settings
 from lake.declaration import Declaration
 from lake.project import Project
 from lake.run.graph import Graph, graph
-from lake.store import delta, log, meta, sources
+from lake.store import delta, log, meta, quarantine, sources
 
 
 @dataclass(frozen=True)
 class Stream:
-    """A log: its newest batch, the events accepted so far, the greatest event time, the files that wait,
-    and what is in quarantine by reason."""
+    """A log: its newest batch, events accepted so far, greatest event time; files that wait, quarantine by reason."""
 
     name: str
     batch: int

@@ -84,9 +84,9 @@ def batch(settings: Settings, number: int, offsets: dict[str, int], watermark: s
 
 def built(project: Project, name: str, *, cut: int, rows: int) -> None:
     table = project.tables[name]
-    data: dict[str, Any] = {"verb": "advance", "cut": cut, "fingerprint": project.fingerprint(table), "rows": rows}
+    data: dict[str, Any] = {"verb": "advance", "cut": cut, "fingerprint": project.fingerprint(table)}
     path = project.settings.table_path(table.layer, name)
-    delta.append(path, "carrier VARCHAR", [["AA"]], Position(f"table:{name}", cut, data))
+    delta.append(path, "carrier VARCHAR", [["AA"]] * rows, Position(f"table:{name}", cut, data))
 
 
 def table(found: Status, name: str) -> Any:
