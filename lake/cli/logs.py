@@ -33,7 +33,7 @@ def schemas(shell: Shell) -> None:
     from lake.run.schemas import declared
 
     found = declared(shell.settings)
-    data = [
+    data: list[dict[str, Any]] = [
         {
             "stream": one.contract.name,
             "key": list(one.contract.key),
@@ -50,7 +50,7 @@ def schemas(shell: Shell) -> None:
     ]
     lines: list[str] = []
     for row in data:
-        state = "not written yet" if not row["version"] else f"version {row['version']}" + ", changed" * row["changed"]
+        state = f"version {row['version']}{', changed' if row['changed'] else ''}" if row["version"] else "not written"
         key, event_time = ", ".join(row["key"]), row["time"] or "none"
         lines += [f"{row['stream']}  ({state})  key: {key}  event time: {event_time}", f"  {row['doc']}"]
         lines += [f"  {line}" for line in table(row["fields"], "name", "type", "unit", "doc")] + [""]

@@ -35,10 +35,6 @@ LINES: Final = pa.schema(
         ("_numbered", pa.bool_()),
     ]
 )
-TALLY: Final = """
-    SELECT _file, _block, _bucket, min(_seq) AS first, count(*) AS read, count(_reason) AS refused,
-        max(CASE WHEN _reason IS NULL THEN _time END) AS latest
-    FROM {parsed} GROUP BY _file, _block, _bucket"""
 
 
 @dataclass(frozen=True)
@@ -146,19 +142,14 @@ class Batch:
         return {*refused, *self.verdict.filter(self.verdict["conflict"])["_seq"].to_pylist()}
 
     def rejects(self, after: int) -> DataFrame:
-        """The rows for the quarantine, numbered from `after` + 1."""
+        """The rows for the quarantine, numbered from `after` + 1. The text of a conflict is read from its source again."""
+        same = "'same id as ', original, ', other content'"
         rejects = self.placed.where("_reason IS NOT NULL").select("_position", "_reason", "_detail", "_raw", "_source")
         if self.conflicts:
             conflicts = self.spark.createDataFrame(self.verdict.filter(self.verdict["conflict"]).drop(["_bucket"]))
-            rejects = rejects.union(
-                self.placed.join(F.broadcast(conflicts), "_seq").selectExpr(
-                    "_position",
-                    f"'{CONFLICT}'",
-                    "concat('same id as ', original, ', other content')",
-                    "_raw",
-                    "_source",
-                )
-            )
+            texts = self.delivery.records(self.spark).select("_seq", "_raw")
+            told = self.placed.drop("_raw").join(F.broadcast(conflicts), "_seq").join(texts, "_seq")
+            rejects = rejects.union(told.selectExpr("_position", f"'{CONFLICT}'", f"concat({same})", "_raw", "_source"))
         return rejects.selectExpr(
             f"{self.number}L AS _batch",
             f"cast({after} + row_number() OVER (ORDER BY _position) AS int) AS _number",
@@ -215,7 +206,7 @@ def reading(
         while True:
             parsed = _parsed(spark, settings, known[-1], delivery, now).repartition("_bucket").persist()
             try:
-                tally = spark.sql(TALLY, parsed=parsed).toArrow()
+                tally = _tally(parsed)
             except PySparkException:
                 left: Delivery = delivery.without_broken(spark)
                 if left == delivery:
@@ -230,6 +221,20 @@ def reading(
     finally:
         if parsed is not None:
             parsed.unpersist()
+
+
+def _tally(parsed: DataFrame) -> pa.Table:
+    """For each block of each file and each bucket: the `first` _seq, records `read` and `refused`, the `latest` time."""
+    return (
+        parsed.groupBy("_file", "_block", "_bucket")
+        .agg(
+            F.min("_seq").alias("first"),
+            F.count("*").alias("read"),
+            F.count("_reason").alias("refused"),
+            F.expr("max(_time) FILTER (WHERE _reason IS NULL)").alias("latest"),
+        )
+        .toArrow()
+    )
 
 
 def _parsed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lake.run.append import BatchCounts
+    from lake.store.delivery import Delivery
+    from lake.store.log import LogHead
 
 REPLAY_ROWS: Final = 10_000  # records in one batch of a replay: their marks are in the commit
 
@@ -102,15 +104,18 @@ def _replay(
     from lake.run.append import BatchCounts, append
     from lake.store.delivery import Replayed
 
-    def deliver(part: tuple[Rejected, ...]) -> Replayed | None:
-        still = {row.mark for row in _waiting(settings, contract.name)}
-        left = tuple(row for row in part if row.mark in still)
-        return Replayed(left) if left else None
+    def delivery(part: tuple[Rejected, ...]) -> Callable[[LogHead], Delivery | None]:
+        def deliver(_: LogHead) -> Delivery | None:
+            still = {row.mark for row in _waiting(settings, contract.name)}
+            left = tuple(row for row in part if row.mark in still)
+            return Replayed(left) if left else None
+
+        return deliver
 
     total = BatchCounts(log.head(settings, contract.name).batch)
     for start in range(0, len(rows), REPLAY_ROWS):
         part = rows[start : start + REPLAY_ROWS]
-        total = append(settings, spark, contract, lambda _, part=part: deliver(part), now=now).after(total)
+        total = append(settings, spark, contract, delivery(part), now=now).after(total)
     return total
 
 

@@ -39,7 +39,9 @@ class Origin:
 class Delivery(Protocol):
     """What one batch reads. Its records have the columns that `formats` describes."""
 
-    keeps_rejects: bool  # whether what breaks the contract goes to quarantine: not what is there already
+    @property
+    def keeps_rejects(self) -> bool:
+        """Whether what breaks the contract goes to quarantine: not what is there already."""
 
     @property
     def faults(self) -> Iterable[tuple[str, str]]:
@@ -110,7 +112,7 @@ class Files:
 
     def without_broken(self, spark: SparkSession) -> Files:
         broken = {file: _failure(spark, self.settings, file) for file in self.good}
-        return replace(self, bad=self.bad | {file: fault for file, fault in broken.items() if fault})
+        return replace(self, bad={**self.bad, **{file: fault for file, fault in broken.items() if fault}})
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 import duckdb
 import pyarrow as pa
+from deltalake import DeltaTable
 
 from lake.config import Settings
 from lake.store import delta, log
@@ -26,9 +27,8 @@ from lake.store.scan import arrow_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# DuckDB and Spark both speak these.
-REPEATED: Final = "SELECT _bucket, _id FROM {batch} GROUP BY _bucket, _id HAVING count(*) > 1"
-HOURS: Final = "SELECT DISTINCT _bucket, date_trunc('hour', _time) AS hour FROM {batch}"
+REPEATED: Final = "SELECT _bucket, _id FROM narrow GROUP BY _bucket, _id HAVING count(*) > 1"
+HOURS: Final = "SELECT DISTINCT _bucket, date_trunc('hour', _time) AS hour FROM narrow"
 
 # Delta truncates the times in a file's statistics to milliseconds.
 MEETING: Final = """
@@ -93,21 +93,27 @@ class Search:
         """What a small batch is searched by, in this process's memory."""
         return self.events.select("_bucket", "_id", "_time").toArrow()
 
+    def _repeated(self) -> pa.Table:
+        """The `_bucket`, `_id` that more than one record of the batch has."""
+        if self.small:
+            return self._ask(REPEATED)
+        return self.events.groupBy("_bucket", "_id").count().where("count > 1").drop("count").toArrow()
+
+    def _hours(self) -> pa.Table:
+        """The buckets and hours of event time that the batch touches: `_bucket`, `hour`."""
+        if self.small:
+            return self._ask(HOURS)
+        return self.events.selectExpr("_bucket", "date_trunc('hour', _time) AS hour").distinct().toArrow()
+
     def _ask(self, query: str) -> pa.Table:
-        """The answer of a query over the batch: of DuckDB for a small one, of Spark for a large one."""
-        if not self.small:
-            return self.spark.sql(query, batch=self.events).toArrow()
         with delta.connection() as con:
             con.register("narrow", self._narrow)
-            return con.sql(query.format(batch="narrow")).to_arrow_table()
-
-    def _repeated(self) -> pa.Table:
-        return self._ask(REPEATED)
+            return con.sql(query).to_arrow_table()
 
     def _known(self) -> DataFrame | None:
         """The log's events with an id of the batch, read under the batch's contract; None where there is none."""
         table = delta.open_table(self.settings.log_path(self.contract.name))
-        files = meeting(table, self._ask(HOURS)) if table is not None else None
+        files = meeting(table, self._hours()) if table is not None else None
         if table is None or files is None or not files.num_rows:
             return None
         if self.small and sum(files["num_records"].to_pylist()) <= 10 * self.settings.small_diff_rows:
@@ -143,7 +149,7 @@ class Search:
         return rows.where(f"_time BETWEEN timestamp '{least}' AND timestamp '{greatest}'")
 
 
-def meeting(table: delta.DeltaTable, hours: pa.Table) -> pa.Table:
+def meeting(table: DeltaTable, hours: pa.Table) -> pa.Table:
     """The files of a log whose bucket and range of event times meet `hours` (`_bucket`, `hour`): path, range, rows."""
     files = pa.table(table.get_add_actions(flatten=True))
     timed = "min._time" in files.column_names

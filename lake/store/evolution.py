@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
 
@@ -65,9 +65,10 @@ def with_current(stored: tuple[Contract, ...], contract: Contract) -> tuple[Cont
 def incompatibilities(new: Contract, old: Contract) -> Iterator[DeclarationError]:
     """Why `new` cannot read what was written under `old`: each fault with its field and line."""
     for fact, before in old.unchangeable.items():
-        if new.unchangeable[fact] != before:
+        now = new.unchangeable[fact]
+        if now != before:
             yield DeclarationError(
-                f"{new.name}: {fact} was {_plain(before)} when its log was written, and is {_plain(new.unchangeable[fact])}",
+                f"{new.name}: {fact} was {_plain(before)} when its log was written, and is {_plain(now)}",
                 where=new.where,
                 fix="restore it, or publish a new stream: what is in the log is placed by it",
             )
@@ -76,8 +77,9 @@ def incompatibilities(new: Contract, old: Contract) -> Iterator[DeclarationError
         for fault in _field_faults(field, _before(field, old), new, old):
             faulty = True
             yield fault
-    schemas = (parse_schema(contract.text, file=contract.file) for contract in (new, old))
-    result = ReaderWriterCompatibilityChecker().get_compatibility(*schemas)
+    reader, writer = (parse_schema(contract.text, file=contract.file) for contract in (new, old))
+    checker: Any = ReaderWriterCompatibilityChecker()  # type: ignore[no-untyped-call]
+    result = checker.get_compatibility(reader, writer)
     if not faulty and result.compatibility is SchemaCompatibilityType.incompatible:
         said = "; ".join(sorted(result.messages))
         yield DeclarationError(

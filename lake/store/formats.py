@@ -71,8 +71,8 @@ def fault_of(file: File, *, folder: Path | None = None) -> str:
 
 def _fault_inside(path: Path) -> str:
     if format_of(path) == "parquet":
-        names = [name.lower() for name in pq.read_schema(path).names]
-        return "two columns of one name" if len(set(names)) < len(names) else ""
+        columns = [name.lower() for name in pq.read_schema(path).names]
+        return "two columns of one name" if len(set(columns)) < len(columns) else ""
     if path.suffix.lower() == ".gz":
         with gzip.open(path) as stream:
             head = stream.read(CHUNK)

@@ -37,13 +37,14 @@ EARLIEST, LATEST = "0001-01-01", "9999-12-31 23:59:59.999999"
 
 
 def parse(records: DataFrame, contract: Contract, *, now: datetime, record_bytes: int) -> DataFrame:
-    """`records` (see `formats`) with the contract's columns and `_reason`, `_detail`, `_extra`, `_time`, `_bucket`, `_id`.
+    """The contract's columns of `records` (see `formats`), `_reason`, `_detail`, `_extra`, `_time`, `_bucket` and `_id`.
 
-    A record is accepted where `_reason` is null. `_id` is null as yet where an event is identified by its position.
+    A record is accepted where `_reason` is null; the others keep their text in `_raw`. `_id` is null as yet where an event is identified by its position.
     """
     fields = contract.fields
     read = (
-        records.selectExpr("*", f"{_quick(fields, record_bytes)} AS _tried")
+        records.selectExpr("*", f"CASE WHEN {_readable(record_bytes)} THEN json_object_keys(_raw) END AS _keys")
+        .selectExpr("*", f"{_quick(fields)} AS _tried")
         .selectExpr("*", "CASE WHEN _tried._corrupt_record IS NULL THEN _tried END AS _quick")
         .selectExpr("*", f"{_careful('string', record_bytes)} AS _careful")
     )
@@ -62,7 +63,8 @@ def parse(records: DataFrame, contract: Contract, *, now: datetime, record_bytes
     broadcast = f"CASE WHEN {_is_broadcast(contract)} THEN -1 ELSE {bucket(contract)} END"
     judged = typed.selectExpr("*", f"coalesce({refusals}) AS _refusal")
     return judged.selectExpr(
-        *PLACES,
+        *PLACES[:-1],
+        "CASE WHEN _refusal IS NOT NULL THEN _raw END AS _raw",
         "_refusal.col1 AS _reason",
         "_refusal.col2 AS _detail",
         *(quoted(field.name) for field in fields),
@@ -99,15 +101,15 @@ def value(field: Field, text: str) -> str:
     return f"try_cast({text} AS {kind})"
 
 
-def _quick(fields: tuple[Field, ...], record_bytes: int) -> str:
+def _quick(fields: tuple[Field, ...]) -> str:
     """The contract's fields as text, or null where the record is not seen to be an object of these fields alone."""
     types = {f.name: _widest(f.type) if f.type.startswith("decimal") else "string" for f in fields}
     columns = [f"{quoted(name)} {types[field.name]}" for field in fields for name in field.names]
     schema = ", ".join([*columns, "_corrupt_record string"])
-    keys = "json_object_keys(_raw)"
+    known = f"array({_names(fields)})"
     return (
-        f"CASE WHEN {_readable(record_bytes)} AND locate('}}', _raw) = length(rtrim(_raw))"
-        f" AND size(array_intersect({keys}, array({_names(fields)}))) = size({keys})"
+        f"CASE WHEN locate('}}', _raw) = length(rtrim(_raw))"
+        f" AND (_keys = {known} OR size(array_intersect(_keys, {known})) = size(_keys))"
         f" THEN from_json(_raw, {literal(schema)}, {QUICK_OPTIONS}) END"
     )
 
@@ -147,7 +149,7 @@ def _text(field: Field) -> str:
     if not field.nullable:
         return f"coalesce({found}, {default})"
     names = f"array({', '.join(literal(name) for name in field.names)})"
-    return f"CASE WHEN arrays_overlap(json_object_keys(_raw), {names}) THEN {found} ELSE {default} END"
+    return f"CASE WHEN arrays_overlap(_keys, {names}) THEN {found} ELSE {default} END"
 
 
 def _extra(fields: tuple[Field, ...], record_bytes: int) -> str:

@@ -98,7 +98,7 @@ def landed(settings: Settings, stream: str, app: str) -> set[tuple[str, int, int
     old = delta.rows(settings.meta_path("landed"), "SELECT batch, name, size, mtime FROM t WHERE stream = $1", stream)
     known = max((row["batch"] for row in old), default=0)
     return {(row["name"], row["size"], row["mtime"]) for row in old} | {
-        mark for _, *mark in _newer(settings, stream, app, known)
+        (name, size, mtime) for _, name, size, mtime in _newer(settings, stream, app, known)
     }
 
 
