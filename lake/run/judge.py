@@ -123,8 +123,9 @@ def _frames(expectations: Iterable[Expectation], rows: pa.Table) -> Iterator[tup
     few = rows.num_rows <= FEW_ROWS
 
     def needs(expectation: Expectation) -> tuple[bool, tuple[str, ...]]:
-        distinct = expectation.row_local and bool(expectation.columns) and not few
-        return distinct, _columns(expectation, rows)
+        names = _columns(expectation, rows)
+        flat = not any(pa.types.is_nested(rows.schema.field(name).type) for name in names)
+        return expectation.row_local and flat and not few, names
 
     ordered = sorted(expectations, key=needs)
     if few:
@@ -145,8 +146,9 @@ def _columns(expectation: Expectation, rows: pa.Table) -> tuple[str, ...]:
 
 
 def _met(expectation: Expectation, rows: pa.Table) -> Finding:
-    by_row = expectation.rule.by_row
-    return Finding(expectation, True, rows.num_rows if by_row else None, 0 if by_row else None)
+    if not expectation.rule.by_row:
+        return Finding(expectation, True)
+    return Finding(expectation, True, rows.num_rows, 0 if expectation.every_row else None)
 
 
 def _failure(expectation: Expectation, rows: pa.Table, identity: Sequence[str]) -> Finding:

@@ -54,9 +54,14 @@ class Expectation:
         return rules.rule(self.type)
 
     @property
+    def every_row(self) -> bool:
+        """Whether one failing row fails it."""
+        return self.rule.by_row and self.kwargs.get("mostly", 1) == 1
+
+    @property
     def row_local(self) -> bool:
         """Whether it judges each row by itself; a share of rows (`mostly`) is a statement about the whole table."""
-        return self.rule.row_local and self.kwargs.get("mostly", 1) == 1
+        return self.rule.row_local and self.every_row
 
     @cached_property
     def columns(self) -> tuple[str, ...] | None:

@@ -1,0 +1,110 @@
+"""Check: every table is judged at the cut, in order, and one answer is given for all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from pyspark.sql import SparkSession
+
+from lake.config import Settings, load_settings
+from lake.errors import DeclarationError, QualityError
+from lake.project import load
+from lake.run.check import check
+from lake.run.init import init
+from lake.store import delta, meta
+from lake.store.meta import Check
+
+
+def no_spark() -> SparkSession:
+    raise AssertionError("a small table needs no Spark")
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Settings:
+    """The project of `lake init`, both tables at cut 1, without a JVM."""
+    init(tmp_path / "shop")
+    settings = load_settings(tmp_path / "shop")
+    meta.record_cut(settings, {"orders": 1}, 0)
+    put(settings, "silver", "current_order", {"order_id": ["a", "b"], "customer": ["ada", "eve"], "amount": [5, 7]})
+    put(settings, "gold", "customer_daily", {"customer": ["ada", "eve"], "day": ["2024-03-30"] * 2, "orders": [1, 1]})
+    return settings
+
+
+def put(settings: Settings, layer: str, table: str, rows: dict[str, list[Any]], cut: int = 1) -> None:
+    path, app = settings.table_path(layer, table), f"table:{table}"
+    counts = {"inserted": len(rows), "updated": 0, "deleted": 0}
+    position = (delta.head(path, app) or delta.start(app)).next(verb="advance", cut=cut, counts=counts)
+    write_deltalake(str(path), pa.table(rows), mode="overwrite", commit_properties=position.commit_properties)
+
+
+def judge(settings: Settings, **options: Any) -> list[Check]:
+    return check(settings, load(settings), no_spark, **options)
+
+
+def expect(settings: Settings, table: str, kind: str, severity: str = "stop", **kwargs: object) -> None:
+    suite = {"expectations": [{"type": kind, "kwargs": kwargs, "severity": severity}]}
+    (settings.path("quality") / f"{table}.json").write_text(json.dumps(suite))
+
+
+def test_every_table_is_judged_without_spark(shop):
+    assert [(each.table, each.outcome, each.version) for each in judge(shop, strict=True)] == [
+        ("current_order", "passed", 0),
+        ("customer_daily", "passed", 0),
+    ]
+
+
+def test_all_tables_are_judged_and_recorded_before_one_stops(shop):
+    expect(shop, "current_order", "expect_table_row_count_to_be_between", min_value=3)
+    expect(shop, "customer_daily", "expect_column_values_to_be_unique", column="day")
+    with pytest.raises(QualityError, match=r"current_order: .*found 2(.|\n)*customer_daily: .* failed for 2 of 2 rows"):
+        judge(shop)
+    assert {table: each.outcome for table, each in meta.last_checks(shop).items()} == {
+        "current_order": "stopped",
+        "customer_daily": "stopped",
+    }
+
+
+def test_a_stop_binds_its_cut_only(shop):
+    expect(shop, "current_order", "expect_table_row_count_to_be_between", max_value=2)
+    put(shop, "silver", "current_order", {"order_id": ["a", "b", "c"], "customer": ["x"] * 3, "amount": [1] * 3}, cut=2)
+    put(shop, "gold", "customer_daily", {"customer": ["x"], "day": ["2024-03-30"], "orders": [3]}, cut=2)
+    meta.record_cut(shop, {"orders": 2}, 0)
+    with pytest.raises(QualityError, match="expected max_value 2, found 3"):
+        judge(shop)
+    assert [each.outcome for each in judge(shop, cut=1)] == ["passed", "passed"]
+
+
+def test_warnings_are_told_and_stop_nothing(shop):
+    expect(shop, "current_order", "expect_table_row_count_to_equal", severity="warn", value=3)
+    assert [each.outcome for each in judge(shop)] == ["warned", "passed"]
+
+
+def test_a_table_without_a_quality_file_is_refused_only_when_strict(shop):
+    (shop.path("quality") / "current_order.json").unlink()
+    assert [each.table for each in judge(shop)] == ["customer_daily"]
+    with pytest.raises(DeclarationError, match=r"current_order: has no expectations \(jobs/silver/current_order.py"):
+        judge(shop, strict=True)
+
+
+def test_a_table_that_is_not_at_the_cut_cannot_be_judged(shop):
+    meta.record_cut(shop, {"orders": 2}, 0)
+    with pytest.raises(DeclarationError, match=r"(?s)current_order: not at cut 2.*customer_daily: not at cut 2"):
+        judge(shop)
+
+
+def test_faults_of_all_quality_files_are_told_at_once(shop):
+    expect(shop, "current_order", "expect_column_values_to_be_unique", column="order")
+    expect(shop, "customer_daily", "expect_column_values_to_be_unik", column="day")
+    expect(shop, "customer_dayly", "expect_column_values_to_be_unique", column="day")
+    with pytest.raises(DeclarationError) as told:
+        judge(shop)
+    text = str(told.value)
+    assert text.startswith("3 faults:")
+    assert "no column 'order' (quality/current_order.json:1)\n  fix: did you mean 'order_id'?" in text
+    assert "did you mean 'expect_column_values_to_be_unique'?" in text
+    assert "no table 'customer_dayly' (quality/customer_dayly.json)\n  fix: did you mean 'customer_daily'?" in text
