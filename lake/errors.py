@@ -58,7 +58,7 @@ class LawError(LakeError):
     """A table and its recomputation from the log differ."""
 
 
-class Unavailable(LakeError):  # noqa: N818 - it says what is so, not whose fault it is
+class Unavailable(LakeError):
     """Somebody else holds the lease, or storage or the cluster does not answer; try again later."""
 
     exit_code = 75

@@ -27,9 +27,9 @@ def newest(things):
 @pytest.fixture
 def things(project) -> Settings:
     """A project with one stream, `things`."""
-    contract = {  # two fields are enough
+    contract = {
         "type": "record", "name": "things", "doc": "A thing.", "lake": {"key": ["id"], "buckets": 2},
-        "fields": [{"name": "id", "type": "long", "doc": "Its number."}, {"name": "size", "type": "double", "doc": "m"}],
+        "fields": [{"name": "id", "type": "long", "doc": "Number."}, {"name": "size", "type": "double", "doc": "m"}],
     }  # fmt: skip
     project.path("schemas/things.avsc").write_text(json.dumps(contract))
     return project
