@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FIX: Final = "mend the job or void the events behind these rows (lake void), or change the expectation; then run again"
 MANY_ROWS: Final = 2_000_000
-"""More rows are judged by Spark; so many are judged in this process, where it takes a tenth of the time."""
+"""More rows are judged by Spark; so many are judged in this process, in about half the time."""
 
 
 def warm_up() -> None:
