@@ -16,42 +16,14 @@ from lake.errors import DeclarationError
 
 # Functions whose value is not decided by their arguments.
 NONDETERMINISTIC: Final = frozenset(
-    [
-        "rand",
-        "randn",
-        "random",
-        "randstr",
-        "uniform",
-        "uuid",
-        "shuffle",
-        "sample",
-        "randomSplit",
-        "sampleBy",
-        "now",
-        "current_timestamp",
-        "current_date",
-        "current_time",
-        "localtimestamp",
-        "curdate",
-        "monotonically_increasing_id",
-        "spark_partition_id",
-        "input_file_name",
-    ]
+    {"rand", "randn", "random", "randstr", "uniform", "uuid", "shuffle", "sample", "randomSplit", "sampleBy"}
+    | {"now", "current_timestamp", "current_date", "current_time", "localtimestamp", "curdate"}
+    | {"monotonically_increasing_id", "spark_partition_id", "input_file_name"}
 )
 # Aggregates whose value depends on the order in which rows happen to come.
 ORDER_DEPENDENT: Final = frozenset(
-    [
-        "first",
-        "last",
-        "first_value",
-        "last_value",
-        "any_value",
-        "collect_list",
-        "array_agg",
-        "listagg",
-        "string_agg",
-        "mode",
-    ]
+    {"first", "last", "first_value", "last_value", "any_value", "mode"}
+    | {"collect_list", "array_agg", "listagg", "string_agg"}
 )
 SORTERS: Final = frozenset({"sort_array", "array_sort"})
 # Sketches whose answer depends on the order of updates.

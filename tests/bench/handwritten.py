@@ -145,11 +145,11 @@ DUCKDB = {
     "flight": f"""select concat_ws('-', carrier, flight, origin, strftime(time_hour, '%Y%m%dT%H')) as leg_id, *
                   from {_EVENTS} qualify row_number() over (partition by leg_id order by _batch desc, _bucket desc,
                   _offset desc) = 1""",
-    "aircraft_position": f"""select tailnum, dest, {_GONE} as at, carrier, flight from {_EVENTS}
+    "aircraft_position": f"""select tailnum, dest, {_GONE} as gone, carrier, flight from {_EVENTS}
                   where tailnum is not null and dep_time is not null
-                  qualify row_number() over (partition by tailnum order by at desc, carrier desc, flight desc) = 1""",
-    "route_first": f"""select origin, dest, {_GONE} as at, carrier, flight from {_EVENTS} where dep_time is not null
-                  qualify row_number() over (partition by origin, dest order by at, carrier, flight) = 1""",
+                  qualify row_number() over (partition by tailnum order by gone desc, carrier desc, flight desc) = 1""",
+    "route_first": f"""select origin, dest, {_GONE} as gone, carrier, flight from {_EVENTS} where dep_time is not null
+                  qualify row_number() over (partition by origin, dest order by gone, carrier, flight) = 1""",
     "carrier_daily": f"""select carrier, ({_AT} at time zone 'America/New_York')::date as day, count(*),
                   count(*) filter (dep_time is null), count(arr_delay), count(*) filter (arr_delay > 15),
                   sum(arr_delay), sum(distance) from {_EVENTS} group by all""",
