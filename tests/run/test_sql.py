@@ -186,11 +186,11 @@ def test_what_reads_is_answered(edition: Reader, query: str):
 
 
 WRITES = [
-    "COPY carrier_daily TO '/tmp/headwater.csv'",
+    "COPY carrier_daily TO 'OUT/headwater.csv'",
     "COPY (SELECT 1) TO '/dev/stdout'",
-    "EXPLAIN ANALYZE COPY (SELECT 1) TO '/tmp/headwater.csv'",
-    "EXPLAIN /* */ ANALYZE /* */ COPY (SELECT 1) TO '/tmp/headwater.csv'",
-    "ATTACH '/tmp/headwater.db'",
+    "EXPLAIN ANALYZE COPY (SELECT 1) TO 'OUT/headwater.csv'",
+    "EXPLAIN /* */ ANALYZE /* */ COPY (SELECT 1) TO 'OUT/headwater.csv'",
+    "ATTACH 'OUT/headwater.db'",
     "CREATE TABLE t AS SELECT 1",
     "CREATE OR REPLACE VIEW carrier_daily AS SELECT 1",
     "CREATE MACRO f() AS 1",
@@ -206,8 +206,8 @@ WRITES = [
     "PRAGMA database_list",
     "INSTALL httpfs",
     "LOAD httpfs",
-    "EXPORT DATABASE '/tmp/headwater'",
-    "IMPORT DATABASE '/tmp/headwater'",
+    "EXPORT DATABASE 'OUT/headwater'",
+    "IMPORT DATABASE 'OUT/headwater'",
     "USE memory",
     "CALL pragma_version()",
     "CHECKPOINT",
@@ -238,12 +238,13 @@ WRITES = [
 
 
 @pytest.mark.parametrize("query", WRITES)
-def test_nothing_but_the_edition_is_read_or_changed(edition: Reader, query: str):
+def test_nothing_but_the_edition_is_read_or_changed(edition: Reader, query: str, tmp_path: Path):
+    query = query.replace("OUT", str(tmp_path))
     secret = duckdb.values(1)
     with pytest.raises(DeclarationError), edition.connect(query) as con:
         con.execute(query).fetchall()
     assert secret.fetchall() == [(1,)]
-    assert not list(Path("/tmp").glob("headwater*"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_files_of_the_warehouse_outside_the_edition_are_not_read(project: Settings):
