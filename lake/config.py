@@ -40,7 +40,7 @@ class Settings(BaseSettings):
     record_bytes: int = Field(default=1 << 20, ge=1, description="a longer record goes to quarantine")
     lease_seconds: float = Field(default=10.0, ge=0, description="how long a writer waits for another")
     committer: Literal["auto", "delta-rs", "spark"] = "auto"
-    small_diff_rows: int = Field(default=200_000, ge=0, description="a larger diff is committed by Spark")
+    small_diff_rows: int = Field(default=500_000, ge=0, description="a larger diff is committed by Spark")
     spark: SparkSettings = SparkSettings()
 
     @classmethod

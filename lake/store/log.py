@@ -119,7 +119,7 @@ def read(
     known = evolution.with_current(evolution.versions(settings, contract.name), contract)
     if not delta.exists(path) or upto <= after:
         return empty(spark, contract)
-    rows = Scan(path, bounds={"_batch": (after + 1, upto)}).frame(spark, small_rows=settings.small_diff_rows)
+    rows = Scan(path, bounds={"_batch": (after + 1, upto)}).frame(spark)
     left_out = voided(settings, contract.name, 0, voids) if voids else []
     if left_out:
         places = ", ".join(f"({bucket}, {offset}L)" for _, bucket, offset in left_out)

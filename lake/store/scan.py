@@ -1,7 +1,8 @@
 """Reading Delta tables at a version: what is small comes through this process, what is large through Spark's reader.
 
 A Spark read of a Delta table costs 0.4 to 1 s however small it is; listing files with `deltalake` and reading them
-with DuckDB costs about 0.02 s, and handing the result to Spark as Arrow 0.1 s.
+with DuckDB costs about 0.02 s, and handing the result to Spark as Arrow 0.1 s. From some ten thousand rows on, Spark's
+own reader, which leaves out the columns that are not asked for, is faster.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from lake.store.delta import connection
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SMALL_ROWS: Final = 200_000
+SMALL_ROWS: Final = 20_000
 DUCKDB_QUOTE: Final = '"'
 
 
@@ -31,11 +32,11 @@ class Scan:
     version: int | None = None
     bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
-    def frame(self, spark: SparkSession, *, small_rows: int = SMALL_ROWS) -> DataFrame:
+    def frame(self, spark: SparkSession) -> DataFrame:
         """The rows as a DataFrame. Files that cannot hold any are not read."""
         table = DeltaTable(str(self.path), version=self.version)
         files, rows = self._files(table)
-        if rows <= small_rows:
+        if rows <= SMALL_ROWS:
             return to_frame(spark, self._read(table, files))
         reader = spark.read.format("delta").option("versionAsOf", table.version())
         return reader.load(str(self.path)).where(self._where())

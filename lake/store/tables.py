@@ -48,7 +48,7 @@ class Table:
 
     def read(self, spark: SparkSession, version: int) -> DataFrame:
         """All rows at `version`, state columns included."""
-        return Scan(self.path, version).frame(spark, small_rows=self.settings.small_diff_rows)
+        return Scan(self.path, version).frame(spark)
 
     def arrow(self, version: int) -> pa.Table:
         """All rows at `version` in this process's memory."""
