@@ -109,7 +109,7 @@ def _rebuilds(inputs: Inputs, hand: Lake, times: Times, repeat: int) -> None:
                 rebuild(inputs, declaration)
             with times.timed(f"hand {name}"):
                 hand.rebuild(name)
-            with times.timed(f"duckdb {name}"), connection() as con:
+            with connection() as con, times.timed(f"duckdb {name}"):
                 con.execute(f"create table t as {DUCKDB[name].format(logs=hand.logs)}")
     for declaration in tables.values():
         with times.timed(f"verify {declaration.name}"):
