@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BatchCounts:
-    """What became of the records of batch `batch`; `batch` is the log's last one and the rest 0 where nothing was new."""
+    """What became of the records of batch `batch`: the log's last one, with all counts 0, where nothing was new."""
 
     batch: int
     read: int = 0

@@ -11,19 +11,19 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake.config import Settings
-from lake.errors import DeclarationError
+from lake.errors import DeclarationError, Unavailable
 from lake.store import evolution
 from lake.store.contracts import Contract
 from lake.store.delivery import Delivery
 from lake.store.duplicates import VERDICT_SCHEMA, Search
 from lake.store.identity import identity
 from lake.store.log import LogHead
-from lake.store.parse import CONFLICT, parse
+from lake.store.parse import BLANK, CONFLICT, parse
 
 LINE_BITS: Final = 40  # a position is an origin's rank followed by this many bits of line number
 LINES: Final = pa.schema(
@@ -79,12 +79,12 @@ class Batch:
 
     def _lines(self) -> Iterator[dict[str, object]]:
         """What to add to a `_seq` of each block of each file to get a position."""
-        blocks = self.tally.group_by(["_file", "_block"]).aggregate([("first", "min"), ("read", "sum")])
+        blocks = self.tally.group_by(["_file", "_block"]).aggregate([("first", "min"), ("lines", "sum")])
         before: dict[str, int] = {}
         for row in sorted(blocks.to_pylist(), key=lambda row: (row["_file"], row["_block"])):
             origin = self.delivery.origin(row["_file"])
             line = before.get(row["_file"], origin.first_line)
-            before[row["_file"]] = line + row["read_sum"]
+            before[row["_file"]] = line + row["lines_sum"]
             yield {
                 "_file": row["_file"],
                 "_block": row["_block"],
@@ -142,9 +142,10 @@ class Batch:
         return {*refused, *self.verdict.filter(self.verdict["conflict"])["_seq"].to_pylist()}
 
     def rejects(self, after: int) -> DataFrame:
-        """The rows for the quarantine, numbered from `after` + 1. The text of a conflict is read from its source again."""
+        """The rows for the quarantine, numbered from `after` + 1. A conflict's text is read from its source again."""
         same = "'same id as ', original, ', other content'"
-        rejects = self.placed.where("_reason IS NOT NULL").select("_position", "_reason", "_detail", "_raw", "_source")
+        refused = self.placed.where(f"_reason <> '{BLANK}'")
+        rejects = refused.select("_position", "_reason", "_detail", "_raw", "_source")
         if self.conflicts:
             conflicts = self.spark.createDataFrame(self.verdict.filter(self.verdict["conflict"]).drop(["_bucket"]))
             texts = self.delivery.records(self.spark).select("_seq", "_raw")
@@ -191,7 +192,7 @@ class Batch:
 
 
 @contextmanager
-def reading(
+def reading(  # noqa: PLR0913  what a batch is made of
     spark: SparkSession,
     settings: Settings,
     known: Sequence[Contract],
@@ -200,17 +201,20 @@ def reading(
     *,
     now: datetime,
 ) -> Iterator[Batch]:
-    """`delivery` read and parsed once. What cannot be read is put among its faults, what changed meanwhile is left out."""
+    """`delivery` read and parsed once: what cannot be read is put among its faults, what changed meanwhile left out."""
     parsed: DataFrame | None = None
     try:
         while True:
             parsed = _parsed(spark, settings, known[-1], delivery, now).repartition("_bucket").persist()
             try:
                 tally = _tally(parsed)
-            except PySparkException:
+            except Exception as error:  # PySparkException, or what the gateway to the JVM makes of a failed job
                 left: Delivery = delivery.without_broken(spark)
                 if left == delivery:
-                    raise
+                    raise Unavailable(
+                        f"Spark failed to read a batch of {known[-1].name}: {str(error).strip().splitlines()[0]}",
+                        fix="each file alone can be read; try again, or with a smaller `batch_files`",
+                    ) from error
             else:
                 left = delivery.settled()
                 if left == delivery:
@@ -224,13 +228,14 @@ def reading(
 
 
 def _tally(parsed: DataFrame) -> pa.Table:
-    """For each block of each file and each bucket: the `first` _seq, records `read` and `refused`, the `latest` time."""
+    """By block of a file and bucket: `first` _seq, `lines`, records `read` and `refused`, the `latest` time."""
     return (
         parsed.groupBy("_file", "_block", "_bucket")
         .agg(
             F.min("_seq").alias("first"),
-            F.count("*").alias("read"),
-            F.count("_reason").alias("refused"),
+            F.count("*").alias("lines"),
+            F.expr(f"count_if(_reason IS DISTINCT FROM '{BLANK}')").alias("read"),
+            F.expr(f"count_if(_reason <> '{BLANK}')").alias("refused"),
             F.expr("max(_time) FILTER (WHERE _reason IS NULL)").alias("latest"),
         )
         .toArrow()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def ingest(
+def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for tests
     settings: Settings,
     spark: SparkSession,
     contracts: Mapping[str, Contract],
@@ -30,7 +30,8 @@ def ingest(
     """Takes every pending landing file of `streams` (all of them by default) into its log.
 
     Gives each stream's counts over the batches that were made. A stream that fails does not stop the others: it is
-    told to `on_failure` as soon as it fails, or raised when all are done. Raises DeclarationError for an unknown stream.
+    told to `on_failure` as soon as it fails, or raised when all are done.
+    Raises DeclarationError for an unknown stream.
     """
     chosen = [known_stream(contracts, stream) for stream in (contracts if streams is None else streams)]
     done: dict[str, BatchCounts] = {}

@@ -105,5 +105,6 @@ def _batches(heads: list[LogHead], rows: Mapping[int, dict[str, Any]]) -> Iterat
 def _quarantined(heads: list[LogHead], settings: Settings, stream: str) -> Iterator[str]:
     there = quarantine.counts(settings, stream, upto=heads[0].batch if heads else 0)
     for head in reversed(heads):
-        if there.get(head.batch, 0) != head.counts["quarantined"]:
-            yield f"batch {head.batch}: {head.counts['quarantined']} quarantined, {there.get(head.batch, 0)} in quarantine"
+        said, found = head.counts["quarantined"], there.get(head.batch, 0)
+        if said != found:
+            yield f"batch {head.batch}: {said} quarantined, {found} in quarantine"

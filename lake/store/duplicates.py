@@ -40,7 +40,8 @@ MEETING: Final = """
 VERDICT: Final = """
     SELECT _seq, b._bucket, coalesce(k.content, first) <> b.content AS conflict, coalesce(k.place, origin) AS original
     FROM (
-        SELECT *, row_number() OVER same AS nth, first_value(content) OVER same AS first, first_value(source) OVER same AS origin
+        SELECT *, row_number() OVER same AS nth,
+            first_value(content) OVER same AS first, first_value(source) OVER same AS origin
         FROM batch WINDOW same AS (PARTITION BY _bucket, _id ORDER BY _position)
     ) b LEFT JOIN known k ON k._bucket = b._bucket AND k._id = b._id
     WHERE nth > 1 OR k._id IS NOT NULL"""
@@ -51,7 +52,7 @@ VERDICT_SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True)
 class Search:
-    """The search for re-deliveries among `events`: accepted so far, `rows` of them, with `_seq`, `_position`, `_source`."""
+    """The search for re-deliveries among `events`: the `rows` accepted so far, with `_seq`, `_position`, `_source`."""
 
     spark: SparkSession
     settings: Settings

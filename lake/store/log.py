@@ -106,7 +106,7 @@ def _head(stream: str, position: Position) -> LogHead:
     )
 
 
-def read(
+def read(  # noqa: PLR0913  which part of which log, said by name
     spark: SparkSession, settings: Settings, contract: Contract, *, upto: int, after: int = 0, voids: int = 0
 ) -> DataFrame:
     """The events of the batches after < number <= upto, without those that the voids 1..`voids` name.

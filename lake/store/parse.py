@@ -18,7 +18,8 @@ from lake.store.identity import bucket, identity, literal, quoted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Reasons of the quarantine.
+# Why a record is not accepted: reasons of the quarantine, and blank lines, which are no records.
+BLANK: Final = "blank line"
 OVERSIZED: Final = "oversized"
 UNPARSEABLE: Final = "unparseable"
 MISSING: Final = "missing field"
@@ -37,9 +38,10 @@ EARLIEST, LATEST = "0001-01-01", "9999-12-31 23:59:59.999999"
 
 
 def parse(records: DataFrame, contract: Contract, *, now: datetime, record_bytes: int) -> DataFrame:
-    """The contract's columns of `records` (see `formats`), `_reason`, `_detail`, `_extra`, `_time`, `_bucket` and `_id`.
+    """The contract's columns of `records` (see `formats`), `_reason`, `_detail`, `_extra`, `_time`, `_bucket`, `_id`.
 
-    A record is accepted where `_reason` is null; the others keep their text in `_raw`. `_id` is null as yet where an event is identified by its position.
+    A record is accepted where `_reason` is null; the others keep their text in `_raw`. `_id` is null as yet where an
+    event is identified by its position.
     """
     fields = contract.fields
     read = (
@@ -81,24 +83,30 @@ def value(field: Field, text: str) -> str:
     if field.nested:
         parsed = f"from_json(concat('{{\"v\":', {text}, '}}'), 'v {kind}, _corrupt_record string')"
         return f"CASE WHEN {parsed}._corrupt_record IS NULL THEN {parsed}.v END"
-    if kind == "string":
-        return text
     if kind == "binary":
         return f"try_to_binary({text}, 'base64')"
-    if kind in {"int", "bigint"}:
-        number = f"try_cast({text} AS decimal(38,10))"
-        return f"coalesce(try_cast({text} AS {kind}), CASE WHEN {number} = floor({number}) THEN try_cast({number} AS {kind}) END)"
+    if kind in {"int", "bigint"} or kind.startswith("decimal"):
+        return _number(kind, text)
+    if kind == "date" or kind.startswith("timestamp"):
+        return _moment(kind, text, field.epoch or 1)
+    return text if kind == "string" else f"try_cast({text} AS {kind})"
+
+
+def _number(kind: str, text: str) -> str:
+    """A whole number may have a point (5.0); a decimal must not have more digits than its type."""
+    typed = f"try_cast({text} AS {kind})"
     if kind.startswith("decimal"):
-        exact = f"try_cast({text} AS {_widest(kind)})"
-        return f"CASE WHEN try_cast({text} AS {kind}) = {exact} THEN try_cast({text} AS {kind}) END"
-    if kind == "date":
-        return _bounded(_or_epoch(text, "date", f"date_from_unix_date(try_cast({text} AS int))"), kind)
-    if kind.startswith("timestamp"):
-        micros = (
-            f"timestamp_micros(try_multiply(try_cast({text} AS bigint), {1_000_000 // (field.epoch or 1_000_000)}L))"
-        )
-        return _bounded(_or_epoch(text, kind, f"cast({micros} AS {kind})"), kind)
-    return f"try_cast({text} AS {kind})"
+        return f"CASE WHEN {typed} = try_cast({text} AS {_widest(kind)}) THEN {typed} END"
+    exact = f"try_cast({text} AS decimal(38,10))"
+    return f"coalesce({typed}, CASE WHEN {exact} = floor({exact}) THEN try_cast({exact} AS {kind}) END)"
+
+
+def _moment(kind: str, text: str, epoch: int) -> str:
+    """ISO text, or a whole number of days or of 1/`epoch` seconds since 1970; null outside the years 1 to 9999."""
+    micros = f"timestamp_micros(try_multiply(try_cast({text} AS bigint), {1_000_000 // epoch}L))"
+    since = f"date_from_unix_date(try_cast({text} AS int))" if kind == "date" else f"cast({micros} AS {kind})"
+    found = f"CASE WHEN {text} RLIKE '^-?[0-9]+$' THEN {since} ELSE try_cast({text} AS {kind}) END"
+    return f"CASE WHEN {found} BETWEEN {kind} '{EARLIEST}' AND {kind} '{LATEST}' THEN {found} END"
 
 
 def _quick(fields: tuple[Field, ...]) -> str:
@@ -160,6 +168,7 @@ def _extra(fields: tuple[Field, ...], record_bytes: int) -> str:
 
 def _record_checks(record_bytes: int) -> Iterator[tuple[str, str, str]]:
     size = "octet_length(_raw)"
+    yield "trim(_raw) = ''", BLANK, "''"
     yield f"{size} > {record_bytes}", OVERSIZED, f"concat({size}, ' bytes, at most {record_bytes} are taken')"
     yield "NOT is_valid_utf8(_raw)", UNPARSEABLE, "'not valid UTF-8'"
     yield "_unread", UNPARSEABLE, "'not one JSON object'"
@@ -205,15 +214,6 @@ def _is_broadcast(contract: Contract) -> str:
 
 def _time(contract: Contract) -> str:
     return f"cast({contract.time or 'NULL'} AS timestamp)"
-
-
-def _or_epoch(text: str, kind: str, epoch: str) -> str:
-    return f"CASE WHEN {text} RLIKE '^-?[0-9]+$' THEN {epoch} ELSE try_cast({text} AS {kind}) END"
-
-
-def _bounded(moment: str, kind: str) -> str:
-    """Null outside the years that every reader of the files can show."""
-    return f"CASE WHEN {moment} BETWEEN {kind} '{EARLIEST}' AND {kind} '{LATEST}' THEN {moment} END"
 
 
 def _widest(decimal: str) -> str:

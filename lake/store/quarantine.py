@@ -19,8 +19,16 @@ from lake.store import delta
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-SCHEMA: Final = "_batch BIGINT, _number INTEGER, reason VARCHAR, detail VARCHAR, raw VARCHAR, source VARCHAR, _ingested_at TIMESTAMPTZ"
-COLUMNS: Final = ("_batch", "_number", "reason", "detail", "raw", "source", "_ingested_at")
+COLUMNS: Final = {
+    "_batch": "BIGINT",
+    "_number": "INTEGER",
+    "reason": "VARCHAR",
+    "detail": "VARCHAR",
+    "raw": "VARCHAR",
+    "source": "VARCHAR",
+    "_ingested_at": "TIMESTAMPTZ",
+}
+SCHEMA: Final = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
 
 
 @dataclass(frozen=True)
