@@ -17,7 +17,8 @@ HOLES: Final = """
         min(_offset) AS first, max(_offset) AS last
     FROM t GROUP BY _bucket ORDER BY _bucket"""
 BATCHES: Final = """
-    SELECT _batch AS batch, count(*) AS events, max(_time) AS latest, min(_watermark) AS watermark,
+    SELECT _batch AS batch, count(*) AS events,
+        max(_time)::TIMESTAMPTZ AS latest, min(_watermark)::TIMESTAMPTZ AS watermark,
         count(DISTINCT coalesce(_watermark::VARCHAR, '')) AS watermarks
     FROM t GROUP BY _batch ORDER BY _batch"""
 TWICE: Final = """

@@ -11,7 +11,8 @@ from lake.errors import DeclarationError
 from lake.store import delta
 from lake.store.lease import lease
 
-SCHEMA = 'number BIGINT, stream VARCHAR, batch BIGINT, bucket INTEGER, "offset" BIGINT, reason VARCHAR, at TIMESTAMPTZ'
+SCHEMA = """
+    number BIGINT, stream VARCHAR, batch BIGINT, bucket INTEGER, "offset" BIGINT, reason VARCHAR, "at" TIMESTAMPTZ"""
 Place = tuple[int, int, int]
 
 

@@ -1,0 +1,96 @@
+"""The commands about events, as a user meets them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
+
+from lake.cli import Shell, lake
+from lake.config import Settings
+from lake.errors import ContractError, DeclarationError
+from lake.store import delta
+from tests.store.events import Land, declare, reading
+
+Run = Callable[..., Result]
+NO_JVM = """
+import sys
+from lake.cli import lake
+for command in (["schemas"], ["log", "readings"], ["log", "readings", "--check"], ["quarantine", "list"],
+                ["quarantine"], ["void", "readings", "1:%d:0", "--reason", "a test"]):
+    lake.main([*command, "--project", sys.argv[1]], standalone_mode=False)
+assert "pyspark" not in sys.modules
+"""
+
+
+@pytest.fixture
+def run(project: Settings, spark: SparkSession) -> Run:
+    """Runs a command in this process, with its session."""
+
+    def command(*words: str, stdin: str = "") -> Result:
+        fresh = Shell(project=project.project)
+        fresh.__dict__["spark"] = spark
+        return CliRunner().invoke(lake, list(words), input=stdin, obj=fresh, standalone_mode=False)
+
+    return command
+
+
+def test_a_session_of_commands(project: Settings, run: Run, land: Land, tmp_path: Path) -> None:
+    declare(project)
+    assert "not written" in run("schemas").output
+    assert "no batch yet" in run("log", "readings").output
+    land("readings", "1.jsonl", reading("a"), reading("b", count="x"))
+    counts = {"batch": 1, "read": 2, "accepted": 1, "duplicates": 0, "quarantined": 1}
+    assert json.loads(run("ingest", "--json").stdout) == {"streams": {"readings": counts}}
+    assert run("append", "readings", "-", stdin=json.dumps(reading("c"))).stdout == "readings@2\n"
+    listed = run("quarantine", "list", "--json").stdout
+    [waiting] = json.loads(listed)
+    assert (waiting["reason"], waiting["detail"]) == ("wrong type", "count: x is not int")
+    assert "wrong type" in run("quarantine").stdout
+    repair = tmp_path / "repair.json"
+    repair.write_text(listed.replace('\\"x\\"', "3"))
+    assert "readings      3     1         1" in run("quarantine", "replay", "readings", str(repair)).stdout
+    assert run("quarantine", "list", "--json").stdout == "[]\n"
+    first = json.loads(run("log", "readings", "--json").stdout)["batches"][-1]
+    assert first["files"][0]["path"] == "readings/1.jsonl"
+
+    [row] = delta.rows(project.log_path("readings"), "SELECT _bucket AS bucket FROM t WHERE _batch = 1")
+    script = NO_JVM % row["bucket"]
+    shown = subprocess.run(
+        [sys.executable, "-c", script, str(project.project)], capture_output=True, text=True, check=False
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert "the log keeps its promises" in shown.stdout
+    assert f"void 1: readings 1:{row['bucket']}:0" in shown.stdout
+    assert "a test" in run("log", "readings").stdout
+
+
+def test_mistakes_are_told(project: Settings, run: Run, tmp_path: Path) -> None:
+    declare(project)
+    for words, told in (
+        (["ingest", "reading"], "did you mean 'readings'"),
+        (["log", "x"], "no stream 'x'"),
+        (["append", "readings", "nowhere.jsonl"], "no such file"),
+        (["void", "readings", "1:2:3", "--reason", " "], "a void needs a reason"),
+        (["void", "readings", "1:2:3", "--reason", "r"], "has no event at 1:2:3"),
+    ):
+        error = run(*words).exception
+        assert isinstance(error, DeclarationError), words
+        assert told in str(error)
+    broken = tmp_path / "repair.json"
+    broken.write_text('{"stream": "readings"}')
+    assert "lacks batch, number, raw" in str(run("quarantine", "replay", "readings", str(broken)).exception)
+
+
+def test_a_broken_promise_of_the_log_is_exit_1(project: Settings, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    declare(project)
+    monkeypatch.setattr("lake.run.log.check", lambda *_: ["bucket 0: a hole"])
+    result = run("log", "readings", "--check")
+    assert "bucket 0: a hole" in result.stdout
+    assert isinstance(result.exception, ContractError)

@@ -1,0 +1,183 @@
+"""Contracts: what is read from an .avsc, which faults are told, and which changes are compatible."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from lake.config import Settings
+from lake.errors import DeclarationError
+from lake.store.contracts import Contract, duration, known_stream, load_contracts, read_contract
+from lake.store.evolution import columns, incompatibilities, register, versions, with_current
+
+ORDER: dict[str, Any] = {
+    "type": "record",
+    "name": "orders",
+    "doc": "One order.",
+    "lake": {"key": ["customer"], "id": ["number"], "time": "placed_at", "buckets": 4, "max_ahead": "2 hours"},
+    "fields": [
+        {"name": "customer", "type": "string", "personal": True},
+        {"name": "number", "type": "long"},
+        {"name": "placed_at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "pieces", "type": "int", "unit": "pieces", "minimum": 1, "maximum": 99},
+        {
+            "name": "amount",
+            "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}],
+            "default": None,
+        },
+        {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["NEW", "PAID"]}, "default": "NEW"},
+    ],
+}
+
+
+def contract(schema: dict[str, Any] = ORDER, **changes: Any) -> Contract:
+    return read_contract(json.dumps(schema | changes, indent=1), file=f"schemas/{schema['name']}.avsc")
+
+
+def fields(*replaced: dict[str, Any]) -> list[dict[str, Any]]:
+    """The fields of ORDER, those of the same name replaced, the others added."""
+    new = {field["name"]: field for field in replaced}
+    return [new.pop(field["name"], field) for field in ORDER["fields"]] + list(new.values())
+
+
+def test_a_contract_says_what_an_event_is() -> None:
+    orders = contract()
+    assert {field.name: field.type for field in orders.fields} == {
+        "customer": "string",
+        "number": "bigint",
+        "placed_at": "timestamp",
+        "pieces": "int",
+        "amount": "decimal(10,2)",
+        "state": "string",
+    }
+    assert (orders.key, orders.id, orders.identity, orders.time) == (("customer",), ("number",), "id", "placed_at")
+    assert (orders.buckets, orders.max_ahead, orders.personal) == (4, timedelta(hours=2), ("customer",))
+    assert orders.field("amount").nullable
+    assert orders.field("state").symbols == ("NEW", "PAID")
+    assert (orders.field("pieces").minimum, orders.field("pieces").unit) == ("1", "pieces")
+    assert orders.text.splitlines()[orders.field("pieces").line - 1].strip() == '"name": "pieces",'
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"lake": {"id": ["number"]}}, "no key declared"),
+        ({"lake": {"key": ["custmer"]}}, "did you mean 'customer'"),
+        ({"lake": {"key": ["customer"], "tim": "placed_at"}}, "did you mean 'time'"),
+        ({"lake": {"key": ["customer"], "time": "pieces"}}, "time field 'pieces' is of type int"),
+        ({"lake": {"key": ["customer"], "time": "current_date()"}}, "uses no field"),
+        ({"lake": {"key": ["customer"], "buckets": 0}}, "buckets is 0"),
+        ({"lake": {"key": ["customer"], "max_ahead": "soon"}}, "max_ahead is 'soon'"),
+        ({"fields": fields({"name": "_hidden", "type": "int"})}, "begins with '_'"),
+        ({"fields": fields({"name": "Customer", "type": "int"})}, "names two fields"),
+        ({"fields": fields({"name": "x", "type": ["int", "string"]})}, "a union of 2 types"),
+        ({"fields": fields({"name": "x", "type": "int", "uint": "m"})}, "did you mean 'unit'"),
+        ({"fields": fields({"name": "x", "type": "string", "minimum": 1})}, "cannot have a minimum"),
+        (
+            {"fields": fields({"name": "x", "type": {"type": "int", "logicalType": "time-millis"}})},
+            "logical type 'time-millis'",
+        ),
+        ({"fields": fields({"name": "x", "type": "text"})}, "not a valid Avro schema"),
+    ],
+)
+def test_a_faulty_contract_is_refused_with_its_line(change: dict[str, Any], told: str) -> None:
+    with pytest.raises(DeclarationError, match=r"schemas/orders\.avsc:\d+") as raised:
+        contract(**change)
+    assert told in str(raised.value)
+
+
+def test_all_faults_of_all_contracts_are_told_at_once(project: Settings) -> None:
+    schemas = project.path("schemas")
+    (schemas / "a.avsc").write_text("{")
+    (schemas / "b.avsc").write_text(json.dumps(ORDER))
+    (schemas / "orders.avsc").write_text(json.dumps(ORDER | {"lake": {"key": ["nobody"], "buckets": -1}}))
+    with pytest.raises(DeclarationError) as raised:
+        load_contracts(project)
+    said = str(raised.value)
+    for fault in ("a.avsc:1", 'call it "b"', "'nobody', which is no field", "buckets is -1"):
+        assert fault in said
+
+
+def test_an_unknown_stream_is_told_with_the_nearest() -> None:
+    with pytest.raises(DeclarationError, match="did you mean 'orders'"):
+        known_stream({"orders": contract()}, "order")
+
+
+@pytest.mark.parametrize(
+    ("text", "length"), [("1 day", timedelta(days=1)), ("90 minutes", timedelta(minutes=90)), ("x", None), (3, None)]
+)
+def test_durations(text: Any, length: timedelta | None) -> None:
+    assert duration(text) == length
+
+
+COMPATIBLE = {
+    "a field with a default": fields({"name": "note", "type": ["null", "string"], "default": None}),
+    "a wider integer": fields({"name": "pieces", "type": "long"}),
+    "a wider decimal": fields(
+        {"name": "amount", "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 14, "scale": 4}]}
+    ),
+    "null becomes possible": fields({"name": "pieces", "type": ["null", "int"]}),
+    "one more symbol": fields(
+        {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["NEW", "PAID", "SENT"]}}
+    ),
+    "a new name": [
+        {**field, "name": "items", "aliases": ["pieces"]} if field["name"] == "pieces" else field
+        for field in ORDER["fields"]
+    ],
+    "a field less": [field for field in ORDER["fields"] if field["name"] != "amount"],
+}
+INCOMPATIBLE = {
+    "'note' is new": {"fields": fields({"name": "note", "type": "string"})},
+    "'pieces' was int": {"fields": fields({"name": "pieces", "type": "string"})},
+    "'number' was bigint": {"fields": fields({"name": "number", "type": "double"})},
+    "'amount' could be null": {
+        "fields": fields(
+            {"name": "amount", "type": {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}}
+        )
+    },
+    "'amount' was decimal(10,2)": {
+        "fields": fields(
+            {
+                "name": "amount",
+                "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}],
+            }
+        )
+    },
+    "lost the symbols PAID": {
+        "fields": fields({"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["NEW"]}})
+    },
+    "key was customer": {"lake": ORDER["lake"] | {"key": ["number"]}},
+    "time was placed_at": {"lake": ORDER["lake"] | {"time": "date_trunc('DAY', placed_at)"}},
+    "buckets was 4": {"lake": ORDER["lake"] | {"buckets": 8}},
+    "id was number": {"lake": ORDER["lake"] | {"id": "content"}},
+}
+
+
+@pytest.mark.parametrize("change", COMPATIBLE)
+def test_a_compatible_change_is_taken(change: str) -> None:
+    assert not list(incompatibilities(contract(fields=COMPATIBLE[change]), contract()))
+
+
+@pytest.mark.parametrize("told", INCOMPATIBLE)
+def test_an_incompatible_change_is_refused_with_field_and_line(told: str) -> None:
+    faults = [str(fault) for fault in incompatibilities(contract(**INCOMPATIBLE[told]), contract())]
+    assert len(faults) == 1
+    assert told in faults[0]
+    assert "(schemas/orders.avsc:" in faults[0]
+    assert "fix:" in faults[0]
+
+
+def test_a_changed_contract_is_remembered_when_it_is_used(project: Settings) -> None:
+    first, second = contract(), contract(fields=COMPATIBLE["a wider integer"])
+    assert len(register(project, first)) == 1
+    assert len(register(project, first)) == 1
+    assert len(with_current(versions(project, "orders"), second)) == 2
+    assert len(versions(project, "orders")) == 1
+    assert len(register(project, second)) == 2
+    assert [one.field("pieces").type for one in versions(project, "orders")] == ["int", "bigint"]
+    assert columns(versions(project, "orders"))["pieces", "bigint"] == "pieces__bigint"
+    with pytest.raises(DeclarationError, match="was bigint"):
+        register(project, first)

@@ -1,0 +1,260 @@
+"""The log: numbering, re-deliveries, conflicts, crashes, two writers, evolution, voids, replay, and the proof of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lake.config import Settings
+from lake.errors import DeclarationError, Unavailable
+from lake.run import append as append_module
+from lake.run import log as log_run
+from lake.run.ingest import ingest
+from lake.run.quarantine import by_reason, read_repairs, replay, waiting
+from lake.run.void import void
+from lake.store import delta, log, quarantine
+from lake.store.contracts import load_contracts
+from lake.store.lease import lease
+from tests.store.events import NOW, READING, Land, declare, events, fields, reading, take
+
+
+def test_numbering_redeliveries_and_conflicts(project: Settings, spark: SparkSession, land: Land) -> None:
+    declare(project)
+    meters = [f"m{number}" for number in range(9)]
+    land("readings", "1.jsonl", *(reading(meter) for meter in meters), reading("m0"), reading("m1", value=7))
+    first = take(project, spark)
+    assert (first.read, first.accepted, first.duplicates, first.quarantined) == (11, 9, 1, 1)
+    land("readings", "2.jsonl", reading("m0", 3), reading("m3", value="1.5"), reading("m4", value=9), reading("m0", 3))
+    land("readings", "3.jsonl", reading("late", -0), reading("m0", 2))
+    second = take(project, spark)
+    assert (second.read, second.accepted, second.duplicates, second.quarantined) == (6, 3, 2, 1)
+
+    offsets = defaultdict(list)
+    for row in events(project, spark):
+        offsets[row["_bucket"]].append(row["_offset"])
+        assert str(row["_watermark"]) == {1: "None", 2: "2024-03-01 00:00:00"}[row["_batch"]]
+    assert all(numbers == list(range(len(numbers))) for numbers in offsets.values())
+    head = log.head(project, "readings")
+    assert dict(head.offsets) == {bucket: len(numbers) for bucket, numbers in offsets.items()}
+    assert [(row["meter"], row["_time"].hour) for row in events(project, spark, after=1) if row["meter"] == "m0"] == [
+        ("m0", 3),
+        ("m0", 2),
+    ]
+    conflicts = quarantine.rejected(project, "readings", upto=2)
+    assert [(row.reason, row.batch, row.source) for row in conflicts] == [
+        ("conflict", 1, "readings/1.jsonl:11"),
+        ("conflict", 2, "readings/2.jsonl:3"),
+    ]
+    assert conflicts[0].detail == "same id as readings/1.jsonl:2, other content"
+    assert json.loads(conflicts[1].raw)["value"] == 9
+    assert log_run.check(project, "readings") == []
+
+    land("readings", "4.jsonl", *(reading(meter) for meter in meters))
+    large = replace(project, small_diff_rows=0)  # the search, and the quarantine, by Spark
+    land("readings", "5.jsonl", reading("m5", 5), reading("m5", 5), "broken", reading("m0", value=8))
+    third = take(large, spark)
+    assert (third.read, third.accepted, third.duplicates, third.quarantined) == (13, 1, 10, 2)
+    assert log_run.check(project, "readings") == []
+    properties = delta.open_table(project.log_path("readings")).metadata().configuration  # type: ignore[union-attr]
+    assert properties["delta.appendOnly"] == properties["delta.enableInCommitTimestamps"] == "true"
+
+
+def test_a_crash_between_quarantine_and_log_leaves_nothing_behind(
+    project: Settings, spark: SparkSession, land: Land, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare(project)
+    land("readings", "1.jsonl", reading("a"), "broken")
+    with monkeypatch.context() as crash:
+        crash.setattr(append_module.log, "commit", _crash)
+        with pytest.raises(KeyboardInterrupt):
+            take(project, spark)
+    assert quarantine.counts(project, "readings", upto=9) == {1: 1}
+    assert waiting(project) == []
+    with monkeypatch.context() as crash:
+        crash.setattr(append_module.sources, "remember", _crash_after_commit(project))
+        with pytest.raises(KeyboardInterrupt):
+            take(project, spark)
+    assert (log.head(project, "readings").batch, delta.exists(project.meta_path("landed"))) == (1, False)
+    assert take(project, spark).read == 0
+    assert quarantine.counts(project, "readings", upto=9) == {1: 1}
+    assert len(events(project, spark)) == 1
+    assert log_run.check(project, "readings") == []
+
+
+def _crash(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def _crash_after_commit(project: Settings) -> Any:
+    def remember(settings: Settings, stream: str, app: str) -> None:
+        if log.head(project, stream).batch:
+            raise KeyboardInterrupt
+
+    return remember
+
+
+def test_two_writers(project: Settings, spark: SparkSession, land: Land) -> None:
+    contract = declare(project)
+    land("readings", "1.jsonl", reading("a"))
+    impatient = replace(project, lease_seconds=0.2)
+    hold = "from lake.config import *; from lake.store.lease import *; import sys\nfrom pathlib import Path\n"
+    hold += "with lease(load_settings(Path(sys.argv[1])), 'log.readings'): print('held', flush=True); sys.stdin.read()"
+    other = subprocess.Popen(
+        [sys.executable, "-c", hold, str(project.project)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(Unavailable, match=f"written by another process \\(pid {other.pid}\\)"):
+            take(impatient, spark)
+        other.communicate("")
+    before = log.head(project, "readings")
+    assert take(impatient, spark).batch == 1
+
+    rows = log.read(spark, project, contract, upto=1).selectExpr(*log.OWN, *(f.name for f in contract.fields))
+    stale = before.next(offsets={}, watermark=None, counts={}, files=[], contract=1, at="")
+    with pytest.raises(Unavailable, match="written by another writer"):
+        log.commit(project, contract, rows, stale)
+    assert len(events(project, spark)) == 1
+
+
+def test_one_failing_stream_does_not_stop_the_others(project: Settings, spark: SparkSession, land: Land) -> None:
+    declare(project)
+    project.path("schemas/broken.avsc").write_text(
+        json.dumps(READING | {"name": "broken", "lake": {"key": ["meter"], "time": "no_such_function(at)"}})
+    )
+    land("broken", "1.jsonl", reading())
+    land("readings", "1.jsonl", reading())
+    told: list[str] = []
+    done = ingest(project, spark, load_contracts(project), on_failure=lambda s, e: told.append(f"{s}: {e}"), now=NOW)
+    assert done["readings"].accepted == 1
+    assert "no_such_function" in told[0]
+    assert "schemas/broken.avsc" in told[0]
+
+
+def test_evolution(project: Settings, spark: SparkSession, land: Land) -> None:
+    declare(project)
+    land("readings", "1.jsonl", reading("a", count=7, note="early"), reading("b", grade="high"))
+    take(project, spark)
+    wider: list[dict[str, Any]] = [
+        {**field, "name": "pieces", "aliases": ["count"], "type": ["null", "long"]}
+        if field["name"] == "count"
+        else field
+        for field in fields(
+            {"name": "note", "type": ["null", "string"], "default": None},
+            {"name": "grade", "type": "int", "default": 5},
+            {"name": "value", "type": {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 4}},
+        )
+    ]
+    declare(project, fields=wider)
+    old = {row["meter"]: row for row in events(project, spark)}  # before anything was written under it
+    assert (old["a"]["pieces"], old["a"]["note"], old["a"]["grade"], old["a"]["value"]) == (
+        7,
+        "early",
+        5,
+        Decimal("1.5000"),
+    )
+    land("readings", "2.jsonl", reading("c", count=1), reading("d", pieces=1 << 40 >> 40, grade=2, value="1.2345"))
+    land("readings", "3.jsonl", reading("a", pieces=7, note="early"))  # a re-delivery under the new contract
+    counts = take(project, spark)
+    assert (counts.accepted, counts.duplicates, counts.quarantined) == (2, 1, 0)
+    found = {row["meter"]: row for row in events(project, spark)}
+    assert {meter: (row["_version"], row["pieces"], row["grade"]) for meter, row in found.items()} == {
+        "a": (1, 7, 5),
+        "b": (1, None, 5),
+        "c": (2, 1, 5),
+        "d": (2, 1, 2),
+    }
+    physical = {field.name for field in delta.open_table(project.log_path("readings")).schema().fields}  # type: ignore[union-attr]
+    assert {"count", "pieces", "value", "value__decimal_12_4"} <= physical
+    assert log_run.check(project, "readings") == []
+    declare(project, fields=fields({"name": "value", "type": "string"}))
+    with pytest.raises(DeclarationError, match=r"'value' was decimal.*schemas/readings.avsc:\d+"):
+        events(project, spark)
+
+
+def test_replay_takes_what_is_mended_exactly_once(
+    project: Settings, spark: SparkSession, land: Land, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declare(project)
+    land("readings", "1.jsonl", reading("a"), "broken", reading("b", count=500), reading("c", value="x"))
+    take(project, spark)
+    assert {row["reason"] for row in by_reason(waiting(project))} == {"unparseable", "out of bounds", "wrong type"}
+    assert replay(project, spark, now=NOW)["readings"].read == 0
+
+    declare(project, fields=fields({"name": "count", "type": ["null", "int"], "default": None}))  # newly acceptable
+    with monkeypatch.context() as crash:
+        crash.setattr(append_module.log, "commit", _crash)
+        with pytest.raises(KeyboardInterrupt):
+            replay(project, spark, now=NOW)
+    counts = replay(project, spark, stream="readings", now=NOW)["readings"]
+    assert (counts.read, counts.accepted, counts.quarantined) == (1, 1, 0)
+
+    left = waiting(project)
+    assert [(row.number, row.reason) for row in left] == [(1, "unparseable"), (3, "wrong type")]
+    repairs = tmp_path / "repair.json"
+    mended = {"stream": "readings", "batch": 1, "number": 3, "raw": json.dumps(reading("c", value="4"))}
+    repairs.write_text(json.dumps(mended) + "\n" + json.dumps(mended | {"number": 1, "raw": json.dumps(reading("a"))}))
+    counts = replay(project, spark, repairs=read_repairs(repairs), now=NOW)["readings"]
+    assert (counts.read, counts.accepted, counts.duplicates) == (2, 1, 1)
+    assert waiting(project) == []
+    with pytest.raises(DeclarationError, match="does not wait in quarantine"):
+        replay(project, spark, repairs=read_repairs(repairs), now=NOW)
+    assert {row["meter"]: row["_source"] for row in events(project, spark)} == {
+        "a": "readings/1.jsonl:1",
+        "b": "readings/1.jsonl:3",
+        "c": "readings/1.jsonl:4",
+    }
+    assert log_run.check(project, "readings") == []
+
+
+def test_voids_broadcast_events_and_the_proof(project: Settings, spark: SparkSession, land: Land) -> None:
+    changes = {"name": "op", "type": ["null", "string"], "default": None}
+    declare(project, fields=fields(changes), lake=READING["lake"] | {"broadcast": "op = 'TRUNCATE'"})
+    end = {"op": "TRUNCATE", "at": "2024-03-01T01:00:00Z", "value": 0}
+    land("readings", "1.jsonl", reading("a"), end, reading("a", 1))
+    assert take(project, spark).accepted == 3
+    rows = events(project, spark)
+    assert [(row["_bucket"], row["_offset"]) for row in rows if row["op"]] == [(log.BROADCAST, 0)]
+    bucket = next(row["_bucket"] for row in rows if not row["op"])
+
+    assert void(project, "readings", [f"1:{bucket}:0", "1:-1:0"], reason="a test")[-1].number == 2
+    assert (log.voids_head(project), log.voided(project, "readings", 1, 2)) == (2, [(1, -1, 0)])
+    assert [len(events(project, spark, voids=number)) for number in (0, 1, 2)] == [3, 2, 1]
+    for places, told in ((["1:0"], "no place"), (["1:0:77"], "no event"), (["1:-1:0"], "void already: 'a test'")):
+        with pytest.raises(DeclarationError, match=told):
+            void(project, "readings", places, reason="again")
+    assert [one.place for one in log_run.report(project, "readings").voids] == [f"1:{bucket}:0", "1:-1:0"]
+
+    assert log_run.check(project, "readings") == []
+    wrong = log.head(project, "readings").next(
+        offsets={"0": 9}, watermark=None, counts=_counts(4, 2), files=[], contract=1, at=""
+    )
+    path = str(project.log_path("readings"))
+    again = spark.read.format("delta").load(path).where("_bucket = -1").selectExpr("* except (_batch)", "2L AS _batch")
+    again.write.format("delta").mode("append").options(**wrong.writer_options).save(path)
+    said = "\n".join(log_run.check(project, "readings"))
+    for fault in (
+        "the head says next offsets {0: 9}",
+        "bucket -1: 2 events, 1 offsets",
+        "batch 2: read is not accepted + duplicates + quarantined",
+        "batch 2: 2 accepted, 1 in the log",
+        "batch 2: watermark None, should be 2024-03-01 01:00:00",
+        "is 2 times in bucket -1",
+    ):
+        assert fault in said
+    with lease(project, "log.readings"):
+        assert log.head(project, "readings").batch == 2
+
+
+def _counts(read: int, accepted: int) -> dict[str, int]:
+    return {"read": read, "accepted": accepted, "duplicates": 0, "quarantined": 0}
