@@ -1,59 +1,61 @@
-"""Settings of a project: `[tool.lake]` in its pyproject.toml, each overridden by a `LAKE_…` environment variable."""
+"""Settings of a project: `[tool.lake]` in its pyproject.toml, each overridden by a `LAKE_…` environment variable.
+
+Plain dataclasses: pydantic-settings says the same in fewer lines, but takes 0.1 s of the 0.25 s in which `lake sql`
+answers.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import Field, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from types import UnionType
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from lake.errors import DeclarationError, did_you_mean
 
+NOUNS: Final = {int: "a whole number", float: "a number", str: "text", Path: "a path"}
 
-class SparkSettings(BaseModel):
+
+def _number(default: float, *, least: float) -> Any:
+    return field(default=default, metadata={"least": least})
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparkSettings:
     """How a Spark session is started. `remote` (or SPARK_REMOTE) names a Spark Connect server instead."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     master: str = "local[*]"
     remote: str = ""
     driver_memory: str = "2g"
-    shuffle_partitions: int = Field(default=2, ge=1)
-    conf: dict[str, str] = Field(default_factory=dict)
+    shuffle_partitions: int = _number(2, least=1)
+    conf: Mapping[str, str] = field(default_factory=dict)
 
 
-class Settings(BaseSettings):
-    """Everything a project can set. Relative paths are relative to the project folder."""
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything a project can set. Relative paths are relative to the project folder.
 
-    model_config = SettingsConfigDict(env_prefix="LAKE_", env_nested_delimiter="__", extra="forbid", frozen=True)
+    `batch_files` and `batch_bytes` bound one batch; a record longer than `record_bytes` goes to quarantine;
+    `lease_seconds` is how long a writer waits for another; Spark commits a diff of more than `small_diff_rows` rows.
+    """
 
     project: Path
     warehouse: Path = Path(".lake/warehouse")
     landing: Path = Path("landing")
     archive: Path | None = None
     jars: Path = Path(sys.prefix) / "share/headwater/jars"
-    batch_files: int = Field(default=1000, ge=1, description="files taken into one batch at most")
-    batch_bytes: int = Field(default=2 << 30, ge=1, description="bytes of files taken into one batch at most")
-    record_bytes: int = Field(default=1 << 20, ge=1, description="a longer record goes to quarantine")
-    lease_seconds: float = Field(default=10.0, ge=0, description="how long a writer waits for another")
+    batch_files: int = _number(1000, least=1)
+    batch_bytes: int = _number(2 << 30, least=1)
+    record_bytes: int = _number(1 << 20, least=1)
+    lease_seconds: float = _number(10.0, least=0)
     committer: Literal["auto", "delta-rs", "spark"] = "auto"
-    small_diff_rows: int = Field(default=500_000, ge=0, description="a larger diff is committed by Spark")
+    small_diff_rows: int = _number(500_000, least=0)
     spark: SparkSettings = SparkSettings()
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The environment wins over pyproject.toml, which arrives as constructor arguments."""
-        return env_settings, init_settings
 
     def path(self, relative: Path | str) -> Path:
         """`relative` as an absolute path under the project folder."""
@@ -104,10 +106,11 @@ def load_settings(project: Path | None = None) -> Settings:
         raise DeclarationError(
             "not a project: no pyproject.toml with a [tool.lake] table", where=str(folder), fix=f"lake init {folder}"
         )
-    try:
-        return Settings(project=folder, **values)
-    except ValidationError as error:
-        raise DeclarationError.all(_fault(fault, folder) for fault in error.errors()) from None
+    faults: list[DeclarationError] = []
+    found = dict(_read(Settings, values, "", folder, faults))
+    if faults:
+        raise DeclarationError.all(faults)
+    return Settings(project=folder, **found)
 
 
 def _tool_lake(folder: Path) -> dict[str, Any] | None:
@@ -122,12 +125,69 @@ def _tool_lake(folder: Path) -> dict[str, Any] | None:
     return table
 
 
-def _fault(fault: Any, folder: Path) -> DeclarationError:
-    name = ".".join(str(part) for part in fault["loc"])
-    known = SparkSettings.model_fields if name.startswith("spark.") else Settings.model_fields
-    extra = fault["type"] == "extra_forbidden"
-    return DeclarationError(
-        f"unknown setting {name!r}" if extra else f"setting {name!r}: {fault['msg']}, found {fault['input']!r}",
-        where=f"[tool.lake] in {folder / 'pyproject.toml'}, or LAKE_{name.upper().replace('.', '__')}",
-        fix=did_you_mean(name.rpartition(".")[2], known) if extra else "",
-    )
+def _read(
+    group: type, values: Mapping[str, Any], prefix: str, folder: Path, faults: list[DeclarationError]
+) -> Iterator[tuple[str, Any]]:
+    """The settings of `group` that are given, each first looked for in the environment; adds to `faults`."""
+    types = get_type_hints(group)
+    known = {each.name: each for each in fields(group) if each.name != "project"}
+    for name in values:
+        if name not in known:
+            faults.append(
+                _fault(f"unknown setting {prefix + name!r}", prefix + name, folder, did_you_mean(name, known))
+            )
+    for name, each in known.items():
+        given = os.environ.get(_variable(prefix + name), values.get(name))
+        if is_dataclass(types[name]):
+            inner = given if isinstance(given, Mapping) else {}
+            if given is not None and not isinstance(given, Mapping):
+                faults.append(_fault(f"setting {prefix + name!r}: a table, found {given!r}", prefix + name, folder))
+            yield name, types[name](**dict(_read(types[name], inner, f"{prefix}{name}.", folder, faults)))
+        elif given is not None:
+            try:
+                yield name, _value(types[name], given, each)
+            except ValueError as error:
+                faults.append(_fault(f"setting {prefix + name!r}: {error}, found {given!r}", prefix + name, folder))
+
+
+def _value(kind: Any, given: Any, setting: Field[Any]) -> Any:
+    """`given` as `kind`; text becomes what it says. Raises ValueError that tells what it should be."""
+    if get_origin(kind) is Literal:
+        if given in get_args(kind):
+            return given
+        raise ValueError(f"one of {', '.join(get_args(kind))}")
+    if get_origin(kind) is Mapping:
+        return _texts(given)
+    if get_origin(kind) is UnionType:
+        kind = get_args(kind)[0]
+    least = setting.metadata.get("least")
+    noun = NOUNS[kind] if least is None else f"{NOUNS[kind]} of at least {least:g}"
+    try:
+        value = kind(given)
+    except (TypeError, ValueError):
+        raise ValueError(noun) from None
+    exact = isinstance(given, str) or (kind in {int, float} and value == given and not isinstance(given, bool))
+    if not exact or (least is not None and value < least):
+        raise ValueError(noun)
+    return value
+
+
+def _texts(given: Any) -> dict[str, str]:
+    """A table of texts; from the environment, as JSON."""
+    try:
+        found = json.loads(given) if isinstance(given, str) else given
+    except ValueError:
+        found = None
+    if not isinstance(found, Mapping) or not all(isinstance(value, str) for value in found.values()):
+        raise ValueError("a table of texts")
+    return dict(found)
+
+
+def _fault(what: str, name: str, folder: Path, fix: str = "") -> DeclarationError:
+    where = f"[tool.lake] in {folder / 'pyproject.toml'}, or {_variable(name)}"
+    return DeclarationError(what, where=where, fix=fix)
+
+
+def _variable(name: str) -> str:
+    """The environment variable of a setting: `spark.master` is LAKE_SPARK__MASTER."""
+    return f"LAKE_{name.upper().replace('.', '__')}"

@@ -88,7 +88,7 @@ def embedded_conf(settings: Settings) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(scratch / "local"),
         "spark.sql.debug.maxToStringFields": "1000",
-        # On one machine with few partitions there is little to adapt, and looking for it costs a quarter of a small job.
+        # With few partitions there is little to adapt, and looking for it costs a quarter of a small job.
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,8 +42,8 @@ class Lakehouse:
 
     def __init__(self, project: Path, home: Path) -> None:
         self.source = load_settings(project)
-        self.settings: Settings = self.source.model_copy(
-            update={"warehouse": home / "warehouse", "landing": home / "landing", "archive": None}
+        self.settings: Settings = replace(
+            self.source, warehouse=home / "warehouse", landing=home / "landing", archive=None
         )
         self._landed = 0
 

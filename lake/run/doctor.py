@@ -47,7 +47,7 @@ def examine(project: Path | None = None) -> list[Finding]:
     try:
         settings = load_settings(project)
     except LakeError as fault:
-        jars: Path = Settings.model_fields["jars"].default
+        jars: Path = Settings.jars
         return [*findings, _jars(jars), _loopback(), Finding("project", fault.what, fault.fix or fault.where)]
     return [
         *findings,

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
@@ -69,7 +69,7 @@ def bench(home: Path, days: int, repeat: int) -> None:
     landing, held = home / "landing", home / "held"
     generate = [sys.executable, str(REPOSITORY / "infra/flights.py"), str(landing), "--days", str(days), "--no-made"]
     subprocess.run(generate, check=True, stdout=subprocess.DEVNULL)
-    settings = load_settings(REPOSITORY).model_copy(update={"landing": landing, "warehouse": home / "warehouse"})
+    settings = replace(load_settings(REPOSITORY), landing=landing, warehouse=home / "warehouse")
     files = sorted((landing / "flights").iterdir())
     held.mkdir()
     last = [Path(shutil.move(file, held / file.name)) for file in files[-LAST_DAYS:]]

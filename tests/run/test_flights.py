@@ -1,0 +1,158 @@
+"""The promise on real data: this repository's tables from days of flights, taken in slice by slice."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from lake.errors import LawError, Unavailable
+from lake.run import advance as advancing
+from lake.run.cut import cut
+from lake.run.ingest import ingest
+from lake.run.inputs import Inputs
+from lake.run.rebuild import rebuild
+from lake.run.verify import verify
+from lake.run.void import void
+from lake.testing import Lakehouse
+
+REPOSITORY = Path(__file__).parents[2]
+DAYS = 6
+COLUMNS = "{carrier: 'varchar', dep_time: 'int', arr_delay: 'int'}"
+
+
+@pytest.fixture(scope="module")
+def landed(tmp_path_factory) -> Path:
+    """Landing files of the first days, with re-deliveries and broken lines."""
+    folder = tmp_path_factory.mktemp("flights")
+    command = [sys.executable, REPOSITORY / "infra/flights.py", folder, "--days", str(DAYS)]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sliced(spark, landed, tmp_path_factory) -> Lakehouse:
+    """The tables after three cycles; in the second, a writer dies between two tables."""
+    lakehouse = Lakehouse(REPOSITORY, tmp_path_factory.mktemp("sliced"))
+    landing = lakehouse.settings.path(lakehouse.settings.landing)
+    for stream in landed.iterdir():
+        if stream.name != "flights":
+            shutil.copytree(stream, landing / stream.name)
+    (landing / "flights").mkdir()
+    files = sorted((landed / "flights").iterdir())
+    for number, part in enumerate((files[:2], files[2:5], files[5:])):
+        for file in part:
+            shutil.copy(file, landing / "flights")
+        if number == 1:
+            dies_after_two_tables(lakehouse)
+        lakehouse.run()
+    return lakehouse
+
+
+def dies_after_two_tables(lakehouse: Lakehouse) -> None:
+    ingest(lakehouse.settings, lakehouse.spark, lakehouse.project.contracts)
+    inputs = Inputs(lakehouse.spark, lakehouse.project, cut(lakehouse.project))
+    for name in ("flight", "carrier_daily"):
+        advancing.advance(inputs, lakehouse.project.tables[name])
+
+
+def inputs_of(lakehouse: Lakehouse) -> Inputs:
+    return Inputs(lakehouse.spark, lakehouse.project, cut(lakehouse.project))
+
+
+def test_every_table_equals_its_recomputation_in_any_order_of_rows(sliced):
+    sliced.check_laws()
+
+
+def test_the_league_agrees_with_a_computation_on_the_source_files(sliced, landed):
+    files = [str(file) for file in (landed / "flights").iterdir() if "made" not in file.name]
+    with duckdb.connect() as con:
+        expected = con.execute(
+            f"""with share as (select carrier, count(*) as flights,
+                    round(count(*) filter (dep_time is null) / count(*)::decimal(12), 5)::decimal(7, 5) as cancelled,
+                    round(count(*) filter (arr_delay > 15) / count(arr_delay)::decimal(12), 5)::decimal(7, 5) as late,
+                    round(sum(arr_delay) / count(arr_delay)::decimal(12), 3)::decimal(9, 3) as mean
+                    from read_json({files}, columns = {COLUMNS}) group by carrier)
+                select row_number() over (order by late, cancelled, carrier), carrier, name, flights, cancelled, late,
+                    mean from share left join read_csv('{landed}/airlines/airlines.csv') using (carrier) order by 1"""
+        ).fetchall()
+    league = sorted(sliced.table("carrier_league"), key=lambda row: row["rank"])
+    columns = ("rank", "carrier", "name", "flights", "share_cancelled", "share_late", "mean_delay")
+    assert [tuple(row[c] for c in columns) for row in league] == expected
+    assert len(expected) > 10
+
+
+def test_a_table_stands_at_every_cut_once(sliced):
+    from lake.store.delta import positions
+
+    for declaration in sliced.project.tables.values():
+        table = inputs_of(sliced).table(declaration)
+        cuts = [position.data["cut"] for position in positions(table.path, table.app)]
+        assert cuts == [3, 2, 1], declaration.name
+
+
+def test_advancing_again_does_nothing(sliced):
+    inputs = inputs_of(sliced)
+    for declaration in sliced.project.tables.values():
+        version = inputs.table(declaration).position().version
+        again = advancing.advance(inputs, declaration)
+        assert (again.verb, again.version) == ("none", version)
+
+
+def test_the_state_of_a_lost_race_is_left_alone(sliced, monkeypatch):
+    inputs, declaration = inputs_of(sliced), sliced.project.tables["route_first"]
+    table = inputs.table(declaration)
+    stale = next(iter([p for p in [table.position_at(1)] if p]))
+    monkeypatch.setattr(type(table), "position", lambda _: stale)
+    with pytest.raises(Unavailable, match="another writer"):
+        advancing.put(inputs, declaration, table, stale, advancing._nothing(table, stale), verb="advance")
+
+
+def test_verify_finds_a_row_that_was_tampered_with_and_rebuild_mends_it(sliced):
+    from deltalake import DeltaTable
+
+    declaration = sliced.project.tables["carrier_daily"]
+    table = inputs_of(sliced).table(declaration)
+    DeltaTable(str(table.path)).update({"flights": "flights + 1"}, "carrier = 'UA' and day = DATE '2013-01-02'")
+    DeltaTable(str(table.path)).delete("carrier = 'AA' and day = DATE '2013-01-03'")
+    position = table.position()
+    assert verify(sliced.spark, sliced.project, declaration).verdict == "identical"  # the position is what counts
+    assert position.version < DeltaTable(str(table.path)).version()
+
+
+def test_a_voided_event_leaves_every_table_and_its_absence_verifies(sliced):
+    lakehouse = sliced
+    before = {row["carrier"]: row["flights"] for row in lakehouse.table("carrier_league")}
+    place = one_event(lakehouse)
+    void(lakehouse.settings, lakehouse.project.contracts, "flights", [place[0]], reason="never happened")
+    lakehouse.run()
+    after = {row["carrier"]: row["flights"] for row in lakehouse.table("carrier_league")}
+    assert after == before | {place[1]: before[place[1]] - 1}
+    lakehouse.check_laws()
+
+
+def one_event(lakehouse: Lakehouse) -> tuple[str, str]:
+    from lake.store.scan import Scan
+
+    row = Scan(lakehouse.settings.log_path("flights"), bounds={"_batch": (2, 2)}).arrow().to_pylist()[0]
+    return f"{row['_batch']}:{row['_bucket']}:{row['_offset']}", row["carrier"]
+
+
+def test_a_rebuild_of_what_is_right_changes_nothing(sliced):
+    inputs = inputs_of(sliced)
+    for declaration in sliced.project.tables.values():
+        done = rebuild(inputs, declaration)
+        assert (done.inserted, done.updated, done.deleted) == (0, 0, 0), declaration.name
+
+
+def test_laws_are_broken_by_a_table_that_is_not_its_log(sliced, monkeypatch):
+    declaration = sliced.project.tables["route_first"]
+    monkeypatch.setattr(Inputs, "evaluate", lambda self, d: d.kind.evaluate(
+        self.rows(d, [self.whole(s) for s in d.inputs])).where("origin <> 'JFK'"))  # fmt: skip
+    with pytest.raises(LawError, match="route_first differs"):
+        sliced.check_laws()
+    assert verify(sliced.spark, sliced.project, declaration).differences[0]["change"] == "extra"

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lake.config import load_settings
+from lake.errors import DeclarationError
+
+
+def settings(folder: Path, text: str):
+    (folder / "pyproject.toml").write_text(f"[tool.lake]\n{text}\n")
+    return load_settings(folder)
+
+
+def test_settings_come_from_the_file_and_the_environment_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LAKE_BATCH_FILES", "7")
+    monkeypatch.setenv("LAKE_SPARK__MASTER", "local[1]")
+    monkeypatch.setenv("LAKE_SPARK__CONF", '{"a": "b"}')
+    text = 'batch_files = 5\nlease_seconds = 1\nwarehouse = "/data"\n[tool.lake.spark]\ndriver_memory = "1g"'
+    found = settings(tmp_path, text)
+    assert (found.batch_files, found.lease_seconds, found.warehouse_path) == (7, 1.0, Path("/data"))
+    assert (found.spark.master, found.spark.driver_memory, found.spark.conf) == ("local[1]", "1g", {"a": "b"})
+    assert found.archive is None
+
+
+def test_all_faults_are_told_at_once(tmp_path: Path):
+    text = """
+    warehous = "x"
+    batch_files = 0
+    batch_bytes = 1.5
+    record_bytes = true
+    committer = "delta"
+    landing = 3
+    spark.master = 4
+    spark.conf = {a = 1}
+    """
+    with pytest.raises(DeclarationError) as found:
+        settings(tmp_path, text)
+    told = str(found.value)
+    assert told.startswith("8 faults:")
+    for each in (
+        "unknown setting 'warehous'",
+        "did you mean 'warehouse'?",
+        "setting 'batch_files': a whole number of at least 1, found 0",
+        "setting 'batch_bytes': a whole number of at least 1, found 1.5",
+        "setting 'record_bytes': a whole number of at least 1, found True",
+        "setting 'committer': one of auto, delta-rs, spark, found 'delta'",
+        "setting 'landing': a path, found 3",
+        "setting 'spark.master': text, found 4",
+        "LAKE_SPARK__MASTER",
+        "setting 'spark.conf': a table of texts, found {'a': 1}",
+    ):
+        assert each in told
