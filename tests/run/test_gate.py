@@ -168,6 +168,10 @@ def compound() -> tuple[str, Mapping[str, Any]]:
     return "expect_compound_columns_to_be_unique", {"column_list": ["carrier", "day"]}
 
 
+def comparison(column: str, value: object) -> Mapping[str, Any]:
+    return {"type": "comparison", "column": {"name": column}, "operator": "==", "parameter": value}
+
+
 def row_count(**bounds: int) -> tuple[str, Mapping[str, Any]]:
     return "expect_table_row_count_to_be_between", bounds
 
@@ -323,11 +327,15 @@ def test_spark_finds_what_pandas_finds(spark, project, declaration, expect):
         between("share", min_value=0.1),
         compound(),
         row_count(min_value=9),
+        ("unexpected_rows_expectation", {"unexpected_rows_query": "SELECT * FROM {batch} WHERE flights < share"}),
+        (not_null("")[0], {"column": "flights", "row_condition": comparison("carrier", "UA")}),
     )
     suite = load_suite(project, "carrier_daily")
     assert suite is not None
     frame = spark.createDataFrame(ROWS.set_column(2, "flights", pa.array([4, -1, None, 5], pa.int64())))
-    null, flights, share, unique, count = judge_frame(suite.expectations, frame, ["carrier", "day"])
+    null, flights, share, unique, count, sql, of_ua = judge_frame(suite.expectations, frame, ["carrier", "day"])
+    assert (sql.success, sql.observed) == (False, 1)
+    assert of_ua.record["examples"] == [{"carrier": "UA", "day": "2013-01-02", "flights": None}]
     assert (share.success, unique.success, count.success, count.observed) == (True, True, False, 4)
     assert (null.failed, null.rows, null.record["examples"]) == (1, 4, [{"carrier": None, "day": "2013-01-03"}])
     assert flights.record["examples"] == [{"carrier": "UA", "day": "2013-01-01", "flights": -1}]
