@@ -93,21 +93,16 @@ def advance_all(inputs: Inputs, names: Iterable[str] = (), *, tell: Callable[[Ad
 
 def difference(inputs: Inputs, declaration: Declaration, table: Table, position: Position) -> pa.Table | DataFrame:
     """What must change in the table, given what changed in its inputs since `position`."""
-    kind = declaration.kind
+    kind, version = declaration.kind, table.version()
     found = touched(inputs, declaration, table, position)
     if found is None:
-        return _nothing(table, position)
+        return _nothing(table)
+    old = table.rows_of(inputs.spark, found.keys, version)
     if found.changes is not None:
-        old = (
-            table.rows_of(inputs.spark, found.keys, position.version)
-            if kind.key
-            else table.read(inputs.spark, position.version)
-        )
         rows = _absorbed(inputs, declaration, old, found.changes, retracts=found.retracts)
     elif found.keys is None:
-        old, rows = table.read(inputs.spark, position.version), inputs.evaluate(declaration)
+        rows = inputs.evaluate(declaration)
     else:
-        old = table.rows_of(inputs.spark, found.keys, position.version)
         rows = kind.evaluate(restrict(inputs, declaration, found.keys))
     return gathered(inputs, compare(rows, old, kind.identity), small=found.small)
 
@@ -254,6 +249,6 @@ def _next(inputs: Inputs, declaration: Declaration, position: Position, verb: st
     )
 
 
-def _nothing(table: Table, position: Position) -> pa.Table:
-    empty = table.arrow(position.version).slice(0, 0)
+def _nothing(table: Table) -> pa.Table:
+    empty = table.arrow(table.version()).slice(0, 0)
     return empty.append_column(CHANGE, pa.array([], pa.string()))

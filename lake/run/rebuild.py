@@ -41,7 +41,7 @@ def _rebuilt(inputs: Inputs, declaration: Declaration, table: Table, position: P
     # The definition that built the table was checked then; looking at its plan again costs 0.2 s.
     known = position.data["fingerprint"] == inputs.project.fingerprint(declaration)
     rows = inputs.evaluate(declaration) if known else repeatable(inputs, declaration)
-    old = table.read(inputs.spark, position.version)
+    old = table.read(inputs.spark, table.version())
     if rows.dtypes != old.dtypes:
         return put_all(inputs, declaration, table, position, rows, verb="rebuild")
     diff = gathered(inputs, compare(rows, old, declaration.kind.identity), small=False)

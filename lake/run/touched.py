@@ -76,7 +76,7 @@ def _by_rows(inputs: Inputs, declaration: Declaration, position: Position) -> To
     before = position.data["inputs"][source.name]
     limit = inputs.project.settings.small_diff_rows
     if source.is_log and inputs.size(source, after=before) > limit:
-        return Touched(rows.select(*key).distinct(), rows, retracts=True)
+        return Touched(rows.select(*key).distinct() if key else None, rows, retracts=True)
     local = rows.toArrow()
     if not local.num_rows:
         return None

@@ -49,7 +49,8 @@ def verify(spark: SparkSession, project: Project, declaration: Declaration, *, s
     if position.data["fingerprint"] != project.fingerprint(declaration):
         return Verdict(declaration.name, cut, "unknown", why="its definition has changed since: lake rebuild first")
     inputs = Inputs(spark, project, get_cut(project.settings, cut), recompute=not shallow)
-    rows, old = inputs.evaluate(declaration), table.read(spark, position.version)
+    version = table.version()
+    rows, old = inputs.evaluate(declaration), table.read(spark, version)
     identity = declaration.kind.identity
     diff = compare(rows, old, identity).persist()
     try:
@@ -57,13 +58,13 @@ def verify(spark: SparkSession, project: Project, declaration: Declaration, *, s
         first = diff.orderBy(*identity).limit(FIRST_KEYS).toArrow() if differing else None
     finally:
         diff.unpersist()
-    total = table.rows(position.version)
+    total = table.rows(version)
     duplicates = old.groupBy(*identity).count().where("count > 1").count()
     if duplicates:
         return Verdict(declaration.name, cut, "differs", total, duplicates, why=f"{duplicates} keys have several rows")
     if first is None:
         return Verdict(declaration.name, cut, "identical", total)
-    shown = _shown(declaration, first, table.rows_of(spark, first.select(list(identity)), position.version).toArrow())
+    shown = _shown(declaration, first, table.rows_of(spark, first.select(list(identity)), version).toArrow())
     return Verdict(declaration.name, cut, "differs", total, differing, shown)
 
 

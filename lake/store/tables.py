@@ -38,6 +38,10 @@ class Table:
     def exists(self) -> bool:
         return delta.exists(self.path)
 
+    def version(self) -> int:
+        """The newest Delta version, whoever committed it."""
+        return DeltaTable(str(self.path)).version()
+
     def position(self) -> Position | None:
         """Where the table stands; None before it was built."""
         return delta.head(self.path, self.app)
@@ -58,8 +62,10 @@ class Table:
         """How many rows there are at `version`."""
         return Scan(self.path, version).rows()
 
-    def rows_of(self, spark: SparkSession, keys: DataFrame | pa.Table, version: int) -> DataFrame:
-        """The rows at `version` whose key columns equal one of `keys`, nulls included."""
+    def rows_of(self, spark: SparkSession, keys: DataFrame | pa.Table | None, version: int) -> DataFrame:
+        """The rows at `version` whose key columns equal one of `keys`, nulls included; all for None."""
+        if keys is None:
+            return self.read(spark, version)
         if isinstance(keys, pa.Table):
             return to_frame(spark, Scan(self.path, version).arrow(keys=keys))
         from pyspark.sql import functions as F
