@@ -27,6 +27,8 @@ from lake.store.scan import arrow_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+SMALL_ROWS: Final = 50_000  # a batch that is searched in this process
+SMALL_LOG_ROWS: Final = 2_000_000  # rows of the log's files, of which only `_bucket` and `_id` are looked at
 REPEATED: Final = "SELECT _bucket, _id FROM narrow GROUP BY _bucket, _id HAVING count(*) > 1"
 HOURS: Final = "SELECT DISTINCT _bucket, date_trunc('hour', _time) AS hour FROM narrow"
 
@@ -66,7 +68,7 @@ class Search:
 
     @property
     def small(self) -> bool:
-        return self.rows <= self.settings.small_diff_rows
+        return self.rows <= min(SMALL_ROWS, self.settings.small_diff_rows)
 
     def verdict(self) -> pa.Table:
         """The events not to be appended: `_seq`, `_bucket`, whether it is a `conflict`, and where the `original` is."""
@@ -117,7 +119,7 @@ class Search:
         files = meeting(table, self._hours()) if table is not None else None
         if table is None or files is None or not files.num_rows:
             return None
-        if self.small and sum(files["num_records"].to_pylist()) <= 10 * self.settings.small_diff_rows:
+        if self.small and sum(files["num_records"].to_pylist()) <= SMALL_LOG_ROWS:
             paths = [str(Path(table.table_uri) / unquote(path)) for path in files["path"].to_pylist()]
             with delta.connection() as con:
                 found = self._found(con, paths)

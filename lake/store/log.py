@@ -153,7 +153,7 @@ def commit(settings: Settings, contract: Contract, rows: DataFrame, position: Po
     path = settings.log_path(contract.name)
     own = [column for column in OWN if column in rows.columns]
     ordered = rows.select(*own, *(column for column in rows.columns if column not in OWN))
-    properties = {} if delta.exists(path) else PROPERTIES
+    properties = {} if delta.exists(path) else PROPERTIES | {"delta.dataSkippingStatsColumns": _counted(contract)}
     writer = ordered.write.format("delta").mode("append").partitionBy("_bucket").option("mergeSchema", "true")
     try:
         writer.options(**properties, **position.writer_options).save(str(path))
@@ -165,6 +165,14 @@ def commit(settings: Settings, contract: Contract, rows: DataFrame, position: Po
     if found is None or (found.txn, found.data) != (position.txn, position.data):
         raise _beaten(contract.name, position)
     return _head(contract.name, found)
+
+
+def _counted(contract: Contract) -> str:
+    """The columns that Delta keeps each file's range of: those by which a log is searched."""
+    keys = [
+        name for name in contract.key if contract.field(name).type in {"string", "int", "bigint", "date", "timestamp"}
+    ]
+    return ",".join(["_batch", "_offset", "_time", *(f"`{name}`" for name in keys)])
 
 
 def _beaten(stream: str, position: Position) -> Unavailable:

@@ -1,13 +1,13 @@
 """From raw records to typed events: every field is read from its text, and the first that fails says why.
 
-A record is read twice at most. The quick reading takes the contract's fields alone, as text; it is trusted where the
-record is one JSON object without anything else, repeated or unknown. The careful reading takes the others apart as
-a whole, keeps what the contract does not know as `_extra`, and refuses what is not JSON.
+A record is read twice at most. The quick reading takes the contract's fields alone, with their types; it is trusted
+where the record is one JSON object without anything else, repeated or unknown, and all types are right. The careful
+reading takes the others apart as texts, keeps what the contract does not know as `_extra`, refuses what is not JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +34,7 @@ FILE: Final = "file"
 
 PLACES: Final = ("_file", "_block", "_seq", "_raw")
 QUICK_OPTIONS: Final = "map('allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false')"
+QUICK_TYPES: Final = frozenset({"boolean", "int", "bigint", "float", "double", "string"})
 EARLIEST, LATEST = "0001-01-01", "9999-12-31 23:59:59.999999"
 
 
@@ -55,11 +56,12 @@ def parse(records: DataFrame, contract: Contract, *, now: datetime, record_bytes
         "_quick",
         "_careful",
         "_quick IS NULL AND _careful IS NULL AS _unread",
-        *(f"{_text(field)} AS {_text_name(field)}" for field in fields),
+        "_keys",
+        *(f"{_careful_text(field)} AS {_text_name(field)}" for field in fields),
     )
-    typed = texts.selectExpr(
-        "*", *(f"{value(field, _text_name(field))} AS {quoted(field.name)}" for field in fields)
-    ).selectExpr("*", f"{_time(contract)} AS _time")
+    typed = texts.selectExpr("*", *(f"{_typed(field)} AS {quoted(field.name)}" for field in fields)).selectExpr(
+        "*", f"{_time(contract)} AS _time"
+    )
     checks = [*_record_checks(record_bytes), *_field_checks(fields), *_event_checks(contract, now)]
     refusals = ", ".join(f"CASE WHEN {test} THEN struct('{reason}', {detail}) END" for test, reason, detail in checks)
     broadcast = f"CASE WHEN {_is_broadcast(contract)} THEN -1 ELSE {bucket(contract)} END"
@@ -110,9 +112,8 @@ def _moment(kind: str, text: str, epoch: int) -> str:
 
 
 def _quick(fields: tuple[Field, ...]) -> str:
-    """The contract's fields as text, or null where the record is not seen to be an object of these fields alone."""
-    types = {f.name: _widest(f.type) if f.type.startswith("decimal") else "string" for f in fields}
-    columns = [f"{quoted(name)} {types[field.name]}" for field in fields for name in field.names]
+    """The contract's fields, or null where the record is not seen to be an object of these fields alone."""
+    columns = [f"{quoted(name)} {_quick_type(field)}" for field in fields for name in field.names]
     schema = ", ".join([*columns, "_corrupt_record string"])
     known = f"array({_names(fields)})"
     return (
@@ -146,18 +147,50 @@ def _text_name(field: Field) -> str:
     return quoted(f"_text_{field.name}")
 
 
-def _text(field: Field) -> str:
-    """The text of `field`: under its name or a former one, or its default."""
-    quick = ", ".join(f"cast(_quick.{quoted(name)} AS string)" for name in field.names)
-    careful = ", ".join(f"_careful[{literal(name)}]" for name in field.names)
+def _quick_type(field: Field) -> str:
+    """The type by which a quick reading tells right from wrong; times are taken as text."""
+    if field.type.startswith("decimal"):
+        return _widest(field.type)
+    return field.type if field.type in QUICK_TYPES else "string"
+
+
+def _quick_text(field: Field) -> str:
+    """What the quick reading found for `field`, under its name or a former one."""
+    return _first(f"_quick.{quoted(name)}" for name in field.names)
+
+
+def _careful_text(field: Field) -> str:
+    """The text of `field` in a careful reading: under its name or a former one, or its default."""
+    found = _first(f"_careful[{literal(name)}]" for name in field.names)
     default = "NULL" if field.default is None else literal(field.default)
-    found = f"CASE WHEN _careful IS NULL THEN coalesce({quick}, NULL) ELSE coalesce({careful}, NULL) END"
+    return f"CASE WHEN _careful IS NOT NULL THEN {_defaulted(field, found, default)} END"
+
+
+def _typed(field: Field) -> str:
+    """The value of `field` in either reading."""
+    found = _quick_text(field)
+    if field.type.startswith("decimal"):
+        quick = f"CASE WHEN try_cast({found} AS {field.type}) = {found} THEN try_cast({found} AS {field.type}) END"
+    else:
+        quick = found if field.type in QUICK_TYPES else value(field, found)
+    if field.default is not None:
+        default = value(field, literal(field.default))
+        quick = _defaulted(field, quick, f"CASE WHEN {found} IS NULL THEN {default} END")
+    return f"CASE WHEN _careful IS NULL THEN {quick} ELSE {value(field, _text_name(field))} END"
+
+
+def _defaulted(field: Field, found: str, default: str) -> str:
+    """A default stands for an absent field; for a null one too where the field may not be null."""
     if field.default is None:
         return found
     if not field.nullable:
         return f"coalesce({found}, {default})"
-    names = f"array({', '.join(literal(name) for name in field.names)})"
-    return f"CASE WHEN arrays_overlap(_keys, {names}) THEN {found} ELSE {default} END"
+    return f"CASE WHEN arrays_overlap(_keys, array({_names((field,))})) THEN {found} ELSE {default} END"
+
+
+def _first(found: Iterable[str]) -> str:
+    found = list(found)
+    return found[0] if len(found) == 1 else f"coalesce({', '.join(found)})"
 
 
 def _extra(fields: tuple[Field, ...], record_bytes: int) -> str:
@@ -176,11 +209,12 @@ def _record_checks(record_bytes: int) -> Iterator[tuple[str, str, str]]:
 
 def _field_checks(fields: tuple[Field, ...]) -> Iterator[tuple[str, str, str]]:
     for field in fields:
-        text, column, name = _text_name(field), quoted(field.name), field.name
+        text = f"coalesce({_text_name(field)}, cast({_quick_text(field)} AS string))"
+        column, name = quoted(field.name), field.name
         shown = f"concat({literal(name + ': ')}, substring({text}, 1, 200), "
         if not field.nullable:
-            yield f"{text} IS NULL", MISSING, literal(name)
-        yield f"{text} IS NOT NULL AND {column} IS NULL", WRONG_TYPE, f"{shown}{literal(' is not ' + field.type)})"
+            yield f"{column} IS NULL AND {text} IS NULL", MISSING, literal(name)
+        yield f"{column} IS NULL AND {text} IS NOT NULL", WRONG_TYPE, f"{shown}{literal(' is not ' + field.type)})"
         if field.symbols:
             symbols = ", ".join(literal(symbol) for symbol in field.symbols)
             yield (
