@@ -88,7 +88,7 @@ class Lakehouse:
 
     def check_laws(self) -> None:
         """Raises LawError unless every table equals its recomputation, however Spark happens to order the rows."""
-        inputs = Inputs(self.spark, self.project, pick_cut(self.project, None), recompute=True)
+        inputs = Inputs(lambda: self.spark, self.project, pick_cut(self.project, None), recompute=True)
         for declaration in self.project.tables.values():
             verdict = verify(self.spark, self.project, declaration)
             if verdict.verdict != "identical":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -152,15 +153,26 @@ def table(rows: Iterable[Mapping[str, Any]], *columns: str) -> list[str]:
 
 def main() -> None:
     """Entry point of the `lake` script."""
+    code = _run()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if "pyarrow" in sys.modules:
+        # With pyarrow and deltalake in one process, two in forty abort in their destructors, all work done.
+        os._exit(code)
+    sys.exit(code)
+
+
+def _run() -> int:
     try:
-        lake.main(standalone_mode=False)
-    except click.exceptions.Abort:
-        sys.exit(130)
+        result = lake.main(standalone_mode=False)
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        return 130
     except click.ClickException as error:
         error.show()
-        sys.exit(2)
+        return 2
     except click.exceptions.Exit as error:
-        sys.exit(error.exit_code)
+        return error.exit_code
     except LakeError as error:
         click.echo(f"lake: {error}", err=True)
-        sys.exit(error.exit_code)
+        return error.exit_code
+    return result if isinstance(result, int) else 0

@@ -11,6 +11,8 @@ from lake.cli import Shell, shared, table
 from lake.errors import DeclarationError, LawError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from lake.run.inputs import Inputs
     from lake.run.verify import Verdict
 
@@ -198,15 +200,18 @@ def run(shell: Shell, every: str, *, follow: bool) -> None:
 
 
 def _inputs(shell: Shell, number: int | None) -> Inputs:
+    """The inputs at a cut. What is there already needs no session, so none is started before it is asked for."""
     from lake.project import load
     from lake.run import gate
     from lake.run.cut import pick_cut
     from lake.run.inputs import Inputs
 
+    def connect() -> SparkSession:
+        gate.warm_up()
+        return shell.spark
+
     project = load(shell.settings)
-    at = pick_cut(project, number)
-    gate.warm_up()
-    return Inputs(shell.spark, project, at)
+    return Inputs(connect, project, pick_cut(project, number))
 
 
 def _emit_advanced(shell: Shell, done: list[dict[str, Any]]) -> None:

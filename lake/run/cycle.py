@@ -10,7 +10,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from lake.config import Settings
-from lake.errors import LakeError
+from lake.errors import LakeError, Unavailable
 from lake.project import load
 from lake.run import gate
 from lake.run.advance import Advanced, advance_all
@@ -57,7 +57,7 @@ def run(settings: Settings, spark: Callable[[], SparkSession], tell: Tell) -> Cy
         tell(f"ingest  {stream}: {_counted(counts)}")
     now = cut(project)
     tell(f"cut     {now.number}")
-    advanced = advance_all(Inputs(session, project, now), tell=lambda done: tell(line(done)))
+    advanced = advance_all(Inputs(spark, project, now), tell=lambda done: tell(line(done)))
     if (pin := pinned(settings)) is not None:
         tell(f"publish readers stay at edition {pin} until `lake publish --resume`")
         return Cycle(now.number, streams, advanced, None, failures)
@@ -69,7 +69,7 @@ def run(settings: Settings, spark: Callable[[], SparkSession], tell: Tell) -> Cy
 def follow(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *, every: float) -> None:
     """Cycles `every` so many seconds until SIGTERM or SIGINT, which end it after the cycle at work.
 
-    What fails is told and tried again in the next cycle.
+    What fails is told and tried again in the next cycle. Raises Unavailable when the session is gone.
     """
     stop = threading.Event()
 
@@ -84,10 +84,20 @@ def follow(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *,
                 run(settings, spark, tell)
             except LakeError as error:
                 tell(f"cycle failed: {error}")
+            except Exception as error:
+                tell(f"cycle failed: {type(error).__name__}: {str(error).splitlines()[0]}")
+                _must_answer(spark)
             stop.wait(every)
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _must_answer(spark: Callable[[], SparkSession]) -> None:
+    try:
+        spark().range(1).count()
+    except Exception as error:
+        raise Unavailable("the Spark session is gone", fix="start lake run --follow again") from error
 
 
 def line(done: Advanced) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lake.declaration import Declaration, Input
@@ -24,16 +26,20 @@ HIDDEN = ("_ingested_at",)
 
 @dataclass
 class Inputs:
-    """The inputs of a project's tables at `cut`.
+    """The inputs of a project's tables at `cut`, read through the session that `connect` gives when one is needed.
 
     With `recompute`, a table that is an input is evaluated from the logs instead of read.
     """
 
-    spark: SparkSession
+    connect: Callable[[], SparkSession]
     project: Project
     cut: Cut
     recompute: bool = False
     _evaluated: dict[str, DataFrame] = field(default_factory=dict)
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        return self.connect()
 
     def table(self, declaration: Declaration) -> Table:
         return Table(self.project.settings, declaration.layer, declaration.name)

@@ -48,7 +48,7 @@ def verify(spark: SparkSession, project: Project, declaration: Declaration, *, s
     cut = position.data["cut"]
     if position.data["fingerprint"] != project.fingerprint(declaration):
         return Verdict(declaration.name, cut, "unknown", why="its definition has changed since: lake rebuild first")
-    inputs = Inputs(spark, project, get_cut(project.settings, cut), recompute=not shallow)
+    inputs = Inputs(lambda: spark, project, get_cut(project.settings, cut), recompute=not shallow)
     version = table.version()
     rows, old = inputs.evaluate(declaration), table.read(spark, version)
     identity = declaration.kind.identity

@@ -90,7 +90,7 @@ def bench(home: Path, days: int, repeat: int) -> None:
     _line("plain Spark append", times["land plain"], f"ratio {times['land'] / times['land plain']:.2f} (target 1.5)")
 
     hand = Lake(spark, settings.warehouse_path / "logs", home / "hand")
-    _rebuilds(Inputs(spark, project, cut(project)), hand, times, repeat)
+    _rebuilds(Inputs(lambda: spark, project, cut(project)), hand, times, repeat)
     _micro_batches(settings, hand, last, times)
     _commands(settings, times)
     _heading("Cold start of a session")
@@ -131,7 +131,7 @@ def _micro_batches(settings: Settings, hand: Lake, files: list[Path], times: Tim
             batch = ingest(settings, spark, {"flights": project.contracts["flights"]})["flights"].batch
         with times.timed("step cut"):
             now = cut(project)
-        inputs = Inputs(spark, project, now)
+        inputs = Inputs(lambda: spark, project, now)
         for name, declaration in project.tables.items():
             with times.timed(f"step {name}"):
                 advance(inputs, declaration)

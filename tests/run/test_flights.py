@@ -57,13 +57,13 @@ def sliced(spark, landed, tmp_path_factory) -> Lakehouse:
 
 def dies_after_two_tables(lakehouse: Lakehouse) -> None:
     ingest(lakehouse.settings, lakehouse.spark, lakehouse.project.contracts)
-    inputs = Inputs(lakehouse.spark, lakehouse.project, cut(lakehouse.project))
+    inputs = Inputs(lambda: lakehouse.spark, lakehouse.project, cut(lakehouse.project))
     for name in ("flight", "carrier_daily"):
         advancing.advance(inputs, lakehouse.project.tables[name])
 
 
 def inputs_of(lakehouse: Lakehouse) -> Inputs:
-    return Inputs(lakehouse.spark, lakehouse.project, cut(lakehouse.project))
+    return Inputs(lambda: lakehouse.spark, lakehouse.project, cut(lakehouse.project))
 
 
 def test_every_table_equals_its_recomputation_in_any_order_of_rows(sliced):

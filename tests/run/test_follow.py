@@ -1,0 +1,69 @@
+"""`lake run --follow`: cycle after cycle in one process, past failures, until it is told to stop."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from queue import Queue
+from threading import Thread
+
+import pytest
+
+LAKE = Path(sys.executable).with_name("lake")
+
+
+@pytest.fixture
+def shop(tmp_path) -> Path:
+    subprocess.run([LAKE, "init", tmp_path / "shop"], check=True, capture_output=True)
+    return tmp_path / "shop"
+
+
+class Following:
+    """A running `lake run --follow`, and the lines that it says."""
+
+    def __init__(self, project: Path) -> None:
+        self.process = subprocess.Popen(
+            [LAKE, "run", "--follow", "--every", "1s", "--project", project], stderr=subprocess.PIPE, text=True
+        )
+        self.lines: Queue[str] = Queue()
+        self.listener = Thread(target=lambda: [self.lines.put(line) for line in self.process.stderr])
+        self.listener.start()
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.listener.join()
+        self.process.stderr.close()
+
+    def until(self, text: str) -> Iterator[str]:
+        while True:
+            line = self.lines.get(timeout=180)
+            yield line
+            if text in line:
+                return
+
+
+def test_it_follows_past_a_failing_source_and_stops_on_sigterm(shop):
+    broken = json.loads((shop / "schemas/orders.avsc").read_text()) | {"name": "returns"}
+    (shop / "schemas/returns.avsc").write_text(json.dumps(broken))
+    (shop / "landing/returns").write_text("a file where a folder should be")
+    following = Following(shop)
+    try:
+        said = list(following.until("publish edition 1"))
+        assert any("returns failed" in line for line in said)
+        order = {"order_id": 9, "customer": "joan", "status": "placed", "amount": "1.00"}
+        times = {"placed_at": "2024-04-02T09:00:00Z", "changed_at": "2024-04-02T09:00:00Z"}
+        (shop / "landing/orders/.new").write_text(json.dumps(order | times) + "\n")
+        (shop / "landing/orders/.new").rename(shop / "landing/orders/2024-04-02.jsonl")
+        list(following.until("publish edition 2"))
+        following.process.send_signal(signal.SIGTERM)
+        assert following.process.wait(timeout=60) == 0
+    finally:
+        following.end()
+    query = [LAKE, "sql", "select customer from current_order where order_id = 9", "--format", "csv"]
+    shown = subprocess.run([*query, "--project", shop], check=True, capture_output=True, text=True)
+    assert shown.stdout.split() == ["customer", "joan"]
