@@ -1,0 +1,108 @@
+"""Cycles of a small shop: what a gate stops, what a pin holds, what a changed definition needs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import lake as public
+from lake.errors import DeclarationError, QualityError, Unavailable
+from lake.run.cut import pick_cut
+from lake.run.inputs import Inputs
+from lake.run.rebuild import rebuild
+from lake.store.lease import lease
+from lake.store.meta import current_edition, latest_edition, pin_edition, resume_editions
+from lake.testing import Lakehouse
+
+TEMPLATE = Path(public.__file__).parent / "templates/project"
+
+
+@pytest.fixture
+def shop(spark, tmp_path) -> Lakehouse:
+    """The project of `lake init`, run once."""
+    shutil.copytree(TEMPLATE, tmp_path / "shop")
+    return Lakehouse(tmp_path / "shop", tmp_path).land_samples().run()
+
+
+def order(number: int, amount: str) -> dict:
+    at = "2024-04-03T10:00:00Z"
+    return {"order_id": number, "customer": "joan", "status": "placed", "amount": amount} | dict.fromkeys(
+        ("placed_at", "changed_at"), at
+    )
+
+
+def again(shop: Lakehouse) -> Lakehouse:
+    """The same project with its declarations read anew."""
+    return Lakehouse(shop.settings.project, shop.settings.warehouse.parent)
+
+
+def expect(shop: Lakehouse, most: int) -> None:
+    amount = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "amount", "max_value": most}}
+    file = shop.settings.path("quality/current_order.json")
+    file.write_text(json.dumps({"expectations": [amount | {"severity": "stop", "doc": "no such order"}]}))
+
+
+def test_a_gate_stops_the_row_and_the_edition_and_nothing_else(shop):
+    expect(shop, most=500)
+    before = shop.table("current_order")
+    shop.land("orders", order(7, "9000.00"))
+    with pytest.raises(QualityError, match="order_id=7"):
+        shop.run()
+    assert shop.table("current_order") == before
+    assert latest_edition(shop.settings).number == 1
+    shop.land("orders", order(8, "20.00"))
+    with pytest.raises(QualityError, match="order_id=7"):
+        shop.run()
+    expect(shop, most=10_000)
+    shop.run().check_laws()
+    assert [row["order_id"] for row in shop.table("current_order")][-2:] == [7, 8]
+    assert latest_edition(shop.settings).number == 2
+
+
+def test_readers_stay_at_a_pinned_edition_until_it_is_let_go(shop):
+    pin_edition(shop.settings, 1)
+    shop.land("orders", order(7, "9.00")).run()
+    assert current_edition(shop.settings).number == 1
+    resume_editions(shop.settings)
+    shop.run()
+    assert current_edition(shop.settings).number == 2
+
+
+def test_a_changed_definition_waits_for_a_rebuild(shop):
+    job = shop.settings.path("jobs/silver/current_order.py")
+    text = job.read_text()
+    job.write_text(text.replace('"status", "amount"', '"status", "amount", "amount * 2 as twice"').replace(
+        ".select(", ".selectExpr("))  # fmt: skip
+    changed = again(shop)
+    changed.land("orders", order(7, "9.00"))
+    with pytest.raises(DeclarationError, match="lake rebuild current_order"):
+        changed.run()
+    inputs = Inputs(lambda: changed.spark, changed.project, pick_cut(changed.project, None))
+    rebuild(inputs, changed.project.tables["current_order"])
+    changed.run().check_laws()
+    assert [str(row["twice"]) for row in changed.table("current_order")][-1] == "18.00"
+
+
+def test_a_table_that_someone_else_writes_is_left_to_them(shop):
+    shop.land("orders", order(7, "9.00"))
+    shop.settings = replace(shop.settings, lease_seconds=0.1)
+    taken, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lease(shop.settings, "table.current_order"):
+            taken.set()
+            done.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    taken.wait()
+    with pytest.raises(Unavailable, match=r"table\.current_order is being written"):
+        shop.run()
+    done.set()
+    holder.join()
+    shop.run().check_laws()
