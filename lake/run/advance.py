@@ -162,7 +162,7 @@ def put_all(  # noqa: PLR0913 the parts of one commit
         table.create(arrow_types(rows), description=declaration.doc, comments=inputs.comments(declaration))
     judge(inputs, declaration, rows)
     counts = Counts(inserted=rows.num_rows) if isinstance(rows, pa.Table) else Counts()
-    return replace(table, rows, _next(inputs, declaration, position, verb, counts))
+    return replace(table, rows, declaration.kind.identity, _next(inputs, declaration, position, verb, counts))
 
 
 def put(  # noqa: PLR0913 the parts of one commit

@@ -69,13 +69,13 @@ def commit(
     return _proven(table, position)
 
 
-def replace(table: Table, rows: pa.Table | DataFrame, position: Position) -> Position:
+def replace(table: Table, rows: pa.Table | DataFrame, identity: Sequence[str], position: Position) -> Position:
     """Makes `rows` the whole content of the table, its columns too, and records `position`. See `commit`."""
     with _only_writer(table, position):
         if isinstance(rows, pa.Table):
             write_deltalake(
                 str(table.path),
-                rows,
+                _laid_out(rows, identity),
                 mode="overwrite",
                 schema_mode="overwrite",
                 commit_properties=position.commit_properties,
@@ -127,7 +127,7 @@ def _commit_arrow(table: Table, diff: pa.Table, counts: Counts, identity: Sequen
         current.create_write_transaction([], "append", current.schema(), commit_properties=properties)
     elif counts.total == counts.inserted:
         rows = diff.drop_columns([CHANGE]).select(arrow_schema(current).names)
-        write_deltalake(path, rows, mode="append", commit_properties=properties)
+        write_deltalake(path, _laid_out(rows, identity), mode="append", commit_properties=properties)
     else:
         target = {name: f"s.`{name}`" for name in arrow_schema(current).names}
         (
@@ -144,6 +144,13 @@ def _commit_arrow(table: Table, diff: pa.Table, counts: Counts, identity: Sequen
             .when_not_matched_insert(target, f"s.{CHANGE} = 'insert'")
             .execute()
         )
+
+
+def _laid_out(rows: pa.Table, identity: Sequence[str]) -> pa.Table:
+    """Sorted by identity: what is read together lies together, and files of a large table can be skipped."""
+    return rows.sort_by(
+        [(name, "ascending") for name in identity if not pa.types.is_nested(rows.schema.field(name).type)]
+    )
 
 
 def _condition(diff: pa.Table, identity: Sequence[str]) -> str:

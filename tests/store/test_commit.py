@@ -121,7 +121,7 @@ def test_replacing_a_table_changes_its_columns_in_one_commit(writer):
     before = writer.write(row(DAYS[0], "AA", 1), row(DAYS[1], "AA", 1))
     rows = pa.table({"code": ["AA", None], "total": pa.array([2, 3], pa.int64())})
     given = writer.spark.createDataFrame(rows) if writer.frames else rows
-    after = replace(writer.table, given, before.next(verb="rebuild", cut=2, inputs={}, counts={}))
+    after = replace(writer.table, given, ["code"], before.next(verb="rebuild", cut=2, inputs={}, counts={}))
     assert after.version == before.version + 1
     assert Scan(writer.table.path).arrow().sort_by("total").to_pylist() == rows.to_pylist()
     assert Scan(writer.table.path, before.version).arrow().num_rows == 2

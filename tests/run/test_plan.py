@@ -1,0 +1,79 @@
+"""What only the analysed plan shows is refused before any data is read; what is repeatable passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lake import Aggregate, Avg, Count, Latest, Max, Sum, View
+from lake.declaration import Declaration, log
+from lake.errors import DeclarationError
+from lake.kinds.kind import CARRIED, ORDER, SIGN, Kind
+from lake.run import plan
+from lake.run.rows import CarryingFrame, plain
+
+SCHEMA = "id bigint, size double, price decimal(9,2), at timestamp"
+
+
+def events(spark: SparkSession) -> DataFrame:
+    empty = spark.createDataFrame([], SCHEMA)
+    return empty.withColumns({ORDER: F.struct(F.lit(1)), SIGN: F.lit(1)})
+
+
+def checked(spark: SparkSession, kind: Kind, function: Callable[[DataFrame], DataFrame]) -> DataFrame:
+    declaration = Declaration("t", kind, (log("things"),), function)
+    frame = events(spark)
+    rows = plain(function(CarryingFrame(frame))) if kind.row_by_row else function(frame.drop(*CARRIED))
+    plan.check(declaration, rows, [frame])
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("kind", "function", "told"),
+    [
+        (Aggregate("id", {"size": Sum("size")}), lambda t: t.select("id", "size"), "size adds up a double"),
+        (Aggregate("id", {"mean": Avg("size * 2")}), lambda t: t.select("id", "size"), "mean adds up a double"),
+        (View("id"), lambda t: t.groupBy("id").agg(F.sum("size").alias("s")), "sum of floats"),
+        (View("id"), lambda t: t.groupBy("id").agg(F.expr("avg(price * size) as s")), "avg of floats"),
+        (View("id"), lambda t: t.groupBy("id").agg(F.stddev("price").alias("s")), "of floats"),
+        (View("id"), lambda t: t.withColumn("r", F.rand()), "rand is not deterministic"),
+        (View("id"), lambda t: t.withColumn("r", F.expr("uuid()")), "uuid is not deterministic"),
+        (Latest("id"), lambda t: t.dropDuplicates(["id"]), "must map each row alone"),
+        (Latest("id"), lambda t: t.orderBy("at").limit(3), "must map each row alone"),
+        (Latest("id"), lambda t: t.join(t.select("id"), "id"), "must map each row alone"),
+        (Latest("id"), lambda t: t.withColumn("n", F.expr("row_number() over (order by at)")), "each row alone"),
+    ],
+)
+def test_what_could_differ_between_two_runs_is_refused(spark, kind, function, told):
+    with pytest.raises(DeclarationError, match=told) as error:
+        checked(spark, kind, function)
+    assert "fix: " in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "function"),
+    [
+        (Aggregate("id", {"n": Count(), "most": Max("size"), "price": Sum("price")}), lambda t: t),
+        (Latest("id"), lambda t: t.where("size > 1").withColumn("half", F.col("size") / 2).select("id", "half")),
+        (View("id"), lambda t: t.groupBy("id").agg(F.sum("price").alias("s"), F.max("size").alias("m"))),
+    ],
+)
+def test_what_is_repeatable_passes(spark, kind, function):
+    checked(spark, kind, function)
+
+
+def test_a_select_keeps_what_the_kind_needs(spark):
+    rows = checked(spark, Latest("id"), lambda t: t.filter(t.id > 1).select("id").selectExpr("id + 1 as id"))
+    assert rows.columns == ["id", ORDER, SIGN]
+
+
+def test_a_frame_answers_as_an_ordinary_one(spark):
+    frame = CarryingFrame(events(spark))
+    assert isinstance(frame, DataFrame)
+    assert frame.columns[:2] == ["id", "size"]
+    assert plain(frame.unionByName(frame).select(["id"])).columns == ["id", ORDER, SIGN]
+    assert plain(frame.sparkSession.sql("select * from {t} where id > 1", t=frame)).columns == frame.columns
+    assert frame.count() == 0
