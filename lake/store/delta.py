@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
@@ -106,9 +107,14 @@ def _metadata(commit: Mapping[str, Any]) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
+@cache
+def _database() -> duckdb.DuckDBPyConnection:
+    return duckdb.connect()
+
+
 def connection() -> duckdb.DuckDBPyConnection:
-    """A DuckDB that reads and writes timestamps in UTC."""
-    con = duckdb.connect()
+    """A DuckDB that reads and writes timestamps in UTC. What is registered, and temporary tables, are its own."""
+    con = _database().cursor()
     con.execute("SET TimeZone = 'UTC'")
     return con
 
@@ -120,7 +126,7 @@ def rows(path: Path, query: str, *parameters: Any, version: int | None = None) -
     if not paths:
         return []
     with connection() as con:
-        con.read_parquet(paths, union_by_name=True).create_view("t")
+        con.register("t", con.read_parquet(paths, union_by_name=True))
         result = con.execute(query, list(parameters))
         names = [column[0] for column in result.description]
         return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
@@ -133,7 +139,7 @@ def append(path: Path, schema: str, records: Sequence[Sequence[Any]], position: 
     """
     properties = position.commit_properties if position else None
     with connection() as con:
-        con.execute(f"CREATE TABLE t ({schema})")
+        con.execute(f"CREATE TEMP TABLE t ({schema})")
         if records:
             con.executemany(f"INSERT INTO t VALUES ({', '.join('?' * len(records[0]))})", records)
         data = Table.from_arrow(con.table("t"))

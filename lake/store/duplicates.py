@@ -134,7 +134,7 @@ class Search:
 
     def _found(self, con: duckdb.DuckDBPyConnection, paths: list[str]) -> pa.Table:
         con.register("narrow", self._narrow)
-        con.read_parquet(paths, union_by_name=True, hive_partitioning=True).create_view("log")
+        con.register("log", con.read_parquet(paths, union_by_name=True, hive_partitioning=True))
         return con.sql(
             "SELECT * FROM log WHERE EXISTS (SELECT 1 FROM narrow b WHERE b._bucket = log._bucket AND b._id = log._id)"
         ).to_arrow_table()

@@ -101,7 +101,9 @@ def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
     if not rows.num_rows:
         # A column without a single chunk, which an empty result has, is refused by createDataFrame.
         rows = pa.Table.from_arrays([pa.array([], f.type) for f in rows.schema], schema=rows.schema)
-    return spark.createDataFrame(rows)
+    frame = spark.createDataFrame(rows)
+    # One partition satisfies every grouping and join, so a small job is one task without a shuffle.
+    return frame.coalesce(1) if rows.num_rows <= SMALL_ROWS else frame
 
 
 def arrow_schema(table: DeltaTable) -> pa.Schema:
