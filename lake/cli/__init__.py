@@ -175,4 +175,10 @@ def _run() -> int:
     except LakeError as error:
         click.echo(f"lake: {error}", err=True)
         return error.exit_code
+    except Exception as error:
+        if os.environ.get("LAKE_DEBUG"):
+            raise
+        first = (str(error).strip() or "no message").splitlines()[0]
+        click.echo(f"lake: {type(error).__name__}: {first}\n  fix: LAKE_DEBUG=1 shows where it happened", err=True)
+        return 1
     return result if isinstance(result, int) else 0

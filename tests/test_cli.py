@@ -1,0 +1,49 @@
+"""The command line as a whole: exit codes, help, and faults nobody foresaw."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from lake import cli
+from lake.cli import COMMANDS, Commands, Shell, lake, table
+from lake.errors import DeclarationError, LawError, Unavailable
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr("sys.argv", ["lake", *words])
+    return cli._run()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_an_example(name):
+    command = Commands().get_command(click.Context(lake), name)
+    assert command is not None
+    assert f"lake {name}" in (command.help or "")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(DeclarationError("no"), 2), (LawError("no"), 1), (Unavailable("no"), 75), (ValueError("no"), 1)],
+)
+def test_the_exit_code_follows_from_the_error(monkeypatch, capsys, error, code):
+    def fail(_: Shell) -> None:
+        raise error
+
+    monkeypatch.setattr(Shell, "settings", property(fail))
+    monkeypatch.delenv("LAKE_DEBUG", raising=False)
+    assert run(monkeypatch, "cut") == code
+    told = capsys.readouterr()
+    assert "no" in told.err
+    assert "Traceback" not in told.err
+    assert not told.out
+
+
+def test_an_unknown_command_is_met_with_the_nearest(monkeypatch, capsys):
+    assert run(monkeypatch, "verfy") == 2
+    assert "did you mean 'verify'?" in capsys.readouterr().err
+
+
+def test_a_table_of_text_sets_numbers_to_the_right():
+    rows = [{"a": "x", "n": 1}, {"a": None, "n": 100}]
+    assert table(rows, "a", "n") == ["a    n", "-  ---", "x    1", "   100"]
