@@ -45,7 +45,6 @@ class Lakehouse:
         self.settings: Settings = replace(
             self.source, warehouse=home / "warehouse", landing=home / "landing", archive=None
         )
-        self._landed = 0
 
     @cached_property
     def project(self) -> Project:
@@ -58,11 +57,11 @@ class Lakehouse:
 
     def land(self, stream: str, *records: Mapping[str, Any] | str) -> Lakehouse:
         """Writes one landing file of JSON Lines; a record given as text is written as it is."""
-        self._landed += 1
         folder = self.settings.path(self.settings.landing) / stream
         folder.mkdir(parents=True, exist_ok=True)
+        number = len(list(folder.iterdir())) + 1
         lines = [record if isinstance(record, str) else json.dumps(record, default=str) for record in records]
-        (folder / f"{self._landed:06d}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+        (folder / f"{number:06d}.jsonl").write_text("".join(f"{line}\n" for line in lines))
         return self
 
     def land_samples(self) -> Lakehouse:

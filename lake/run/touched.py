@@ -13,7 +13,7 @@ from lake.kinds.view import View
 from lake.run.inputs import Inputs
 from lake.store.delta import Position
 from lake.store.scan import to_frame
-from lake.store.tables import Table
+from lake.store.tables import FeedGap, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,9 +38,12 @@ class Touched:
 
 def touched(inputs: Inputs, declaration: Declaration, table: Table, position: Position) -> Touched | None:
     """What the changes of the inputs since `position` touch; None where nothing changed."""
-    if isinstance(declaration.kind, View):
-        return _by_view(inputs, declaration, declaration.kind, table, position)
-    return _by_rows(inputs, declaration, position)
+    try:
+        if isinstance(declaration.kind, View):
+            return _by_view(inputs, declaration, declaration.kind, table, position)
+        return _by_rows(inputs, declaration, position)
+    except FeedGap:
+        return Touched(None)
 
 
 def restrict(inputs: Inputs, declaration: Declaration, keys: pa.Table | DataFrame) -> DataFrame:

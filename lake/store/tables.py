@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+class FeedGap(Exception):
+    """The change feed does not cover what was asked of it."""
+
+
 @dataclass(frozen=True)
 class Table:
     """One derived table of a project; it may not exist yet."""
@@ -74,12 +78,18 @@ class Table:
         return self.read(spark, version).alias("t").join(keys.alias("k"), match, "left_semi")
 
     def changes(self, spark: SparkSession, *, after: int, upto: int) -> DataFrame:
-        """What became of the rows between two versions, netted: the visible columns and `_sign` (+1 new, -1 gone)."""
+        """What became of the rows between two versions, netted: the visible columns and `_sign` (+1 new, -1 gone).
+
+        Raises FeedGap where the feed does not reach back that far, or not across a change of columns.
+        """
         columns = [f'"{name}"' for name in arrow_schema(DeltaTable(str(self.path), version=upto)).names]
         visible = ", ".join(column for column in columns if not column.startswith('"_'))
-        feed = DeltaTable(str(self.path)).load_cdf(starting_version=after + 1, ending_version=upto)
+        try:
+            feed = pa.table(DeltaTable(str(self.path)).load_cdf(starting_version=after + 1, ending_version=upto))
+        except Exception as error:
+            raise FeedGap(self.name) from error
         with delta.connection() as con:
-            con.register("feed", pa.table(feed))
+            con.register("feed", feed)
             netted = con.sql(
                 f"""SELECT {visible}, sum(sign)::INTEGER AS _sign
                     FROM (SELECT *, CASE WHEN _change_type IN ('insert', 'update_postimage') THEN 1

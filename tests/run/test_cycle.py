@@ -75,17 +75,16 @@ def test_readers_stay_at_a_pinned_edition_until_it_is_let_go(shop):
 
 def test_a_changed_definition_waits_for_a_rebuild(shop):
     job = shop.settings.path("jobs/silver/current_order.py")
-    text = job.read_text()
-    job.write_text(text.replace('"status", "amount"', '"status", "amount", "amount * 2 as twice"').replace(
-        ".select(", ".selectExpr("))  # fmt: skip
-    changed = again(shop)
-    changed.land("orders", order(7, "9.00"))
-    with pytest.raises(DeclarationError, match="lake rebuild current_order"):
-        changed.run()
-    inputs = Inputs(lambda: changed.spark, changed.project, pick_cut(changed.project, None))
-    rebuild(inputs, changed.project.tables["current_order"])
-    changed.run().check_laws()
-    assert [str(row["twice"]) for row in changed.table("current_order")][-1] == "18.00"
+    text = job.read_text().replace(".select(", ".selectExpr(")
+    for number, (twice, shown) in enumerate([("amount * 2", "18.00"), ("concat(amount, '')", "9.00")], start=7):
+        job.write_text(text.replace('"status", "amount"', f'"status", "amount", "{twice} as twice"'))
+        changed = again(shop).land("orders", order(number, "9.00"))
+        with pytest.raises(DeclarationError, match="lake rebuild current_order"):
+            changed.run()
+        inputs = Inputs(lambda: changed.spark, changed.project, pick_cut(changed.project, None))  # noqa: B023
+        rebuild(inputs, changed.project.tables["current_order"])
+        changed.run().check_laws()
+        assert [str(row["twice"]) for row in changed.table("current_order")][-1] == shown
 
 
 def test_a_table_that_someone_else_writes_is_left_to_them(shop):
