@@ -110,7 +110,7 @@ def _rebuilds(inputs: Inputs, hand: Lake, times: Times, repeat: int) -> None:
             with times.timed(f"hand {name}"):
                 hand.rebuild(name)
             with connection() as con, times.timed(f"duckdb {name}"):
-                con.execute(f"create table t as {DUCKDB[name].format(logs=hand.logs)}")
+                con.execute(f"create temp table t as {DUCKDB[name].format(logs=hand.logs)}")
     for declaration in tables.values():
         with times.timed(f"verify {declaration.name}"):
             verify(inputs.spark, inputs.project, declaration)
