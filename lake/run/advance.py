@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -162,7 +163,11 @@ def put_all(  # noqa: PLR0913 the parts of one commit
         table.create(arrow_types(rows), description=declaration.doc, comments=inputs.comments(declaration))
     judge(inputs, declaration, rows)
     counts = Counts(inserted=rows.num_rows) if isinstance(rows, pa.Table) else Counts()
-    return replace(table, rows, declaration.kind.identity, _next(inputs, declaration, position, verb, counts))
+    after = replace(table, rows, declaration.kind.identity, _next(inputs, declaration, position, verb, counts))
+    if isinstance(rows, pa.Table):
+        return after
+    # How many rows Spark wrote is known from the files' statistics, once they are there.
+    return dataclasses.replace(after, data={**after.data, "counts": asdict(Counts(table.rows(after.version)))})
 
 
 def put(  # noqa: PLR0913 the parts of one commit

@@ -105,3 +105,14 @@ def test_a_table_that_someone_else_writes_is_left_to_them(shop):
     done.set()
     holder.join()
     shop.run().check_laws()
+
+
+def test_what_is_too_large_for_one_process_goes_through_spark(spark, tmp_path):
+    shutil.copytree(TEMPLATE, tmp_path / "shop")
+    shop = Lakehouse(tmp_path / "shop", tmp_path)
+    shop.settings = replace(shop.settings, small_diff_rows=0)
+    shop.land_samples().run()
+    shop.land("orders", order(7, "9.00"), order(3, "7.00")).run().check_laws()
+    assert {row["order_id"]: str(row["amount"]) for row in shop.table("current_order")} == {
+        1: "19.90", 2: "250.00", 3: "7.00", 5: "42.00", 7: "9.00"
+    }  # fmt: skip
