@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lake.declaration import Declaration
-from lake.errors import LakeError
 from lake.project import Project
 from lake.run import gate, plan
 from lake.run.diff import compare
@@ -86,7 +85,7 @@ def advance_all(inputs: Inputs, names: Iterable[str] = (), *, tell: Callable[[Ad
     with ThreadPoolExecutor(max_workers=2, thread_name_prefix="advance") as pool:
         for name, declaration in picked.items():
             futures[name] = pool.submit(work, declaration)
-    failures = [error for future in futures.values() if isinstance(error := future.exception(), LakeError | Exception)]
+    failures = [error for future in futures.values() if (error := future.exception()) is not None]
     if failures:
         raise failures[0]
     return [future.result() for future in futures.values()]
@@ -159,11 +158,13 @@ def put_all(  # noqa: PLR0913 the parts of one commit
     verb: str,
 ) -> Position:
     """Makes `rows` the table, after the gate, and records the position."""
+    comments = inputs.comments(declaration)
     if not table.exists():
-        table.create(arrow_types(rows), description=declaration.doc, comments=inputs.comments(declaration))
+        table.create(arrow_types(rows), description=declaration.doc, comments=comments)
     judge(inputs, declaration, rows)
     counts = Counts(inserted=rows.num_rows) if isinstance(rows, pa.Table) else Counts()
-    after = replace(table, rows, declaration.kind.identity, _next(inputs, declaration, position, verb, counts))
+    following = _next(inputs, declaration, position, verb, counts)
+    after = replace(table, rows, declaration.kind.identity, following, comments=comments)
     if isinstance(rows, pa.Table):
         return after
     # How many rows Spark wrote is known from the files' statistics, once they are there.
@@ -255,5 +256,5 @@ def _next(inputs: Inputs, declaration: Declaration, position: Position, verb: st
 
 
 def _nothing(table: Table) -> pa.Table:
-    empty = table.arrow(table.version()).slice(0, 0)
-    return empty.append_column(CHANGE, pa.array([], pa.string()))
+    """A diff without rows."""
+    return table.schema().append(pa.field(CHANGE, pa.string())).empty_table()

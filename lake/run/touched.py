@@ -50,9 +50,8 @@ def restrict(inputs: Inputs, declaration: Declaration, keys: pa.Table | DataFram
     """The function's rows, prepared, over its inputs restricted to `keys`."""
     from pyspark.sql import functions as F
 
-    small = isinstance(keys, pa.Table)
     wanted = to_frame(inputs.spark, keys) if isinstance(keys, pa.Table) else keys
-    hint = F.broadcast(wanted) if small else wanted
+    hint = F.broadcast(wanted) if isinstance(keys, pa.Table) else wanted
     frames = [inputs.whole(source) for source in declaration.inputs]
     kind = declaration.kind
     if isinstance(kind, View):

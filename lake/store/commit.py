@@ -7,7 +7,7 @@ Spark's MERGE takes 1 to 2 s. Spark takes the rest, and everything where the set
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -69,18 +69,30 @@ def commit(
     return _proven(table, position)
 
 
-def replace(table: Table, rows: pa.Table | DataFrame, identity: Sequence[str], position: Position) -> Position:
-    """Makes `rows` the whole content of the table, its columns too, and records `position`. See `commit`."""
+def replace(
+    table: Table,
+    rows: pa.Table | DataFrame,
+    identity: Sequence[str],
+    position: Position,
+    *,
+    comments: Mapping[str, str],
+) -> Position:
+    """Makes `rows` the whole content of the table, its columns and their `comments` too, and records `position`.
+
+    Raises as `commit` does.
+    """
     with _only_writer(table, position):
         if isinstance(rows, pa.Table):
             write_deltalake(
                 str(table.path),
-                _laid_out(rows, identity),
+                _commented(_laid_out(rows, identity), comments),
                 mode="overwrite",
                 schema_mode="overwrite",
                 commit_properties=position.commit_properties,
             )
         else:
+            for name in comments.keys() & set(rows.columns):
+                rows = rows.withMetadata(name, {"comment": comments[name]})
             writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
             writer.options(**position.writer_options).save(str(table.path))
     return _proven(table, position)
@@ -151,6 +163,12 @@ def _laid_out(rows: pa.Table, identity: Sequence[str]) -> pa.Table:
     return rows.sort_by(
         [(name, "ascending") for name in identity if not pa.types.is_nested(rows.schema.field(name).type)]
     )
+
+
+def _commented(rows: pa.Table, comments: Mapping[str, str]) -> pa.Table:
+    """`rows` whose fields carry the comments: an overwrite takes the columns' metadata from what it writes."""
+    fields = [f.with_metadata({"comment": comments[f.name]}) if f.name in comments else f for f in rows.schema]
+    return pa.Table.from_arrays(rows.columns, schema=pa.schema(fields))
 
 
 def _condition(diff: pa.Table, identity: Sequence[str]) -> str:

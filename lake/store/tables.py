@@ -58,9 +58,9 @@ class Table:
         """All rows at `version`, state columns included."""
         return Scan(self.path, version).frame(spark)
 
-    def arrow(self, version: int) -> pa.Table:
-        """All rows at `version` in this process's memory."""
-        return Scan(self.path, version).arrow()
+    def schema(self) -> pa.Schema:
+        """The columns of the newest version as Arrow types."""
+        return arrow_schema(DeltaTable(str(self.path)))
 
     def rows(self, version: int) -> int:
         """How many rows there are at `version`."""

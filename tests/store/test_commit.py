@@ -8,6 +8,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from lake.config import Settings
 from lake.errors import Unavailable
@@ -121,15 +122,16 @@ def test_replacing_a_table_changes_its_columns_in_one_commit(writer):
     before = writer.write(row(DAYS[0], "AA", 1), row(DAYS[1], "AA", 1))
     rows = pa.table({"code": ["AA", None], "total": pa.array([2, 3], pa.int64())})
     given = writer.spark.createDataFrame(rows) if writer.frames else rows
-    after = replace(writer.table, given, ["code"], before.next(verb="rebuild", cut=2, inputs={}, counts={}))
+    following = before.next(verb="rebuild", cut=2, inputs={}, counts={})
+    after = replace(writer.table, given, ["code"], following, comments={"total": "of all", "n": "gone"})
+    fields = DeltaTable(str(writer.table.path)).schema().fields
+    assert {f.name: f.metadata.get("comment") for f in fields} == {"code": None, "total": "of all"}
     assert after.version == before.version + 1
     assert Scan(writer.table.path).arrow().sort_by("total").to_pylist() == rows.to_pylist()
     assert Scan(writer.table.path, before.version).arrow().num_rows == 2
 
 
 def test_readers_see_descriptions_and_need_no_reader_features(writer):
-    from deltalake import DeltaTable
-
     writer.write(row(DAYS[0], "AA", 1))
     table = DeltaTable(str(writer.table.path))
     assert table.metadata().description == "Sums."
