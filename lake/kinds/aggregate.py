@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from lake.kinds.kind import AGAIN, SIGN, names, same
+from lake.kinds.kind import AGAIN, SIGN, Kind, names, same
 from lake.kinds.measures import ADD, Measure, State
 from lake.kinds.windows import Window
 
@@ -19,13 +19,11 @@ RETRACTED: Final = "_retracted"
 
 
 @dataclass(frozen=True, init=False)
-class Aggregate:
+class Aggregate(Kind):
     """One row per `key` and window: the key's columns, the window's, and one column a measure."""
 
     name: ClassVar[str] = "Aggregate"
     version: ClassVar[int] = 1
-    row_by_row: ClassVar[bool] = True
-    absorbs: ClassVar[bool] = True
 
     by: tuple[str, ...]
     measures: Mapping[str, Measure]
@@ -47,11 +45,11 @@ class Aggregate:
     def identity(self) -> tuple[str, ...]:
         return self.key
 
-    def requires(self) -> dict[str, str]:
+    def requires(self, side: int = 0, /) -> dict[str, str]:
         """See Kind.requires."""
         return dict.fromkeys(self.by, "key") | ({self.window.on: "window"} if self.window else {})
 
-    def prepare(self, rows: DataFrame) -> DataFrame:
+    def prepare(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
         """See Kind.prepare. Rows without a time have no window and no group."""
         from pyspark.sql import functions as F
 

@@ -6,21 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from lake.kinds.kind import AGAIN, ORDER, SIGN, names, visible
+from lake.kinds.kind import AGAIN, ORDER, SIGN, Kind, names, visible
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
 @dataclass(frozen=True, init=False)
-class Extreme:
+class Extreme(Kind):
     """One row per `key`: the row at one end of the total order (`sequence`, log order)."""
 
     name: ClassVar[str]
     newest: ClassVar[bool]
     version: ClassVar[int] = 1
-    row_by_row: ClassVar[bool] = True
-    absorbs: ClassVar[bool] = True
 
     key: tuple[str, ...]
     sequence: tuple[str, ...]
@@ -33,13 +31,9 @@ class Extreme:
     def identity(self) -> tuple[str, ...]:
         return self.key
 
-    def requires(self) -> dict[str, str]:
+    def requires(self, side: int = 0, /) -> dict[str, str]:
         """See Kind.requires."""
         return dict.fromkeys(self.sequence, "sequence") | dict.fromkeys(self.key, "key")
-
-    def prepare(self, rows: DataFrame) -> DataFrame:
-        """See Kind.prepare."""
-        return rows
 
     def evaluate(self, rows: DataFrame) -> DataFrame:
         """See Kind.evaluate. State: the winner's place in the order."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, ClassVar, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -19,8 +21,7 @@ CARRIED: Final = (ORDER, SIGN, TIME, WATERMARK)
 AGAIN: Final = "_again"
 
 
-@runtime_checkable
-class Kind(Protocol):
+class Kind(ABC):
     """How a derived table follows from the rows that its function returns.
 
     Pure: DataFrame in, DataFrame out; a kind knows neither Delta nor a clock.
@@ -28,41 +29,70 @@ class Kind(Protocol):
     Locality:    evaluate(rows restricted to keys K) == evaluate(rows) restricted to K
     Absorption:  absorb(evaluate(a), b) == evaluate(a + b), for the keys that it does not mark as AGAIN
 
-    `rows` have the function's columns and the carried ones. Columns of a result whose names begin with `_` are state:
-    what absorption needs, hidden from readers, safe to lose.
+    `rows` have the function's columns and the carried ones. A function's columns whose names begin with `_` are for
+    the kind alone and do not enter the table. Columns of a result whose names begin with `_` are state: what
+    absorption needs, hidden from readers, safe to lose.
+
+    Rows of a broadcast event (TRUNCATE, say: bucket -1) have no key, belong to every restriction by keys and to every
+    `changes`, and a new one touches all keys.
     """
 
     name: ClassVar[str]
     version: ClassVar[int]
     """Grows when the same declaration gives other rows than before."""
 
-    row_by_row: ClassVar[bool]
-    """Whether the declared function must map each row of its one input alone."""
+    row_by_row: ClassVar[bool] = True
+    """Whether the declared function must map each row of an input alone: it returns one frame per input."""
 
-    absorbs: ClassVar[bool]
+    inputs: ClassVar[tuple[int, int]] = (1, 1)
+    """The least and the greatest number of inputs."""
+
+    if TYPE_CHECKING:  # kinds have them as fields or as properties
+
+        @property
+        def key(self) -> tuple[str, ...]:
+            """The columns that locality goes by; () makes the whole table one key."""
+
+        @property
+        def identity(self) -> tuple[str, ...]:
+            """The columns that tell the table's rows apart; they include the key."""
 
     @property
-    def key(self) -> tuple[str, ...]:
-        """The columns that locality goes by; () makes the whole table one key."""
+    def absorbs(self) -> bool:
+        """Whether `absorb` is there; where it is not, touched keys are evaluated."""
+        return True
 
     @property
-    def identity(self) -> tuple[str, ...]:
-        """The columns that tell the table's rows apart; they include the key."""
+    def needs_time(self) -> bool:
+        """Whether rows must carry TIME and WATERMARK: the input is a log whose contract declares an event time."""
+        return False
 
-    def requires(self) -> dict[str, str]:
-        """Columns that the function must return, each with what it is for."""
+    @abstractmethod
+    def requires(self, side: int = 0, /) -> dict[str, str]:
+        """Columns that the function must return for input number `side`, each with what it is for."""
 
-    def prepare(self, rows: DataFrame) -> DataFrame:
-        """`rows` with the key's columns, where the kind itself makes some (a window)."""
+    def prepare(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
+        """`rows` of input number `side` with the key's columns, where the kind itself makes some (a window)."""
+        return rows
 
-    def evaluate(self, rows: DataFrame) -> DataFrame:
-        """The table from all `rows` (prepared, every sign +1) of the keys in question."""
+    evaluate: Callable[..., DataFrame]
+    """evaluate(rows, …): the table from all rows of the keys in question; one frame per input, prepared, signs +1."""
 
     def absorb(self, old: DataFrame, changes: DataFrame) -> DataFrame:
         """The table's rows for the keys of `changes` (prepared, signed), given its rows `old` of those keys.
 
-        Has the columns of `evaluate` and AGAIN, true where the key must be evaluated from the inputs instead.
+        Has the columns of `evaluate` and AGAIN, true where the key must be evaluated from the inputs instead; of such
+        a key at least one row must be there, its other columns are ignored.
         """
+        raise NotImplementedError
+
+    def aged(self, rows: DataFrame, horizon: datetime | None) -> DataFrame:
+        """`rows` of a result with the columns that depend on `horizon`, the log's greatest event time at the cut."""
+        return rows
+
+    def due(self, horizon: datetime | None) -> str | None:
+        """SQL over rows of the table: which of them `aged` changes at `horizon`; None where it changes none, ever."""
+        return None
 
 
 def names(given: str | Sequence[str]) -> tuple[str, ...]:
@@ -83,3 +113,13 @@ def same(left: DataFrame, right: DataFrame, columns: Sequence[str]) -> Column:
     for column in columns:
         condition = condition & left[column].eqNullSafe(right[column])
     return condition
+
+
+def digest(columns: Iterable[str]) -> str:
+    """SQL for an identifier of the values of `columns`: 32 hexadecimal digits of the SHA-256 of an encoding.
+
+    The encoding marks nulls and writes each value's length before it, so that no two lists of values share one.
+    """
+    texts = (f"cast(`{column}` as string)" for column in columns)
+    parts = (f"coalesce(concat(length({text}), ':', {text}), '-')" for text in texts)
+    return f"left(sha2(concat({', '.join(parts)}), 256), 32)"

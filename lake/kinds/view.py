@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from lake.kinds.kind import names, visible
+from lake.kinds.kind import Kind, names, visible
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, init=False)
-class View:
+class View(Kind):
     """Whatever the function returns, key by key.
 
     `key`: the columns that locality goes by. An empty key makes the whole table one key, as a ranking needs.
@@ -26,7 +26,7 @@ class View:
     name: ClassVar[str] = "View"
     version: ClassVar[int] = 1
     row_by_row: ClassVar[bool] = False
-    absorbs: ClassVar[bool] = False
+    inputs: ClassVar[tuple[int, int]] = (1, 99)
 
     key: tuple[str, ...]
     identity: tuple[str, ...]
@@ -43,7 +43,11 @@ class View:
         object.__setattr__(self, "identity", self.key if identity is None else names(identity))
         object.__setattr__(self, "on", on)
 
-    def requires(self) -> dict[str, str]:
+    @property
+    def absorbs(self) -> bool:
+        return False
+
+    def requires(self, side: int = 0, /) -> dict[str, str]:
         """See Kind.requires."""
         return dict.fromkeys(self.identity, "identity") | dict.fromkeys(self.key, "key")
 
@@ -52,14 +56,6 @@ class View:
         given = self.on.get(source, {})
         return {k: given.get(k, f"`{k}`") for k in self.key if k in given or k in columns}
 
-    def prepare(self, rows: DataFrame) -> DataFrame:
-        """See Kind.prepare."""
-        return rows
-
     def evaluate(self, rows: DataFrame) -> DataFrame:
         """See Kind.evaluate."""
         return rows.select(*visible(rows.columns))
-
-    def absorb(self, old: DataFrame, changes: DataFrame) -> DataFrame:
-        """A view cannot absorb: nothing is known of its query."""
-        raise NotImplementedError
