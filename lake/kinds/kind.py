@@ -78,12 +78,25 @@ class Kind(ABC):
     evaluate: Callable[..., DataFrame]
     """evaluate(rows, …): the table from all rows of the keys in question; one frame per input, prepared, signs +1."""
 
-    def absorb(self, old: DataFrame, changes: DataFrame) -> DataFrame:
-        """The table's rows for the keys of `changes` (prepared, signed), given its rows `old` of those keys.
+    absorb: Callable[..., DataFrame]
+    """absorb(old, changes, …): the table's rows for the touched keys, given its rows `old` of those keys.
 
-        Has the columns of `evaluate` and AGAIN, true where the key must be evaluated from the inputs instead; of such
-        a key at least one row must be there, its other columns are ignored.
-        """
+    `changes` are signed rows of the first input, prepared; after them come all rows of the other inputs. Has the
+    columns of `evaluate` and AGAIN, true where the key must be evaluated from the inputs instead; of such a key at
+    least one row must be there, its other columns are ignored. A touched key without a row is gone.
+    """
+
+    @property
+    def broadcast(self) -> str | None:
+        """SQL over the function's rows: which of them are of broadcast events that this kind heeds."""
+        return None
+
+    def names_key(self, side: int, /) -> bool:
+        """Whether rows of input number `side` have the key's columns."""
+        return True
+
+    def touches(self, side: int, changes: DataFrame, old: DataFrame, /) -> DataFrame:
+        """The keys that signed `changes` of input number `side` touch, where rows do not name it; `old`: the table."""
         raise NotImplementedError
 
     def aged(self, rows: DataFrame, horizon: datetime | None) -> DataFrame:

@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake import Aggregate, Avg, Count, CountIf, First, Latest, Max, Min, Sum
-from lake.kinds.kind import AGAIN, ORDER, SIGN, Kind, same
+from lake.kinds.kind import ORDER, SIGN, Kind
+from lake.laws import at_once, by_slices
 from tests.laws import model
 from tests.laws.model import Row
 
@@ -71,31 +72,6 @@ def kept(slices: list[list[tuple[Row, int]]]) -> list[Row]:
     return [row for part in slices for row, sign in part if sign > 0 and row not in gone]
 
 
-def absorbed(spark: SparkSession, kind: Kind, slices: list[list[tuple[Row, int]]]) -> DataFrame:
-    """The table after all slices, each absorbed into what was there."""
-    columns = ["key", "at", "value"] if kind.name != "Aggregate" else ["key", "part", "value"]
-
-    def rows(part: list[tuple[Row, int]]) -> DataFrame:
-        return kind.prepare(frame(spark, part).select(*columns, ORDER, SIGN))
-
-    table = local(kind.evaluate(rows(slices[0])))
-    for number, part in enumerate(slices[1:], start=2):
-        changes = rows(part)
-        keys = local(changes.select(*kind.key).distinct())
-        old = table.join(keys, same(table, keys, kind.key), "left_semi")
-        new = local(kind.absorb(old, changes))
-        again = new.where(AGAIN).select(*kind.key).distinct()
-        whole = rows([(row, 1) for row in kept(slices[:number])])
-        evaluated = kind.evaluate(whole.join(again, same(whole, again, kind.key), "left_semi"))
-        rest = table.join(keys, same(table, keys, kind.key), "left_anti")
-        table = local(rest.unionByName(new.where(f"not {AGAIN}").drop(AGAIN)).unionByName(evaluated))
-    return table
-
-
-def local(rows: DataFrame) -> DataFrame:
-    return rows.sparkSession.createDataFrame(rows.toArrow())
-
-
 def content(kind: Kind, table: DataFrame) -> dict:
     visible = [c for c in table.columns if not c.startswith("_") and c not in kind.identity]
     found = {}
@@ -111,10 +87,9 @@ def content(kind: Kind, table: DataFrame) -> dict:
 def test_any_slicing_makes_the_table_of_one_evaluation(spark, name, deletes):
     kind, expected = KINDS[name]
     slices = histories(seed=len(name) + deletes, deletes=deletes)
-    whole = [(row, 1) for row in kept(slices)]
     columns = ["key", "part", "value"] if name == "aggregate" else ["key", "at", "value"]
-    everything = kind.evaluate(kind.prepare(frame(spark, whole).select(*columns, ORDER, SIGN)))
-    sliced = absorbed(spark, kind, slices)
+    parts = [frame(spark, part).select(*columns, ORDER, SIGN) for part in slices]
+    everything, sliced = at_once(kind, parts), by_slices(kind, parts)
     assert content(kind, everything) == expected(kept(slices))
     assert content(kind, sliced) == content(kind, everything)
     state = sorted(everything.columns)

@@ -1,0 +1,98 @@
+"""The laws of a kind, tried on rows at hand: slice by slice it makes the table that it makes of everything at once.
+
+Kinds are local to keys, so each key of one frame can be a history of its own: thousands run in a few jobs.
+`parts` are slices of a log in its order: signed rows of the declared function, or one frame for each input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from lake.kinds.kind import AGAIN, SIGN, TIME, Kind, same
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    Part = DataFrame | Sequence[DataFrame]
+
+
+def at_once(kind: Kind, parts: Sequence[Part]) -> DataFrame:
+    """The table from all parts together."""
+    sides = _sides(kind, parts)
+    return kind.aged(kind.evaluate(*map(_netted, sides)), _horizon(sides[0]))
+
+
+def by_slices(kind: Kind, parts: Sequence[Part]) -> DataFrame:
+    """The table after the parts, each advanced to from what was there, as the engine does it."""
+    table = at_once(kind, parts[:1])
+    for number in range(2, len(parts) + 1):
+        table = local(_advanced(kind, local(table), parts[:number]))
+    return table
+
+
+def local(rows: DataFrame) -> DataFrame:
+    """`rows` without the plan that made them."""
+    return rows.sparkSession.createDataFrame(rows.toArrow())
+
+
+def _advanced(kind: Kind, table: DataFrame, parts: Sequence[Part]) -> DataFrame:
+    whole, changes = [_netted(side) for side in _sides(kind, parts)], _sides(kind, parts[-1:])
+    horizon = _horizon(_sides(kind, parts)[0])
+    news = kind.broadcast is not None and not changes[0].where(kind.broadcast).isEmpty()
+    if news or not kind.key:
+        return kind.aged(kind.evaluate(*whole), horizon)
+    keys = local(reduce(lambda a, b: a.unionByName(b), _touched(kind, table, changes)).distinct())
+    old = table.join(keys, same(table, keys, kind.key), "left_semi")
+    if kind.absorbs:
+        heard = changes[0] if kind.broadcast is None else changes[0].unionByName(whole[0].where(kind.broadcast))
+        new = local(kind.absorb(old, heard, *whole[1:]))
+        again = local(new.where(AGAIN).select(*kind.key).distinct())
+        new = new.where(f"not {AGAIN}").drop(AGAIN)
+        new = new.unionByName(kind.evaluate(*_restricted(kind, whole, again)).select(*new.columns))
+    else:
+        new = kind.evaluate(*_restricted(kind, whole, keys))
+    rest = table.join(keys, same(table, keys, kind.key), "left_anti")
+    return kind.aged(new, horizon).unionByName(kind.aged(rest, horizon))
+
+
+def _touched(kind: Kind, table: DataFrame, changes: Sequence[DataFrame]) -> list[DataFrame]:
+    return [
+        rows.select(*kind.key) if kind.names_key(side) else kind.touches(side, rows, table)
+        for side, rows in enumerate(changes)
+    ]
+
+
+def _restricted(kind: Kind, whole: Sequence[DataFrame], keys: DataFrame) -> list[DataFrame]:
+    found = []
+    for side, rows in enumerate(whole):
+        some = rows.join(keys, same(rows, keys, kind.key), "left_semi") if kind.names_key(side) else rows
+        if kind.broadcast is not None:
+            some = some.unionByName(rows.where(kind.broadcast))
+        found.append(some)
+    return found
+
+
+def _sides(kind: Kind, parts: Sequence[Part]) -> list[DataFrame]:
+    """For each input the prepared rows of all parts."""
+    split = [[part] if not isinstance(part, Sequence) else list(part) for part in parts]
+    joined = [reduce(lambda a, b: a.unionByName(b), frames) for frames in zip(*split, strict=True)]
+    return [kind.prepare(rows, side) for side, rows in enumerate(joined)]
+
+
+def _netted(rows: DataFrame) -> DataFrame:
+    """The rows that are there: each as often as it came more than it went."""
+    from pyspark.sql import functions as F
+
+    columns = [column for column in rows.columns if column != SIGN]
+    there = rows.groupBy(*columns).agg(F.sum(SIGN).alias(SIGN)).where(f"{SIGN} > 0")
+    return there.withColumn(SIGN, F.lit(1))
+
+
+def _horizon(rows: DataFrame) -> datetime | None:
+    if TIME not in rows.columns:
+        return None
+    found: datetime | None = rows.agg({TIME: "max"}).head()[0]  # type: ignore[index]
+    return found
