@@ -44,7 +44,7 @@ def _advanced(kind: Kind, table: DataFrame, parts: Sequence[Part]) -> DataFrame:
     news = kind.broadcast is not None and not changes[0].where(kind.broadcast).isEmpty()
     if news or not kind.key:
         return kind.aged(kind.evaluate(*whole), horizon)
-    keys = local(reduce(lambda a, b: a.unionByName(b), _touched(kind, table, changes)).distinct())
+    keys = local(reduce(lambda a, b: a.unionByName(b), _touched(kind, table, changes, whole[0])).distinct())
     old = table.join(keys, same(table, keys, kind.key), "left_semi")
     if kind.absorbs:
         heard = changes[0] if kind.broadcast is None else changes[0].unionByName(whole[0].where(kind.broadcast))
@@ -58,9 +58,9 @@ def _advanced(kind: Kind, table: DataFrame, parts: Sequence[Part]) -> DataFrame:
     return kind.aged(new, horizon).unionByName(kind.aged(rest, horizon))
 
 
-def _touched(kind: Kind, table: DataFrame, changes: Sequence[DataFrame]) -> list[DataFrame]:
+def _touched(kind: Kind, table: DataFrame, changes: Sequence[DataFrame], first: DataFrame) -> list[DataFrame]:
     return [
-        rows.select(*kind.key) if kind.names_key(side) else kind.touches(side, rows, table)
+        rows.select(*kind.key) if kind.names_key(side) else kind.touches(side, rows, table, first)
         for side, rows in enumerate(changes)
     ]
 

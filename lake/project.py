@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from importlib import import_module, invalidate_caches
 from pathlib import Path
+from traceback import extract_tb
 
 from lake.config import Settings
 from lake.declaration import Declaration
@@ -103,7 +104,9 @@ def _declared(file: JobFile) -> Declaration:
     try:
         module = import_module(file.module)
     except DeclarationError as fault:
-        raise DeclarationError(fault.what, where=fault.where or file.where, fix=fault.fix) from fault
+        line = next((f.lineno for f in reversed(extract_tb(fault.__traceback__)) if f.filename == str(file.path)), 0)
+        where = f"{file.where}:{line}" if line else file.where
+        raise DeclarationError(f"{file.path.stem}: {fault.what}", where=fault.where or where, fix=fault.fix) from fault
     except Exception as error:
         raise DeclarationError(f"cannot be imported: {type(error).__name__}: {error}", where=file.where) from error
     own = [each for each in vars(module).values() if isinstance(each, Declaration) and each.file.samefile(file.path)]
@@ -122,10 +125,7 @@ def _faults(declared: Declaration, contracts: Mapping[str, Contract]) -> list[De
         faults.append(declared.fault("has no docstring", fix="say in it what one row is, with units"))
     if not declared.inputs:
         faults.append(declared.fault("has no input", fix='add one: @table(…, log("a_stream"))'))
-    if declared.kind.row_by_row and len(declared.inputs) > 1:
-        faults.append(
-            declared.fault(f"{declared.kind.name} takes one input, found {len(declared.inputs)}", fix="join in a View")
-        )
+    faults += _wrong_inputs(declared, contracts)
     if not declared.kind.identity:
         faults.append(
             declared.fault("nothing tells its rows apart", fix='name the columns: View(key=(), identity="…")')
@@ -136,6 +136,23 @@ def _faults(declared: Declaration, contracts: Mapping[str, Contract]) -> list[De
         if source.is_log and source.name not in contracts
     ]
     return faults
+
+
+def _wrong_inputs(declared: Declaration, contracts: Mapping[str, Contract]) -> Iterator[DeclarationError]:
+    kind, found = declared.kind, len(declared.inputs)
+    least, most = kind.inputs
+    if declared.inputs and not least <= found <= most:
+        wanted = {1: "one input", 2: "two inputs"}[least] if least == most else f"{least} or more inputs"
+        yield declared.fault(
+            f"{kind.name} takes {wanted}, found {found}",
+            fix="name one input for each frame, or join in a View",
+        )
+    timed = all(s.is_log and (s.name not in contracts or contracts[s.name].time) for s in declared.inputs)
+    if kind.needs_time and not timed:
+        yield declared.fault(
+            "late events and closed windows are told by a log's event time, and an input has none",
+            fix='derive it from a log whose contract declares "time", or correct late events: late="correct"',
+        )
 
 
 def _cycles(files: list[JobFile]) -> list[DeclarationError]:

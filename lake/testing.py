@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from lake.config import Settings, load_settings
 from lake.errors import LawError
-from lake.kinds.kind import Kind, visible
+from lake.kinds.kind import visible
 from lake.project import Project, load
 from lake.run.cut import pick_cut
 from lake.run.cycle import run
@@ -105,8 +105,7 @@ class Lakehouse:
 def _evaluated(inputs: Inputs, declaration: Declaration, partitions: int) -> DataFrame:
     """The table from inputs that are spread over `partitions`, in an order of no meaning."""
     frames = [_scattered(inputs.whole(source), partitions) for source in declaration.inputs]
-    kind: Kind = declaration.kind
-    return kind.evaluate(inputs.rows(declaration, frames))
+    return inputs.evaluated(declaration, inputs.sides(declaration, frames))
 
 
 def _scattered(rows: DataFrame, partitions: int) -> DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -44,9 +44,6 @@ class Kind(ABC):
     row_by_row: ClassVar[bool] = True
     """Whether the declared function must map each row of an input alone: it returns one frame per input."""
 
-    inputs: ClassVar[tuple[int, int]] = (1, 1)
-    """The least and the greatest number of inputs."""
-
     if TYPE_CHECKING:  # kinds have them as fields or as properties
 
         @property
@@ -56,6 +53,11 @@ class Kind(ABC):
         @property
         def identity(self) -> tuple[str, ...]:
             """The columns that tell the table's rows apart; they include the key."""
+
+    @property
+    def inputs(self) -> tuple[int, int]:
+        """The least and the greatest number of inputs."""
+        return 1, 1
 
     @property
     def absorbs(self) -> bool:
@@ -91,12 +93,20 @@ class Kind(ABC):
         """SQL over the function's rows: which of them are of broadcast events that this kind heeds."""
         return None
 
+    @property
+    def invariants(self) -> Mapping[str, str]:
+        """What always holds of a result: {name: DuckDB SQL over `{table}` for the rows that break it}; a gate."""
+        return {}
+
     def names_key(self, side: int, /) -> bool:
         """Whether rows of input number `side` have the key's columns."""
         return True
 
-    def touches(self, side: int, changes: DataFrame, old: DataFrame, /) -> DataFrame:
-        """The keys that signed `changes` of input number `side` touch, where rows do not name it; `old`: the table."""
+    def touches(self, side: int, changes: DataFrame, old: DataFrame, first: DataFrame, /) -> DataFrame:
+        """The keys that signed `changes` of input number `side` touch, where its rows do not name them.
+
+        `old`: the table; `first`: all rows of the first input.
+        """
         raise NotImplementedError
 
     def aged(self, rows: DataFrame, horizon: datetime | None) -> DataFrame:
@@ -126,6 +136,15 @@ def same(left: DataFrame, right: DataFrame, columns: Sequence[str]) -> Column:
     for column in columns:
         condition = condition & left[column].eqNullSafe(right[column])
     return condition
+
+
+def newest(rows: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Of each `key` the last row in log order."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    order = Window.partitionBy(*key).orderBy(F.desc(ORDER))
+    return rows.withColumn("_nth", F.row_number().over(order)).where("_nth = 1").drop("_nth")
 
 
 def digest(columns: Iterable[str]) -> str:

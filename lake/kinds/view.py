@@ -26,7 +26,6 @@ class View(Kind):
     name: ClassVar[str] = "View"
     version: ClassVar[int] = 1
     row_by_row: ClassVar[bool] = False
-    inputs: ClassVar[tuple[int, int]] = (1, 99)
 
     key: tuple[str, ...]
     identity: tuple[str, ...]
@@ -42,6 +41,10 @@ class View(Kind):
         object.__setattr__(self, "key", names(key))
         object.__setattr__(self, "identity", self.key if identity is None else names(identity))
         object.__setattr__(self, "on", on)
+
+    @property
+    def inputs(self) -> tuple[int, int]:
+        return 1, 99
 
     @property
     def absorbs(self) -> bool:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lake.declaration import Declaration
+from lake.errors import DeclarationError
 from lake.project import Project
-from lake.run import gate, plan
-from lake.run.diff import compare
+from lake.run import gate
+from lake.run.analysis import analyse
+from lake.run.difference import difference
 from lake.run.inputs import Inputs
-from lake.run.touched import restrict, touched
 from lake.store.commit import CHANGE, Counts, commit, replace
 from lake.store.delta import Position, start
 from lake.store.lease import lease
@@ -57,6 +58,7 @@ def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
             if position.data["cut"] >= inputs.cut.number and _fresh(inputs, declaration, position):
                 return Advanced(declaration.name, position.data["cut"], "none", position.version, 0, 0, 0, 0.0)
         if position is None:
+            analyse(inputs, declaration)
             diff: pa.Table | DataFrame = first_rows(inputs, declaration)
             after = put_all(inputs, declaration, table, start(table.app), diff, verb="build")
         else:
@@ -68,7 +70,8 @@ def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
 def advance_all(inputs: Inputs, names: Iterable[str] = (), *, tell: Callable[[Advanced], None]) -> list[Advanced]:
     """Brings the named tables (all, for none) to the cut in dependency order, independent ones side by side.
 
-    A table that fails stops those derived from it, not the others; the first failure is raised at the end.
+    A table that fails stops those derived from it, not the others; faults of declarations are raised together at the
+    end, else the first failure.
     """
     picked = {each.name: each for each in inputs.project.pick(names)}
     futures: dict[str, Future[Advanced]] = {}
@@ -86,66 +89,17 @@ def advance_all(inputs: Inputs, names: Iterable[str] = (), *, tell: Callable[[Ad
         for name, declaration in picked.items():
             futures[name] = pool.submit(work, declaration)
     failures = [error for future in futures.values() if (error := future.exception()) is not None]
+    faults = [error for error in dict.fromkeys(failures) if isinstance(error, DeclarationError)]
     if failures:
-        raise failures[0]
+        raise DeclarationError.all(faults) if len(faults) == len(set(failures)) else failures[0]
     return [future.result() for future in futures.values()]
 
 
-def difference(inputs: Inputs, declaration: Declaration, table: Table, position: Position) -> pa.Table | DataFrame:
-    """What must change in the table, given what changed in its inputs since `position`."""
-    kind, version = declaration.kind, table.version()
-    found = touched(inputs, declaration, table, position)
-    if found is None:
-        return _nothing(table)
-    old = table.rows_of(inputs.spark, found.keys, version)
-    if found.changes is not None:
-        rows = _absorbed(inputs, declaration, old, found.changes, retracts=found.retracts)
-    elif found.keys is None:
-        rows = inputs.evaluate(declaration)
-    else:
-        rows = kind.evaluate(restrict(inputs, declaration, found.keys))
-    return gathered(inputs, compare(rows, old, kind.identity), small=found.small)
-
-
-def _absorbed(
-    inputs: Inputs, declaration: Declaration, old: DataFrame, changes: DataFrame, *, retracts: bool
-) -> DataFrame:
-    """The rows by absorption, and by evaluation for the keys that could not absorb."""
-    from lake.kinds.kind import AGAIN
-
-    kind = declaration.kind
-    rows = kind.absorb(old, changes)
-    if not retracts:
-        return rows.drop(AGAIN)
-    again = rows.where(AGAIN).select(*kind.key).distinct().toArrow()
-    if not again.num_rows:
-        return rows.drop(AGAIN)
-    evaluated = kind.evaluate(restrict(inputs, declaration, again))
-    return rows.where(f"not {AGAIN}").drop(AGAIN).unionByName(evaluated)
-
-
 def first_rows(inputs: Inputs, declaration: Declaration) -> pa.Table | DataFrame:
-    """The whole table at the cut, checked for repeatability, in memory where it cannot be large."""
-    evaluated = repeatable(inputs, declaration)
+    """The whole table at the cut, in memory where it cannot be large."""
     small = max(inputs.size(source) for source in declaration.inputs) <= inputs.project.settings.small_diff_rows
+    evaluated = inputs.evaluate(declaration)
     return evaluated.toArrow() if small else evaluated
-
-
-def repeatable(inputs: Inputs, declaration: Declaration) -> DataFrame:
-    """The whole table at the cut, by a plan that was checked for repeatability."""
-    frames = [inputs.whole(source) for source in declaration.inputs]
-    rows = inputs.rows(declaration, frames)
-    plan.check(declaration, rows, frames)
-    return declaration.kind.evaluate(rows)
-
-
-def gathered(inputs: Inputs, diff: DataFrame, *, small: bool) -> pa.Table | DataFrame:
-    """`diff` in memory if it is small or turns out so, else as it is."""
-    if small:
-        return diff.toArrow()
-    limit = inputs.project.settings.small_diff_rows
-    rows = diff.limit(limit + 1).toArrow()
-    return rows if rows.num_rows <= limit else diff
 
 
 def put_all(  # noqa: PLR0913 the parts of one commit
@@ -253,8 +207,3 @@ def _next(inputs: Inputs, declaration: Declaration, position: Position, verb: st
         fingerprint=inputs.project.fingerprint(declaration),
         counts=asdict(counts),
     )
-
-
-def _nothing(table: Table) -> pa.Table:
-    """A diff without rows."""
-    return table.schema().append(pa.field(CHANGE, pa.string())).empty_table()

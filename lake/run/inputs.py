@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from lake.declaration import Declaration, Input
 from lake.errors import DeclarationError
 from lake.kinds.kind import CARRIED, ORDER, SIGN, visible
 from lake.project import Project
+from lake.run.plan import first_line
 from lake.run.rows import CarryingFrame, plain
 from lake.store import log
 from lake.store.delta import Position
@@ -52,35 +54,53 @@ class Inputs:
     def evaluate(self, declaration: Declaration) -> DataFrame:
         """The whole table at the cut, state columns included."""
         if declaration.name not in self._evaluated:
-            rows = self.rows(declaration, [self.whole(source) for source in declaration.inputs])
-            self._evaluated[declaration.name] = declaration.kind.evaluate(rows)
+            sides = self.sides(declaration, [self.whole(source) for source in declaration.inputs])
+            self._evaluated[declaration.name] = self.evaluated(declaration, sides)
         return self._evaluated[declaration.name]
 
-    def rows(self, declaration: Declaration, frames: list[DataFrame]) -> DataFrame:
-        """What the declared function makes of `frames`, ready for its kind.
+    def evaluated(self, declaration: Declaration, sides: Sequence[DataFrame]) -> DataFrame:
+        """What the declaration's kind makes of `sides`, as of the cut."""
+        return declaration.kind.aged(declaration.kind.evaluate(*sides), self.horizon(declaration))
+
+    def sides(self, declaration: Declaration, frames: Sequence[DataFrame]) -> tuple[DataFrame, ...]:
+        """What the declared function makes of `frames`, ready for its kind: a frame per input, or the one of a View.
 
         Raises DeclarationError where the function loses columns that its kind needs.
         """
         kind = declaration.kind
-        if kind.row_by_row:
-            frames = [CarryingFrame(frame) for frame in frames]
-        else:
-            frames = [frame.drop(*CARRIED) for frame in frames]
         try:
-            rows = plain(declaration(*frames))
+            result = declaration(*(CarryingFrame(f) if kind.row_by_row else f.drop(*CARRIED) for f in frames))
         except Exception as error:
             raise _analysis_fault(declaration, error) from error
-        if kind.row_by_row and not {ORDER, SIGN} <= set(rows.columns):
+        sides = [plain(each) for each in (result if isinstance(result, tuple) else (result,))]
+        if len(sides) != (len(frames) if kind.row_by_row else 1):
             raise declaration.fault(
-                f"the function of a {kind.name} must map each row alone, and this one loses the rows it came from",
-                fix="use select, where, withColumn and the like; aggregate with the kind, or declare a View",
+                f"the function returns {len(sides)} frames, its {kind.name} has {len(frames)} inputs",
+                fix="return one frame for each input, in their order",
             )
-        for column, use in kind.requires().items():
-            if column not in rows.columns:
-                raise declaration.fault(
-                    f"the function returns no column {column!r} ({use})", fix="add it to the select"
-                )
-        return kind.prepare(rows)
+        return tuple(kind.prepare(_complete(declaration, rows, side), side) for side, rows in enumerate(sides))
+
+    def horizon(self, declaration: Declaration) -> datetime | None:
+        """The greatest event time at the cut of the log that the table is derived from; None over tables."""
+        source = declaration.inputs[0]
+        if source.table is not None:
+            return None
+        return log.head_at(self.project.settings, source.name, self.version(source)).watermark
+
+    def nothing(self, source: Input) -> DataFrame:
+        """What `whole` gives, without its rows and without reading any."""
+        if source.table is None:
+            return _event_order(log.empty(self.spark, self.project.contracts[source.name]).drop(*HIDDEN))
+        sides = self.sides(source.table, [self.nothing(each) for each in source.table.inputs])
+        rows = self.evaluated(source.table, sides)
+        empty = self.spark.createDataFrame([], rows.select(*visible(rows.columns)).schema)
+        return _ordered(empty, source.table)
+
+    def broadcasts(self, source: Input) -> DataFrame | None:
+        """All broadcast events of a log up to the cut; None where its contract has none."""
+        if source.table is not None or self.project.contracts[source.name].broadcast is None:
+            return None
+        return self._events(source.name, after=0, bucket=log.BROADCAST)
 
     def whole(self, source: Input) -> DataFrame:
         """All rows of `source` at the cut, each with its order and the sign +1."""
@@ -134,18 +154,17 @@ class Inputs:
             return Scan(path, bounds={"_batch": (after + 1, upto)}).rows() if upto else 0
         return Scan(self.table(source.table).path, self.version(source)).rows()
 
-    def _events(self, stream: str, *, after: int) -> DataFrame:
-        from pyspark.sql import functions as F
-
+    def _events(self, stream: str, *, after: int, bucket: int | None = None) -> DataFrame:
         rows = log.read(
             self.spark,
             self.project.settings,
             self.project.contracts[stream],
             upto=self.cut.batches.get(stream, 0),
             after=after,
+            bucket=bucket,
             voids=self.cut.voids,
         )
-        return rows.drop(*HIDDEN).withColumns({ORDER: F.struct("_batch", "_bucket", "_offset"), SIGN: F.lit(1)})
+        return _event_order(rows.drop(*HIDDEN))
 
     def _voided(self, stream: str, upto: int, voids: int, voided: list[tuple[int, int, int]]) -> DataFrame:
         """Events up to batch `upto` that were there at void number `voids` and have been voided since, as -1."""
@@ -156,7 +175,14 @@ class Inputs:
         )
         gone = self.spark.createDataFrame(voided, "_batch bigint, _bucket int, _offset bigint")
         rows = rows.join(F.broadcast(gone), ["_batch", "_bucket", "_offset"], "left_semi")
-        return rows.drop(*HIDDEN).withColumns({ORDER: F.struct("_batch", "_bucket", "_offset"), SIGN: F.lit(-1)})
+        return _event_order(rows.drop(*HIDDEN), sign=-1)
+
+
+def _event_order(rows: DataFrame, *, sign: int = 1) -> DataFrame:
+    """Events of a log carry their place in it as their order."""
+    from pyspark.sql import functions as F
+
+    return rows.withColumns({ORDER: F.struct("_batch", "_bucket", "_offset"), SIGN: F.lit(sign)})
 
 
 def _ordered(rows: DataFrame, table: Declaration) -> DataFrame:
@@ -167,6 +193,22 @@ def _ordered(rows: DataFrame, table: Declaration) -> DataFrame:
     return rows.withColumns({ORDER: F.struct(*table.kind.identity), SIGN: sign})
 
 
+def _complete(declaration: Declaration, rows: DataFrame, side: int) -> DataFrame:
+    """`rows`, checked to have what the kind needs of input number `side`."""
+    kind = declaration.kind
+    if kind.row_by_row and not {ORDER, SIGN} <= set(rows.columns):
+        raise declaration.fault(
+            f"the function of a {kind.name} must map each row alone, and this one loses the rows it came from",
+            fix="use select, where, withColumn and the like; aggregate with the kind, or declare a View",
+        )
+    for column, use in kind.requires(side).items():
+        if column not in rows.columns:
+            of = f" for {declaration.inputs[side].name}" if len(declaration.inputs) > 1 and kind.row_by_row else ""
+            raise declaration.fault(
+                f"the function returns no column {column!r}{of} ({use})", fix="add it to the select"
+            )
+    return rows
+
+
 def _analysis_fault(declaration: Declaration, error: Exception) -> DeclarationError:
-    first = str(error).strip().splitlines()[0]
-    return declaration.fault(f"the function fails: {type(error).__name__}: {first}")
+    return declaration.fault(f"the function fails: {first_line(error)}")

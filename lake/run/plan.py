@@ -58,6 +58,11 @@ def check(declaration: Declaration, rows: DataFrame, inputs: list[DataFrame]) ->
         raise DeclarationError.all(faults)
 
 
+def first_line(error: Exception) -> str:
+    """What Spark says is wrong, without the plan it shows after it."""
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+
+
 def analysed(frame: DataFrame) -> str:
     """The analysed logical plan of `frame`."""
     with _PRINTING, redirect_stdout(io.StringIO()) as out:

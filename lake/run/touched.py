@@ -2,52 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from lake.declaration import Declaration
-from lake.kinds.kind import SIGN, same
+from lake.declaration import Declaration, Input
+from lake.kinds.kind import ORDER, same
 from lake.kinds.view import View
 from lake.run.inputs import Inputs
 from lake.store.delta import Position
+from lake.store.log import BROADCAST
 from lake.store.scan import to_frame
 from lake.store.tables import FeedGap, Table
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 # Above this share of a table's rows, evaluating all of it costs less than picking the touched keys.
 LARGE_SHARE: Final = 0.2
 
+# Whether a changed row is of a broadcast event that the kind heeds.
+HEARD: Final = "_heard"
+
 
 @dataclass(frozen=True)
 class Touched:
-    """The touched keys: a frame whose columns are the key's, or some of them; None means all.
+    """The touched keys: rows whose columns are the key's, or some of them; None means all.
 
-    `changes` are the signed rows of the function, prepared, for kinds that can absorb; `retracts` tells whether some
-    may be gone. `small` says that the keys are few, so that what follows is.
+    `changes`, where the kind can absorb them: the signed rows of the first input, prepared, then all of the others'.
     """
 
-    keys: Any
-    changes: DataFrame | None = None
-    retracts: bool = False
-    small: bool = False
+    keys: pa.Table | DataFrame | None
+    changes: tuple[DataFrame, ...] | None = None
 
 
 def touched(inputs: Inputs, declaration: Declaration, table: Table, position: Position) -> Touched | None:
     """What the changes of the inputs since `position` touch; None where nothing changed."""
     try:
+        changed = [inputs.changes(source, position) for source in declaration.inputs]
+        if all(frame is None for frame in changed):
+            return None
         if isinstance(declaration.kind, View):
-            return _by_view(inputs, declaration, declaration.kind, table, position)
-        return _by_rows(inputs, declaration, position)
+            return _by_view(inputs, declaration, table, position, changed)
+        return _by_rows(inputs, declaration, table, position, changed)
     except FeedGap:
         return Touched(None)
 
 
-def restrict(inputs: Inputs, declaration: Declaration, keys: pa.Table | DataFrame) -> DataFrame:
-    """The function's rows, prepared, over its inputs restricted to `keys`."""
+def restrict(inputs: Inputs, declaration: Declaration, keys: pa.Table | DataFrame) -> tuple[DataFrame, ...]:
+    """The function's rows, prepared, over its inputs restricted to `keys`; broadcast events are always there."""
     from pyspark.sql import functions as F
 
     wanted = to_frame(inputs.spark, keys) if isinstance(keys, pa.Table) else keys
@@ -55,54 +60,125 @@ def restrict(inputs: Inputs, declaration: Declaration, keys: pa.Table | DataFram
     frames = [inputs.whole(source) for source in declaration.inputs]
     kind = declaration.kind
     if isinstance(kind, View):
-        for i, (source, frame) in enumerate(zip(declaration.inputs, frames, strict=True)):
-            names = {k: sql for k, sql in kind.key_of(source.name, frame.columns).items() if k in wanted.columns}
-            if names:
-                condition = F.lit(True)
-                for key, sql in names.items():
-                    condition = condition & F.expr(sql).eqNullSafe(F.col(f"_touched.`{key}`"))
-                some = hint.select(*names).distinct().alias("_touched")
-                frames[i] = frame.join(some, condition, "left_semi")
-    rows = inputs.rows(declaration, frames)
-    return rows.join(hint, same(rows, hint, wanted.columns), "left_semi")
+        names = [kind.key_of(s.name, f.columns) for s, f in zip(declaration.inputs, frames, strict=True)]
+        frames = [
+            _narrowed(inputs, source, frame, {k: sql for k, sql in by.items() if k in wanted.columns}, hint)
+            for source, frame, by in zip(declaration.inputs, frames, names, strict=True)
+        ]
+        [rows] = inputs.sides(declaration, frames)
+        return (rows.join(hint, same(rows, hint, wanted.columns), "left_semi"),)
+    sides = inputs.sides(declaration, frames)
+    found = []
+    for side, rows in enumerate(sides):
+        some = rows.join(hint, same(rows, hint, wanted.columns), "left_semi") if kind.names_key(side) else rows
+        if kind.broadcast is not None:
+            some = some.unionByName(_heard(inputs, declaration))
+        found.append(some)
+    return tuple(found)
 
 
-def _by_rows(inputs: Inputs, declaration: Declaration, position: Position) -> Touched | None:
-    """Of a row-by-row kind: its function over the signed changes."""
+def _narrowed(inputs: Inputs, source: Input, frame: DataFrame, names: dict[str, str], wanted: DataFrame) -> DataFrame:
+    """The rows of a view's input that name one of the keys, and those that name none at all."""
+    from pyspark.sql import functions as F
+
+    if not names:
+        return frame
+    condition: Column = F.lit(True)
+    for key, sql in names.items():
+        condition = condition & F.expr(sql).eqNullSafe(F.col(f"_touched.`{key}`"))
+    if inputs.broadcasts(source) is not None:
+        condition = condition | (F.col(f"{ORDER}._bucket") == BROADCAST)
+    return frame.join(wanted.select(*names).distinct().alias("_touched"), condition, "left_semi")
+
+
+def _heard(inputs: Inputs, declaration: Declaration) -> DataFrame:
+    """All broadcast rows that the kind heeds, prepared."""
     (source,) = declaration.inputs
-    changed = inputs.changes(source, position)
-    if changed is None:
+    frame = inputs.broadcasts(source)
+    [rows] = inputs.sides(declaration, [inputs.whole(source) if frame is None else frame])
+    return rows.where(declaration.kind.broadcast or "false")
+
+
+def _by_rows(
+    inputs: Inputs, declaration: Declaration, table: Table, position: Position, changed: Sequence[DataFrame | None]
+) -> Touched | None:
+    """Of a row-by-row kind: its function over the signed changes."""
+    kind = declaration.kind
+    frames = [
+        inputs.nothing(source) if frame is None else frame
+        for source, frame in zip(declaration.inputs, changed, strict=True)
+    ]
+    sides = inputs.sides(declaration, frames)
+    if _many(inputs, declaration, position):
+        if len(sides) > 1 or kind.broadcast is not None or not (kind.absorbs and kind.key):
+            return Touched(None)
+        return Touched(sides[0].select(*kind.key).distinct(), sides)
+    marked = [rows.selectExpr("*", f"coalesce({kind.broadcast or 'false'}, false) as {HEARD}") for rows in sides]
+    local = [rows.toArrow() if frame is not None else None for rows, frame in zip(marked, changed, strict=True)]
+    if not any(rows is not None and rows.num_rows for rows in local):
         return None
-    rows = inputs.rows(declaration, [changed])
-    key = list(declaration.kind.key)
-    before = position.data["inputs"][source.name]
+    if any(rows is not None and pa.compute.any(rows.column(HEARD)).as_py() for rows in local):
+        return Touched(None)
+    rows_of = [
+        sides[i] if rows is None else to_frame(inputs.spark, rows.drop_columns(HEARD)) for i, rows in enumerate(local)
+    ]
+    keys = _keys(inputs, declaration, table, rows_of, local)
+    if keys is not None and not kind.absorbs and keys.num_rows > LARGE_SHARE * table.rows(position.version):
+        keys = None
+    if not kind.absorbs:
+        return Touched(keys)
+    first = rows_of[0] if kind.broadcast is None else rows_of[0].unionByName(_heard(inputs, declaration))
+    others = inputs.sides(declaration, [inputs.whole(s) for s in declaration.inputs])[1:] if len(sides) > 1 else ()
+    return Touched(keys, (first, *others))
+
+
+def _many(inputs: Inputs, declaration: Declaration, position: Position) -> bool:
+    """Whether more events came than one process takes."""
+    logs = [(source, position.data["inputs"][source.name]) for source in declaration.inputs if source.is_log]
     limit = inputs.project.settings.small_diff_rows
-    if source.is_log and inputs.size(source, after=before) > limit:
-        return Touched(rows.select(*key).distinct() if key else None, rows, retracts=True)
-    local = rows.toArrow()
-    if not local.num_rows:
+    return any(inputs.size(source, after=before) > limit for source, before in logs)
+
+
+def _keys(
+    inputs: Inputs,
+    declaration: Declaration,
+    table: Table,
+    frames: Sequence[DataFrame],
+    local: Sequence[pa.Table | None],
+) -> pa.Table | None:
+    kind, key = declaration.kind, list(declaration.kind.key)
+    if not key:
         return None
-    retracts = pa.compute.min(local.column(SIGN)).as_py() < 0
-    keys = local.select(key).group_by(key).aggregate([]) if key else None
-    return Touched(keys, to_frame(inputs.spark, local), retracts, small=True)
+    parts = []
+    for side, (frame, rows) in enumerate(zip(frames, local, strict=True)):
+        if rows is not None and kind.names_key(side):
+            parts.append(rows.select(key))
+        elif rows is not None and rows.num_rows:
+            first, *_ = inputs.sides(declaration, [inputs.whole(source) for source in declaration.inputs])
+            old = table.read(inputs.spark, table.version())
+            parts.append(kind.touches(side, frame, old, first).distinct().toArrow())
+    return pa.concat_tables(parts, promote_options="permissive").group_by(key).aggregate([])
 
 
-def _by_view(inputs: Inputs, declaration: Declaration, kind: View, table: Table, position: Position) -> Touched | None:
+def _by_view(
+    inputs: Inputs, declaration: Declaration, table: Table, position: Position, changed: Sequence[DataFrame | None]
+) -> Touched | None:
     """Of a view: the keys that the changed rows name. An input that names only part of the key touches by that part."""
-    changed = [(s, frame) for s in declaration.inputs if (frame := inputs.changes(s, position)) is not None]
-    if not changed:
-        return None
-    maps = [kind.key_of(source.name, frame.columns) for source, frame in changed]
+    from pyspark.sql import functions as F
+
+    kind = declaration.kind
+    assert isinstance(kind, View)
+    there = [(source, f) for source, f in zip(declaration.inputs, changed, strict=True) if f is not None]
+    maps = [kind.key_of(source.name, frame.columns) for source, frame in there]
     common = [k for k in kind.key if all(k in names for names in maps)]
     if not common:
         return Touched(None)
-    parts = [
-        frame.selectExpr(*[f"{names[k]} as `{k}`" for k in common]).distinct().toArrow()
-        for (_, frame), names in zip(changed, maps, strict=True)
-    ]
-    keys = pa.concat_tables(parts).group_by(common).aggregate([])
+    parts = []
+    for (source, frame), names in zip(there, maps, strict=True):
+        if inputs.broadcasts(source) is not None and not frame.where(F.col(f"{ORDER}._bucket") == BROADCAST).isEmpty():
+            return Touched(None)
+        parts.append(frame.selectExpr(*[f"{names[k]} as `{k}`" for k in common]).distinct().toArrow())
+    keys = pa.concat_tables(parts, promote_options="permissive").group_by(common).aggregate([])
     if not keys.num_rows:
         return None
-    if keys.num_rows > LARGE_SHARE * table.rows(position.version):
-        return Touched(None)
-    return Touched(keys, small=True)
+    return Touched(None if keys.num_rows > LARGE_SHARE * table.rows(position.version) else keys)

@@ -64,7 +64,7 @@ def verify(spark: SparkSession, project: Project, declaration: Declaration, *, s
         return Verdict(declaration.name, cut, "differs", total, duplicates, why=f"{duplicates} keys have several rows")
     if first is None:
         return Verdict(declaration.name, cut, "identical", total)
-    shown = _shown(declaration, first, table.rows_of(spark, first.select(list(identity)), version).toArrow())
+    shown = _shown(declaration, first, table.rows_of(first.select(list(identity)), version))
     return Verdict(declaration.name, cut, "differs", total, differing, shown)
 
 

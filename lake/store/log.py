@@ -22,7 +22,7 @@ from lake.store.voids import voided, voids_head
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["BROADCAST", "LogHead", "app", "commit", "head", "heads", "read", "voided", "voids_head"]
+__all__ = ["BROADCAST", "LogHead", "app", "commit", "head", "head_at", "heads", "read", "voided", "voids_head"]
 
 BROADCAST: Final = -1  # the bucket of events without a key
 OWN: Final = {
@@ -91,6 +91,13 @@ def heads(settings: Settings, stream: str) -> list[LogHead]:
     return [_head(stream, position) for position in found if not position.data.get("repeated")]
 
 
+def head_at(settings: Settings, stream: str, batch: int) -> LogHead:
+    """Where the log stood after its batch number `batch`."""
+    found = delta.positions(settings.log_path(stream), app(stream))
+    there = next((p for p in found if p.data["batch"] <= batch), None)
+    return LogHead(stream, delta.start(app(stream))) if there is None else _head(stream, there)
+
+
 def _head(stream: str, position: Position) -> LogHead:
     data = position.data
     return LogHead(
@@ -107,11 +114,18 @@ def _head(stream: str, position: Position) -> LogHead:
 
 
 def read(  # noqa: PLR0913  which part of which log, said by name
-    spark: SparkSession, settings: Settings, contract: Contract, *, upto: int, after: int = 0, voids: int = 0
+    spark: SparkSession,
+    settings: Settings,
+    contract: Contract,
+    *,
+    upto: int,
+    after: int = 0,
+    bucket: int | None = None,
+    voids: int = 0,
 ) -> DataFrame:
     """The events of the batches after < number <= upto, without those that the voids 1..`voids` name.
 
-    The contract's fields, older events upcast to them, then the log's own columns.
+    Of all buckets, or of one. The contract's fields, older events upcast to them, then the log's own columns.
     """
     from lake.store.scan import Scan
 
@@ -119,7 +133,8 @@ def read(  # noqa: PLR0913  which part of which log, said by name
     known = evolution.with_current(evolution.versions(settings, contract.name), contract)
     if not delta.exists(path) or upto <= after:
         return empty(spark, contract)
-    rows = Scan(path, bounds={"_batch": (after + 1, upto)}).frame(spark)
+    bounds = {"_batch": (after + 1, upto)} | ({} if bucket is None else {"_bucket": (bucket, bucket)})
+    rows = Scan(path, bounds=bounds).frame(spark)
     left_out = voided(settings, contract.name, 0, voids) if voids else []
     if left_out:
         places = ", ".join(f"({bucket}, {offset}L)" for _, bucket, offset in left_out)

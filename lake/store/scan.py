@@ -45,30 +45,50 @@ class Scan:
         """How many rows there are at most, from the files' statistics."""
         return self._files(DeltaTable(str(self.path), version=self.version))[1]
 
-    def arrow(self, columns: Sequence[str] = (), *, keys: pa.Table | None = None) -> pa.Table:
-        """The rows in this process's memory; with `keys`, only those that equal one of its rows, nulls included."""
+    def arrow(
+        self,
+        columns: Sequence[str] = (),
+        *,
+        where: str = "true",
+        keys: pa.Table | None = None,
+        matching: bool = True,
+        limit: int | None = None,
+    ) -> pa.Table:
+        """The rows in this process's memory; `where` is DuckDB's SQL.
+
+        With `keys`, only those that equal one of its rows, nulls included; without `matching`, only the others.
+        """
         table = DeltaTable(str(self.path), version=self.version)
-        return self._read(table, self._files(table)[0], columns, keys)
+        test = where
+        if keys is not None:
+            match = " AND ".join(f"k.{_quoted(c)} IS NOT DISTINCT FROM t.{_quoted(c)}" for c in keys.column_names)
+            test = f"({where}) AND {'' if matching else 'NOT '}EXISTS (SELECT 1 FROM k WHERE {match})"
+        if limit is not None:
+            test += f" LIMIT {limit}"
+        return self._read(table, self._files(table)[0], columns, test, keys)
 
     def _read(
-        self, table: DeltaTable, files: list[str], columns: Sequence[str] = (), keys: pa.Table | None = None
+        self,
+        table: DeltaTable,
+        files: list[str],
+        columns: Sequence[str] = (),
+        test: str = "true",
+        keys: pa.Table | None = None,
     ) -> pa.Table:
         schema = arrow_schema(table)
         if columns:
             schema = pa.schema([schema.field(column) for column in columns])
-        if not files or (keys is not None and not keys.num_rows):
+        if not files:
             return schema.empty_table()
         partitions = table.metadata().partition_columns
         with connection() as con:
             rows = con.read_parquet(files, union_by_name=True, hive_partitioning=bool(partitions))
             con.register("t", rows)
-            there = {f'"{name}"' for name in rows.columns}
-            wanted = ", ".join(name if name in there else f"NULL AS {name}" for name in map(_quoted, schema.names))
-            query = f"SELECT {wanted} FROM t WHERE {self._where(DUCKDB_QUOTE)}"
             if keys is not None:
                 con.register("k", keys)
-                match = " AND ".join(f"k.{_quoted(c)} IS NOT DISTINCT FROM t.{_quoted(c)}" for c in keys.column_names)
-                query += f" AND EXISTS (SELECT 1 FROM k WHERE {match})"
+            there = {f'"{name}"' for name in rows.columns}
+            wanted = ", ".join(name if name in there else f"NULL AS {name}" for name in map(_quoted, schema.names))
+            query = f"SELECT {wanted} FROM t WHERE {self._where(DUCKDB_QUOTE)} AND {test}"
             return con.sql(query).to_arrow_table().cast(schema)
 
     def _files(self, table: DeltaTable) -> tuple[list[str], int]:

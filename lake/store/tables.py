@@ -66,16 +66,13 @@ class Table:
         """How many rows there are at `version`."""
         return Scan(self.path, version).rows()
 
-    def rows_of(self, spark: SparkSession, keys: DataFrame | pa.Table | None, version: int) -> DataFrame:
-        """The rows at `version` whose key columns equal one of `keys`, nulls included; all for None."""
-        if keys is None:
-            return self.read(spark, version)
-        if isinstance(keys, pa.Table):
-            return to_frame(spark, Scan(self.path, version).arrow(keys=keys))
-        from pyspark.sql import functions as F
+    def rows_of(self, keys: pa.Table, version: int, *, limit: int | None = None) -> pa.Table:
+        """The rows at `version` whose key columns equal one of `keys`, nulls included; at most `limit` of them."""
+        return Scan(self.path, version).arrow(keys=keys, limit=limit)
 
-        match = F.expr(" and ".join(f"t.`{column}` <=> k.`{column}`" for column in keys.columns))
-        return self.read(spark, version).alias("t").join(keys.alias("k"), match, "left_semi")
+    def rows_where(self, condition: str, version: int, *, without: pa.Table | None) -> pa.Table:
+        """The rows at `version` that meet a SQL `condition`, but those that equal one of the keys `without`."""
+        return Scan(self.path, version).arrow(where=condition, keys=without, matching=False)
 
     def changes(self, spark: SparkSession, *, after: int, upto: int) -> DataFrame:
         """What became of the rows between two versions, netted: the visible columns and `_sign` (+1 new, -1 gone).

@@ -15,6 +15,7 @@ from lake.declaration import Declaration
 from lake.errors import LawError, Unavailable
 from lake.run import advance as advancing
 from lake.run.cut import cut
+from lake.run.difference import nothing
 from lake.run.ingest import ingest
 from lake.run.inputs import Inputs
 from lake.run.rebuild import rebuild
@@ -111,7 +112,7 @@ def test_the_state_of_a_lost_race_is_left_alone(sliced, monkeypatch):
     stale = next(iter([p for p in [table.position_at(1)] if p]))
     monkeypatch.setattr(type(table), "position", lambda _: stale)
     with pytest.raises(Unavailable, match="another writer"):
-        advancing.put(inputs, declaration, table, stale, advancing._nothing(table), verb="advance")
+        advancing.put(inputs, declaration, table, stale, nothing(table), verb="advance")
 
 
 def test_verify_finds_rows_that_were_tampered_with_and_rebuild_mends_them(sliced):

@@ -1,0 +1,207 @@
+"""Enrich: each event with the version of a dimension that held at the event's time (an as-of join)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from lake.errors import DeclarationError
+from lake.kinds.kind import AGAIN, ORDER, SIGN, Kind, names, newest, same, visible
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, init=False)
+class AsOf:
+    """A dimension whose row of equal `on` columns is found as of the event's time.
+
+    `time`: from when a version holds, inclusive. `until`: the column with its exclusive end, null where it still holds,
+    as a History table has it; without one a version holds until the next. Of versions of one time the last in the log
+    counts. `tolerance`: a version that began longer before the event does not count.
+    """
+
+    on: tuple[str, ...]
+    time: str
+    until: str | None
+    tolerance: timedelta | None
+
+    def __init__(
+        self,
+        on: str | Sequence[str],
+        *,
+        time: str = "valid_from",
+        until: str | None = None,
+        tolerance: timedelta | None = None,
+    ) -> None:
+        object.__setattr__(self, "on", names(on))
+        object.__setattr__(self, "time", time)
+        object.__setattr__(self, "until", "valid_to" if until is None and time == "valid_from" else until)
+        object.__setattr__(self, "tolerance", tolerance)
+        if not self.on:
+            raise DeclarationError("AsOf without columns to find a version by", fix='name them: AsOf("tailnum")')
+        if tolerance is not None and tolerance < timedelta(0):
+            raise DeclarationError(f"a tolerance of {tolerance}", fix="how old a version may be: not below zero")
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """The columns that find the version and do not enter the table."""
+        return (*self.on, self.time, *([self.until] if self.until else []))
+
+
+@dataclass(frozen=True, init=False)
+class Enrich(Kind):
+    """One row per event, told apart by `id`: the event's columns, then those of each dimension, null where none held.
+
+    The function returns the frame of the events and one for each dimension, in the order of the inputs. Of several
+    events of one id the last in the log counts. `how="inner"` leaves out events for which a dimension has no version.
+    A late or corrected version changes exactly the events that it held for; a late event finds the version of its time.
+    """
+
+    name: ClassVar[str] = "Enrich"
+    version: ClassVar[int] = 1
+
+    id: tuple[str, ...]
+    dimensions: tuple[AsOf, ...]
+    time: str
+    how: Literal["left", "inner"]
+
+    def __init__(
+        self, id: str | Sequence[str], *dimensions: AsOf, time: str, how: Literal["left", "inner"] = "left"
+    ) -> None:
+        object.__setattr__(self, "id", names(id))
+        object.__setattr__(self, "dimensions", dimensions)
+        object.__setattr__(self, "time", time)
+        object.__setattr__(self, "how", how)
+        hidden = [c for c in (*self.id, time, *(c for d in dimensions for c in d.on)) if c.startswith("_")]
+        if hidden:
+            raise DeclarationError(
+                f"Enrich needs {hidden[0]!r} in its rows, and names with '_' are hidden", fix="rename it"
+            )
+        if not dimensions:
+            raise DeclarationError(
+                "Enrich without a dimension", fix='add AsOf("a_column") for each input but the first'
+            )
+        if how not in ("left", "inner"):
+            raise DeclarationError(f"how={how!r}", fix='"left" keeps events without a version, "inner" leaves them out')
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.id
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        return self.id
+
+    @property
+    def inputs(self) -> tuple[int, int]:
+        return 1 + len(self.dimensions), 1 + len(self.dimensions)
+
+    @property
+    def absorbs(self) -> bool:
+        """An inner join forgets the events it left out, so they are looked up in their input."""
+        return self.how == "left"
+
+    def requires(self, side: int = 0, /) -> dict[str, str]:
+        """See Kind.requires."""
+        if side:
+            return dict.fromkeys(self.dimensions[side - 1].own, "dimension")
+        found = [column for dimension in self.dimensions for column in dimension.on]
+        return dict.fromkeys(found, "to find a version by") | {self.time: "time"} | dict.fromkeys(self.id, "id")
+
+    def names_key(self, side: int, /) -> bool:
+        """See Kind.names_key."""
+        return side == 0
+
+    def touches(self, side: int, changes: DataFrame, old: DataFrame, events: DataFrame, /) -> DataFrame:
+        """See Kind.touches: the events for which a version came to hold, or held."""
+        from pyspark.sql import functions as F
+
+        dimension = self.dimensions[side - 1]
+        own = {column: f"_{column}" for column in dimension.own}
+        versions = changes.select(*[F.col(c).alias(name) for c, name in own.items()], F.col(SIGN).alias("_came"))
+        began, held = F.col(own[dimension.time]), F.col(_held(side))
+        reached = began <= F.col(self.time)
+        if dimension.tolerance is not None:
+            reached = reached & (F.col(self.time) - F.lit(dimension.tolerance) <= began)
+        if self.absorbs:
+            came = (F.col("_came") > 0) & reached & (held.isNull() | (held <= began))
+            reached = came | ((F.col("_came") < 0) & (held == began))
+        found = reduce(and_, (F.col(c) == F.col(own[c]) for c in dimension.on), reached)
+        rows = old if self.absorbs else events
+        return rows.join(F.broadcast(versions), found, "left_semi").select(*self.id)
+
+    def evaluate(self, events: DataFrame, *dimensions: DataFrame) -> DataFrame:
+        """See Kind.evaluate. State: from when the version held that each dimension gave."""
+        rows = newest(events, self.id)
+        rows = self._enriched(rows.select(*visible(rows.columns)), dimensions)
+        if self.how == "inner":
+            rows = rows.where(" and ".join(f"`{_held(side)}` is not null" for side in range(1, len(dimensions) + 1)))
+        return rows
+
+    def absorb(self, old: DataFrame, changes: DataFrame, *dimensions: DataFrame) -> DataFrame:
+        """See Kind.absorb. The touched events are at hand: in the table, or among the changes."""
+        from pyspark.sql import functions as F
+
+        columns = visible(changes.columns)
+        came = newest(changes.where(f"{SIGN} > 0"), self.id).select(*columns)
+        stay = old.join(changes, same(old, changes, self.id), "left_anti").select(*columns)
+        events = stay.unionByName(came)
+        some = [
+            rows.join(F.broadcast(events.select(*each.on).distinct()), list(each.on), "left_semi")
+            for each, rows in zip(self.dimensions, dimensions, strict=True)
+        ]
+        rows = self._enriched(events, some).withColumn(AGAIN, F.lit(False))
+        went = changes.select(*self.id).distinct()
+        lost = went.join(came, same(went, came, self.id), "left_anti").withColumn(AGAIN, F.lit(True))
+        return rows.unionByName(lost, allowMissingColumns=True)
+
+    def _enriched(self, events: DataFrame, dimensions: Sequence[DataFrame]) -> DataFrame:
+        for side, (dimension, rows) in enumerate(zip(self.dimensions, dimensions, strict=True), start=1):
+            events = self._as_of(events, dimension, rows, side)
+        columns = visible(events.columns)
+        return events.select(*columns, *[_held(side) for side in range(1, len(dimensions) + 1)])
+
+    def _as_of(self, events: DataFrame, dimension: AsOf, versions: DataFrame, side: int) -> DataFrame:
+        """`events` with the columns of the version that held: one pass over both in the order of time."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F
+
+        given = [column for column in visible(versions.columns) if column not in dimension.own]
+        twice = sorted(set(given) & set(events.columns))
+        if twice:
+            raise DeclarationError(f"{twice[0]!r} is a column of two inputs", fix=f"rename one: {twice[0]} as …")
+        held = [F.col(dimension.time).alias("_from"), *([F.col(dimension.until)] if dimension.until else [])]
+        known = versions.where(" and ".join(f"`{c}` is not null" for c in (*dimension.on, dimension.time))).select(
+            *dimension.on,
+            F.col(dimension.time).alias("_at"),
+            F.lit(0).alias("_event_after_version"),
+            F.struct(ORDER, *held, *given).alias("_version"),
+        )
+        asking = events.select(
+            *dimension.on,
+            F.col(self.time).alias("_at"),
+            F.lit(1).alias("_event_after_version"),
+            F.struct(*events.columns).alias("_event"),
+        )
+        both = known.unionByName(asking, allowMissingColumns=True)
+        order = Window.partitionBy(*dimension.on).orderBy("_at", "_event_after_version", f"_version.{ORDER}")
+        last = F.last("_version", ignorenulls=True).over(order.rowsBetween(Window.unboundedPreceding, 0))
+        found = both.withColumn("_last", last).where("_event is not null")
+        holds = F.col("_last").isNotNull()
+        if dimension.until is not None:
+            until = F.col(f"_last.`{dimension.until}`")
+            holds = holds & (until.isNull() | (F.col("_at") < until))
+        if dimension.tolerance is not None:
+            holds = holds & (F.col("_at") - F.lit(dimension.tolerance) <= F.col("_last._from"))
+        shown = {"_from": _held(side)} | {column: column for column in given}
+        return found.select("_event.*", *[F.when(holds, F.col(f"_last.`{c}`")).alias(n) for c, n in shown.items()])
+
+
+def _held(side: int) -> str:
+    """The state column with the beginning of the version that input number `side` gave."""
+    return f"_from_{side}"

@@ -1,0 +1,108 @@
+"""Join: the pairs of two inputs that share a key, within a time of each other where one is given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+
+from lake.errors import DeclarationError
+from lake.kinds.kind import Kind, names, newest, visible
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+How = Literal["inner", "left", "right", "full"]
+
+
+@dataclass(frozen=True, init=False)
+class Join(Kind):
+    """One row per pair of a left and a right row of equal `key`, and per row without a partner as `how` says.
+
+    The function returns the frames of the left and the right input; both have the columns of `key`. `left` and `right`
+    name the columns that tell a side's rows of one key apart (none: a key has one row, as in a lookup by foreign key);
+    of several rows of one such id the last in log order counts.
+
+    `within`: how far the right row's time may lie from the left row's, one timedelta for either way or (before, after);
+    `times`: the columns with these times, of the left side and of the right. Without it every pair of a key is meant.
+    A null key has no partner. There is no output delay: a partner that comes later corrects the unmatched row.
+    """
+
+    name: ClassVar[str] = "Join"
+    version: ClassVar[int] = 1
+
+    key: tuple[str, ...]
+    left: tuple[str, ...]
+    right: tuple[str, ...]
+    how: How
+    within: tuple[timedelta, timedelta] | None
+    times: tuple[str, str] | None
+
+    def __init__(  # noqa: PLR0913 the options of a declaration, said by name
+        self,
+        key: str | Sequence[str],
+        *,
+        left: str | Sequence[str] = (),
+        right: str | Sequence[str] = (),
+        how: How = "inner",
+        within: timedelta | tuple[timedelta, timedelta] | None = None,
+        times: tuple[str, str] | None = None,
+    ) -> None:
+        object.__setattr__(self, "key", names(key))
+        object.__setattr__(self, "left", names(left))
+        object.__setattr__(self, "right", names(right))
+        object.__setattr__(self, "how", how)
+        object.__setattr__(self, "within", (within, within) if isinstance(within, timedelta) else within)
+        object.__setattr__(self, "times", times)
+        if not self.key:
+            raise DeclarationError("Join without a key", fix="name the columns that both sides share, or use a View")
+        if how not in get_args(How):
+            raise DeclarationError(f"how={how!r}", fix=f"one of {', '.join(get_args(How))}")
+        if (within is None) != (times is None):
+            raise DeclarationError(
+                "a join within a time needs `within` and `times`",
+                fix='within=timedelta(hours=1), times=("ordered_at", "paid_at")',
+            )
+        if self.within is not None and sum(self.within, timedelta(0)) < timedelta(0):
+            raise DeclarationError(f"no time lies within {self.within}", fix="(before, after), both not below zero")
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        return (*self.key, *self.left, *self.right)
+
+    @property
+    def inputs(self) -> tuple[int, int]:
+        return 2, 2
+
+    @property
+    def absorbs(self) -> bool:
+        return False
+
+    def requires(self, side: int = 0, /) -> dict[str, str]:
+        """See Kind.requires."""
+        time = {self.times[side]: "time"} if self.times else {}
+        return time | dict.fromkeys((self.left, self.right)[side], "identity") | dict.fromkeys(self.key, "key")
+
+    def evaluate(self, left: DataFrame, right: DataFrame) -> DataFrame:
+        """See Kind.evaluate."""
+        from pyspark.sql import functions as F
+
+        sides = (newest(left, (*self.key, *self.left)), newest(right, (*self.key, *self.right)))
+        ours, theirs = (visible(rows.columns) for rows in sides)
+        twice = sorted((set(ours) & set(theirs)) - set(self.key))
+        if twice:
+            raise DeclarationError(f"{twice[0]!r} is a column of both sides", fix=f"rename one: {twice[0]} as …")
+        one = sides[0].select(*ours).alias("l")
+        other = sides[1].select(*theirs).alias("r")
+        pairs = one.join(other, F.expr(self._condition()), {"full": "full_outer"}.get(self.how, self.how))
+        key = [F.coalesce(f"l.`{k}`", f"r.`{k}`").alias(k) for k in self.key]
+        return pairs.select(*key, *[F.col(c) for c in (*ours, *theirs) if c not in self.key])
+
+    def _condition(self) -> str:
+        tests = [f"l.`{k}` = r.`{k}`" for k in self.key]
+        if self.within is not None and self.times is not None:
+            before, after = (f"make_dt_interval(0, 0, 0, {each.total_seconds():.6f})" for each in self.within)
+            earlier, later = f"l.`{self.times[0]}`", f"r.`{self.times[1]}`"
+            tests += [f"{later} >= {earlier} - {before}", f"{later} <= {earlier} + {after}"]
+        return " and ".join(tests)

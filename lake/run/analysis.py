@@ -1,0 +1,30 @@
+"""What is wrong with a declaration that only their plans show, told before any data is read."""
+
+from __future__ import annotations
+
+from lake.declaration import Declaration
+from lake.errors import DeclarationError
+from lake.run import plan
+from lake.run.inputs import Inputs
+
+
+def analyse(inputs: Inputs, declaration: Declaration) -> None:
+    """Evaluates the declaration over inputs without rows.
+
+    Raises DeclarationError: for unknown columns, wrong types, what is not repeatable.
+    """
+    kind = declaration.kind
+    frames = [inputs.nothing(source) for source in declaration.inputs]
+    sides = inputs.sides(declaration, frames)
+    for side, rows in enumerate(sides):
+        plan.check(declaration, rows, [frames[side]] if kind.row_by_row else frames)
+    try:
+        rows = inputs.evaluated(declaration, sides)
+        kinds = {name: type_ for name, type_ in rows.dtypes if name in kind.identity}
+    except DeclarationError as fault:
+        raise declaration.fault(fault.what, fix=fault.fix) from fault
+    except Exception as error:
+        raise declaration.fault(f"its {kind.name} fails: {plan.first_line(error)}") from error
+    lost = [column for column in kind.identity if column not in kinds]
+    if lost:
+        raise declaration.fault(f"its rows have no column {lost[0]!r}", fix="it tells them apart: return it")

@@ -1,0 +1,115 @@
+"""What must change in a table: its touched keys by absorption, by evaluation where that cannot be, and the diff.
+
+What touches few keys is compared in this process; the rest by Spark.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from lake.declaration import Declaration
+from lake.kinds.kind import AGAIN, same
+from lake.run.diff import compare, compare_local
+from lake.run.inputs import Inputs
+from lake.run.touched import Touched, restrict, touched
+from lake.store.commit import CHANGE
+from lake.store.delta import Position
+from lake.store.scan import to_frame
+from lake.store.tables import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# The rows of the touched keys that one process takes, beside their old images.
+LOCAL_ROWS: Final = 500_000
+
+
+def difference(inputs: Inputs, declaration: Declaration, table: Table, position: Position) -> pa.Table | DataFrame:
+    """The rows to insert, update and delete, given what changed in the inputs since `position`."""
+    found = touched(inputs, declaration, table, position)
+    kind, version = declaration.kind, table.version()
+    due = kind.due(inputs.horizon(declaration))
+    empty = nothing(table)
+    diffs, keys = [empty], None
+    if found is not None:
+        keys = found.keys
+        old = table.rows_of(keys, version, limit=LOCAL_ROWS) if isinstance(keys, pa.Table) else None
+        if old is None or old.num_rows == LOCAL_ROWS:
+            return _by_spark(inputs, declaration, table, Touched(None) if due else found, version)
+        rows = _rows(inputs, declaration, found, keys, old)
+        diffs.append(compare_local(rows, old.select(rows.column_names), kind.identity))
+    if due:
+        diffs.append(_aged(inputs, declaration, table, due, version, without=keys))
+    return pa.concat_tables(diff.select(empty.column_names).cast(empty.schema) for diff in diffs)
+
+
+def nothing(table: Table) -> pa.Table:
+    """A diff without rows."""
+    return table.schema().append(pa.field(CHANGE, pa.string())).empty_table()
+
+
+def gathered(inputs: Inputs, diff: DataFrame) -> pa.Table | DataFrame:
+    """`diff` in memory if it turns out small, else as it is."""
+    limit = inputs.project.settings.small_diff_rows
+    rows = diff.limit(limit + 1).toArrow()
+    return rows if rows.num_rows <= limit else diff
+
+
+def _rows(inputs: Inputs, declaration: Declaration, found: Touched, keys: pa.Table, old: pa.Table) -> pa.Table:
+    """The rows that the touched `keys` should have, in this process."""
+    kind = declaration.kind
+    if found.changes is None:
+        return inputs.evaluated(declaration, restrict(inputs, declaration, keys)).toArrow()
+    held = to_frame(inputs.spark, old)
+    absorbed = kind.aged(kind.absorb(held, *found.changes), inputs.horizon(declaration)).toArrow()
+    again = absorbed.column(AGAIN)
+    kept = absorbed.filter(pa.compute.invert(again)).drop_columns(AGAIN)
+    if kept.num_rows == absorbed.num_rows:
+        return kept
+    key = list(kind.key)
+    keys = absorbed.filter(again).select(key).group_by(key).aggregate([])
+    evaluated = inputs.evaluated(declaration, restrict(inputs, declaration, keys)).toArrow()
+    return pa.concat_tables([kept, evaluated.select(kept.column_names).cast(kept.schema)])
+
+
+def _by_spark(
+    inputs: Inputs, declaration: Declaration, table: Table, found: Touched, version: int
+) -> pa.Table | DataFrame:
+    """The diff of all keys, or of more than one process takes."""
+    kind = declaration.kind
+    old = table.read(inputs.spark, version)
+    if found.keys is not None:
+        old = _of(old, found.keys)
+    if found.changes is not None:
+        rows = kind.aged(kind.absorb(old, *found.changes), inputs.horizon(declaration))
+        again = rows.where(AGAIN).select(*kind.key).distinct().toArrow()
+        if again.num_rows and not kind.key:
+            rows = inputs.evaluate(declaration)
+        elif again.num_rows:
+            evaluated = inputs.evaluated(declaration, restrict(inputs, declaration, again))
+            rows = rows.where(f"not {AGAIN}").drop(AGAIN).unionByName(evaluated)
+        else:
+            rows = rows.drop(AGAIN)
+    elif found.keys is None:
+        rows = inputs.evaluate(declaration)
+    else:
+        rows = inputs.evaluated(declaration, restrict(inputs, declaration, found.keys))
+    return gathered(inputs, compare(rows, old, kind.identity))
+
+
+def _of(rows: DataFrame, keys: pa.Table | DataFrame) -> DataFrame:
+    """Those of `rows` whose key columns equal one of `keys`, nulls included."""
+    wanted = to_frame(rows.sparkSession, keys) if isinstance(keys, pa.Table) else keys
+    return rows.join(wanted, same(rows, wanted, wanted.columns), "left_semi")
+
+
+def _aged(  # noqa: PLR0913 which rows of which table, at which version
+    inputs: Inputs, declaration: Declaration, table: Table, due: str, version: int, *, without: pa.Table | None
+) -> pa.Table:
+    """The updates of the `due` rows, but those of some keys: nothing touches them but the log's event time."""
+    rows = table.rows_where(due, version, without=without)
+    frame = to_frame(inputs.spark, rows)
+    aged = declaration.kind.aged(frame, inputs.horizon(declaration)).select(*rows.column_names).toArrow()
+    return aged.append_column(CHANGE, pa.array(["update"] * aged.num_rows, pa.string()))
