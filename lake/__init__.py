@@ -12,8 +12,21 @@ from lake.errors import ContractError, DeclarationError, LakeError, LawError, Qu
 if TYPE_CHECKING:
     from lake.declaration import log, table
     from lake.kinds.aggregate import Aggregate
+    from lake.kinds.enrich import AsOf, Enrich
     from lake.kinds.extreme import First, Latest
-    from lake.kinds.measures import Avg, Count, CountIf, Max, Min, Sum
+    from lake.kinds.fold import Fold
+    from lake.kinds.history import History
+    from lake.kinds.hopping import Cumulative, Hopping
+    from lake.kinds.join import Join
+    from lake.kinds.late import late
+    from lake.kinds.measures import Avg, Count, CountIf, FirstValue, LastValue, Max, Min, Sum
+    from lake.kinds.moments import Stddev, Variance
+    from lake.kinds.pattern import Pattern
+    from lake.kinds.reducer import Refusal
+    from lake.kinds.sessions import Session
+    from lake.kinds.sketches import ApproxDistinct, CountDistinct, Quantile
+    from lake.kinds.sliding import Sliding
+    from lake.kinds.steps import FirstOf, In, LastOf, Step
     from lake.kinds.view import View
     from lake.kinds.windows import Calendar, Tumbling
     from lake.run.open import open
@@ -21,7 +34,20 @@ if TYPE_CHECKING:
 _HOMES = {
     "lake.kinds.aggregate": ("Aggregate",),
     "lake.kinds.extreme": ("First", "Latest"),
-    "lake.kinds.measures": ("Avg", "Count", "CountIf", "Max", "Min", "Sum"),
+    "lake.kinds.fold": ("Fold",),
+    "lake.kinds.history": ("History",),
+    "lake.kinds.hopping": ("Cumulative", "Hopping"),
+    "lake.kinds.late": ("late",),
+    "lake.kinds.measures": ("Avg", "Count", "CountIf", "FirstValue", "LastValue", "Max", "Min", "Sum"),
+    "lake.kinds.moments": ("Stddev", "Variance"),
+    "lake.kinds.sessions": ("Session",),
+    "lake.kinds.sketches": ("ApproxDistinct", "CountDistinct", "Quantile"),
+    "lake.kinds.sliding": ("Sliding",),
+    "lake.kinds.pattern": ("Pattern",),
+    "lake.kinds.reducer": ("Refusal",),
+    "lake.kinds.steps": ("FirstOf", "In", "LastOf", "Step"),
+    "lake.kinds.enrich": ("AsOf", "Enrich"),
+    "lake.kinds.join": ("Join",),
     "lake.kinds.view": ("View",),
     "lake.kinds.windows": ("Calendar", "Tumbling"),
     "lake.run.open": ("open",),
@@ -31,23 +57,46 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Aggregate",
+    "ApproxDistinct",
+    "AsOf",
     "Avg",
     "Calendar",
     "ContractError",
     "Count",
+    "CountDistinct",
     "CountIf",
+    "Cumulative",
     "DeclarationError",
+    "Enrich",
     "First",
+    "FirstOf",
+    "FirstValue",
+    "Fold",
+    "History",
+    "Hopping",
+    "In",
+    "Join",
     "LakeError",
+    "LastOf",
+    "LastValue",
     "Latest",
     "LawError",
     "Max",
     "Min",
+    "Pattern",
     "QualityError",
+    "Quantile",
+    "Refusal",
+    "Session",
+    "Sliding",
+    "Stddev",
+    "Step",
     "Sum",
     "Tumbling",
     "Unavailable",
+    "Variance",
     "View",
+    "late",
     "log",
     "open",
     "table",

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
+from lake.errors import DeclarationError
 from lake.kinds.kind import AGAIN, SIGN, Kind, names, same
-from lake.kinds.measures import ADD, Measure, State
-from lake.kinds.windows import Window
+from lake.kinds.late import is_late
+from lake.kinds.measures import ADD, GREATEST, Measure, State
+from lake.kinds.sessions import Session, joined
+from lake.kinds.windows import END, START, Window
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -16,93 +20,228 @@ if TYPE_CHECKING:
 # How many rows a group has: a group is there as long as it has one.
 ROWS: Final = "_rows"
 RETRACTED: Final = "_retracted"
+FINAL: Final = "is_final"
+# When a group's window ends: microseconds since 1970, which Spark and DuckDB compare alike.
+ENDS: Final = "_ends_us"
 
 
 @dataclass(frozen=True, init=False)
 class Aggregate(Kind):
-    """One row per `key` and window: the key's columns, the window's, and one column a measure."""
+    """One row per `key` and window: the key's columns, the window's, and one column a measure.
+
+    `late` says what becomes of a log's rows whose event time is more than `lateness` before the greatest of earlier
+    batches: they correct their window, or are dropped. Either is decided by the row, never by when it was processed.
+    `is_final` adds a column of that name: no row that is not late by more than `lateness` can change the window any
+    more, because the log's greatest event time has passed its end by that much. With late="drop" such a window never
+    changes; with "correct" a later event still corrects it. It takes `window.on` to be the event time.
+    """
 
     name: ClassVar[str] = "Aggregate"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     by: tuple[str, ...]
     measures: Mapping[str, Measure]
     window: Window | None
+    late: Literal["correct", "drop"]
+    lateness: timedelta
+    is_final: bool
 
-    def __init__(
-        self, key: str | Sequence[str], measures: Mapping[str, Measure], *, window: Window | None = None
+    def __init__(  # noqa: PLR0913 options of a declaration
+        self,
+        key: str | Sequence[str],
+        measures: Mapping[str, Measure],
+        *,
+        window: Window | None = None,
+        late: Literal["correct", "drop"] = "correct",
+        lateness: timedelta = timedelta(0),
+        is_final: bool = False,
     ) -> None:
         object.__setattr__(self, "by", names(key))
         object.__setattr__(self, "measures", dict(measures))
         object.__setattr__(self, "window", window)
+        object.__setattr__(self, "late", late)
+        object.__setattr__(self, "lateness", lateness)
+        object.__setattr__(self, "is_final", is_final)
+        self._check()
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns given, and the window's first: an event touches one group."""
-        return (*self.by, *list(self._window_columns())[:1])
+        """The columns given, and those of the window that a row decides alone: an event touches few groups."""
+        return (*self.by, *(self.window.key if self.window else ()))
 
     @property
     def identity(self) -> tuple[str, ...]:
-        return self.key
+        return (*self.by, *(self.window.identity if self.window else ()))
+
+    @property
+    def absorbs(self) -> bool:
+        return self.window is None or self.window.absorbs
+
+    @property
+    def needs_time(self) -> bool:
+        return self.late == "drop" or self.is_final
 
     def requires(self, side: int = 0, /) -> dict[str, str]:
         """See Kind.requires."""
-        return dict.fromkeys(self.by, "key") | ({self.window.on: "window"} if self.window else {})
+        return dict.fromkeys(self.by, "key") | (self.window.requires if self.window else {})
 
     def prepare(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
         """See Kind.prepare. Rows without a time have no window and no group."""
-        from pyspark.sql import functions as F
-
+        if self.late == "drop":
+            rows = rows.where(f"not {is_late(self.lateness)}")
         if self.window is None:
             return rows
-        rows = rows.where(F.col(self.window.on).isNotNull())
-        return rows.withColumns({name: F.expr(sql) for name, sql in self._window_columns().items()})
+        return self.window.prepare(rows.where(f"`{self.window.on}` is not null"))
 
     def evaluate(self, rows: DataFrame) -> DataFrame:
         """See Kind.evaluate."""
-        return self._finish(self._fill(rows).drop(RETRACTED))
+        return self._finish(self._filled(rows).drop(RETRACTED))
 
     def absorb(self, old: DataFrame, changes: DataFrame) -> DataFrame:
-        """See Kind.absorb. Only a measure that cannot retract makes a group evaluate again, when it lost a row."""
+        """See Kind.absorb. Only a measure that cannot retract makes a group evaluate again, when it lost a row.
+
+        Sessions join with those that were there; a key that lost a row is evaluated again, as it may split one.
+        """
+        new = self._filled(changes)
+        merges = self.window is not None and self.window.merges
+        return self._finish(self._merged(old, new) if merges else self._added(old, new))
+
+    def aged(self, rows: DataFrame, horizon: datetime | None) -> DataFrame:
+        """See Kind.aged."""
         from pyspark.sql import functions as F
 
-        new = self._fill(changes).alias("b")
-        held = old.alias("a")
-        state = self._state()
+        if not self.is_final:
+            return rows
+        closed = "false" if horizon is None else f"{ENDS} <= {self._closed_until(horizon)}"
+        return rows.withColumn(FINAL, F.expr(closed))
+
+    def due(self, horizon: datetime | None) -> str | None:
+        """See Kind.due."""
+        if not self.is_final:
+            return None
+        return FINAL if horizon is None else f"{FINAL} <> ({ENDS} <= {self._closed_until(horizon)})"
+
+    def _closed_until(self, horizon: datetime) -> int:
+        """Windows that end up to this instant (microseconds since 1970) are closed at `horizon`."""
+        instant = horizon if horizon.tzinfo else horizon.replace(tzinfo=UTC)
+        return (instant - self.lateness - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+    def _filled(self, rows: DataFrame) -> DataFrame:
+        """One row per group with the state that `rows` alone give, and whether one of them is gone."""
+        from pyspark.sql import functions as F
+
+        if self.window is not None:
+            rows = self.window.gather(rows, self.by)
+        groups = [F.col(source).alias(name) for name, source in self._groups.items()]
+        state = self._state
+        plain = [F.expr(each.fill).alias(name) for name, each in state.items() if not each.per]
+        filled = rows.groupBy(*groups).agg(*plain, (F.min(SIGN) < 0).alias(RETRACTED))
+        for name, each in state.items():
+            if each.per:
+                filled = self._with_entries(filled, rows, name, each)
+        return filled
+
+    def _with_entries(self, filled: DataFrame, rows: DataFrame, name: str, state: State) -> DataFrame:
+        """`filled` with a state column of entries: one per group and value of `per`, gathered into a sorted array."""
+        from pyspark.sql import functions as F
+
+        groups = {group: f"_in_{group}" for group in self._groups}
+        values = [F.col(source).alias(groups[group]) for group, source in self._groups.items()]
+        entries = rows.groupBy(*values, F.expr(state.per).alias("_key")).agg(F.expr(state.fill).alias("_value"))
+        entry = "struct(_key as key, _value as value)"
+        arrays = (
+            entries.where("_key is not null and _value <> 0")
+            .groupBy(*groups.values())
+            .agg(F.expr(f"sort_array(collect_list({entry}))").alias(name))
+        )
+        meet = " and ".join(f"`{group}` <=> `{other}`" for group, other in groups.items()) or "true"
+        return filled.join(arrays, F.expr(meet), "left").withColumn(name, F.expr(_no_less(name))).drop(*groups.values())
+
+    def _added(self, old: DataFrame, new: DataFrame) -> DataFrame:
+        """Groups of `new`, each with the state of its group in `old` added."""
+        from pyspark.sql import functions as F
+
+        new, held = new.alias("b"), old.alias("a")
         combined = [
-            F.expr(each.combine.format(a=f"a.`{name}`", b=f"b.`{name}`")).cast(new.schema[name].dataType).alias(name)
-            for name, each in state.items()
+            F.expr(_combination(each, f"a.`{name}`", f"b.`{name}`")).cast(_type(new, name)).alias(name)
+            for name, each in self._state.items()
         ]
         again = F.lit(False) if all(m.retracts for m in self.measures.values()) else F.col(f"b.{RETRACTED}")
-        groups = [new[name] for name in self._groups()]
-        rows = new.join(held, same(new, held, self.identity), "left").select(*groups, *combined, again.alias(AGAIN))
-        return self._finish(rows)
+        groups = [new[name] for name in self._groups]
+        return new.join(held, same(new, held, self.identity), "left").select(*groups, *combined, again.alias(AGAIN))
 
-    def _fill(self, rows: DataFrame) -> DataFrame:
-        """One row per group with the state that `rows` alone give."""
+    def _merged(self, old: DataFrame, new: DataFrame) -> DataFrame:
+        """Sessions of `old` and `new`, those that overlap made one."""
+        from pyspark.sql import Window as Over
         from pyspark.sql import functions as F
 
-        filled = [F.expr(each.fill).alias(name) for name, each in self._state().items()]
-        return rows.groupBy(*self._groups()).agg(*filled, (F.min(SIGN) < 0).alias(RETRACTED))
+        there = old.select(*self._groups, *self._state).withColumn(RETRACTED, F.lit(False))
+        both = there.unionByName(new).withColumn(AGAIN, F.max(RETRACTED).over(Over.partitionBy(*self.by)))
+        combined = []
+        for name, each in self._state.items():
+            type_ = _type(new, name)
+            step = f"(a, b) -> cast({_combination(each, 'a', 'b')} as {type_})"
+            combined.append(F.expr(f"aggregate(collect_list(`{name}`), cast(null as {type_}), {step})").alias(name))
+        joint = joined(both, self.by, f"`{START}`", f"`{END}`")
+        return joint.groupBy(*self._groups).agg(*combined, F.max(AGAIN).alias(AGAIN))
 
     def _finish(self, groups: DataFrame) -> DataFrame:
         """Groups that still have rows, with the values that readers see beside the state."""
         from pyspark.sql import functions as F
 
         values = [F.expr(measure.value(name)).alias(name) for name, measure in self.measures.items()]
-        state = [name for name in self._state() if name not in self.measures]
+        shown = [*self.by, *(self.window.names if self.window else ())]
+        state = [name for name in self._state if name not in self.measures and name not in shown]
+        final = [F.lit(False).alias(FINAL)] if self.is_final else []
+        ends = [F.expr(f"unix_micros({self.window.end})").alias(ENDS)] if self.is_final and self.window else []
         marks = [AGAIN] if AGAIN in groups.columns else []
         there = groups.where(f"{ROWS} > 0" + (f" or {AGAIN}" if marks else ""))
-        return there.select(*self._groups(), *values, *state, *marks)
+        return there.select(*shown, *values, *final, *state, *ends, *marks)
 
+    @property
     def _state(self) -> dict[str, State]:
-        state = {ROWS: State("sum(cast(_sign as bigint))", ADD)}
+        state = {END: State(self.window.ends, GREATEST)} if isinstance(self.window, Session) else {}
+        state[ROWS] = State("sum(cast(_sign as bigint))", ADD)
         for name, measure in self.measures.items():
             state |= measure.state(name)
         return state
 
-    def _groups(self) -> tuple[str, ...]:
-        return (*self.by, *self._window_columns())
+    @property
+    def _groups(self) -> dict[str, str]:
+        """{column of the table: column of the gathered rows} of what tells groups apart."""
+        return {name: name for name in self.by} | (self.window.sources if self.window else {})
 
-    def _window_columns(self) -> Mapping[str, str]:
-        return self.window.columns() if self.window else {}
+    def _check(self) -> None:
+        """Raises DeclarationError for what could never be a table."""
+        taken = [*self.by, *(self.window.names if self.window else ()), *([FINAL] if self.is_final else [])]
+        for name in self.measures:
+            if name in taken or name.startswith("_"):
+                why = "which the table has already" if name in taken else "and columns with _ are hidden"
+                raise DeclarationError(f"a measure is called {name}, {why}", fix="give it a name of its own")
+        if len(set(taken)) < len(taken):
+            raise DeclarationError(f"the columns {', '.join(taken)} are not all different", fix="name each once")
+        if self.late not in ("correct", "drop"):
+            raise DeclarationError(f"unknown late policy {self.late!r}", fix="use 'correct' or 'drop'")
+        if self.lateness < timedelta(0):
+            raise DeclarationError(f"a lateness of {self.lateness}", fix="use zero or more")
+        if self.is_final and self.window is None:
+            raise DeclarationError("is_final is about windows, and there is none", fix="declare a window")
+
+
+def _combination(state: State, a: str, b: str) -> str:
+    """SQL of two values of a state column made one; either may be null."""
+    if not state.per:
+        return state.combine.format(a=a, b=b)
+    both = f"map_from_entries({_no_less(a)}), map_from_entries({_no_less(b)})"
+    joined_ = f"map_zip_with({both}, (k, x, y) -> {state.combine.format(a='x', b='y')})"
+    return f"sort_array(filter(map_entries({joined_}), e -> e.value <> 0))"
+
+
+def _type(frame: DataFrame, column: str) -> str:
+    """The SQL type of a column; its parts may be null."""
+    return frame.schema[column].dataType.simpleString()
+
+
+def _no_less(entries: str) -> str:
+    """SQL of an array that is empty where `entries` is null."""
+    return f"coalesce({entries}, array())"

@@ -1,111 +1,235 @@
 """Event-time windows. Start inclusive, end exclusive, aligned in a named time zone and right across its clock changes.
 
-A window is configuration; `columns` gives the SQL that finds a row's window. The session's time zone is UTC.
+A window is configuration: it names the columns it adds to a table and gives the SQL that finds a row's windows.
+The session's time zone is UTC. Windows that overlap are in `hopping`, those that depend on other rows in `sessions`
+and `sliding`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, Literal, Protocol
+from decimal import Decimal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from lake.errors import DeclarationError
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 DAY: Final = timedelta(days=1)
+START, END = "window_start", "window_end"
 
 
-class Window(Protocol):
-    """Assigns each row to one window."""
+class Window(ABC):
+    """Assigns rows to windows.
 
-    on: str
-    """The timestamp column of the function's result that windows go by."""
+    `prepare` finds a row's windows from the row alone; `gather` finds them from all rows of a group. `key` names the
+    columns that `prepare` makes and that locality goes by, `identity` those that tell the windows of one group apart.
+    """
 
-    def columns(self) -> Mapping[str, str]:
-        """SQL of the columns that name a row's window; the first alone tells windows apart."""
+    if TYPE_CHECKING:
+
+        @property
+        def on(self) -> str:
+            """The timestamp column of the function's result that windows go by."""
+
+        @property
+        def names(self) -> tuple[str, ...]:
+            """The window's columns in the table."""
+
+        @property
+        def key(self) -> tuple[str, ...]:
+            """See Window."""
+
+    merges: ClassVar[bool] = False
+    """Whether new rows can make one window of two."""
+
+    absorbs: ClassVar[bool] = True
+    """Whether a window's measures follow from what they were and the new rows."""
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        return self.key
+
+    @property
+    def requires(self) -> dict[str, str]:
+        """Columns that the function must return, each with what it is for."""
+        return {self.on: "window"}
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """{column of the table: column of the gathered rows that it comes from}, of those that rows are grouped by."""
+        return {name: name for name in self.names}
+
+    @property
+    @abstractmethod
+    def end(self) -> str:
+        """SQL over a row of the table: the instant at which the window ends, as a timestamp."""
+
+    def prepare(self, rows: DataFrame) -> DataFrame:
+        """`rows`, once for each window that a row is in whatever the other rows are."""
+        return rows
+
+    def gather(self, rows: DataFrame, by: Sequence[str]) -> DataFrame:
+        """`rows` of the groups `by`, each with the columns of `sources`."""
+        return rows
 
 
 @dataclass(frozen=True, kw_only=True)
-class Calendar:
+class Calendar(Window):
     """Calendar days, weeks (from Monday), months, quarters or years in `zone`; the window's first day as a DATE."""
 
     unit: Literal["day", "week", "month", "quarter", "year"]
     on: str
-    zone: str = "UTC"
+    zone: str | None = None
     name: str = ""
 
     def __post_init__(self) -> None:
-        check_zone(self.zone)
+        if self.unit not in _NEXT:
+            raise DeclarationError(f"unknown calendar unit {self.unit!r}", fix=f"use one of {', '.join(_NEXT)}")
+        check_zone(self.zone, days=f"a calendar {self.unit}")
 
-    def columns(self) -> Mapping[str, str]:
-        """See Window.columns."""
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name or self.unit,)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.names
+
+    @property
+    def end(self) -> str:
+        return midnight(_NEXT[self.unit].format(f"`{self.names[0]}`"), self.zone or UTC)
+
+    def prepare(self, rows: DataFrame) -> DataFrame:
+        """See Window.prepare."""
+        from pyspark.sql import functions as F
+
         local = f"from_utc_timestamp(`{self.on}`, '{self.zone}')"
-        return {self.name or self.unit: f"cast(date_trunc('{self.unit}', {local}) as date)"}
+        return rows.withColumn(self.names[0], F.expr(f"cast(date_trunc('{self.unit}', {local}) as date)"))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tumbling:
+class Tumbling(Window):
     """Windows of a fixed `length`, moved by `offset`: columns `window_start` and `window_end` (timestamps, UTC).
 
-    Windows shorter than a day count from midnight in `zone`, by elapsed time, and the last of a day ends at the next
-    midnight: a day of 23 or 25 hours has 23 or 25 windows of an hour. Windows of whole days count from 1970-01-01 in
-    `zone`, by the calendar.
+    Windows shorter than a day count from midnight in `zone` (UTC, unless named), by elapsed time, and the last of a
+    day ends at the next midnight: a day of 23 or 25 hours has 23 or 25 windows of an hour. Windows of whole days count
+    from 1970-01-01, by the calendar of `zone`, which must be named.
     """
 
     length: timedelta
     on: str
-    zone: str = "UTC"
+    zone: str | None = None
     offset: timedelta = timedelta(0)
 
+    names: ClassVar[tuple[str, ...]] = (START, END)
+    key: ClassVar[tuple[str, ...]] = (START,)
+
     def __post_init__(self) -> None:
-        check_zone(self.zone)
-        if self.length <= timedelta(0) or (self.length > DAY and self.length % DAY):
-            raise DeclarationError(
-                f"a tumbling window of {self.length} has no fixed place in a day",
-                fix="use a length of at most a day, or of whole days",
-            )
-        if self.length < DAY and DAY % self.length:
-            raise DeclarationError(
-                f"windows of {self.length} do not fill a day", fix="use a length that divides 24 hours"
-            )
+        check_length("a tumbling window", self.length)
+        check_zone(self.zone, days=f"a window of {self.length}" if self.length >= DAY else "")
 
-    def columns(self) -> Mapping[str, str]:
-        """See Window.columns."""
-        at = f"(`{self.on}` - {_interval(self.offset)})"
-        start, end = self._days(at) if self.length >= DAY else self._parts(at)
-        return {
-            "window_start": f"{start} + {_interval(self.offset)}",
-            "window_end": f"{end} + {_interval(self.offset)}",
-        }
+    @property
+    def end(self) -> str:
+        return f"`{END}`"
 
-    def _days(self, at: str) -> tuple[str, str]:
+    def prepare(self, rows: DataFrame) -> DataFrame:
+        """See Window.prepare."""
+        from pyspark.sql import functions as F
+
+        return rows.withColumns({name: F.expr(sql) for name, sql in self.columns(f"`{self.on}`").items()})
+
+    def columns(self, instant: str) -> Mapping[str, str]:
+        """SQL of the window that contains the SQL timestamp `instant`."""
+        if (self.zone or UTC) == UTC:
+            since = f"pmod(unix_micros({instant}) - {micros(self.offset)}, {micros(self.length)})"
+            start = f"(unix_micros({instant}) - {since})"
+            return {
+                START: f"timestamp_micros({start})",
+                END: f"timestamp_micros({start} + {micros(self.length)})",
+            }
+        if self.length >= DAY:
+            first = self.first_day(instant)
+            return {START: self.day(first), END: self.day(f"date_add({first}, {self.length // DAY})")}
+        start, end = self._parts(f"({instant} - {interval(self.offset)})")
+        return {START: f"{start} + {interval(self.offset)}", END: f"{end} + {interval(self.offset)}"}
+
+    def first_day(self, instant: str) -> str:
+        """SQL of the first local date of the window of whole days that contains `instant`."""
         days = self.length // DAY
-        number = f"unix_date({self._date(at)})"
-        first = f"date_from_unix_date({number} - pmod({number}, {days}))"
-        return self._midnight(first), self._midnight(f"date_add({first}, {days})")
+        number = f"unix_date({local_date(f'({instant} - {interval(self.offset)})', self.zone or UTC)})"
+        return f"date_from_unix_date({number} - pmod({number}, {days}))"
+
+    def day(self, date: str) -> str:
+        """SQL of the instant at which windows that begin on the SQL local `date` begin."""
+        return f"({midnight(date, self.zone or UTC)} + {interval(self.offset)})"
 
     def _parts(self, at: str) -> tuple[str, str]:
-        length = self.length // timedelta(microseconds=1)
-        midnight, next_midnight = self._midnight(self._date(at)), self._midnight(f"date_add({self._date(at)}, 1)")
-        since = f"(unix_micros({at}) - unix_micros({midnight}))"
-        start = f"timestamp_micros(unix_micros({midnight}) + ({since} div {length}) * {length})"
-        return start, f"least({start} + {_interval(self.length)}, {next_midnight})"
-
-    def _date(self, at: str) -> str:
-        return f"cast(from_utc_timestamp({at}, '{self.zone}') as date)"
-
-    def _midnight(self, date: str) -> str:
-        return f"to_utc_timestamp(cast({date} as timestamp), '{self.zone}')"
+        zone = self.zone or UTC
+        today = midnight(local_date(at, zone), zone)
+        tomorrow = midnight(f"date_add({local_date(at, zone)}, 1)", zone)
+        since = f"(unix_micros({at}) - unix_micros({today}))"
+        length = micros(self.length)
+        start = f"timestamp_micros(unix_micros({today}) + ({since} div {length}) * {length})"
+        return start, f"least({start} + {interval(self.length)}, {tomorrow})"
 
 
-def check_zone(zone: str) -> None:
-    """Raises DeclarationError unless `zone` is a name of the IANA time zone database."""
+UTC: Final = "UTC"
+_NEXT: Final = {
+    "day": "date_add({}, 1)",
+    "week": "date_add({}, 7)",
+    "month": "add_months({}, 1)",
+    "quarter": "add_months({}, 3)",
+    "year": "add_months({}, 12)",
+}
+
+
+def check_length(what: str, length: timedelta) -> None:
+    """Raises DeclarationError unless windows of `length` have a fixed place in a day or in the calendar."""
+    if length <= timedelta(0) or (length > DAY and length % DAY):
+        raise DeclarationError(
+            f"{what} of {length} has no fixed place in a day", fix="use a length of at most a day, or of whole days"
+        )
+    if length < DAY and DAY % length:
+        raise DeclarationError(f"{what} of {length} does not fill a day", fix="use a length that divides 24 hours")
+
+
+def check_zone(zone: str | None, *, days: str) -> None:
+    """Raises DeclarationError unless `zone` is a name of the IANA time zone database.
+
+    It may be None only where no day's boundary matters; `days` says what it matters to.
+    """
+    if zone is None:
+        if days:
+            raise DeclarationError(f"{days} needs a time zone", fix="name it: zone='Europe/London', or zone='UTC'")
+        return
     try:
         ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError):
         raise DeclarationError(f"unknown time zone {zone!r}", fix="use an IANA name such as Europe/London") from None
 
 
-def _interval(length: timedelta) -> str:
-    return f"make_dt_interval(0, 0, 0, {length // timedelta(seconds=1)}.{length.microseconds:06d})"
+def local_date(instant: str, zone: str) -> str:
+    """SQL of the date in `zone` at an instant."""
+    return f"cast(from_utc_timestamp({instant}, '{zone}') as date)"
+
+
+def midnight(date: str, zone: str) -> str:
+    """SQL of the instant at which a local date begins in `zone`."""
+    return f"to_utc_timestamp(cast({date} as timestamp), '{zone}')"
+
+
+def micros(length: timedelta) -> str:
+    """`length` in microseconds, as a SQL bigint."""
+    return f"{length // timedelta(microseconds=1)}L"
+
+
+def interval(length: timedelta) -> str:
+    """`length` as a SQL interval."""
+    seconds = Decimal(length // timedelta(microseconds=1)).scaleb(-6)
+    return f"make_dt_interval(0, 0, 0, {seconds:f})"

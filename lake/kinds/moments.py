@@ -1,0 +1,61 @@
+"""Variance and standard deviation, from exact sums of integers or decimals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
+
+from lake.errors import DeclarationError
+from lake.kinds.measures import OfValues, State, nonzero_sum
+
+# Spark keeps six places of a quotient of wide decimals.
+MOST_PLACES: Final = 6
+
+
+@dataclass(frozen=True)
+class Variance(OfValues):
+    """The variance of `of`, SQL of integers or decimals, as decimal(38, `scale`), half up.
+
+    Of a sample, divided by n - 1 and null of fewer than two values; with `population`, divided by n and null of none.
+    From exact sums of values and squares, so that rows can be subtracted; values of more than three decimal places
+    have their squares rounded to no fewer than six, alike in every order. Floats are refused.
+    """
+
+    scale: int = 6
+    population: bool = field(default=False, kw_only=True)
+    retracts: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.scale <= MOST_PLACES:
+            raise DeclarationError(f"a scale of {self.scale}", fix=f"use 0 to {MOST_PLACES} decimal places")
+
+    @property
+    def summed(self) -> str:
+        return self.of
+
+    def state(self, name: str) -> Mapping[str, State]:
+        """See Measure.state."""
+        exact = f"(({self.taken}) * cast(1 as decimal(1, 0)))"
+        return {
+            f"_{name}_sum": nonzero_sum(exact),
+            f"_{name}_squares": nonzero_sum(f"{exact} * {exact}"),
+            f"_{name}_n": self.values,
+        }
+
+    def value(self, name: str) -> str:
+        """See Measure.value."""
+        n, total, squares = f"`_{name}_n`", f"coalesce(`_{name}_sum`, 0)", f"coalesce(`_{name}_squares`, 0)"
+        freedom = n if self.population else f"({n} - 1)"
+        deviations = f"({n} * {squares} - {total} * {total})"
+        return f"cast({deviations} / nullif({n} * {freedom}, 0) as decimal(38, {self.scale}))"
+
+
+@dataclass(frozen=True)
+class Stddev(Variance):
+    """The standard deviation of `of`: the square root of its Variance, as decimal(38, `scale`)."""
+
+    def value(self, name: str) -> str:
+        """See Measure.value."""
+        variance = Variance(self.of, where=self.where, population=self.population)
+        return f"cast(sqrt({variance.value(name)}) as decimal(38, {self.scale}))"
