@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lake.run.log import LogReport
     from lake.store.fields import Field
 
-COUNTS = ("batch", "read", "accepted", "duplicates", "quarantined")
+COUNTS = ("read", "accepted", "duplicates", "quarantined")
 
 
 @click.command()
@@ -209,7 +209,12 @@ def void(shell: Shell, stream: str, events: tuple[str, ...], reason: str) -> Non
 def _emit_counts(shell: Shell, done: Mapping[str, BatchCounts]) -> None:
     rows = [{"stream": stream, **asdict(counts)} for stream, counts in done.items()]
     data = {stream: asdict(counts) for stream, counts in done.items()}
-    shell.emit({"streams": data}, table(rows, "stream", *COUNTS) if rows else "nothing to do")
+    shell.emit({"streams": data}, table(rows, "stream", "batch", *_counts_of(rows)) if rows else "nothing to do")
+
+
+def _counts_of(rows: list[dict[str, Any]]) -> list[str]:
+    """The columns of the counts; control messages are told where there are any."""
+    return [*COUNTS, "control"] if any(row["control"] for row in rows) else [*COUNTS]
 
 
 def _counts(shell: Shell, streams: tuple[str, ...]) -> None:
@@ -244,12 +249,13 @@ def _log_text(found: LogReport) -> list[str]:
     if head is None:
         return [f"{found.stream}: no batch yet"]
     rows = [
-        {"batch": one.batch, "at": one.at[:19], **one.counts, "contract": one.contract, "sources": _sources(one.files)}
+        {"batch": one.batch, "at": one.at[:19], "control": 0}
+        | {**one.counts, "contract": one.contract, "sources": _sources(one.files)}
         for one in found.batches
     ]
     offsets = [{"bucket": bucket, "next offset": offset} for bucket, offset in sorted(head.offsets.items())]
     voids = [{"void": one.number, "event": one.place, "at": one.at, "reason": one.reason} for one in found.voids]
-    lines = table(rows, "batch", "at", *COUNTS[1:], "contract", "sources")
+    lines = table(rows, "batch", "at", *_counts_of(rows), "contract", "sources")
     lines += ["", f"watermark {head.watermark}", "", *table(offsets, "bucket", "next offset")]
     return lines + (["", *table(voids, "void", "event", "at", "reason")] if voids else [])
 

@@ -4,7 +4,8 @@
 2. Parse the records; those that break the contract go to quarantine, under the batch's number, before the log.
 3. Drop re-deliveries, number the rest, and commit rows and head together.
 
-For every batch: read = accepted + duplicates + quarantined.
+For every batch: read = accepted + duplicates + quarantined + control, the last being messages of an envelope that tell
+of no event.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class BatchCounts:
     accepted: int = 0
     duplicates: int = 0
     quarantined: int = 0
+    control: int = 0
 
     def after(self, earlier: BatchCounts) -> BatchCounts:
         """The sums of both, under the number of this, the later one."""
@@ -120,4 +122,11 @@ def _counts(batch: Batch, faults: int) -> BatchCounts:
     refused = batch.refused + batch.conflicts if batch.delivery.keeps_rejects else 0
     accepted = sum(batch.accepted.values())
     duplicates = batch.verdict.num_rows - batch.conflicts
-    return BatchCounts(batch.number, accepted + duplicates + refused + faults, accepted, duplicates, refused + faults)
+    return BatchCounts(
+        batch.number,
+        read=accepted + duplicates + refused + faults + batch.control,
+        accepted=accepted,
+        duplicates=duplicates,
+        quarantined=refused + faults,
+        control=batch.control,
+    )

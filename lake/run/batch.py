@@ -21,10 +21,12 @@ from lake.store import evolution
 from lake.store.contracts import Contract
 from lake.store.delivery import Delivery
 from lake.store.duplicates import VERDICT_SCHEMA, Search
+from lake.store.envelope import CONTROL
 from lake.store.identity import identity
 from lake.store.log import LogHead
 from lake.store.parse import BLANK, CONFLICT, parse
 
+NO_EVENTS: Final = f"'{BLANK}', '{CONTROL}'"  # nothing is wrong with them
 LINE_BITS: Final = 40  # a position is an origin's rank followed by this many bits of line number
 LINES: Final = pa.schema(
     [
@@ -96,7 +98,7 @@ class Batch:
     @cached_property
     def verdict(self) -> pa.Table:
         """The re-deliveries: `_seq`, `_bucket`, whether `conflict`, and where the `original` is."""
-        accepted = self.read - self.refused
+        accepted = self.read - self.refused - self.control
         if not accepted:
             return VERDICT_SCHEMA.empty_table()
         return Search(self.spark, self.settings, self.known, self.placed.where("_reason IS NULL"), accepted).verdict()
@@ -108,6 +110,11 @@ class Batch:
     @property
     def refused(self) -> int:
         return int(pc.sum(self.tally["refused"]).as_py() or 0)
+
+    @property
+    def control(self) -> int:
+        """How many messages are about something else than an event of this stream."""
+        return int(pc.sum(self.tally["control"]).as_py() or 0)
 
     @property
     def conflicts(self) -> int:
@@ -138,13 +145,13 @@ class Batch:
 
     def refused_seqs(self) -> set[int]:
         """The `_seq` of every record that is neither accepted nor a duplicate."""
-        refused = self.parsed.where("_reason IS NOT NULL").select("_seq").toArrow()["_seq"].to_pylist()
+        refused = self.parsed.where(f"_reason <> '{CONTROL}'").select("_seq").toArrow()["_seq"].to_pylist()
         return {*refused, *self.verdict.filter(self.verdict["conflict"])["_seq"].to_pylist()}
 
     def rejects(self, after: int) -> DataFrame:
         """The rows for the quarantine, numbered from `after` + 1. A conflict's text is read from its source again."""
         same = "'same id as ', original, ', other content'"
-        refused = self.placed.where(f"_reason <> '{BLANK}'")
+        refused = self.placed.where(f"_reason NOT IN ({NO_EVENTS})")
         rejects = refused.select("_position", "_reason", "_detail", "_raw", "_source")
         if self.conflicts:
             conflicts = self.spark.createDataFrame(self.verdict.filter(self.verdict["conflict"]).drop(["_bucket"]))
@@ -228,14 +235,15 @@ def reading(  # noqa: PLR0913  what a batch is made of
 
 
 def _tally(parsed: DataFrame) -> pa.Table:
-    """By block of a file and bucket: `first` _seq, `lines`, records `read` and `refused`, the `latest` time."""
+    """By block of a file and bucket: `first` _seq, `lines`, of these `read`, `refused`, `control`; `latest` time."""
     return (
         parsed.groupBy("_file", "_block", "_bucket")
         .agg(
             F.min("_seq").alias("first"),
             F.count("*").alias("lines"),
             F.expr(f"count_if(_reason IS DISTINCT FROM '{BLANK}')").alias("read"),
-            F.expr(f"count_if(_reason <> '{BLANK}')").alias("refused"),
+            F.expr(f"count_if(_reason NOT IN ({NO_EVENTS}))").alias("refused"),
+            F.expr(f"count_if(_reason = '{CONTROL}')").alias("control"),
             F.expr("max(_time) FILTER (WHERE _reason IS NULL)").alias("latest"),
         )
         .toArrow()

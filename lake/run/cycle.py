@@ -112,4 +112,5 @@ def _counted(counts: BatchCounts) -> str:
     if not counts.read:
         return "nothing new"
     refused = f", {counts.duplicates} duplicates, {counts.quarantined} to quarantine"
+    refused += f", {counts.control} control messages" if counts.control else ""
     return f"batch {counts.batch}, {counts.accepted} events of {counts.read} records{refused}"

@@ -54,7 +54,7 @@ def check(settings: Settings, stream: str) -> list[str]:
 
     Batches are numbered without gaps; offsets in each bucket run from 0 without gaps, in the order of the batches;
     ids are unique; each batch's `_watermark` is the greatest event time before it; and for each batch
-    read = accepted + duplicates + quarantined, with as many rows in log and quarantine as it says.
+    read = accepted + duplicates + quarantined + control, with as many rows in log and quarantine as it says.
     """
     found = report(settings, stream)
     path = settings.log_path(stream)
@@ -89,8 +89,8 @@ def _batches(heads: list[LogHead], rows: Mapping[int, dict[str, Any]]) -> Iterat
         counts = head.counts
         if head.batch != number:
             yield f"batch {head.batch} stands where batch {number} should"
-        if counts["read"] != counts["accepted"] + counts["duplicates"] + counts["quarantined"]:
-            yield f"batch {head.batch}: read is not accepted + duplicates + quarantined: {dict(counts)}"
+        if counts["read"] != sum(count for name, count in counts.items() if name != "read"):
+            yield f"batch {head.batch}: read is not accepted + duplicates + quarantined + control: {dict(counts)}"
         if row["events"] != counts["accepted"]:
             yield f"batch {head.batch}: {counts['accepted']} accepted, {row['events']} in the log"
         if row["events"] and (row["watermarks"] != 1 or row["watermark"] != watermark):

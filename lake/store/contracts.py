@@ -6,6 +6,7 @@ the logical types decimal, date, timestamp-micros/-millis (UTC), local-timestamp
     "unit": "minutes"            what its number counts
     "minimum": 0, "maximum": 9   inclusive bounds; a value outside goes to quarantine
     "personal": true             data about a person
+    "transport": true            says how an event came, not what it is: a re-delivery may differ in it
 
 and the record a `lake` object with the project's facts:
 
@@ -16,6 +17,8 @@ and the record a `lake` object with the project's facts:
     "buckets":  8                number of partitions of the log
     "max_ahead": "1 day"         an event time further ahead of its arrival goes to quarantine
     "broadcast": "op = 'TRUNCATE'"   SQL condition for events that have no key and touch all keys
+    "envelope": "debezium"       records are change messages of a database's table; see `envelope.py` for this, and
+    "table":    "shop.orders"    for the fields' attributes `from` and `encoding`
 
 Key, id, event time, buckets and broadcast never change once a log has been written; see `evolution.py` for what may.
 """
@@ -37,7 +40,10 @@ from lake.config import Settings
 from lake.errors import DeclarationError, did_you_mean
 from lake.store.fields import Field, read_field
 
-FACTS: Final = {"key", "id", "time", "buckets", "max_ahead", "broadcast"}
+FACTS: Final = {"key", "id", "time", "buckets", "max_ahead", "broadcast", "envelope", "table"}
+ENVELOPES: Final[Mapping[str, frozenset[str]]] = {
+    "debezium": frozenset({"op", "before", "after", "source", "transaction", "ts_ms", "ts_us", "ts_ns"}),
+}
 UNITS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 
 
@@ -56,6 +62,8 @@ class Contract:
     buckets: int = 8
     max_ahead: timedelta = timedelta(days=1)
     broadcast: str | None = None
+    envelope: str | None = None
+    table: str | None = None
     text: str = ""
 
     @property
@@ -141,6 +149,11 @@ def read_contract(text: str, *, file: str) -> Contract:
         DeclarationError(what, where=f"{file}:{lines.of_fact(fact)}", fix=fix)
         for fact, what, fix in _wrong_facts(facts, fields, names if not faults else None)
     ]
+    faults += [
+        DeclarationError(what, where=f"{file}:{field.line}", fix=fix)
+        for field in fields
+        for what, fix in _wrong_paths(field, facts)
+    ]
     if faults:
         raise DeclarationError.all(faults)
     identity = facts.get("id")
@@ -156,6 +169,8 @@ def read_contract(text: str, *, file: str) -> Contract:
         buckets=facts.get("buckets", 8),
         max_ahead=duration(facts.get("max_ahead", "1 day")) or timedelta(days=1),
         broadcast=facts.get("broadcast"),
+        envelope=facts.get("envelope"),
+        table=facts.get("table"),
         text=text,
     )
 
@@ -235,6 +250,28 @@ def _wrong_facts(facts: Any, fields: list[Field], names: list[str] | None) -> It
         yield "max_ahead", f"max_ahead is {facts['max_ahead']!r}", 'a duration such as "1 day" or "90 minutes"'
     if not isinstance(facts.get("broadcast", ""), str):
         yield "broadcast", f"broadcast is {facts['broadcast']!r}", "a SQL condition over the fields"
+    yield from _wrong_envelope(facts)
+
+
+def _wrong_envelope(facts: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    envelope, table = facts.get("envelope"), facts.get("table")
+    if "envelope" in facts and envelope not in ENVELOPES:
+        yield "envelope", f"envelope is {envelope!r}", did_you_mean(str(envelope), ENVELOPES)
+    if "table" in facts and "envelope" not in facts:
+        yield "table", "a table without an envelope", 'add "envelope": "debezium"'
+    elif "table" in facts and (not isinstance(table, str) or not table.strip(". ")):
+        yield "table", f"table is {table!r}", 'the table\'s name as its messages have it, such as "inventory.customers"'
+
+
+def _wrong_paths(field: Field, facts: Any) -> Iterator[tuple[str, str]]:
+    """Each fault of a field's place in the envelope as (what, fix)."""
+    envelope = facts.get("envelope") if isinstance(facts, dict) else None
+    if envelope is None and (field.path or field.encoding):
+        attribute = "from" if field.path else "encoding"
+        yield f"field {field.name!r} says {attribute!r}, and records have no envelope", 'add "envelope" to "lake"'
+    roots = ENVELOPES.get(envelope, frozenset()) if isinstance(envelope, str) else frozenset()
+    if roots and field.path and field.path[0] not in roots:
+        yield f"field {field.name!r} comes from {field.path[0]!r}", did_you_mean(field.path[0], roots)
 
 
 def _wrong_names(fact: str, found: Any, fields: list[Field], names: list[str] | None) -> Iterator[tuple[str, str, str]]:

@@ -22,7 +22,7 @@ from lake.store.contracts import Contract, parse_schema, read_contract
 from lake.store.fields import Field
 from lake.store.identity import literal, quoted
 from lake.store.lease import lease
-from lake.store.parse import value
+from lake.store.values import value
 
 STORED = "stream VARCHAR, version INTEGER, text VARCHAR"
 WIDER: Final[Mapping[str, frozenset[str]]] = {

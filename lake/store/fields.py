@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -30,7 +31,15 @@ LOGICAL: Final[Mapping[tuple[str, str], str]] = {
     ("long", "local-timestamp-micros"): "timestamp_ntz",
     ("string", "uuid"): "string",
 }
-ATTRIBUTES: Final = {"unit", "minimum", "maximum", "personal", "aliases"}
+ATTRIBUTES: Final = {"unit", "minimum", "maximum", "personal", "aliases", "transport", "from", "encoding"}
+TIMES: Final = ("days", "millis", "micros", "nanos")
+ENCODINGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "decimal": ("base64",),
+    "date": TIMES,
+    "timestamp": TIMES,
+    "timestamp_ntz": TIMES,
+    "binary": ("base64", "hex"),
+}
 ORDERED: Final = ("int", "bigint", "float", "double", "decimal", "date", "timestamp")
 
 
@@ -39,7 +48,9 @@ class Field:
     """One field of an event. `type` is Spark DDL; `minimum` and `maximum` are inclusive and hold SQL-castable text.
 
     `default` is the text (JSON for nested values) that an absent field stands for, None where that is null;
-    `epoch` counts units per second where the type also accepts a bare integer since 1970 (0: it does not).
+    `epoch` counts units per second where the type also accepts a bare integer since 1970 (0: it does not);
+    `path` is where in an envelope the value is (() for the row's column of the field's name), `encoding` how it is
+    written there; a `transport` field may differ between an event and its re-delivery.
     """
 
     name: str
@@ -55,6 +66,9 @@ class Field:
     symbols: tuple[str, ...] = ()
     personal: bool = False
     epoch: int = 0
+    transport: bool = False
+    path: tuple[str, ...] = ()
+    encoding: str = ""
     line: int = 0
 
     @property
@@ -94,6 +108,9 @@ def read_field(field: avro.schema.Field, *, line: int) -> Field:
         symbols=tuple(schema.symbols) if schema.type == "enum" else (),
         personal=bool(extra.get("personal", False)),
         epoch={"timestamp-millis": 1_000, "timestamp-micros": 1_000_000}.get(logical.removeprefix("local-"), 0),
+        transport=bool(extra.get("transport", False)),
+        path=_path(field.name, extra["from"]) if "from" in extra else (),
+        encoding=_encoding(field.name, ddl, extra["encoding"]) if "encoding" in extra else "",
         line=line,
         **bounds,
     )
@@ -147,6 +164,22 @@ def _bound(field: str, ddl: str, end: str, value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise DeclarationError(f"{end} of field {field!r} is {value!r}, not a number or text")
     return str(value)
+
+
+def _path(field: str, found: Any) -> tuple[str, ...]:
+    if not isinstance(found, str) or not re.fullmatch(r"[^.'\"\\\[\]]+(\.[^.'\"\\\[\]]+)*", found):
+        raise DeclarationError(f"field {field!r} comes from {found!r}", fix='a path such as "op" or "source.lsn"')
+    return tuple(found.split("."))
+
+
+def _encoding(field: str, ddl: str, found: Any) -> str:
+    known = ENCODINGS.get(ddl.partition("(")[0], ())
+    if found not in known:
+        raise DeclarationError(
+            f"field {field!r} of type {ddl} has the encoding {found!r}",
+            fix=did_you_mean(str(found), known) if known else "encodings are for decimals, times and bytes",
+        )
+    return str(found)
 
 
 def _text(default: Any) -> str | None:

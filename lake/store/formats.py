@@ -6,6 +6,8 @@ The frames of this module have the columns
     _block bigint            where in the file the reader's split began (0 but for large files)
     _seq bigint              unique in the frame and increasing within (_file, _block) in the order of the file
     _raw string              the record: a line of JSON Lines as it is, a record of CSV or Parquet as JSON
+
+A `.json` file that begins with a `{` on a line of its own is one record over many lines.
 """
 
 from __future__ import annotations
@@ -97,6 +99,16 @@ def header(path: Path) -> tuple[str, ...]:
         return tuple(name.strip() for name in next(csv.reader(stream), []))
 
 
+def is_document(path: Path) -> bool:
+    """Whether a JSON file is one record, printed over many lines: no line of JSON Lines is a brace alone."""
+    if ".json" not in [suffix.lower() for suffix in path.suffixes[-2:]]:
+        return False
+    opened = gzip.open if path.suffix.lower() == ".gz" else open
+    with opened(path, "rb") as stream:
+        head = stream.read(1 << 10).removeprefix(b"\xef\xbb\xbf").lstrip()
+    return head.partition(b"\n")[0].rstrip() == b"{"
+
+
 def records(spark: SparkSession, settings: Settings, files: Iterable[File]) -> DataFrame:
     """The records of `files`, each a file without a fault, as the columns that this module describes."""
     paths = [stage(settings, file) for file in files if file.size]
@@ -135,6 +147,8 @@ def _groups(paths: Iterable[Path]) -> Iterable[tuple[tuple[str, tuple[str, ...]]
         match format_of(path):
             case "csv":
                 return "csv", header(path)
+            case "json" if is_document(path):
+                return "document", ()
             case "parquet":
                 return "parquet", tuple(str(field) for field in pq.read_schema(path))
             case other:
@@ -153,6 +167,10 @@ def _read_json(spark: SparkSession, paths: list[str], _: tuple[str, ...]) -> Dat
     return spark.read.text(paths).selectExpr(*PLACE, "ltrim('\ufeff', value) AS _raw")
 
 
+def _read_document(spark: SparkSession, paths: list[str], _: tuple[str, ...]) -> DataFrame:
+    return spark.read.text(paths, wholetext=True).selectExpr(*PLACE, "ltrim('\ufeff', value) AS _raw")
+
+
 def _read_csv(spark: SparkSession, paths: list[str], names: tuple[str, ...]) -> DataFrame:
     from pyspark.sql.types import StringType, StructField, StructType
 
@@ -169,4 +187,4 @@ def _read_parquet(spark: SparkSession, paths: list[str], _: tuple[str, ...]) -> 
     return spark.read.parquet(*paths).selectExpr(*PLACE, f"to_json(struct(*), map({options})) AS _raw")
 
 
-_READERS: Final = {"json": _read_json, "csv": _read_csv, "parquet": _read_parquet}
+_READERS: Final = {"json": _read_json, "document": _read_document, "csv": _read_csv, "parquet": _read_parquet}

@@ -27,15 +27,15 @@ def identity(contract: Contract) -> str:
         case "id":
             rest = [_encoded(contract.field(name)) for name in contract.id]
         case "content":
-            rest = [_encoded(field) for field in contract.fields]
+            rest = [_encoded(field) for field in contract.fields if not field.transport]
         case "position":
             rest = [_length_prefixed("_source")]
     return _digest(key + time + rest)
 
 
 def content(contract: Contract) -> str:
-    """SQL of a digest of all of an event's fields."""
-    return _digest(_encoded(field) for field in contract.fields)
+    """SQL of a digest of an event's fields, without those that say how it came."""
+    return _digest(_encoded(field) for field in contract.fields if not field.transport)
 
 
 def bucket(contract: Contract) -> str:

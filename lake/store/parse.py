@@ -3,17 +3,21 @@
 A record is read twice at most. The quick reading takes the contract's fields alone, with their types; it is trusted
 where the record is one JSON object without anything else, repeated or unknown, and all types are right. The careful
 reading takes the others apart as texts, keeps what the contract does not know as `_extra`, refuses what is not JSON.
+Messages in an envelope are taken apart by `envelope`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from lake.store import envelope
 from lake.store.contracts import Contract
 from lake.store.fields import Field
 from lake.store.identity import bucket, identity, literal, quoted
+from lake.store.values import defaulted, text_name, value, widest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,7 +39,6 @@ FILE: Final = "file"
 PLACES: Final = ("_file", "_block", "_seq", "_raw")
 QUICK_OPTIONS: Final = "map('allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false')"
 QUICK_TYPES: Final = frozenset({"boolean", "int", "bigint", "float", "double", "string"})
-EARLIEST, LATEST = "0001-01-01", "9999-12-31 23:59:59.999999"
 
 
 def parse(records: DataFrame, contract: Contract, *, now: datetime, record_bytes: int) -> DataFrame:
@@ -45,6 +48,47 @@ def parse(records: DataFrame, contract: Contract, *, now: datetime, record_bytes
     event is identified by its position.
     """
     fields = contract.fields
+    reading = _opened(records, contract, record_bytes) if contract.envelope else _read(records, fields, record_bytes)
+    typed = reading.texts.selectExpr(
+        "*", *(f"{reading.value(field)} AS {quoted(field.name)}" for field in fields)
+    ).selectExpr("*", f"{_time(contract)} AS _time")
+    checks = [*_record_checks(record_bytes), *_field_checks(contract, reading), *_event_checks(contract, now)]
+    cases = (f"CASE WHEN {test} THEN struct('{reason}', {detail}) END" for test, reason, detail in checks)
+    refusals = ", ".join([*reading.verdicts, *cases])
+    broadcast = f"CASE WHEN {_is_broadcast(contract)} THEN -1 ELSE {bucket(contract)} END"
+    judged = typed.selectExpr("*", f"coalesce({refusals}) AS _refusal")
+    return judged.selectExpr(
+        *PLACES[:-1],
+        "CASE WHEN _refusal IS NOT NULL THEN _raw END AS _raw",
+        "_refusal.col1 AS _reason",
+        "_refusal.col2 AS _detail",
+        *(quoted(field.name) for field in fields),
+        f"{reading.extra} AS _extra",
+        "_time",
+        f"CASE WHEN _refusal IS NULL THEN {broadcast} END AS _bucket",
+        "cast(NULL AS string) AS _id" if contract.identity == "position" else f"{identity(contract)} AS _id",
+    )
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Records taken apart: `texts` has their places, `_unread`, and what SQL is made of by
+
+    `value` and `text`, a field's typed value and what to show of it; `extra`, what the contract does not know, as JSON;
+    `lacks`, whether a record may lack a field that may not be null; `verdicts`, structs of reason and detail that
+    judge before any other check.
+    """
+
+    texts: DataFrame
+    value: Callable[[Field], str]
+    text: Callable[[Field], str]
+    extra: str
+    lacks: Callable[[Field], str] = lambda _: "false"
+    verdicts: tuple[str, ...] = ()
+
+
+def _read(records: DataFrame, fields: tuple[Field, ...], record_bytes: int) -> Reading:
+    """Records that are events."""
     read = (
         records.selectExpr("*", f"CASE WHEN {_readable(record_bytes)} THEN json_object_keys(_raw) END AS _keys")
         .selectExpr("*", f"{_quick(fields)} AS _tried")
@@ -57,58 +101,26 @@ def parse(records: DataFrame, contract: Contract, *, now: datetime, record_bytes
         "_careful",
         "_quick IS NULL AND _careful IS NULL AS _unread",
         "_keys",
-        *(f"{_careful_text(field)} AS {_text_name(field)}" for field in fields),
+        *(f"{_careful_text(field)} AS {text_name(field)}" for field in fields),
     )
-    typed = texts.selectExpr("*", *(f"{_typed(field)} AS {quoted(field.name)}" for field in fields)).selectExpr(
-        "*", f"{_time(contract)} AS _time"
-    )
-    checks = [*_record_checks(record_bytes), *_field_checks(fields), *_event_checks(contract, now)]
-    refusals = ", ".join(f"CASE WHEN {test} THEN struct('{reason}', {detail}) END" for test, reason, detail in checks)
-    broadcast = f"CASE WHEN {_is_broadcast(contract)} THEN -1 ELSE {bucket(contract)} END"
-    judged = typed.selectExpr("*", f"coalesce({refusals}) AS _refusal")
-    return judged.selectExpr(
-        *PLACES[:-1],
-        "CASE WHEN _refusal IS NOT NULL THEN _raw END AS _raw",
-        "_refusal.col1 AS _reason",
-        "_refusal.col2 AS _detail",
-        *(quoted(field.name) for field in fields),
-        f"{_extra(fields, record_bytes)} AS _extra",
-        "_time",
-        f"CASE WHEN _refusal IS NULL THEN {broadcast} END AS _bucket",
-        "cast(NULL AS string) AS _id" if contract.identity == "position" else f"{identity(contract)} AS _id",
+    return Reading(
+        texts,
+        value=_typed,
+        text=lambda field: f"coalesce({text_name(field)}, cast({_quick_text(field)} AS string))",
+        extra=_extra(fields, record_bytes),
     )
 
 
-def value(field: Field, text: str) -> str:
-    """SQL of the typed value of `field` in the SQL string `text`; null where it is none of that type."""
-    kind = field.type
-    if field.nested:
-        parsed = f"from_json(concat('{{\"v\":', {text}, '}}'), 'v {kind}, _corrupt_record string')"
-        return f"CASE WHEN {parsed}._corrupt_record IS NULL THEN {parsed}.v END"
-    if kind == "binary":
-        return f"try_to_binary({text}, 'base64')"
-    if kind in {"int", "bigint"} or kind.startswith("decimal"):
-        return _number(kind, text)
-    if kind == "date" or kind.startswith("timestamp"):
-        return _moment(kind, text, field.epoch or 1)
-    return text if kind == "string" else f"try_cast({text} AS {kind})"
-
-
-def _number(kind: str, text: str) -> str:
-    """A whole number may have a point (5.0); a decimal must not have more digits than its type."""
-    typed = f"try_cast({text} AS {kind})"
-    if kind.startswith("decimal"):
-        return f"CASE WHEN {typed} = try_cast({text} AS {_widest(kind)}) THEN {typed} END"
-    exact = f"try_cast({text} AS decimal(38,10))"
-    return f"coalesce({typed}, CASE WHEN {exact} = floor({exact}) THEN try_cast({exact} AS {kind}) END)"
-
-
-def _moment(kind: str, text: str, epoch: int) -> str:
-    """ISO text, or a whole number of days or of 1/`epoch` seconds since 1970; null outside the years 1 to 9999."""
-    micros = f"timestamp_micros(try_multiply(try_cast({text} AS bigint), {1_000_000 // epoch}L))"
-    since = f"date_from_unix_date(try_cast({text} AS int))" if kind == "date" else f"cast({micros} AS {kind})"
-    found = f"CASE WHEN {text} RLIKE '^-?[0-9]+$' THEN {since} ELSE try_cast({text} AS {kind}) END"
-    return f"CASE WHEN {found} BETWEEN {kind} '{EARLIEST}' AND {kind} '{LATEST}' THEN {found} END"
+def _opened(records: DataFrame, contract: Contract, record_bytes: int) -> Reading:
+    """Records that are messages in an envelope, whose texts are plain by now."""
+    return Reading(
+        envelope.unwrapped(records.select(*PLACES), contract, readable=_readable(record_bytes)),
+        value=lambda field: value(replace(field, encoding=""), text_name(field)),
+        text=text_name,
+        extra="_beyond",
+        lacks=lambda field: envelope.lacks(field, contract),
+        verdicts=("_verdict",),
+    )
 
 
 def _quick(fields: tuple[Field, ...]) -> str:
@@ -143,14 +155,10 @@ def _names(fields: tuple[Field, ...]) -> str:
     return ", ".join(literal(name) for field in fields for name in field.names)
 
 
-def _text_name(field: Field) -> str:
-    return quoted(f"_text_{field.name}")
-
-
 def _quick_type(field: Field) -> str:
     """The type by which a quick reading tells right from wrong; times are taken as text."""
     if field.type.startswith("decimal"):
-        return _widest(field.type)
+        return widest(field.type)
     return field.type if field.type in QUICK_TYPES else "string"
 
 
@@ -163,7 +171,7 @@ def _careful_text(field: Field) -> str:
     """The text of `field` in a careful reading: under its name or a former one, or its default."""
     found = _first(f"_careful[{literal(name)}]" for name in field.names)
     default = "NULL" if field.default is None else literal(field.default)
-    return f"CASE WHEN _careful IS NOT NULL THEN {_defaulted(field, found, default)} END"
+    return f"CASE WHEN _careful IS NOT NULL THEN {defaulted(field, found, default)} END"
 
 
 def _typed(field: Field) -> str:
@@ -175,17 +183,8 @@ def _typed(field: Field) -> str:
         quick = found if field.type in QUICK_TYPES else value(field, found)
     if field.default is not None:
         default = value(field, literal(field.default))
-        quick = _defaulted(field, quick, f"CASE WHEN {found} IS NULL THEN {default} END")
-    return f"CASE WHEN _careful IS NULL THEN {quick} ELSE {value(field, _text_name(field))} END"
-
-
-def _defaulted(field: Field, found: str, default: str) -> str:
-    """A default stands for an absent field; for a null one too where the field may not be null."""
-    if field.default is None:
-        return found
-    if not field.nullable:
-        return f"coalesce({found}, {default})"
-    return f"CASE WHEN arrays_overlap(_keys, array({_names((field,))})) THEN {found} ELSE {default} END"
+        quick = defaulted(field, quick, f"CASE WHEN {found} IS NULL THEN {default} END")
+    return f"CASE WHEN _careful IS NULL THEN {quick} ELSE {value(field, text_name(field))} END"
 
 
 def _first(found: Iterable[str]) -> str:
@@ -207,13 +206,13 @@ def _record_checks(record_bytes: int) -> Iterator[tuple[str, str, str]]:
     yield "_unread", UNPARSEABLE, "'not one JSON object'"
 
 
-def _field_checks(fields: tuple[Field, ...]) -> Iterator[tuple[str, str, str]]:
-    for field in fields:
-        text = f"coalesce({_text_name(field)}, cast({_quick_text(field)} AS string))"
-        column, name = quoted(field.name), field.name
+def _field_checks(contract: Contract, reading: Reading) -> Iterator[tuple[str, str, str]]:
+    for field in contract.fields:
+        text, column, name = reading.text(field), quoted(field.name), field.name
         shown = f"concat({literal(name + ': ')}, substring({text}, 1, 200), "
         if not field.nullable:
-            yield f"{column} IS NULL AND {text} IS NULL", MISSING, literal(name)
+            lacking = f"{column} IS NULL AND {text} IS NULL AND NOT {reading.lacks(field)}"
+            yield lacking, MISSING, literal(name)
         yield f"{column} IS NULL AND {text} IS NOT NULL", WRONG_TYPE, f"{shown}{literal(' is not ' + field.type)})"
         if field.symbols:
             symbols = ", ".join(literal(symbol) for symbol in field.symbols)
@@ -248,9 +247,3 @@ def _is_broadcast(contract: Contract) -> str:
 
 def _time(contract: Contract) -> str:
     return f"cast({contract.time or 'NULL'} AS timestamp)"
-
-
-def _widest(decimal: str) -> str:
-    """The decimal type with as many whole digits as `decimal` and the most digits after the point."""
-    precision, scale = (int(number) for number in decimal[len("decimal(") : -1].split(","))
-    return f"decimal(38,{38 - (precision - scale)})"

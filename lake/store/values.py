@@ -1,0 +1,131 @@
+"""The typed value of a field in the text that a record has for it, and the encodings that such a text comes in.
+
+By itself a decimal's text is its digits, a time's is ISO 8601 or a whole number since 1970 in the unit of its logical
+type, and bytes are base64. A field's `encoding`, or what a message says of itself, tells otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from lake.store.fields import Field
+from lake.store.identity import literal, quoted
+
+EARLIEST, LATEST = "0001-01-01", "9999-12-31 23:59:59.999999"
+UNSCALED_BYTES: Final = 16  # of a decimal of 38 digits with its sign
+MICROS: Final[Mapping[str, str]] = {
+    "days": "try_multiply(n, 86400000000L)",
+    "millis": "try_multiply(n, 1000L)",
+    "micros": "n",
+    "nanos": "(n - pmod(n, 1000L)) div 1000L",
+}
+
+
+def value(field: Field, text: str) -> str:
+    """SQL of the typed value of `field` in the SQL string `text`; null where it is none of that type."""
+    kind = field.type
+    if field.encoding:
+        text = decoded(field, text, literal(field.encoding))
+    if field.nested:
+        parsed = f"from_json(concat('{{\"v\":', {text}, '}}'), 'v {kind}, _corrupt_record string')"
+        return f"CASE WHEN {parsed}._corrupt_record IS NULL THEN {parsed}.v END"
+    if kind == "binary":
+        return f"try_to_binary({text}, 'base64')"
+    if kind in {"int", "bigint"} or kind.startswith("decimal"):
+        return _number(kind, text)
+    if kind == "date" or kind.startswith("timestamp"):
+        return _moment(kind, text, field.epoch or 1)
+    return text if kind == "string" else f"try_cast({text} AS {kind})"
+
+
+def defaulted(field: Field, found: str, default: str) -> str:
+    """A default stands for an absent field, one not in `_keys`; for a null one too where the field may not be null."""
+    if field.default is None:
+        return found
+    if not field.nullable:
+        return f"coalesce({found}, {default})"
+    names = ", ".join(literal(name) for name in field.names)
+    return f"CASE WHEN arrays_overlap(_keys, array({names})) THEN {found} ELSE {default} END"
+
+
+def text_name(field: Field) -> str:
+    """The column that holds the text of `field` while a record is parsed."""
+    return quoted(f"_text_{field.name}")
+
+
+def widest(decimal: str) -> str:
+    """The decimal type with as many whole digits as `decimal` and the most digits after the point."""
+    precision, scale = _digits(decimal)
+    return f"decimal(38,{38 - (precision - scale)})"
+
+
+def decoded(field: Field, text: str, encoding: str, scale: str | None = None) -> str:
+    """SQL of the plain text that `text` stands for in `encoding` (SQL of its name; of none where that is null).
+
+    `scale` is SQL of a decimal's digits after the point, by default those of its type. What cannot be decoded becomes
+    a text that says so and is no value of the type.
+    """
+    if field.type.startswith("decimal"):
+        found = _unscaled(text, f"coalesce({scale or 'NULL'}, {_digits(field.type)[1]})")
+    elif field.type == "binary":
+        found = f"CASE {encoding} WHEN 'hex' THEN base64(try_to_binary({text}, 'hex')) ELSE {text} END"
+    else:
+        found = f"CASE WHEN {text} RLIKE '^-?[0-9]+$' THEN {_since(text, encoding)} ELSE {text} END"
+    undone = f"concat({text}, ' (', {encoding}, ')')"
+    return f"CASE WHEN {encoding} IS NULL THEN {text} ELSE coalesce({found}, {undone}) END"
+
+
+def _unscaled(text: str, scale: str) -> str:
+    """The digits of a decimal: base64 of its unscaled value in two's complement, or that in a struct with its scale.
+
+    A negative number is -1 - the number with all bits flipped, which is never out of range.
+    """
+    pair = f"from_json({text}, 'scale int, value string')"
+    either = f"CASE WHEN {text} LIKE '{{%' THEN {pair} ELSE named_struct('scale', {scale}, 'value', {text}) END"
+    hexed = "named_struct('scale', u.scale, 'hex', hex(try_to_binary(u.value, 'base64')))"
+    negative = "b.hex >= '8'"
+    flipped = "translate(b.hex, '0123456789ABCDEF', 'FEDCBA9876543210')"
+    wide = f"lpad(if({negative}, {flipped}, b.hex), {2 * UNSCALED_BYTES}, '0')"
+    high, low = (f"cast(conv(substring(w, {start}, 16), 16, 10) AS decimal(20,0))" for start in (1, 17))
+    size = _let("w", wide, f"try_add(try_multiply({high}, 18446744073709551616BD), {low})")
+    whole = f"cast(try_add({size}, if({negative}, 1BD, 0BD)) AS string)"
+    padded = _let("d", whole, "lpad(d, greatest(length(d), b.scale + 1), '0')")
+    pointed = _let("p", padded, "concat(left(p, length(p) - b.scale), '.', right(p, b.scale))")
+    fits = f"length(b.hex) BETWEEN 2 AND {2 * UNSCALED_BYTES} AND b.scale BETWEEN 0 AND 38"
+    number = f"CASE WHEN {fits} THEN concat(if({negative}, '-', ''), {pointed}) END"
+    return _let("u", either, _let("b", hexed, number))
+
+
+def _since(text: str, unit: str) -> str:
+    """The ISO 8601 text of a whole number of `unit` since 1970."""
+    micros = " ".join(f"WHEN '{name}' THEN {sql}" for name, sql in MICROS.items())
+    return _let("n", f"try_cast({text} AS bigint)", f"cast(timestamp_micros(CASE {unit} {micros} END) AS string)")
+
+
+def _let(name: str, bound: str, body: str) -> str:
+    """SQL of `body`, in which `name` stands for the value of `bound`, computed once."""
+    return f"transform(array({bound}), {name} -> {body})[0]"
+
+
+def _digits(decimal: str) -> tuple[int, int]:
+    """Precision and scale of a decimal type."""
+    precision, scale = decimal[len("decimal(") : -1].split(",")
+    return int(precision), int(scale)
+
+
+def _number(kind: str, text: str) -> str:
+    """A whole number may have a point (5.0); a decimal must not have more digits than its type."""
+    typed = f"try_cast({text} AS {kind})"
+    if kind.startswith("decimal"):
+        return f"CASE WHEN {typed} = try_cast({text} AS {widest(kind)}) THEN {typed} END"
+    exact = f"try_cast({text} AS decimal(38,10))"
+    return f"coalesce({typed}, CASE WHEN {exact} = floor({exact}) THEN try_cast({exact} AS {kind}) END)"
+
+
+def _moment(kind: str, text: str, epoch: int) -> str:
+    """ISO text, or a whole number of days or of 1/`epoch` seconds since 1970; null outside the years 1 to 9999."""
+    micros = f"timestamp_micros(try_multiply(try_cast({text} AS bigint), {1_000_000 // epoch}L))"
+    since = f"date_from_unix_date(try_cast({text} AS int))" if kind == "date" else f"cast({micros} AS {kind})"
+    found = f"CASE WHEN {text} RLIKE '^-?[0-9]+$' THEN {since} ELSE try_cast({text} AS {kind}) END"
+    return f"CASE WHEN {found} BETWEEN {kind} '{EARLIEST}' AND {kind} '{LATEST}' THEN {found} END"

@@ -1,0 +1,324 @@
+"""Debezium's messages, one by one: what is an event, what is counted, what goes to quarantine, and every encoding."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lake.config import Settings
+from lake.errors import DeclarationError
+from lake.run.append import BatchCounts
+from lake.run.ingest import ingest
+from lake.run.log import check
+from lake.run.quarantine import replay
+from lake.store import log, quarantine
+from lake.store.contracts import load_contracts, read_contract
+from tests.store.events import Land
+
+NOW = datetime(2024, 3, 1, 12, tzinfo=UTC)
+
+
+def nullable(kind: Any) -> list[Any]:
+    return ["null", kind]
+
+
+def decimal(precision: int, scale: int) -> dict[str, Any]:
+    return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+
+
+MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
+MICROS = {"type": "long", "logicalType": "timestamp-micros"}
+DATE = {"type": "int", "logicalType": "date"}
+CUSTOMER: dict[str, Any] = {
+    "type": "record",
+    "name": "customers",
+    "doc": "A change of a customer.",
+    "lake": {
+        "envelope": "debezium",
+        "table": "inventory.customers",
+        "key": ["id"],
+        "id": ["lsn", "op"],
+        "broadcast": "op = 't'",
+        "buckets": 2,
+    },
+    "fields": [
+        {"name": "id", "type": "int"},
+        {"name": "name", "type": "string"},
+        {"name": "email", "type": nullable("string"), "default": None},
+        {"name": "tier", "type": nullable("string"), "default": "basic"},
+        {"name": "op", "type": "string", "from": "op"},
+        {"name": "lsn", "type": nullable("long"), "from": "source.lsn"},
+        {"name": "old_email", "type": nullable("string"), "from": "before.email"},
+        {"name": "snapshot", "type": nullable("string"), "from": "source.snapshot"},
+        {"name": "transaction_id", "type": nullable("string"), "from": "transaction.id"},
+        {"name": "seen_at", "type": nullable(MILLIS), "from": "ts_ms", "transport": True},
+    ],
+}
+SOURCE = {"db": "shop", "schema": "inventory", "table": "customers", "snapshot": "false"}
+
+
+def declare(project: Settings, **changes: Any) -> None:
+    """Writes the contract, its `lake` object changed by `lake`."""
+    contract = CUSTOMER | changes | {"lake": CUSTOMER["lake"] | changes.get("lake", {})}
+    project.path("schemas/customers.avsc").write_text(json.dumps(contract, indent=1))
+
+
+def change(op: str, lsn: int, before: Any = None, after: Any = None, **more: Any) -> dict[str, Any]:
+    source = SOURCE | {"lsn": lsn} | more.pop("source", {})
+    return {"op": op, "before": before, "after": after, "source": source, "ts_ms": 1709280000000} | more
+
+
+def wrapped(payload: Any, schema: Any = None) -> dict[str, Any]:
+    return {"schema": schema, "payload": payload}
+
+
+def take(project: Settings, spark: SparkSession) -> BatchCounts:
+    counts = ingest(project, spark, load_contracts(project), now=NOW)["customers"]
+    assert check(project, "customers") == []
+    return counts
+
+
+def events(project: Settings, spark: SparkSession) -> list[dict[str, Any]]:
+    """The log's events in the order of their sources."""
+    contract = load_contracts(project)["customers"]
+    rows = log.read(spark, project, contract, upto=log.head(project, "customers").batch)
+    return [row.asDict(recursive=True) for row in rows.orderBy("_batch", "_source").collect()]
+
+
+CONTROL: list[Any] = [
+    "null",
+    "",
+    wrapped(None),
+    {"status": "BEGIN", "id": "571", "ts_ms": 1, "event_count": None, "data_collections": None},
+    wrapped({"status": "END", "id": "571", "event_count": 2, "data_collections": []}),
+    {"source": SOURCE, "databaseName": "shop", "ddl": "ALTER TABLE customers ADD tier text", "tableChanges": []},
+    wrapped({"source": SOURCE, "historyRecord": "{}"}),
+    {"ts_ms": 1709280000000},
+    wrapped({"ts_ms": 1709280000000}),
+    {"op": "m", "ts_ms": 1, "source": SOURCE, "message": {"prefix": "p", "content": "aGk="}},
+]
+ANNE = {"id": 1, "name": "Anne", "email": "a@b.c"}
+BAD: list[tuple[Any, str, str]] = [
+    (json.dumps(change("c", 9, after=ANNE))[:-9], "unparseable", "not one JSON object"),
+    (json.dumps(change("c", 9, after=ANNE)) * 2, "unparseable", "not one JSON object"),
+    ('{"op": "c", "op": "d"}', "unparseable", "not one JSON object"),
+    ([1, 2], "envelope", "no op, and no control message either"),
+    (ANNE, "envelope", "no op, and no control message either"),
+    (wrapped(ANNE), "envelope", "no op, and no control message either"),
+    (change("x", 9, after=ANNE), "envelope", "op x is none of c, r, u, d, t, m"),
+    (change("c", 9), "envelope", "op c without a row in after"),
+    (change("u", 9, before=ANNE), "envelope", "op u without a row in after"),
+    (change("d", 9, after=ANNE), "envelope", "op d without a row in before"),
+    (change("c", 9, after="Anne"), "envelope", "op c without a row in after"),
+    (change("c", 9, after=ANNE, source={"table": "orders"}), "other table", "shop.inventory.orders"),
+    ({"op": "c", "after": ANNE}, "other table", "source names no table"),
+    (change("c", 9, after=ANNE | {"id": None}), "missing field", "id"),
+    (change("d", 9, before=ANNE | {"id": None}), "missing field", "id"),
+    (change("u", 9, after={"id": 1}), "missing field", "name"),
+    (wrapped(change("c", 9, after=ANNE | {"id": "one"})), "wrong type", "id: one is not int"),
+]
+
+
+def test_a_row_comes_from_its_image_and_facts_from_the_envelope(project: Settings, spark: SparkSession, land: Land):
+    declare(project)
+    land(
+        "customers",
+        "a.jsonl",
+        change("r", 1, after=ANNE, source={"snapshot": "last"}),
+        wrapped(change("u", 2, ANNE, ANNE | {"email": None, "tier": None}, transaction={"id": "571"})),
+        wrapped(change("u", 3, {"id": 1}, ANNE | {"since": "2024", "deep": {"a": [1, "x"]}}), {"type": "struct"}),
+        change("d", 4, before={"id": 1}),
+        change("t", 5),
+    )
+    assert take(project, spark) == BatchCounts(1, read=5, accepted=5)
+    read, update, beyond, delete, truncate = events(project, spark)
+    assert (read["name"], read["email"], read["tier"], read["snapshot"]) == ("Anne", "a@b.c", "basic", "last")
+    assert (update["email"], update["old_email"], update["tier"], update["lsn"]) == (None, "a@b.c", None, 2)
+    assert (update["transaction_id"], read["transaction_id"], read["_extra"]) == ("571", None, None)
+    assert json.loads(beyond["_extra"]) == {"since": "2024", "deep": {"a": [1, "x"]}}
+    assert (delete["id"], delete["name"], delete["op"]) == (1, None, "d")
+    assert (truncate["id"], truncate["_bucket"]) == (None, log.BROADCAST)
+    assert read["seen_at"] == datetime(2024, 3, 1, 8)
+
+
+def test_what_is_no_change_is_counted_and_what_is_wrong_is_kept(project: Settings, spark: SparkSession, land: Land):
+    declare(project)
+    messages = [*CONTROL, *(message for message, _, _ in BAD), change("c", 1, after=ANNE)]
+    land("customers", "a.jsonl", *messages)
+    expected = BatchCounts(1, read=len(messages), accepted=1, quarantined=len(BAD), control=len(CONTROL))
+    assert take(project, spark) == expected
+    rejected = quarantine.rejected(project, "customers", upto=1)
+    for line, (row, (message, reason, detail)) in enumerate(zip(rejected, BAD, strict=True), len(CONTROL) + 1):
+        assert (row.reason, row.detail, row.source) == (reason, detail, f"customers/a.jsonl:{line}")
+        assert row.raw == (message if isinstance(message, str) else json.dumps(message))
+
+
+def test_a_truncate_needs_a_broadcast_and_quarantine_gives_back(project: Settings, spark: SparkSession, land: Land):
+    declare(project, lake={"broadcast": None, "table": "customers"})
+    text = project.path("schemas/customers.avsc").read_text().replace('"broadcast": null,', "")
+    project.path("schemas/customers.avsc").write_text(text)
+    land("customers", "a.jsonl", change("t", 1), change("c", 2, after=ANNE, source={"table": "old_customers"}))
+    assert take(project, spark) == BatchCounts(1, read=2, quarantined=2)
+    reasons = [(row.reason, row.detail) for row in quarantine.rejected(project, "customers", upto=1)]
+    assert reasons == [
+        ("envelope", "a truncate, and the contract declares no broadcast"),
+        ("other table", "shop.inventory.old_customers"),
+    ]
+    project.path("schemas/customers.avsc").write_text(text.replace('"table": "customers",', ""))
+    done = replay(project, spark, stream="customers", now=NOW)["customers"]
+    assert done == BatchCounts(2, read=1, accepted=1)
+    assert check(project, "customers") == []
+
+
+@pytest.mark.parametrize("identity", [["lsn", "op"], "content"])
+def test_a_message_sent_again_is_a_duplicate(project: Settings, spark: SparkSession, land: Land, identity: Any):
+    declare(project, lake={"id": identity})
+    first = [change("c", 1, after=ANNE), change("u", 2, ANNE, ANNE | {"email": "x@y.z"}), change("d", 2, ANNE)]
+    again = [message | {"ts_ms": 1709290000000} for message in first]
+    land("customers", "a.jsonl", *first)
+    assert take(project, spark) == BatchCounts(1, read=3, accepted=3)
+    land("customers", "b.jsonl", *map(wrapped, again))
+    assert take(project, spark) == BatchCounts(2, read=3, duplicates=3)
+    land("customers", "c.jsonl", change("c", 1, after=ANNE | {"name": "Bob"}))
+    counts = take(project, spark)
+    assert (counts.accepted, counts.quarantined) == ((1, 0) if identity == "content" else (0, 1))
+
+
+def unscaled(number: int) -> str:
+    """As Kafka Connect writes a decimal: the unscaled value in two's complement, as base64."""
+    return base64.b64encode(number.to_bytes((number.bit_length() + 8) // 8, signed=True)).decode()
+
+
+def column(name: str, semantic: str | None = None, kind: str = "int64", **parameters: str) -> dict[str, Any]:
+    return {"type": kind, "optional": True, "name": semantic, "field": name, "parameters": parameters or None}
+
+
+CONNECT, TIME = "org.apache.kafka.connect.data", "io.debezium.time"
+DAY, SECOND, MICRO = date(2020, 7, 17), datetime(2020, 7, 17, 18, 0, 22), datetime(2020, 7, 17, 18, 0, 22, 123456)
+DAYS, MS, US, NS = 18460, 1595008822000, 1595008822123456, 1595008822123456789
+BIG = 10**38 - 1
+# (type, encoding in the contract, column of the wrapper's schema, what the message has, what it is)
+ENCODED: list[tuple[Any, str | None, Mapping[str, Any] | None, Any, Any]] = [
+    (decimal(10, 4), "base64", None, unscaled(1234567), Decimal("123.4567")),
+    (decimal(10, 4), "base64", None, unscaled(-1), Decimal("-0.0001")),
+    (decimal(10, 4), "base64", None, 123.4567, Decimal("123.4567")),
+    (decimal(38, 0), "base64", None, unscaled(BIG), Decimal(BIG)),
+    (decimal(38, 0), "base64", None, unscaled(-BIG), Decimal(-BIG)),
+    (decimal(38, 0), "base64", None, unscaled(BIG + 1), None),
+    (decimal(20, 0), "base64", None, "AP//////////", Decimal(2**64 - 1)),
+    (decimal(10, 4), None, column("v", f"{CONNECT}.Decimal", "bytes", scale="2"), unscaled(-346), Decimal("-3.46")),
+    (decimal(10, 4), None, column("v", f"{CONNECT}.Decimal", "bytes", scale="4"), 12345.11, Decimal("12345.11")),
+    (decimal(10, 1), None, column("v", f"{CONNECT}.Decimal", "bytes", scale="4"), unscaled(1234567), None),
+    (decimal(10, 4), None, column("v", kind="string"), "1234", Decimal(1234)),
+    (decimal(10, 4), None, None, {"scale": 2, "value": unscaled(346)}, Decimal("3.46")),
+    (decimal(10, 4), None, None, "12.50", Decimal("12.5")),
+    (decimal(10, 4), None, None, 12.5, Decimal("12.5")),
+    (decimal(10, 4), "base64", None, "not base64!", None),
+    (DATE, None, None, DAYS, DAY),
+    (DATE, "millis", None, MS, DAY),
+    (DATE, None, column("v", f"{TIME}.Timestamp"), MS, DAY),
+    (DATE, None, None, "2020-07-17", DAY),
+    (MICROS, None, column("v", f"{TIME}.Timestamp"), MS, SECOND),
+    (MICROS, None, column("v", f"{CONNECT}.Timestamp"), MS, SECOND),
+    (MILLIS, None, column("v", f"{TIME}.MicroTimestamp"), US, MICRO),
+    (MICROS, "millis", column("v", f"{TIME}.NanoTimestamp"), NS, MICRO),
+    (MICROS, None, column("v", f"{TIME}.Date", "int32"), DAYS, datetime(2020, 7, 17)),
+    (MICROS, None, column("v", f"{TIME}.ZonedTimestamp", "string"), "2020-07-17T20:00:22+02:00", SECOND),
+    (MICROS, None, None, US, MICRO),
+    (MICROS, "millis", None, MS, SECOND),
+    (MICROS, "nanos", None, NS, MICRO),
+    (MICROS, "nanos", None, -1, datetime(1969, 12, 31, 23, 59, 59, 999999)),
+    (MICROS, "days", None, 10**15, None),
+    ("long", None, column("v", f"{TIME}.MicroTime"), 64822000000, 64822000000),
+    ("bytes", None, column("v", kind="bytes"), "EAE=", b"\x10\x01"),
+    ("bytes", "hex", None, "1001", b"\x10\x01"),
+    ("boolean", None, column("v", kind="int16"), 1, True),
+    ("double", None, None, 123.102, 123.102),
+    ("string", None, None, {"k": [1, 2.5]}, '{"k":[1,2.5]}'),
+    ("string", None, column("v", "io.debezium.data.Json", "string"), '{"k": "v"}', '{"k": "v"}'),
+    ({"type": "array", "items": "string"}, None, None, ["a", None], ["a", None]),
+]
+
+
+def test_every_encoding(project: Settings, spark: SparkSession, land: Land):
+    fields: list[dict[str, Any]] = [{"name": "id", "type": "int"}]
+    messages = []
+    for number, (kind, encoding, described, found, _) in enumerate(ENCODED):
+        name = f"v{number}"
+        declared = kind | {} if isinstance(kind, dict) else kind
+        fields.append({"name": name, "type": nullable(declared)} | ({"encoding": encoding} if encoding else {}))
+        row = {"type": "struct", "field": "after", "fields": [column("id"), {**(described or {}), "field": name}]}
+        message = change("c", number, after={"id": number, name: found})
+        messages.append(wrapped(message, {"fields": [row]}) if described else message)
+    declare(project, fields=[*fields, *CUSTOMER["fields"][4:]])
+    land("customers", "a.jsonl", *messages)
+    take(project, spark)
+    taken = {row["id"]: row[f"v{row['id']}"] for row in events(project, spark)}
+    assert taken == {n: expected for n, (*_, expected) in enumerate(ENCODED) if expected is not None}
+    rejected = quarantine.rejected(project, "customers", upto=1)
+    assert [row.source for row in rejected] == [
+        f"customers/a.jsonl:{n}" for n, (*_, expected) in enumerate(ENCODED, 1) if expected is None
+    ]
+    assert {row.reason for row in rejected} == {"wrong type"}
+
+
+def test_a_column_is_there_from_its_first_change_on(project: Settings, spark: SparkSession, land: Land):
+    declare(project)
+    later = {"balance": unscaled(1050), "since": DAYS}
+    land("customers", "a.jsonl", change("c", 1, after=ANNE), change("u", 2, after=ANNE | later))
+    take(project, spark)
+    new = [
+        {"name": "balance", "type": nullable(decimal(8, 2)), "default": None, "encoding": "base64"},
+        {"name": "since", "type": nullable(DATE), "default": None},
+    ]
+    declare(project, fields=[*CUSTOMER["fields"], *new])
+    land("customers", "b.jsonl", change("u", 3, after=ANNE | later))
+    take(project, spark)
+    found = [(row["balance"], row["since"]) for row in events(project, spark)]
+    assert found == [(None, None), (Decimal("10.50"), DAY), (Decimal("10.50"), DAY)]
+
+
+def test_a_document_over_many_lines_is_one_message(project: Settings, spark: SparkSession, land: Land):
+    declare(project)
+    land("customers", "a.json", json.dumps(wrapped(change("c", 1, after=ANNE)), indent=2))
+    land("customers", "b.json", json.dumps(change("u", 2, after=ANNE)), "null")
+    assert take(project, spark) == BatchCounts(1, read=3, accepted=2, control=1)
+    assert [row["_source"] for row in events(project, spark)] == ["customers/a.json:1", "customers/b.json:1"]
+
+
+@pytest.mark.parametrize(
+    ("lake", "field", "told"),
+    [
+        ({"envelope": "debezum"}, {}, "did you mean 'debezium'"),
+        ({"envelope": 1}, {}, "envelope is 1"),
+        ({"table": 5}, {}, "table is 5"),
+        ({"tabel": "x"}, {}, "did you mean 'table'"),
+        ({}, {"from": "sorce.lsn"}, "did you mean 'source'"),
+        ({}, {"from": ["op"]}, "comes from \\['op'\\]"),
+        ({}, {"from": "source."}, "a path such as"),
+        ({}, {"encoding": "base64"}, "encodings are for decimals, times and bytes"),
+        ({}, {"type": MILLIS, "encoding": "milis"}, "did you mean 'millis'"),
+        ({}, {"form": "op"}, "did you mean 'from'"),
+    ],
+)
+def test_a_wrong_contract_is_told_with_its_line(lake: dict[str, Any], field: dict[str, Any], told: str):
+    fields = [*CUSTOMER["fields"], {"name": "more", "type": "string"} | field]
+    text = json.dumps(CUSTOMER | {"lake": CUSTOMER["lake"] | lake, "fields": fields}, indent=1)
+    with pytest.raises(DeclarationError, match=told) as error:
+        read_contract(text, file="schemas/customers.avsc")
+    assert "schemas/customers.avsc:" in str(error.value)
+
+
+def test_without_an_envelope_there_is_nothing_to_take_from():
+    facts = {"key": ["id"], "table": "customers"}
+    text = json.dumps(CUSTOMER | {"lake": facts}, indent=1)
+    with pytest.raises(DeclarationError, match="a table without an envelope") as error:
+        read_contract(text, file="schemas/customers.avsc")
+    assert "field 'lsn' says 'from', and records have no envelope" in str(error.value)
