@@ -1,0 +1,161 @@
+"""Fold: event sourcing, one row per key with the state that its ordered events make."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from lake.errors import DeclarationError, did_you_mean
+from lake.kinds.kind import AGAIN, CARRIED, SIGN, Kind, names, same, visible
+from lake.kinds.reducer import AT, HELD, REASON, REFUSED, PythonReducer, Reducer, SqlReducer, Step, held, place_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, init=False)
+class Fold(Kind):
+    """One row per `key`: what a reducer makes of its events, in the order of (`sequence`, log order).
+
+    state: the fields with their SQL types, "legs int, airports array<string>"; those that begin with `_` are hidden
+    start: their values before the first event, plain Python; null where none is given
+    step: {field: SQL over `state.x` and `event.y`}, or a pure Python function (state, event) -> state over dictionaries
+    refuse: SQL over both for the reason why an event must not change the state, null where it may; a Python step
+        returns Refusal(reason) instead. The state's column `refused` counts a key's refused events
+    reducer_version: for readers; a changed number is a changed definition
+
+    An event is the declared function's row. `refusals(id=…)` is the kind of the table of refused events.
+    """
+
+    name: ClassVar[str] = "Fold"
+    version: ClassVar[int] = 1
+
+    key: tuple[str, ...]
+    sequence: tuple[str, ...]
+    reducer: Reducer
+    reducer_version: int
+    rows: Literal["state", "refusals"]
+    id: tuple[str, ...]
+
+    def __init__(  # noqa: PLR0913 a parameter each that the class documents
+        self,
+        key: str | Sequence[str],
+        *,
+        state: str,
+        step: Mapping[str, str] | Step,
+        sequence: str | Sequence[str] = (),
+        start: Mapping[str, Any] | None = None,
+        refuse: str | None = None,
+        version: int = 1,
+        rows: Literal["state", "refusals"] = "state",
+        id: str | Sequence[str] = (),
+    ) -> None:
+        typed = _fields(state)
+        reducer: Reducer
+        if callable(step):
+            reducer = PythonReducer(typed, dict(start or {}), step)
+            if refuse is not None:
+                raise DeclarationError("refuse is SQL, and step is a Python function", fix="return Refusal(reason)")
+        else:
+            reducer = SqlReducer(typed, dict(start or {}), dict(step), refuse)
+            _known("step", step, typed)
+        _known("start", start or {}, typed)
+        self._set(names(key), names(sequence), reducer, version, rows, names(id))
+
+    def _set(self, *values: Any) -> None:
+        for each, value in zip(fields(self), values, strict=True):
+            object.__setattr__(self, each.name, value)
+        taken = {*self.key, REFUSED, AT, AGAIN, *CARRIED} & set(self.reducer.fields)
+        if taken:
+            raise DeclarationError(f"state field {min(taken)!r} is a column of its own", fix="call it something else")
+        if self.rows not in ("state", "refusals"):
+            raise DeclarationError(f"unknown rows={self.rows!r}", fix='rows="state" or rows="refusals"')
+        if self.rows == "refusals" and not self.reducer.refuses:
+            raise DeclarationError("nothing is ever refused", fix="give refuse=…")
+        if (self.rows == "refusals") != bool(self.id):
+            raise DeclarationError(
+                "refused events are told apart by id columns, states by their key",
+                fix='rows="refusals", id="event_id"',
+            )
+
+    def refusals(self, *, id: str | Sequence[str]) -> Fold:
+        """The kind of the table of the events that this one refuses.
+
+        One row per refused event: the function's columns, among them `id`, which tell a key's events apart, and
+        `reason`.
+        """
+        other = object.__new__(Fold)
+        other._set(self.key, self.sequence, self.reducer, self.reducer_version, "refusals", names(id))
+        return other
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        return (*self.key, *(each for each in self.id if each not in self.key))
+
+    @property
+    def absorbs(self) -> bool:
+        """States go on from what they are; refused events are found again."""
+        return self.rows == "state"
+
+    def requires(self, side: int = 0, /) -> dict[str, str]:
+        """See Kind.requires."""
+        used = {"sequence": self.sequence, "id of an event": self.id, "key": self.key}
+        return {column: use for use, columns in used.items() for column in columns}
+
+    def evaluate(self, rows: DataFrame) -> DataFrame:
+        """See Kind.evaluate. State: the place in the order of the newest event that was folded."""
+        events = _events(rows)
+        placed = rows.select(*events, place_of(self.sequence).alias(AT))
+        if self.rows == "state":
+            return self.reducer.states(placed, self.key, events)
+        return self.reducer.refusals(placed, self.key, events).select(*visible(events), REASON)
+
+    def absorb(self, old: DataFrame, changes: DataFrame) -> DataFrame:
+        """See Kind.absorb. A key goes on from its state if all of its changes are newer than what that has seen."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F
+
+        events = _events(changes)
+        placed = changes.select(*events, SIGN, place_of(self.sequence).alias(AT))
+        known = old.select(*self.key, held(old, self.reducer).alias(HELD), F.col(AT).alias("_seen"))
+        joined = placed.join(known, same(placed, known, self.key), "left").drop(*[known[name] for name in self.key])
+        key = Window.partitionBy(*self.key)
+        again = (F.min(SIGN).over(key) < 0) | F.coalesce(F.min(AT).over(key) <= F.col("_seen"), F.lit(False))
+        marked = joined.withColumn(AGAIN, again)
+        fresh = marked.where(f"not {AGAIN}").select(*events, AT, HELD)
+        states = self.reducer.states(fresh, self.key, events).withColumn(AGAIN, F.lit(False))
+        others = marked.where(AGAIN).groupBy(*self.key).agg(F.max(AT).alias(AT), F.lit(True).alias(AGAIN))
+        return states.unionByName(others, allowMissingColumns=True)
+
+
+def _events(rows: DataFrame) -> list[str]:
+    """The declared function's columns."""
+    return [column for column in rows.columns if column not in CARRIED]
+
+
+def _fields(state: str) -> dict[str, str]:
+    """{field: type} of "legs int, at struct<x: int, y: int>"."""
+    parts, depth = [""], 0
+    for char in state:
+        depth += (char in "<(") - (char in ">)")
+        if char == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += char
+    pairs = [part.strip().replace("`", "").partition(" ") for part in parts]
+    fields = {name.rstrip(":"): kind.strip() for name, _, kind in pairs}
+    if re.search(r"\bmap\s*<|\svariant\b", state, re.IGNORECASE):
+        raise DeclarationError("a state of maps cannot be compared", fix="use an array of structs")
+    if not all(name and kind for name, kind in fields.items()) or len(fields) < len(pairs) or depth:
+        raise DeclarationError(
+            f"not a state: {state!r}", fix='name each field once, with its type: "legs int, at date"'
+        )
+    return fields
+
+
+def _known(option: str, given: Mapping[str, Any], fields: Mapping[str, str]) -> None:
+    for name in given:
+        if name not in fields:
+            raise DeclarationError(f"{option} has {name!r}, the state has not", fix=did_you_mean(name, fields))

@@ -1,0 +1,141 @@
+"""Python over rows that come key by key, each key's in order: Arrow batches in, Arrow batches out.
+
+Rows are brought together by key and sorted by Spark; a batch that `work` sees holds many keys, and all of each. No key
+costs a call of its own, and what `work` does not look at never becomes a Python object.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from lake.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+Work = Callable[[pa.RecordBatch], pa.RecordBatch]
+
+_FAULT: Final = re.compile(r"lake fault (\{.*\})")
+_PICKLING: Final = threading.Lock()
+
+
+class WorkerFault(Exception):
+    """A fault of a job's Python function, told in one line that survives the way back from a Spark worker."""
+
+    def __init__(self, what: str, *, where: str, fix: str) -> None:
+        super().__init__(f"lake fault {json.dumps({'what': what, 'where': where, 'fix': fix})}")
+
+
+def fault_of(error: BaseException) -> DeclarationError | None:
+    """What a job's Python function did wrong, where that is what made Spark raise `error`."""
+    found = _FAULT.search(str(error))
+    return DeclarationError(**json.loads(found[1])) if found else None
+
+
+def together(rows: DataFrame, key: Sequence[str]) -> DataFrame:
+    """`rows` with all rows of a key in one partition."""
+    return rows.repartition(*key) if key else rows.repartition(1)
+
+
+def by_key(
+    rows: DataFrame, key: Sequence[str], order: Sequence[Column | str], work: Work, out: StructType
+) -> DataFrame:
+    """`work` over batches of `rows` that hold all rows of their keys, sorted by `key`, then `order`; nulls come first.
+
+    `rows` are together by `key`.
+
+    `work` and all that it refers to in `lake` and in the job's package goes to the workers by value: neither need be
+    installed there.
+    """
+    payload, columns = _pickled(work), tuple(key)
+    whole = _pickled(whole_keys)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pickle
+
+        task = pickle.loads(payload)
+        for batch in pickle.loads(whole)(batches, columns):
+            yield task(batch)
+
+    return rows.sortWithinPartitions(*key, *order).mapInArrow(run, out)
+
+
+def whole_keys(batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """`batches` cut anew, so that none ends within a key."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        last = key_starts(batch, key)[-1]
+        if last:
+            yield pa.concat_batches([*held, batch.slice(0, last)])
+            held = []
+        held.append(batch.slice(last))
+    if held:
+        yield pa.concat_batches(held)
+
+
+def key_starts(batch: pa.RecordBatch, key: Sequence[str]) -> list[int]:
+    """Where in `batch`, which is sorted by `key`, each key begins."""
+    if not key:
+        return [0]
+    keys = list(zip(*(batch.column(name).to_pylist() for name in key), strict=True))
+    return [0, *(i for i in range(1, len(keys)) if keys[i] != keys[i - 1])]
+
+
+def records(batch: pa.RecordBatch, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows of `batch` as plain dictionaries of `columns`."""
+    if not columns:
+        return [{} for _ in range(batch.num_rows)]
+    values = (batch.column(name).to_pylist() for name in columns)
+    return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow types of what `work` gives back for the columns of `schema`."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def place(function: Callable[..., Any]) -> str:
+    """Where `function` is written: `aircraft_log.py:12`."""
+    code = getattr(function, "__code__", None)
+    return f"{code.co_filename.rpartition('/')[2]}:{code.co_firstlineno}" if code else repr(function)
+
+
+def _pickled(work: Any) -> bytes:
+    from pyspark import cloudpickle
+
+    with _by_value(work):
+        pickled: bytes = cloudpickle.dumps(work)  # type: ignore[no-untyped-call]
+    return pickled
+
+
+@contextmanager
+def _by_value(work: Any) -> Iterator[None]:
+    """While this lasts, functions and classes of `lake` and of the packages of the job are pickled by value."""
+    import sys
+
+    from pyspark import cloudpickle
+
+    functions = getattr(work, "functions", ())
+    written = {f.__module__ for f in functions if f.__module__ not in ("__main__", "builtins")}
+    packages = {"lake", *written, *(name.partition(".")[0] for name in written)}
+    modules = [sys.modules[name] for name in sorted(packages) if name in sys.modules]
+    with _PICKLING:
+        for module in modules:
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+        try:
+            yield
+        finally:
+            for module in modules:
+                cloudpickle.unregister_pickle_by_value(module)  # type: ignore[no-untyped-call]

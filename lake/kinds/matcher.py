@@ -1,0 +1,185 @@
+"""The matcher of a Pattern: which rows of a key are matches, leftmost first.
+
+Every step of a pattern takes consecutive rows, so a match is a number of rows for each step. Where conditions look at
+rows alone, the earliest end that the rest of the pattern can have is found for every row from right to left; then each
+step, from left to right, takes as many rows (greedy) or as few (reluctant) as leave the rest possible: what a
+backtracking matcher finds first, in time linear in rows times steps. Conditions over the running match do backtrack.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lake.kinds.keyed import WorkerFault, key_starts, place, records
+from lake.kinds.steps import PLACE, STEP, Condition, Step
+
+HOLDS: Final = "_holds"  # bit i: whether the row satisfies step i
+CLOCK: Final = "_clock"  # microseconds, for `within`
+MATCH: Final = "_match"  # the number in its key of a match's first row
+
+Find = Callable[[int], list[int] | None]
+
+
+@dataclass(frozen=True)
+class Matching:
+    """What a worker does with a batch of whole keys: the rows of their matches, with MATCH, PLACE and STEP."""
+
+    key: tuple[str, ...]
+    events: tuple[str, ...]
+    steps: tuple[Step, ...]
+    within_us: int | None
+    past_last: bool
+    out: pa.Schema
+
+    @property
+    def functions(self) -> tuple[Condition, ...]:
+        return tuple(step.condition for step in self.steps if callable(step.condition))
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of the matches in `batch`, match by match; a row is there once for each match it is in."""
+        holds = batch.column(HOLDS).to_pylist()
+        events = records(batch, self.events) if self.functions else []
+        stops = self._stops(batch)
+        starts = key_starts(batch, self.key)
+        taken: list[tuple[int, int, int, str]] = []
+        for begin, end in zip(starts, [*starts[1:], batch.num_rows], strict=True):
+            find: Find
+            if self.functions:
+                find = Backtracking(self.steps, holds[begin:end], stops(begin, end), events[begin:end]).find
+            else:
+                find = Reaching(self.steps, holds[begin:end], stops(begin, end)).find
+            for first, counts in matches(find, end - begin, past_last=self.past_last):
+                names = [step.name for step, count in zip(self.steps, counts, strict=True) for _ in range(count)]
+                taken += [(begin + first + i, first, i, name) for i, name in enumerate(names)]
+        rows, first_rows, places, steps = zip(*taken, strict=True) if taken else ((), (), (), ())
+        new = {MATCH: first_rows, PLACE: places, STEP: steps}
+        found = batch.take(pa.array(rows, pa.int64()))
+        columns = [
+            pa.array(new[each.name], each.type) if each.name in new else found.column(each.name) for each in self.out
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.out)
+
+    def _stops(self, batch: pa.RecordBatch) -> Callable[[int, int], list[int]]:
+        """For rows begin to end of a key: for each the row before which a match from it must end."""
+        within = self.within_us
+        if within is None:
+            return lambda begin, end: [end - begin] * (end - begin)
+        # Rows without a time come first, and are together in a time of their own.
+        times = [-(1 << 63) if time is None else time for time in batch.column(CLOCK).to_pylist()]
+
+        def stops(begin: int, end: int) -> list[int]:
+            return [bisect_left(times, time + within, begin, end) - begin for time in times[begin:end]]
+
+        return stops
+
+
+def matches(find: Find, rows: int, *, past_last: bool) -> Iterator[tuple[int, list[int]]]:
+    """The first row of each match, and the number of rows of each step."""
+    row = 0
+    while row < rows:
+        counts = find(row)
+        if counts is not None:
+            yield row, counts
+        row += sum(counts) if counts is not None and past_last else 1
+
+
+class Reaching:
+    """Finds matches by the earliest end that each row allows. `holds` has a bit for each step, `stops` is exclusive."""
+
+    def __init__(self, steps: Sequence[Step], holds: Sequence[int], stops: Sequence[int]) -> None:
+        self.steps, self.stops = steps, stops
+        self.never = len(holds) + 1
+        self.runs = [_runs(holds, 1 << i) for i in range(len(steps))]
+        self.ends = [list(range(self.never))]
+        for step, runs in zip(reversed(steps), reversed(self.runs), strict=True):
+            self.ends.insert(0, self._earliest(step, runs, self.ends[0]))
+
+    def find(self, row: int) -> list[int] | None:
+        """The match that begins at `row`: rows a step; None if there is none."""
+        stop = self.stops[row]
+        if self.ends[0][row] > stop:
+            return None
+        counts = []
+        for step, runs, after in zip(self.steps, self.runs, self.ends[1:], strict=True):
+            most = runs[row] if step.most is None else min(step.most, runs[row])
+            choices = range(most, step.least - 1, -1) if step.greedy else range(step.least, most + 1)
+            counts.append(next(count for count in choices if after[row + count] <= stop))
+            row += counts[-1]
+        return counts
+
+    def _earliest(self, step: Step, runs: list[int], after: list[int]) -> list[int]:
+        """For each row the earliest end of `step` and what comes after it, whose ends are `after`."""
+        least, most, never = step.least, step.most, self.never
+        if most is not None:
+            return [
+                min((after[row + count] for count in range(least, min(most, run) + 1)), default=never)
+                for row, run in enumerate(runs)
+            ]
+        star = list(after)  # of any number of rows
+        for row in range(len(runs) - 2, -1, -1):
+            if runs[row] and star[row + 1] < star[row]:
+                star[row] = star[row + 1]
+        return [star[row + least] if run >= least else never for row, run in enumerate(runs)]
+
+
+def _runs(holds: Sequence[int], bit: int) -> list[int]:
+    """For each row, and the end, how many rows from it on have `bit`."""
+    runs = [0]
+    for held in reversed(holds):
+        runs.append(runs[-1] + 1 if held & bit else 0)
+    return runs[::-1]
+
+
+class Backtracking:
+    """Finds matches where conditions look at the rows matched so far."""
+
+    def __init__(
+        self, steps: Sequence[Step], holds: Sequence[int], stops: Sequence[int], events: list[dict[str, Any]]
+    ) -> None:
+        self.steps, self.holds, self.stops, self.events = steps, holds, stops, events
+        self.matched: dict[str, list[dict[str, Any]]] = {step.name: [] for step in steps}
+
+    def find(self, row: int) -> list[int] | None:
+        """The match that begins at `row`: rows a step; None if there is none."""
+        for rows in self.matched.values():
+            rows.clear()
+        return self._rest(0, row, self.stops[row])
+
+    def _rest(self, number: int, row: int, stop: int) -> list[int] | None:
+        """The rows that steps `number` and later take from `row` on; leaves nothing matched where they cannot."""
+        if number == len(self.steps):
+            return []
+        step, rows = self.steps[number], self.matched[self.steps[number].name]
+        if step.greedy:
+            while self._takes(number, row + len(rows), stop):
+                rows.append(self.events[row + len(rows)])
+        while True:
+            if len(rows) >= step.least:
+                rest = self._rest(number + 1, row + len(rows), stop)
+                if rest is not None:
+                    return [len(rows), *rest]
+            if step.greedy and len(rows) > step.least:
+                rows.pop()
+            elif not step.greedy and self._takes(number, row + len(rows), stop):
+                rows.append(self.events[row + len(rows)])
+            else:
+                rows.clear()
+                return None
+
+    def _takes(self, number: int, row: int, stop: int) -> bool:
+        """Whether the step takes one more row."""
+        step = self.steps[number]
+        if row >= stop or len(self.matched[step.name]) == step.most or not self.holds[row] >> number & 1:
+            return False
+        if not callable(step.condition):
+            return True
+        try:
+            return bool(step.condition(self.events[row], self.matched))
+        except Exception as error:
+            what = f"step {step.name}: {type(error).__name__}: {error} at {self.events[row]!r}"
+            raise WorkerFault(what, where=place(step.condition), fix="return whether the row belongs to it") from error

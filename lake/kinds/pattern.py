@@ -1,0 +1,170 @@
+"""Pattern: sequences of conditions over a key's ordered rows, as SQL's MATCH_RECOGNIZE."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+
+from lake.errors import DeclarationError, did_you_mean
+from lake.kinds.keyed import arrow_schema, by_key, together
+from lake.kinds.kind import CARRIED, ORDER, SIGN, Kind, digest, names
+from lake.kinds.matcher import CLOCK, HOLDS, MATCH, Matching
+from lake.kinds.measures import Measure
+from lake.kinds.steps import PLACE, STEP, In, Step
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+MATCH_ID: Final = "match_id"
+TIE: Final = "_tie"  # a row's number among those of its key with the same sequence
+
+_PREV: Final = re.compile(r"\bprev\.`?(\w+)")
+
+
+@dataclass(frozen=True, init=False)
+class Pattern(Kind):
+    """One row per match of `steps` over a key's consecutive rows, in the order of (`sequence`, log order).
+
+    measures: what is told of a match: FirstOf, LastOf, and the measures of an Aggregate; In(step, …) over one step
+    skip: where the next match may begin: "past last", after the last row of this one, or "to next", at its second row
+    within: a match's last row is less than this after its first, by the first column of `sequence`, a timestamp
+
+    The leftmost match wins, and of those that begin at one row the one that greedy and reluctant steps prefer. The
+    `match_id` follows from the key and the place in the sequence of the match's first row.
+    """
+
+    name: ClassVar[str] = "Pattern"
+    version: ClassVar[int] = 1
+
+    key: tuple[str, ...]
+    sequence: tuple[str, ...]
+    steps: tuple[Step, ...]
+    measures: Mapping[str, Measure]
+    skip: Literal["past last", "to next"]
+    within: timedelta | None
+
+    def __init__(  # noqa: PLR0913 a parameter each that the class documents
+        self,
+        key: str | Sequence[str],
+        *,
+        sequence: str | Sequence[str],
+        steps: Sequence[Step],
+        measures: Mapping[str, Measure | In],
+        skip: Literal["past last", "to next"] = "past last",
+        within: timedelta | None = None,
+    ) -> None:
+        _possible(steps)
+        taken = {*names(key), MATCH_ID} & set(measures)
+        if taken:
+            raise DeclarationError(f"measure {min(taken)!r} is a column of its own", fix="call it something else")
+        if skip not in ("past last", "to next"):
+            raise DeclarationError(f"unknown skip={skip!r}", fix='skip="past last" or skip="to next"')
+        if within is not None and (within <= timedelta(0) or not names(sequence)):
+            raise DeclarationError(
+                f"nothing happens within {within}", fix="a positive timedelta, and a sequence that begins with a time"
+            )
+        known = {name: _measure(name, each, steps) for name, each in measures.items()}
+        values: tuple[Any, ...] = (names(key), names(sequence), tuple(steps), known, skip, within)
+        for each, value in zip(fields(self), values, strict=True):
+            object.__setattr__(self, each.name, value)
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        return (*self.key, MATCH_ID)
+
+    @property
+    def absorbs(self) -> bool:
+        """A late row may undo a match, and a new one may complete one: the keys that rows touch are matched again."""
+        return False
+
+    def requires(self, side: int = 0, /) -> dict[str, str]:
+        """See Kind.requires."""
+        return dict.fromkeys(self.sequence, "sequence") | dict.fromkeys(self.key, "key")
+
+    def evaluate(self, rows: DataFrame) -> DataFrame:
+        """See Kind.evaluate.
+
+        Raises DeclarationError where `within` has no time to go by, or a measure would add up floats.
+        """
+        from pyspark.sql import functions as F
+
+        self._check(rows)
+        matched = self._matched(rows).withColumn(SIGN, F.lit(1))
+        state = {column: each.fill for name, m in self.measures.items() for column, each in m.state(name).items()}
+        first = {f"_first_{i}": f"min_by(`{column}`, {PLACE})" for i, column in enumerate((*self.sequence, TIE))}
+        found = matched.groupBy(*self.key, MATCH).agg(
+            *[F.expr(sql).alias(column) for column, sql in {**first, **state}.items()]
+        )
+        values = [F.expr(measure.value(name)).alias(name) for name, measure in self.measures.items()]
+        return found.select(*self.key, F.expr(digest([*self.key, *first])).alias(MATCH_ID), *values)
+
+    def _matched(self, rows: DataFrame) -> DataFrame:
+        """The rows of all matches with MATCH, PLACE, STEP and TIE."""
+        from pyspark.sql import functions as F
+
+        events = [column for column in rows.columns if column not in CARRIED]
+        judged = self._judged(together(rows.select(*events, ORDER), self.key))
+        new = [F.lit(None).cast(kind).alias(name) for name, kind in ((MATCH, "long"), (PLACE, "int"), (STEP, "string"))]
+        out = judged.select(*events, ORDER, TIE, *new).schema
+        within = None if self.within is None else self.within // timedelta(microseconds=1)
+        work = Matching(self.key, tuple(events), self.steps, within, self.skip == "past last", arrow_schema(out))
+        return by_key(judged, self.key, [*self.sequence, ORDER], work, out)
+
+    def _judged(self, rows: DataFrame) -> DataFrame:
+        """`rows` with the steps whose conditions they satisfy as bits of HOLDS, with CLOCK and with TIE."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F
+
+        in_order = Window.partitionBy(*self.key).orderBy(*self.sequence, ORDER)
+        equals = Window.partitionBy(*self.key, *self.sequence).orderBy(ORDER)
+        conditions = [step.condition if isinstance(step.condition, str) else "" for step in self.steps]
+        before = sorted({name for sql in conditions for name in _PREV.findall(sql)})
+        if before:
+            rows = rows.withColumn("prev", F.lag(F.struct(*before)).over(in_order))
+        holds = " | ".join(f"if({sql or True}, {1 << i}L, 0L)" for i, sql in enumerate(conditions))
+        clock = f"unix_micros(cast(`{self.sequence[0]}` as timestamp))" if self.within else "0L"
+        return rows.withColumns({HOLDS: F.expr(holds), CLOCK: F.expr(clock), TIE: F.row_number().over(equals)}).drop(
+            "prev"
+        )
+
+    def _check(self, rows: DataFrame) -> None:
+        types = dict(rows.dtypes)
+        if "prev" in types:
+            raise DeclarationError("the function returns a column 'prev'", fix="conditions know the row before by it")
+        if self.within and types[self.sequence[0]] not in ("timestamp", "timestamp_ntz", "date"):
+            raise DeclarationError(
+                f"within goes by {self.sequence[0]!r}, a {types[self.sequence[0]]}",
+                fix="begin the sequence with a time",
+            )
+        for name, measure in self.measures.items():
+            if measure.summed and rows.selectExpr(f"{measure.summed} as summed").dtypes[0][1] in ("float", "double"):
+                raise DeclarationError(f"{name} adds up floats", fix="add decimals: cast(… as decimal(18, 2))")
+
+
+def _possible(steps: Sequence[Step]) -> None:
+    """Raises DeclarationError where no rows, or rows without a name, would match."""
+    called = [step.name for step in steps]
+    twice = {name for name in called if called.count(name) > 1}
+    if twice:
+        raise DeclarationError(f"two steps are called {min(twice)!r}", fix="give each a name of its own")
+    if not any(step.least for step in steps):
+        raise DeclarationError("a match of no rows is possible", fix="let at least one step take a row")
+    if len(steps) > 60:
+        raise DeclarationError(f"{len(steps)} steps are too many", fix="60 at most")
+
+
+def _measure(name: str, given: Measure | In, steps: Sequence[Step]) -> Measure:
+    """The measure as one over the rows of a match. Raises DeclarationError for an unknown step or one it cannot be."""
+    if isinstance(given, In):
+        known = [step.name for step in steps]
+        if given.step not in known:
+            raise DeclarationError(f"measure {name!r} is over step {given.step!r}", fix=did_you_mean(given.step, known))
+        given = given.narrowed()
+    if any(each.per for each in given.state(name).values()):
+        raise DeclarationError(
+            f"{type(given).__name__} cannot be a measure of a match", fix="aggregate the table of matches instead"
+        )
+    return given

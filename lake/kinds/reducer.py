@@ -1,0 +1,262 @@
+"""Reducers of a Fold: what an event makes of a key's state, in Spark SQL or in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import pyarrow as pa
+
+from lake.kinds.keyed import WorkerFault, arrow_schema, by_key, key_starts, place, records, together
+from lake.kinds.kind import ORDER
+from lake.kinds.values import Normal, normal
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+REFUSED: Final = "refused"  # how many events of a key were refused
+REASON: Final = "reason"  # why an event was
+AT: Final = "_at"  # the place of the newest event that was folded
+KEPT: Final = "_refusals"  # the refused events that an SQL fold carries
+HELD: Final = "_held"  # the state that a key's fold goes on from; null where it starts
+
+Forms = Mapping[str, Normal]
+Step = Callable[[dict[str, Any], dict[str, Any]], "dict[str, Any] | Refusal"]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What a Python reducer returns instead of a state, for an event that must not change it."""
+
+    reason: str
+
+
+class Reducer(Protocol):
+    """How the events of a key become its state."""
+
+    @property
+    def fields(self) -> Mapping[str, str]:
+        """The state: the SQL type of each field."""
+
+    @property
+    def refuses(self) -> bool:
+        """Whether it may refuse an event."""
+
+    def states(self, rows: DataFrame, key: Sequence[str], events: Sequence[str]) -> DataFrame:
+        """For each key of `rows` its state, REFUSED where it refuses, and AT.
+
+        `rows` have the key, the columns `events` of the declared function, AT, and HELD where folds go on.
+        """
+
+    def refusals(self, rows: DataFrame, key: Sequence[str], events: Sequence[str]) -> DataFrame:
+        """The refused events of `rows`: columns `events` and REASON."""
+
+
+def held(old: DataFrame, reducer: Reducer) -> Column:
+    """The state in the rows `old` of a table, as one column."""
+    from pyspark.sql import functions as F
+
+    return F.struct(*reducer.fields, *([REFUSED] if reducer.refuses else []))
+
+
+@dataclass(frozen=True)
+class SqlReducer:
+    """A reducer in Spark SQL: for each field an expression over `state.x` and `event.y`; a field without one stays.
+
+    `refuse`: SQL over both for the reason why an event is refused; null where it is not.
+    """
+
+    fields: Mapping[str, str]
+    start: Mapping[str, Any]
+    step: Mapping[str, str]
+    refuse: str | None = None
+
+    @property
+    def refuses(self) -> bool:
+        return self.refuse is not None
+
+    def states(self, rows: DataFrame, key: Sequence[str], events: Sequence[str]) -> DataFrame:
+        """See Reducer.states."""
+        columns = [*self.fields, *([REFUSED] if self.refuses else [])]
+        return self._folded(rows, key, events).select(*key, *[f"_state.`{name}`" for name in columns], AT)
+
+    def refusals(self, rows: DataFrame, key: Sequence[str], events: Sequence[str]) -> DataFrame:
+        """See Reducer.refusals. The fold carries the refused events along."""
+        folded = self._folded(rows, key, events, keep=True).selectExpr(f"explode(_state.{KEPT}) as _refusal")
+        return folded.selectExpr(*[f"_refusal.event.`{name}`" for name in events], f"_refusal.{REASON}")
+
+    def _folded(self, rows: DataFrame, key: Sequence[str], events: Sequence[str], *, keep: bool = False) -> DataFrame:
+        """For each key `_state` after its events in their order, and AT."""
+        from pyspark.sql import functions as F
+
+        types, start = dict(self.fields), {name: self.start.get(name) for name in self.fields}
+        if self.refuses:
+            types, start = {**types, REFUSED: "bigint"}, {**start, REFUSED: 0}
+        if keep:
+            event = rows.select(*events).schema.simpleString()
+            types, start = {**types, KEPT: f"array<struct<{REASON}: string, event: {event}>>"}, {**start, KEPT: []}
+        # Typed by a cast, so that every field may be null, whatever the start and the expressions are made of.
+        state = "struct<" + ", ".join(f"`{name}`: {kind}" for name, kind in types.items()) + ">"
+        begin = F.struct(*[literal(value).alias(name) for name, value in start.items()]).cast(state)
+        goes_on = [F.any_value(HELD).cast(state).alias(HELD)] if HELD in rows.columns else []
+        placed = F.struct(F.col(AT).alias("at"), F.struct(*events).alias("event"))
+        grouped = rows.groupBy(*key).agg(F.sort_array(F.collect_list(placed)).alias("_events"), *goes_on)
+        begun = grouped.where("size(_events) > 0").withColumn("_start", F.coalesce(HELD, begin) if goes_on else begin)
+        fold = F.expr(f"aggregate(_events.event, _start, (state, event) -> {self._step(types, state)})")
+        return begun.select(*key, fold.alias("_state"), F.expr("element_at(_events, -1).at").alias(AT))
+
+    def _step(self, types: Mapping[str, str], state: str) -> str:
+        """SQL for the state, of the type `state` with the fields of `types`, after `event`."""
+        stay = {name: f"state.`{name}`" for name in types}
+        taken = _struct({**stay, **self.step}, state)
+        if self.refuse is None:
+            return taken
+        refused = {REFUSED: f"state.{REFUSED} + 1L"}
+        if KEPT in types:
+            refusal = f"named_struct('{REASON}', {self.refuse}, 'event', event)"
+            refused[KEPT] = f"concat(state.{KEPT}, array({refusal}))"
+        return f"if(({self.refuse}) is null, {taken}, {_struct({**stay, **refused}, state)})"
+
+
+@dataclass(frozen=True)
+class PythonReducer:
+    """A reducer in Python: `step(state, event)` returns the new state, or a Refusal.
+
+    Both are plain dictionaries. Values are those of Arrow: Decimal, date, datetime (aware, UTC, of a timestamp; naive
+    of a timestamp_ntz), list, dict. The function must be pure: no clock, no chance, no memory of its own.
+    """
+
+    fields: Mapping[str, str]
+    start: Mapping[str, Any]
+    step: Step = field(compare=False)
+
+    @property
+    def refuses(self) -> bool:
+        return True
+
+    def states(self, rows: DataFrame, key: Sequence[str], events: Sequence[str]) -> DataFrame:
+        """See Reducer.states."""
+        return self._folded(rows, key, events, rows.select(*key, *self._columns(), AT).schema)
+
+    def refusals(self, rows: DataFrame, key: Sequence[str], events: Sequence[str]) -> DataFrame:
+        """See Reducer.refusals."""
+        from pyspark.sql import functions as F
+
+        return self._folded(rows, key, events, rows.select(*events, F.lit("").alias(REASON)).schema)
+
+    def _folded(self, rows: DataFrame, key: Sequence[str], events: Sequence[str], out: StructType) -> DataFrame:
+        types = arrow_schema(rows.select(*self._columns()).schema)
+        work = Folding(tuple(key), tuple(events), self.start, self.step, types, arrow_schema(out))
+        return by_key(together(rows, key), key, [AT], work, out)
+
+    def _columns(self) -> list[Column]:
+        """The state and REFUSED, typed."""
+        from pyspark.sql import functions as F
+
+        types = {**self.fields, REFUSED: "bigint"}
+        return [F.lit(None).cast(kind).alias(name) for name, kind in types.items()]
+
+
+@dataclass(frozen=True)
+class Folding:
+    """What a worker does with a batch of whole keys: fold each key's events."""
+
+    key: tuple[str, ...]
+    events: tuple[str, ...]
+    start: Mapping[str, Any]
+    step: Step
+    types: pa.Schema  # of the state and REFUSED
+    out: pa.Schema
+
+    @property
+    def functions(self) -> tuple[Step, ...]:
+        return (self.step,)
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The states of the keys of `batch`, or their refused events."""
+        events, forms = records(batch, self.events), {each.name: normal(each.type) for each in self.types}
+        starts = key_starts(batch, self.key)
+        bounds = list(zip(starts, [*starts[1:], batch.num_rows], strict=True))
+        states: list[dict[str, Any]] = []
+        refusals: list[tuple[int, str]] = []
+        for begin, end in bounds:
+            state = self._begin(batch, begin, forms)
+            refused = state.pop(REFUSED)
+            for i in range(begin, end):
+                outcome = self._stepped(state, events[i], forms)
+                if isinstance(outcome, Refusal):
+                    refusals.append((i, outcome.reason))
+                    refused += 1
+                else:
+                    state = outcome
+            states.append({**state, REFUSED: refused})
+        if REASON in self.out.names:
+            return self._made(batch, [i for i, _ in refusals], [{REASON: reason} for _, reason in refusals])
+        return self._made(batch, [end - 1 for _, end in bounds], states)
+
+    def _begin(self, batch: pa.RecordBatch, row: int, forms: Forms) -> dict[str, Any]:
+        """The state that the fold of the key at `row` starts from, and REFUSED."""
+        known = batch.column(HELD)[row].as_py() if HELD in batch.schema.names else None
+        state = {REFUSED: 0, **self.start} if known is None else known
+        return {name: apply(state.get(name)) for name, apply in forms.items()}
+
+    def _stepped(self, state: dict[str, Any], event: dict[str, Any], forms: Forms) -> dict[str, Any] | Refusal:
+        try:
+            outcome = self.step(dict(state), event)
+            if isinstance(outcome, Refusal):
+                return outcome
+            if not isinstance(outcome, dict) or outcome.keys() != state.keys():
+                found = f"fields {', '.join(map(str, outcome))}" if isinstance(outcome, dict) else repr(outcome)
+                raise TypeError(f"returned {found}, not the state's {', '.join(state)}")
+            for name, value in outcome.items():
+                if value is not state[name]:
+                    outcome[name] = forms[name](value)
+        except Exception as error:
+            raise self._fault(f"{type(error).__name__}: {error}", event) from error
+        return outcome
+
+    def _made(self, batch: pa.RecordBatch, rows: list[int], values: list[dict[str, Any]]) -> pa.RecordBatch:
+        """A batch of the wanted columns: those of `values`, the rest as they are in `rows` of `batch`."""
+        rest = batch.take(pa.array(rows, pa.int64()))
+        new = {REASON} if REASON in self.out.names else set(self.types.names)
+        columns = [
+            pa.array([value[each.name] for value in values], each.type) if each.name in new else rest.column(each.name)
+            for each in self.out
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.out)
+
+    def _fault(self, what: str, event: dict[str, Any]) -> WorkerFault:
+        key = ", ".join(f"{name}={event[name]!r}" for name in self.key if name in event)
+        return WorkerFault(
+            f"reducer {self.step.__name__}: {what} at {key}, event {event!r}",
+            where=place(self.step),
+            fix="return Refusal(reason) for an event that the state does not allow",
+        )
+
+
+def _struct(values: Mapping[str, str], kind: str) -> str:
+    pairs = ", ".join(f"'{name}', {sql}" for name, sql in values.items())
+    return f"cast(named_struct({pairs}) as {kind})"
+
+
+def place_of(sequence: Sequence[str]) -> Column:
+    """The place of an event in its key's order."""
+    from pyspark.sql import functions as F
+
+    return F.struct(*sequence, ORDER)
+
+
+def literal(value: Any) -> Column:
+    """A plain value (also list, or dictionary for a struct) as a Column. A naive datetime is UTC."""
+    from pyspark.sql import functions as F
+
+    if isinstance(value, Mapping):
+        return F.struct(*[literal(each).alias(name) for name, each in value.items()])
+    if isinstance(value, list | tuple):
+        return F.array(*[literal(each) for each in value])
+    if isinstance(value, datetime) and value.tzinfo is None:
+        return F.lit(value.replace(tzinfo=UTC))
+    return F.lit(value)

@@ -1,0 +1,103 @@
+"""Steps of a Pattern: what each asks of a row, and how many rows it takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final
+
+from lake.errors import DeclarationError
+from lake.kinds.measures import Count, CountIf, Measure, OfValues, State
+
+Condition = Callable[[dict[str, Any], Mapping[str, list[dict[str, Any]]]], bool]
+
+STEP: Final = "_step"  # the step that a row of a match belongs to
+PLACE: Final = "_place"  # a row's number in its match, from 0
+
+_TIMES: Final = re.compile(r"(?:([?+*])|\{(\d+)(,?)(\d*)\})(\??)")
+_BOUNDS: Final[dict[str, tuple[int, int | None]]] = {"?": (0, 1), "+": (1, None), "*": (0, None)}
+
+
+@dataclass(frozen=True)
+class Step:
+    """Consecutive rows of a match: those for which `condition` holds, as many as `times` says.
+
+    condition: SQL over the row's columns and `prev.<column>`, the key's row before it (null before the first); or a
+        Python function (event, matched) -> bool, where `matched` has the rows that each step has taken so far; any row
+        without one
+    times: as in a regular expression: 1, n, (n, m), "?", "+", "*", "{n}", "{n,}" or "{n,m}". Greedy, it takes as many
+        rows as leave the rest of the pattern possible; with "?" after it ("+?", "{2,4}?"), reluctant, as few
+    """
+
+    name: str
+    condition: str | Condition = ""
+    times: int | tuple[int, int] | str = field(default=1, kw_only=True)
+    least: int = field(init=False)
+    most: int | None = field(init=False)
+    greedy: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        least, most, greedy = _parsed(self.name, self.times)
+        if most is not None and not 0 <= least <= most > 0:
+            raise DeclarationError(
+                f"step {self.name!r} takes from {least} to {most} rows", fix="at least 0, at most no fewer, and one"
+            )
+        for name, value in (("least", least), ("most", most), ("greedy", greedy)):
+            object.__setattr__(self, name, value)
+
+
+def _parsed(name: str, times: int | tuple[int, int] | str) -> tuple[int, int | None, bool]:
+    """The least and the greatest number of rows, and whether to take many."""
+    if isinstance(times, int):
+        return times, times, True
+    if not isinstance(times, str):
+        return (*times, True)
+    found = _TIMES.fullmatch(times)
+    if not found:
+        raise DeclarationError(f"step {name!r} has times={times!r}", fix='1, (2, 4), "?", "+", "*", "{2,}" or "+?"')
+    sign, least, comma, most, reluctant = found.groups()
+    if sign:
+        return (*_BOUNDS[sign], not reluctant)
+    return int(least), int(most) if most else None if comma else int(least), not reluctant
+
+
+@dataclass(frozen=True)
+class FirstOf(OfValues):
+    """The value of `of` in the first row of the match; of those for which `where` is true, if given."""
+
+    retracts: ClassVar[bool] = False
+
+    def state(self, name: str) -> Mapping[str, State]:
+        """See Measure.state."""
+        return {name: State(f"min_by({self.of}, if({self.where or True}, {PLACE}, null))", "")}
+
+
+@dataclass(frozen=True)
+class LastOf(OfValues):
+    """The value of `of` in the last row of the match; of those for which `where` is true, if given."""
+
+    retracts: ClassVar[bool] = False
+
+    def state(self, name: str) -> Mapping[str, State]:
+        """See Measure.state."""
+        return {name: State(f"max_by({self.of}, if({self.where or True}, {PLACE}, null))", "")}
+
+
+@dataclass(frozen=True)
+class In:
+    """`measure` over the rows of one step only: In("down", Min("price"))."""
+
+    step: str
+    measure: Measure
+
+    def narrowed(self) -> Measure:
+        """The measure with its step as a condition."""
+        mine = f"{STEP} = '{self.step}'"
+        if isinstance(self.measure, Count):
+            return CountIf(mine)
+        if isinstance(self.measure, CountIf):
+            return CountIf(f"{mine} and ({self.measure.condition})")
+        if isinstance(self.measure, OfValues):
+            return replace(self.measure, where=f"{mine} and ({self.measure.where or True})")
+        raise DeclarationError(f"{type(self.measure).__name__} cannot be limited to a step")

@@ -1,0 +1,102 @@
+"""Plain values as they are after a table has kept them: what a Python function made, and what is read back, are alike.
+
+A fold that goes on from a table's row must see what a fold from the first event sees: a decimal with the zeros of its
+scale, a list and not a tuple, UTC and no other zone.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal, Inexact, localcontext
+from typing import Any
+
+import pyarrow as pa
+
+Normal = Callable[[Any], Any]
+
+
+def normal(kind: pa.DataType) -> Normal:
+    """A function that gives a value its one form as `kind`; null stays.
+
+    It raises TypeError or ValueError for what is no such value, or would lose something as one.
+    """
+    given = _normal(kind)
+
+    def apply(value: Any) -> Any:
+        return None if value is None else given(value)
+
+    return apply
+
+
+def _normal(kind: pa.DataType) -> Normal:  # noqa: PLR0911 one type after the other
+    if pa.types.is_list(kind):
+        each = normal(kind.value_type)
+        return lambda value: [each(item) for item in _of(value, list, tuple)]
+    if pa.types.is_struct(kind):
+        parts = {field.name: normal(field.type) for field in kind}
+        return lambda value: _record(value, parts)
+    if pa.types.is_integer(kind):
+        limit = 1 << (kind.bit_width - 1)
+        return lambda value: _whole(value, limit)
+    if pa.types.is_decimal(kind):
+        return lambda value: _decimal(value, kind.precision, kind.scale)
+    if pa.types.is_float32(kind):
+        return lambda value: struct.unpack("f", struct.pack("f", _of(value, float, int)))[0]
+    if pa.types.is_floating(kind):
+        return lambda value: float(_of(value, float, int))
+    if pa.types.is_timestamp(kind):
+        return _aware if kind.tz else _naive
+    types = {pa.types.is_boolean: bool, pa.types.is_string: str, pa.types.is_binary: bytes, pa.types.is_date: date}
+    wanted = next((python for is_kind, python in types.items() if is_kind(kind)), None)
+    return lambda value: _exactly(value, wanted)
+
+
+def _of(value: Any, *types: type) -> Any:
+    if not isinstance(value, types) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is no {types[0].__name__}")
+    return value
+
+
+def _exactly(value: Any, wanted: type | None) -> Any:
+    if wanted is not None and type(value) is not wanted:
+        raise TypeError(f"{value!r} is no {wanted.__name__}")
+    return value
+
+
+def _whole(value: Any, limit: int) -> int:
+    whole: int = _of(value, int)
+    if not -limit <= whole < limit:
+        raise ValueError(f"{whole} is too large")
+    return whole
+
+
+def _decimal(value: Any, precision: int, scale: int) -> Decimal:
+    with localcontext(prec=precision) as context:
+        context.traps[Inexact] = True
+        try:
+            return Decimal(_of(value, Decimal, int)).quantize(Decimal(1).scaleb(-scale))
+        except ArithmeticError:
+            raise ValueError(f"{value} does not fit decimal({precision}, {scale})") from None
+
+
+def _record(value: Any, parts: Mapping[str, Normal]) -> dict[str, Any]:
+    record: dict[str, Any] = _of(value, dict)
+    if record.keys() != parts.keys():
+        raise ValueError(f"found fields {', '.join(map(str, record))}, not {', '.join(parts)}")
+    return {name: part(record[name]) for name, part in parts.items()}
+
+
+def _aware(value: Any) -> datetime:
+    at: datetime = _of(value, datetime)
+    if at.tzinfo is None:
+        raise ValueError(f"{at} has no time zone")
+    return at.astimezone(UTC)
+
+
+def _naive(value: Any) -> datetime:
+    at: datetime = _of(value, datetime)
+    if at.tzinfo is not None:
+        raise ValueError(f"{at} has a time zone")
+    return at

@@ -1,0 +1,201 @@
+"""Folds of events that a person can follow, in SQL and in Python."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from itertools import chain, pairwise
+
+import pytest
+from pyspark.errors import PythonException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lake import DeclarationError, Fold, Refusal
+from lake.kinds.keyed import fault_of, whole_keys
+from lake.kinds.kind import AGAIN, ORDER, SIGN, visible
+
+LEGS = [
+    # tailnum, departs, origin, dest, miles
+    ("N1", 1, "JFK", "BOS", 187),
+    ("N1", 2, "BOS", "JFK", 187),
+    ("N2", 1, "LGA", "ATL", 762),
+    ("N1", 3, "EWR", "SFO", 2565),  # N1 was at JFK
+]
+AIRCRAFT_LOG = Fold(
+    "tailnum",
+    sequence="departs",
+    state="legs int, miles bigint, airports array<string>, last_airport string, displaced int",
+    start={"legs": 0, "miles": 0, "airports": [], "displaced": 0},
+    step={
+        "legs": "state.legs + 1",
+        "miles": "state.miles + event.miles",
+        "airports": "array_union(state.airports, array(event.origin, event.dest))",
+        "last_airport": "event.dest",
+        "displaced": "state.displaced + if(event.origin <> state.last_airport, 1, 0)",
+    },
+)
+
+
+def ship(state: dict, event: dict) -> dict | Refusal:
+    """An order goes from placed to paid to shipped, and nowhere else."""
+    after = {"placed": None, "paid": "placed", "shipped": "paid"}
+    if after[event["what"]] != state["status"]:
+        return Refusal(f"{event['what']} after {state['status']}")
+    return {**state, "status": event["what"], "history": [*state["history"], event["what"]]}
+
+
+ORDERS = Fold("id", sequence="at", state="status string, history array<string>", start={"history": []}, step=ship)
+
+
+def rows(spark: SparkSession, data: list[tuple], schema: str, *, after: int = 0) -> DataFrame:
+    placed = [(*row, after + number) for number, row in enumerate(data)]
+    frame = spark.createDataFrame(placed, f"{schema}, place int")
+    return frame.withColumns({ORDER: F.struct("place"), SIGN: F.lit(1)}).drop("place")
+
+
+def seen(table: DataFrame) -> list[tuple]:
+    return sorted(tuple(row) for row in table.select(*visible(table.columns)).collect())
+
+
+def test_an_aircraft_log_counts_legs_that_start_elsewhere(spark):
+    legs = rows(spark, LEGS, "tailnum string, departs int, origin string, dest string, miles int")
+    assert seen(AIRCRAFT_LOG.evaluate(legs)) == [
+        ("N1", 3, 2939, ["JFK", "BOS", "EWR", "SFO"], "SFO", 1),
+        ("N2", 1, 762, ["LGA", "ATL"], "ATL", 0),
+    ]
+
+
+def test_a_newer_event_goes_on_from_the_state_and_a_late_one_folds_again(spark):
+    schema = "tailnum string, departs int, origin string, dest string, miles int"
+    table = AIRCRAFT_LOG.evaluate(rows(spark, LEGS, schema))
+    news = [("N1", 4, "SFO", "JFK", 2586), ("N2", 0, "JFK", "LGA", 11), ("N3", 1, "JFK", "BOS", 187)]
+    found = AIRCRAFT_LOG.absorb(table, rows(spark, news, schema, after=9)).collect()
+    assert {row.tailnum: (row[AGAIN], row.legs, row.displaced) for row in found} == {
+        "N1": (False, 4, 1),
+        "N2": (True, None, None),
+        "N3": (False, 1, 0),
+    }
+
+
+HISTORY = [("a", 1, "placed"), ("a", 2, "shipped"), ("a", 3, "paid"), ("a", 4, "shipped"), ("b", 1, "paid")]
+
+
+def test_a_refused_event_is_a_row_and_leaves_the_state(spark):
+    events = rows(
+        spark, [(i, at, f"{i}{at}", what) for i, at, what in HISTORY], "id string, at int, eid string, what string"
+    )
+    assert seen(ORDERS.evaluate(events)) == [("a", "shipped", ["placed", "paid", "shipped"], 1), ("b", None, [], 1)]
+    refusals = ORDERS.refusals(id="eid")
+    assert refusals.identity == ("id", "eid")
+    assert seen(refusals.evaluate(events)) == [
+        ("a", 2, "a2", "shipped", "shipped after placed"),
+        ("b", 1, "b1", "paid", "paid after None"),
+    ]
+
+
+def test_a_value_of_any_type_comes_through_a_python_fold_as_it_was(spark):
+    schema = (
+        "key int, t timestamp, n timestamp_ntz, d date, m decimal(20, 4), a array<decimal(5, 2)>, "
+        "s struct<x: int, y: array<string>>, b binary, f double"
+    )
+    values = (
+        datetime(2024, 3, 10, 7, 30, 0, 123456, tzinfo=UTC),
+        datetime(2024, 3, 10, 2, 30, 0, 1),  # not a time in New York
+        date(1582, 10, 4),
+        Decimal("1234567890123456.7890"),
+        [Decimal("1.50"), None],
+        (1, ["ü", None]),
+        b"\x00\xff",
+        0.1,
+    )
+    fields = schema.partition(", ")[2]
+    echo = Fold("key", state=fields, step=lambda state, event: {name: event[name] for name in state})
+    given = rows(spark, [(1, *values), (2, *([None] * 8))], schema)
+    table = echo.evaluate(given)
+    assert table.drop("_at", "refused").exceptAll(given.drop(ORDER, SIGN)).isEmpty()
+    assert table.schema["s"].dataType == given.schema["s"].dataType
+    more = rows(spark, [(3, *values)], schema, after=5)
+    assert echo.absorb(table, more).drop("_at", "refused", AGAIN).exceptAll(more.drop(ORDER, SIGN)).isEmpty()
+
+
+def test_the_start_may_be_of_any_type_in_both_reducers(spark):
+    state = "t timestamp, d date, m decimal(9, 3), a array<int>, s struct<x: int>, seen int"
+    start = {
+        "t": datetime(2024, 1, 1, tzinfo=UTC),
+        "d": date(2024, 1, 2),
+        "m": Decimal("1.5"),
+        "a": [1, None],
+        "s": {"x": 3},
+        "seen": 0,
+    }
+    events = rows(spark, [(1,)], "key int")
+    sql = Fold("key", state=state, start=start, step={"seen": "state.seen + 1"})
+    python = Fold("key", state=state, start=start, step=lambda state, _: {**state, "seen": state["seen"] + 1})
+    [in_sql], [in_python] = sql.evaluate(events).collect(), python.evaluate(events).drop("refused").collect()
+    assert in_sql == in_python
+    assert (in_sql.m, in_sql.a, in_sql.s.x, in_sql.seen) == (Decimal("1.500"), [1, None], 3, 1)
+
+
+def test_the_whole_table_may_be_one_key(spark):
+    total = Fold((), state="total bigint", start={"total": 0}, step={"total": "state.total + event.n"})
+    events = rows(spark, [(1,), (2,)], "n int")
+    assert seen(total.evaluate(events)) == [(3,)]
+    assert seen(total.evaluate(events.where("false"))) == []
+    last = Fold((), state="total bigint", start={"total": 0}, step=lambda s, e: {"total": s["total"] + e["n"]})
+    assert seen(last.evaluate(events)) == [(3, 0)]
+
+
+def test_keys_that_cross_batches_stay_whole():
+    import pyarrow as pa
+
+    keys = [1, 1, 2, None, None, None, None, 5, 6, 6, 6]
+    batches = [pa.record_batch({"k": keys[i : i + 2]}, pa.schema([("k", pa.int32())])) for i in range(0, 11, 2)]
+    parts = [batch.column("k").to_pylist() for batch in whole_keys(iter(batches), ["k"])]
+    assert list(chain.from_iterable(parts)) == keys
+    assert all(before[-1] != after[0] for before, after in pairwise(parts))
+
+
+def fails(state: dict, event: dict) -> dict:
+    return {"n": 1 // event["n"]}
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        (fails, ["reducer fails", "ZeroDivisionError", "key='x'", "'n': 0"]),
+        (lambda state, event: {"n": "one"}, ["'one' is no int at key='x'"]),
+        (lambda state, event: {"m": 1}, ["returned fields m, not the state's n"]),
+        (lambda state, event: None, ["returned None"]),
+    ],
+    ids=["raises", "type", "fields", "nothing"],
+)
+def test_what_goes_wrong_in_a_python_reducer_is_told_in_a_line(spark, step, words):
+    fold = Fold("key", state="n int", step=step)
+    with pytest.raises(PythonException) as caught:
+        fold.evaluate(rows(spark, [("x", 0)], "key string, n int")).collect()
+    fault = fault_of(caught.value)
+    assert isinstance(fault, DeclarationError)
+    assert all(word in fault.what for word in words)
+    assert fault.where.startswith("test_fold.py:")
+    assert "\n" not in fault.what
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"state": "n"}, "not a state"),
+        ({"state": "n int, n int"}, "not a state"),
+        ({"step": {"m": "1"}}, "step has 'm'"),
+        ({"start": {"nn": 1}}, "start has 'nn'"),
+        ({"step": fails, "refuse": "'no'"}, "refuse is SQL"),
+        ({"rows": "refusals", "id": "e"}, "nothing is ever refused"),
+        ({"rows": "refusals", "refuse": "null"}, "id columns"),
+        ({"rows": "refused", "refuse": "null"}, "unknown rows"),
+        ({"state": "n int, refused int"}, "'refused' is a column of its own"),
+        ({"state": "n int, key int"}, "'key' is a column of its own"),
+    ],
+)
+def test_a_wrong_fold_is_refused_when_it_is_declared(options, words):
+    with pytest.raises(DeclarationError, match=words):
+        Fold("key", **{"state": "n int", "step": {"n": "1"}, **options})

@@ -1,0 +1,217 @@
+"""Matches against published rows, and each quantifier against rows that a person can follow.
+
+Source of the V shape and of the running average: Flink, MATCH_RECOGNIZE (C9; the averages recomputed).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+from pyspark.errors import PythonException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lake import Avg, Count, CountDistinct, DeclarationError, FirstOf, In, LastOf, Max, Min, Pattern, Step, Sum
+from lake.kinds.keyed import fault_of
+from lake.kinds.kind import ORDER, SIGN, visible
+
+TEN = datetime(2024, 1, 1, 10, tzinfo=UTC)
+
+
+def rows(spark: SparkSession, data: list[tuple], schema: str) -> DataFrame:
+    frame = spark.createDataFrame([(*row, i) for i, row in enumerate(data)], f"{schema}, place int")
+    return frame.withColumns({ORDER: F.struct("place"), SIGN: F.lit(1)}).drop("place")
+
+
+def ticker(spark: SparkSession, prices: list[int]) -> DataFrame:
+    ticks = [("ACME", TEN + timedelta(seconds=second), price) for second, price in enumerate(prices)]
+    return rows(spark, ticks, "symbol string, at timestamp, price int")
+
+
+def seconds(*times: datetime) -> tuple[int, ...]:
+    return tuple(time.second for time in times)
+
+
+def test_a_v_shape_as_flink_prints_it(spark):
+    v_shape = Pattern(
+        "symbol",
+        sequence="at",
+        steps=[
+            Step("start"),
+            Step("down", "price < prev.price", times="+"),
+            Step("up", "price > prev.price"),
+        ],
+        measures={"start_at": FirstOf("at"), "bottom_at": In("down", LastOf("at")), "end_at": LastOf("at")},
+    )
+    [match] = v_shape.evaluate(ticker(spark, [12, 17, 19, 21, 25, 18, 15, 14, 24, 25, 19])).collect()
+    assert seconds(match.start_at, match.bottom_at, match.end_at) == (4, 7, 8)
+
+
+def cheap_so_far(event: dict, matched: dict[str, list[dict]]) -> bool:
+    prices = [each["price"] for each in matched["a"]] + [event["price"]]
+    return sum(prices) < 15 * len(prices)
+
+
+def test_a_condition_over_the_running_match_as_flink_prints_it(spark):
+    cheap = Pattern(
+        "symbol",
+        sequence="at",
+        steps=[Step("a", cheap_so_far, times="+"), Step("b")],
+        measures={"start_at": In("a", FirstOf("at")), "end_at": In("a", LastOf("at")), "mean": In("a", Avg("price"))},
+    )
+    table = cheap.evaluate(ticker(spark, [12, 17, 13, 16, 25, 2, 4, 10, 15, 25, 25, 30])).orderBy("start_at")
+    assert [(*seconds(m.start_at, m.end_at), m.mean) for m in table.collect()] == [
+        (0, 3, Decimal("14.5")),
+        (5, 10, Decimal("13.5")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("letters", "steps", "skip", "expected"),
+    [
+        ("xaay", [("a", 1)], "past last", ["a", "a"]),
+        ("aaaa", [("a", 2)], "past last", ["aa", "aa"]),
+        ("aaa", [("a", 2)], "to next", ["aa", "aa"]),
+        ("axb", [("a", 1), ("x", "?"), ("b", 1)], "past last", ["axb"]),
+        ("ab", [("a", 1), ("x", "?"), ("b", 1)], "past last", ["ab"]),
+        ("aab", [("a", "+"), ("ab", 1)], "past last", ["aab"]),
+        ("aab", [("a", "+?"), ("ab", 1)], "past last", ["aa"]),
+        ("baab", [("b", 1), ("ab", "*")], "past last", ["baab"]),
+        ("baab", [("b", 1), ("ab", "*?")], "past last", ["b", "b"]),
+        ("ba", [("b", 1), ("a", "?")], "past last", ["ba"]),
+        ("ba", [("b", 1), ("a", "??")], "past last", ["b"]),
+        ("aaaaa", [("a", (2, 3))], "past last", ["aaa", "aa"]),
+        ("aaaaa", [("a", "{2,3}?")], "past last", ["aa", "aa"]),
+        ("aaaaa", [("a", "{4,}")], "past last", ["aaaaa"]),
+        ("aaaaa", [("a", "{4}")], "past last", ["aaaa"]),
+        ("aab", [("a", "+"), ("b", 1)], "to next", ["aab", "ab"]),
+        ("abab", [("ab", "+"), ("b", 1)], "past last", ["abab"]),
+        ("aaac", [("a", "+"), ("b", 1)], "past last", []),
+    ],
+)
+def test_quantifiers_take_many_rows_or_few(spark, letters, steps, skip, expected):
+    data = [(1, i, letter) for i, letter in enumerate(letters)]
+    frame = rows(spark, data, "key int, at int, letter string")
+    for in_python in (False, True):
+        made = [
+            Step(
+                f"s{i}",
+                (lambda event, _, accepted=accepted: event["letter"] in accepted)
+                if in_python
+                else f"letter in ({', '.join(map(repr, accepted))})",
+                times=times,
+            )
+            for i, (accepted, times) in enumerate(steps)
+        ]
+        pattern = Pattern(
+            "key", sequence="at", steps=made, skip=skip, measures={"start": FirstOf("at"), "rows": Count()}
+        )
+        found = pattern.evaluate(frame).orderBy("start").collect()
+        assert [letters[m.start : m.start + m.rows] for m in found] == expected
+
+
+def test_within_a_match_ends_before_its_time_is_over(spark):
+    burst = Pattern(
+        "symbol",
+        sequence="at",
+        within=timedelta(seconds=3),
+        steps=[Step("any", times="{2,}")],
+        measures={"start_at": FirstOf("at"), "rows": Count()},
+    )
+    found = burst.evaluate(ticker(spark, [1, 1, 1, 1, 1])).orderBy("start_at").collect()
+    assert [(*seconds(m.start_at), m.rows) for m in found] == [(0, 3), (3, 2)]
+
+
+DELAY_STREAK = Pattern(
+    "tailnum",
+    sequence=("departs_at", "carrier", "flight"),
+    steps=[Step("late", "arrival_delay > 30", times="{3,}")],
+    measures={
+        "start_at": FirstOf("departs_at"),
+        "end_at": LastOf("departs_at"),
+        "legs": Count(),
+        "worst": Max("arrival_delay"),
+        "minutes": Sum("arrival_delay"),
+    },
+)
+LEG = "tailnum string, departs_at timestamp, carrier string, flight int, arrival_delay int"
+
+
+def legs(spark: SparkSession, *delays: tuple[int, int | None]) -> DataFrame:
+    return rows(spark, [("N1", TEN + timedelta(hours=hour), "UA", hour, delay) for hour, delay in delays], LEG)
+
+
+def test_a_streak_of_delays_has_a_start_an_end_and_a_worst_leg(spark):
+    table = DELAY_STREAK.evaluate(legs(spark, (0, 45), (1, 31), (2, 90), (3, 30), (4, 99), (5, 99), (6, None)))
+    [streak] = table.collect()
+    assert (streak.start_at.hour, streak.end_at.hour) == (10, 12)
+    assert (streak.legs, streak.worst, streak.minutes) == (3, 90, 166)
+
+
+def test_a_late_event_corrects_the_match_it_falls_into(spark):
+    first = [(0, 45), (1, 50), (3, 60), (4, 70)]
+    [before] = DELAY_STREAK.evaluate(legs(spark, *first)).collect()
+    assert DELAY_STREAK.evaluate(legs(spark, *first, (2, 5))).isEmpty()
+    [after] = DELAY_STREAK.evaluate(legs(spark, *first, (2, 95))).collect()
+    assert (before.worst, after.worst, after.legs) == (70, 95, 5)
+    assert before.match_id == after.match_id
+
+
+def test_rows_of_one_place_in_the_sequence_make_matches_of_their_own(spark):
+    each = Pattern((), sequence="at", steps=[Step("one")], measures={"n": Count()})
+    table = each.evaluate(rows(spark, [(1,), (1,), (None,), (None,), (2,)], "at int"))
+    assert visible(table.columns) == ["match_id", "n"]
+    assert table.distinct().count() == 5
+
+
+def test_a_condition_that_fails_is_told_in_a_line(spark):
+    def fails(event: dict, matched: dict) -> bool:
+        return event["price"] / 0 > 1
+
+    pattern = Pattern("symbol", sequence="at", steps=[Step("bad", fails)], measures={})
+    with pytest.raises(PythonException) as caught:
+        pattern.evaluate(ticker(spark, [1])).collect()
+    fault = fault_of(caught.value)
+    assert fault is not None
+    assert fault.what.startswith("step bad: ZeroDivisionError")
+    assert fault.where.startswith("test_pattern.py:")
+
+
+def pattern(**options: object) -> Pattern:
+    return Pattern("key", **{"sequence": "at", "steps": [Step("a")], "measures": {"n": Count()}, **options})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda: pattern(steps=[]), "a match of no rows"),
+        (lambda: pattern(steps=[Step("a", times="*"), Step("b", times="?")]), "a match of no rows"),
+        (lambda: pattern(steps=[Step("a"), Step("a")]), "two steps are called 'a'"),
+        (lambda: pattern(steps=[Step("a", times=(3, 2))]), "from 3 to 2 rows"),
+        (lambda: pattern(steps=[Step("a", times=0)]), "from 0 to 0 rows"),
+        (lambda: pattern(steps=[Step("a", times="++")]), "times="),
+        (lambda: pattern(measures={"x": In("b", Min("v"))}), "over step 'b'"),
+        (lambda: pattern(measures={"x": CountDistinct("v")}), "cannot be a measure of a match"),
+        (lambda: pattern(measures={"key": Count()}), "'key' is a column of its own"),
+        (lambda: pattern(within=timedelta(0)), "nothing happens within"),
+        (lambda: pattern(within=timedelta(1), sequence=()), "nothing happens within"),
+        (lambda: pattern(skip="nowhere"), "unknown skip"),
+    ],
+)
+def test_an_impossible_pattern_is_refused_when_it_is_declared(wrong, words):
+    with pytest.raises(DeclarationError, match=words):
+        wrong()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"within": timedelta(1)}, "within goes by 'at', a int"),
+        ({"measures": {"x": Sum("cast(at as double)")}}, "x adds up floats"),
+    ],
+)
+def test_what_the_types_forbid_is_refused_before_data_is_read(spark, options, words):
+    with pytest.raises(DeclarationError, match=words):
+        pattern(**options).evaluate(rows(spark, [(1, 1)], "key int, at int"))

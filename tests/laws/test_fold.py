@@ -1,0 +1,127 @@
+"""A fold by slices is the fold of everything is the model, in SQL and in Python; each key is a history of its own."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from decimal import Decimal
+from itertools import groupby
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lake import Fold, Refusal
+from lake.kinds.kind import ORDER
+from lake.laws import at_once, by_slices
+from tests.laws.models import fold as model
+from tests.laws.models.fold import Entry
+
+HISTORIES, PARTS = 2000, 5
+STATE = "balance decimal(12, 2), entries int, amounts array<decimal(12, 2)>, _newest int"
+START = {"balance": Decimal("0.00"), "entries": 0, "amounts": []}
+LEFT = "state.balance + event.amount"
+
+IN_SQL = Fold(
+    "key",
+    sequence="at",
+    state=STATE,
+    start=START,
+    step={
+        "balance": LEFT,
+        "entries": "state.entries + 1",
+        "amounts": "concat(state.amounts, array(event.amount))",
+        "_newest": "event.place",
+    },
+    refuse=f"if({LEFT} < 0, concat(cast(-({LEFT}) as decimal(12, 2)), ' short'), null)",
+)
+
+
+def post(state: dict, event: dict) -> dict | Refusal:
+    left = state["balance"] + event["amount"]
+    if left < 0:
+        return Refusal(f"{-left} short")
+    return {
+        "balance": left,
+        "entries": state["entries"] + 1,
+        "amounts": [*state["amounts"], event["amount"]],
+        "_newest": event["place"],
+    }
+
+
+IN_PYTHON = Fold("key", sequence="at", state=STATE, start=START, step=post)
+KINDS = {"sql": IN_SQL, "python": IN_PYTHON}
+
+
+def histories(*, total: bool, deletes: bool) -> list[list[tuple[Entry, int]]]:
+    """For each part its signed entries; times come late, and are all different where the sequence is `total`."""
+    chance = random.Random(HISTORIES + 2 * total + deletes)
+    parts: list[list[tuple[Entry, int]]] = [[] for _ in range(PARTS)]
+    for key in range(HISTORIES):
+        times = chance.sample(range(20), 12) if total else [chance.choice([None, *range(5)]) for _ in range(12)]
+        if chance.random() < 0.4:
+            times = sorted(times, key=lambda t: (t is not None, t))
+        number = 0
+        there: list[tuple[Entry, int]] = []
+        for place in range(chance.randrange(1, 12)):
+            number = min(PARTS - 1, number + chance.choice([0, 0, 1]))
+            gone = [entry for entry, came in there if came < number]
+            if deletes and gone and chance.random() < 0.2:
+                entry = chance.choice(gone)
+                there = [(each, came) for each, came in there if each != entry]
+                parts[number].append((entry, -1))
+            entry = Entry(key, times[place], Decimal(chance.randrange(-300, 400)) / 100, place)
+            there.append((entry, number))
+            parts[number].append((entry, 1))
+    return parts
+
+
+def frames(spark: SparkSession, parts: list[list[tuple[Entry, int]]]) -> list[DataFrame]:
+    schema = "key int, at int, amount decimal(6, 2), place int, _sign int"
+    rows = [[(e.key, e.at, e.amount, e.place, sign) for e, sign in part] for part in parts]
+    return [spark.createDataFrame(part, schema).withColumn(ORDER, F.struct("place")) for part in rows]
+
+
+def kept(parts: list[list[tuple[Entry, int]]]) -> list[Entry]:
+    gone = {entry for part in parts for entry, sign in part if sign < 0}
+    return [entry for part in parts for entry, sign in part if sign > 0 and entry not in gone]
+
+
+def states(table: DataFrame) -> dict:
+    return {row.key: (row.balance, row.entries, row.amounts, row.refused) for row in table.collect()}
+
+
+@pytest.mark.parametrize("deletes", [False, True], ids=["inserts", "deletes"])
+@pytest.mark.parametrize("reducer", KINDS)
+def test_a_fold_by_slices_is_the_fold_of_everything(spark, reducer, deletes):
+    parts = histories(total=False, deletes=deletes)
+    slices = frames(spark, parts)
+    everything, sliced = at_once(KINDS[reducer], slices), by_slices(KINDS[reducer], slices)
+    assert states(everything) == model.accounts(kept(parts))
+    columns = sorted(everything.columns)
+    assert sliced.select(columns).exceptAll(everything.select(columns)).isEmpty()
+    assert everything.select(columns).exceptAll(sliced.select(columns)).isEmpty()
+
+
+@pytest.mark.parametrize("reducer", KINDS)
+def test_refused_events_are_the_same_rows_however_they_came(spark, reducer):
+    kind = KINDS[reducer].refusals(id="place")
+    parts = histories(total=False, deletes=True)
+    slices = frames(spark, parts)
+    by_history = groupby(model.in_order(kept(parts)), key=lambda entry: entry.key)
+    expected = {place: row for _, entries in by_history for place, row in model.refusals(list(entries)).items()}
+    for table in (at_once(kind, slices), by_slices(kind, slices)):
+        rows = table.collect()
+        assert {(r.key, r.place): (r.at, r.amount, r.reason) for r in rows} == expected
+        assert len(rows) == len(expected)
+
+
+@pytest.mark.parametrize("reducer", KINDS)
+def test_where_the_sequence_is_total_the_order_of_arrival_does_not_matter(spark, reducer):
+    parts = histories(total=True, deletes=False)
+    entries = [entry for part in parts for entry, _ in part]
+    random.Random(7).shuffle(entries)
+    arrived = [(replace(entry, place=number), 1) for number, entry in enumerate(entries)]
+    size = len(arrived) // PARTS + 1
+    shuffled = [arrived[i * size : (i + 1) * size] for i in range(PARTS)]
+    assert states(by_slices(KINDS[reducer], frames(spark, shuffled))) == model.accounts(kept(parts))

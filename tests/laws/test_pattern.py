@@ -1,0 +1,151 @@
+"""Matches by slices are the matches in everything are those of the model; each key is a history of its own."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lake import Count, FirstOf, In, LastOf, Max, Pattern, Step, Sum
+from lake.kinds.kind import ORDER
+from lake.laws import at_once, by_slices
+from tests.laws.models import pattern as model
+from tests.laws.models.pattern import Tick
+
+HISTORIES, PARTS = 2000, 4
+EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
+
+# Each with the regular expression that says the same; letters can satisfy several steps.
+PATTERNS: dict[str, tuple[list[Step], str]] = {
+    "greedy": (
+        [
+            Step("a", "letter = 'a'"),
+            Step("b", "letter in ('a', 'b')", times="+"),
+            Step("c", "letter <> 'a'", times="?"),
+        ],
+        "(?P<a>a)(?P<b>[ab]+)(?P<c>[^a]?)",
+    ),
+    "reluctant": (
+        [
+            Step("a", "letter in ('a', 'c')", times="*?"),
+            Step("b", "letter <> 'c'", times="{2,3}?"),
+            Step("c", times="??"),
+            Step("d", lambda event, matched: event["letter"] != "b"),
+        ],
+        "(?P<a>[ac]*?)(?P<b>[^c]{2,3}?)(?P<c>.??)(?P<d>[^b])",
+    ),
+    "bounded": (
+        [Step("a", "letter <> 'c'", times=(2, 4)), Step("b", times="*"), Step("c", "letter = 'c'", times="{2,}")],
+        "(?P<a>[^c]{2,4})(?P<b>.*)(?P<c>c{2,})",
+    ),
+    "reluctant at the end": (
+        [Step("a", "letter = 'a'", times="+?"), Step("b", times="{1,3}?"), Step("c", "letter <> 'b'", times="+?")],
+        "(?P<a>a+?)(?P<b>.{1,3}?)(?P<c>[^b]+?)",
+    ),
+}
+
+
+def kind(name: str, *, to_next: bool, within: int | None) -> Pattern:
+    steps, _ = PATTERNS[name]
+    return Pattern(
+        "key",
+        sequence="at",
+        steps=steps,
+        skip="to next" if to_next else "past last",
+        within=None if within is None else timedelta(seconds=within),
+        measures={
+            "rows": Count(),
+            "first": FirstOf("place"),
+            "last": LastOf("place"),
+            "total": Sum("size"),
+            "largest_b": In("b", Max("size")),
+            "bs": In("b", Count()),
+        },
+    )
+
+
+def histories(*, total: bool, deletes: bool) -> list[list[tuple[Tick, int]]]:
+    """For each part its signed ticks; times come late, and are all different where the sequence is `total`."""
+    chance = random.Random(HISTORIES + 2 * total + deletes)
+    parts: list[list[tuple[Tick, int]]] = [[] for _ in range(PARTS)]
+    for key in range(HISTORIES):
+        times = chance.sample(range(24), 12) if total else [chance.randrange(8) for _ in range(12)]
+        number = 0
+        there: list[tuple[Tick, int]] = []
+        for place in range(chance.randrange(1, 12)):
+            number = min(PARTS - 1, number + chance.choice([0, 0, 1]))
+            gone = [tick for tick, came in there if came < number]
+            if deletes and gone and chance.random() < 0.2:
+                tick = chance.choice(gone)
+                there = [(each, came) for each, came in there if each != tick]
+                parts[number].append((tick, -1))
+            tick = Tick(key, times[place], chance.choice("aabc"), chance.randrange(10), place)
+            there.append((tick, number))
+            parts[number].append((tick, 1))
+    return parts
+
+
+def frames(spark: SparkSession, parts: list[list[tuple[Tick, int]]]) -> list[DataFrame]:
+    schema = "key int, at timestamp, letter string, size int, place int, _sign int"
+    rows = [[(t.key, EPOCH + timedelta(seconds=t.at), t.letter, t.size, t.place, s) for t, s in part] for part in parts]
+    return [spark.createDataFrame(part, schema).withColumn(ORDER, F.struct("place")) for part in rows]
+
+
+def expected(parts: list[list[tuple[Tick, int]]], name: str, *, to_next: bool, within: int | None) -> set[tuple]:
+    gone = {tick for part in parts for tick, sign in part if sign < 0}
+    keys = defaultdict(list)
+    for part in parts:
+        for tick, sign in part:
+            if sign > 0 and tick not in gone:
+                keys[tick.key].append(tick)
+    found = set()
+    for key, ticks in keys.items():
+        for match in model.matches(model.in_order(ticks), PATTERNS[name][1], to_next=to_next, within=within):
+            rows, bs = [tick for tick, _ in match], [tick.size for tick, step in match if step == "b"]
+            sizes = sum(tick.size for tick in rows)
+            found.add((key, len(rows), rows[0].place, rows[-1].place, sizes, max(bs, default=None), len(bs)))
+    return found
+
+
+def visible(table: DataFrame) -> set[tuple]:
+    rows = table.drop("match_id").collect()
+    assert len(set(rows)) == len(rows)
+    return {tuple(row) for row in rows}
+
+
+@pytest.mark.parametrize("within", [None, 4], ids=["", "within"])
+@pytest.mark.parametrize("to_next", [False, True], ids=["past last", "to next"])
+@pytest.mark.parametrize("name", PATTERNS)
+def test_matches_are_those_of_a_regular_expression(spark, name, to_next, within):
+    parts = histories(total=False, deletes=True)
+    table = at_once(kind(name, to_next=to_next, within=within), frames(spark, parts))
+    assert visible(table) == expected(parts, name, to_next=to_next, within=within)
+
+
+@pytest.mark.parametrize("deletes", [False, True], ids=["inserts", "deletes"])
+def test_matches_by_slices_are_the_matches_in_everything(spark, deletes):
+    greedy = kind("greedy", to_next=False, within=4)
+    slices = frames(spark, histories(total=False, deletes=deletes))
+    everything, sliced = at_once(greedy, slices), by_slices(greedy, slices)
+    assert sliced.exceptAll(everything).isEmpty()
+    assert everything.exceptAll(sliced).isEmpty()
+    assert everything.select("key", "match_id").distinct().count() == everything.count()
+
+
+def test_where_the_sequence_is_total_the_order_of_arrival_does_not_matter(spark):
+    greedy = kind("greedy", to_next=True, within=None)
+    parts = histories(total=True, deletes=False)
+    ticks = [tick for part in parts for tick, _ in part]
+    random.Random(7).shuffle(ticks)
+    arrived = [(replace(tick, place=number), 1) for number, tick in enumerate(ticks)]
+    size = len(arrived) // PARTS + 1
+    shuffled = frames(spark, [arrived[i * size : (i + 1) * size] for i in range(PARTS)])
+    everything = at_once(greedy, frames(spark, parts)).drop("first", "last").collect()
+    sliced = by_slices(greedy, shuffled).drop("first", "last").collect()
+    assert set(sliced) == set(everything)
+    assert len(sliced) == len(everything)
