@@ -1,0 +1,51 @@
+"""A stream of full dumps as changes and deletes: the set difference of each dump and the one before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from lake.kinds.kind import ORDER
+from lake.kinds.removal import GONE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+NUMBER: Final = "_dump"  # which dump, a value of the dump column
+NEXT: Final = "_next_dump"  # the dump after it that counts
+
+
+def differences(rows: DataFrame, key: Sequence[str], dump: str, marker: str | None = None) -> DataFrame:
+    """The rows of the dumps that count, and for each key that the next of them lacks a row GONE, `dump` being that.
+
+    `dump` names the column that tells dumps apart and orders them. `marker`: SQL over rows, which say that their dump
+    is complete; then only such dumps count.
+    """
+    from pyspark.sql import functions as F
+
+    markers = rows.where(marker) if marker else rows
+    dumps = F.broadcast(_counting(markers, dump))
+    contents = rows.where(f"not coalesce({marker}, false)") if marker else rows
+    contents = contents.join(dumps, F.expr(f"`{dump}` = {NUMBER}"))
+    by = ", ".join(f"`{column}`" for column in key)
+    then = contents.withColumn("_then", F.expr(f"lead(`{dump}`) over (partition by {by} order by `{dump}`, {ORDER})"))
+    lacking = f"{NEXT} is not null and (_then is null or _then > {NEXT})"
+    images = then.select("*", F.expr(f"explode(if({lacking}, array(false, true), array(false)))").alias(GONE))
+    moved = images.withColumn(dump, F.expr(f"if({GONE}, {NEXT}, `{dump}`)"))
+    return moved.drop(NUMBER, NEXT, "_then")
+
+
+def _counting(rows: DataFrame, dump: str) -> DataFrame:
+    """The dumps that `rows` speak of, but those older than one of an earlier batch; each with the NEXT."""
+    from pyspark.sql import functions as F
+
+    batch = f"{ORDER}._batch" if "_batch" in rows.select(f"{ORDER}.*").columns else "0"
+    arrived = (
+        rows.where(f"`{dump}` is not null")
+        .groupBy(F.col(dump).alias(NUMBER))
+        .agg(F.expr(f"min({batch})").alias("_batch"))
+    )
+    before = "over (order by _batch range between unbounded preceding and 1 preceding)"
+    newest = arrived.withColumn("_newest", F.expr(f"max({NUMBER}) {before}"))
+    counting = newest.where(f"_newest is null or {NUMBER} > _newest")
+    return counting.selectExpr(NUMBER, f"lead({NUMBER}) over (order by {NUMBER}) as {NEXT}")

@@ -1,0 +1,232 @@
+"""History: slowly changing dimensions of type 2, from changes or from full dumps.
+
+A version is the interval [valid_from, valid_to) in which a key's tracked columns stay the same. The events of a key
+are ordered by (`sequence`, log order), and an instant is a value of the first sequence column:
+
+1. of the events of one instant the last counts: no version has length zero;
+2. an event opens a version where its tracked columns differ, null-safe, from those of the event before it;
+3. a delete closes the version before it; further deletes change nothing, and an upsert opens a new version;
+4. the columns that are not tracked are those of the newest event within the version.
+
+Events without an instant have no place in time and are left out. The inner events of a version are not forgotten: the
+log has them, and a key for which an event comes late is evaluated from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from lake.errors import DeclarationError
+from lake.kinds.dumps import differences
+from lake.kinds.kind import AGAIN, SIGN, Kind, digest, names, visible
+from lake.kinds.place import AT, place
+from lake.kinds.removal import GONE, Removal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+VALID: Final = ("valid_from", "valid_to", "is_current", "version_id")
+CLOSED: Final = "_closed_by_delete"  # state: whether a delete ended the version
+INSTANT: Final = "_instant"  # the first sequence column's value
+SINCE: Final = "_since"  # the instant at which the version at an event began
+
+
+@dataclass(frozen=True, init=False)
+class History(Kind):
+    """One row per `key` and version: the function's columns, `valid_from` and `valid_to` (null while it lasts), both
+    of the first sequence column's type, `is_current`, and `version_id`, a digest of key and `valid_from`.
+
+    `sequence`: columns that order a key's events, most significant first; ties by log order.
+    `track`: columns whose change opens a version; `ignore`: those whose change does not. Unless said otherwise, all
+    but key and sequence are tracked.
+    `deletes`, `truncate`, `former`: see Removal.
+    `snapshots`: rows are full dumps; the first sequence column names the dump. What is not in a dump is deleted. A
+    dump older than one of an earlier batch is ignored. `marker`: SQL over the function's rows, which broadcast events
+    say that their dump is complete; then only such dumps count, empty ones too.
+    """
+
+    name: ClassVar[str] = "History"
+    version: ClassVar[int] = 1
+
+    by: tuple[str, ...]
+    sequence: tuple[str, ...]
+    track: tuple[str, ...] | None
+    ignore: tuple[str, ...]
+    removal: Removal
+    snapshots: bool
+    marker: str | None
+
+    def __init__(  # noqa: PLR0913 the options of one declaration
+        self,
+        key: str | Sequence[str],
+        *,
+        sequence: str | Sequence[str],
+        track: str | Sequence[str] | None = None,
+        ignore: str | Sequence[str] | None = None,
+        deletes: str | None = None,
+        truncate: str | None = None,
+        former: Mapping[str, str] | None = None,
+        snapshots: bool = False,
+        marker: str | None = None,
+    ) -> None:
+        object.__setattr__(self, "by", names(key))
+        object.__setattr__(self, "sequence", names(sequence))
+        object.__setattr__(self, "track", None if track is None else names(track))
+        object.__setattr__(self, "ignore", names(ignore or ()))
+        object.__setattr__(self, "removal", Removal.of(self.by, deletes, truncate, former))
+        object.__setattr__(self, "snapshots", snapshots)
+        object.__setattr__(self, "marker", marker)
+        self._check(both=track is not None and ignore is not None)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """A dump speaks of the whole table, by what is not in it."""
+        return () if self.snapshots else self.by
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        return (*self.by, "valid_from")
+
+    @property
+    def absorbs(self) -> bool:
+        return not self.snapshots
+
+    @property
+    def broadcast(self) -> str | None:
+        return self.marker or self.removal.truncate
+
+    @property
+    def invariants(self) -> Mapping[str, str]:
+        """See Kind.invariants."""
+        by = ", ".join(f'"{column}"' for column in self.by)
+        then = f"lead(valid_from) OVER (PARTITION BY {by} ORDER BY valid_from)"
+        closed = f"valid_to IS NOT NULL AND NOT {CLOSED}"
+        current = f"count(*) FILTER (WHERE is_current) OVER (PARTITION BY {by})"
+        offending = {
+            "versions_do_not_overlap": f"QUALIFY {then} < valid_to OR ({then} IS NOT NULL AND valid_to IS NULL)",
+            "versions_have_length": "WHERE valid_from >= valid_to",
+            "no_gap_unless_deleted": f"QUALIFY {closed} AND {then} IS DISTINCT FROM valid_to",
+            "at_most_one_current_version": f"QUALIFY is_current AND {current} > 1",
+            "current_versions_are_open": "WHERE is_current IS DISTINCT FROM (valid_to IS NULL)",
+        }
+        return {name: f"SELECT * FROM {{table}} {condition}" for name, condition in offending.items()}
+
+    def requires(self, side: int = 0, /) -> dict[str, str]:
+        """See Kind.requires."""
+        others = dict.fromkeys(self.track or (), "track") | dict.fromkeys(self.ignore, "ignore")
+        return others | dict.fromkeys(self.sequence, "sequence") | dict.fromkeys(self.by, "key")
+
+    def prepare(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
+        """See Kind.prepare. A row that changed its key is also a delete of the former one."""
+        for column in VALID:
+            if column in rows.columns:
+                raise DeclarationError(
+                    f"the function returns a column {column!r}, which History makes", fix="rename it"
+                )
+        return self.removal.prepare(rows, self.by)
+
+    def evaluate(self, rows: DataFrame) -> DataFrame:
+        """See Kind.evaluate. State: the place of a version's newest event, and whether a delete closed it."""
+        if self.snapshots:
+            rows = differences(rows, self.by, self.sequence[0], self.marker)
+            return self._versions(self._events(rows, gone=GONE)).drop(AGAIN)
+        events = self._events(rows.where(self.removal.kept), gone=self.removal.gone)
+        if self.removal.truncate:
+            everyone = self._events(rows.where(self.removal.truncate), gone="true").drop(*self.by)
+            keys = events.select(*self.by).distinct()
+            events = events.unionByName(keys.crossJoin(everyone.hint("broadcast")))
+        return self._versions(events).drop(AGAIN)
+
+    def absorb(self, old: DataFrame, changes: DataFrame) -> DataFrame:
+        """See Kind.absorb. A key with a current version, all of whose events come at later instants than that
+        version's newest, goes on from it. Others are evaluated again, but for new keys that nothing can have deleted.
+        """
+        from pyspark.sql import functions as F
+
+        news = self._events(changes.where(self.removal.kept), gone=self.removal.gone)
+        held = old.withColumns({INSTANT: F.col(f"{AT}.`{self.sequence[0]}`"), GONE: F.lit(False), SIGN: F.lit(1)})
+        held = held.withColumn(SINCE, F.col("valid_from"))
+        rows = held.unionByName(news, allowMissingColumns=True)
+        over = f"over (partition by {self._by})"
+        known = f"max(if(is_current, {INSTANT}, null)) {over}"
+        late = f"min(if(is_current is null, {INSTANT}, null)) {over} <= {known}"
+        unknown = f"{known} is null" if self.removal.declared else "false"
+        again = f"min({SIGN}) {over} < 0 or coalesce({late}, false) or {unknown}"
+        rows = rows.withColumn(AGAIN, F.expr(again))
+        found = self._versions(rows.where("coalesce(is_current, true)").drop(*VALID, CLOSED))
+        return found.unionByName(rows.where("not is_current").select(*found.columns))
+
+    def _events(self, rows: DataFrame, *, gone: str) -> DataFrame:
+        """The rows that have an instant, each with its place; `gone`: SQL, which are deletes."""
+        instant = f"`{self.sequence[0]}`"
+        marks = [f"{place(*self.sequence)} as {AT}", f"{instant} as {INSTANT}", f"{gone} as {GONE}"]
+        columns = [f"`{column}`" for column in visible(rows.columns)]
+        found = rows.selectExpr(*columns, *marks, SIGN).where(f"{INSTANT} is not null")
+        return found.withColumn(SINCE, found[INSTANT])
+
+    def _versions(self, events: DataFrame) -> DataFrame:
+        """The versions that `events` make, numbered as in the module's docstring; an event that is a version which
+        is in the table already has begun it at SINCE.
+        """
+        from pyspark.sql import functions as F
+
+        columns = visible(events.columns)
+        over = f"over (partition by {self._by} order by {AT})"
+        shown = ", ".join(f"if({GONE}, null, `{column}`)" for column in self._tracked(columns))
+        state = f"struct({GONE}{', ' if shown else ''}{shown})"
+        steps = {
+            "_opens": f"not ({state} <=> lag({state}) {over})",
+            SINCE: f"max(if(_opens, {SINCE}, null)) {over}",
+            "_ends": f"coalesce(lead(_opens) {over}, true)",
+        }
+        if AGAIN not in events.columns:
+            events = events.withColumn(AGAIN, F.lit(False))
+        rows = events.withColumn("_then", F.expr(f"lead({INSTANT}) {over}"))
+        rows = rows.where(f"_then is null or _then <> {INSTANT}")
+        for column, sql in steps.items():
+            rows = rows.withColumn(column, F.expr(sql))
+        following = {"valid_to": f"lead({SINCE}) {over}", CLOSED: f"coalesce(lead({GONE}) {over}, false)"}
+        rows = rows.where("_ends").withColumns({column: F.expr(sql) for column, sql in following.items()})
+        versions = rows.where(f"not {GONE} or {AGAIN}").withColumnRenamed(SINCE, "valid_from")
+        return versions.selectExpr(
+            *[f"`{column}`" for column in columns],
+            "valid_from",
+            "valid_to",
+            "valid_to is null as is_current",
+            f"{digest((*self.by, 'valid_from'))} as version_id",
+            AT,
+            CLOSED,
+            AGAIN,
+        )
+
+    def _tracked(self, columns: Sequence[str]) -> Sequence[str]:
+        if self.track is not None:
+            return self.track
+        return [column for column in columns if column not in {*self.by, *self.sequence, *self.ignore}]
+
+    @property
+    def _by(self) -> str:
+        return ", ".join(f"`{column}`" for column in self.by)
+
+    def _check(self, *, both: bool) -> None:
+        """Raises DeclarationError for options that contradict each other."""
+        if not self.by:
+            raise DeclarationError("History needs a key", fix='name what has a history: History(key="…", …)')
+        if not self.sequence:
+            raise DeclarationError("History needs a sequence", fix="name the column that says when a change holds from")
+        if both:
+            raise DeclarationError("track and ignore are given", fix="give one of them: the other is what is left")
+        for column in self.track or ():
+            if column.startswith("_") or column in self.by:
+                raise DeclarationError(
+                    f"column {column!r} cannot be tracked", fix="track visible columns beside the key"
+                )
+        if self.snapshots and self.removal.declared:
+            raise DeclarationError(
+                "snapshots have no deletes, truncates or former keys",
+                fix="leave them out: what a dump lacks is deleted; an empty dump needs a marker",
+            )
+        if self.marker is not None and not self.snapshots:
+            raise DeclarationError("marker is given without snapshots", fix="add snapshots=True")

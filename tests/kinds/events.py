@@ -1,0 +1,37 @@
+"""Rows of a declared function in the order of a log, and the table that a kind makes of them, however they come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from lake.kinds.kind import Kind, visible
+from lake.laws import at_once, by_slices
+
+ORDERED = "_order struct<_batch: bigint, _bucket: int, _offset: bigint>, _sign int"
+
+
+def batch(spark: SparkSession, number: int, schema: str, *rows: Sequence[Any]) -> DataFrame:
+    """One batch of a log: `rows` in their order; without a key, that is a null in the first column, broadcast."""
+    places = [(number, -1 if row[0] is None else 0, place) for place, row in enumerate(rows)]
+    return spark.createDataFrame([(*row, at, 1) for row, at in zip(rows, places, strict=True)], f"{schema}, {ORDERED}")
+
+
+def batches(spark: SparkSession, schema: str, *parts: Sequence[Sequence[Any]]) -> list[DataFrame]:
+    """A log of batches 1, 2, …"""
+    return [batch(spark, number, schema, *rows) for number, rows in enumerate(parts, start=1)]
+
+
+def table(kind: Kind, parts: Sequence[DataFrame], *columns: str) -> list[tuple[Any, ...]]:
+    """The visible rows (all columns, or some), sorted; the same from everything at once and batch by batch."""
+    whole, sliced = at_once(kind, parts), by_slices(kind, parts)
+    assert set(sliced.columns) == set(whole.columns)
+    assert rows(sliced, *sorted(whole.columns)) == rows(whole, *sorted(whole.columns))
+    return rows(whole, *(columns or visible(whole.columns)))
+
+
+def rows(frame: DataFrame, *columns: str) -> list[tuple[Any, ...]]:
+    found = [tuple(row) for row in frame.select(*columns).collect()]
+    return sorted(found, key=lambda row: [(value is not None, str(value)) for value in row])

@@ -1,0 +1,116 @@
+"""Latest and First on published examples: Databricks AUTO CDC (C1), Paimon and Hudi (C13)."""
+
+from __future__ import annotations
+
+import pytest
+
+from lake import DeclarationError, First, Latest
+from tests.kinds.events import batches, table
+
+USERS = "id int, name string, city string, _operation string, _number int"
+CHANGES = [
+    (124, "Raul", "Oaxaca", "INSERT", 1),
+    (123, "Isabel", "Monterrey", "INSERT", 1),
+    (125, "Mercedes", "Tijuana", "INSERT", 2),
+    (126, "Lily", "Cancun", "INSERT", 2),
+    (123, None, None, "DELETE", 6),
+    (125, "Mercedes", "Guadalajara", "UPDATE", 6),
+    (125, "Mercedes", "Mexicali", "UPDATE", 5),
+    (123, "Isabel", "Chihuahua", "UPDATE", 5),
+]
+TRUNCATE = (None, None, None, "TRUNCATE", 3)
+SLICINGS = {"one": [8], "two": [5, 8], "four": [1, 4, 6, 8]}
+
+
+def sliced(rows: list, ends: list[int]) -> list[list]:
+    starts = [0, *ends[:-1]]
+    return [rows[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+@pytest.mark.parametrize("ends", SLICINGS.values(), ids=SLICINGS)
+def test_c1_an_upsert_older_than_a_delete_stays_deleted(spark, ends):
+    kind = Latest("id", sequence="_number", deletes="_operation = 'DELETE'")
+    assert table(kind, batches(spark, USERS, *sliced(CHANGES, ends))) == [
+        (124, "Raul", "Oaxaca"),
+        (125, "Mercedes", "Guadalajara"),
+        (126, "Lily", "Cancun"),
+    ]
+
+
+@pytest.mark.parametrize("at", [0, 2, 8])
+def test_c1_a_truncate_leaves_what_is_newer(spark, at):
+    kind = Latest("id", sequence="_number", deletes="_operation = 'DELETE'", truncate="_operation = 'TRUNCATE'")
+    rows = [*CHANGES[:at], TRUNCATE, *CHANGES[at:]]
+    assert table(kind, batches(spark, USERS, *sliced(rows, [3, 6, 9]))) == [(125, "Mercedes", "Guadalajara")]
+
+
+def test_c13_a_null_keeps_the_value_before(spark):
+    """Paimon, merge engine partial-update."""
+    kind = Latest("k", partial=True)
+    rows = [(1, "23.0", 10, None), (1, None, None, "This is a book"), (1, "25.2", None, None)]
+    for parts in ([rows], [[row] for row in rows]):
+        logs = batches(spark, "k int, price string, stock int, note string", *parts)
+        assert table(kind, logs) == [(1, "25.2", 10, "This is a book")]
+
+
+GROUPED = "k int, a int, b int, g1 int, c int, d int, g2 int"
+
+
+def test_c13_groups_of_columns_follow_sequences_of_their_own(spark):
+    """Paimon, fields.<g>.sequence-group."""
+    kind = Latest("k", groups={"g1": ("a", "b"), "g2": ("c", "d")})
+    one, two, three = (1, 1, 1, 1, 1, 1, 1), (1, 2, 2, 2, 2, 2, None), (1, 3, 3, 1, 3, 3, 3)
+    assert table(kind, batches(spark, GROUPED, [one], [two])) == [(1, 2, 2, 2, 1, 1, 1)]
+    assert table(kind, batches(spark, GROUPED, [one, two], [three])) == [(1, 2, 2, 2, 3, 3, 3)]
+
+
+def test_c13_event_time_orders_what_the_log_does_not(spark):
+    """Hudi, EVENT_TIME_ORDERING, and its partial merge."""
+    schema = "id int, name string, ts int, price string"
+    first, older, newer = (1, "a1", 1000, "10.0"), (1, "a1", 900, "20.0"), (1, None, 2000, "20.0")
+    assert table(Latest("id", sequence="ts"), batches(spark, schema, [first], [older])) == [first]
+    partial = Latest("id", sequence="ts", partial="name")
+    assert table(partial, batches(spark, schema, [first], [newer])) == [(1, "a1", 2000, "20.0")]
+
+
+def test_a_changed_key_deletes_the_former_one_at_the_same_place(spark):
+    schema = "id int, part int, name string, _before int"
+    kind = Latest(("id", "part"), former={"id": "_before"})
+    parts = [[(1, 7, "a", None)], [(1, 7, "b", 1), (2, 8, "z", None)], [(3, 7, "b", 1)], [(3, 7, "c", 3)]]
+    assert table(kind, batches(spark, schema, *parts)) == [(2, 8, "z"), (3, 7, "c")]
+
+
+def test_a_sequence_of_several_columns_puts_null_first(spark):
+    kind = Latest("id", sequence=("day", "number"))
+    rows = [(1, 2, None, "a"), (1, 2, 1, "b"), (1, None, 9, "c"), (2, None, None, "d"), (2, None, None, "e")]
+    assert table(kind, batches(spark, "id int, day int, number int, v string", rows[:2], rows[2:])) == [
+        (1, 2, 1, "b"),
+        (2, None, None, "e"),
+    ]
+
+
+def test_first_starts_again_after_a_delete(spark):
+    kind = First("name", deletes="not taken")
+    rows = [("joe", "a", True), ("joe", "b", True), ("joe", None, False), ("joe", "c", True), ("joe", "d", True)]
+    for parts in ([rows], [rows[:2], rows[2:3], rows[3:4], rows[4:]]):
+        assert table(kind, batches(spark, "name string, who string, taken boolean", *parts)) == [("joe", "c", True)]
+
+
+def test_first_counts_what_came_late_since_the_delete(spark):
+    kind = First("k", sequence="at", deletes="v is null")
+    rows = [(1, 5, "e"), (1, 2, "b"), (1, 1, "a"), (1, 3, None), (1, 4, "d"), (2, 9, None), (2, 8, "z")]
+    assert table(kind, batches(spark, "k int, at int, v string", *[[row] for row in rows])) == [(1, 4, "d")]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"partial": "id"}, "'id' is in partial and in the key"),
+        ({"groups": {"g": ("a",), "h": ("a",)}}, "'a' is in group 'h' and in group 'g'"),
+        ({"partial": ("a",), "groups": {"g": ("a",)}}, "'a' is in group 'g' and in partial"),
+        ({"former": {"ident": "before"}}, "'ident' is no column of the key"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(options, message):
+    with pytest.raises(DeclarationError, match=message):
+        Latest("id", **options)
