@@ -17,11 +17,18 @@ COLUMNS = ("table", "kind", "key", "rows", "version", "path", "description")
 @click.argument("query", required=False)
 @click.option("--file", "-f", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Read the query here.")
 @click.option("--edition", type=int, metavar="N", help="Answer from edition N instead of the current one.")
+@click.option("--cut", type=int, metavar="N", help="Answer from the newest edition at or before cut N.")
 @click.option("--format", "kind", type=click.Choice(["table", "csv", "json", "parquet"]), help="Default: table.")
 @click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Write the answer to this file.")
 @shared
 def sql(
-    shell: Shell, query: str | None, file: Path | None, edition: int | None, kind: str | None, output: Path | None
+    shell: Shell,
+    query: str | None,
+    file: Path | None,
+    edition: int | None,
+    cut: int | None,
+    kind: str | None,
+    output: Path | None,
 ) -> None:
     """Answer a query on the published edition; without one, open a shell (on a terminal) or read standard input.
 
@@ -29,19 +36,23 @@ def sql(
     Decimals are exact, but avg(decimal) and a division of decimals are DOUBLE in DuckDB: cast the result, for
     instance avg(fare)::DECIMAL(10, 2). Times are in UTC. In JSON, decimals are strings.
 
+    A History has its versions of one moment as `<table>_at(moment)`; with --edition or --cut, as they were known then.
+
     \b
     lake sql "select carrier, sum(flights) from carrier_daily group by all order by all"
+    lake sql --cut 12 "from aircraft_operator_at('2013-03-01')"
     lake sql --format csv < question.sql > answer.csv
     """
     from lake.run.export import export
     from lake.run.sql import reader
 
     text = _query(query, file)
+    found = reader(shell.settings, edition, cut=cut)
     if text is None:
         from lake.run.shell import converse
 
-        return converse(shell.settings, edition)
-    export(reader(shell.settings, edition), text, kind or ("json" if shell.json else "table"), output)
+        return converse(shell.settings, found.edition.number if cut else edition)
+    export(found, text, kind or ("json" if shell.json else "table"), output)
 
 
 def _query(query: str | None, file: Path | None) -> str | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lake.errors import DeclarationError
 from lake.run import gate
 from lake.run.cut import pick_cut
-from lake.run.suites import load_suites
+from lake.run.suites import Suite, load_suites
 from lake.store.tables import Table
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ def check(  # noqa: PLR0913 - the options of one command
 ) -> list[Check]:
     """Judges the named tables (all, for None) at `cut` (the latest, for None) and records what it found.
 
-    A table without a quality file has no check. A judgement binds its cut only. Raises QualityError, once all are
-    judged, where one stopped; DeclarationError for faulty quality files, for a table that is not at the cut, and with
-    `strict` for one without a quality file.
+    A table without a quality file is held to what its kind promises, where it does. A judgement binds its cut only.
+    Raises QualityError, once all are judged, where one stopped; DeclarationError for faulty quality files, for a table
+    that is not at the cut, and with `strict` for one without a quality file.
     """
     at = pick_cut(project, cut).number
     picked = project.pick(tables or ())
@@ -44,10 +44,12 @@ def check(  # noqa: PLR0913 - the options of one command
     faults += [_unjudged(each) for each in picked if strict and each.name not in suites]
     if faults:
         raise DeclarationError.all(faults)
+    promised = {each.name: Suite(each.name, each.where, ()) for each in picked if each.kind.invariants}
+    judged = promised | suites
     checks = [
-        gate.judge_table(settings, each, suites[each.name], version=version, cut=at, spark=spark)
+        gate.judge_table(settings, each, judged[each.name], version=version, cut=at, spark=spark)
         for each in picked
-        if each.name in suites and (version := versions[each.name]) is not None
+        if each.name in judged and (version := versions[each.name]) is not None
     ]
     if error := gate.stopped(checks):
         raise error

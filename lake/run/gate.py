@@ -1,7 +1,8 @@
 """The gate: a diff is judged before it is committed, a table before it is published.
 
 A row-local expectation judges each diff, so a bad row never enters a table. All others judge the whole table at the
-cut. A table that has not changed since its last judgement under the same suite is not judged again.
+cut, and so do the invariants of its kind, which need no file. A table that has not changed since its
+last judgement under the same suite is not judged again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from deltalake import DeltaTable
 
 from lake.errors import DeclarationError, QualityError
 from lake.kinds.kind import visible
+from lake.run.invariants import judge_invariants
 from lake.run.judge import Finding, judge_frame, judge_rows, prepare
 from lake.run.suites import Expectation, Suite, load_suite
 from lake.store import delta, meta
@@ -90,6 +92,7 @@ def judge_table(  # noqa: PLR0913 - one table at one version, and who judges it
     met = known is not None and known.outcome == "passed"
     expectations = suite.whole_table if met else suite.expectations
     findings = _judge_version(settings, declaration, suite, expectations, version, spark)
+    findings += judge_invariants(settings, declaration, version)
     return _record(settings, suite, "table", cut, version, _outcome(findings), [each.record for each in findings])
 
 

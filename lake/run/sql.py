@@ -25,6 +25,7 @@ _EXPLAIN: Final = re.compile(rf"{_BLANK}EXPLAIN\b{_BLANK}(?:ANALYZE\b)?{_BLANK}(
 _LISTING: Final = re.compile(
     r"\A\s*desc\b|\b(show|describe|query|query_table|information_schema|pg_\w+|pragma_\w+|duckdb_\w+)\b", re.I
 )
+_AS_OF: Final = "FROM {table} WHERE valid_from <= moment AND (valid_to IS NULL OR moment < valid_to)"
 _MISSING_TABLE: Final = re.compile(r"Table with name \"?([^\s\"]+)\"? does not exist")
 _MISSING_COLUMN: Final = re.compile(r"(?:Referenced column|column named|column) \"([^\"]+)\"")
 
@@ -55,9 +56,10 @@ class Reader:
 
     def mentioned(self, query: str) -> list[Published]:
         """The tables that `query` may read, found without parsing it: all of them where it asks for a listing."""
-        words = set(re.findall(r"\w+", query.lower())) & set(self._names)
-        every = not words or _LISTING.search(query)
-        return [self.table(name) for lower, name in self._names.items() if every or lower in words]
+        words = set(re.findall(r"\w+", query.lower()))
+        named = {lower for lower in self._names if {lower, as_of(lower)} & words}
+        every = not named or _LISTING.search(query)
+        return [self.table(name) for lower, name in self._names.items() if every or lower in named]
 
     @cached_property
     def _names(self) -> dict[str, str]:
@@ -110,6 +112,8 @@ class Reader:
             name = quoted(table.name)
             con.execute(f"CREATE VIEW {quoted(table.layer)}.{name} AS {_select(con, table)}")
             con.execute(f"CREATE VIEW {name} AS FROM {quoted(table.layer)}.{name}")
+            if table.has_versions and as_of(table.name.lower()) not in self._names:
+                con.execute(f"CREATE MACRO {quoted(as_of(table.name))}(moment) AS TABLE {_AS_OF.format(table=name)}")
         con.execute("SET lock_configuration = true")
         return con
 
@@ -146,11 +150,15 @@ class Reader:
         return DeclarationError(what, where=where)
 
 
-def reader(settings: Settings, number: int | None = None) -> Reader:
-    """The edition `number`, else the one that readers see.
+def reader(settings: Settings, number: int | None = None, *, cut: int | None = None) -> Reader:
+    """The edition `number`, or the newest one of `cut` or before it, else the one that readers see.
 
     Raises DeclarationError where nothing has been published yet, or for an unknown number.
     """
+    if number is not None and cut is not None:
+        raise DeclarationError("an edition and a cut were given", fix="give one of them")
+    if cut is not None:
+        return Reader(settings, meta.edition_at(settings, cut))
     edition = meta.get_edition(settings, number) if number is not None else meta.current_edition(settings)
     if edition is None:
         raise DeclarationError(
@@ -159,6 +167,11 @@ def reader(settings: Settings, number: int | None = None) -> Reader:
             fix="run `lake run` (ingest, cut, advance, check, publish)",
         )
     return Reader(settings, edition)
+
+
+def as_of(table: str) -> str:
+    """The name of the table macro that answers which versions of `table` were valid at a moment."""
+    return f"{table}_at"
 
 
 def _select(con: duckdb.DuckDBPyConnection, table: Published) -> str:

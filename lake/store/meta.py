@@ -182,6 +182,13 @@ def get_edition(settings: Settings, number: int) -> Edition:
     raise _unknown("edition", number, latest.number if latest else 0, fix="lake run")
 
 
+def edition_at(settings: Settings, cut: int) -> Edition:
+    """The newest edition of `cut` or one before it. Raises DeclarationError where there is none."""
+    for row in _EDITIONS.find(settings, "action = 'publish' AND cut <= ? ORDER BY number DESC LIMIT 1", cut):
+        return _edition(row)
+    raise DeclarationError(f"no edition had been published by cut {cut}", fix="lake status")
+
+
 def record_edition(settings: Settings, cut: int, tables: Mapping[str, EditionTable]) -> Edition:
     """Publishes `tables` at `cut` as the next edition; the latest one, unchanged, where it is the same. A pin stays."""
     with lease(settings, "meta.editions"):

@@ -54,6 +54,11 @@ class Published:
     columns: tuple[Column, ...]
     files: tuple[str, ...]
 
+    @property
+    def has_versions(self) -> bool:
+        """Whether its rows say from when to when they hold."""
+        return {"valid_from", "valid_to", "version_id"} <= {column.name for column in self.columns}
+
 
 def published(settings: Settings, name: str, entry: EditionTable) -> Published:
     """Table `name` of an edition, opened at the edition's version.

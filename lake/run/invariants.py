@@ -1,0 +1,31 @@
+"""What always holds of a kind's tables, whatever a quality file says: judged with them, and a stop where it fails."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lake.run.judge import EXAMPLES, Finding
+from lake.run.suites import Expectation
+from lake.store import delta
+from lake.store.published import quoted
+from lake.store.scan import Scan
+
+if TYPE_CHECKING:
+    from lake.config import Settings
+    from lake.declaration import Declaration
+
+
+def judge_invariants(settings: Settings, declaration: Declaration, version: int) -> list[Finding]:
+    """A finding for each invariant of the table's kind, at `version`; examples are the identity of failing rows."""
+    path = settings.table_path(declaration.layer, declaration.name)
+    total = Scan(path, version).rows()
+    identity = ", ".join(map(quoted, declaration.kind.identity))
+    found = []
+    for name, sql in declaration.kind.invariants.items():
+        broken = f"SELECT {identity}, count(*) OVER () AS _failed FROM ({sql.format(table='t')})"
+        examples = delta.rows(path, f"{broken} ORDER BY {identity} LIMIT {EXAMPLES}", version=version)
+        failed = next((row["_failed"] for row in examples), 0)
+        shown = [{column: value for column, value in row.items() if column != "_failed"} for row in examples]
+        expectation = Expectation(name, {}, "stop", f"holds of every {declaration.kind.name}", declaration.where)
+        found.append(Finding(expectation, not failed, total, failed, examples=shown))
+    return found

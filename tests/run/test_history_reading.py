@@ -1,0 +1,135 @@
+"""A History as its readers have it: valid at a moment, as known at a cut, and held to what its kind promises."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from deltalake import write_deltalake
+from pyspark.sql import SparkSession
+
+from lake.cli import lake
+from lake.config import Settings
+from lake.errors import DeclarationError, QualityError
+from lake.kinds.history import CLOSED
+from lake.project import load
+from lake.run.check import check
+from lake.run.sql import Reader, reader
+from lake.store import delta, meta
+from lake.testing import Lakehouse
+from tests.run.published import publish, write
+
+CONTRACT = """{
+  "type": "record", "name": "moves", "doc": "Somebody moves into a flat, or out of it.",
+  "lake": {"key": ["flat"], "id": ["flat", "since"], "buckets": 2},
+  "fields": [
+    {"name": "flat", "type": "long", "doc": "Number of the flat."},
+    {"name": "tenant", "type": ["null", "string"], "default": null, "doc": "Who moves in; null: nobody."},
+    {"name": "since", "type": {"type": "int", "logicalType": "date"}, "doc": "The first day."}
+  ]
+}"""
+JOB = '''
+from lake import History, log, table
+
+
+@table(History("flat", sequence="_since", deletes="tenant is null"), log("moves"))
+def tenancy(moves):
+    """Who lived in a flat, and when."""
+    return moves.selectExpr("flat", "tenant", "since as _since")
+'''
+VERSIONS = """
+    SELECT * FROM (VALUES
+      (1, 'ada', DATE '2024-01-01', DATE '2024-03-01', false, 'x'),
+      (1, 'eve', DATE '2024-03-01', NULL,              true,  'y')
+    ) t(flat, tenant, valid_from, valid_to, is_current, version_id)"""
+
+
+@pytest.fixture
+def flats(project: Settings) -> Settings:
+    project.path("schemas/moves.avsc").write_text(CONTRACT)
+    project.path("jobs/silver/tenancy.py").write_text(JOB)
+    return project
+
+
+def move(flat: int, tenant: str | None, since: str) -> dict[str, Any]:
+    return {"flat": flat, "tenant": tenant, "since": since}
+
+
+def tenants(found: Reader, moment: str) -> list[str]:
+    return [name for (name,) in found.relation(f"SELECT tenant FROM tenancy_at({moment}) ORDER BY flat").fetchall()]
+
+
+def test_what_was_believed_at_a_cut_about_a_time_differs_between_editions(spark, flats, tmp_path):
+    house = Lakehouse(flats.project, tmp_path / "home")
+    house.land("moves", move(1, "ada", "2024-01-01"), move(2, "bob", "2024-01-01")).run()
+    house.land("moves", move(1, "eve", "2024-02-01"), move(2, None, "2024-05-01")).run()
+    assert tenants(reader(house.settings), "DATE '2024-03-15'") == ["eve", "bob"]
+    assert tenants(reader(house.settings, 1), "DATE '2024-03-15'") == ["ada", "bob"]
+    assert tenants(reader(house.settings, cut=1), "'2024-03-15'") == ["ada", "bob"]
+    assert tenants(reader(house.settings, cut=9), "DATE '2024-05-01'") == ["eve"]
+    with pytest.raises(DeclarationError, match="no edition had been published by cut 0"):
+        reader(house.settings, cut=0)
+    house.check_laws()
+
+
+def asked(settings: Settings, *args: str) -> Any:
+    return CliRunner().invoke(lake, ["sql", *args, "--format", "csv", "--project", str(settings.project)])
+
+
+def test_the_command_reads_a_history_at_a_moment_and_a_cut(project):
+    write(project, "silver", "tenancy", VERSIONS)
+    publish(project, cut=3, tenancy=("silver", 0))
+    query = "SELECT tenant FROM tenancy_at('2024-02-29')"
+    assert asked(project, query, "--cut", "4").stdout == "tenant\nada\n"
+    assert "by cut 2" in str(asked(project, query, "--cut", "2").exception)
+    assert "give one of them" in str(asked(project, query, "--cut", "4", "--edition", "1").exception)
+
+
+def test_the_moment_of_a_history_opens_no_other_file(project):
+    write(project, "silver", "tenancy", VERSIONS)
+    publish(project, tenancy=("silver", 0))
+    for query in ("FROM tenancy_at((SELECT max(content) FROM read_text('/etc/hostname')))", "DROP MACRO tenancy_at"):
+        with pytest.raises(DeclarationError):
+            reader(project).relation(query).fetchall()
+
+
+def put(settings: Settings, *versions: tuple[Any, ...]) -> None:
+    names = ("flat", "tenant", "valid_from", "valid_to", "is_current", "version_id", CLOSED)
+    rows = pa.Table.from_pylist([dict(zip(names, version, strict=True)) for version in versions])
+    position = delta.start("table:tenancy").next(verb="build", cut=1, counts={"inserted": len(versions)})
+    path = settings.table_path("silver", "tenancy")
+    write_deltalake(str(path), rows, commit_properties=position.commit_properties)
+    meta.record_cut(settings, {"moves": 1}, 0)
+
+
+def no_spark() -> SparkSession:
+    raise AssertionError("a small table needs no Spark")
+
+
+MAY, JUNE, JULY, AUGUST = (date(2024, month, 1) for month in (5, 6, 7, 8))
+OPEN = (1, "eve", JUNE, None, True, "b", False)
+
+
+@pytest.mark.parametrize(
+    ("invariant", "first", "second"),
+    [
+        ("versions_do_not_overlap", (1, "ada", MAY, JULY, False, "a", False), OPEN),
+        ("versions_have_length", (1, "ada", JUNE, MAY, False, "a", True), OPEN),
+        ("no_gap_unless_deleted", (1, "ada", MAY, JUNE, False, "a", False), (1, "eve", JULY, AUGUST, False, "b", True)),
+        ("at_most_one_current_version", (1, "ada", MAY, None, True, "a", False), OPEN),
+        ("current_versions_are_open", (1, "ada", MAY, JUNE, True, "a", True), (2, "eve", MAY, JUNE, False, "b", True)),
+    ],
+)
+def test_a_history_that_was_tampered_with_is_not_published(flats, invariant, first, second):
+    put(flats, first, second)
+    with pytest.raises(QualityError, match=rf"(?s)tenancy: {invariant} failed for \d of 2 rows: .*flat=1 valid_from"):
+        check(flats, load(flats), no_spark)
+    assert meta.last_checks(flats)["tenancy"].outcome == "stopped"
+
+
+def test_a_gap_made_by_a_delete_is_none(flats):
+    put(flats, (1, "ada", MAY, JUNE, False, "a", True), (1, "eve", JULY, None, True, "b", False))
+    assert [each.outcome for each in check(flats, load(flats), no_spark)] == ["passed"]
