@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lake.errors import DeclarationError, did_you_mean
 from lake.kinds.kind import AGAIN, CARRIED, SIGN, Kind, names, same, visible
-from lake.kinds.reducer import AT, HELD, REASON, REFUSED, PythonReducer, Reducer, SqlReducer, Step, held, place_of
+from lake.kinds.place import AT, place
+from lake.kinds.reducer import HELD, REASON, REFUSED, PythonReducer, Reducer, SqlReducer, Step, held
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -106,8 +107,10 @@ class Fold(Kind):
 
     def evaluate(self, rows: DataFrame) -> DataFrame:
         """See Kind.evaluate. State: the place in the order of the newest event that was folded."""
+        from pyspark.sql import functions as F
+
         events = _events(rows)
-        placed = rows.select(*events, place_of(self.sequence).alias(AT))
+        placed = rows.select(*events, F.expr(place(*self.sequence)).alias(AT))
         if self.rows == "state":
             return self.reducer.states(placed, self.key, events)
         return self.reducer.refusals(placed, self.key, events).select(*visible(events), REASON)
@@ -118,7 +121,7 @@ class Fold(Kind):
         from pyspark.sql import functions as F
 
         events = _events(changes)
-        placed = changes.select(*events, SIGN, place_of(self.sequence).alias(AT))
+        placed = changes.select(*events, SIGN, F.expr(place(*self.sequence)).alias(AT))
         known = old.select(*self.key, held(old, self.reducer).alias(HELD), F.col(AT).alias("_seen"))
         joined = placed.join(known, same(placed, known, self.key), "left").drop(*[known[name] for name in self.key])
         key = Window.partitionBy(*self.key)

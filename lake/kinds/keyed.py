@@ -106,7 +106,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def place(function: Callable[..., Any]) -> str:
+def written(function: Callable[..., Any]) -> str:
     """Where `function` is written: `aircraft_log.py:12`."""
     code = getattr(function, "__code__", None)
     return f"{code.co_filename.rpartition('/')[2]}:{code.co_firstlineno}" if code else repr(function)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from lake.kinds.keyed import WorkerFault, key_starts, place, records
+from lake.kinds.keyed import WorkerFault, key_starts, records, written
 from lake.kinds.steps import PLACE, STEP, Condition, Step
 
 HOLDS: Final = "_holds"  # bit i: whether the row satisfies step i
@@ -181,5 +181,8 @@ class Backtracking:
         try:
             return bool(step.condition(self.events[row], self.matched))
         except Exception as error:
-            what = f"step {step.name}: {type(error).__name__}: {error} at {self.events[row]!r}"
-            raise WorkerFault(what, where=place(step.condition), fix="return whether the row belongs to it") from error
+            raise WorkerFault(
+                f"step {step.name}: {type(error).__name__}: {error} at {self.events[row]!r}",
+                where=written(step.condition),
+                fix="return whether the row belongs to the step",
+            ) from error

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
-from lake.kinds.keyed import WorkerFault, arrow_schema, by_key, key_starts, place, records, together
-from lake.kinds.kind import ORDER
+from lake.kinds.keyed import WorkerFault, arrow_schema, by_key, key_starts, records, together, written
+from lake.kinds.place import AT
 from lake.kinds.values import Normal, normal
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 REFUSED: Final = "refused"  # how many events of a key were refused
 REASON: Final = "reason"  # why an event was
-AT: Final = "_at"  # the place of the newest event that was folded
 KEPT: Final = "_refusals"  # the refused events that an SQL fold carries
 HELD: Final = "_held"  # the state that a key's fold goes on from; null where it starts
 
@@ -232,7 +231,7 @@ class Folding:
         key = ", ".join(f"{name}={event[name]!r}" for name in self.key if name in event)
         return WorkerFault(
             f"reducer {self.step.__name__}: {what} at {key}, event {event!r}",
-            where=place(self.step),
+            where=written(self.step),
             fix="return Refusal(reason) for an event that the state does not allow",
         )
 
@@ -240,13 +239,6 @@ class Folding:
 def _struct(values: Mapping[str, str], kind: str) -> str:
     pairs = ", ".join(f"'{name}', {sql}" for name, sql in values.items())
     return f"cast(named_struct({pairs}) as {kind})"
-
-
-def place_of(sequence: Sequence[str]) -> Column:
-    """The place of an event in its key's order."""
-    from pyspark.sql import functions as F
-
-    return F.struct(*sequence, ORDER)
 
 
 def literal(value: Any) -> Column:
