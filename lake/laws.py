@@ -27,6 +27,7 @@ def at_once(kind: Kind, parts: Sequence[Part]) -> DataFrame:
 
 def by_slices(kind: Kind, parts: Sequence[Part]) -> DataFrame:
     """The table after the parts, each advanced to from what was there, as the engine does it."""
+    parts = [[local(rows) for rows in _frames(part)] for part in parts]
     table = at_once(kind, parts[:1])
     for number in range(2, len(parts) + 1):
         table = local(_advanced(kind, local(table), parts[:number]))
@@ -34,8 +35,8 @@ def by_slices(kind: Kind, parts: Sequence[Part]) -> DataFrame:
 
 
 def local(rows: DataFrame) -> DataFrame:
-    """`rows` without the plan that made them."""
-    return rows.sparkSession.createDataFrame(rows.toArrow())
+    """`rows` without the plan that made them, in one partition: small jobs need no shuffle."""
+    return rows.sparkSession.createDataFrame(rows.toArrow()).coalesce(1)
 
 
 def _advanced(kind: Kind, table: DataFrame, parts: Sequence[Part]) -> DataFrame:
@@ -77,9 +78,13 @@ def _restricted(kind: Kind, whole: Sequence[DataFrame], keys: DataFrame) -> list
 
 def _sides(kind: Kind, parts: Sequence[Part]) -> list[DataFrame]:
     """For each input the prepared rows of all parts."""
-    split = [[part] if not isinstance(part, Sequence) else list(part) for part in parts]
-    joined = [reduce(lambda a, b: a.unionByName(b), frames) for frames in zip(*split, strict=True)]
+    split = map(_frames, parts)
+    joined = [reduce(lambda a, b: a.unionByName(b), frames).coalesce(1) for frames in zip(*split, strict=True)]
     return [kind.prepare(rows, side) for side, rows in enumerate(joined)]
+
+
+def _frames(part: Part) -> list[DataFrame]:
+    return list(part) if isinstance(part, Sequence) else [part]
 
 
 def _netted(rows: DataFrame) -> DataFrame:

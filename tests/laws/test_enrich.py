@@ -1,0 +1,105 @@
+"""Each event has the version of its time, whatever came first; each key is a history of its own.
+
+Times are days, so that the laws also try tolerances.
+"""
+
+from __future__ import annotations
+
+import random
+from datetime import date, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lake import AsOf, Enrich
+from lake.kinds.kind import ORDER, visible
+from lake.laws import at_once, by_slices
+from tests.laws.models.enrich import Event, Version, enrich
+
+HISTORIES, PARTS, EPOCH = 2000, 4, date(2020, 1, 1)
+EVENTS = "id int, key int, part int, at date, place int, _sign int"
+VERSIONS = "key int, part int, begins date, until date, value int, place int, _sign int"
+TOLERANCE = 3
+
+
+def day(number: int | None) -> date | None:
+    return None if number is None else EPOCH + timedelta(days=number)
+
+
+def kind(*, history: bool, tolerance: int | None, how: str = "left") -> Enrich:
+    dimension = AsOf(
+        ("key", "part"),
+        time="begins",
+        until="until" if history else None,
+        tolerance=None if tolerance is None else timedelta(days=tolerance),
+    )
+    return Enrich("id", dimension, time="at", how=how)
+
+
+def histories(seed: int, *, history: bool) -> tuple[list[list[tuple[Any, int]]], list[list[tuple[Any, int]]]]:
+    """Signed events and versions of each part. Versions of a history change their end; each may go again."""
+    chance = random.Random(seed)
+    events: list[list[tuple[Any, int]]] = [[] for _ in range(PARTS)]
+    versions: list[list[tuple[Any, int]]] = [[] for _ in range(PARTS)]
+    for key in range(HISTORIES):
+        for number in range(chance.randrange(1, 6)):
+            at, part = chance.choice([None, *range(10)]), chance.choice([None, 0, 0, 0, 1])
+            event = Event(key * 10 + number, key, part, at, number)
+            _comes(chance, events, event)
+        ends = sorted(chance.sample(range(12), chance.randrange(2, 6)))
+        for place, (begins, end) in enumerate(pairwise(ends)):
+            until = chance.choice([end, begins + 1, None if place == len(ends) - 2 else end]) if history else None
+            begin = begins if history else chance.choice([None, *range(10)])
+            _comes(chance, versions, Version(key, chance.choice([0, 0, 0, 1]), begin, until, place * 7, place))
+    return events, versions
+
+
+def _comes(chance: random.Random, parts: list[list[tuple[Any, int]]], row: Any) -> None:
+    came = chance.randrange(PARTS)
+    parts[came].append((row, 1))
+    if came < PARTS - 1 and chance.random() < 0.2:
+        parts[chance.randrange(came + 1, PARTS)].append((row, -1))
+
+
+def there(parts: list[list[tuple[Any, int]]]) -> list[Any]:
+    gone = {row for part in parts for row, sign in part if sign < 0}
+    return [row for part in parts for row, _ in part if row not in gone]
+
+
+def frames(spark: SparkSession, events: list[Any], versions: list[Any]) -> tuple[DataFrame, DataFrame]:
+    ours = [(e.id, e.key, e.on, day(e.at), e.place, s) for e, s in events]
+    theirs = [(v.key, v.on, day(v.begins), day(v.until), v.value, v.place, s) for v, s in versions]
+    return tuple(
+        spark.createDataFrame(rows, schema).withColumn(ORDER, F.struct("place")).drop("place")
+        for rows, schema in ((ours, EVENTS), (theirs, VERSIONS))
+    )  # type: ignore[return-value]
+
+
+def content(table: DataFrame) -> dict[int, tuple[Any, ...]]:
+    rows = [row.asDict() for row in table.select(*visible(table.columns)).collect()]
+    found = {row["id"]: (row["key"], row["part"], row["at"], row["value"]) for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("history", "tolerance", "how"),
+    [(False, None, "left"), (False, TOLERANCE, "left"), (True, None, "left"), (True, TOLERANCE, "inner")],
+    ids=["log", "log-tolerance", "history", "history-inner"],
+)
+def test_any_slicing_gives_each_event_the_version_of_its_time(spark, history, tolerance, how):
+    enriched = kind(history=history, tolerance=tolerance, how=how)
+    events, versions = histories(seed=7 + history + (tolerance or 0), history=history)
+    parts = [frames(spark, *part) for part in zip(events, versions, strict=True)]
+    model = {
+        id: (key, on, day(at), value)
+        for id, (key, on, at, value) in enrich(there(events), there(versions), tolerance=tolerance).items()
+        if how == "left" or value is not None
+    }
+    whole, sliced = at_once(enriched, parts), by_slices(enriched, parts)
+    assert content(whole) == model
+    assert content(sliced) == model
+    assert sliced.select(*whole.columns).exceptAll(whole).isEmpty()

@@ -1,0 +1,73 @@
+"""The pairs of two sides are the same however they came; each key is a history of its own."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from datetime import date, timedelta
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lake import Join
+from lake.kinds.kind import ORDER
+from lake.laws import at_once, by_slices
+from tests.laws.models.join import Side, join
+
+HISTORIES, PARTS, WITHIN, EPOCH = 2000, 4, 2, date(2020, 1, 1)
+
+Parts = list[list[tuple[Side, int]]]
+
+
+def histories(seed: int) -> tuple[Parts, Parts]:
+    """Signed rows of the left and the right side in each part, in either order of arrival; some go again."""
+    chance = random.Random(seed)
+    sides: tuple[Parts, Parts] = [[] for _ in range(PARTS)], [[] for _ in range(PARTS)]
+    for key in range(HISTORIES):
+        for parts in sides:
+            for number in range(chance.randrange(4)):
+                row = Side(key if chance.random() < 0.95 else None, key * 10 + number, chance.randrange(8))
+                came = chance.randrange(PARTS)
+                parts[came].append((row, 1))
+                if came < PARTS - 1 and chance.random() < 0.25:
+                    parts[chance.randrange(came + 1, PARTS)].append((row, -1))
+    return sides
+
+
+def frame(spark: SparkSession, rows: list[tuple[Side, int]], name: str) -> DataFrame:
+    data = [(r.key, r.id, EPOCH + timedelta(days=r.at), s) for r, s in rows]
+    named = spark.createDataFrame(data, f"key int, {name} int, {name}_at date, _sign int")
+    return named.withColumn(ORDER, F.struct(name))
+
+
+def there(parts: Parts) -> list[Side]:
+    gone = {row for part in parts for row, sign in part if sign < 0}
+    return [row for part in parts for row, _ in part if row not in gone]
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
+@pytest.mark.parametrize("within", [WITHIN, None], ids=["stream-stream", "table-table"])
+def test_any_slicing_gives_the_same_pairs(spark, how, within):
+    span = None if within is None else timedelta(days=within)
+    times = None if within is None else ("order_at", "payment_at")
+    kind = Join("key", left="order", right="payment", how=how, within=span, times=times)
+    left, right = histories(seed=len(how))
+    parts = [
+        (frame(spark, ours, "order"), frame(spark, theirs, "payment")) for ours, theirs in zip(left, right, strict=True)
+    ]
+    model = join(there(left), there(right), how=how, within=within)
+    for table in (at_once(kind, parts), by_slices(kind, parts)):
+        rows = [(row["key"], row["order"], row["payment"]) for row in table.collect()]
+        assert len(set(rows)) == len(rows)
+        assert set(rows) == model
+
+
+def test_inner_is_part_of_left_is_part_of_full(spark):
+    left, right = histories(seed=3)
+    parts = [(frame(spark, left[0], "order"), frame(spark, right[0], "payment"))]
+    found = defaultdict(set)
+    for how in ("inner", "left", "full"):
+        table = at_once(Join("key", left="order", right="payment", how=how), parts)
+        found[how] = {(row["key"], row["order"], row["payment"]) for row in table.collect()}
+    assert found["inner"] < found["left"] < found["full"]
