@@ -68,6 +68,11 @@ class JobFile:
         """The modules under jobs/ that the file imports."""
         return {name for name, _ in self._imports() if name.startswith("jobs.")}
 
+    @property
+    def heeds_lateness(self) -> bool:
+        """Whether what came late may decide the table's rows."""
+        return re.search(r"_watermark|\blate\(|\blate=[\"']drop", self.text) is not None
+
     def mentions(self, field: str) -> bool:
         """Whether the file may use contract field `field`; `*` uses all."""
         return re.search(rf"\b{re.escape(field)}\b|[\"']\*", self.text) is not None

@@ -48,6 +48,11 @@ class Project:
         ]
         return file.fingerprint(declaration.kind.name, str(declaration.kind.version), *fields)
 
+    def goes_by_watermark(self, declaration: Declaration) -> bool:
+        """Whether what came late decides the table's rows, or those of a table that it is derived from."""
+        parents = [source.table for source in declaration.inputs if source.table is not None]
+        return self.files[declaration.name].heeds_lateness or any(map(self.goes_by_watermark, parents))
+
     def logs(self, declaration: Declaration) -> set[str]:
         """The streams that the table is derived from, through all its inputs."""
         found: set[str] = set()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
+from lake.errors import DeclarationError
 from lake.kinds.kind import Kind, names, visible
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ class View(Kind):
     `identity`: the columns that tell rows apart; the key, unless said otherwise.
     `on`: for an input whose columns are not named as the key's, `{input: {key column: SQL over the input's row}}`.
     A key column that an input neither has nor maps does not restrict that input.
+    `recursive`: the query may be recursive; what follows from its own rows is local to no key, so the key is empty.
     """
 
     name: ClassVar[str] = "View"
@@ -30,6 +32,7 @@ class View(Kind):
     key: tuple[str, ...]
     identity: tuple[str, ...]
     on: Mapping[str, Mapping[str, str]]
+    recursive: bool
 
     def __init__(
         self,
@@ -37,10 +40,14 @@ class View(Kind):
         *,
         identity: str | Sequence[str] | None = None,
         on: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+        recursive: bool = False,
     ) -> None:
         object.__setattr__(self, "key", names(key))
         object.__setattr__(self, "identity", self.key if identity is None else names(identity))
         object.__setattr__(self, "on", on)
+        object.__setattr__(self, "recursive", recursive)
+        if recursive and self.key:
+            raise DeclarationError("a recursive query is local to no key", fix='View(key=(), identity="…")')
 
     @property
     def inputs(self) -> tuple[int, int]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import io
 import re
 import threading
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Final
 
 from lake.errors import DeclarationError
 from lake.jobfile import NONDETERMINISTIC
 from lake.kinds.aggregate import Aggregate
+from lake.kinds.view import View
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 MANY_ROWS: Final = re.compile(
     r"^[\s:+\-]*(Aggregate|Window|Deduplicate|Distinct|Sort|GlobalLimit|LocalLimit|Sample|Join|Offset)\b", re.MULTILINE
 )
+RECURSION: Final = re.compile(r"\bUnionLoop\b")
+LIMIT: Final = re.compile(r"^[\s:+\-]*(GlobalLimit|Sample|Offset|Tail)\b", re.MULTILINE)
 ADDING: Final = re.compile(
     r"\b(sum|avg|mean|stddev\w*|var\w*|std|corr|covar\w*|skewness|kurtosis|regr_\w+)\((?:distinct )?([^()]*)",
     re.IGNORECASE,
@@ -53,9 +57,23 @@ def check(declaration: Declaration, rows: DataFrame, inputs: list[DataFrame]) ->
             )
             for operator in sorted({match[1] for match in MANY_ROWS.finditer(text)})
         ]
+    faults += [declaration.fault(what, fix=fix) for what, fix in _not_local(declaration, text)]
     faults += _float_sums(declaration, rows, inputs, text)
     if faults:
         raise DeclarationError.all(faults)
+
+
+def _not_local(declaration: Declaration, text: str) -> Iterator[tuple[str, str]]:
+    """What makes rows of a view's key depend on other keys, as (what, fix)."""
+    kind = declaration.kind
+    if not isinstance(kind, View):
+        return
+    if not kind.recursive and RECURSION.search(text):
+        what = "the query is recursive: what follows from its own rows is local to no key"
+        yield what, 'View(key=(), identity="…", recursive=True)'
+    limit = LIMIT.search(text)
+    if kind.key and limit:
+        yield f"{limit[1]} looks at the rows of all keys", 'View(key=(), identity="…"), or a row_number() by key'
 
 
 def first_line(error: Exception) -> str:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from lake.run.render import as_table, plain
 from lake.run.status import Status, Stopper, Stream, TableStatus
 
+DONE_WITH: Final = {"correct": "corrected", "drop": "dropped"}
+
 
 def as_data(status: Status) -> dict[str, Any]:
-    """The status as JSON; instants are ISO 8601 in UTC, lags in seconds."""
+    """The status as JSON; instants are ISO 8601 in UTC, lags and lateness in seconds."""
     edition, newest = status.edition, status.newest
     data = {
         "cut": asdict(status.cut) if status.cut else None,
@@ -25,7 +27,8 @@ def as_data(status: Status) -> dict[str, Any]:
         ],
         "streams": [asdict(stream) for stream in status.streams],
         "tables": [
-            asdict(each) | {"lag": None if each.lag is None else each.lag.total_seconds()} for each in status.tables
+            asdict(each) | {"lag": None if each.lag is None else each.lag.total_seconds(), "late": _late(each)}
+            for each in status.tables
         ],
     }
     found: dict[str, Any] = plain(data)
@@ -41,7 +44,7 @@ def as_text(status: Status) -> Iterator[str]:
     names = ["stream", "batches", "events", "event time", "pending files", "quarantine"]
     yield from as_table(names, map(_stream, status.streams))
     yield ""
-    names = ["table", "cut", "batches behind", "event time behind", "rows", "last run"]
+    names = ["table", "cut", "batches behind", "event time behind", "rows", "late events", "last run"]
     yield from as_table(names, map(_table, status.tables))
 
 
@@ -86,8 +89,14 @@ def _table(table: TableStatus) -> list[Any]:
         table.behind,
         "" if table.lag is None else _span(table.lag),
         "" if table.rows is None else table.rows,
+        "" if table.late is None else f"{table.late.events} {DONE_WITH[table.late.policy]}",
         f"{last}; its definition has changed since: lake rebuild" if table.changed else last,
     ]
+
+
+def _late(table: TableStatus) -> dict[str, Any] | None:
+    late = table.late
+    return None if late is None else asdict(late) | {"lateness": late.lateness.total_seconds()}
 
 
 def _instant(value: datetime) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from lake.config import Settings
 from lake.declaration import Declaration
+from lake.kinds.aggregate import Aggregate
 from lake.project import Project
 from lake.run.graph import Graph, graph
 from lake.store import delta, log, meta, quarantine, sources
@@ -28,10 +29,20 @@ class Stream:
 
 
 @dataclass(frozen=True)
+class Late:
+    """How many events of its log came more than `lateness` behind the watermark, and what the table does with them."""
+
+    policy: str
+    lateness: timedelta
+    events: int
+
+
+@dataclass(frozen=True)
 class TableStatus:
     """A table: the cut it is at (None before it was built) and how far that is behind the logs it is derived from.
 
     `behind` is in batches, that of the stream furthest ahead; `lag` is in event time, None where streams have none.
+    `late` is there for windows over a log with event time.
     """
 
     name: str
@@ -41,6 +52,7 @@ class TableStatus:
     lag: timedelta | None
     rows: int | None
     changed: bool
+    late: Late | None
     run: meta.Run | None
 
 
@@ -157,8 +169,21 @@ def _table(
         lag=max(lags, default=None),
         rows=built.count() if built else None,
         changed=position is not None and position.data["fingerprint"] != project.fingerprint(table),
+        late=_late(project, table, batches),
         run=run,
     )
+
+
+def _late(project: Project, table: Declaration, batches: Mapping[str, int]) -> Late | None:
+    """Of a table with windows over a log: what came late up to its cut."""
+    kind, source = table.kind, table.inputs[0]
+    if not isinstance(kind, Aggregate) or kind.window is None or not source.is_log:
+        return None
+    if project.contracts[source.name].time is None:
+        return None
+    query = "SELECT count(*) AS late FROM t WHERE _batch <= $1 AND _time < _watermark - $2"
+    found = delta.rows(project.settings.log_path(source.name), query, batches.get(source.name, 0), kind.lateness)
+    return Late(kind.late, kind.lateness, sum(row["late"] for row in found))
 
 
 def _stoppers(settings: Settings, found: Graph, newest: meta.Edition | None) -> Iterator[Stopper]:

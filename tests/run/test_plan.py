@@ -31,6 +31,12 @@ def checked(spark: SparkSession, kind: Kind, function: Callable[[DataFrame], Dat
     return rows
 
 
+def recursive(things: DataFrame) -> DataFrame:
+    return things.sparkSession.sql(
+        "with recursive r(n) as (select 1 union all select n + 1 from r where n < 5) select n from r"
+    )
+
+
 @pytest.mark.parametrize(
     ("kind", "function", "told"),
     [
@@ -41,6 +47,8 @@ def checked(spark: SparkSession, kind: Kind, function: Callable[[DataFrame], Dat
         (View("id"), lambda t: t.groupBy("id").agg(F.stddev("price").alias("s")), "of floats"),
         (View("id"), lambda t: t.withColumn("r", F.rand()), "rand is not deterministic"),
         (View("id"), lambda t: t.withColumn("r", F.expr("uuid()")), "uuid is not deterministic"),
+        (View("id"), lambda t: t.orderBy("at").limit(3), "looks at the rows of all keys"),
+        (View((), identity="n"), recursive, "the query is recursive"),
         (Latest("id"), lambda t: t.dropDuplicates(["id"]), "must map each row alone"),
         (Latest("id"), lambda t: t.orderBy("at").limit(3), "must map each row alone"),
         (Latest("id"), lambda t: t.join(t.select("id"), "id"), "must map each row alone"),
@@ -56,6 +64,7 @@ def test_what_could_differ_between_two_runs_is_refused(spark, kind, function, to
 @pytest.mark.parametrize(
     ("kind", "function"),
     [
+        (View((), identity="n", recursive=True), recursive),
         (Aggregate("id", {"n": Count(), "most": Max("size"), "price": Sum("price")}), lambda t: t),
         (Latest("id"), lambda t: t.where("size > 1").withColumn("half", F.col("size") / 2).select("id", "half")),
         (View("id"), lambda t: t.groupBy("id").agg(F.sum("price").alias("s"), F.max("size").alias("m"))),
