@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError
-from lake.kinds.kind import AGAIN, SIGN, Kind, names, same
+from lake.kinds.kind import AGAIN, ORDER, SIGN, Kind, names, same
 from lake.kinds.late import is_late
 from lake.kinds.measures import ADD, GREATEST, Measure, State
 from lake.kinds.sessions import Session, joined
@@ -86,7 +86,9 @@ class Aggregate(Kind):
         return dict.fromkeys(self.by, "key") | (self.window.requires if self.window else {})
 
     def prepare(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        """See Kind.prepare. Rows without a time have no window and no group."""
+        """See Kind.prepare. Rows without a time have no window and no group, broadcast events count nowhere."""
+        if "_bucket" in rows.select(f"{ORDER}.*").columns:
+            rows = rows.where(f"{ORDER}._bucket >= 0")
         if self.late == "drop":
             rows = rows.where(f"not {is_late(self.lateness)}")
         if self.window is None:

@@ -65,7 +65,7 @@ class ApproxDistinct(OfValues):
         harmonic = f"aggregate({registers}, cast(0 as decimal(38, 0)), (s, r) -> cast(s + {weight} as decimal(38, 0)))"
         empty = f"(1d - size({registers}) / {float(number)}d)"
         sigma = (
-            f"aggregate(sequence(1, 32), named_struct('x', {empty}, 'y', 1d, 'z', {empty}),"
+            f"aggregate(sequence(1, {self.precision + 7}), named_struct('x', {empty}, 'y', 1d, 'z', {empty}),"
             " (s, k) -> named_struct('x', s.x * s.x, 'y', s.y * 2d, 'z', s.z + s.x * s.x * s.y), s -> s.z)"
         )
         mean = f"(cast({harmonic} as double) / {float(2**most)}d + {float(number)}d * {sigma})"
@@ -130,7 +130,7 @@ class Quantile(OfValues):
             " 'key', if(s.key is null and s.left < e.value, e.key, s.key))"
         )
         start = f"named_struct('left', {rank}, 'key', cast(null as int))"
-        middle = f"{2 / (self._base + 1)!r}d * power({self._base!r}d, abs(s.key) - {MIDDLE})"
+        middle = f"{1 + self.error!r}d * power({self._base!r}d, abs(s.key) - {MIDDLE + 1})"
         return f"aggregate({histogram}, {start}, {step}, s -> if(s.key = 0, 0d, sign(s.key) * {middle}))"
 
 

@@ -1,6 +1,7 @@
 """Windows against published rows and against the standard library's time zones.
 
-Source of the tumbling rows: Flink, window table-valued functions (C7); RisingWave, time windows (C11).
+Sources of the rows: Flink, window table-valued functions (C7); RisingWave, time windows (C11); Spark, structured
+streaming (C12); Materialize, temporal filters (C15).
 """
 
 from __future__ import annotations
@@ -12,10 +13,25 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lake import Aggregate, Calendar, Count, DeclarationError, Sum, Tumbling
+from lake import (
+    Aggregate,
+    Calendar,
+    Count,
+    CountDistinct,
+    Cumulative,
+    DeclarationError,
+    Hopping,
+    Session,
+    Sliding,
+    Sum,
+    Tumbling,
+    late,
+)
 from lake.kinds.kind import ORDER, SIGN
+from lake.kinds.windows import Window
 
 NEW_YORK = "America/New_York"
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 
 
 def at(text: str) -> datetime:
@@ -28,15 +44,18 @@ def aggregate(spark: SparkSession, kind: Aggregate, rows: list[tuple], schema: s
     return sorted(tuple(row) for row in table.select(*[c for c in table.columns if not c.startswith("_")]).collect())
 
 
-def windows(spark: SparkSession, window: Tumbling | Calendar, times: list[datetime]) -> list[tuple]:
-    rows = spark.createDataFrame([(t,) for t in times], "t timestamp")
-    return [tuple(row) for row in rows.selectExpr(*window.columns().values()).collect()]
+def windows(spark: SparkSession, window: Window, times: list[datetime]) -> list[tuple]:
+    """The windows of each time, in the order of `times`."""
+    rows = spark.createDataFrame(list(enumerate(times)), "n int, t timestamp")
+    return [tuple(row) for row in window.prepare(rows).orderBy("n", *window.names).select(*window.names).collect()]
 
 
 BIDS = [
     ("2020-04-15T08:05", 4), ("2020-04-15T08:07", 2), ("2020-04-15T08:09", 5),
     ("2020-04-15T08:11", 3), ("2020-04-15T08:13", 1), ("2020-04-15T08:17", 6),
 ]  # fmt: skip
+BID = "t timestamp, price int"
+TRIPS = [("22:00:00", 4), ("22:01:00", 6), ("22:02:10", 3), ("22:03:00", 7), ("22:05:00", 2), ("22:06:00", 8)]
 
 
 @pytest.mark.parametrize(
@@ -67,11 +86,10 @@ def test_an_offset_moves_windows_either_way(spark, minutes, start):
 
 
 def test_tumbling_counts_as_risingwave_prints_them(spark):
-    trips = [("22:00:00", 4), ("22:01:00", 6), ("22:02:10", 3), ("22:03:00", 7), ("22:05:00", 2), ("22:06:00", 8)]
     kind = Aggregate(
         key=(), measures={"n": Count(), "km": Sum("km")}, window=Tumbling(length=timedelta(minutes=2), on="t")
     )
-    found = aggregate(spark, kind, [(at(f"2022-07-01T{t}"), km) for t, km in trips], "t timestamp, km int")
+    found = aggregate(spark, kind, [(at(f"2022-07-01T{t}"), km) for t, km in TRIPS], "t timestamp, km int")
     assert [(s.strftime("%H:%M"), n, km) for s, _, n, km in found] == [
         ("22:00", 2, 10), ("22:02", 2, 10), ("22:04", 1, 2), ("22:06", 1, 8)
     ]  # fmt: skip
@@ -107,15 +125,234 @@ def test_calendar_windows_begin_where_the_zone_says(spark):
         assert windows(spark, window, times) == [(before,), (after,)]
 
 
+def day_starts(window: Hopping | Cumulative, length: timedelta, near: date) -> list[datetime]:
+    """Where windows of `length` (a day at most) begin around a date, by the standard library's time zones."""
+    zone, starts = ZoneInfo(window.zone), []
+    for day in (near + timedelta(days=n) for n in range(-4, 5)):
+        midnight, following = (
+            datetime.combine(d, datetime.min.time(), zone).astimezone(UTC) for d in (day, day + timedelta(days=1))
+        )
+        count = 1 if length == DAY else -((midnight - following) // length)
+        starts += [midnight + n * length for n in range(count)]
+    return starts
+
+
+CLOCK_CHANGES = [
+    (NEW_YORK, "2013-03-10"), (NEW_YORK, "2013-11-03"), ("Europe/London", "2024-03-31"),
+    ("Australia/Lord_Howe", "2024-04-07"), ("America/Sao_Paulo", "2018-11-04"), ("America/Sao_Paulo", "2018-02-18"),
+    ("UTC", "2024-03-31"),
+]  # fmt: skip
+HOPS = [(3 * HOUR, HOUR), (4 * HOUR, 2 * HOUR), (24 * HOUR, 8 * HOUR), (HOUR, 20 * MINUTE), (2 * DAY, DAY)]
+
+
+@pytest.mark.parametrize(("zone", "day"), CLOCK_CHANGES)
+def test_hops_across_a_clock_change_are_every_window_that_contains_the_time(spark, zone, day):
+    near, place = date.fromisoformat(day), ZoneInfo(zone)
+    times = [datetime.fromisoformat(day).replace(tzinfo=UTC) + n * timedelta(minutes=50) for n in range(-30, 60)]
+    for length, every in HOPS:
+        window = Hopping(length=length, every=every, on="t", zone=zone)
+        expected = []
+        for time in times:
+            for start in day_starts(window, every, near):
+                end = start + length
+                if every == DAY:  # by the calendar
+                    end = datetime.combine(start.astimezone(place).date() + length, datetime.min.time(), place)
+                if start <= time < end:
+                    expected.append((start.replace(tzinfo=None), end.astimezone(UTC).replace(tzinfo=None)))
+        assert windows(spark, window, times) == expected, (length, every)
+
+
+@pytest.mark.parametrize(("zone", "day"), CLOCK_CHANGES)
+def test_cumulative_windows_across_a_clock_change_grow_to_midnight(spark, zone, day):
+    near = date.fromisoformat(day)
+    times = [datetime.fromisoformat(day).replace(tzinfo=UTC) + n * timedelta(minutes=50) for n in range(-30, 60)]
+    window = Cumulative(length=DAY, step=6 * HOUR, on="t", zone=zone)
+    midnights = day_starts(window, DAY, near)
+    expected = []
+    for time in times:
+        start = max(m for m in midnights if m <= time)
+        following = min(m for m in midnights if m > time)
+        ends = sorted({min(start + n * 6 * HOUR, following) for n in range(1, 6)})
+        expected += [(start.replace(tzinfo=None), end.replace(tzinfo=None)) for end in ends if end > time]
+    assert windows(spark, window, times) == expected
+
+
+def test_an_old_time_hops_as_its_zone_then_kept_time(spark):
+    window = Hopping(length=3 * HOUR, every=HOUR, on="t", zone="Asia/Kolkata")
+    found = windows(spark, window, [at("1900-06-01T12:00")])  # 5:21:10 ahead of UTC then
+    assert [start.strftime("%H:%M:%S") for start, _ in found] == ["09:38:50", "10:38:50", "11:38:50"]
+
+
+def shown(found: list[tuple]) -> list[tuple]:
+    return [tuple(v.strftime("%H:%M") if isinstance(v, datetime) else v for v in row) for row in found]
+
+
+def test_hops_sum_as_flink_prints_them_and_count_each_price_twice(spark):
+    window = Hopping(length=10 * MINUTE, every=5 * MINUTE, on="t")
+    found = aggregate(spark, Aggregate((), {"price": Sum("price")}, window=window), [(at(t), p) for t, p in BIDS], BID)
+    assert shown(found) == [
+        ("08:00", "08:10", 11), ("08:05", "08:15", 15), ("08:10", "08:20", 10), ("08:15", "08:25", 6)
+    ]  # fmt: skip
+    assert sum(price for _, _, price in found) == 2 * sum(price for _, price in BIDS)
+
+
+def test_cumulative_sums_are_as_flink_prints_them(spark):
+    window = Cumulative(length=10 * MINUTE, step=2 * MINUTE, on="t")
+    found = aggregate(spark, Aggregate((), {"price": Sum("price")}, window=window), [(at(t), p) for t, p in BIDS], BID)
+    assert shown(found) == [
+        ("08:00", "08:06", 4), ("08:00", "08:08", 6), ("08:00", "08:10", 11), ("08:10", "08:12", 3),
+        ("08:10", "08:14", 4), ("08:10", "08:16", 4), ("08:10", "08:18", 10), ("08:10", "08:20", 10),
+    ]  # fmt: skip
+
+
+def test_hops_sum_as_risingwave_prints_them(spark):
+    window = Hopping(length=2 * MINUTE, every=MINUTE, on="t")
+    kind = Aggregate((), {"n": Count(), "km": Sum("km")}, window=window)
+    found = aggregate(spark, kind, [(at(f"2022-07-01T{t}"), km) for t, km in TRIPS], "t timestamp, km int")
+    assert [(start, n, km) for start, _, n, km in shown(found)] == [
+        ("21:59", 1, 4), ("22:00", 2, 10), ("22:01", 2, 9), ("22:02", 2, 10), ("22:03", 1, 7), ("22:04", 1, 2),
+        ("22:05", 2, 10), ("22:06", 1, 8),
+    ]  # fmt: skip
+
+
+def test_sessions_are_those_of_risingwave_with_an_exclusive_end(spark):
+    """RisingWave prints a session's end as its last event's time; ours is that and the gap."""
+    views = [
+        (1, 1001, "22:00"), (1, 1002, "22:01"), (1, 1001, "22:03"), (1, 1003, "22:10"),
+        (2, 1003, "22:05"), (2, 1006, "22:05:30"),
+    ]  # fmt: skip
+    window = Session(gap=5 * MINUTE, on="t")
+    kind = Aggregate("user", {"products": CountDistinct("product")}, window=window)
+    rows = [(user, product, at(f"2022-07-01T{t}")) for user, product, t in views]
+    found = aggregate(spark, kind, rows, "user int, product int, t timestamp")
+    assert [(user, s, e - 5 * MINUTE, n) for user, s, e, n in found] == [
+        (1, datetime(2022, 7, 1, 22), datetime(2022, 7, 1, 22, 3), 2),
+        (1, datetime(2022, 7, 1, 22, 10), datetime(2022, 7, 1, 22, 10), 1),
+        (2, datetime(2022, 7, 1, 22, 5), datetime(2022, 7, 1, 22, 5, 30), 2),
+    ]
+
+
+def test_an_event_a_whole_gap_after_the_last_opens_a_session(spark):
+    kind = Aggregate((), {"n": Count()}, window=Session(gap=5 * MINUTE, on="t"))
+    rows = [(at(t),) for t in ("2024-01-01T10:00", "2024-01-01T10:04:59.999999", "2024-01-01T10:09:59.999999")]
+    assert [n for *_, n in aggregate(spark, kind, rows, "t timestamp")] == [2, 1]
+
+
+def test_a_look_back_holds_an_event_for_its_length_as_materialize_does(spark):
+    """An event enters at once and has left 30 seconds later."""
+    entered = datetime.fromtimestamp(1686868190.714, UTC)
+    rows = [(n, entered + timedelta(milliseconds=ms)) for n, ms in enumerate((0, 29_998, 30_000))]
+    kind = Aggregate((), {"n": Count()}, window=Sliding(length=timedelta(seconds=30), on="t", id="id"))
+    assert [(id, n) for id, _, n in aggregate(spark, kind, rows, "id int, t timestamp")] == [(0, 1), (1, 2), (2, 2)]
+
+
+def test_events_of_one_time_see_each_other(spark):
+    rows = [(1, at("2024-01-01")), (2, at("2024-01-01")), (2, at("2024-01-01"))]
+    kind = Aggregate((), {"n": Count()}, window=Sliding(length=HOUR, on="t", id="id"))
+    assert [(id, n) for id, _, n in aggregate(spark, kind, rows, "id int, t timestamp")] == [(1, 3), (2, 3)]
+
+
+def of_log(spark: SparkSession, rows: list[tuple[str, str | None, str]]) -> list[tuple]:
+    """(event time, watermark, word) as rows of a log on one day."""
+    day = "2024-01-01T"
+    return [(at(day + t), at(day + t), at(day + w) if w else None, word) for t, w, word in rows]
+
+
+LOG = "t timestamp, _time timestamp, _watermark timestamp, word string"
+
+
+def test_late_words_are_counted_or_dropped_as_in_sparks_guide(spark):
+    """Window 10 minutes by 5, watermark 10 minutes behind.
+
+    Spark promises only that what is within the delay is counted; here the row itself decides: what is beyond it is
+    dropped, in every run.
+    """
+    rows = of_log(
+        spark,
+        [("12:07", None, "dog"), ("12:14", None, "dog"), ("12:09", "12:14", "cat"), ("12:21", "12:14", "owl"),
+         ("12:04", "12:21", "donkey"), ("12:11", "12:21", "fox")],
+    )  # fmt: skip
+    window = Hopping(length=10 * MINUTE, every=5 * MINUTE, on="t")
+    kind = Aggregate("word", {"n": Count()}, window=window, late="drop", lateness=10 * MINUTE)
+    found = [(word, start) for word, start, _, _ in shown(aggregate(spark, kind, rows, LOG))]
+    assert found == [
+        ("cat", "12:00"), ("cat", "12:05"), ("dog", "12:00"), ("dog", "12:05"), ("dog", "12:10"),
+        ("fox", "12:05"), ("fox", "12:10"), ("owl", "12:15"), ("owl", "12:20"),
+    ]  # fmt: skip
+    correcting = Aggregate("word", {"n": Count()}, window=window)
+    assert {word for word, *_ in aggregate(spark, correcting, rows, LOG)} == {"dog", "cat", "owl", "donkey", "fox"}
+
+
+def test_the_row_behind_risingwaves_watermark_is_the_late_one(spark):
+    rows = of_log(
+        spark,
+        [("11:59:30", None, "F"), ("12:00:00", "11:59:30", "G"), ("12:00:11", "12:00:00", "H"),
+         ("11:59:50", "12:00:11", "I")],
+    )  # fmt: skip
+    frame = spark.createDataFrame(rows, LOG)
+    assert [row.word for row in late(frame, by=timedelta(seconds=10)).collect()] == ["I"]
+    assert late(frame, by=timedelta(seconds=21)).isEmpty()
+
+
+def test_a_window_is_final_once_the_log_has_passed_its_end(spark):
+    kind = Aggregate((), {"n": Count()}, window=Tumbling(length=HOUR, on="t"), lateness=5 * MINUTE, is_final=True)
+    frame = spark.createDataFrame(of_log(spark, [("10:30", None, "a"), ("11:30", None, "b")]), LOG)
+    table = kind.evaluate(kind.prepare(frame.withColumns({SIGN: F.lit(1), ORDER: F.struct("t")})))
+    for horizon, expected in [
+        (None, [False, False]),
+        (datetime(2024, 1, 1, 11, 4, 59), [False, False]),
+        (datetime(2024, 1, 1, 11, 5), [True, False]),
+        (at("2024-01-01T12:05"), [True, True]),
+    ]:
+        aged = kind.aged(table, horizon)
+        assert [row.is_final for row in aged.orderBy("window_start").collect()] == expected
+        assert aged.where(kind.due(horizon)).isEmpty()
+        assert table.where(kind.due(horizon)).count() == sum(expected)
+
+
 @pytest.mark.parametrize(
-    "wrong",
+    ("unit", "end"),
+    [("day", "2013-11-04T05:00"), ("week", "2013-11-04T05:00"), ("month", "2013-12-01T05:00"),
+     ("quarter", "2014-01-01T05:00"), ("year", "2014-01-01T05:00")],
+)  # fmt: skip
+def test_a_calendar_window_ends_at_the_next_ones_midnight(spark, unit, end):
+    window = Calendar(unit=unit, on="t", zone=NEW_YORK)
+    frame = window.prepare(spark.createDataFrame([(at("2013-11-03T12:00"),)], "t timestamp"))
+    assert frame.selectExpr(window.end).head()[0] == at(end).replace(tzinfo=None)
+
+
+COUNT = {"n": Count()}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
     [
-        lambda: Tumbling(length=timedelta(hours=1), on="t", zone="New_York"),
-        lambda: Tumbling(length=timedelta(hours=7), on="t"),
-        lambda: Tumbling(length=timedelta(hours=36), on="t"),
-        lambda: Tumbling(length=timedelta(0), on="t"),
+        (lambda: Tumbling(length=HOUR, on="t", zone="New_York"), "unknown time zone"),
+        (lambda: Tumbling(length=7 * HOUR, on="t"), "does not fill a day"),
+        (lambda: Tumbling(length=36 * HOUR, on="t", zone="UTC"), "no fixed place"),
+        (lambda: Tumbling(length=timedelta(0), on="t"), "no fixed place"),
+        (lambda: Tumbling(length=DAY, on="t"), "needs a time zone"),
+        (lambda: Calendar(unit="day", on="t"), "needs a time zone"),
+        (lambda: Calendar(unit="decade", on="t", zone="UTC"), "unknown calendar unit"),
+        (lambda: Hopping(length=DAY, every=HOUR, on="t"), "needs a time zone"),
+        (lambda: Hopping(length=3 * HOUR, every=2 * HOUR, on="t"), "not a multiple"),
+        (lambda: Hopping(length=HOUR, every=2 * HOUR, on="t"), "not a multiple"),
+        (lambda: Hopping(length=HOUR, every=timedelta(0), on="t"), "no fixed place"),
+        (lambda: Cumulative(length=HOUR, step=7 * MINUTE, on="t"), "not a multiple"),
+        (lambda: Cumulative(length=6 * DAY, step=36 * HOUR, on="t", zone="UTC"), "no fixed place"),
+        (lambda: Session(gap=timedelta(0), on="t"), "joins no events"),
+        (lambda: Sliding(length=timedelta(0), on="t", id="id"), "holds no event"),
+        (lambda: Sliding(length=HOUR, on="t", id=()), "identify an event"),
+        (lambda: Aggregate("k", {"k": Count()}), "which the table has already"),
+        (lambda: Aggregate("k", {"window_end": Count()}, window=Session(gap=HOUR, on="t")), "has already"),
+        (lambda: Aggregate("k", {"_n": Count()}), "are hidden"),
+        (lambda: Aggregate(("k", "k"), COUNT), "not all different"),
+        (lambda: Aggregate("k", COUNT, late="ignore"), "unknown late policy"),
+        (lambda: Aggregate("k", COUNT, lateness=-HOUR), "a lateness of"),
+        (lambda: Aggregate("k", COUNT, is_final=True), "declare a window"),
+        (lambda: Aggregate("k", {"is_final": Count()}, is_final=True, window=Session(gap=HOUR, on="t")), "already"),
     ],
 )
-def test_a_window_without_a_fixed_place_is_refused(wrong):
-    with pytest.raises(DeclarationError):
+def test_what_could_never_be_a_window_is_refused(wrong, told):
+    with pytest.raises(DeclarationError, match=told):
         wrong()
