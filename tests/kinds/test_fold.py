@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from lake import DeclarationError, Fold, Refusal
 from lake.kinds.keyed import fault_of, whole_keys
 from lake.kinds.kind import AGAIN, ORDER, SIGN, visible
+from lake.project import load
 
 LEGS = [
     # tailnum, departs, origin, dest, miles
@@ -92,6 +93,56 @@ def test_a_refused_event_is_a_row_and_leaves_the_state(spark):
         ("a", 2, "a2", "shipped", "shipped after placed"),
         ("b", 1, "b1", "paid", "paid after None"),
     ]
+
+
+STREAM = """{"type": "record", "name": "order_events", "doc": "What happens to orders.",
+ "lake": {"key": ["id"], "id": "content", "buckets": 1}, "fields": [
+  {"name": "id", "type": "string", "doc": "The order."}, {"name": "at", "type": "int", "doc": "Its events, counted."},
+  {"name": "what", "type": "string", "doc": "placed, paid or shipped"}]}"""
+
+PURCHASE = '''
+from lake import Fold, Refusal, log, table
+
+AFTER = {"placed": None, "paid": "placed", "shipped": "paid"}
+
+
+def follows(what, status):
+    return AFTER[what] == status
+
+
+def ship(state, event):
+    if not follows(event["what"], state["status"]):
+        return Refusal(f"{event['what']} after {state['status']}")
+    return {"status": event["what"]}
+
+
+@table(Fold("id", sequence="at", state="status string", step=ship), log("order_events"))
+def purchase(events):
+    """How far an order is."""
+    return events.selectExpr("id", "at", "what", "concat(id, at) as event_id")
+'''
+
+REFUSED_EVENT = '''
+from jobs.silver.purchase import purchase
+from lake import log, table
+
+
+@table(purchase.kind.refusals(id="event_id"), log("order_events"))
+def refused_event(events):
+    """An event that its order did not allow."""
+    return purchase(events)
+'''
+
+
+def test_two_job_files_share_a_reducer_that_no_worker_can_import(spark, project):
+    project.path("schemas/order_events.avsc").write_text(STREAM)
+    project.path("jobs/silver/purchase.py").write_text(PURCHASE)
+    project.path("jobs/silver/refused_event.py").write_text(REFUSED_EVENT)
+    tables = load(project).tables
+    events = rows(spark, HISTORY, "id string, at int, what string").selectExpr("*", "concat(id, at) as event_id")
+    assert seen(tables["purchase"].kind.evaluate(events)) == [("a", "shipped", 1), ("b", None, 1)]
+    refused = tables["refused_event"].kind.evaluate(events).select("event_id", "reason")
+    assert seen(refused) == [("a2", "shipped after placed"), ("b1", "paid after None")]
 
 
 def test_a_value_of_any_type_comes_through_a_python_fold_as_it_was(spark):
