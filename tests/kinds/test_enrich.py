@@ -1,0 +1,112 @@
+"""As-of joins against published rows.
+
+Sources: Flink, temporal joins (C8); Kafka Streams, stream-table join (C10) and versioned state stores (KIP-889).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from lake import AsOf, DeclarationError, Enrich
+from lake.kinds.kind import visible
+from lake.laws import at_once, by_slices
+from tests.kinds.events import batches
+
+ORDERS = "id string, currency string, at timestamp"
+RATES = "currency string, since timestamp, rate decimal(4, 2)"
+
+
+def table(kind: Enrich, parts: list[tuple[DataFrame, DataFrame]]) -> list[tuple[Any, ...]]:
+    """The visible rows, the same from everything at once and part by part."""
+    whole, sliced = at_once(kind, parts), by_slices(kind, parts)
+    assert sliced.select(*whole.columns).exceptAll(whole).isEmpty()
+    return sorted(tuple(row) for row in whole.select(*visible(whole.columns)).collect())
+
+
+def both(spark: SparkSession, left: str, right: str, *parts: tuple[list[tuple], list[tuple]]) -> list[tuple]:
+    ours = batches(spark, left, *(part[0] for part in parts))
+    theirs = batches(spark, right, *(part[1] for part in parts))
+    return list(zip(ours, theirs, strict=True))
+
+
+def test_an_order_has_the_rate_of_its_time_as_flink_prints_it(spark):
+    from datetime import datetime
+    from decimal import Decimal
+
+    def at(text: str) -> datetime:
+        return datetime.fromisoformat(f"2020-01-01T{text}")
+
+    kind = Enrich("id", AsOf("currency", time="since"), time="at")
+    old, new = ("EUR", at("11:00"), Decimal("1.14")), ("EUR", at("12:03"), Decimal("1.10"))
+    orders = [("o_001", "EUR", at("12:00")), ("o_002", "EUR", at("12:06"))]
+    for parts in ([(orders, [old, new])], [(orders, [old]), ([], [new])], [(orders[1:], [new]), (orders[:1], [old])]):
+        rows = table(kind, both(spark, ORDERS, RATES, *parts))
+        assert [(id, rate) for id, _, _, rate in rows] == [("o_001", Decimal("1.14")), ("o_002", Decimal("1.10"))]
+
+
+def test_a_late_event_finds_the_version_of_its_own_time(spark):
+    """KIP-889: B is b0 at 0 and b3 at 3; a2, which comes after a4, must find b0."""
+    kind = Enrich("a", AsOf("key", time="t"), time="at")
+    parts = both(
+        spark,
+        "a string, key int, at int",
+        "key int, t int, b string",
+        ([("a1", 1, 1)], [(1, 0, "b0")]),
+        ([("a4", 1, 4)], [(1, 3, "b3")]),
+        ([("a2", 1, 2)], []),
+    )
+    assert table(kind, parts) == [("a1", 1, 1, "b0"), ("a2", 1, 2, "b0"), ("a4", 1, 4, "b3")]
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        ("inner", [("B", 1, 5, "a"), ("D", 1, 15, "d")]),
+        ("left", [("A", 1, 3, None), ("B", 1, 5, "a"), ("C", 1, 9, None), ("D", 1, 15, "d")]),
+    ],
+)
+def test_a_stream_meets_a_table_as_kafka_prints_it(spark, how, expected):
+    """The table: a at 4, b at 6, gone at 8, c at 10, gone at 11, d at 14, as the versions of a history."""
+    kind = Enrich("left", AsOf("key", time="valid_from"), time="at", how=how)
+    events = [("A", 1, 3), ("B", 1, 5), ("C", 1, 9), ("D", 1, 15)]
+    versions = [(1, 4, 6, "a"), (1, 6, 8, "b"), (1, 10, 11, "c"), (1, 14, None, "d")]
+    schemas = "left string, key int, at int", "key int, valid_from int, valid_to int, right string"
+    for parts in (
+        [(events, versions)],
+        [(events, []), ([], versions)],
+        [(events[2:], versions[:2]), (events[:2], versions[2:])],
+    ):
+        assert table(kind, both(spark, *schemas, *parts)) == expected
+
+
+def test_of_two_versions_of_one_time_the_last_in_the_log_counts(spark):
+    kind = Enrich("id", AsOf("key", time="t"), time="at")
+    schemas = "id string, key int, at int", "key int, t int, value string"
+    parts = both(spark, *schemas, ([("e", 1, 5)], [(1, 5, "first")]), ([], [(1, 5, "second")]))
+    assert table(kind, parts) == [("e", 1, 5, "second")]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (lambda: Enrich("id", time="at"), "without a dimension"),
+        (lambda: Enrich("id", AsOf(()), time="at"), "without columns"),
+        (lambda: Enrich("id", AsOf("k", tolerance=timedelta(hours=-1)), time="at"), "tolerance"),
+        (lambda: Enrich("id", AsOf("k"), time="_time"), "hidden"),
+        (lambda: Enrich("id", AsOf("k"), time="at", how="outer"), "how="),
+    ],
+)
+def test_an_impossible_enrichment_is_refused(wrong, told):
+    with pytest.raises(DeclarationError, match=told):
+        wrong()
+
+
+def test_a_column_of_two_inputs_is_refused(spark):
+    kind = Enrich("id", AsOf("key", time="t"), time="at")
+    parts = both(spark, "id string, key int, at int, value int", "key int, t int, value int", ([], []))
+    with pytest.raises(DeclarationError, match="'value' is a column of two inputs"):
+        at_once(kind, parts)

@@ -1,0 +1,105 @@
+"""Joins against published rows.
+
+Source: Kafka Streams, join semantics (C10). Kafka holds an unmatched row back until its window has closed; here it is
+there at once, and a partner that comes later corrects it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lake import DeclarationError, Join
+from lake.kinds.kind import ORDER
+from lake.laws import at_once, by_slices
+
+LEFT = {3: "A", 5: "B", 9: "C", 15: "D", 40: "E", 60: "F", 100: "G"}
+RIGHT = {4: "a", 6: "b", 10: "c", 14: "d", 80: "f"}
+NEAR = {(ours, theirs) for ours in "ABCD" for theirs in "abcd"}
+ALONE, ALONE_RIGHT = {("E", None), ("F", None), ("G", None)}, {(None, "f")}
+
+
+def side(spark: SparkSession, name: str, rows: list[tuple[str, int, int]]) -> DataFrame:
+    """Signed rows (value, second, sign) of one key."""
+    data = [(1, value, datetime(2020, 1, 1) + timedelta(seconds=at), sign) for value, at, sign in rows]
+    frame = spark.createDataFrame(data, f"key int, {name} string, {name}_at timestamp, _sign int")
+    return frame.withColumn(ORDER, F.struct(f"{name}_at"))
+
+
+def pairs(table: DataFrame) -> list[tuple[Any, ...]]:
+    return [(row["left"], row["right"]) for row in table.collect()]
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"), [("inner", NEAR), ("left", NEAR | ALONE), ("full", NEAR | ALONE | ALONE_RIGHT)]
+)
+def test_streams_meet_within_fifteen_seconds_as_kafka_prints_it(spark, how, expected):
+    kind = Join(
+        "key",
+        left="left",
+        right="right",
+        how=how,
+        within=timedelta(seconds=15),
+        times=("left_at", "right_at"),
+    )
+
+    def part(first: int, last: int) -> tuple[DataFrame, DataFrame]:
+        ours = [(value, at, 1) for at, value in LEFT.items() if first <= at < last]
+        theirs = [(value, at, 1) for at, value in RIGHT.items() if first <= at < last]
+        return side(spark, "left", ours), side(spark, "right", theirs)
+
+    for parts in ([part(0, 200)], [part(0, 5), part(5, 14), part(14, 200)], [part(10, 200), part(0, 10)]):
+        found = pairs(by_slices(kind, parts))
+        assert len(found) == len(set(found))
+        assert set(found) == expected
+
+
+CHANGES = [  # second, side, the value from then on, and the row of an inner, a left and a full join after it
+    (3, "left", "A", None, ("A", None), ("A", None)),
+    (4, "right", "a", ("A", "a"), ("A", "a"), ("A", "a")),
+    (5, "left", "B", ("B", "a"), ("B", "a"), ("B", "a")),
+    (6, "right", "b", ("B", "b"), ("B", "b"), ("B", "b")),
+    (7, "left", None, None, None, (None, "b")),
+    (8, "right", None, None, None, None),
+    (9, "left", "C", None, ("C", None), ("C", None)),
+    (10, "right", "c", ("C", "c"), ("C", "c"), ("C", "c")),
+    (11, "right", None, None, ("C", None), ("C", None)),
+    (12, "left", None, None, None, None),
+    (14, "right", "d", None, None, (None, "d")),
+    (15, "left", "D", ("D", "d"), ("D", "d"), ("D", "d")),
+]
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "full"])
+def test_tables_meet_by_key_as_kafka_prints_it(spark, how):
+    kind = Join("key", how=how)
+    held: dict[str, str | None] = {"left": None, "right": None}
+    parts = []
+    for second, name, value, *expected in CHANGES:
+        gone = [(held[name], 0, -1)] if held[name] else []
+        came = [(value, 0, 1)] if value else []
+        held[name] = value
+        rows = {"left": [], "right": []} | {name: gone + came}
+        parts.append(tuple(side(spark, each, rows[each]).drop(f"{each}_at") for each in ("left", "right")))
+        row = expected[("inner", "left", "full").index(how)]
+        assert pairs(at_once(kind, parts)) == ([row] if row else []), second
+    assert pairs(by_slices(kind, parts)) == [("D", "d")]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (lambda: Join(()), "without a key"),
+        (lambda: Join("k", how="outer"), "how="),
+        (lambda: Join("k", within=timedelta(hours=1)), "needs `within` and `times`"),
+        (lambda: Join("k", times=("a", "b")), "needs `within` and `times`"),
+        (lambda: Join("k", within=(timedelta(0), timedelta(hours=-1)), times=("a", "b")), "no time lies within"),
+    ],
+)
+def test_an_impossible_join_is_refused(wrong, told):
+    with pytest.raises(DeclarationError, match=told):
+        wrong()
