@@ -106,10 +106,10 @@ TABLES = {
         UA-9-EWR-20130103T12    01-03 12:00   28.00        0.50
         """,
     "aircraft_log": """
-        tailnum  legs  miles  airports             last_airport  displaced  refused
-        N1AA     4     5946   BOS EWR JFK LAX ORD SFO  SFO           3          0
-        N4DL     1     762    ATL LGA              ATL           0          0
-        N7UA     2     1438   EWR ORD              ORD           1          0
+        tailnum  legs  miles  airports                 last_airport  displaced
+        N1AA     4     5946   BOS EWR JFK LAX ORD SFO  SFO           3
+        N4DL     1     762    ATL LGA                  ATL           0
+        N7UA     2     1438   EWR ORD                  ORD           1
         """,
     "aircraft_day": """
         tailnum  window_start  window_end   legs  miles  first_airport  last_airport
