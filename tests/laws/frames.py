@@ -1,0 +1,31 @@
+"""Histories as frames for a kind, and its tables as sets of rows for a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from lake.kinds.kind import Kind
+from lake.laws import at_once, by_slices
+from tests.laws.models.events import SCHEMA, Signed
+
+
+def frames(spark: SparkSession, parts: list[list[Signed]]) -> list[DataFrame]:
+    return [spark.createDataFrame([event.row(sign) for event, sign in part], SCHEMA) for part in parts]
+
+
+def rows(table: DataFrame, *columns: str) -> set[tuple[Any, ...]]:
+    """The rows as tuples of `columns`; no two are one."""
+    found = [tuple(row) for row in table.select(*columns).collect()]
+    assert len(set(found)) == len(found)
+    return set(found)
+
+
+def tried(kind: Kind, parts: list[DataFrame], *columns: str) -> set[tuple[Any, ...]]:
+    """The table by slices, once it is the same, state included, as the table at once."""
+    sliced, whole = by_slices(kind, parts), at_once(kind, parts)
+    every = sorted(whole.columns)
+    assert sorted(sliced.columns) == every
+    assert rows(sliced, *every) == rows(whole, *every)
+    return rows(sliced, *columns)
