@@ -15,7 +15,7 @@ from lake.jobfile import JobFile
 from lake.project import load
 
 REPOSITORY = Path(__file__).parents[2]
-HEAD = "from lake import Aggregate, First, Latest, Sum, View, log, table\n"
+HEAD = "from datetime import timedelta\nfrom lake import *\n"
 GOOD = '''
 @table(Latest("id"), log("things"))
 def newest(things):
@@ -63,7 +63,7 @@ def test_a_project_loads_in_dependency_order(things):
     project = load(things)
     assert list(project.tables) == ["newest", "answer"]
     answer = project.tables["answer"]
-    assert (answer.layer, answer.doc, answer.where) == ("gold", "One thing's answer.", "jobs/gold/answer.py:4")
+    assert (answer.layer, answer.doc, answer.where) == ("gold", "One thing's answer.", "jobs/gold/answer.py:5")
     assert project.logs(answer) == {"things"}
 
 
@@ -97,6 +97,47 @@ def test_a_wrong_job_is_refused_with_its_file(things, function, told):
     message = refusal(things)
     assert told in message
     assert "newest.py" in message
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("Latest('id', partial='size', groups={'g': 'size'})", "column 'size' is in group 'g' and in partial"),
+        ("History('id', sequence=())", "History needs a sequence"),
+        ("History('id', sequence='at', marker='ended')", "marker is given without snapshots"),
+        ("Aggregate('id', {'n': Count()}, window=Calendar(unit='day', on='at'))", "zone"),
+        ("Aggregate('id', {'n': Count()}, window=Tumbling(length=timedelta(days=1), on='at'))", "zone"),
+        ("Aggregate('id', {'n': Count()}, is_final=True)", "is_final is about windows"),
+        ("Aggregate('id', {'q': Quantile('size', 2)})", "an unknown quantile"),
+        ("Fold('id', state='n int', step={'m': '1'})", "'m'"),
+        ("Pattern('id', sequence='at', steps=[], measures={})", "a match of no rows"),
+        ("Pattern('id', sequence='at', steps=[Step('a', 'size > 1', times=(3, 2))], measures={})", "from 3 to 2 rows"),
+        ("Enrich('id', time='at')", "Enrich without a dimension"),
+        ("Join('id', how='outer')", "how='outer'"),
+        ("View('id', recursive=True)", "a recursive query is local to no key"),
+    ],
+)
+def test_an_impossible_kind_is_refused_with_its_line(things, kind, told):
+    lines = [
+        "@table(",
+        f"    {kind},",
+        "    log('things'),",
+        ")",
+        "def newest(t):",
+        "    '''A thing.'''",
+        "    return t",
+    ]
+    write(things, "newest", "\n".join(lines))
+    message = refusal(things)
+    assert told in message
+    assert "jobs/silver/newest.py:4" in message
+    assert "fix: " in message
+
+
+def test_lateness_without_event_time_is_refused(things):
+    kind = "Aggregate('id', {'n': Count()}, window=Tumbling(length=timedelta(hours=1), on='at'), late='drop')"
+    write(things, "newest", f"@table({kind}, log('things'))\ndef newest(t):\n    '''A thing.'''\n    return t\n")
+    assert "an input has none" in refusal(things)
 
 
 def test_sorted_lists_are_no_matter_of_order(things):
@@ -158,5 +199,5 @@ def test_every_exported_name_is_there_and_has_one_home():
 
 def test_this_repository_loads():
     project = load(load_settings(REPOSITORY))
-    assert list(project.tables)[-1] == "carrier_league"
+    assert list(project.tables).index("carrier_daily") < list(project.tables).index("carrier_league")
     assert all(declaration.doc and declaration.comments for declaration in project.tables.values())

@@ -1,0 +1,92 @@
+"""What is wrong with a declaration and shows only in a session is told with its line, before any data is read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lake.config import Settings
+from lake.errors import DeclarationError
+from lake.project import load
+from lake.run.advance import advance_all
+from lake.run.analysis import analyse
+from lake.run.cut import cut
+from lake.run.inputs import Inputs
+from lake.testing import Lakehouse
+
+EVENT_LOG = "log('events')"
+HEAD = "from datetime import timedelta\nfrom lake import *\n\n"
+EVENTS = {
+    "type": "record", "name": "events", "doc": "An event.",
+    "lake": {"key": ["id"], "time": "at", "buckets": 2},
+    "fields": [
+        {"name": "id", "type": "long", "doc": "Number."},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}, "doc": "When."},
+        {"name": "size", "type": "double", "doc": "How big."},
+    ],
+}  # fmt: skip
+
+
+def declare(settings: Settings, kind: str, *inputs: str, returns: str = "rows") -> None:
+    settings.path("schemas/events.avsc").write_text(json.dumps(EVENTS))
+    names = ", ".join(f"rows{n or ''}" for n in range(len(inputs) or 1))
+    sources = ", ".join(inputs or [EVENT_LOG])
+    text = f'@table({kind}, {sources})\ndef t({names}):\n    """A row."""\n    return {returns}\n'
+    settings.path("jobs/silver/t.py").write_text(HEAD + text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("Latest('key')", "no column 'key' (key)"),
+        ("Latest('id', sequence='moment')", "no column 'moment' (sequence)"),
+        ("Latest('id', deletes=\"op = 'd'\")", "`op` cannot be resolved"),
+        ("History('id', sequence='at', track='color')", "no column 'color' (track)"),
+        ("Aggregate('id', {'n': Sum('weight')})", "`weight` cannot be resolved"),
+        ("Aggregate('id', {'n': Sum('size')})", "n adds up a double"),
+        ("Aggregate('id', {'n': Count()}, window=Tumbling(length=timedelta(hours=1), on='when'))", "no column 'when'"),
+        ("Fold('id', state='n int', start={'n': 0}, step={'n': 'state.n + event.weight'})", "`weight`"),
+        ("Pattern('id', sequence='at', steps=[Step('big', 'weight > 1')], measures={'n': Count()})", "`weight`"),
+    ],
+)
+def test_an_unknown_column_is_told_with_the_line(spark, project, kind, told):
+    declare(project, kind)
+    loaded = load(project)
+    with pytest.raises(DeclarationError) as error:
+        analyse(Inputs(lambda: spark, loaded, cut(loaded)), loaded.tables["t"])
+    assert told in str(error.value)
+    assert "jobs/silver/t.py:4" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "returns", "told"),
+    [
+        ("Enrich('id', AsOf('id', time='at'), time='at')", "rows, rows1", "'size' is a column of two inputs"),
+        ("Enrich('id', AsOf('id', time='since'), time='at')", "rows, rows1", "no column 'since' for events"),
+        ("Enrich('id', AsOf('id', time='at'), time='at')", "rows", "returns 1 frames, its Enrich has 2 inputs"),
+        ("Join('id', left='line')", "rows, rows1", "no column 'line' for events (identity)"),
+        ("View('id', identity=('id', 'line'))", "rows", "no column 'line' (identity)"),
+    ],
+)
+def test_what_is_wrong_between_inputs_is_told_with_the_line(spark, project, kind, returns, told):
+    declare(project, kind, EVENT_LOG, EVENT_LOG, returns=returns)
+    loaded = load(project)
+    with pytest.raises(DeclarationError) as error:
+        analyse(Inputs(lambda: spark, loaded, cut(loaded)), loaded.tables["t"])
+    assert told in str(error.value)
+    assert "jobs/silver/t.py:4" in str(error.value)
+
+
+def test_a_wrong_declaration_reads_nothing_and_stops_no_other(spark, project, tmp_path: Path):
+    declare(project, "Latest('id', deletes='gone')")
+    project.path("jobs/silver/good.py").write_text(
+        HEAD + '@table(Latest("id"), log("events"))\ndef good(rows):\n    """A row."""\n    return rows\n'
+    )
+    lakehouse = Lakehouse(tmp_path, tmp_path / "home")
+    lakehouse.land("events", {"id": 1, "at": "2024-01-01T00:00:00Z", "size": 1.5})
+    with pytest.raises(DeclarationError, match="`gone` cannot be resolved"):
+        lakehouse.run()
+    inputs = Inputs(lambda: spark, lakehouse.project, cut(lakehouse.project))
+    assert [done.verb for done in advance_all(inputs, ["good"], tell=lambda _: None)] == ["none"]
