@@ -37,8 +37,18 @@ the reads of a snapshot, which share one place, are told apart. Declare what may
 log, ties by log order, which is the order of the topic. A snapshot read (op r) that arrives after newer changes must
 not win, so a read is older than any change of its key:
 
-    Latest(key="id", sequence=("_changed", "_lsn"), deletes="_op = 'd'")
-    …  select(…, expr("op <> 'r' AS _changed"), expr("lsn AS _lsn"), expr("op AS _op"))
+    Latest(key="id", sequence=("_changed", "_lsn"), deletes="_op = 'd'", truncate="_op = 't'")
+    rows.selectExpr("id", …, "op <> 'r' AS _changed", "lsn AS _lsn", "op AS _op")
+
+and in a History, whose versions begin at an instant, a read is as old as time:
+
+    History(key="id", sequence=("since", "_lsn"), deletes="_op = 'd'")
+    "if(op = 'r', timestamp '1970-01-01', committed_at) AS since"      committed_at from source.ts_ms
+
+A connector that says c for the reads of its first snapshot says source.snapshot too. A changed primary key comes as a
+delete and a create, and needs nothing; for writers that send one update with both keys there is `former`. Only values
+are messages: a consumer that writes keys between them fills the quarantine. MongoDB's images, which are texts, are not
+read.
 """
 
 from __future__ import annotations
