@@ -157,7 +157,9 @@ class Aggregate(Kind):
             .agg(F.expr(f"sort_array(collect_list({entry}))").alias(name))
         )
         meet = " and ".join(f"`{group}` <=> `{other}`" for group, other in groups.items()) or "true"
-        return filled.join(arrays, F.expr(meet), "left").withColumn(name, F.expr(_no_less(name))).drop(*groups.values())
+        return (
+            filled.join(arrays, F.expr(meet), "left").withColumn(name, F.expr(_not_null(name))).drop(*groups.values())
+        )
 
     def _added(self, old: DataFrame, new: DataFrame) -> DataFrame:
         """Groups of `new`, each with the state of its group in `old` added."""
@@ -234,9 +236,9 @@ def _combination(state: State, a: str, b: str) -> str:
     """SQL of two values of a state column made one; either may be null."""
     if not state.per:
         return state.combine.format(a=a, b=b)
-    both = f"map_from_entries({_no_less(a)}), map_from_entries({_no_less(b)})"
-    joined_ = f"map_zip_with({both}, (k, x, y) -> {state.combine.format(a='x', b='y')})"
-    return f"sort_array(filter(map_entries({joined_}), e -> e.value <> 0))"
+    both = f"map_from_entries({_not_null(a)}), map_from_entries({_not_null(b)})"
+    zipped = f"map_zip_with({both}, (k, x, y) -> {state.combine.format(a='x', b='y')})"
+    return f"sort_array(filter(map_entries({zipped}), e -> e.value <> 0))"
 
 
 def _type(frame: DataFrame, column: str) -> str:
@@ -244,6 +246,6 @@ def _type(frame: DataFrame, column: str) -> str:
     return frame.schema[column].dataType.simpleString()
 
 
-def _no_less(entries: str) -> str:
+def _not_null(entries: str) -> str:
     """SQL of an array that is empty where `entries` is null."""
     return f"coalesce({entries}, array())"

@@ -16,6 +16,10 @@ from lake.kinds.measures import ADD, GREATEST, OfValues, State
 
 COUNTED: Final = "sum(cast(_sign as bigint))"
 
+# Quantile: at the least error the classes of doubles are numbered within -MIDDLE to MIDDLE.
+LEAST_ERROR: Final = 0.0001
+MIDDLE: Final = 1 << 30
+
 
 @dataclass(frozen=True)
 class CountDistinct(OfValues):
@@ -132,8 +136,3 @@ class Quantile(OfValues):
         start = f"named_struct('left', {rank}, 'key', cast(null as int))"
         middle = f"{1 + self.error!r}d * power({self._base!r}d, abs(s.key) - {MIDDLE + 1})"
         return f"aggregate({histogram}, {start}, {step}, s -> if(s.key = 0, 0d, sign(s.key) * {middle}))"
-
-
-# Classes of doubles are numbered from -MIDDLE to MIDDLE at the least error.
-MIDDLE: Final = 1 << 30
-LEAST_ERROR: Final = 0.0001

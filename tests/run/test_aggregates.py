@@ -1,0 +1,113 @@
+"""Aggregates end to end: their state through both committers, rows that move between groups, windows that close."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lake.testing import Lakehouse
+from tests.store.events import READING, reading
+
+HEAD = """
+from datetime import timedelta
+from lake import Aggregate, ApproxDistinct, Count, CountDistinct, FirstValue, Hopping, Latest, Max, Quantile, Session
+from lake import Sliding, Sum, Variance, late, log, table
+HOUR = timedelta(hours=1)
+"""
+JOBS = {
+    "silver/meter": '''
+@table(Latest("meter"), log("readings"))
+def meter(readings):
+    """A meter as last read."""
+    return readings.select("meter", "kind", "value", "at")
+''',
+    "silver/late_reading": '''
+@table(Latest("event_id"), log("readings"))
+def late_reading(readings):
+    """A reading that came more than an hour late."""
+    return late(readings, by=HOUR).selectExpr("_id as event_id", "meter", "at")
+''',
+    "gold/kind_of_meter": '''
+from jobs.silver.meter import meter
+
+@table(
+    Aggregate(
+        "kind",
+        {
+            "meters": Count(),
+            "values": CountDistinct("value"),
+            "about": ApproxDistinct("value"),
+            "total": Sum("value"),
+            "spread": Variance("value"),
+            "quartiles": Quantile("value", (0.25, 0.5, 0.75)),
+            "first": FirstValue("meter", by="at"),
+        },
+    ),
+    meter,
+)
+def kind_of_meter(meters):
+    """All meters of one kind."""
+    return meters
+''',
+    "gold/sitting": '''
+@table(
+    Aggregate(
+        "meter",
+        {"readings": Count(), "kinds": CountDistinct("kind"), "middle": Quantile("value")},
+        window=Session(gap=2 * HOUR, on="at"),
+        is_final=True,
+    ),
+    log("readings"),
+)
+def sitting(readings):
+    """A run of readings of one meter."""
+    return readings
+''',
+    "gold/last_hours": '''
+@table(
+    Aggregate((), {"n": Count()}, window=Hopping(length=3 * HOUR, every=HOUR, on="at"), late="drop", is_final=True),
+    log("readings"),
+)
+def last_hours(readings):
+    """Readings of three hours, without late ones."""
+    return readings
+''',
+    "gold/look_back": '''
+@table(
+    Aggregate("meter", {"most": Max("value")}, window=Sliding(length=3 * HOUR, on="at", id="event_id")),
+    log("readings"),
+)
+def look_back(readings):
+    """A reading and the greatest of three hours before."""
+    return readings.withColumnRenamed("_id", "event_id")
+''',
+}
+
+
+@pytest.fixture(params=["auto", "spark"])
+def meters(request, spark, project, tmp_path) -> Lakehouse:
+    settings = project.path("pyproject.toml")
+    settings.write_text(f'[tool.lake]\ncommitter = "{request.param}"\n')
+    project.path("schemas/readings.avsc").write_text(json.dumps(READING))
+    for name, text in JOBS.items():
+        project.path(f"jobs/{name}.py").write_text(HEAD + text)
+    return Lakehouse(tmp_path, tmp_path / "home")
+
+
+def test_aggregates_keep_their_promise_cycle_by_cycle(meters):
+    meters.land("readings", reading("a", 1, "1.00"), reading("b", 2, "2.00", kind="GAS"), reading("a", 5, "5.00")).run()
+    assert [(r["meter"], r["readings"], r["is_final"]) for r in meters.table("sitting")] == [
+        ("a", 1, True), ("a", 1, False), ("b", 1, True)
+    ]  # fmt: skip
+    meters.land("readings", reading("a", 3, "1.00", kind="GAS"), reading("c", 6, "5.00")).run()
+    assert [r["event_id"] is not None and r["meter"] for r in meters.table("late_reading")] == ["a"]
+    meters.land("readings", reading("a", 2, "0.50"), reading("a", 4, "0.50"), reading("b", 9, "7.00")).run()
+    sittings = [(r["meter"], r["window_start"].hour, r["readings"], r["kinds"]) for r in meters.table("sitting")]
+    assert sittings == [("a", 1, 5, 2), ("b", 2, 1, 1), ("b", 9, 1, 1), ("c", 6, 1, 1)]
+    by_kind = {r["kind"]: r for r in meters.table("kind_of_meter")}
+    assert {kind: (row["meters"], row["values"], row["about"], row["first"]) for kind, row in by_kind.items()} == {
+        "POWER": (3, 3, 3, "a")
+    }
+    assert [r["most"] for r in meters.table("look_back") if r["meter"] == "a" and r["at"].hour == 4] == [1]
+    meters.check_laws()
