@@ -16,7 +16,7 @@ from lake.declaration import Declaration
 from lake.errors import DeclarationError
 from lake.project import Project
 from lake.run import gate
-from lake.run.analysis import analyse
+from lake.run.analysis import analyse, python_faults
 from lake.run.difference import difference
 from lake.run.inputs import Inputs
 from lake.store.commit import CHANGE, Counts, commit, replace
@@ -51,7 +51,7 @@ def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
     stopped the new rows, Unavailable where another writer was first.
     """
     began, table = time.monotonic(), inputs.table(declaration)
-    with lease(inputs.project.settings, table.app.replace(":", ".")):
+    with python_faults(declaration), lease(inputs.project.settings, table.app.replace(":", ".")):
         position = table.position()
         if position is not None:
             same_definition(inputs.project, declaration, position)

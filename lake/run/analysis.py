@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from lake.declaration import Declaration
 from lake.errors import DeclarationError
+from lake.kinds.keyed import fault_of
 from lake.run import plan
 from lake.run.inputs import Inputs
+
+
+@contextmanager
+def python_faults(declaration: Declaration) -> Iterator[None]:
+    """What the declaration's Python function did wrong in a worker is told in one line, with the function's place."""
+    try:
+        yield
+    except Exception as error:
+        fault = fault_of(error)
+        if fault is None:
+            raise
+        raise DeclarationError(f"{declaration.name}: {fault.what}", where=fault.where, fix=fault.fix) from error
 
 
 def analyse(inputs: Inputs, declaration: Declaration) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from lake.declaration import Declaration
 from lake.errors import DeclarationError
 from lake.run.advance import Advanced, first_rows, put, put_all, told
-from lake.run.analysis import analyse
+from lake.run.analysis import analyse, python_faults
 from lake.run.diff import compare
 from lake.run.difference import gathered
 from lake.run.inputs import Inputs
@@ -24,7 +24,7 @@ def rebuild(inputs: Inputs, declaration: Declaration) -> Advanced:
     Raises as `advance` does, except that a changed definition is what it is for.
     """
     began, table = time.monotonic(), inputs.table(declaration)
-    with lease(inputs.project.settings, table.app.replace(":", ".")):
+    with python_faults(declaration), lease(inputs.project.settings, table.app.replace(":", ".")):
         position = table.position()
         if position is not None and position.data["cut"] > inputs.cut.number:
             raise DeclarationError(

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from lake.declaration import Declaration
 from lake.project import Project
+from lake.run.analysis import python_faults
 from lake.run.diff import compare
 from lake.run.inputs import Inputs
 from lake.store.commit import CHANGE
@@ -54,7 +55,8 @@ def verify(spark: SparkSession, project: Project, declaration: Declaration, *, s
     identity = declaration.kind.identity
     diff = compare(rows, old, identity).persist()
     try:
-        differing = diff.count()
+        with python_faults(declaration):
+            differing = diff.count()
         first = diff.orderBy(*identity).limit(FIRST_KEYS).toArrow() if differing else None
     finally:
         diff.unpersist()

@@ -90,3 +90,18 @@ def test_a_wrong_declaration_reads_nothing_and_stops_no_other(spark, project, tm
         lakehouse.run()
     inputs = Inputs(lambda: spark, lakehouse.project, cut(lakehouse.project))
     assert [done.verb for done in advance_all(inputs, ["good"], tell=lambda _: None)] == ["none"]
+
+
+def test_what_a_python_reducer_does_wrong_is_one_line_with_its_place(spark, project, tmp_path: Path):
+    declare(project, "Fold('id', state='n int', start={'n': 0}, step=step)")
+    job = project.path("jobs/silver/t.py")
+    job.write_text(
+        job.read_text().replace(HEAD, f"{HEAD}def step(state, event):\n    return {{'n': 1 // state['n']}}\n\n")
+    )
+    lakehouse = Lakehouse(tmp_path, tmp_path / "home")
+    lakehouse.land("events", {"id": 7, "at": "2024-01-01T00:00:00Z", "size": 1.5})
+    with pytest.raises(DeclarationError) as error:
+        lakehouse.run()
+    assert "t: reducer step: ZeroDivisionError" in str(error.value)
+    assert "id=7" in str(error.value)
+    assert "t.py:4" in str(error.value)
