@@ -78,7 +78,15 @@ class Inputs:
                 f"the function returns {len(sides)} frames, its {kind.name} has {len(frames)} inputs",
                 fix="return one frame for each input, in their order",
             )
+        if kind.row_by_row and kind.broadcast is None:
+            sides = [self._keyed(source, rows) for source, rows in zip(declaration.inputs, sides, strict=True)]
         return tuple(kind.prepare(_complete(declaration, rows, side), side) for side, rows in enumerate(sides))
+
+    def _keyed(self, source: Input, rows: DataFrame) -> DataFrame:
+        """The rows that have a key: a kind that heeds no broadcast events never sees one."""
+        if source.table is not None or self.project.contracts[source.name].broadcast is None:
+            return rows
+        return rows.where(f"{ORDER}._bucket <> {log.BROADCAST}") if ORDER in rows.columns else rows
 
     def horizon(self, declaration: Declaration) -> datetime | None:
         """The greatest event time at the cut of the log that the table is derived from; None over tables."""

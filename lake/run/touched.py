@@ -83,12 +83,13 @@ def _narrowed(inputs: Inputs, source: Input, frame: DataFrame, names: dict[str, 
 
     if not names:
         return frame
+    keys = wanted.select(*[F.col(key).alias(f"_touched_{key}") for key in names]).distinct()
     condition: Column = F.lit(True)
     for key, sql in names.items():
-        condition = condition & F.expr(sql).eqNullSafe(F.col(f"_touched.`{key}`"))
+        condition = condition & F.expr(sql).eqNullSafe(F.col(f"_touched_{key}"))
     if inputs.broadcasts(source) is not None:
         condition = condition | (F.col(f"{ORDER}._bucket") == BROADCAST)
-    return frame.join(wanted.select(*names).distinct().alias("_touched"), condition, "left_semi")
+    return frame.join(keys, condition, "left_semi")
 
 
 def _heard(inputs: Inputs, declaration: Declaration) -> DataFrame:

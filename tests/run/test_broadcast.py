@@ -50,6 +50,14 @@ def stay(changes):
     """Where a user lived from one change to the next."""
     return changes.selectExpr("user_id", "city", "op as _op", "number as _at")
 ''',
+    "moves": '''
+from lake import Aggregate, Count, log, table
+
+@table(Aggregate("user_id", {"moves": Count()}), log("changes"))
+def moves(changes):
+    """How often a user's data changed."""
+    return changes.select("user_id")
+''',
     "asked": '''
 from lake import View, log, table
 
@@ -107,6 +115,7 @@ def test_a_truncate_touches_every_key_whenever_it_comes(lakehouse, slices):
         (125, "Mexicali", 5, 6), (125, "Guadalajara", 6, None), (126, "Cancun", 2, 3),
     }  # fmt: skip
     assert {row["truncates"] for row in lakehouse.table("asked")} == {1}
+    assert {row["user_id"]: row["moves"] for row in lakehouse.table("moves")} == {123: 3, 124: 1, 125: 3, 126: 1}
 
 
 def test_an_event_older_than_a_truncate_stays_gone_in_a_later_batch(lakehouse):
