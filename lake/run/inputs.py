@@ -89,9 +89,9 @@ class Inputs:
         return rows.where(f"{ORDER}._bucket <> {log.BROADCAST}") if ORDER in rows.columns else rows
 
     def horizon(self, declaration: Declaration) -> datetime | None:
-        """The greatest event time at the cut of the log that the table is derived from; None over tables."""
+        """The greatest event time at the cut of the log that the table is derived from; None where none is asked for."""
         source = declaration.inputs[0]
-        if source.table is not None:
+        if not declaration.kind.needs_time:
             return None
         return log.head_at(self.project.settings, source.name, self.version(source)).watermark
 
