@@ -37,7 +37,9 @@ class Project:
         return [each for each in self.tables.values() if not wanted or each.name in wanted]
 
     def fingerprint(self, declaration: Declaration) -> str:
-        """A hash of all that decides the table's rows: job file, kind's version, contract fields used."""
+        """A hash of all that decides the table's rows: job file, what it imports beside its inputs, kind's version,
+        contract fields used.
+        """
         file = self.files[declaration.name]
         fields = [
             f"{source.name}.{each.name} {each.type} {each.default!r}"
@@ -46,7 +48,10 @@ class Project:
             for each in self.contracts[source.name].fields
             if file.mentions(each.name)
         ]
-        return file.fingerprint(declaration.kind.name, str(declaration.kind.version), *fields)
+        inputs = {source.name for source in declaration.inputs}
+        imported = sorted({module.rpartition(".")[2] for module in file.upstream} & set(self.files) - inputs)
+        borrowed = [self.files[name].fingerprint() for name in imported]
+        return file.fingerprint(declaration.kind.name, str(declaration.kind.version), *fields, *borrowed)
 
     def goes_by_watermark(self, declaration: Declaration) -> bool:
         """Whether what came late decides the table's rows, or those of a table that it is derived from."""

@@ -89,7 +89,7 @@ class Inputs:
         return rows.where(f"{ORDER}._bucket <> {log.BROADCAST}") if ORDER in rows.columns else rows
 
     def horizon(self, declaration: Declaration) -> datetime | None:
-        """The greatest event time at the cut of the log that the table is derived from; None where none is asked for."""
+        """The greatest event time of the table's log at the cut; None where its kind does not go by it."""
         source = declaration.inputs[0]
         if not declaration.kind.needs_time:
             return None

@@ -201,3 +201,13 @@ def test_this_repository_loads():
     project = load(load_settings(REPOSITORY))
     assert list(project.tables).index("carrier_daily") < list(project.tables).index("carrier_league")
     assert all(declaration.doc and declaration.comments for declaration in project.tables.values())
+
+
+def test_what_a_job_borrows_from_another_is_part_of_its_definition(things):
+    write(things, "newest", GOOD)
+    text = "from jobs.silver.newest import newest\n@table(newest.kind, log('things'))\ndef same(t):\n    'A.'\n    return t"
+    write(things, "same", text)
+    before = load(things)
+    write(things, "newest", GOOD.replace('Latest("id")', 'Latest("id", sequence="size")'))
+    after = load(things)
+    assert before.fingerprint(before.tables["same"]) != after.fingerprint(after.tables["same"])
