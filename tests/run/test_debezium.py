@@ -168,6 +168,19 @@ def test_a_snapshot_read_never_beats_a_change(lakehouse):
     assert first_names(shop) == {1: "510", 2: "kept"}
 
 
+def test_in_a_history_a_read_is_as_old_as_time(lakehouse):
+    columns = ["id", "first_name", "if(op = 'r', timestamp '1970-01-01', at) AS since", "lsn AS _lsn", "op AS _op"]
+    options = """sequence=("since", "_lsn"), deletes="_op = 'd'" """
+    at = field("at", MILLIS, "source.ts_ms")
+    shop = lakehouse([*CUSTOMER, at], CUSTOMER_FACTS, job(VERSIONS, options, columns))
+    for op, name, lsn, moment in (("u", "510", 10, 1000), ("r", "70", 12, 9000), ("u", "511", 14, 10000)):
+        message = change(op, 1, name, lsn)
+        shop.land("rows", message | {"source": {"lsn": lsn, "ts_ms": moment}}).run()
+    shop.check_laws()
+    found = [(row["first_name"], row["valid_from"].second, row["is_current"]) for row in shop.table("versions")]
+    assert sorted(found) == [("510", 1, False), ("511", 10, True), ("70", 0, False)]
+
+
 def test_a_changed_primary_key_is_a_delete_and_a_create(lakehouse):
     columns = ["id", "first_name", *PLACED]
     shop = lakehouse(CUSTOMER, CUSTOMER_FACTS, job(CURRENT, BY_PLACE, columns))
