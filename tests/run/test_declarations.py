@@ -205,8 +205,8 @@ def test_this_repository_loads():
 
 def test_what_a_job_borrows_from_another_is_part_of_its_definition(things):
     write(things, "newest", GOOD)
-    text = "from jobs.silver.newest import newest\n@table(newest.kind, log('things'))\ndef same(t):\n    'A.'\n    return t"
-    write(things, "same", text)
+    lines = ["from jobs.silver.newest import newest", "@table(newest.kind, log('things'))", "def same(t):", "    'A.'"]
+    write(things, "same", "\n".join([*lines, "    return t"]))
     before = load(things)
     write(things, "newest", GOOD.replace('Latest("id")', 'Latest("id", sequence="size")'))
     after = load(things)
