@@ -11,8 +11,8 @@ from lake.kinds.removal import GONE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-NUMBER: Final = "_dump"  # which dump, a value of the dump column
-NEXT: Final = "_next_dump"  # the dump after it that counts
+NUMBER: Final = "__dump"  # which dump, a value of the dump column
+NEXT: Final = "__next_dump"  # the dump after it that counts
 
 
 def differences(rows: DataFrame, key: Sequence[str], dump: str, marker: str | None = None) -> DataFrame:
@@ -28,11 +28,11 @@ def differences(rows: DataFrame, key: Sequence[str], dump: str, marker: str | No
     contents = rows.where(f"not coalesce({marker}, false)") if marker else rows
     contents = contents.join(dumps, F.expr(f"`{dump}` = {NUMBER}"))
     by = ", ".join(f"`{column}`" for column in key)
-    then = contents.withColumn("_then", F.expr(f"lead(`{dump}`) over (partition by {by} order by `{dump}`, {ORDER})"))
-    lacking = f"{NEXT} is not null and (_then is null or _then > {NEXT})"
+    then = contents.withColumn("__then", F.expr(f"lead(`{dump}`) over (partition by {by} order by `{dump}`, {ORDER})"))
+    lacking = f"{NEXT} is not null and (__then is null or __then > {NEXT})"
     images = then.select("*", F.expr(f"explode(if({lacking}, array(false, true), array(false)))").alias(GONE))
     moved = images.withColumn(dump, F.expr(f"if({GONE}, {NEXT}, `{dump}`)"))
-    return moved.drop(NUMBER, NEXT, "_then")
+    return moved.drop(NUMBER, NEXT, "__then")
 
 
 def _counting(rows: DataFrame, dump: str) -> DataFrame:

@@ -11,9 +11,9 @@ from lake.errors import DeclarationError, did_you_mean
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Columns that rows carry while a kind works on them.
-FORMER: Final = "_former"  # whether the row stands for the delete of the key that it had before
-GONE: Final = "_gone"  # whether the row is a delete
+# Columns that rows carry while a kind works on them, beside all that the function returned.
+FORMER: Final = "__former"  # whether the row stands for the delete of the key that it had before
+GONE: Final = "__gone"  # whether the row is a delete
 
 
 @dataclass(frozen=True)

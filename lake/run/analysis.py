@@ -32,15 +32,14 @@ def analyse(inputs: Inputs, declaration: Declaration) -> None:
     kind = declaration.kind
     frames = [inputs.nothing(source) for source in declaration.inputs]
     sides = inputs.sides(declaration, frames)
-    for side, rows in enumerate(sides):
-        plan.check(declaration, rows, [frames[side]] if kind.row_by_row else frames)
     try:
-        rows = inputs.evaluated(declaration, sides)
-        kinds = {name: type_ for name, type_ in rows.dtypes if name in kind.identity}
+        for side, rows in enumerate(sides):
+            plan.check(declaration, rows, [frames[side]] if kind.row_by_row else frames)
+        columns = inputs.evaluated(declaration, sides).columns
     except DeclarationError as fault:
-        raise declaration.fault(fault.what, fix=fault.fix) from fault
+        raise fault if fault.where else declaration.fault(fault.what, fix=fault.fix) from fault
     except Exception as error:
         raise declaration.fault(f"its {kind.name} fails: {plan.first_line(error)}") from error
-    lost = [column for column in kind.identity if column not in kinds]
+    lost = [column for column in kind.identity if column not in columns]
     if lost:
         raise declaration.fault(f"its rows have no column {lost[0]!r}", fix="it tells them apart: return it")

@@ -7,6 +7,7 @@ there at once, and a partner that comes later corrects it.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -76,18 +77,29 @@ CHANGES = [  # second, side, the value from then on, and the row of an inner, a 
 
 @pytest.mark.parametrize("how", ["inner", "left", "full"])
 def test_tables_meet_by_key_as_kafka_prints_it(spark, how):
+    """Each second is a key of its own, whose changes end there."""
     kind = Join("key", how=how)
-    held: dict[str, str | None] = {"left": None, "right": None}
     parts = []
-    for second, name, value, *expected in CHANGES:
-        gone = [(held[name], 0, -1)] if held[name] else []
-        came = [(value, 0, 1)] if value else []
+    held: dict[str, str | None] = {"left": None, "right": None}
+    for second, name, value, *_ in CHANGES:
+        later = [at for at, *_ in CHANGES if at >= second]
+        rows = {"left": [], "right": []}
+        rows[name] = [(key, old, sign) for key in later for old, sign in ((held[name], -1), (value, 1)) if old]
         held[name] = value
-        rows = {"left": [], "right": []} | {name: gone + came}
-        parts.append(tuple(side(spark, each, rows[each]).drop(f"{each}_at") for each in ("left", "right")))
-        row = expected[("inner", "left", "full").index(how)]
-        assert pairs(at_once(kind, parts)) == ([row] if row else []), second
-    assert pairs(by_slices(kind, parts)) == [("D", "d")]
+        parts.append(tuple(changed(spark, each, rows[each]) for each in ("left", "right")))
+    expected = {second: row[("inner", "left", "full").index(how)] for second, _, _, *row in CHANGES}
+    for table in (at_once(kind, parts), by_slices(kind, [*parts[:4], union(parts[4:8]), union(parts[8:])])):
+        found = {row["key"]: (row["left"], row["right"]) for row in table.collect()}
+        assert found == {second: row for second, row in expected.items() if row}
+
+
+def changed(spark: SparkSession, name: str, rows: list[tuple[int, str, int]]) -> DataFrame:
+    """Signed rows (key, value, sign)."""
+    return spark.createDataFrame(rows, f"key int, {name} string, _sign int").withColumn(ORDER, F.struct("key"))
+
+
+def union(parts: list[tuple[DataFrame, DataFrame]]) -> tuple[DataFrame, ...]:
+    return tuple(reduce(DataFrame.unionByName, frames) for frames in zip(*parts, strict=True))
 
 
 @pytest.mark.parametrize(
