@@ -69,9 +69,10 @@ class JobFile:
         return {name for name, _ in self._imports() if name.startswith("jobs.")}
 
     @property
-    def heeds_lateness(self) -> bool:
-        """Whether what came late may decide the table's rows."""
-        return re.search(r"_watermark|\blate\(|\blate=[\"']drop", self.text) is not None
+    def goes_by_batches(self) -> bool:
+        """Whether the way events came in batches may decide the table's rows: what was late, which dump was older."""
+        late = re.search(r"_watermark|\blate\(|\blate=[\"']drop", self.text)
+        return late is not None or ("snapshots=True" in self.text and "marker=" not in self.text)
 
     def mentions(self, field: str) -> bool:
         """Whether the file may use contract field `field`; `*` uses all."""

@@ -53,10 +53,10 @@ class Project:
         borrowed = [self.files[name].fingerprint() for name in imported]
         return file.fingerprint(declaration.kind.name, str(declaration.kind.version), *fields, *borrowed)
 
-    def goes_by_watermark(self, declaration: Declaration) -> bool:
-        """Whether what came late decides the table's rows, or those of a table that it is derived from."""
+    def goes_by_batches(self, declaration: Declaration) -> bool:
+        """Whether the way events came in batches decides the table's rows, or those of a table it is derived from."""
         parents = [source.table for source in declaration.inputs if source.table is not None]
-        return self.files[declaration.name].heeds_lateness or any(map(self.goes_by_watermark, parents))
+        return self.files[declaration.name].goes_by_batches or any(map(self.goes_by_batches, parents))
 
     def logs(self, declaration: Declaration) -> set[str]:
         """The streams that the table is derived from, through all its inputs."""

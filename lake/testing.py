@@ -96,7 +96,8 @@ class Lakehouse:
         - however Spark happens to order and spread the rows,
         - half of its keys, evaluated alone, are that half of the whole,
         - and the landed records, taken in by `slices` micro-batches cut at random, give the same rows. Tables that go
-          by the watermark (`late`), and what is derived from them, are exempt: the batches decide what is late.
+          by the batches of the log, and what is derived from them, are exempt: what is late, and which of two dumps
+          without markers came first, is decided there.
         """
         inputs = Inputs(lambda: self.spark, self.project, pick_cut(self.project, None), recompute=True)
         for declaration in self.project.tables.values():
@@ -115,7 +116,7 @@ class Lakehouse:
             part.write(other.settings.path(other.settings.landing))
             other.run()
         for name, declaration in self.project.tables.items():
-            if not self.project.goes_by_watermark(declaration) and self.table(name) != other.table(name):
+            if not self.project.goes_by_batches(declaration) and self.table(name) != other.table(name):
                 raise LawError(
                     f"{name} differs when its events come in {slices} micro-batches", where=declaration.where
                 )

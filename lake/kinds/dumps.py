@@ -24,7 +24,7 @@ def differences(rows: DataFrame, key: Sequence[str], dump: str, marker: str | No
     from pyspark.sql import functions as F
 
     markers = rows.where(marker) if marker else rows
-    dumps = F.broadcast(_counting(markers, dump))
+    dumps = F.broadcast(_counting(markers, dump, marked=marker is not None))
     contents = rows.where(f"not coalesce({marker}, false)") if marker else rows
     contents = contents.join(dumps, F.expr(f"`{dump}` = {NUMBER}"))
     by = ", ".join(f"`{column}`" for column in key)
@@ -35,17 +35,25 @@ def differences(rows: DataFrame, key: Sequence[str], dump: str, marker: str | No
     return moved.drop(NUMBER, NEXT, "__then")
 
 
-def _counting(rows: DataFrame, dump: str) -> DataFrame:
-    """The dumps that `rows` speak of, but those older than one of an earlier batch; each with the NEXT."""
+def _counting(rows: DataFrame, dump: str, *, marked: bool) -> DataFrame:
+    """The dumps that `rows` speak of, but those older than one that came before; each with the NEXT.
+
+    Markers are in one bucket, so log order tells which came first. Contents are spread over buckets, whose order within
+    a batch means nothing: of them, the batch tells.
+    """
     from pyspark.sql import functions as F
 
-    batch = f"{ORDER}._batch" if "_batch" in rows.select(f"{ORDER}.*").columns else "0"
+    came = ORDER if marked else f"{ORDER}._batch"
+    if "_batch" not in rows.select(f"{ORDER}.*").columns:
+        came = "0"
     arrived = (
         rows.where(f"`{dump}` is not null")
         .groupBy(F.col(dump).alias(NUMBER))
-        .agg(F.expr(f"min({batch})").alias("_batch"))
+        .agg(F.expr(f"min({came})").alias("__came"))
     )
-    before = "over (order by _batch range between unbounded preceding and 1 preceding)"
-    newest = arrived.withColumn("_newest", F.expr(f"max({NUMBER}) {before}"))
-    counting = newest.where(f"_newest is null or {NUMBER} > _newest")
+    before = "rows between unbounded preceding and 1 preceding"
+    if came != ORDER:
+        before = "range between unbounded preceding and 1 preceding"
+    newest = arrived.withColumn("__newest", F.expr(f"max({NUMBER}) over (order by __came {before})"))
+    counting = newest.where(f"__newest is null or {NUMBER} > __newest")
     return counting.selectExpr(NUMBER, f"lead({NUMBER}) over (order by {NUMBER}) as {NEXT}")

@@ -44,7 +44,8 @@ class History(Kind):
     `deletes`, `truncate`, `former`: see Removal.
     `snapshots`: rows are full dumps; the first sequence column names the dump. What is not in a dump is deleted. A
     dump older than one of an earlier batch is ignored. `marker`: SQL over the function's rows, which broadcast events
-    say that their dump is complete; then only such dumps count, empty ones too.
+    say that their dump is complete; then only such dumps count, empty ones too, and one is ignored that is older than
+    one whose marker came before, in the same batch or an earlier one.
     """
 
     name: ClassVar[str] = "History"
