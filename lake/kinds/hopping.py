@@ -68,11 +68,12 @@ class Hopping(Window):
         last = f"unix_micros({self._starts.columns(f'`{self.on}`')[START]})"
         length, every = micros(self.length), micros(self.every)
         spaced = f"sequence({last} - {length} + {every}, {last}, {every})"
-        if evenly_spaced(self.zone, self.every):
-            # What `evenly_spaced` knows holds since 1970; before, zones kept local time to the second.
-            old = f"`{self.on}` < timestamp '1970-01-02 00:00:00'"
-            return spaced if self.zone in (None, "UTC") else f"if({old}, {self._stepped(last)}, {spaced})"
-        return self._stepped(last)
+        if evenly_spaced(self.zone, self.every, since=1900):
+            return spaced
+        stepped = self._stepped(last)
+        if evenly_spaced(self.zone, self.every, since=1970):
+            return f"if(`{self.on}` < timestamp '1970-01-02 00:00:00', {stepped}, {spaced})"
+        return stepped
 
     def _stepped(self, last: str) -> str:
         """The starts one by one: before a start lies that of the window which contains the instant before it."""
@@ -149,15 +150,16 @@ def check_multiple(what: str, length: timedelta, part: timedelta) -> None:
 
 
 @cache
-def evenly_spaced(zone: str | None, every: timedelta) -> bool:
+def evenly_spaced(zone: str | None, every: timedelta, *, since: int) -> bool:
     """Whether windows of `every` that count from midnight in `zone` never come closer together at a clock change.
 
-    So it is where all offsets of the zone from UTC, 1970 to 2100, are the same modulo `every`.
+    So it is where all offsets of the zone from UTC, from the year `since` to 2100, are the same modulo `every`. Before
+    1900, when towns kept the time of their sun, nobody's events are hopped over.
     """
     if zone in (None, "UTC"):
         return True
     if every >= DAY:
         return False
-    place, first = ZoneInfo(zone), datetime(1970, 1, 1, tzinfo=UTC)
-    offsets = {(first + timedelta(days=n)).astimezone(place).utcoffset() for n in range(365 * 130)}
+    place, first = ZoneInfo(zone), datetime(since, 1, 1, tzinfo=UTC)
+    offsets = {(first + timedelta(days=n)).astimezone(place).utcoffset() for n in range(365 * (2100 - since))}
     return len({(offset or timedelta(0)) % every for offset in offsets}) == 1
