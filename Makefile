@@ -17,11 +17,11 @@ NEEDS_JAVA = $(if $(shell test "0$(JAVA_VERSION)" -ge 17 && echo yes),,$(error a
 	$(JAVA) is $(or $(JAVA_VERSION),missing): apt install openjdk-17-jdk-headless, brew install openjdk@17, or set JAVA_HOME))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench airflow lock clean
+.PHONY: help setup demo test lint bench bench-kinds airflow lock clean
 .DELETE_ON_ERROR:
 
 help: ## these lines
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-16s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
 
 setup: $(VENV)/.packages $(VENV)/.headwater $(VENV)/.jars ## everything into .venv, pinned and verified
 	@:
@@ -42,6 +42,9 @@ lint: setup ## ruff, mypy --strict and the layers
 
 bench: setup ## the figures: rebuilds, micro-batches and queries beside hand-written ones
 	$(BIN)/python -m tests.bench
+
+bench-kinds: setup ## the figures: a million events in a table of each kind beside hand-written ones
+	$(BIN)/python -m tests.bench.kinds
 
 airflow: setup ## Airflow on this machine with the DAGs loaded, loopback only
 	infra/airflow.sh

@@ -12,12 +12,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from statistics import median
 
 from pyspark.sql import SparkSession
 
@@ -33,25 +29,10 @@ from lake.run.verify import verify
 from lake.session import start
 from lake.store.delta import connection
 from tests.bench.handwritten import DUCKDB, Lake
+from tests.bench.times import Times, heading, line
 
 REPOSITORY = Path(__file__).parents[2]
 LAST_DAYS = 4
-
-
-@dataclass
-class Times:
-    """Seconds by name, several of each."""
-
-    seconds: dict[str, list[float]] = field(default_factory=dict)
-
-    @contextmanager
-    def timed(self, name: str) -> Iterator[None]:
-        began = time.perf_counter()
-        yield
-        self.seconds.setdefault(name, []).append(time.perf_counter() - began)
-
-    def __getitem__(self, name: str) -> float:
-        return median(self.seconds[name])
 
 
 def main() -> None:
@@ -86,16 +67,16 @@ def bench(home: Path, days: int, repeat: int) -> None:
         counts = ingest(settings, spark, {"flights": project.contracts["flights"]})["flights"]
     with times.timed("land dimensions"):
         ingest(settings, spark, project.contracts)
-    _heading(f"Landing files to log: {counts.accepted:,} events of {len(files) - LAST_DAYS} files")
-    _line("lake ingest", times["land"], f"{counts.accepted / times['land']:,.0f} events/s")
-    _line("plain Spark append", times["land plain"], f"ratio {times['land'] / times['land plain']:.2f} (target 1.5)")
+    heading(f"Landing files to log: {counts.accepted:,} events of {len(files) - LAST_DAYS} files")
+    line("lake ingest", times["land"], f"{counts.accepted / times['land']:,.0f} events/s")
+    line("plain Spark append", times["land plain"], f"ratio {times['land'] / times['land plain']:.2f} (target 1.5)")
 
     hand = Lake(spark, settings.warehouse_path / "logs", home / "hand")
     _rebuilds(Inputs(lambda: spark, project, cut(project)), hand, times, repeat)
     _micro_batches(settings, hand, last, times)
     _commands(settings, times)
-    _heading("Cold start of a session")
-    _line("session", times["session"], "")
+    heading("Cold start of a session")
+    line("session", times["session"], "")
 
 
 def _rebuilds(inputs: Inputs, hand: Lake, times: Times, repeat: int) -> None:
@@ -118,7 +99,7 @@ def _rebuilds(inputs: Inputs, hand: Lake, times: Times, repeat: int) -> None:
     for declaration in tables.values():
         with times.timed(f"verify {declaration.name}"):
             verify(inputs.spark, inputs.project, declaration)
-    _heading("Rebuild from the log (target: 1.3 of the hand-written job)")
+    heading("Rebuild from the log (target: 1.3 of the hand-written job)")
     print(f"{'table':<20}{'lake s':>9}{'hand s':>9}{'ratio':>8}{'DuckDB s':>10}{'build s':>9}{'verify s':>9}")
     for name in tables:
         ours = times[f"rebuild {name}"]
@@ -148,7 +129,7 @@ def _micro_batches(settings: Settings, hand: Lake, files: list[Path], times: Tim
                     hand.step(name, batch)
         with times.timed("step publish"):
             publish(project, now, lambda: spark)
-    _heading("Warm micro-batch of one day (target: 0.6 of the hand-written MERGE)")
+    heading("Warm micro-batch of one day (target: 0.6 of the hand-written MERGE)")
     print(f"{'table':<20}{'lake s':>9}{'MERGE s':>9}{'ratio':>8}")
     for name in project.tables:
         ours, beside = times[f"step {name}"], ""
@@ -158,7 +139,7 @@ def _micro_batches(settings: Settings, hand: Lake, files: list[Path], times: Tim
     ours, theirs = (sum(times[f"{verb} {name}"] for name in DUCKDB) for verb in ("step", "merge"))
     print(f"{'the compared':<20}{ours:9.2f}{theirs:9.2f}{ours / theirs:8.2f}")
     for verb in ("ingest", "cut", "publish"):
-        _line(verb, times[f"step {verb}"], "")
+        line(verb, times[f"step {verb}"], "")
 
 
 def _commands(settings: Settings, times: Times) -> None:
@@ -173,9 +154,9 @@ def _commands(settings: Settings, times: Times) -> None:
         for name, command in commands.items():
             with times.timed(name):
                 subprocess.run(command, check=True, cwd=REPOSITORY, env=environment, stdout=subprocess.DEVNULL)
-    _heading("Commands, cold (target: lake sql within 2.0 of the import)")
+    heading("Commands, cold (target: lake sql within 2.0 of the import)")
     for name in commands:
-        _line(name, times[name], f"ratio {times[name] / times['import deltalake, duckdb']:.2f}")
+        line(name, times[name], f"ratio {times[name] / times['import deltalake, duckdb']:.2f}")
 
 
 def _plain_append(spark: SparkSession, landing: Path, target: Path) -> None:
@@ -207,14 +188,6 @@ def _plain_append(spark: SparkSession, landing: Path, target: Path) -> None:
     events = spark.read.schema(schema).json(files)
     bucketed = events.selectExpr("*", "cast(pmod(xxhash64(carrier, flight), 8) as int) as _bucket")
     bucketed.write.format("delta").partitionBy("_bucket").mode("append").save(str(target))
-
-
-def _heading(text: str) -> None:
-    print(f"\n{text}", flush=True)
-
-
-def _line(name: str, seconds: float, more: str) -> None:
-    print(f"{name:<26}{seconds:9.2f} s  {more}", flush=True)
 
 
 if __name__ == "__main__":
