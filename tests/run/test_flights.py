@@ -147,15 +147,17 @@ def test_verify_finds_rows_that_were_tampered_with_and_rebuild_mends_them(sliced
     assert verify(sliced.spark, sliced.project, declaration).verdict == "identical"
 
 
-def test_a_voided_event_leaves_every_table_and_its_absence_verifies(sliced):
-    lakehouse = sliced
+def test_a_voided_event_leaves_every_table_and_its_absence_verifies(sliced, tmp_path):
+    shutil.copytree(sliced.home, tmp_path, dirs_exist_ok=True)
+    lakehouse = Lakehouse(REPOSITORY, tmp_path)
     before = {row["carrier"]: row["flights"] for row in lakehouse.table("carrier_league")}
     place = one_event(lakehouse)
     void(lakehouse.settings, "flights", [place[0]], reason="never happened")
     lakehouse.run()
     after = {row["carrier"]: row["flights"] for row in lakehouse.table("carrier_league")}
     assert after == before | {place[1]: before[place[1]] - 1}
-    lakehouse.check_laws()
+    for declaration in lakehouse.project.tables.values():
+        assert verify(lakehouse.spark, lakehouse.project, declaration).verdict == "identical", declaration.name
 
 
 def one_event(lakehouse: Lakehouse) -> tuple[str, str]:
