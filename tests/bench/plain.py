@@ -89,7 +89,11 @@ def as_of(readings: DataFrame, tariffs: DataFrame) -> DataFrame:
         until = F.lead("at").over(of_meter("at"))
         tariffs = tariffs.select("meter", "tariff", F.col("at").alias("valid_from"), until.alias("valid_to"))
     held = "r.meter = t.meter and t.valid_from <= r.at and (t.valid_to is null or r.at < t.valid_to)"
-    return readings.alias("r").join(tariffs.alias("t"), F.expr(held), "left").select("number", "r.*", "tariff")
+    return (
+        readings.alias("r")
+        .join(tariffs.alias("t"), F.expr(held), "left")
+        .select("number", "r.meter", "r.at", "value", "tariff")
+    )
 
 
 def near(readings: DataFrame, tariffs: DataFrame) -> DataFrame:
