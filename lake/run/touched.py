@@ -115,22 +115,34 @@ def _by_rows(
             return Touched(None)
         return Touched(sides[0].select(*kind.key).distinct(), sides)
     marked = [rows.selectExpr("*", f"coalesce({kind.broadcast or 'false'}, false) as {HEARD}") for rows in sides]
-    local = [rows.toArrow() if frame is not None else None for rows, frame in zip(marked, changed, strict=True)]
-    if not any(rows is not None and rows.num_rows for rows in local):
-        return None
+    local = [None if frame is None else rows.toArrow() for rows, frame in zip(marked, changed, strict=True)]
     if any(rows is not None and pa.compute.any(rows.column(HEARD)).as_py() for rows in local):
         return Touched(None)
-    rows_of = [
+    if not any(rows is not None and rows.num_rows for rows in local):
+        return None
+    few = [
         sides[i] if rows is None else to_frame(inputs.spark, rows.drop_columns(HEARD)) for i, rows in enumerate(local)
     ]
-    keys = _keys(inputs, declaration, table, rows_of, local)
-    if keys is not None and not kind.absorbs and keys.num_rows > LARGE_SHARE * table.rows(position.version):
-        keys = None
-    if not kind.absorbs:
-        return Touched(keys)
-    first = rows_of[0] if kind.broadcast is None else rows_of[0].unionByName(_heard(inputs, declaration))
-    others = inputs.sides(declaration, [inputs.whole(s) for s in declaration.inputs])[1:] if len(sides) > 1 else ()
-    return Touched(keys, (first, *others))
+    return _few(inputs, declaration, table, few, local)
+
+
+def _few(
+    inputs: Inputs,
+    declaration: Declaration,
+    table: Table,
+    frames: Sequence[DataFrame],
+    local: Sequence[pa.Table | None],
+) -> Touched | None:
+    """What changes that are in this process touch: `frames` and `local` are the same rows, a pair an input."""
+    kind, keys = declaration.kind, _keys(inputs, declaration, table, frames, local)
+    if keys is not None and not keys.num_rows:
+        return None
+    if kind.absorbs:
+        first = frames[0] if kind.broadcast is None else frames[0].unionByName(_heard(inputs, declaration))
+        wholes = [inputs.whole(source) for source in declaration.inputs] if len(frames) > 1 else []
+        return Touched(keys, (first, *(inputs.sides(declaration, wholes)[1:] if wholes else ())))
+    large = keys is not None and keys.num_rows > LARGE_SHARE * table.rows(table.version())
+    return Touched(None if large else keys)
 
 
 def _many(inputs: Inputs, declaration: Declaration, position: Position) -> bool:
