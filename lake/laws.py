@@ -11,6 +11,8 @@ from datetime import datetime
 from functools import reduce
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from lake.kinds.kind import AGAIN, SIGN, TIME, Kind, same
 
 if TYPE_CHECKING:
@@ -28,42 +30,56 @@ def at_once(kind: Kind, parts: Sequence[Part]) -> DataFrame:
 def by_slices(kind: Kind, parts: Sequence[Part]) -> DataFrame:
     """The table after the parts, each advanced to from what was there, as the engine does it."""
     parts = [[local(rows) for rows in _frames(part)] for part in parts]
-    table = at_once(kind, parts[:1])
+    table = local(at_once(kind, parts[:1]))
     for number in range(2, len(parts) + 1):
-        table = local(_advanced(kind, local(table), parts[:number]))
+        table = _advanced(kind, table, parts[:number])
     return table
 
 
 def local(rows: DataFrame) -> DataFrame:
     """`rows` without the plan that made them, in one partition: small jobs need no shuffle."""
-    return rows.sparkSession.createDataFrame(rows.toArrow()).coalesce(1)
+    return _frame(rows, rows.toArrow())
 
 
 def _advanced(kind: Kind, table: DataFrame, parts: Sequence[Part]) -> DataFrame:
     whole, changes = [_netted(side) for side in _sides(kind, parts)], _sides(kind, parts[-1:])
-    horizon = _horizon(_sides(kind, parts)[0])
+    horizon = _horizon(_sides(kind, parts)[0]) if kind.needs_time else None
     news = kind.broadcast is not None and not changes[0].where(kind.broadcast).isEmpty()
     if news or not kind.key:
-        return kind.aged(kind.evaluate(*whole), horizon)
+        return local(kind.aged(kind.evaluate(*whole), horizon))
     keys = local(reduce(lambda a, b: a.unionByName(b), _touched(kind, table, changes, whole[0])).distinct())
     old = table.join(keys, same(table, keys, kind.key), "left_semi")
-    if kind.absorbs:
-        heard = changes[0] if kind.broadcast is None else changes[0].unionByName(whole[0].where(kind.broadcast))
-        new = local(kind.absorb(old, heard, *whole[1:]))
-        again = local(new.where(AGAIN).select(*kind.key).distinct())
-        new = new.where(f"not {AGAIN}").drop(AGAIN)
-        new = new.unionByName(kind.evaluate(*_restricted(kind, whole, again)).select(*new.columns))
-    else:
-        new = kind.evaluate(*_restricted(kind, whole, keys))
-    rest = table.join(keys, same(table, keys, kind.key), "left_anti")
-    return kind.aged(new, horizon).unionByName(kind.aged(rest, horizon))
+    rest = kind.aged(table.join(keys, same(table, keys, kind.key), "left_anti"), horizon)
+    if not kind.absorbs:
+        return local(kind.aged(kind.evaluate(*_restricted(kind, whole, keys)), horizon).unionByName(rest))
+    heard = changes[0] if kind.broadcast is None else changes[0].unionByName(whole[0].where(kind.broadcast))
+    new = kind.aged(kind.absorb(old, heard, *whole[1:]), horizon)
+    both = new.unionByName(rest, allowMissingColumns=True).toArrow()
+    again = pa.compute.fill_null(both.column(AGAIN), False)
+    kept = _frame(table, both.filter(pa.compute.invert(again)).drop_columns(AGAIN))
+    keys_again = both.filter(again).select(list(kind.key)).group_by(list(kind.key)).aggregate([])
+    if not keys_again.num_rows:
+        return kept
+    evaluated = kind.evaluate(*_restricted(kind, whole, _frame(table, keys_again)))
+    return local(kept.unionByName(kind.aged(evaluated, horizon)))
+
+
+def _frame(like: DataFrame, rows: pa.Table) -> DataFrame:
+    """`rows` as a DataFrame of the session of `like`."""
+    return like.sparkSession.createDataFrame(rows).coalesce(1)
 
 
 def _touched(kind: Kind, table: DataFrame, changes: Sequence[DataFrame], first: DataFrame) -> list[DataFrame]:
-    return [
-        rows.select(*kind.key) if kind.names_key(side) else kind.touches(side, rows, table, first)
-        for side, rows in enumerate(changes)
-    ]
+    found = []
+    for side, rows in enumerate(changes):
+        if kind.names_key(side):
+            found.append(rows.select(*kind.key))
+        else:
+            from pyspark.sql.functions import expr
+
+            rows_of, reach = (table if kind.absorbs else first).alias("t"), kind.reaching(side, rows).alias("k")
+            found.append(rows_of.join(reach, expr(kind.reaches(side, "`")), "left_semi").select(*kind.key))
+    return found
 
 
 def _restricted(kind: Kind, whole: Sequence[DataFrame], keys: DataFrame) -> list[DataFrame]:

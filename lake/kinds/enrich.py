@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import reduce
-from operator import and_
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from lake.errors import DeclarationError
@@ -117,23 +115,24 @@ class Enrich(Kind):
         """See Kind.names_key."""
         return side == 0
 
-    def touches(self, side: int, changes: DataFrame, old: DataFrame, events: DataFrame, /) -> DataFrame:
-        """See Kind.touches: the events for which a version came to hold, or held."""
+    def reaching(self, side: int, changes: DataFrame, /) -> DataFrame:
+        """See Kind.reaching: versions that came or went, from when they held, and the last time at which they could."""
         from pyspark.sql import functions as F
 
         dimension = self.dimensions[side - 1]
-        own = {column: f"_{column}" for column in dimension.own}
-        versions = changes.select(*[F.col(c).alias(name) for c, name in own.items()], F.col(SIGN).alias("_came"))
-        began, held = F.col(own[dimension.time]), F.col(_held(side))
-        reached = began <= F.col(self.time)
-        if dimension.tolerance is not None:
-            reached = reached & (F.col(self.time) - F.lit(dimension.tolerance) <= began)
-        if self.absorbs:
-            came = (F.col("_came") > 0) & reached & (held.isNull() | (held <= began))
-            reached = came | ((F.col("_came") < 0) & (held == began))
-        found = reduce(and_, (F.col(c) == F.col(own[c]) for c in dimension.on), reached)
-        rows = old if self.absorbs else events
-        return rows.join(F.broadcast(versions), found, "left_semi").select(*self.id)
+        began = F.col(dimension.time)
+        last = began + F.lit(dimension.tolerance) if dimension.tolerance is not None else F.lit(None)
+        marks = [began.alias("_began"), last.cast(changes.schema[dimension.time].dataType).alias("_last")]
+        return changes.select(*dimension.on, *marks, (F.col(SIGN) > 0).alias("_came"))
+
+    def reaches(self, side: int, quote: str, /) -> str:
+        """See Kind.reaches: a version that came takes over where none or an older one held; one that went leaves."""
+        time, held = f"t.{quote}{self.time}{quote}", f"t.{_held(side)}"
+        alike = " and ".join(f"k.{quote}{c}{quote} = t.{quote}{c}{quote}" for c in self.dimensions[side - 1].on)
+        holds = f"k._began <= {time} and (k._last is null or {time} <= k._last)"
+        if not self.absorbs:
+            return f"{alike} and {holds}"
+        return f"{alike} and if(k._came, {holds} and ({held} is null or {held} <= k._began), {held} = k._began)"
 
     def evaluate(self, events: DataFrame, *dimensions: DataFrame) -> DataFrame:
         """See Kind.evaluate. State: from when the version held that each dimension gave."""

@@ -102,10 +102,14 @@ class Kind(ABC):
         """Whether rows of input number `side` have the key's columns."""
         return True
 
-    def touches(self, side: int, changes: DataFrame, old: DataFrame, first: DataFrame, /) -> DataFrame:
-        """The keys that signed `changes` of input number `side` touch, where its rows do not name them.
+    def reaching(self, side: int, changes: DataFrame, /) -> DataFrame:
+        """Of signed `changes` of input number `side`, whose rows do not name their keys, what `reaches` looks at."""
+        raise NotImplementedError
 
-        `old`: the table; `first`: all rows of the first input.
+    def reaches(self, side: int, quote: str, /) -> str:
+        """SQL, for Spark and DuckDB, of whether a change `k` touches the key of a row `t`; names in `quote`.
+
+        `t` is of the table, or of the first input where the kind does not absorb.
         """
         raise NotImplementedError
 

@@ -14,7 +14,7 @@ from lake.kinds.view import View
 from lake.run.inputs import Inputs
 from lake.store.delta import Position
 from lake.store.log import BROADCAST
-from lake.store.scan import to_frame
+from lake.store.scan import DUCKDB_QUOTE, to_frame
 from lake.store.tables import FeedGap, Table
 
 if TYPE_CHECKING:
@@ -167,10 +167,20 @@ def _keys(
         if rows is not None and kind.names_key(side):
             parts.append(rows.select(key))
         elif rows is not None and rows.num_rows:
-            first, *_ = inputs.sides(declaration, [inputs.whole(source) for source in declaration.inputs])
-            old = table.read(inputs.spark, table.version())
-            parts.append(kind.touches(side, frame, old, first).distinct().toArrow())
+            parts.append(_reached(inputs, declaration, table, side, frame))
     return pa.concat_tables(parts, promote_options="permissive").group_by(key).aggregate([])
+
+
+def _reached(inputs: Inputs, declaration: Declaration, table: Table, side: int, changes: DataFrame) -> pa.Table:
+    """The keys that signed `changes` of input number `side` reach, whose rows do not name them."""
+    from pyspark.sql import functions as F
+
+    kind, reaching = declaration.kind, declaration.kind.reaching(side, changes)
+    if kind.absorbs:
+        return table.keys_where(kind.key, reaching.toArrow(), kind.reaches(side, DUCKDB_QUOTE), table.version())
+    first, *_ = inputs.sides(declaration, [inputs.whole(source) for source in declaration.inputs])
+    near = first.alias("t").join(F.broadcast(reaching).alias("k"), F.expr(kind.reaches(side, "`")), "left_semi")
+    return near.select(*kind.key).distinct().toArrow()
 
 
 def _by_view(

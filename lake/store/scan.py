@@ -45,23 +45,26 @@ class Scan:
         """How many rows there are at most, from the files' statistics."""
         return self._files(DeltaTable(str(self.path), version=self.version))[1]
 
-    def arrow(
+    def arrow(  # noqa: PLR0913 which rows, said by name
         self,
         columns: Sequence[str] = (),
         *,
         where: str = "true",
         keys: pa.Table | None = None,
+        match: str = "",
         matching: bool = True,
         limit: int | None = None,
     ) -> pa.Table:
         """The rows in this process's memory; `where` is DuckDB's SQL.
 
-        With `keys`, only those that equal one of its rows, nulls included; without `matching`, only the others.
+        With `keys`, only those that equal one of its rows, nulls included, or for which SQL over `k` and `t` says that
+        they `match`; without `matching`, only the others.
         """
         table = DeltaTable(str(self.path), version=self.version)
         test = where
         if keys is not None:
-            match = " AND ".join(f"k.{_quoted(c)} IS NOT DISTINCT FROM t.{_quoted(c)}" for c in keys.column_names)
+            equal = " AND ".join(f"k.{_quoted(c)} IS NOT DISTINCT FROM t.{_quoted(c)}" for c in keys.column_names)
+            match = match or equal
             test = f"({where}) AND {'' if matching else 'NOT '}EXISTS (SELECT 1 FROM k WHERE {match})"
         if limit is not None:
             test += f" LIMIT {limit}"

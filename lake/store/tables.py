@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,6 +69,10 @@ class Table:
     def rows_of(self, keys: pa.Table, version: int, *, limit: int | None = None) -> pa.Table:
         """The rows at `version` whose key columns equal one of `keys`, nulls included; at most `limit` of them."""
         return Scan(self.path, version).arrow(keys=keys, limit=limit)
+
+    def keys_where(self, key: Sequence[str], others: pa.Table, condition: str, version: int) -> pa.Table:
+        """The `key` of the rows `t` at `version` for which one of `others`, `k`, meets a SQL `condition`; distinct."""
+        return Scan(self.path, version).arrow(key, keys=others, match=condition).group_by(list(key)).aggregate([])
 
     def rows_where(self, condition: str, version: int, *, without: pa.Table | None) -> pa.Table:
         """The rows at `version` that meet a SQL `condition`, but those that equal one of the keys `without`."""

@@ -40,7 +40,7 @@ from lake.laws import at_once, by_slices
 from tests.laws.models import aggregate as model
 from tests.laws.models.aggregate import Row
 
-HISTORIES, PARTS, MINUTES = 2000, 5, 40
+HISTORIES, PARTS, MINUTES = 2000, 4, 40
 EPOCH = datetime(2024, 3, 1, tzinfo=UTC)
 SCHEMA = "key int, id int, t timestamp, value int, place int, _time timestamp, _watermark timestamp, _sign int"
 EXACT = {

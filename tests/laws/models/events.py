@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-KEYS, PARTS = 2000, 5
+KEYS, PARTS = 2000, 4
 SCHEMA = (
     "key int, at int, op string, a int, b int, g int, c int, "
     "_order struct<_batch: bigint, _bucket: int, _offset: bigint>, _sign int"
