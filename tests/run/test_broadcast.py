@@ -141,4 +141,4 @@ def test_a_dump_counts_once_it_is_complete_and_an_older_one_never(lakehouse):
     assert items() == third
     lakehouse.land("stock", *stock(4)).run()
     assert items() == {(name, count, since, until or 4) for name, count, since, until in third}
-    lakehouse.check_laws(slices=2)
+    lakehouse.check_laws()

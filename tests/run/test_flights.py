@@ -71,7 +71,7 @@ def inputs_of(lakehouse: Lakehouse) -> Inputs:
 
 
 def test_every_table_equals_its_recomputation_in_any_order_of_rows(sliced):
-    sliced.check_laws(slices=2)
+    sliced.check_laws(slices=0)  # it is sliced already
 
 
 def test_the_league_agrees_with_a_computation_on_the_source_files(sliced, landed):
