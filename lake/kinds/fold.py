@@ -105,6 +105,13 @@ class Fold(Kind):
         used = {"sequence": self.sequence, "id of an event": self.id, "key": self.key}
         return {column: use for use, columns in used.items() for column in columns}
 
+    def prepare(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
+        """See Kind.prepare. Raises DeclarationError for a column whose name the fold needs."""
+        taken = [column for column in (AT, HELD, "_seen") if column in rows.columns]
+        if taken:
+            raise DeclarationError(f"the function returns a column {taken[0]!r}, which Fold makes", fix="rename it")
+        return rows
+
     def evaluate(self, rows: DataFrame) -> DataFrame:
         """See Kind.evaluate. State: the place in the order of the newest event that was folded."""
         from pyspark.sql import functions as F

@@ -31,8 +31,8 @@ def analyse(inputs: Inputs, declaration: Declaration) -> None:
     """
     kind = declaration.kind
     frames = [inputs.nothing(source) for source in declaration.inputs]
-    sides = inputs.sides(declaration, frames)
     try:
+        sides = inputs.sides(declaration, frames)
         for side, rows in enumerate(sides):
             plan.check(declaration, rows, [frames[side]] if kind.row_by_row else frames)
         columns = inputs.evaluated(declaration, sides).columns

@@ -61,6 +61,20 @@ def test_an_unknown_column_is_told_with_the_line(spark, project, kind, told):
 
 
 @pytest.mark.parametrize(
+    ("kind", "column"),
+    [
+        ("Fold('id', state='n int', step={'n': '1'})", "_at"),
+        ("History('id', sequence='at')", "valid_from"),
+    ],
+)
+def test_a_column_that_the_kind_makes_is_refused(spark, project, kind, column):
+    declare(project, kind, returns=f"rows.selectExpr('*', '1 as {column}')")
+    loaded = load(project)
+    with pytest.raises(DeclarationError, match=rf"t: the function returns a column '{column}', which .*t\.py:4"):
+        analyse(Inputs(lambda: spark, loaded, cut(loaded)), loaded.tables["t"])
+
+
+@pytest.mark.parametrize(
     ("kind", "returns", "told"),
     [
         ("Enrich('id', AsOf('id', time='at'), time='at')", "rows, rows1", "'size' is a column of two inputs"),
