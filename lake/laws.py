@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lake.kinds.kind import AGAIN, SIGN, TIME, Kind, same
+from lake.store.scan import to_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,7 +39,7 @@ def by_slices(kind: Kind, parts: Sequence[Part]) -> DataFrame:
 
 def local(rows: DataFrame) -> DataFrame:
     """`rows` without the plan that made them, in one partition: small jobs need no shuffle."""
-    return _frame(rows, rows.toArrow())
+    return to_frame(rows.sparkSession, rows.toArrow())
 
 
 def _advanced(kind: Kind, table: DataFrame, parts: Sequence[Part]) -> DataFrame:
@@ -56,17 +57,12 @@ def _advanced(kind: Kind, table: DataFrame, parts: Sequence[Part]) -> DataFrame:
     new = kind.aged(kind.absorb(old, heard, *whole[1:]), horizon)
     both = new.unionByName(rest, allowMissingColumns=True).toArrow()
     again = pa.compute.fill_null(both.column(AGAIN), False)
-    kept = _frame(table, both.filter(pa.compute.invert(again)).drop_columns(AGAIN))
+    kept = to_frame(table.sparkSession, both.filter(pa.compute.invert(again)).drop_columns(AGAIN))
     keys_again = both.filter(again).select(list(kind.key)).group_by(list(kind.key)).aggregate([])
     if not keys_again.num_rows:
         return kept
-    evaluated = kind.evaluate(*_restricted(kind, whole, _frame(table, keys_again)))
+    evaluated = kind.evaluate(*_restricted(kind, whole, to_frame(table.sparkSession, keys_again)))
     return local(kept.unionByName(kind.aged(evaluated, horizon)))
-
-
-def _frame(like: DataFrame, rows: pa.Table) -> DataFrame:
-    """`rows` as a DataFrame of the session of `like`."""
-    return like.sparkSession.createDataFrame(rows).coalesce(1)
 
 
 def _touched(kind: Kind, table: DataFrame, changes: Sequence[DataFrame], first: DataFrame) -> list[DataFrame]:

@@ -14,6 +14,7 @@ import json
 import random
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -22,7 +23,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from lake.config import Settings, load_settings
-from lake.errors import LawError
+from lake.errors import LawError, QualityError
 from lake.kinds.kind import visible
 from lake.project import Project, load
 from lake.run.cut import pick_cut
@@ -116,7 +117,8 @@ class Lakehouse:
             other = Lakehouse(self.source.path("."), Path(folder))
             for part in cut_files(landing, slices):
                 part.write(other.settings.path(other.settings.landing))
-                other.run()
+                with suppress(QualityError):  # a part alone may be less than a table is expected to have
+                    other.run()
             for name, declaration in self.project.tables.items():
                 if not self.project.goes_by_batches(declaration) and self.table(name) != other.table(name):
                     what = f"{name} differs when its events come in {slices} micro-batches"
