@@ -17,7 +17,7 @@ NEEDS_JAVA = $(if $(shell test "0$(JAVA_VERSION)" -ge 17 && echo yes),,$(error a
 	$(JAVA) is $(or $(JAVA_VERSION),missing): apt install openjdk-17-jdk-headless, brew install openjdk@17, or set JAVA_HOME))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench bench-kinds airflow lock clean
+.PHONY: help setup demo test laws lint bench bench-kinds airflow lock clean
 .DELETE_ON_ERROR:
 
 help: ## these lines
@@ -31,8 +31,11 @@ demo: setup ## the flights of 2013 from landing files to a published gold table
 	$(BIN)/lake run
 	$(BIN)/lake sql 'select * from carrier_league order by rank'
 
-test: lint ## linters, then every test
+test: lint ## linters, then the tests
 	$(BIN)/pytest
+
+laws: setup ## the tests, and all further turns of the laws
+	$(BIN)/pytest -m ""
 
 lint: setup ## ruff, mypy --strict and the layers
 	$(BIN)/ruff check .

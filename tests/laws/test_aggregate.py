@@ -41,6 +41,7 @@ from tests.laws.models import aggregate as model
 from tests.laws.models.aggregate import Row
 
 HISTORIES, PARTS, MINUTES = 2000, 4, 40
+CORE = ("hopping", "session")  # the windows that differ most; `make laws` tries all
 EPOCH = datetime(2024, 3, 1, tzinfo=UTC)
 SCHEMA = "key int, id int, t timestamp, value int, place int, _time timestamp, _watermark timestamp, _sign int"
 EXACT = {
@@ -140,7 +141,7 @@ def check(spark: SparkSession, kind: Kind, parts: list[Signed], expected: dict[t
     assert everything.exceptAll(sliced).isEmpty()
 
 
-@pytest.mark.parametrize("name", WINDOWS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in CORE else pytest.mark.long) for n in WINDOWS])
 def test_any_slicing_of_windows_makes_the_table_of_one_evaluation(spark, name):
     window, assigned = WINDOWS[name]
     parts = histories(len(name))
@@ -154,6 +155,7 @@ def test_any_slicing_of_measures_makes_the_table_of_one_evaluation(spark):
     check(spark, Aggregate("key", EXACT), parts, expected, list(EXACT))
 
 
+@pytest.mark.long
 def test_what_adds_also_subtracts(spark):
     parts = histories(2)
     kind = Aggregate("key", ADDED)
@@ -187,7 +189,7 @@ def test_sketches_are_the_same_by_slices_and_as_near_as_they_say(spark):
             assert abs(estimate - truth) <= 0.010001 * abs(truth)
 
 
-@pytest.mark.parametrize("name", ["hopping", "session"])
+@pytest.mark.parametrize("name", [pytest.param("hopping", marks=pytest.mark.long), "session"])
 def test_any_order_of_arrival_makes_the_same_table(spark, name):
     window, _ = WINDOWS[name]
     kind = Aggregate("key", FEW, window=window)
@@ -203,7 +205,7 @@ def test_any_order_of_arrival_makes_the_same_table(spark, name):
     )
 
 
-@pytest.mark.parametrize("name", ["tumbling", "session"])
+@pytest.mark.parametrize("name", [pytest.param("tumbling", marks=pytest.mark.long), "session"])
 def test_late_rows_are_dropped_alike_however_the_log_is_sliced(spark, name):
     window, assigned = WINDOWS[name]
     parts = histories(5)

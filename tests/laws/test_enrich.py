@@ -87,7 +87,12 @@ def content(table: DataFrame) -> dict[int, tuple[Any, ...]]:
 
 @pytest.mark.parametrize(
     ("history", "tolerance", "how"),
-    [(False, None, "left"), (False, TOLERANCE, "left"), (True, None, "left"), (True, TOLERANCE, "inner")],
+    [
+        pytest.param(False, None, "left", marks=pytest.mark.long),
+        (False, TOLERANCE, "left"),
+        (True, None, "left"),
+        (True, TOLERANCE, "inner"),
+    ],
     ids=["log", "log-tolerance", "history", "history-inner"],
 )
 def test_any_slicing_gives_each_event_the_version_of_its_time(spark, history, tolerance, how):

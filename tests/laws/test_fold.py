@@ -118,6 +118,7 @@ def test_refused_events_are_the_same_rows_however_they_came(spark, reducer):
         assert len(rows) == len(expected)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reducer", KINDS)
 def test_where_the_sequence_is_total_the_order_of_arrival_does_not_matter(spark, reducer):
     parts = histories(total=True)

@@ -28,13 +28,14 @@ def all_keep(kind: History, table: DataFrame) -> bool:
         return all(not con.sql(sql.format(table="history")).fetchall() for sql in kind.invariants.values())
 
 
-@pytest.mark.parametrize("truncate", [False, True], ids=["deletes", "truncate"])
+@pytest.mark.parametrize("truncate", [False, pytest.param(True, marks=pytest.mark.long)], ids=["deletes", "truncate"])
 def test_slices_make_the_history_of_everything(spark, truncate):
     parts = histories(seed=1 + truncate)
     parts = truncated(parts, at=3, part=2) if truncate else parts
     assert tried(KIND, frames(spark, parts), *VERSION) == model.table(kept(parts))
 
 
+@pytest.mark.long
 def test_events_that_are_no_deletes_make_a_history_without_gaps(spark):
     kind = History("key", sequence="at", track="a")
     parts = [[(each, sign) for each, sign in part if each.op == "put"] for part in histories(seed=3)]
@@ -64,6 +65,7 @@ def test_type_1_is_the_current_rows_of_type_2(spark):
     assert rows(current, "key", "a", "b") == rows(at_once(Latest("key", **EVERY), parts), "key", "a", "b")
 
 
+@pytest.mark.long
 def test_a_history_as_of_a_time_is_latest_of_what_was_up_to_it(spark):
     parts = [part.selectExpr(*FUNCTION) for part in frames(spark, histories(seed=7, nulls=False))]
     times = spark.range(7).selectExpr("cast(id as int) as time")

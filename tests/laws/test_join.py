@@ -46,7 +46,9 @@ def there(parts: Parts) -> list[Side]:
     return [row for part in parts for row, _ in part if row not in gone]
 
 
-@pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
+@pytest.mark.parametrize(
+    "how", [*(pytest.param(n, marks=pytest.mark.long) for n in ("inner", "left", "right")), "full"]
+)
 @pytest.mark.parametrize("within", [WITHIN, None], ids=["stream-stream", "table-table"])
 def test_any_slicing_gives_the_same_pairs(spark, how, within):
     span = None if within is None else timedelta(days=within)

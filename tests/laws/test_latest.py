@@ -32,6 +32,7 @@ def test_slices_make_the_table_of_everything(spark, name):
     assert tried(kind, frames(spark, parts), *COLUMNS) == model.table(kept(parts), of)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", KINDS)
 def test_a_truncate_leaves_what_is_newer_by_sequence(spark, name):
     kind, of = KINDS[name]
@@ -39,6 +40,7 @@ def test_a_truncate_leaves_what_is_newer_by_sequence(spark, name):
     assert tried(kind, frames(spark, parts), *COLUMNS) == model.table(kept(parts), of)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", IN_LOG_ORDER)
 def test_without_a_sequence_log_order_decides(spark, name):
     kind, of = IN_LOG_ORDER[name]
@@ -46,7 +48,7 @@ def test_without_a_sequence_log_order_decides(spark, name):
     assert tried(kind, frames(spark, parts), *COLUMNS) == model.table(kept(parts), of)
 
 
-@pytest.mark.parametrize("name", ["latest", "first", "partial"])
+@pytest.mark.parametrize("name", [*(pytest.param(n, marks=pytest.mark.long) for n in ("latest", "first")), "partial"])
 def test_the_order_of_arrival_does_not_matter_where_the_sequence_is_total(spark, name):
     kind, of = (KINDS | {"partial": (Latest("key", sequence="at", partial=True, **REMOVED), model.partial)})[name]
     parts = histories(seed=30 + len(name), total=True, voids=False)
