@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError
-from lake.kinds.kind import AGAIN, ORDER, SIGN, Kind, names, same
+from lake.kinds.kind import AGAIN, SIGN, Kind, names, same
 from lake.kinds.late import is_late
-from lake.kinds.measures import ADD, GREATEST, Measure, State
+from lake.kinds.measures import ADD, COUNTED, GREATEST, Measure, State
 from lake.kinds.sessions import Session, joined
 from lake.kinds.windows import END, START, Window
 
@@ -86,9 +86,7 @@ class Aggregate(Kind):
         return dict.fromkeys(self.by, "key") | (self.window.requires if self.window else {})
 
     def prepare(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        """See Kind.prepare. Rows without a time have no window and no group, broadcast events count nowhere."""
-        if "_bucket" in rows.select(f"{ORDER}.*").columns:
-            rows = rows.where(f"{ORDER}._bucket >= 0")
+        """See Kind.prepare. Rows without a time have no window and no group."""
         if self.late == "drop":
             rows = rows.where(f"not {is_late(self.lateness)}")
         if self.window is None:
@@ -205,7 +203,7 @@ class Aggregate(Kind):
     @property
     def _state(self) -> dict[str, State]:
         state = {END: State(self.window.ends, GREATEST)} if isinstance(self.window, Session) else {}
-        state[ROWS] = State("sum(cast(_sign as bigint))", ADD)
+        state[ROWS] = State(COUNTED, ADD)
         for name, measure in self.measures.items():
             state |= measure.state(name)
         return state

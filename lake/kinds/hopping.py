@@ -41,10 +41,6 @@ class Hopping(Window):
         check_multiple("a hopping window", self.length, self.every)
         check_zone(self.zone, days=f"a window of {self.length}" if self.length >= DAY else "")
 
-    @property
-    def end(self) -> str:
-        return f"`{END}`"
-
     def prepare(self, rows: DataFrame) -> DataFrame:
         """See Window.prepare."""
         if self.every >= DAY and self.zone != "UTC":
@@ -105,10 +101,6 @@ class Cumulative(Window):
         check_length("a cumulative window", self.length)
         check_multiple("a cumulative window", self.length, self.step)
         check_zone(self.zone, days=f"a window of {self.length}" if self.length >= DAY else "")
-
-    @property
-    def end(self) -> str:
-        return f"`{END}`"
 
     def prepare(self, rows: DataFrame) -> DataFrame:
         """See Window.prepare."""

@@ -17,6 +17,7 @@ from typing import ClassVar, Final
 from lake.errors import DeclarationError
 from lake.kinds.kind import ORDER, names
 
+COUNTED: Final = "sum(cast(_sign as bigint))"  # how many rows there are
 ADD: Final = "coalesce({a} + {b}, {a}, {b})"
 LEAST: Final = "least({a}, {b})"
 GREATEST: Final = "greatest({a}, {b})"
@@ -64,7 +65,7 @@ class Count(Measure):
 
     def state(self, name: str) -> Mapping[str, State]:
         """See Measure.state."""
-        return {name: State("sum(cast(_sign as bigint))", ADD)}
+        return {name: State(COUNTED, ADD)}
 
 
 @dataclass(frozen=True)

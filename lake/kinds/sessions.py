@@ -37,10 +37,6 @@ class Session(Window):
             raise DeclarationError(f"a gap of {self.gap} joins no events", fix="use a gap above zero")
 
     @property
-    def end(self) -> str:
-        return f"`{END}`"
-
-    @property
     def ends(self) -> str:
         """SQL aggregate over a session's rows: its `window_end`."""
         return f"max(`{self.on}`) + {interval(self.gap)}"

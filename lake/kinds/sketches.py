@@ -12,9 +12,7 @@ from decimal import Decimal
 from typing import ClassVar, Final
 
 from lake.errors import DeclarationError
-from lake.kinds.measures import ADD, GREATEST, OfValues, State
-
-COUNTED: Final = "sum(cast(_sign as bigint))"
+from lake.kinds.measures import ADD, COUNTED, GREATEST, OfValues, State
 
 # Quantile: at the least error the classes of doubles are numbered within -MIDDLE to MIDDLE.
 LEAST_ERROR: Final = 0.0001

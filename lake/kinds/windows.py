@@ -7,7 +7,6 @@ and `sliding`.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -24,7 +23,7 @@ DAY: Final = timedelta(days=1)
 START, END = "window_start", "window_end"
 
 
-class Window(ABC):
+class Window:
     """Assigns rows to windows.
 
     `prepare` finds a row's windows from the row alone; `gather` finds them from all rows of a group. `key` names the
@@ -66,9 +65,9 @@ class Window(ABC):
         return {name: name for name in self.names}
 
     @property
-    @abstractmethod
     def end(self) -> str:
         """SQL over a row of the table: the instant at which the window ends, as a timestamp."""
+        return f"`{END}`"
 
     def prepare(self, rows: DataFrame) -> DataFrame:
         """`rows`, once for each window that a row is in whatever the other rows are."""
@@ -133,10 +132,6 @@ class Tumbling(Window):
     def __post_init__(self) -> None:
         check_length("a tumbling window", self.length)
         check_zone(self.zone, days=f"a window of {self.length}" if self.length >= DAY else "")
-
-    @property
-    def end(self) -> str:
-        return f"`{END}`"
 
     def prepare(self, rows: DataFrame) -> DataFrame:
         """See Window.prepare."""

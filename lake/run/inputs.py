@@ -84,9 +84,9 @@ class Inputs:
 
     def _keyed(self, source: Input, rows: DataFrame) -> DataFrame:
         """The rows that have a key: a kind that heeds no broadcast events never sees one."""
-        if source.table is not None or self.project.contracts[source.name].broadcast is None:
+        if not self.has_broadcasts(source) or ORDER not in rows.columns:
             return rows
-        return rows.where(f"{ORDER}._bucket <> {log.BROADCAST}") if ORDER in rows.columns else rows
+        return rows.where(f"{ORDER}._bucket <> {log.BROADCAST}")
 
     def horizon(self, declaration: Declaration) -> datetime | None:
         """The greatest event time of the table's log at the cut; None where its kind does not go by it."""
@@ -106,9 +106,11 @@ class Inputs:
 
     def broadcasts(self, source: Input) -> DataFrame | None:
         """All broadcast events of a log up to the cut; None where its contract has none."""
-        if source.table is not None or self.project.contracts[source.name].broadcast is None:
-            return None
-        return self._events(source.name, after=0, bucket=log.BROADCAST)
+        return self._events(source.name, after=0, bucket=log.BROADCAST) if self.has_broadcasts(source) else None
+
+    def has_broadcasts(self, source: Input) -> bool:
+        """Whether `source` is a log whose contract declares broadcast events."""
+        return source.table is None and self.project.contracts[source.name].broadcast is not None
 
     def whole(self, source: Input) -> DataFrame:
         """All rows of `source` at the cut, each with its order and the sign +1."""

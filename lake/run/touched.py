@@ -87,7 +87,7 @@ def _narrowed(inputs: Inputs, source: Input, frame: DataFrame, names: dict[str, 
     condition: Column = F.lit(True)
     for key, sql in names.items():
         condition = condition & F.expr(sql).eqNullSafe(F.col(f"_touched_{key}"))
-    if inputs.broadcasts(source) is not None:
+    if inputs.has_broadcasts(source):
         condition = condition | (F.col(f"{ORDER}._bucket") == BROADCAST)
     return frame.join(keys, condition, "left_semi")
 
@@ -198,7 +198,7 @@ def _by_view(
         return Touched(None)
     parts = []
     for (source, frame), names in zip(there, maps, strict=True):
-        if inputs.broadcasts(source) is not None and not frame.where(F.col(f"{ORDER}._bucket") == BROADCAST).isEmpty():
+        if inputs.has_broadcasts(source) and not frame.where(F.col(f"{ORDER}._bucket") == BROADCAST).isEmpty():
             return Touched(None)
         parts.append(frame.selectExpr(*[f"{names[k]} as `{k}`" for k in common]).distinct().toArrow())
     keys = pa.concat_tables(parts, promote_options="permissive").group_by(common).aggregate([])

@@ -16,6 +16,12 @@ def frames(spark: SparkSession, parts: list[list[Signed]]) -> list[DataFrame]:
     return [spark.createDataFrame([event.row(sign) for event, sign in part], SCHEMA) for part in parts]
 
 
+def there(parts: list[list[tuple[Any, int]]]) -> list[Any]:
+    """The rows of signed `parts` that are never taken back."""
+    gone = {row for part in parts for row, sign in part if sign < 0}
+    return [row for part in parts for row, _ in part if row not in gone]
+
+
 def rows(table: DataFrame, *columns: str) -> set[tuple[Any, ...]]:
     """The rows as tuples of `columns`; no two are one."""
     found = [tuple(row) for row in table.select(*columns).collect()]

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from lake import AsOf, Enrich
 from lake.kinds.kind import ORDER, visible
 from lake.laws import at_once, by_slices
+from tests.laws.frames import there
 from tests.laws.models.enrich import Event, Version, enrich
 
 HISTORIES, PARTS, EPOCH = 2000, 4, date(2020, 1, 1)
@@ -62,11 +63,6 @@ def _comes(chance: random.Random, parts: list[list[tuple[Any, int]]], row: Any) 
     parts[came].append((row, 1))
     if came < PARTS - 1 and chance.random() < 0.2:
         parts[chance.randrange(came + 1, PARTS)].append((row, -1))
-
-
-def there(parts: list[list[tuple[Any, int]]]) -> list[Any]:
-    gone = {row for part in parts for row, sign in part if sign < 0}
-    return [row for part in parts for row, _ in part if row not in gone]
 
 
 def frames(spark: SparkSession, events: list[Any], versions: list[Any]) -> tuple[DataFrame, DataFrame]:

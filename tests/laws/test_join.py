@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from lake import Join
 from lake.kinds.kind import ORDER
 from lake.laws import at_once, by_slices
+from tests.laws.frames import there
 from tests.laws.models.join import Side, join
 
 HISTORIES, PARTS, WITHIN, EPOCH = 2000, 4, 2, date(2020, 1, 1)
@@ -39,11 +40,6 @@ def frame(spark: SparkSession, rows: list[tuple[Side, int]], name: str) -> DataF
     data = [(r.key, r.id, EPOCH + timedelta(days=r.at), s) for r, s in rows]
     named = spark.createDataFrame(data, f"key int, {name} int, {name}_at date, _sign int")
     return named.withColumn(ORDER, F.struct(name))
-
-
-def there(parts: Parts) -> list[Side]:
-    gone = {row for part in parts for row, sign in part if sign < 0}
-    return [row for part in parts for row, _ in part if row not in gone]
 
 
 @pytest.mark.parametrize(
