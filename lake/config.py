@@ -71,10 +71,6 @@ class Settings:
     def quarantine_path(self, stream: str) -> Path:
         return self.warehouse_path / "quarantine" / stream
 
-    def table_path(self, layer: str, table: str) -> Path:
-        """`layer` is the folder of the table's job: silver or gold."""
-        return self.warehouse_path / layer / table
-
     def meta_path(self, name: str) -> Path:
         return self.warehouse_path / "meta" / name
 

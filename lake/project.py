@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from graphlib import TopologicalSorter
 from importlib import import_module, invalidate_caches
 from pathlib import Path
@@ -16,18 +17,38 @@ from lake.declaration import Declaration
 from lake.errors import DeclarationError, did_you_mean
 from lake.jobfile import JobFile
 from lake.store.contracts import Contract, load_contracts
+from lake.store.meta import homes
+from lake.store.tables import Table
 
 LAYERS = ("silver", "gold")
 
 
 @dataclass(frozen=True)
 class Project:
-    """All contracts and tables of a project; tables in the order of their dependencies."""
+    """All contracts and tables of a project; tables in the order of their dependencies.
+
+    `staged` names the homes of tables that are being built beside the live ones.
+    """
 
     settings: Settings
     contracts: Mapping[str, Contract]
     tables: Mapping[str, Declaration]
     files: Mapping[str, JobFile]
+    staged: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def _live(self) -> Mapping[str, str]:
+        return homes(self.settings)
+
+    def table(self, declaration: Declaration) -> Table:
+        """The Delta table of a declaration: the one being built where it is staged, else the live one."""
+        name = declaration.name
+        home = self.staged.get(name) or self._live.get(name, name)
+        return Table(self.settings, declaration.layer, name, home)
+
+    def with_staged(self, staged: Mapping[str, str]) -> Project:
+        """The same project, some of whose tables have other homes."""
+        return replace(self, staged=staged)
 
     def pick(self, names: Iterable[str]) -> list[Declaration]:
         """The named tables in dependency order; all of them for no names. Raises DeclarationError for unknown ones."""

@@ -34,7 +34,6 @@ from lake.run.touched import restrict
 from lake.run.verify import verify
 from lake.session import start
 from lake.store.scan import Scan
-from lake.store.tables import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -85,7 +84,7 @@ class Lakehouse:
     def table(self, name: str) -> list[dict[str, Any]]:
         """The newest rows of table `name`, as readers see them, in the order of their identity."""
         [declaration] = self.project.pick([name])
-        table = Table(self.settings, declaration.layer, name)
+        table = self.project.table(declaration)
         position = table.position()
         rows = Scan(table.path, position.version if position else None).arrow().to_pylist()
         shown = [{column: row[column] for column in visible(row)} for row in rows]

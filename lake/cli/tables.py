@@ -128,7 +128,7 @@ def check(shell: Shell, tables: tuple[str, ...], number: int | None, *, strict: 
 
     project = load(shell.settings)
     at = pick_cut(project, number)
-    judged = judge(shell.settings, project, lambda: shell.spark, tables=tables or None, cut=at.number, strict=strict)
+    judged = judge(project, lambda: shell.spark, tables=tables or None, cut=at.number, strict=strict)
     data = [asdict(each) for each in judged]
     shell.emit({"cut": at.number, "checks": data}, table(data, "table", "outcome", "version"))
 

@@ -51,7 +51,7 @@ def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
     stopped the new rows, Unavailable where another writer was first.
     """
     began, table = time.monotonic(), inputs.table(declaration)
-    with python_faults(declaration), lease(inputs.project.settings, table.app.replace(":", ".")):
+    with python_faults(declaration), lease(inputs.project.settings, table.lease):
         position = table.position()
         if position is not None:
             same_definition(inputs.project, declaration, position)
@@ -115,7 +115,7 @@ def put_all(  # noqa: PLR0913 the parts of one commit
     comments = inputs.comments(declaration)
     if not table.exists():
         table.create(arrow_types(rows), description=declaration.doc, comments=comments)
-    judge(inputs, declaration, rows)
+    judge(inputs, declaration, table, rows)
     counts = Counts(inserted=rows.num_rows) if isinstance(rows, pa.Table) else Counts()
     following = _next(inputs, declaration, position, verb, counts)
     after = replace(table, rows, declaration.kind.identity, following, comments=comments)
@@ -135,25 +135,24 @@ def put(  # noqa: PLR0913 the parts of one commit
     verb: str,
 ) -> Position:
     """Applies `diff` to the table, after the gate, and records the position."""
-    judge(inputs, declaration, diff)
+    judge(inputs, declaration, table, diff)
     counts = Counts.of(diff)
     following = _next(inputs, declaration, position, verb, counts)
     return commit(table, diff, counts, declaration.kind.identity, following)
 
 
-def judge(inputs: Inputs, declaration: Declaration, rows: pa.Table | DataFrame) -> None:
+def judge(inputs: Inputs, declaration: Declaration, table: Table, rows: pa.Table | DataFrame) -> None:
     """Row-local expectations on the rows that are about to be written. Raises QualityError where one stops."""
     from lake.kinds.kind import visible
 
-    settings = inputs.project.settings
     if isinstance(rows, pa.Table):
         if CHANGE in rows.column_names:
             rows = rows.filter(pa.compute.not_equal(rows.column(CHANGE), "delete"))
-        gate.judge_diff(settings, declaration, rows.select(visible(rows.column_names)), cut=inputs.cut.number)
+        gate.judge_diff(table, declaration, rows.select(visible(rows.column_names)), cut=inputs.cut.number)
     else:
         if CHANGE in rows.columns:
             rows = rows.where(f"{CHANGE} <> 'delete'")
-        gate.judge_diff_frame(settings, declaration, rows.select(*visible(rows.columns)), cut=inputs.cut.number)
+        gate.judge_diff_frame(table, declaration, rows.select(*visible(rows.columns)), cut=inputs.cut.number)
 
 
 def same_definition(project: Project, declaration: Declaration, position: Position) -> None:

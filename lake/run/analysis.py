@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from lake.declaration import Declaration
 from lake.errors import DeclarationError
 from lake.kinds.keyed import fault_of
-from lake.run import plan
+from lake.run import repeatable
 from lake.run.inputs import Inputs
 
 
@@ -34,12 +34,12 @@ def analyse(inputs: Inputs, declaration: Declaration) -> None:
     try:
         sides = inputs.sides(declaration, frames)
         for side, rows in enumerate(sides):
-            plan.check(declaration, rows, [frames[side]] if kind.row_by_row else frames)
+            repeatable.check(declaration, rows, [frames[side]] if kind.row_by_row else frames)
         columns = inputs.evaluated(declaration, sides).columns
     except DeclarationError as fault:
         raise fault if fault.where else declaration.fault(fault.what, fix=fault.fix) from fault
     except Exception as error:
-        raise declaration.fault(f"its {kind.name} fails: {plan.first_line(error)}") from error
+        raise declaration.fault(f"its {kind.name} fails: {repeatable.first_line(error)}") from error
     lost = [column for column in kind.identity if column not in columns]
     if lost:
         raise declaration.fault(f"its rows have no column {lost[0]!r}", fix="it tells them apart: return it")

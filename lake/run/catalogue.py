@@ -19,7 +19,7 @@ def catalogue(project: Project) -> list[dict[str, Any]]:
     published = edition.tables if edition else {}
     found = []
     for table in project.tables.values():
-        path = settings.table_path(table.layer, table.name)
+        path = project.table(table).path
         built = delta.open_table(path)
         entry = published.get(table.name)
         shown = path.relative_to(settings.project) if path.is_relative_to(settings.project) else path

@@ -9,19 +9,16 @@ from lake.errors import DeclarationError
 from lake.run import gate
 from lake.run.cut import pick_cut
 from lake.run.suites import Suite, load_suites
-from lake.store.tables import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lake.config import Settings
     from lake.declaration import Declaration
     from lake.project import Project
     from lake.store.meta import Check
 
 
-def check(  # noqa: PLR0913 - the options of one command
-    settings: Settings,
+def check(
     project: Project,
     spark: Callable[[], SparkSession],
     *,
@@ -37,8 +34,8 @@ def check(  # noqa: PLR0913 - the options of one command
     """
     at = pick_cut(project, cut).number
     picked = project.pick(tables or ())
-    suites = load_suites(settings, project)
-    versions = {each.name: _version(settings, each, at) for each in picked}
+    suites = load_suites(project)
+    versions = {each.name: _version(project, each, at) for each in picked}
     behind = [each for each in picked if versions[each.name] is None]
     faults = [each.fault(f"not at cut {at}", fix=f"lake advance --cut {at}") for each in behind]
     faults += [_unjudged(each) for each in picked if strict and each.name not in suites]
@@ -47,7 +44,7 @@ def check(  # noqa: PLR0913 - the options of one command
     promised = {each.name: Suite(each.name, each.where, ()) for each in picked if each.kind.invariants}
     judged = promised | suites
     checks = [
-        gate.judge_table(settings, each, judged[each.name], version=version, cut=at, spark=spark)
+        gate.judge_table(project.table(each), each, judged[each.name], version=version, cut=at, spark=spark)
         for each in picked
         if each.name in judged and (version := versions[each.name]) is not None
     ]
@@ -56,9 +53,9 @@ def check(  # noqa: PLR0913 - the options of one command
     return checks
 
 
-def _version(settings: Settings, declaration: Declaration, cut: int) -> int | None:
+def _version(project: Project, declaration: Declaration, cut: int) -> int | None:
     """The table's Delta version at `cut`, None where it has none."""
-    position = Table(settings, declaration.layer, declaration.name).position_at(cut)
+    position = project.table(declaration).position_at(cut)
     return position.version if position else None
 
 

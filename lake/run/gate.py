@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from lake.config import Settings
     from lake.declaration import Declaration
     from lake.store.meta import Check, Outcome, Scope
+    from lake.store.tables import Table
 
 FIX: Final = "mend the job or void the events behind these rows (lake void), or change the expectation; then run again"
 MANY_ROWS: Final = 2_000_000
@@ -39,22 +39,22 @@ def warm_up() -> None:
     threading.Thread(target=prepare, name="gate", daemon=True).start()
 
 
-def judge_diff(settings: Settings, declaration: Declaration, diff: pa.Table, *, cut: int) -> None:
+def judge_diff(table: Table, declaration: Declaration, diff: pa.Table, *, cut: int) -> None:
     """Judges the new images of rows, without state columns, by the row-local expectations.
 
     Failures are recorded. Raises QualityError where one of severity stop failed, DeclarationError where the table's
     quality file is wrong.
     """
-    suite = load_suite(settings, declaration.name)
+    suite = load_suite(table.settings, declaration.name)
     if suite is None or not suite.row_local or not diff.num_rows:
         return
     _must_fit(suite, diff.column_names)
-    _settle(settings, declaration, suite, judge_rows(suite.row_local, diff, declaration.kind.identity), cut)
+    _settle(table, suite, judge_rows(suite.row_local, diff, declaration.kind.identity), cut)
 
 
-def judge_diff_frame(settings: Settings, declaration: Declaration, diff: DataFrame, *, cut: int) -> None:
+def judge_diff_frame(table: Table, declaration: Declaration, diff: DataFrame, *, cut: int) -> None:
     """As `judge_diff`, for a diff that may be too large for this process."""
-    suite = load_suite(settings, declaration.name)
+    suite = load_suite(table.settings, declaration.name)
     if suite is None or not suite.row_local:
         return
     _must_fit(suite, diff.columns)
@@ -65,11 +65,11 @@ def judge_diff_frame(settings: Settings, declaration: Declaration, diff: DataFra
         findings = judge_rows(suite.row_local, rows, identity)
     else:
         findings = judge_frame(suite.row_local, needed, identity)
-    _settle(settings, declaration, suite, findings, cut)
+    _settle(table, suite, findings, cut)
 
 
 def judge_table(  # noqa: PLR0913 - one table at one version, and who judges it
-    settings: Settings,
+    table: Table,
     declaration: Declaration,
     suite: Suite,
     *,
@@ -82,18 +82,18 @@ def judge_table(  # noqa: PLR0913 - one table at one version, and who judges it
     Row-local expectations, which the diffs have met, are judged again only where the suite has changed or failed.
     `spark` is asked for a session only where the table is large. Raises DeclarationError where the suite is wrong.
     """
-    known = meta.last_checks(settings, "table").get(declaration.name)
-    if known is not None and known.suite != suite.hash:
+    known = meta.last_checks(table.settings, "table").get(table.name)
+    if known is not None and (known.suite, known.home) != (suite.hash, table.home):
         known = None
-    if known is not None and _unchanged(settings, declaration, known, version):
+    if known is not None and _unchanged(table, known, version):
         if (known.version, known.cut) == (version, cut):
             return known
-        return _record(settings, suite, "table", cut, version, known.outcome, known.results)
+        return _record(table, suite, "table", cut, version, known.outcome, known.results)
     met = known is not None and known.outcome == "passed"
     expectations = suite.whole_table if met else suite.expectations
-    findings = _judge_version(settings, declaration, suite, expectations, version, spark)
-    findings += judge_invariants(settings, declaration, version)
-    return _record(settings, suite, "table", cut, version, _outcome(findings), [each.record for each in findings])
+    findings = _judge_version(table, declaration, suite, expectations, version, spark)
+    findings += judge_invariants(table, declaration, version)
+    return _record(table, suite, "table", cut, version, _outcome(findings), [each.record for each in findings])
 
 
 def stopped(checks: Iterable[Check]) -> QualityError | None:
@@ -117,12 +117,12 @@ def failure(table: str, result: Mapping[str, Any]) -> str:
     return f"{what} for {result['failed']} of {result['rows']} rows: {rows}{more} ({result['where']})"
 
 
-def _settle(settings: Settings, declaration: Declaration, suite: Suite, findings: Sequence[Finding], cut: int) -> None:
+def _settle(table: Table, suite: Suite, findings: Sequence[Finding], cut: int) -> None:
     """Records a judgement that found a failure. Raises QualityError where it stops."""
     found = _outcome(findings)
     if found == "passed":
         return
-    check = _record(settings, suite, "diff", cut, None, found, [each.record for each in findings])
+    check = _record(table, suite, "diff", cut, None, found, [each.record for each in findings])
     if error := stopped([check]):
         raise error
 
@@ -137,7 +137,7 @@ def _stops(check: Check) -> list[Mapping[str, Any]]:
 
 
 def _record(  # noqa: PLR0913, PLR0917 - the parts of one entry
-    settings: Settings,
+    table: Table,
     suite: Suite,
     scope: Scope,
     cut: int,
@@ -146,8 +146,9 @@ def _record(  # noqa: PLR0913, PLR0917 - the parts of one entry
     results: Sequence[Mapping[str, Any]],
 ) -> Check:
     return meta.record_check(
-        settings,
-        suite.table,
+        table.settings,
+        table.name,
+        home=table.home,
         scope=scope,
         cut=cut,
         version=version,
@@ -157,25 +158,24 @@ def _record(  # noqa: PLR0913, PLR0917 - the parts of one entry
     )
 
 
-def _unchanged(settings: Settings, declaration: Declaration, known: Check, version: int) -> bool:
+def _unchanged(table: Table, known: Check, version: int) -> bool:
     """Whether every commit since the judgement `known`, up to `version`, changed no row."""
     since = known.version if known.version is not None else -1
-    path = settings.table_path(declaration.layer, declaration.name)
-    later = [p for p in delta.positions(path, f"table:{declaration.name}") if since < p.version <= version]
+    later = [p for p in delta.positions(table.path, table.app) if since < p.version <= version]
     empty = [p for p in later if p.data.get("verb") == "advance" and not any(p.data["counts"].values())]
     return len(empty) == version - since
 
 
 def _judge_version(  # noqa: PLR0913, PLR0917 - one table, and what to ask of it
-    settings: Settings,
+    table: Table,
     declaration: Declaration,
     suite: Suite,
     expectations: Sequence[Expectation],
     version: int,
     spark: Callable[[], SparkSession],
 ) -> list[Finding]:
-    path = settings.table_path(declaration.layer, declaration.name)
-    scan, columns = Scan(path, version), visible(arrow_schema(DeltaTable(str(path), version=version)).names)
+    scan = Scan(table.path, version)
+    columns = visible(arrow_schema(DeltaTable(str(table.path), version=version)).names)
     _must_fit(suite, columns)
     if not expectations:
         return []

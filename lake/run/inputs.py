@@ -12,7 +12,7 @@ from lake.declaration import Declaration, Input
 from lake.errors import DeclarationError
 from lake.kinds.kind import CARRIED, ORDER, SIGN, visible
 from lake.project import Project
-from lake.run.plan import first_line
+from lake.run.repeatable import first_line
 from lake.run.rows import CarryingFrame, plain
 from lake.store import log
 from lake.store.delta import Position
@@ -44,7 +44,7 @@ class Inputs:
         return self.connect()
 
     def table(self, declaration: Declaration) -> Table:
-        return Table(self.project.settings, declaration.layer, declaration.name)
+        return self.project.table(declaration)
 
     def comments(self, declaration: Declaration) -> dict[str, str]:
         """What the table's columns mean: its docstring's `column: meaning` lines, else the contract's words."""

@@ -8,22 +8,20 @@ from lake.run.judge import EXAMPLES, Finding
 from lake.run.suites import Expectation
 from lake.store import delta
 from lake.store.published import quoted
-from lake.store.scan import Scan
 
 if TYPE_CHECKING:
-    from lake.config import Settings
     from lake.declaration import Declaration
+    from lake.store.tables import Table
 
 
-def judge_invariants(settings: Settings, declaration: Declaration, version: int) -> list[Finding]:
+def judge_invariants(table: Table, declaration: Declaration, version: int) -> list[Finding]:
     """A finding for each invariant of the table's kind, at `version`; examples are the identity of failing rows."""
-    path = settings.table_path(declaration.layer, declaration.name)
-    total = Scan(path, version).rows()
+    total = table.rows(version)
     identity = ", ".join(map(quoted, declaration.kind.identity))
     found = []
     for name, sql in declaration.kind.invariants.items():
         broken = f"SELECT {identity}, count(*) OVER () AS _failed FROM ({sql.format(table='t')})"
-        examples = delta.rows(path, f"{broken} ORDER BY {identity} LIMIT {EXAMPLES}", version=version)
+        examples = delta.rows(table.path, f"{broken} ORDER BY {identity} LIMIT {EXAMPLES}", version=version)
         failed = next((row["_failed"] for row in examples), 0)
         shown = [{column: value for column, value in row.items() if column != "_failed"} for row in examples]
         expectation = Expectation(name, {}, "stop", f"holds of every {declaration.kind.name}", declaration.where)

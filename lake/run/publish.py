@@ -10,7 +10,6 @@ from lake.project import Project
 from lake.run.advance import same_definition
 from lake.run.check import check
 from lake.store.meta import Cut, Edition, EditionTable, latest_edition, pinned, record_edition
-from lake.store.tables import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,7 +34,7 @@ def publish(project: Project, cut: Cut, spark: Callable[[], SparkSession]) -> Ed
             f"edition {latest.number} is of cut {latest.cut}, beyond cut {cut.number}",
             fix="lake publish --edition N goes back to an older edition",
         )
-    check(settings, project, spark, cut=cut.number)
+    check(project, spark, cut=cut.number)
     if latest is not None and latest.cut == cut.number and dict(latest.tables) == tables:
         return latest
     return record_edition(settings, cut.number, tables)
@@ -45,7 +44,7 @@ def at_cut(project: Project, cut: Cut) -> dict[str, EditionTable]:
     """The exact version of every table at `cut`. Raises DeclarationError that names every table that is not there."""
     found, faults = {}, []
     for declaration in project.tables.values():
-        table = Table(project.settings, declaration.layer, declaration.name)
+        table = project.table(declaration)
         position = table.position_at(cut.number)
         if position is None:
             faults.append(

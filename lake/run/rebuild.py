@@ -24,7 +24,7 @@ def rebuild(inputs: Inputs, declaration: Declaration) -> Advanced:
     Raises as `advance` does, except that a changed definition is what it is for.
     """
     began, table = time.monotonic(), inputs.table(declaration)
-    with python_faults(declaration), lease(inputs.project.settings, table.app.replace(":", ".")):
+    with python_faults(declaration), lease(inputs.project.settings, table.lease):
         position = table.position()
         if position is not None and position.data["cut"] > inputs.cut.number:
             raise DeclarationError(

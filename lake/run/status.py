@@ -151,9 +151,9 @@ def _stream(settings: Settings, walk: _Walk) -> Stream:
 def _table(
     project: Project, table: Declaration, walks: Mapping[str, _Walk], cuts: _Cuts, run: meta.Run | None
 ) -> TableStatus:
-    path = project.settings.table_path(table.layer, table.name)
-    position = delta.head(path, f"table:{table.name}")
-    built = delta.open_table(path, position.version) if position else None
+    there = project.table(table)
+    position = there.position()
+    built = delta.open_table(there.path, position.version) if position else None
     batches = cuts[position.data["cut"]].batches if position else {}
     streams = [walks[name] for name in project.logs(table)]
     lags = [

@@ -111,14 +111,14 @@ class Suite:
                     )
 
 
-def load_suites(settings: Settings, project: Project) -> dict[str, Suite]:
+def load_suites(project: Project) -> dict[str, Suite]:
     """The suites of the project's tables; a table without a quality file has none.
 
     Columns are checked for tables that are built. Raises DeclarationError that tells every fault at once.
     """
     suites: dict[str, Suite] = {}
     faults: list[DeclarationError] = []
-    for file in sorted(settings.path("quality").glob("*.json")):
+    for file in sorted(project.settings.path("quality").glob("*.json")):
         declaration = project.tables.get(file.stem)
         if declaration is None:
             fix = did_you_mean(file.stem, project.tables)
@@ -130,7 +130,7 @@ def load_suites(settings: Settings, project: Project) -> dict[str, Suite]:
             faults.append(fault)
             continue
         suites[declaration.name] = suite
-        columns = _columns(settings, declaration)
+        columns = _columns(project, declaration)
         faults += suite.faults(columns) if columns else ()
     if faults:
         raise DeclarationError.all(faults)
@@ -143,8 +143,8 @@ def load_suite(settings: Settings, table: str) -> Suite | None:
     return _read(file) if file.is_file() else None
 
 
-def _columns(settings: Settings, declaration: Declaration) -> list[str]:
-    table = delta.open_table(settings.table_path(declaration.layer, declaration.name))
+def _columns(project: Project, declaration: Declaration) -> list[str]:
+    table = delta.open_table(project.table(declaration).path)
     return [each.name for each in table.schema().fields if not each.name.startswith("_")] if table else []
 
 

@@ -15,7 +15,6 @@ from lake.run.diff import compare
 from lake.run.inputs import Inputs
 from lake.store.commit import CHANGE
 from lake.store.meta import get_cut
-from lake.store.tables import Table
 
 FIRST_KEYS = 10
 
@@ -42,7 +41,7 @@ def verify(spark: SparkSession, project: Project, declaration: Declaration, *, s
 
     Its parents are recomputed too, so that a wrong parent cannot make its child look right; `shallow` trusts them.
     """
-    table = Table(project.settings, declaration.layer, declaration.name)
+    table = project.table(declaration)
     position = table.position()
     if position is None:
         return Verdict(declaration.name, None, "unknown", why="it was never built")

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from pathlib import PurePath
 from typing import Any, Literal
 
 from lake.config import Settings
@@ -65,7 +66,7 @@ Outcome = Literal["passed", "warned", "stopped"]
 
 @dataclass(frozen=True)
 class Check:
-    """A judgement of `table` at `cut`: of a diff before its commit (`version` is None), or of the table's `version`.
+    """A judgement of `table` at `cut`: of a diff before its commit (`version` is None), or of its `home`'s `version`.
 
     `suite` is the hash of its expectations. `results` holds one object per expectation, the keys of failing rows among
     them.
@@ -73,6 +74,7 @@ class Check:
 
     number: int
     table: str
+    home: str
     scope: Scope
     cut: int
     version: int | None
@@ -108,6 +110,7 @@ _CHECKS = Book(
     {
         "number": "BIGINT",
         "table": "VARCHAR",
+        "home": "VARCHAR",
         "scope": "VARCHAR",
         "cut": "BIGINT",
         "version": "BIGINT",
@@ -162,6 +165,12 @@ def current_edition(settings: Settings) -> Edition | None:
     """The edition that readers see: the pinned one, else the newest; None before the first."""
     head = _EDITIONS.head(settings)
     return _edition_of(head, "pin") or _edition_of(head, "edition")
+
+
+def homes(settings: Settings) -> dict[str, str]:
+    """The folder of each table's live Delta table within its layer, as the newest edition has it."""
+    latest = latest_edition(settings)
+    return {name: PurePath(table.path).name for name, table in latest.tables.items()} if latest else {}
 
 
 def pinned(settings: Settings) -> int | None:
@@ -256,6 +265,7 @@ def record_check(  # noqa: PLR0913 - the columns of one entry
     settings: Settings,
     table: str,
     *,
+    home: str,
     scope: Scope,
     cut: int,
     version: int | None,
@@ -266,7 +276,7 @@ def record_check(  # noqa: PLR0913 - the columns of one entry
     """Books a judgement of `table`."""
     with lease(settings, "meta.checks"):
         head = _CHECKS.head(settings)
-        check = Check(head.txn + 1, table, scope, cut, version, suite, outcome, list(results), datetime.now(UTC))
+        check = Check(head.txn + 1, table, home, scope, cut, version, suite, outcome, list(results), datetime.now(UTC))
         _CHECKS.add(settings, head, list(asdict(check).values()))
         return check
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
 from deltalake import DeltaTable
 
 from lake.store.delta import connection
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 SMALL_ROWS: Final = 20_000
@@ -78,6 +78,8 @@ class Scan:
         test: str = "true",
         keys: pa.Table | None = None,
     ) -> pa.Table:
+        import pyarrow as pa
+
         schema = arrow_schema(table)
         if columns:
             schema = pa.schema([schema.field(column) for column in columns])
@@ -96,6 +98,8 @@ class Scan:
 
     def _files(self, table: DeltaTable) -> tuple[list[str], int]:
         """The files that may hold rows within the bounds, and how many rows they have."""
+        import pyarrow as pa
+
         actions = pa.table(table.get_add_actions(flatten=True))
         with connection() as con:
             con.register("a", actions)
@@ -121,6 +125,8 @@ class Scan:
 
 def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
     """Rows in this process's memory as a DataFrame."""
+    import pyarrow as pa
+
     if not rows.num_rows:
         # A column without a single chunk, which an empty result has, is refused by createDataFrame.
         rows = pa.Table.from_arrays([pa.array([], f.type) for f in rows.schema], schema=rows.schema)
@@ -131,6 +137,8 @@ def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
 
 def arrow_schema(table: DeltaTable) -> pa.Schema:
     """The columns of `table` as Arrow types."""
+    import pyarrow as pa
+
     return pa.schema(table.schema())
 
 

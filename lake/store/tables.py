@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema
 
 from lake.config import Settings
@@ -16,6 +15,7 @@ from lake.store.delta import Position
 from lake.store.scan import Scan, arrow_schema, to_frame
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -25,19 +25,28 @@ class FeedGap(Exception):
 
 @dataclass(frozen=True)
 class Table:
-    """One derived table of a project; it may not exist yet."""
+    """One derived table of a project; it may not exist yet.
+
+    `home` is the folder of its Delta table within its layer: its name, until a changed definition was built beside it.
+    """
 
     settings: Settings
     layer: str
     name: str
+    home: str
 
     @property
     def path(self) -> Path:
-        return self.settings.table_path(self.layer, self.name)
+        return self.settings.warehouse_path / self.layer / self.home
 
     @property
     def app(self) -> str:
-        return f"table:{self.name}"
+        return f"table:{self.home}"
+
+    @property
+    def lease(self) -> str:
+        """The name under which one writer at a time holds the table."""
+        return f"table.{self.home}"
 
     def exists(self) -> bool:
         return delta.exists(self.path)
@@ -83,6 +92,8 @@ class Table:
 
         Raises FeedGap where the feed does not reach back that far, or not across a change of columns.
         """
+        import pyarrow as pa
+
         columns = [f'"{name}"' for name in arrow_schema(DeltaTable(str(self.path), version=upto)).names]
         visible = ", ".join(column for column in columns if not column.startswith('"_'))
         try:

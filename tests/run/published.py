@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from arro3.core import Table
+import arro3.core
 from deltalake import DeltaTable, write_deltalake
 
 from lake.config import Settings
 from lake.store import delta, meta
+from lake.store.tables import Table
 
 
 def write(settings: Settings, layer: str, name: str, query: str, *, mode: str = "append", merge: bool = False) -> int:
     """Writes what a DuckDB `query` answers as one commit of a table; its new version."""
-    path = settings.table_path(layer, name)
+    path = Table(settings, layer, name, name).path
     with delta.connection() as con:
-        rows = Table.from_arrow(con.sql(query))
+        rows = arro3.core.Table.from_arrow(con.sql(query))
     write_deltalake(
         str(path),
         rows,

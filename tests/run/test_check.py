@@ -18,6 +18,7 @@ from lake.run.check import check
 from lake.run.init import init
 from lake.store import delta, meta
 from lake.store.meta import Check
+from lake.store.tables import Table
 
 
 def no_spark() -> SparkSession:
@@ -36,14 +37,14 @@ def shop(tmp_path: Path) -> Settings:
 
 
 def put(settings: Settings, layer: str, table: str, rows: dict[str, list[Any]], cut: int = 1) -> None:
-    path, app = settings.table_path(layer, table), f"table:{table}"
+    path, app = Table(settings, layer, table, table).path, f"table:{table}"
     counts = {"inserted": len(rows), "updated": 0, "deleted": 0}
     position = (delta.head(path, app) or delta.start(app)).next(verb="advance", cut=cut, counts=counts)
     write_deltalake(str(path), pa.table(rows), mode="overwrite", commit_properties=position.commit_properties)
 
 
 def judge(settings: Settings, **options: Any) -> list[Check]:
-    return check(settings, load(settings), no_spark, **options)
+    return check(load(settings), no_spark, **options)
 
 
 def expect(settings: Settings, table: str, kind: str, severity: str = "stop", **kwargs: object) -> None:

@@ -22,6 +22,7 @@ from lake.run.judge import FEW_ROWS, build, judge_frame
 from lake.run.suites import load_suite
 from lake.store import delta, meta
 from lake.store.delta import Position
+from lake.store.tables import Table
 
 ROWS = pa.table(
     {
@@ -59,6 +60,10 @@ def expect(project: Settings) -> Expect:
     return write
 
 
+def at(settings: Settings) -> Table:
+    return Table(settings, "silver", "carrier_daily", "carrier_daily")
+
+
 def not_null(column: str) -> tuple[str, Mapping[str, Any]]:
     return "expect_column_values_to_not_be_null", {"column": column}
 
@@ -69,14 +74,14 @@ def between(column: str, **bounds: object) -> tuple[str, Mapping[str, Any]]:
 
 def test_a_diff_that_meets_every_expectation_passes_and_is_not_recorded(project, declaration, expect):
     expect(not_null("day"), between("at", min_value="2013-01-01T00:00:00Z"))
-    gate.judge_diff(project, declaration, ROWS, cut=1)
+    gate.judge_diff(at(project), declaration, ROWS, cut=1)
     assert meta.last_checks(project) == {}
 
 
 def test_a_failing_row_stops_and_is_told_by_its_key(project, declaration, expect):
     expect(between("flights", min_value=0))
     with pytest.raises(QualityError) as told:
-        gate.judge_diff(project, declaration, ROWS, cut=7)
+        gate.judge_diff(at(project), declaration, ROWS, cut=7)
     assert str(told.value).startswith(
         "carrier_daily: expect_column_values_to_be_between(flights) failed for 1 of 4 rows: "
         "carrier=UA day=2013-01-01 flights=-1 (quality/carrier_daily.json:3)\n  fix: "
@@ -88,7 +93,7 @@ def test_a_failing_row_stops_and_is_told_by_its_key(project, declaration, expect
 
 def test_a_warning_is_recorded_and_lets_the_diff_through(project, declaration, expect):
     expect(not_null("carrier"), severity="warn")
-    gate.judge_diff(project, declaration, ROWS, cut=1)
+    gate.judge_diff(at(project), declaration, ROWS, cut=1)
     check = meta.last_checks(project)["carrier_daily"]
     assert (check.outcome, check.results[0]["failed"]) == ("warned", 1)
     assert check.results[0]["examples"] == [{"carrier": None, "day": "2013-01-03"}]
@@ -97,7 +102,7 @@ def test_a_warning_is_recorded_and_lets_the_diff_through(project, declaration, e
 def test_all_that_stops_is_told_at_once(project, declaration, expect):
     expect(not_null("carrier"), between("flights", min_value=0))
     with pytest.raises(QualityError, match=r"not_be_null\(carrier\)(.|\n)*be_between\(flights\)"):
-        gate.judge_diff(project, declaration, ROWS, cut=1)
+        gate.judge_diff(at(project), declaration, ROWS, cut=1)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +143,7 @@ def test_all_that_stops_is_told_at_once(project, declaration, expect):
 def test_nulls_decimals_instants_and_dates_compare_as_they_should(project, declaration, expect, case, copies):
     expectation, failing = case
     expect(expectation, severity="warn")
-    gate.judge_diff(project, declaration, pa.concat_tables([ROWS] * copies), cut=1)
+    gate.judge_diff(at(project), declaration, pa.concat_tables([ROWS] * copies), cut=1)
     check = meta.last_checks(project).get("carrier_daily")
     assert (check.results[0]["failed"] if check else 0) == failing * copies
 
@@ -149,11 +154,11 @@ def test_the_first_ten_failing_rows_are_shown_in_the_order_of_their_keys(project
         {"carrier": [f"C{n:02}" for n in range(40)][::-1], "day": [date(2013, 1, 1)] * 40, "flights": [-1] * 40}
     )
     with pytest.raises(QualityError, match=r"failed for 40 of 40 rows: carrier=C00 .*carrier=C09 day=\S+ flights=-1 …"):
-        gate.judge_diff(project, declaration, rows, cut=1)
+        gate.judge_diff(at(project), declaration, rows, cut=1)
 
 
 def test_a_table_without_a_quality_file_is_let_through(project, declaration):
-    gate.judge_diff(project, declaration, ROWS, cut=1)
+    gate.judge_diff(at(project), declaration, ROWS, cut=1)
 
 
 def test_a_share_of_rows_is_a_statement_about_the_whole_table(project, expect):
@@ -186,8 +191,7 @@ def no_spark() -> SparkSession:
 @pytest.fixture
 def put(project: Settings) -> Callable[..., int]:
     """`put(rows)` appends to the table in one commit with a position, and returns its version."""
-    path = project.table_path("silver", "carrier_daily")
-    app = "table:carrier_daily"
+    path, app = at(project).path, at(project).app
 
     def append(rows: pa.Table) -> int:
         position = delta.head(path, app) or delta.start(app)
@@ -207,7 +211,7 @@ def judged(project: Settings, declaration: Declaration, monkeypatch: pytest.Monk
     def judge(version: int, cut: int = 1) -> meta.Check:
         suite = load_suite(project, "carrier_daily")
         assert suite is not None
-        return gate.judge_table(project, declaration, suite, version=version, cut=cut, spark=no_spark)
+        return gate.judge_table(at(project), declaration, suite, version=version, cut=cut, spark=no_spark)
 
     return judge
 
@@ -296,25 +300,25 @@ def test_an_empty_table_is_judged(expect, put, judged):
 def test_a_wrong_quality_file_says_what_and_where(project, declaration, text, told):
     (project.path("quality") / "carrier_daily.json").write_text(text)
     with pytest.raises(DeclarationError, match=told):
-        gate.judge_diff(project, declaration, ROWS, cut=1)
+        gate.judge_diff(at(project), declaration, ROWS, cut=1)
 
 
 def test_an_unknown_column_is_told_with_its_line_and_the_nearest_one(project, declaration, expect):
     expect(not_null("day"), not_null("carier"))
     with pytest.raises(DeclarationError, match=r"no column 'carier' \(quality/carrier_daily.json:10\)\n.*'carrier'"):
-        gate.judge_diff(project, declaration, ROWS, cut=1)
+        gate.judge_diff(at(project), declaration, ROWS, cut=1)
 
 
 def test_arguments_that_the_library_refuses_are_told_with_their_line(project, declaration, expect):
     expect(("expect_column_value_lengths_to_be_between", {"column": "carrier", "min_value": "two"}))
     with pytest.raises(DeclarationError, match=r"carrier_daily.json:3\)"):
-        gate.judge_diff(project, declaration, ROWS, cut=1)
+        gate.judge_diff(at(project), declaration, ROWS, cut=1)
 
 
 def test_an_expectation_that_does_not_fit_the_type_of_a_column_is_told_with_its_line(project, declaration, expect):
     expect(between("carrier", min_value=0))
     with pytest.raises(DeclarationError, match=r"cannot be judged: .*carrier_daily.json:3\)"):
-        gate.judge_diff(project, declaration, ROWS, cut=1)
+        gate.judge_diff(at(project), declaration, ROWS, cut=1)
 
 
 # --- large ones
@@ -340,7 +344,7 @@ def test_spark_finds_what_pandas_finds(spark, project, declaration, expect):
     assert (null.failed, null.rows, null.record["examples"]) == (1, 4, [{"carrier": None, "day": "2013-01-03"}])
     assert flights.record["examples"] == [{"carrier": "UA", "day": "2013-01-01", "flights": -1}]
     with pytest.raises(QualityError, match="carrier=UA day=2013-01-01 flights=-1"):
-        gate.judge_diff_frame(project, declaration, frame, cut=1)
+        gate.judge_diff_frame(at(project), declaration, frame, cut=1)
 
 
 def test_this_repositorys_quality_files_are_whole(request):
@@ -350,7 +354,7 @@ def test_this_repositorys_quality_files_are_whole(request):
 
     settings = load_settings(request.config.rootpath)
     project = load(settings)
-    suites = load_suites(settings, project)
+    suites = load_suites(project)
     assert set(suites) == set(project.tables)
     for suite in suites.values():
         assert suite.row_local, f"{suite.file} judges no row"

@@ -88,7 +88,15 @@ def test_the_newest_check_of_each_table_is_told_with_its_rows(project: Settings)
     results = [{"type": "expect_x", "success": False, "examples": [{"carrier": "AA", "day": None}]}]
     for cut, outcome in ((1, "passed"), (2, "stopped")):
         made = meta.record_check(
-            project, "flight", scope="diff", cut=cut, version=None, suite="s", outcome=outcome, results=results
+            project,
+            "flight",
+            home="flight",
+            scope="diff",
+            cut=cut,
+            version=None,
+            suite="s",
+            outcome=outcome,
+            results=results,
         )
     assert meta.last_checks(project) == {"flight": made}
     assert meta.last_checks(project, "table") == {}

@@ -120,7 +120,7 @@ def test_an_empty_table_has_its_columns_and_types(project: Settings):
 def test_a_table_whose_files_do_not_say_it_all_is_refused(project: Settings, monkeypatch: pytest.MonkeyPatch):
     write(project, "gold", "t", "SELECT 1 AS a")
     publish(project, t=("gold", 0))
-    log = project.table_path("gold", "t") / "_delta_log" / f"{0:020}.json"
+    log = project.warehouse_path / "gold/t" / "_delta_log" / f"{0:020}.json"
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     for line in lines:
         if "protocol" in line:
@@ -251,9 +251,9 @@ def test_files_of_the_warehouse_outside_the_edition_are_not_read(project: Settin
     edition = given(project)
     write(project, "gold", "carrier_daily", DAILY)
     write(project, "gold", "draft", "SELECT 1 AS a")
-    later = set(DeltaTable(str(project.table_path("gold", "carrier_daily"))).file_uris())
+    later = set(DeltaTable(str(project.warehouse_path / "gold/carrier_daily")).file_uris())
     inside = set(edition.table("carrier_daily").files)
-    other = DeltaTable(str(project.table_path("gold", "draft"))).file_uris()
+    other = DeltaTable(str(project.warehouse_path / "gold/draft")).file_uris()
     [own] = inside
     outside = [
         *(later - inside),

@@ -85,8 +85,7 @@ def batch(settings: Settings, number: int, offsets: dict[str, int], watermark: s
 def built(project: Project, name: str, *, cut: int, rows: int) -> None:
     table = project.tables[name]
     data: dict[str, Any] = {"verb": "advance", "cut": cut, "fingerprint": project.fingerprint(table)}
-    path = project.settings.table_path(table.layer, name)
-    delta.append(path, "carrier VARCHAR", [["AA"]] * rows, Position(f"table:{name}", cut, data))
+    delta.append(project.table(table).path, "carrier VARCHAR", [["AA"]] * rows, Position(f"table:{name}", cut, data))
 
 
 def table(found: Status, name: str) -> Any:
@@ -172,7 +171,15 @@ def stop(project: Settings, cut: int) -> None:
         "where": "quality/carrier_total.json:4",
     }
     meta.record_check(
-        project, "carrier_total", scope="diff", cut=cut, version=None, suite="s", outcome="stopped", results=[result]
+        project,
+        "carrier_total",
+        home="carrier_total",
+        scope="diff",
+        cut=cut,
+        version=None,
+        suite="s",
+        outcome="stopped",
+        results=[result],
     )
 
 

@@ -67,7 +67,7 @@ class Writer:
 def writer(request, project, spark) -> Writer:
     committer = "delta-rs" if request.param == "delta-rs" else "spark"
     settings = Settings(project=project.project, committer=committer)
-    table = Table(settings, "gold", "sums")
+    table = Table(settings, "gold", "sums", "sums")
     table.create(SCHEMA, description="Sums.", comments={"n": "how many"})
     return Writer(table, spark, request.param == "spark-frames")
 
