@@ -41,7 +41,8 @@ class Settings:
     """Everything a project can set. Relative paths are relative to the project folder.
 
     `batch_files` and `batch_bytes` bound one batch; a record longer than `record_bytes` goes to quarantine;
-    `lease_seconds` is how long a writer waits for another; Spark commits a diff of more than `small_diff_rows` rows.
+    `lease_seconds` is how long a writer waits for another; Spark commits a diff of more than `small_diff_rows` rows;
+    `tables_at_once` is how many tables are worked on side by side, which share the driver's memory.
     """
 
     project: Path
@@ -55,6 +56,7 @@ class Settings:
     lease_seconds: float = _number(10.0, least=0)
     committer: Literal["auto", "delta-rs", "spark"] = "auto"
     small_diff_rows: int = _number(500_000, least=0)
+    tables_at_once: int = _number(2, least=1)
     spark: SparkSettings = SparkSettings()
 
     def path(self, relative: Path | str) -> Path:

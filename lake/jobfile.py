@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from lake.errors import DeclarationError
 
@@ -85,6 +85,26 @@ class JobFile:
         """
         return hashlib.sha256("\n".join([_normal(self.tree), *more]).encode()).hexdigest()[:16]
 
+    def parts(self) -> dict[str, str]:
+        """What the fingerprint is of, for a person: the kind, its options and the inputs as they are written, and
+        hashes of the function's body and of the rest of the file.
+        """
+        function = next(node for node in self.tree.body if _declares(node, self.path.stem))
+        decorator = next(each for each in function.decorator_list if isinstance(each, ast.Call))
+        kind, *inputs = decorator.args
+        rest = [node for node in self.tree.body if node is not function]
+        found = {
+            "inputs": ", ".join(map(ast.unparse, inputs)),
+            "function": _hash(function.args, ast.Module(function.body, [])),
+        }
+        if isinstance(kind, ast.Call):
+            found["kind"] = ast.unparse(kind.func)
+            found |= {f"kind option {number}": ast.unparse(each) for number, each in enumerate(kind.args, 1)}
+            found |= {f"kind option {each.arg}": ast.unparse(each.value) for each in kind.keywords}
+        else:
+            found["kind"] = ast.unparse(kind)
+        return found | {"rest of the file": _hash(rest)}
+
     def faults(self) -> list[DeclarationError]:
         """Imports that would escape the fingerprint, and functions whose value is not a function of the log."""
         faults = [
@@ -154,6 +174,15 @@ def _name(node: ast.expr) -> str:
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def _declares(node: ast.stmt, table: str) -> TypeGuard[ast.FunctionDef]:
+    """Whether `node` is the decorated function that declares `table`."""
+    return isinstance(node, ast.FunctionDef) and node.name == table and bool(node.decorator_list)
+
+
+def _hash(*nodes: object) -> str:
+    return hashlib.sha256("\n".join(map(_normal, nodes)).encode()).hexdigest()[:8]
 
 
 def _docstrings(tree: ast.AST) -> Iterator[ast.Constant]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -61,18 +62,49 @@ class Project:
         """A hash of all that decides the table's rows: job file, what it imports beside its inputs, kind's version,
         contract fields used.
         """
-        file = self.files[declaration.name]
-        fields = [
-            f"{source.name}.{each.name} {each.type} {each.default!r}"
+        kind = declaration.kind
+        fields = [f"{name} {type_}" for name, type_ in self._fields(declaration).items()]
+        borrowed = [self.files[name].fingerprint() for name in self._borrowed(declaration)]
+        return self.files[declaration.name].fingerprint(kind.name, str(kind.version), *fields, *borrowed)
+
+    def definition(self, declaration: Declaration) -> dict[str, str]:
+        """What the fingerprint is of, part by part: short texts and hashes, to tell what of it has changed."""
+        return {
+            **self.files[declaration.name].parts(),
+            "kind version": str(declaration.kind.version),
+            **{f"contract field {name}": type_ for name, type_ in self._fields(declaration).items()},
+            **{f"imported jobs file {name}": self.files[name].fingerprint() for name in self._borrowed(declaration)},
+        }
+
+    def lineage(self, declaration: Declaration) -> str:
+        """A hash of the table's fingerprint and of those of all tables that it is derived from."""
+        parents = [self.lineage(source.table) for source in declaration.inputs if source.table is not None]
+        return hashlib.sha256("\n".join([self.fingerprint(declaration), *parents]).encode()).hexdigest()[:8]
+
+    def _fields(self, declaration: Declaration) -> dict[str, str]:
+        """The contract fields that the table may use, as `stream.field`, with type and default."""
+        return {
+            f"{source.name}.{each.name}": f"{each.type} {each.default!r}"
             for source in declaration.inputs
             if source.is_log
             for each in self.contracts[source.name].fields
-            if file.mentions(each.name)
-        ]
+            if self.files[declaration.name].mentions(each.name)
+        }
+
+    def _borrowed(self, declaration: Declaration) -> list[str]:
+        """The tables whose job files the table's own imports beside its inputs."""
         inputs = {source.name for source in declaration.inputs}
-        imported = sorted({module.rpartition(".")[2] for module in file.upstream} & set(self.files) - inputs)
-        borrowed = [self.files[name].fingerprint() for name in imported]
-        return file.fingerprint(declaration.kind.name, str(declaration.kind.version), *fields, *borrowed)
+        imported = {module.rpartition(".")[2] for module in self.files[declaration.name].upstream}
+        return sorted(imported & set(self.files) - inputs)
+
+    def below(self, names: Iterable[str]) -> list[str]:
+        """The tables that are derived from the named ones, directly or through others, in dependency order."""
+        found = set(names)
+        given = frozenset(found)
+        for each in self.tables.values():
+            if any(source.name in found for source in each.inputs if not source.is_log):
+                found.add(each.name)
+        return [name for name in self.tables if name in found - given]
 
     def goes_by_batches(self, declaration: Declaration) -> bool:
         """Whether the way events came in batches decides the table's rows, or those of a table it is derived from."""

@@ -1,23 +1,14 @@
-"""Commands that make tables: cut, advance, check, publish, run, rebuild, verify."""
+"""Commands that make tables: cut, advance, check, publish, run."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from lake.cli import Shell, shared, table
-from lake.errors import DeclarationError, LawError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from lake.run.inputs import Inputs
-    from lake.run.verify import Verdict
-
-TABLES = click.argument("tables", nargs=-1)
-CUT = click.option("--cut", "number", type=int, help="The cut; the latest unless given.")
+from lake.cli.recompute import ADVANCED, CUT, TABLES, inputs_at
+from lake.errors import DeclarationError
 
 
 @click.command()
@@ -51,62 +42,10 @@ def advance(shell: Shell, tables: tuple[str, ...], number: int | None) -> None:
     from lake.run.advance import advance_all
     from lake.run.cycle import line
 
-    inputs = _inputs(shell, number)
+    inputs = inputs_at(shell, number)
     done = advance_all(inputs, tables, tell=lambda each: shell.say(line(each)))
-    _emit_advanced(shell, [asdict(each) for each in done])
-
-
-@click.command()
-@TABLES
-@CUT
-@click.option("--all", "everything", is_flag=True, help="Every table, in dependency order.")
-@shared
-def rebuild(shell: Shell, tables: tuple[str, ...], number: int | None, *, everything: bool) -> None:
-    """Evaluate tables from their inputs and commit what differs; adopts a changed definition.
-
-    \b
-    lake rebuild carrier_daily
-    lake rebuild --all
-    """
-    from lake.run.cycle import line
-    from lake.run.rebuild import rebuild as again
-
-    if bool(tables) == everything:
-        raise DeclarationError("say which tables to rebuild", fix="lake rebuild TABLE…, or lake rebuild --all")
-    inputs = _inputs(shell, number)
-    done = []
-    for declaration in inputs.project.pick(tables):
-        done.append(again(inputs, declaration))
-        shell.say(line(done[-1]))
-    _emit_advanced(shell, [asdict(each) for each in done])
-
-
-@click.command()
-@TABLES
-@click.option("--shallow", is_flag=True, help="Trust the tables that a table is derived from.")
-@shared
-def verify(shell: Shell, tables: tuple[str, ...], *, shallow: bool) -> None:
-    """Prove that tables (all, for none) equal their recomputation from the first event.
-
-    Exit code 1 where one differs, with the first keys that do.
-
-    \b
-    lake verify
-    lake verify carrier_daily --shallow
-    """
-    from lake.project import load
-    from lake.run.verify import verify as prove
-
-    project = load(shell.settings)
-    picked = project.pick(tables)
-    verdicts = []
-    for declaration in picked:
-        verdicts.append(prove(shell.spark, project, declaration, shallow=shallow))
-        shell.say(f"verify  {declaration.name}: {verdicts[-1].verdict}")
-    shell.emit({"tables": [asdict(each) for each in verdicts]}, _told(verdicts))
-    wrong = [each.table for each in verdicts if each.verdict != "identical"]
-    if wrong:
-        raise LawError(f"not proved: {', '.join(wrong)}", fix="lake rebuild TABLE makes a table what the log says")
+    rows = [asdict(each) for each in done]
+    shell.emit({"tables": rows}, table(rows, *ADVANCED))
 
 
 @click.command()
@@ -197,33 +136,6 @@ def run(shell: Shell, every: str, *, follow: bool) -> None:
     shell.emit(data, f"edition {edition} of cut {done.cut}" if edition else f"cut {done.cut}, not published")
     if done.failures:
         raise next(iter(done.failures.values()))
-
-
-def _inputs(shell: Shell, number: int | None) -> Inputs:
-    """The inputs at a cut. What is there already needs no session, so none is started before it is asked for."""
-    from lake.project import load
-    from lake.run import gate
-    from lake.run.cut import pick_cut
-    from lake.run.inputs import Inputs
-
-    def connect() -> SparkSession:
-        gate.warm_up()
-        return shell.spark
-
-    project = load(shell.settings)
-    return Inputs(connect, project, pick_cut(project, number))
-
-
-def _emit_advanced(shell: Shell, done: list[dict[str, Any]]) -> None:
-    columns = ("table", "verb", "cut", "version", "inserted", "updated", "deleted", "seconds")
-    shell.emit({"tables": done}, table(done, *columns))
-
-
-def _told(verdicts: list[Verdict]) -> list[str]:
-    lines = table([asdict(each) for each in verdicts], "table", "verdict", "cut", "rows", "differing", "why")
-    for each in verdicts:
-        lines += [f"{each.table}: {row}" for row in each.differences]
-    return lines
 
 
 def _seconds(text: str) -> float:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from lake.declaration import Declaration
-from lake.errors import DeclarationError
 from lake.project import Project
 from lake.run import gate
 from lake.run.analysis import analyse, python_faults
 from lake.run.difference import difference
 from lake.run.inputs import Inputs
+from lake.run.order import after_inputs
 from lake.store.commit import CHANGE, Counts, commit, replace
 from lake.store.delta import Position, start
 from lake.store.lease import lease
@@ -28,6 +27,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lake.store.tables import Table
+
+
+WHOLE: Final = ("build", "rebuild")
+"""The verbs that evaluate the whole table by its declaration."""
 
 
 @dataclass(frozen=True)
@@ -68,31 +71,14 @@ def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
 
 
 def advance_all(inputs: Inputs, names: Iterable[str] = (), *, tell: Callable[[Advanced], None]) -> list[Advanced]:
-    """Brings the named tables (all, for none) to the cut in dependency order, independent ones side by side.
-
-    A table that fails stops those derived from it, not the others; faults of declarations are raised together at the
-    end, else the first failure.
-    """
-    picked = {each.name: each for each in inputs.project.pick(names)}
-    futures: dict[str, Future[Advanced]] = {}
+    """Brings the named tables (all, for none) to the cut, as `after_inputs` orders them."""
 
     def work(declaration: Declaration) -> Advanced:
-        for source in declaration.inputs:
-            if source.name in futures and not source.is_log:
-                futures[source.name].result()
         done = advance(inputs, declaration)
         tell(done)
         return done
 
-    # Tables are handed out in dependency order, so whoever waits for a parent waits for one already at work.
-    with ThreadPoolExecutor(max_workers=2, thread_name_prefix="advance") as pool:
-        for name, declaration in picked.items():
-            futures[name] = pool.submit(work, declaration)
-    failures = [error for future in futures.values() if (error := future.exception()) is not None]
-    faults = [error for error in dict.fromkeys(failures) if isinstance(error, DeclarationError)]
-    if failures:
-        raise DeclarationError.all(faults) if len(faults) == len(set(failures)) else failures[0]
-    return [future.result() for future in futures.values()]
+    return after_inputs(inputs.project.pick(names), work, workers=inputs.project.settings.tables_at_once)
 
 
 def first_rows(inputs: Inputs, declaration: Declaration) -> pa.Table | DataFrame:
@@ -161,7 +147,7 @@ def same_definition(project: Project, declaration: Declaration, position: Positi
     if built != project.fingerprint(declaration):
         raise declaration.fault(
             f"its definition has changed since it was built ({built}, now {project.fingerprint(declaration)})",
-            fix=f"lake rebuild {declaration.name}",
+            fix="lake plan shows what follows from it, lake deploy builds it beside what readers see",
         )
 
 
@@ -194,15 +180,21 @@ def _fresh(inputs: Inputs, declaration: Declaration, position: Position) -> bool
     """Whether the table already follows from what its inputs are now."""
     if position.data["cut"] > inputs.cut.number:
         return True
-    return dict(position.data["inputs"]) == inputs.versions(declaration)
+    then = position.data["inputs"], position.data.get("homes")
+    return then == (inputs.versions(declaration), inputs.homes(declaration))
 
 
 def _next(inputs: Inputs, declaration: Declaration, position: Position, verb: str, counts: Counts) -> Position:
+    project = inputs.project
+    # What the definition consisted of is said where it may have changed, not in every micro-batch.
+    built = {"definition": project.definition(declaration)} if verb in WHOLE else {}
     return position.next(
         verb=verb,
         cut=inputs.cut.number,
         voids=inputs.cut.voids,
         inputs=inputs.versions(declaration),
-        fingerprint=inputs.project.fingerprint(declaration),
+        homes=inputs.homes(declaration),
+        fingerprint=project.fingerprint(declaration),
         counts=asdict(counts),
+        **built,
     )

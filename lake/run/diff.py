@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -41,6 +41,32 @@ def compare_local(rows: pa.Table, old: pa.Table, identity: Sequence[str]) -> pa.
         ).to_arrow_table()
     changed = found.filter(pa.compute.is_valid(found.column(CHANGE)))
     return changed.cast(rows.schema.append(pa.field(CHANGE, pa.string())))
+
+
+def shown(diff: pa.Table, old: pa.Table, identity: Sequence[str]) -> tuple[dict[str, Any], ...]:
+    """Rows of a diff for a person, `old` being those they replace: the identity, `change`, and for an update `columns`:
+    {column: [old value, new value]}.
+    """
+    there = {tuple(row[k] for k in identity): row for row in old.to_pylist()}
+    found = []
+    for row in diff.to_pylist():
+        key = {k: row[k] for k in identity}
+        told: dict[str, Any] = {**key, "change": row[CHANGE]}
+        if row[CHANGE] == "update":
+            was = there[tuple(key.values())]
+            told["columns"] = {
+                c: [was[c], row[c]] for c in row if c != CHANGE and c not in identity and was[c] != row[c]
+            }
+        found.append(told)
+    return tuple(found)
+
+
+def first(diff: pa.Table | DataFrame, identity: Sequence[str], count: int) -> pa.Table:
+    """The first `count` rows of a diff, in the order of their identity."""
+    if isinstance(diff, pa.Table):
+        sortable = [(c, "ascending") for c in identity if not pa.types.is_nested(diff.schema.field(c).type)]
+        return diff.sort_by(sortable).slice(0, count) if sortable else diff.slice(0, count)
+    return diff.orderBy(*identity).limit(count).toArrow()
 
 
 def _was(column: str) -> str:

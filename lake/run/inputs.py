@@ -18,7 +18,7 @@ from lake.store import log
 from lake.store.delta import Position
 from lake.store.meta import Cut
 from lake.store.scan import Scan
-from lake.store.tables import Table
+from lake.store.tables import FeedGap, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,13 +30,15 @@ HIDDEN = ("_ingested_at",)
 class Inputs:
     """The inputs of a project's tables at `cut`, read through the session that `connect` gives when one is needed.
 
-    With `recompute`, a table that is an input is evaluated from the logs instead of read.
+    With `recompute`, a table that is an input is evaluated from the logs instead of read, unless its version is one of
+    those `proved` to be what the evaluation gives.
     """
 
     connect: Callable[[], SparkSession]
     project: Project
     cut: Cut
     recompute: bool = False
+    proved: dict[str, int] = field(default_factory=dict)
     _evaluated: dict[str, DataFrame] = field(default_factory=dict)
 
     @cached_property
@@ -116,21 +118,26 @@ class Inputs:
         """All rows of `source` at the cut, each with its order and the sign +1."""
         if source.table is None:
             return self._events(source.name, after=0)
-        if self.recompute:
+        if self.recompute and not self._is_proved(source.table):
             rows = self.evaluate(source.table)
             return _ordered(rows.select(*visible(rows.columns)), source.table)
         rows = self.table(source.table).read(self.spark, self.version(source))
         return _ordered(rows.select(*visible(rows.columns)), source.table)
 
+    def _is_proved(self, declaration: Declaration) -> bool:
+        position = self.table(declaration).position_at(self.cut.number)
+        return position is not None and self.proved.get(declaration.name) == position.version
+
     def changes(self, source: Input, position: Position) -> DataFrame | None:
         """Signed rows: what came to `source` (+1) and went from it (-1) since `position`; None if nothing did."""
         settings, before = self.project.settings, position.data["inputs"][source.name]
         if source.table is not None:
-            upto = self.version(source)
+            table, upto = self.table(source.table), self.version(source)
+            if position.data.get("homes", {}).get(source.name) != table.home:
+                raise FeedGap(f"{source.name} was another Delta table then")
             if upto == before:
                 return None
-            rows = self.table(source.table).changes(self.spark, after=before, upto=upto)
-            return _ordered(rows, source.table)
+            return _ordered(table.changes(self.spark, after=before, upto=upto), source.table)
         after, voids = self.cut.batches.get(source.name, 0), position.data["voids"]
         voided = [v for v in log.voided(settings, source.name, voids, self.cut.voids) if v[0] <= before]
         frames = [self._events(source.name, after=before)] if after > before else []
@@ -140,6 +147,10 @@ class Inputs:
     def versions(self, declaration: Declaration) -> dict[str, int]:
         """What the table is derived from at this cut: {stream: last batch, table: Delta version}."""
         return {source.name: self.version(source) for source in declaration.inputs}
+
+    def homes(self, declaration: Declaration) -> dict[str, str]:
+        """Which Delta tables those versions are of: {table: its home}."""
+        return {s.name: self.table(s.table).home for s in declaration.inputs if s.table is not None}
 
     def version(self, source: Input) -> int:
         """The last batch of a log, or the Delta version of a table, at the cut.

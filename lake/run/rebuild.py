@@ -3,50 +3,87 @@
 from __future__ import annotations
 
 import time
-
-import pyarrow as pa
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from lake.declaration import Declaration
 from lake.errors import DeclarationError
-from lake.run.advance import Advanced, first_rows, put, put_all, told
+from lake.run.advance import Advanced, told
 from lake.run.analysis import analyse, python_faults
-from lake.run.diff import compare
-from lake.run.difference import gathered
+from lake.run.change import Change, first_build, of_all
 from lake.run.inputs import Inputs
-from lake.store.delta import Position, start
+from lake.run.order import after_inputs
+from lake.store.delta import Position
 from lake.store.lease import lease
-from lake.store.tables import Table
+
+DRY_RUN = "dry run"
 
 
-def rebuild(inputs: Inputs, declaration: Declaration) -> Advanced:
-    """Makes the table what its current definition says at the cut; the one way to adopt a changed definition.
+@dataclass(frozen=True)
+class Recomputed(Advanced):
+    """What evaluating rows again changed, or with the verb DRY_RUN would change: see Change."""
 
-    Raises as `advance` does, except that a changed definition is what it is for.
+    sample: tuple[dict[str, Any], ...] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+
+def rebuild_all(
+    inputs: Inputs, names: Iterable[str], *, dry_run: bool = False, tell: Callable[[Recomputed], None]
+) -> list[Recomputed]:
+    """Rebuilds the named tables (all, for none), as `after_inputs` orders them."""
+
+    def work(declaration: Declaration) -> Recomputed:
+        done = rebuild(inputs, declaration, dry_run=dry_run)
+        tell(done)
+        return done
+
+    return after_inputs(inputs.project.pick(names), work, workers=inputs.project.settings.tables_at_once)
+
+
+def rebuild(inputs: Inputs, declaration: Declaration, *, dry_run: bool = False) -> Recomputed:
+    """Makes the table what its current definition says at the cut; adopts a changed definition in place.
+
+    With `dry_run` it only says what it would do. Raises as `advance` does, except that a changed definition is what it
+    is for.
     """
     began, table = time.monotonic(), inputs.table(declaration)
     with python_faults(declaration), lease(inputs.project.settings, table.lease):
         position = table.position()
-        if position is not None and position.data["cut"] > inputs.cut.number:
-            raise DeclarationError(
-                f"{declaration.name} is at cut {position.data['cut']}, beyond cut {inputs.cut.number}",
-                where=declaration.where,
-                fix="leave out --cut to rebuild at the newest cut",
-            )
-        after = _rebuilt(inputs, declaration, table, position)
-    return told(inputs, declaration, after, began)
+        _must_reach(inputs, declaration, position)
+        # The definition that built the table was analysed then; looking at it again costs 0.2 s.
+        if position is None or position.data["fingerprint"] != inputs.project.fingerprint(declaration):
+            analyse(inputs, declaration)
+        if position is None:
+            change = first_build(inputs, declaration, table)
+        else:
+            change = of_all(inputs, declaration, table, position)
+        return finish(inputs, declaration, change, began, verb="rebuild", dry_run=dry_run)
 
 
-def _rebuilt(inputs: Inputs, declaration: Declaration, table: Table, position: Position | None) -> Position:
-    # The definition that built the table was analysed then; looking at it again costs 0.2 s.
-    if position is None or position.data["fingerprint"] != inputs.project.fingerprint(declaration):
-        analyse(inputs, declaration)
-    if position is None:
-        return put_all(inputs, declaration, table, start(table.app), first_rows(inputs, declaration), verb="rebuild")
-    rows = inputs.evaluate(declaration)
-    old = table.read(inputs.spark, table.version())
-    if rows.dtypes != old.dtypes:
-        return put_all(inputs, declaration, table, position, rows, verb="rebuild")
-    diff = gathered(inputs, compare(rows, old, declaration.kind.identity))
-    if not isinstance(diff, pa.Table):
-        return put_all(inputs, declaration, table, position, rows, verb="rebuild")
-    return put(inputs, declaration, table, position, diff, verb="rebuild")
+def finish(  # noqa: PLR0913 a change, and how to make it
+    inputs: Inputs, declaration: Declaration, change: Change, began: float, *, verb: str, dry_run: bool
+) -> Recomputed:
+    """Makes the change and records the run, or only tells it."""
+    if dry_run:
+        done = Advanced(
+            declaration.name,
+            inputs.cut.number,
+            DRY_RUN,
+            change.position.version,
+            **asdict(change.counts),
+            seconds=round(time.monotonic() - began, 3),
+        )
+    else:
+        done = told(inputs, declaration, change.commit(inputs, declaration, verb=verb), began)
+    counts = asdict(change.counts) if change.counts.total else {}
+    return Recomputed(**{**asdict(done), **counts}, sample=change.sample, columns=change.columns)
+
+
+def _must_reach(inputs: Inputs, declaration: Declaration, position: Position | None) -> None:
+    if position is not None and position.data["cut"] > inputs.cut.number:
+        raise DeclarationError(
+            f"{declaration.name} is at cut {position.data['cut']}, beyond cut {inputs.cut.number}",
+            where=declaration.where,
+            fix="leave out --cut to rebuild at the newest cut",
+        )

@@ -2,85 +2,128 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
-
-import pyarrow as pa
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from lake.declaration import Declaration
+from lake.errors import LakeError, Unavailable
 from lake.project import Project
 from lake.run.analysis import python_faults
-from lake.run.diff import compare
+from lake.run.change import SAMPLE, column_changes
+from lake.run.diff import compare, first, shown
+from lake.run.fingerprint import fingerprints
 from lake.run.inputs import Inputs
-from lake.store.commit import CHANGE
+from lake.run.order import after_inputs
 from lake.store.meta import get_cut
 
-FIRST_KEYS = 10
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lake.store.tables import Table
+
+FOUND: Final = {"insert": "missing", "delete": "extra", "update": "differs"}
+"""What a row is called that would be inserted, deleted or updated to make the table right."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What verifying one table at its cut found.
+    """What verifying one table at its cut found; `unknown` says `why` nothing can be told.
 
-    `differences` holds the first rows that differ: the identity, `change` (missing: the table lacks the row; extra:
-    the table alone has it; differs) and, for `differs`, {column: [table's value, recomputed value]}.
+    `fingerprint` is that of the table's rows, state columns included. `differences` holds the first rows that differ:
+    the identity, `change` (missing: the table lacks the row; extra: the table alone has it; differs) and, for
+    `differs`, `columns`: {column: [table's value, recomputed value]}.
     """
 
     table: str
     cut: int | None
     verdict: Literal["identical", "differs", "unknown"]
     rows: int = 0
+    fingerprint: str = ""
     differing: int = 0
     differences: tuple[dict[str, Any], ...] = ()
     why: str = ""
 
 
-def verify(spark: SparkSession, project: Project, declaration: Declaration, *, shallow: bool = False) -> Verdict:
+def verify_all(
+    connect: Callable[[], SparkSession],
+    project: Project,
+    names: Iterable[str] = (),
+    *,
+    shallow: bool = False,
+    tell: Callable[[Verdict], None],
+) -> list[Verdict]:
+    """The verdicts on the named tables (all, for none), as `after_inputs` orders them.
+
+    A table that is found identical need not be evaluated again for those derived from it.
+    """
+    proved: dict[str, int] = {}
+
+    def work(declaration: Declaration) -> Verdict:
+        verdict = verify(connect, project, declaration, shallow=shallow, proved=proved)
+        tell(verdict)
+        return verdict
+
+    return after_inputs(project.pick(names), work, workers=project.settings.tables_at_once)
+
+
+def verify(
+    connect: Callable[[], SparkSession],
+    project: Project,
+    declaration: Declaration,
+    *,
+    shallow: bool = False,
+    proved: dict[str, int] | None = None,
+) -> Verdict:
     """Compares the table with its recomputation at the table's own cut; writes nothing.
 
-    Its parents are recomputed too, so that a wrong parent cannot make its child look right; `shallow` trusts them.
+    Its parents are recomputed too, so that a wrong parent cannot make its child look right; `shallow` trusts them, and
+    `proved` names those versions of tables that were found identical, to which this one is added if it is.
     """
-    table = project.table(declaration)
+    table, proved = project.table(declaration), {} if proved is None else proved
     position = table.position()
     if position is None:
         return Verdict(declaration.name, None, "unknown", why="it was never built")
     cut = position.data["cut"]
     if position.data["fingerprint"] != project.fingerprint(declaration):
-        return Verdict(declaration.name, cut, "unknown", why="its definition has changed since: lake rebuild first")
-    inputs = Inputs(lambda: spark, project, get_cut(project.settings, cut), recompute=not shallow)
-    version = table.version()
-    rows, old = inputs.evaluate(declaration), table.read(spark, version)
-    identity = declaration.kind.identity
-    diff = compare(rows, old, identity).persist()
+        why = "its definition has changed since: lake plan, then lake deploy"
+        return Verdict(declaration.name, cut, "unknown", why=why)
     try:
+        inputs = Inputs(connect, project, get_cut(project.settings, cut), recompute=not shallow, proved=proved)
         with python_faults(declaration):
-            differing = diff.count()
-        first = diff.orderBy(*identity).limit(FIRST_KEYS).toArrow() if differing else None
-    finally:
-        diff.unpersist()
-    total = table.rows(version)
+            return _judged(inputs, declaration, table)
+    except Unavailable:
+        raise
+    except LakeError as error:
+        return Verdict(declaration.name, cut, "unknown", why=error.what)
+
+
+def _judged(inputs: Inputs, declaration: Declaration, table: Table) -> Verdict:
+    name, cut, version = declaration.name, inputs.cut.number, table.version()
+    rows, old, total = inputs.evaluate(declaration), table.read(inputs.spark, version), table.rows(version)
+    if columns := column_changes(dict(old.dtypes), dict(rows.dtypes)):
+        why = "; ".join(f"{column} {what}" for column, what in columns.items())
+        return Verdict(name, cut, "differs", total, why=f"to be right, its columns change: {why}")
+    there, wanted = fingerprints(old, rows)
+    if there == wanted:
+        inputs.proved[name] = version
+        return Verdict(name, cut, "identical", total, there)
+    identity = declaration.kind.identity
     duplicates = old.groupBy(*identity).count().where("count > 1").count()
     if duplicates:
-        return Verdict(declaration.name, cut, "differs", total, duplicates, why=f"{duplicates} keys have several rows")
-    if first is None:
-        return Verdict(declaration.name, cut, "identical", total)
-    shown = _shown(declaration, first, table.rows_of(first.select(list(identity)), version))
-    return Verdict(declaration.name, cut, "differs", total, differing, shown)
+        return Verdict(name, cut, "differs", total, there, duplicates, why=f"{duplicates} keys have several rows")
+    differing, differences = _differences(table, version, compare(rows, old, identity), identity)
+    return Verdict(name, cut, "differs", total, there, differing, differences)
 
 
-def _shown(declaration: Declaration, diff: pa.Table, old: pa.Table) -> tuple[dict[str, Any], ...]:
-    identity = declaration.kind.identity
-    there = {tuple(row[k] for k in identity): row for row in old.to_pylist()}
-    names = {"insert": "missing", "delete": "extra", "update": "differs"}
-    found = []
-    for row in diff.to_pylist():
-        key = {k: row[k] for k in identity}
-        shown: dict[str, Any] = {**key, "change": names[row[CHANGE]]}
-        if row[CHANGE] == "update":
-            held = there[tuple(key.values())]
-            shown["columns"] = {
-                c: [held[c], row[c]] for c in row if c != CHANGE and c not in identity and held[c] != row[c]
-            }
-        found.append(shown)
-    return tuple(found)
+def _differences(
+    table: Table, version: int, diff: DataFrame, identity: tuple[str, ...]
+) -> tuple[int, tuple[dict[str, Any], ...]]:
+    """How many rows differ, and the first ones."""
+    kept = diff.persist()
+    try:
+        differing, few = kept.count(), first(kept, identity, SAMPLE)
+    finally:
+        kept.unpersist()
+    rows = shown(few, table.rows_of(few.select(list(identity)), version), identity)
+    return differing, tuple({**row, "change": FOUND[row["change"]]} for row in rows)

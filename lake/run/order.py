@@ -1,0 +1,37 @@
+"""Work on tables in dependency order, independent ones side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from lake.declaration import Declaration
+from lake.errors import DeclarationError
+
+T = TypeVar("T")
+
+
+def after_inputs(tables: Iterable[Declaration], work: Callable[[Declaration], T], *, workers: int) -> list[T]:
+    """What `work` gives for each of `tables`, which come in dependency order; `workers` of them at a time.
+
+    A table that fails stops those derived from it, not the others; faults of declarations are raised together at the
+    end, else the first failure.
+    """
+    futures: dict[str, Future[T]] = {}
+
+    def wait_and_work(declaration: Declaration) -> T:
+        for source in declaration.inputs:
+            if source.name in futures and not source.is_log:
+                futures[source.name].result()
+        return work(declaration)
+
+    # Tables are handed out in dependency order, so whoever waits for a parent waits for one already at work.
+    with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="tables") as pool:
+        for declaration in tables:
+            futures[declaration.name] = pool.submit(wait_and_work, declaration)
+    failures = [error for future in futures.values() if (error := future.exception()) is not None]
+    faults = [error for error in dict.fromkeys(failures) if isinstance(error, DeclarationError)]
+    if failures:
+        raise DeclarationError.all(faults) if len(faults) == len(set(failures)) else failures[0]
+    return [future.result() for future in futures.values()]
