@@ -75,8 +75,8 @@ class JobFile:
         return late is not None or ("snapshots=True" in self.text and "marker=" not in self.text)
 
     def mentions(self, field: str) -> bool:
-        """Whether the file may use contract field `field`; `*` uses all."""
-        return re.search(rf"\b{re.escape(field)}\b|[\"']\*", self.text) is not None
+        """Whether the file may use contract field `field`; `*` and `.columns` use all."""
+        return re.search(rf"\b{re.escape(field)}\b|[\"']\*|\.columns\b", self.text) is not None
 
     def fingerprint(self, *more: str) -> str:
         """A hash of the syntax tree without docstrings and comments, and of `more`.

@@ -38,13 +38,14 @@ class Project:
     staged: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
-    def _live(self) -> Mapping[str, str]:
+    def live_homes(self) -> Mapping[str, str]:
+        """The homes of the tables in the newest edition."""
         return homes(self.settings)
 
     def table(self, declaration: Declaration) -> Table:
         """The Delta table of a declaration: the one being built where it is staged, else the live one."""
         name = declaration.name
-        home = self.staged.get(name) or self._live.get(name, name)
+        home = self.staged.get(name) or self.live_homes.get(name, name)
         return Table(self.settings, declaration.layer, name, home)
 
     def with_staged(self, staged: Mapping[str, str]) -> Project:
@@ -88,23 +89,18 @@ class Project:
             for source in declaration.inputs
             if source.is_log
             for each in self.contracts[source.name].fields
-            if self.files[declaration.name].mentions(each.name)
+            if self.mentions(declaration, each.name)
         }
+
+    def mentions(self, declaration: Declaration, field: str) -> bool:
+        """Whether the table may use `field` of its inputs, in its own job file or in one that it borrows from."""
+        return any(self.files[name].mentions(field) for name in (declaration.name, *self._borrowed(declaration)))
 
     def _borrowed(self, declaration: Declaration) -> list[str]:
         """The tables whose job files the table's own imports beside its inputs."""
         inputs = {source.name for source in declaration.inputs}
         imported = {module.rpartition(".")[2] for module in self.files[declaration.name].upstream}
         return sorted(imported & set(self.files) - inputs)
-
-    def below(self, names: Iterable[str]) -> list[str]:
-        """The tables that are derived from the named ones, directly or through others, in dependency order."""
-        found = set(names)
-        given = frozenset(found)
-        for each in self.tables.values():
-            if any(source.name in found for source in each.inputs if not source.is_log):
-                found.add(each.name)
-        return [name for name in self.tables if name in found - given]
 
     def goes_by_batches(self, declaration: Declaration) -> bool:
         """Whether the way events came in batches decides the table's rows, or those of a table it is derived from."""

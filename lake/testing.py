@@ -101,9 +101,8 @@ class Lakehouse:
           without markers came first, is decided there.
         """
         inputs = Inputs(lambda: self.spark, self.project, pick_cut(self.project, None), recompute=True)
-        proved: dict[str, int] = {}
         for declaration in self.project.tables.values():
-            verdict = verify(lambda: self.spark, self.project, declaration, proved=proved)
+            verdict = verify(inputs, declaration)
             if verdict.verdict != "identical":
                 raise LawError(f"{declaration.name} {verdict.verdict}: {verdict.why or verdict.differences}")
             _check_spread(inputs, declaration)

@@ -1,9 +1,10 @@
-"""Commands that evaluate tables again: rebuild, verify."""
+"""Commands that evaluate tables again: rebuild, backfill, verify, plan, deploy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lake.project import Project
+    from lake.run.advance import Advanced
     from lake.run.inputs import Inputs
-    from lake.run.rebuild import Recomputed
+    from lake.run.numbers import TableChange
     from lake.run.verify import Verdict
 
 TABLES = click.argument("tables", nargs=-1)
@@ -46,6 +48,7 @@ def rebuild(
     lake rebuild --all
     """
     from lake.run.cycle import line
+    from lake.run.graph import graph
     from lake.run.rebuild import rebuild_all
 
     if bool(tables) == everything:
@@ -53,9 +56,100 @@ def rebuild(
     inputs = inputs_at(shell, number)
     picked = [each.name for each in inputs.project.pick(tables)]
     if downstream:
-        picked += inputs.project.below(picked)
+        picked += graph(inputs.project).below(*picked)
     done = rebuild_all(inputs, picked, dry_run=dry_run, tell=lambda each: shell.say(line(each)))
     emit_recomputed(shell, done)
+
+
+@click.command()
+@click.argument("name", metavar="TABLE")
+@click.option("--from", "start", required=True, help="Events at or after this time: 2013-01-31, 2013-01-31T06:00Z.")
+@click.option("--to", "end", required=True, help="Events before this time.")
+@DRY_RUN
+@shared
+def backfill(shell: Shell, name: str, start: str, end: str, *, dry_run: bool) -> None:
+    """Evaluate the keys of a table again that have events in a range of event time; what is derived from it follows.
+
+    The table stays at its cut. Times without a zone are in UTC.
+
+    \b
+    lake backfill carrier_daily --from 2013-01-01 --to 2013-02-01
+    """
+    from lake.run.backfill import backfill as again
+    from lake.run.cycle import line
+    from lake.run.graph import graph
+
+    found = project(shell)
+    [declaration] = found.pick([name])
+    first, last = _instant("--from", start), _instant("--to", end)
+    if first >= last:
+        raise DeclarationError(f"--from {start} is not before --to {end}", fix="--to is the first moment left out")
+    done = again(
+        lambda: shell.spark,
+        found,
+        declaration,
+        first,
+        last,
+        dry_run=dry_run,
+        tell=lambda each: shell.say(line(each)),
+    )
+    below = graph(found).below(name)
+    shell.say(f"downstream of {name}: {', '.join(below) or 'no table'}")
+    emit_recomputed(shell, done)
+
+
+@click.command()
+@TABLES
+@click.option("--diff", is_flag=True, help="Evaluate the named tables, and show what would change in each column.")
+@shared
+def plan(shell: Shell, tables: tuple[str, ...], *, diff: bool) -> None:
+    """Show which definitions have changed since their tables were built, what that costs, and what follows.
+
+    \b
+    lake plan
+    lake plan carrier_daily --diff
+    """
+    from lake.run.numbers import table_change
+    from lake.run.plan import plan as compare
+
+    if diff and not tables:
+        raise DeclarationError("say which tables to evaluate", fix="lake plan TABLE… --diff")
+    found = project(shell)
+    planned = [asdict(each) for each in compare(found, tables)]
+    lines = list(_planned(planned))
+    if diff:
+        for declaration in found.pick(tables):
+            change = table_change(lambda: shell.spark, found, declaration)
+            lines += ["", *_numbers(change)]
+            for each in planned:
+                if each["table"] == declaration.name:
+                    each["diff"] = asdict(change)
+    shell.emit({"tables": planned}, lines)
+
+
+@click.command()
+@shared
+def deploy(shell: Shell) -> None:
+    """Build changed tables beside the live ones, check them, and let readers see all of them in one edition.
+
+    Readers see the old tables until then, and `lake publish --edition N` shows them again. A table whose job is gone
+    leaves the edition; `lake maintain --drop-retired` deletes it.
+
+    \b
+    lake deploy
+    """
+    from lake.run import gate
+    from lake.run.cycle import line
+    from lake.run.deploy import deploy as publish
+
+    def connect() -> SparkSession:
+        gate.warm_up()
+        return shell.spark
+
+    shown = publish(project(shell), connect, lambda each: shell.say(line(each)))
+    tables = {name: {"path": each.path, "version": each.version} for name, each in shown.tables.items()}
+    data = {"edition": shown.number, "cut": shown.cut, "tables": tables}
+    shell.emit(data, f"edition {shown.number} of cut {shown.cut}: {len(tables)} tables")
 
 
 @click.command()
@@ -111,11 +205,15 @@ def inputs_at(shell: Shell, number: int | None) -> Inputs:
     return Inputs(connect, found, pick_cut(found, number))
 
 
-def emit_recomputed(shell: Shell, done: list[Recomputed]) -> None:
-    """What was or would be changed, table by table, then the first rows of each."""
+def emit_recomputed(shell: Shell, done: Sequence[Advanced]) -> None:
+    """What was or would be changed, table by table, then the first rows of those that were evaluated again."""
+    from lake.run.rebuild import Recomputed
+
     rows = [asdict(each) for each in done]
     lines = table(rows, *ADVANCED)
     for each in done:
+        if not isinstance(each, Recomputed):
+            continue
         lines += [f"{each.table}: column {column} {what}" for column, what in each.columns.items()]
         lines += list(changed_rows(each.table, each.sample))
     shell.emit({"tables": rows}, lines)
@@ -127,6 +225,30 @@ def changed_rows(name: str, sample: tuple[dict[str, Any], ...]) -> Iterator[str]
         key = " ".join(f"{k}={v}" for k, v in row.items() if k not in ("change", "columns"))
         values = "".join(f", {c} {old} → {new}" for c, (old, new) in row.get("columns", {}).items())
         yield f"{name} {key}: {row['change']}{values}"
+
+
+def _planned(planned: list[dict[str, Any]]) -> Iterator[str]:
+    rows = [{**each, "follows": ", ".join(each["follows"])} for each in planned]
+    yield from table(rows, "table", "state", "rows", "rate", "seconds", "follows")
+    for each in planned:
+        for change in each["changes"]:
+            yield f"{each['table']}: {change}"
+
+
+def _numbers(change: TableChange) -> Iterator[str]:
+    counts = change.counts
+    yield f"{change.table} at cut {change.cut}: +{counts.inserted} ~{counts.updated} -{counts.deleted} rows"
+    rows = [asdict(each) | {"rows changed": each.rows} for each in change.columns]
+    yield from table(rows, "column", "type", "rows changed", "before", "after")
+    yield from changed_rows(change.table, change.sample)
+
+
+def _instant(option: str, text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise DeclarationError(f"{option} {text!r} is no time", fix="write 2013-01-31 or 2013-01-31T06:00Z") from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def _told(verdicts: list[Verdict]) -> list[str]:

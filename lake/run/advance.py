@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -21,16 +21,12 @@ from lake.run.order import after_inputs
 from lake.store.commit import CHANGE, Counts, commit, replace
 from lake.store.delta import Position, start
 from lake.store.lease import lease
-from lake.store.meta import record_run
+from lake.store.meta import WHOLE, record_run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lake.store.tables import Table
-
-
-WHOLE: Final = ("build", "rebuild")
-"""The verbs that evaluate the whole table by its declaration."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +165,7 @@ def told(inputs: Inputs, declaration: Declaration, after: Position, began: float
         subject=done.table,
         cut=done.cut,
         outcome="done",
-        counts=data["counts"],
+        counts=data["counts"] | ({"read": inputs.rows(declaration)} if done.verb in WHOLE else {}),
         started_at=datetime.now(UTC),
         seconds=seconds,
     )

@@ -22,6 +22,7 @@ from lake.store.tables import Table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+NUMERIC: Final = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 SAMPLE: Final = 10
 """So many rows of a diff are shown."""
 
@@ -57,14 +58,22 @@ def first_build(inputs: Inputs, declaration: Declaration, table: Table) -> Chang
 
 def of_all(inputs: Inputs, declaration: Declaration, table: Table, position: Position) -> Change:
     """The change of the whole table. What differs is looked for only where fingerprints do."""
-    version, identity = table.version(), declaration.kind.identity
-    rows, old = inputs.evaluate(declaration), table.read(inputs.spark, version)
-    columns = column_changes(dict(old.dtypes), dict(rows.dtypes))
-    if not columns and position.data["fingerprint"] == inputs.project.fingerprint(declaration):
+    rows, old = inputs.evaluate(declaration), table.read(inputs.spark, table.version())
+    same = position.data["fingerprint"] == inputs.project.fingerprint(declaration)
+    if same and not column_changes(dict(old.dtypes), dict(rows.dtypes)):
         there, wanted = fingerprints(old, rows)
         if there == wanted:
             return Change(table, position, nothing(table), Counts())
-    common = [column for column in rows.columns if column in old.columns and columns.get(column) is None]
+    return of_rows(inputs, declaration, table, position, rows, old)
+
+
+def of_rows(  # noqa: PLR0913, PLR0917 the two sides, and which table they are of
+    inputs: Inputs, declaration: Declaration, table: Table, position: Position, rows: DataFrame, old: DataFrame
+) -> Change:
+    """The change from the rows `old` of the table to `rows`, whose columns may be others."""
+    version, identity = table.version(), declaration.kind.identity
+    columns = column_changes(dict(old.dtypes), dict(rows.dtypes))
+    common = comparable(old, rows)
     if not set(identity) <= set(common):
         return Change(table, position, rows, Counts(rows.count(), 0, table.rows(version)), True, (), columns)
     diff = compare(rows.select(*common), old.select(*common), identity)
@@ -87,6 +96,16 @@ def column_changes(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, 
     come = {name: f"added ({kind})" for name, kind in new.items() if name not in old}
     other = {name: f"{old[name]} → {kind}" for name, kind in new.items() if old.get(name, kind) != kind}
     return gone | come | other
+
+
+def comparable(old: DataFrame, new: DataFrame) -> list[str]:
+    """The columns of both whose values can be compared: of one type, or numbers."""
+    before = dict(old.dtypes)
+
+    def alike(name: str, kind: str) -> bool:
+        return before[name] == kind or all(each.partition("(")[0] in NUMERIC for each in (before[name], kind))
+
+    return [name for name, kind in new.dtypes if name in before and alike(name, kind)]
 
 
 def _told(

@@ -28,7 +28,13 @@ LOCAL_ROWS: Final = 500_000
 
 def difference(inputs: Inputs, declaration: Declaration, table: Table, position: Position) -> pa.Table | DataFrame:
     """The rows to insert, update and delete, given what changed in the inputs since `position`."""
-    found = touched(inputs, declaration, table, position)
+    return difference_of(inputs, declaration, table, touched(inputs, declaration, table, position))
+
+
+def difference_of(
+    inputs: Inputs, declaration: Declaration, table: Table, found: Touched | None
+) -> pa.Table | DataFrame:
+    """As `difference`, given what was found to be touched."""
     kind, version = declaration.kind, table.version()
     due = kind.due(inputs.horizon(declaration))
     empty = nothing(table)

@@ -50,13 +50,13 @@ class Graph:
         """The tables derived directly from `name`."""
         return [table for table in self.tables if name in table.inputs]
 
-    def below(self, name: str, including: Iterable[str] = ()) -> list[str]:
-        """The tables derived from `name`, directly or not, and those `including`, in dependency order."""
-        found = {name}
+    def below(self, *names: str, including: Iterable[str] = ()) -> list[str]:
+        """The tables derived from `names`, directly or not, and those `including`, in dependency order."""
+        found = set(names)
         for table in self.tables:
             if found & set(table.inputs):
                 found.add(table.name)
-        return [table.name for table in self.tables if table.name in found - {name} | set(including)]
+        return [table.name for table in self.tables if table.name in found - set(names) | set(including)]
 
     def data(self) -> dict[str, Any]:
         """The graph as JSON, as `dags/graph.json` holds it."""

@@ -31,7 +31,7 @@ class Inputs:
     """The inputs of a project's tables at `cut`, read through the session that `connect` gives when one is needed.
 
     With `recompute`, a table that is an input is evaluated from the logs instead of read, unless its version is one of
-    those `proved` to be what the evaluation gives.
+    those `proved` to be what the evaluation gives. `kept` are logs that Spark keeps while several tables read them.
     """
 
     connect: Callable[[], SparkSession]
@@ -39,6 +39,7 @@ class Inputs:
     cut: Cut
     recompute: bool = False
     proved: dict[str, int] = field(default_factory=dict)
+    kept: dict[str, DataFrame] = field(default_factory=dict)
     _evaluated: dict[str, DataFrame] = field(default_factory=dict)
 
     @cached_property
@@ -117,7 +118,7 @@ class Inputs:
     def whole(self, source: Input) -> DataFrame:
         """All rows of `source` at the cut, each with its order and the sign +1."""
         if source.table is None:
-            return self._events(source.name, after=0)
+            return self.kept[source.name] if source.name in self.kept else self._events(source.name, after=0)
         if self.recompute and not self._is_proved(source.table):
             rows = self.evaluate(source.table)
             return _ordered(rows.select(*visible(rows.columns)), source.table)
@@ -167,6 +168,10 @@ class Inputs:
                 fix=f"lake advance {source.name} --cut {self.cut.number}, then try again",
             )
         return position.version
+
+    def rows(self, declaration: Declaration) -> int:
+        """How many rows an evaluation of the whole table reads."""
+        return sum(self.size(source) for source in declaration.inputs)
 
     def size(self, source: Input, *, after: int = 0) -> int:
         """How many rows there are to read at most: all, or of a log those after batch `after`."""

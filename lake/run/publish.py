@@ -22,11 +22,7 @@ def publish(project: Project, cut: Cut, spark: Callable[[], SparkSession]) -> Ed
     the cut or readers are pinned to an older edition.
     """
     settings = project.settings
-    pin = pinned(settings)
-    if pin is not None:
-        raise DeclarationError(
-            f"readers are held at edition {pin}", fix="lake publish --resume lets editions move again"
-        )
+    must_move(project)
     tables = at_cut(project, cut)
     latest = latest_edition(settings)
     if latest is not None and latest.cut > cut.number:
@@ -37,7 +33,16 @@ def publish(project: Project, cut: Cut, spark: Callable[[], SparkSession]) -> Ed
     check(project, spark, cut=cut.number)
     if latest is not None and latest.cut == cut.number and dict(latest.tables) == tables:
         return latest
-    return record_edition(settings, cut.number, tables)
+    return record_edition(settings, cut.number, tables, live=project.live_homes)
+
+
+def must_move(project: Project) -> None:
+    """Raises DeclarationError where readers are held at an edition."""
+    pin = pinned(project.settings)
+    if pin is not None:
+        raise DeclarationError(
+            f"readers are held at edition {pin}", fix="lake publish --resume lets editions move again"
+        )
 
 
 def at_cut(project: Project, cut: Cut) -> dict[str, EditionTable]:

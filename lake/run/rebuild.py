@@ -14,6 +14,7 @@ from lake.run.analysis import analyse, python_faults
 from lake.run.change import Change, first_build, of_all
 from lake.run.inputs import Inputs
 from lake.run.order import after_inputs
+from lake.run.shared import sharing
 from lake.store.delta import Position
 from lake.store.lease import lease
 
@@ -38,7 +39,9 @@ def rebuild_all(
         tell(done)
         return done
 
-    return after_inputs(inputs.project.pick(names), work, workers=inputs.project.settings.tables_at_once)
+    picked = inputs.project.pick(names)
+    with sharing(inputs, picked):
+        return after_inputs(picked, work, workers=inputs.project.settings.tables_at_once)
 
 
 def rebuild(inputs: Inputs, declaration: Declaration, *, dry_run: bool = False) -> Recomputed:

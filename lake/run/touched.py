@@ -45,7 +45,7 @@ def touched(inputs: Inputs, declaration: Declaration, table: Table, position: Po
         if all(frame is None for frame in changed):
             return None
         if isinstance(declaration.kind, View):
-            return _by_view(inputs, declaration, table, position, changed)
+            return by_view(inputs, declaration, table, position, changed)
         return _by_rows(inputs, declaration, table, position, changed)
     except FeedGap:
         return Touched(None)
@@ -167,11 +167,11 @@ def _keys(
         if rows is not None and kind.names_key(side):
             parts.append(rows.select(key))
         elif rows is not None and rows.num_rows:
-            parts.append(_reached(inputs, declaration, table, side, frame))
+            parts.append(reached(inputs, declaration, table, side, frame))
     return pa.concat_tables(parts, promote_options="permissive").group_by(key).aggregate([])
 
 
-def _reached(inputs: Inputs, declaration: Declaration, table: Table, side: int, changes: DataFrame) -> pa.Table:
+def reached(inputs: Inputs, declaration: Declaration, table: Table, side: int, changes: DataFrame) -> pa.Table:
     """The keys that signed `changes` of input number `side` reach, whose rows do not name them."""
     from pyspark.sql import functions as F
 
@@ -183,7 +183,7 @@ def _reached(inputs: Inputs, declaration: Declaration, table: Table, side: int, 
     return near.select(*kind.key).distinct().toArrow()
 
 
-def _by_view(
+def by_view(
     inputs: Inputs, declaration: Declaration, table: Table, position: Position, changed: Sequence[DataFrame | None]
 ) -> Touched | None:
     """Of a view: the keys that the changed rows name. An input that names only part of the key touches by that part."""

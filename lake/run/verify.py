@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -15,6 +16,7 @@ from lake.run.diff import compare, first, shown
 from lake.run.fingerprint import fingerprints
 from lake.run.inputs import Inputs
 from lake.run.order import after_inputs
+from lake.run.shared import sharing
 from lake.store.meta import get_cut
 
 if TYPE_CHECKING:
@@ -57,45 +59,51 @@ def verify_all(
 
     A table that is found identical need not be evaluated again for those derived from it.
     """
-    proved: dict[str, int] = {}
+    picked, proved = project.pick(names), dict[str, int]()
+    cuts = {each.name: position.data["cut"] for each in picked if (position := project.table(each).position())}
+    by_cut = {
+        cut: Inputs(connect, project, get_cut(project.settings, cut), recompute=not shallow, proved=proved)
+        for cut in set(cuts.values())
+    }
 
     def work(declaration: Declaration) -> Verdict:
-        verdict = verify(connect, project, declaration, shallow=shallow, proved=proved)
+        cut = cuts.get(declaration.name)
+        verdict = _never_built(declaration) if cut is None else verify(by_cut[cut], declaration)
         tell(verdict)
         return verdict
 
-    return after_inputs(project.pick(names), work, workers=project.settings.tables_at_once)
+    with ExitStack() as stack:
+        for cut, inputs in by_cut.items():
+            stack.enter_context(sharing(inputs, [each for each in picked if cuts.get(each.name) == cut]))
+        return after_inputs(picked, work, workers=project.settings.tables_at_once)
 
 
-def verify(
-    connect: Callable[[], SparkSession],
-    project: Project,
-    declaration: Declaration,
-    *,
-    shallow: bool = False,
-    proved: dict[str, int] | None = None,
-) -> Verdict:
-    """Compares the table with its recomputation at the table's own cut; writes nothing.
+def verify(inputs: Inputs, declaration: Declaration) -> Verdict:
+    """Compares the table with its recomputation at the cut of `inputs`, which is the table's own; writes nothing.
 
-    Its parents are recomputed too, so that a wrong parent cannot make its child look right; `shallow` trusts them, and
-    `proved` names those versions of tables that were found identical, to which this one is added if it is.
+    With `inputs.recompute` its parents are recomputed too, so that a wrong parent cannot make its child look right; but
+    not those versions that are `inputs.proved`, to which this one is added if it is identical.
     """
-    table, proved = project.table(declaration), {} if proved is None else proved
+    table, cut = inputs.table(declaration), inputs.cut.number
     position = table.position()
     if position is None:
-        return Verdict(declaration.name, None, "unknown", why="it was never built")
-    cut = position.data["cut"]
-    if position.data["fingerprint"] != project.fingerprint(declaration):
+        return _never_built(declaration)
+    if position.data["cut"] != cut:
+        return Verdict(declaration.name, cut, "unknown", why=f"it is at cut {position.data['cut']} by now")
+    if position.data["fingerprint"] != inputs.project.fingerprint(declaration):
         why = "its definition has changed since: lake plan, then lake deploy"
         return Verdict(declaration.name, cut, "unknown", why=why)
     try:
-        inputs = Inputs(connect, project, get_cut(project.settings, cut), recompute=not shallow, proved=proved)
         with python_faults(declaration):
             return _judged(inputs, declaration, table)
     except Unavailable:
         raise
     except LakeError as error:
         return Verdict(declaration.name, cut, "unknown", why=error.what)
+
+
+def _never_built(declaration: Declaration) -> Verdict:
+    return Verdict(declaration.name, None, "unknown", why="it was never built")
 
 
 def _judged(inputs: Inputs, declaration: Declaration, table: Table) -> Verdict:

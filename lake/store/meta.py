@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import PurePath
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from lake.config import Settings
-from lake.errors import DeclarationError
+from lake.errors import DeclarationError, Unavailable
 from lake.store import delta
 from lake.store.book import Book, instant
 from lake.store.lease import lease
+
+WHOLE: Final = ("build", "rebuild")
+"""The verbs that evaluate a whole table; their commits say what its definition consisted of."""
 
 
 @dataclass(frozen=True)
@@ -169,8 +172,7 @@ def current_edition(settings: Settings) -> Edition | None:
 
 def homes(settings: Settings) -> dict[str, str]:
     """The folder of each table's live Delta table within its layer, as the newest edition has it."""
-    latest = latest_edition(settings)
-    return {name: PurePath(table.path).name for name, table in latest.tables.items()} if latest else {}
+    return _homes(latest_edition(settings))
 
 
 def pinned(settings: Settings) -> int | None:
@@ -198,11 +200,18 @@ def edition_at(settings: Settings, cut: int) -> Edition:
     raise DeclarationError(f"no edition had been published by cut {cut}", fix="lake status")
 
 
-def record_edition(settings: Settings, cut: int, tables: Mapping[str, EditionTable]) -> Edition:
-    """Publishes `tables` at `cut` as the next edition; the latest one, unchanged, where it is the same. A pin stays."""
+def record_edition(
+    settings: Settings, cut: int, tables: Mapping[str, EditionTable], *, live: Mapping[str, str] | None = None
+) -> Edition:
+    """Publishes `tables` at `cut` as the next edition; the latest one, unchanged, where it is the same. A pin stays.
+
+    Raises Unavailable where the newest edition's homes are not those that the caller took for `live`.
+    """
     with lease(settings, "meta.editions"):
         head = _EDITIONS.head(settings)
         latest = _edition_of(head, "edition")
+        if live is not None and _homes(latest) != live:
+            raise Unavailable("tables were deployed meanwhile", fix="try again; with the jobs that were deployed")
         if latest and (latest.cut, dict(latest.tables)) == (cut, dict(tables)):
             return latest
         edition = Edition(latest.number + 1 if latest else 1, cut, dict(sorted(tables.items())), datetime.now(UTC))
@@ -252,9 +261,13 @@ def record_run(  # noqa: PLR0913, PLR0917 - the columns of one entry
         _RUNS.add(settings, head, list(asdict(run).values()))
 
 
-def last_runs(settings: Settings) -> dict[str, Run]:
-    """The newest run of each subject."""
-    rows = _RUNS.find(settings, "true QUALIFY row_number() OVER (PARTITION BY subject ORDER BY number DESC) = 1")
+def last_runs(settings: Settings, *verbs: str) -> dict[str, Run]:
+    """The newest run of each subject; of one of `verbs`, where some are given."""
+    rows = _RUNS.find(
+        settings,
+        "(len($1) = 0 OR verb IN $1) QUALIFY row_number() OVER (PARTITION BY subject ORDER BY number DESC) = 1",
+        list(verbs),
+    )
     return {
         row["subject"]: Run(**{**row, "counts": json.loads(row["counts"]), "started_at": instant(row["started_at"])})
         for row in rows
@@ -292,6 +305,10 @@ def last_checks(settings: Settings, scope: Scope | None = None) -> dict[str, Che
         row["table"]: Check(**{**row, "results": json.loads(row["results"]), "checked_at": instant(row["checked_at"])})
         for row in rows
     }
+
+
+def _homes(edition: Edition | None) -> dict[str, str]:
+    return {name: PurePath(table.path).name for name, table in edition.tables.items()} if edition else {}
 
 
 def _cut_of(head: delta.Position) -> Cut | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,10 @@ def dies_after_two_tables(lakehouse: Lakehouse) -> None:
 
 def inputs_of(lakehouse: Lakehouse) -> Inputs:
     return Inputs(lambda: lakehouse.spark, lakehouse.project, cut(lakehouse.project))
+
+
+def proving(lakehouse: Lakehouse) -> Inputs:
+    return replace(inputs_of(lakehouse), recompute=True)
 
 
 def test_every_table_equals_its_recomputation_in_any_order_of_rows(sliced):
@@ -137,14 +142,14 @@ def test_verify_finds_rows_that_were_tampered_with_and_rebuild_mends_them(sliced
     day = "day = DATE '2013-01-02'"
     DeltaTable(path).update(updates={"flights": "flights + 1"}, predicate=f"carrier = 'UA' and {day}")
     DeltaTable(path).delete(f"carrier = 'AA' and {day}")
-    verdict = verify(lambda: sliced.spark, sliced.project, declaration)
+    verdict = verify(proving(sliced), declaration)
     assert (verdict.verdict, verdict.differing) == ("differs", 2)
     missing, differs = verdict.differences
     assert (missing["carrier"], missing["change"]) == ("AA", "missing")
     assert (differs["carrier"], differs["change"], list(differs["columns"])) == ("UA", "differs", ["flights"])
     done = rebuild(inputs, declaration)
     assert (done.inserted, done.updated, done.deleted) == (1, 1, 0)
-    assert verify(lambda: sliced.spark, sliced.project, declaration).verdict == "identical"
+    assert verify(proving(sliced), declaration).verdict == "identical"
 
 
 def test_a_voided_event_leaves_every_table_and_its_absence_verifies(sliced, tmp_path):
@@ -157,7 +162,7 @@ def test_a_voided_event_leaves_every_table_and_its_absence_verifies(sliced, tmp_
     after = {row["carrier"]: row["flights"] for row in lakehouse.table("carrier_league")}
     assert after == before | {place[1]: before[place[1]] - 1}
     for declaration in lakehouse.project.tables.values():
-        assert verify(lambda: lakehouse.spark, lakehouse.project, declaration).verdict == "identical", declaration.name
+        assert verify(proving(lakehouse), declaration).verdict == "identical", declaration.name
 
 
 def one_event(lakehouse: Lakehouse) -> tuple[str, str]:

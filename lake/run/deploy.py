@@ -1,0 +1,59 @@
+"""Deploy: build changed tables beside the live ones, check them, and let readers see all of them in one edition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from lake.declaration import Declaration
+from lake.project import Project
+from lake.run.advance import Advanced, advance
+from lake.run.check import check
+from lake.run.cut import pick_cut
+from lake.run.inputs import Inputs
+from lake.run.order import after_inputs
+from lake.run.plan import plan
+from lake.run.publish import at_cut, must_move
+from lake.run.rebuild import rebuild
+from lake.store.meta import Edition, latest_cut, record_edition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def deploy(project: Project, connect: Callable[[], SparkSession], tell: Callable[[Advanced], None]) -> Edition:
+    """Publishes all tables by their current definitions, at the newest cut, in one edition.
+
+    A table whose definition has changed, or that of one it is derived from, is built in a home of its own; the live one
+    stays as it is, and the jobs that made it can go on until the edition is published. What an interrupted deploy has
+    built is taken up again. Raises as `advance` and `publish` do; readers then see what they saw.
+    """
+    must_move(project)
+    staged = project.with_staged(_homes(project))
+
+    def build(declaration: Declaration) -> Advanced:
+        position = staged.table(declaration).position()
+        fits = position is None or position.data["fingerprint"] == staged.fingerprint(declaration)
+        done = advance(inputs, declaration) if fits else rebuild(inputs, declaration)
+        tell(done)
+        return done
+
+    while True:
+        cut = pick_cut(staged, None)
+        inputs = Inputs(connect, staged, cut)
+        after_inputs(staged.tables.values(), build, workers=staged.settings.tables_at_once)
+        if latest_cut(staged.settings) == cut:  # else micro-batches went on meanwhile
+            break
+    check(staged, connect, cut=cut.number)
+    return record_edition(staged.settings, cut.number, at_cut(staged, cut), live=project.live_homes)
+
+
+def _homes(project: Project) -> dict[str, str]:
+    """Homes for the tables to be built beside live ones: {table: home}, the same whenever it is asked."""
+    built = [each.table for each in plan(project) if each.state in ("changed", "follows")]
+    homes = {}
+    for name in built:
+        declaration = project.tables[name]
+        home, live = f"{name}@{project.lineage(declaration)}", project.table(declaration).home
+        homes[name] = f"{home}.2" if home == live else home
+    return homes

@@ -1,0 +1,199 @@
+"""What a changed definition, a wrong table and a range of time need: plan, deploy, rebuild, backfill, verify."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+import lake as public
+from lake.errors import DeclarationError, QualityError, Unavailable
+from lake.run import deploy as deploying
+from lake.run.advance import Advanced
+from lake.run.backfill import backfill
+from lake.run.cut import pick_cut
+from lake.run.deploy import deploy
+from lake.run.inputs import Inputs
+from lake.run.numbers import table_change
+from lake.run.plan import plan
+from lake.run.publish import publish
+from lake.run.rebuild import rebuild, rebuild_all
+from lake.run.sql import reader
+from lake.run.verify import verify_all
+from lake.store.commit import Counts
+from lake.store.meta import Edition, current_edition, latest_edition, pin_edition, resume_editions
+from lake.store.scan import Scan
+from lake.testing import Lakehouse
+
+TEMPLATE = Path(public.__file__).parent / "templates/project"
+JOB = "jobs/silver/current_order.py"
+
+
+@pytest.fixture
+def shop(spark, tmp_path) -> Lakehouse:
+    """The project of `lake init`, run once."""
+    shutil.copytree(TEMPLATE, tmp_path / "shop", ignore=shutil.ignore_patterns("__pycache__"))
+    return Lakehouse(tmp_path / "shop", tmp_path).land_samples().run()
+
+
+def again(shop: Lakehouse) -> Lakehouse:
+    """The same project with its declarations read anew."""
+    return Lakehouse(shop.settings.project, shop.settings.warehouse.parent)
+
+
+def edit(shop: Lakehouse, old: str, new: str, job: str = JOB) -> Lakehouse:
+    file = shop.settings.path(job)
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    return again(shop)
+
+
+def order(number: int, amount: str, day: str = "2024-04-03", **more: Any) -> dict[str, Any]:
+    at = dict.fromkeys(("placed_at", "changed_at"), f"{day}T10:00:00Z")
+    return {"order_id": number, "customer": "joan", "status": "placed", "amount": amount} | at | more
+
+
+def log_rows(shop: Lakehouse) -> list[dict[str, Any]]:
+    return Scan(shop.settings.log_path("orders")).arrow().to_pylist()
+
+
+def states(shop: Lakehouse) -> dict[str, str]:
+    return {each.table: each.state for each in plan(shop.project)}
+
+
+def deployed(shop: Lakehouse) -> tuple[Edition, dict[str, Advanced]]:
+    done: dict[str, Advanced] = {}
+    edition = deploy(shop.project, lambda: shop.spark, lambda each: done.update({each.table: each}))
+    return edition, done
+
+
+def verdicts(shop: Lakehouse) -> dict[str, str]:
+    found = verify_all(lambda: shop.spark, shop.project, tell=lambda _: None)
+    return {each.table: each.verdict for each in found}
+
+
+def inputs_of(shop: Lakehouse) -> Inputs:
+    return Inputs(lambda: shop.spark, shop.project, pick_cut(shop.project, None))
+
+
+IDENTICAL = {"current_order": "identical", "customer_daily": "identical"}
+
+
+def test_a_changed_definition_is_planned_built_beside_the_live_table_and_rolled_back(shop):
+    assert states(shop) == {"current_order": "unchanged", "customer_daily": "unchanged"}
+    twice = '(orders.amount * 2).cast("decimal(18, 2)").alias("amount"), orders.changed_at.alias("noted"),'
+    changed = edit(shop, '"amount",', twice)
+
+    first, second = plan(changed.project)
+    assert (first.state, first.changes, first.follows) == ("changed", ("function changed",), ("customer_daily",))
+    assert (second.state, second.changes) == ("follows", ("derived from current_order",))
+    assert (first.rows, second.rows) == (len(log_rows(shop)), len(shop.table("current_order")))
+    assert first.rate is not None
+    with pytest.raises(DeclarationError, match="lake deploy"):
+        changed.run()
+    assert verdicts(changed)["current_order"] == "unknown"
+
+    change = table_change(lambda: changed.spark, changed.project, changed.project.tables["customer_daily"])
+    amounts = {each.column: each for each in change.columns}["amount"]
+    assert amounts.after == 2 * amounts.before
+    assert change.counts == Counts(updated=amounts.rows)
+
+    before = latest_edition(shop.settings)
+    edition, done = deployed(changed)
+    assert [edition.number, edition.cut] == [before.number + 1, before.cut]
+    assert {each.verb for each in done.values()} == {"build"}
+    assert all("@" in each.path for each in edition.tables.values())
+    changed = again(changed)
+    assert verdicts(changed) == IDENTICAL
+    changed.land("orders", order(7, "9.00")).run()
+    assert changed.table("current_order")[-1]["noted"] == datetime(2024, 4, 3, 10, tzinfo=UTC)
+    assert verdicts(changed) == IDENTICAL
+
+    pin_edition(changed.settings, before.number)
+    assert "noted" not in reader(changed.settings, None).sql("FROM current_order").arrow().column_names
+    resume_editions(changed.settings)
+    assert "noted" in reader(changed.settings, None).sql("FROM current_order").arrow().column_names
+    with pytest.raises(Unavailable, match="deployed meanwhile"):
+        publish(shop.project, pick_cut(shop.project, before.cut), lambda: shop.spark)
+
+
+def test_a_deploy_that_is_stopped_leaves_what_readers_and_micro_batches_have(shop, monkeypatch):
+    changed = edit(shop, '"amount",', '(-orders.amount).alias("amount"),')
+    quality = changed.settings.path("quality/current_order.json")
+    suite = quality.read_text()
+    quality.write_text(suite.replace('"warn"', '"stop"').replace('"max_value": 10000', '"min_value": 0'))
+    live = {name: table.version for name, table in current_edition(shop.settings).tables.items()}
+    with pytest.raises(QualityError, match="current_order"):
+        deployed(changed)
+    quality.write_text(suite)
+
+    monkeypatch.setattr(deploying, "check", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        deployed(again(changed))
+    monkeypatch.undo()
+    assert {name: table.version for name, table in current_edition(shop.settings).tables.items()} == live
+    original = edit(changed, '(-orders.amount).alias("amount"),', '"amount",')
+    original.land("orders", order(7, "9.00")).run()
+    assert latest_edition(shop.settings).number == 2
+
+    changed = edit(original, '"amount",', '(-orders.amount).alias("amount"),')
+    _, done = deployed(changed)
+    assert [done["current_order"].verb, done["current_order"].inserted] == ["advance", 1]
+    assert verdicts(again(changed)) == IDENTICAL
+    assert states(again(changed)) == {"current_order": "unchanged", "customer_daily": "unchanged"}
+
+
+def interrupted(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_table_whose_job_is_gone_is_retired_and_a_new_one_joins(shop):
+    gone, new = (shop.settings.path(f"jobs/gold/{name}.py") for name in ("customer_daily", "daily"))
+    new.write_text(gone.read_text().replace("def customer_daily", "def daily").replace('key="customer"', "key=()"))
+    gone.unlink()
+    shop.settings.path("quality/customer_daily.json").unlink()
+    changed = again(shop)
+    assert states(changed) == {"current_order": "unchanged", "daily": "new", "customer_daily": "removed"}
+    edition, _ = deployed(changed)
+    assert sorted(edition.tables) == ["current_order", "daily"]
+    assert DeltaTable(str(shop.settings.warehouse_path / "gold/customer_daily")).version() >= 0
+    assert states(again(changed)) == {"current_order": "unchanged", "daily": "unchanged"}
+
+
+def test_what_was_tampered_with_is_found_shown_and_mended_in_the_range_that_is_asked(shop):
+    shop.land("orders", order(7, "9.00"), order(8, "5.00", day="2024-05-01")).run()
+    orders, daily = (shop.project.tables[name] for name in ("current_order", "customer_daily"))
+    path = str(shop.project.table(orders).path)
+    DeltaTable(path).update(updates={"amount": "amount + 1"}, predicate="order_id >= 7")
+    DeltaTable(path).delete("order_id = 1")
+    found = {each.table: each for each in verify_all(lambda: shop.spark, shop.project, tell=lambda _: None)}
+    assert (found["current_order"].verdict, found["current_order"].differing) == ("differs", 3)
+    missing, seven, _ = found["current_order"].differences
+    assert (missing["order_id"], missing["change"]) == (1, "missing")
+    assert [str(value) for value in seven["columns"]["amount"]] == ["10.00", "9.00"]
+    assert found["customer_daily"].verdict == "identical"
+
+    version = DeltaTable(path).version()
+    [would] = rebuild_all(inputs_of(shop), ["current_order"], dry_run=True, tell=lambda _: None)
+    assert (would.verb, would.inserted, would.updated, would.deleted) == ("dry run", 1, 2, 0)
+    assert [row["order_id"] for row in would.sample] == [1, 7, 8]
+    assert DeltaTable(path).version() == version
+
+    april, may = datetime(2024, 4, 1, tzinfo=UTC), datetime(2024, 5, 1, tzinfo=UTC)
+    done = backfill(lambda: shop.spark, shop.project, orders, april, may, tell=lambda _: None)
+    assert [each.table for each in done] == ["current_order", "customer_daily"]
+    assert (done[0].verb, done[0].inserted, done[0].updated) == ("backfill", 0, 1)
+    assert DeltaTable(path).version() == version + 1
+    march = datetime(2024, 3, 1, tzinfo=UTC)
+    [done_daily] = backfill(lambda: shop.spark, shop.project, daily, march, april, dry_run=True, tell=lambda _: None)
+    assert (done_daily.verb, done_daily.inserted, done_daily.updated) == ("dry run", 0, 0)
+
+    done_again = rebuild(inputs_of(shop), orders)
+    assert (done_again.inserted, done_again.updated, done_again.deleted) == (1, 1, 0)
+    assert DeltaTable(path).version() == version + 2
+    shop.run()
+    assert verdicts(shop) == IDENTICAL
