@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from lake.declaration import Declaration
 from lake.project import Project
-from lake.run.graph import graph
-from lake.run.suites import load_suites
+from lake.run.graph import Graph, graph
+from lake.run.suites import Suite, load_suites
 from lake.store import delta, meta
+from lake.store.delta import Position
 from lake.store.scan import Scan
-from lake.store.tables import Table
 
 State = Literal["unchanged", "changed", "follows", "new", "removed"]
 
@@ -41,14 +42,8 @@ def plan(project: Project, names: Iterable[str] = ()) -> list[Planned]:
     A table follows where its own definition is unchanged and that of a table it is derived from is not.
     """
     names = list(names)
-    changed = {each.name for each in project.tables.values() if _is_changed(project, each)}
-    derived = graph(project)
-    following = set(derived.below(*changed))
-    rates = _rates(project)
-    planned = [
-        replace(each, follows=tuple(derived.below(each.table))) if each.rows is not None else each
-        for each in (_planned(project, one, changed, following, rates) for one in project.pick(names))
-    ]
+    planning = _Planning(project)
+    planned = [planning.planned(declaration) for declaration in project.pick(names)]
     if names:
         return planned
     latest = meta.latest_edition(project.settings)
@@ -56,75 +51,104 @@ def plan(project: Project, names: Iterable[str] = ()) -> list[Planned]:
     return [*planned, *(Planned(name, "removed", ("its job is gone: retired by the next edition",)) for name in gone)]
 
 
-def _is_changed(project: Project, declaration: Declaration) -> bool:
-    """Whether the table was built, and by another definition."""
-    position = project.table(declaration).position()
-    return position is not None and position.data["fingerprint"] != project.fingerprint(declaration)
+@dataclass(frozen=True)
+class _Planning:
+    """A project beside what its books say of its tables."""
 
+    project: Project
 
-def _planned(
-    project: Project, declaration: Declaration, changed: set[str], following: set[str], rates: Mapping[str, float]
-) -> Planned:
-    name, table = declaration.name, project.table(declaration)
-    state: State
-    changes: Iterable[str]
-    judged = tuple(_judgement(project, declaration))
-    if table.position() is None:
-        state, changes = "new", ("never built",)
-    elif name in changed:
-        state, changes = "changed", _parts(project, declaration, table)
-    elif name in following:
-        parents = [source.name for source in declaration.inputs if source.name in changed | following]
-        state, changes = "follows", (f"derived from {', '.join(parents)}",)
-    else:
-        return Planned(name, "unchanged", judged)
-    rows = _rows(project, declaration)
-    rate = rates.get(name) or rates.get("")
-    seconds = round(rows / rate, 1) if rate else None
-    return Planned(name, state, (*changes, *judged), (), rows, int(rate) if rate else None, seconds)
+    @cached_property
+    def graph(self) -> Graph:
+        return graph(self.project)
 
+    @cached_property
+    def positions(self) -> Mapping[str, Position | None]:
+        return {each.name: self.project.table(each).position() for each in self.project.tables.values()}
 
-def _parts(project: Project, declaration: Declaration, table: Table) -> Iterator[str]:
-    """What of the definition is other than when the table was last evaluated whole."""
-    then = _built(table)
-    if then is None:
-        yield "which part is not known: built before definitions were kept"
-        return
-    now = project.definition(declaration)
-    for part in dict.fromkeys([*then, *now]):
-        old, new = then.get(part), now.get(part)
-        if old == new:
-            continue
-        if part in ("function", "rest of the file") or part.startswith("imported"):
-            yield f"{part} changed" if old and new else f"{part} {'added' if new else 'removed'}"
+    @cached_property
+    def changed(self) -> set[str]:
+        """The tables that were built, and by another definition."""
+        return {
+            name
+            for name, position in self.positions.items()
+            if position and position.data["fingerprint"] != self.project.fingerprint(self.project.tables[name])
+        }
+
+    @cached_property
+    def stale(self) -> set[str]:
+        """The changed tables and all that are derived from them."""
+        return {*self.changed, *self.graph.below(*self.changed)}
+
+    @cached_property
+    def suites(self) -> Mapping[str, Suite]:
+        return load_suites(self.project)
+
+    @cached_property
+    def judged(self) -> Mapping[str, meta.Check]:
+        return meta.last_checks(self.project.settings, "table")
+
+    @cached_property
+    def rates(self) -> Mapping[str, float]:
+        """Rows a second by table, as its last evaluation of everything read them; "" is the rate of all together."""
+        runs = {
+            n: run for n, run in meta.last_runs(self.project.settings, *meta.WHOLE).items() if run.counts.get("read")
+        }
+        rates = {name: run.counts["read"] / run.seconds for name, run in runs.items() if run.seconds}
+        seconds = sum(run.seconds for run in runs.values())
+        return rates | ({"": sum(run.counts["read"] for run in runs.values()) / seconds} if seconds else {})
+
+    def planned(self, declaration: Declaration) -> Planned:
+        """What is to be done about one table."""
+        name = declaration.name
+        state: State
+        if self.positions[name] is None:
+            state, changes = "new", ["never built"]
+        elif name in self.changed:
+            state, changes = "changed", list(self._parts(declaration))
+        elif name in self.stale:
+            parents = [source.name for source in declaration.inputs if source.name in self.stale]
+            state, changes = "follows", [f"derived from {', '.join(parents)}"]
         else:
-            yield f"{part}: {old or 'none'} → {new or 'none'}"
+            return Planned(name, "unchanged", tuple(self._judgement(name)))
+        rows, rate = self._rows(declaration), self.rates.get(name) or self.rates.get("")
+        return Planned(
+            name,
+            state,
+            (*changes, *self._judgement(name)),
+            tuple(self.graph.below(name)),
+            rows,
+            int(rate) if rate else None,
+            round(rows / rate, 1) if rate else None,
+        )
 
+    def _parts(self, declaration: Declaration) -> Iterator[str]:
+        """What of the definition is other than when the table was last evaluated whole."""
+        table = self.project.table(declaration)
+        built = (p.data["definition"] for p in delta.positions(table.path, table.app) if "definition" in p.data)
+        then, now = next(built, None), self.project.definition(declaration)
+        if then is None:
+            yield "which part is not known: built before definitions were kept"
+            return
+        for part in dict.fromkeys([*then, *now]):
+            old, new = then.get(part), now.get(part)
+            if old == new:
+                continue
+            if part in ("function", "rest of the file") or part.startswith("imported"):
+                yield f"{part} {'changed' if old and new else 'added' if new else 'removed'}"
+            else:
+                yield f"{part}: {old or 'none'} → {new or 'none'}"
 
-def _built(table: Table) -> Mapping[str, str] | None:
-    found = (p.data["definition"] for p in delta.positions(table.path, table.app) if "definition" in p.data)
-    return next(found, None)
+    def _judgement(self, name: str) -> Iterator[str]:
+        check, suite = self.judged.get(name), self.suites.get(name)
+        if check is not None and suite is not None and check.suite != suite.hash:
+            yield "expectations changed: judged again, nothing is evaluated"
 
-
-def _judgement(project: Project, declaration: Declaration) -> Iterator[str]:
-    check = meta.last_checks(project.settings, "table").get(declaration.name)
-    suite = load_suites(project).get(declaration.name)
-    if check is not None and suite is not None and check.suite != suite.hash:
-        yield "expectations changed: judged again, nothing is evaluated"
-
-
-def _rows(project: Project, declaration: Declaration) -> int:
-    """How many rows the inputs have now."""
-    paths = [
-        project.settings.log_path(source.name) if source.table is None else project.table(source.table).path
-        for source in declaration.inputs
-    ]
-    return sum(Scan(path).rows() for path in paths if delta.exists(path))
-
-
-def _rates(project: Project) -> dict[str, float]:
-    """Rows a second by table, as its last evaluation of everything read them; "" is the rate of all together."""
-    runs = {name: run for name, run in meta.last_runs(project.settings, *meta.WHOLE).items() if run.counts.get("read")}
-    rates = {name: run.counts["read"] / run.seconds for name, run in runs.items() if run.seconds}
-    seconds = sum(run.seconds for run in runs.values())
-    return rates | ({"": sum(run.counts["read"] for run in runs.values()) / seconds} if seconds else {})
+    def _rows(self, declaration: Declaration) -> int:
+        """How many rows the inputs have now."""
+        paths = [
+            self.project.settings.log_path(source.name)
+            if source.table is None
+            else self.project.table(source.table).path
+            for source in declaration.inputs
+        ]
+        return sum(Scan(path).rows() for path in paths if delta.exists(path))

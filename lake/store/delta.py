@@ -143,7 +143,9 @@ def append(path: Path, schema: str, records: Sequence[Sequence[Any]], position: 
         if records:
             con.executemany(f"INSERT INTO t VALUES ({', '.join('?' * len(records[0]))})", records)
         data = Table.from_arrow(con.table("t"))
-    write_deltalake(str(path), data, mode="append", configuration=KEEP_LOGS, commit_properties=properties)
+    write_deltalake(
+        str(path), data, mode="append", schema_mode="merge", configuration=KEEP_LOGS, commit_properties=properties
+    )
 
 
 # Old versions stay readable until `lake maintain` says otherwise.

@@ -301,10 +301,14 @@ def last_checks(settings: Settings, scope: Scope | None = None) -> dict[str, Che
         '($1 IS NULL OR scope = $1) QUALIFY row_number() OVER (PARTITION BY "table" ORDER BY number DESC) = 1',
         scope,
     )
-    return {
-        row["table"]: Check(**{**row, "results": json.loads(row["results"]), "checked_at": instant(row["checked_at"])})
-        for row in rows
-    }
+    return {row["table"]: _check(row) for row in rows}
+
+
+def _check(row: Mapping[str, Any]) -> Check:
+    # Entries made before tables had homes have none.
+    home = row.get("home") or row["table"]
+    read = {"home": home, "results": json.loads(row["results"]), "checked_at": instant(row["checked_at"])}
+    return Check(**{**row, **read})
 
 
 def _homes(edition: Edition | None) -> dict[str, str]:
