@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -26,14 +25,15 @@ UNITS: Final = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 @contextmanager
 def sharing(inputs: Inputs, tables: Iterable[Declaration]) -> Iterator[None]:
     """Keeps the logs that more than one of `tables` reads, only the columns that they mention, while the block runs."""
-    tables = list(tables)
-    readers = Counter(source.name for each in tables for source in {*each.inputs} if source.is_log)
+    readers: dict[str, list[Declaration]] = {}
+    for each in tables:
+        for name in {source.name for source in each.inputs if source.is_log}:
+            readers.setdefault(name, []).append(each)
     room = SHARE * _bytes(inputs.project.settings.spark.driver_memory)
     kept: list[DataFrame] = []
-    for name in [name for name, count in readers.items() if count > 1]:
-        source = Input(name)
+    for name in [name for name, reading in readers.items() if len(reading) > 1]:
+        source, reading = Input(name), readers[name]
         rows = inputs.whole(source)
-        reading = [each for each in tables if source in each.inputs]
         wanted = [c for c in rows.columns if c in CARRIED or any(inputs.project.mentions(each, c) for each in reading)]
         rows = rows.select(*wanted)
         needed = inputs.size(source) * sum(TEXT if kind == "string" else NUMBER for _, kind in rows.dtypes)
