@@ -42,7 +42,9 @@ class Settings:
 
     `batch_files` and `batch_bytes` bound one batch; a record longer than `record_bytes` goes to quarantine;
     `lease_seconds` is how long a writer waits for another; Spark commits a diff of more than `small_diff_rows` rows;
-    `tables_at_once` is how many tables are worked on side by side, which share the driver's memory.
+    `tables_at_once` is how many tables are worked on side by side, which share the driver's memory. `lake maintain`
+    keeps the newest `keep_editions` editions and those of the last `keep_days` days, and compacts up to
+    `maintain_bytes` bytes a call.
     """
 
     project: Path
@@ -54,6 +56,9 @@ class Settings:
     batch_bytes: int = _number(2 << 30, least=1)
     record_bytes: int = _number(1 << 20, least=1)
     lease_seconds: float = _number(10.0, least=0)
+    keep_editions: int = _number(30, least=1)
+    keep_days: float = _number(2.0, least=0)
+    maintain_bytes: int = _number(4 << 30, least=1)
     committer: Literal["auto", "delta-rs", "spark"] = "auto"
     small_diff_rows: int = _number(500_000, least=0)
     tables_at_once: int = _number(2, least=1)

@@ -18,7 +18,7 @@ from lake.declaration import Declaration
 from lake.errors import DeclarationError, did_you_mean
 from lake.jobfile import JobFile
 from lake.store.contracts import Contract, load_contracts
-from lake.store.meta import homes
+from lake.store.editions import homes
 from lake.store.tables import Table
 
 LAYERS = ("silver", "gold")

@@ -41,6 +41,8 @@ COMMANDS = {
     "verify": "recompute",
     "plan": "recompute",
     "deploy": "recompute",
+    "wait": "upkeep",
+    "maintain": "upkeep",
     "sql": "readers",
     "tables": "readers",
     "status": "readers",
@@ -80,8 +82,11 @@ class Shell:
     @cached_property
     def settings(self) -> Settings:
         from lake.config import load_settings
+        from lake.store import reads
 
-        return load_settings(self.project)
+        settings = load_settings(self.project)
+        reads.begin(settings, click.get_current_context().command_path)
+        return settings
 
     @cached_property
     def spark(self) -> SparkSession:
@@ -160,7 +165,10 @@ def main() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     if "pyarrow" in sys.modules:
+        from lake.store import reads
+
         # With pyarrow and deltalake in one process, two in forty abort in their destructors, all work done.
+        reads.end()
         os._exit(code)
     sys.exit(code)
 

@@ -61,7 +61,7 @@ def schemas(shell: Shell) -> None:
 @click.argument("streams", nargs=-1)
 @shared
 def ingest(shell: Shell, streams: tuple[str, ...]) -> None:
-    """Take new landing files into the logs, of STREAMS or of all.
+    """Take new landing files into the logs, of STREAMS or of all; for each, print the token of its newest batch.
 
     \b
     Example: lake ingest flights weather
@@ -90,7 +90,7 @@ def ingest(shell: Shell, streams: tuple[str, ...]) -> None:
 def append(shell: Shell, stream: str, files: tuple[str, ...]) -> None:
     """Append FILES, or standard input (-) as JSON Lines, to the log of STREAM.
 
-    Prints a token, stream@batch.
+    Prints a token, stream@batch: `lake wait` and `lake sql --after` take it.
 
     \b
     Example: echo '{"carrier": "UA", ...}' | lake append flights -
@@ -207,9 +207,9 @@ def void(shell: Shell, stream: str, events: tuple[str, ...], reason: str) -> Non
 
 
 def _emit_counts(shell: Shell, done: Mapping[str, BatchCounts]) -> None:
-    rows = [{"stream": stream, **asdict(counts)} for stream, counts in done.items()]
-    data = {stream: asdict(counts) for stream, counts in done.items()}
-    shell.emit({"streams": data}, table(rows, "stream", "batch", *_counts_of(rows)) if rows else "nothing to do")
+    data = {stream: {"token": f"{stream}@{counts.batch}", **asdict(counts)} for stream, counts in done.items()}
+    rows = list(data.values())
+    shell.emit({"streams": data}, table(rows, "token", *_counts_of(rows)) if rows else "nothing to do")
 
 
 def _counts_of(rows: list[dict[str, Any]]) -> list[str]:

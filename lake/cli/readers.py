@@ -18,6 +18,10 @@ COLUMNS = ("table", "kind", "key", "rows", "version", "path", "description")
 @click.option("--file", "-f", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Read the query here.")
 @click.option("--edition", type=int, metavar="N", help="Answer from edition N instead of the current one.")
 @click.option("--cut", type=int, metavar="N", help="Answer from the newest edition at or before cut N.")
+@click.option("--after", multiple=True, metavar="TOKEN", help="Wait first until readers see this batch: flights@12.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0), default=60.0, metavar="SECONDS", help="Of --after; default 60."
+)
 @click.option("--format", "kind", type=click.Choice(["table", "csv", "json", "parquet"]), help="Default: table.")
 @click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Write the answer to this file.")
 @shared
@@ -27,6 +31,8 @@ def sql(
     file: Path | None,
     edition: int | None,
     cut: int | None,
+    after: tuple[str, ...],
+    timeout: float,
     kind: str | None,
     output: Path | None,
 ) -> None:
@@ -41,18 +47,31 @@ def sql(
     \b
     lake sql "select carrier, sum(flights) from carrier_daily group by all order by all"
     lake sql --cut 12 "from aircraft_operator_at('2013-03-01')"
+    lake sql --after flights@12 "select count(*) from flight"
     lake sql --format csv < question.sql > answer.csv
     """
     from lake.run.export import export
     from lake.run.sql import reader
 
     text = _query(query, file)
+    if after:
+        _wait(shell, after, timeout, another=edition is not None or cut is not None)
     found = reader(shell.settings, edition, cut=cut)
     if text is None:
         from lake.run.shell import converse
 
         return converse(shell.settings, found.edition.number if cut else edition)
     export(found, text, kind or ("json" if shell.json else "table"), output)
+
+
+def _wait(shell: Shell, tokens: tuple[str, ...], timeout: float, *, another: bool) -> None:
+    from lake.run.wait import wait
+
+    if another:
+        raise DeclarationError(
+            "--after waits for the current edition, and another was asked for", fix="leave out --edition and --cut"
+        )
+    wait(shell.settings, tokens, timeout=timeout)
 
 
 def _query(query: str | None, file: Path | None) -> str | None:

@@ -88,7 +88,7 @@ def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bo
     from lake.project import load
     from lake.run.cut import pick_cut
     from lake.run.publish import publish as move
-    from lake.store.meta import pin_edition, resume_editions
+    from lake.store.editions import pin_edition, resume_editions
 
     if edition is not None and (resume or number is not None):
         raise DeclarationError("--edition goes alone", fix="lake publish --edition N, later lake publish --resume")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lake.project import Project
-from lake.store import delta, meta
+from lake.store import delta, editions
 
 
 def catalogue(project: Project) -> list[dict[str, Any]]:
@@ -15,7 +15,7 @@ def catalogue(project: Project) -> list[dict[str, Any]]:
     table, relative to the project folder; both are None for a table that is not in it.
     """
     settings = project.settings
-    edition = meta.current_edition(settings)
+    edition = editions.current_edition(settings)
     published = edition.tables if edition else {}
     found = []
     for table in project.tables.values():

@@ -19,7 +19,8 @@ from lake.run.cut import cut
 from lake.run.ingest import ingest
 from lake.run.inputs import Inputs
 from lake.run.publish import publish
-from lake.store.meta import Edition, pinned
+from lake.store import reads
+from lake.store.editions import Edition, pinned
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,6 +81,7 @@ def follow(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *,
     previous = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         while not stop.is_set():
+            reads.renew(settings)
             try:
                 run(settings, spark, tell)
             except LakeError as error:

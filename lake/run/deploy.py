@@ -15,7 +15,8 @@ from lake.run.order import after_inputs
 from lake.run.plan import plan
 from lake.run.publish import at_cut, must_move
 from lake.run.rebuild import rebuild
-from lake.store.meta import Edition, latest_cut, record_edition
+from lake.store.editions import Edition, record_edition
+from lake.store.meta import latest_cut
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

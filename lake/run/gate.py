@@ -162,8 +162,12 @@ def _unchanged(table: Table, known: Check, version: int) -> bool:
     """Whether every commit since the judgement `known`, up to `version`, changed no row."""
     since = known.version if known.version is not None else -1
     later = [p for p in delta.positions(table.path, table.app) if since < p.version <= version]
-    empty = [p for p in later if p.data.get("verb") == "advance" and not any(p.data["counts"].values())]
+    empty = [p for p in later if p.data.get("repeated") or _changed_nothing(p)]
     return len(empty) == version - since
+
+
+def _changed_nothing(position: delta.Position) -> bool:
+    return position.data.get("verb") == "advance" and not any(position.data["counts"].values())
 
 
 def _judge_version(  # noqa: PLR0913, PLR0917 - one table, and what to ask of it

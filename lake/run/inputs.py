@@ -133,12 +133,12 @@ class Inputs:
         """Signed rows: what came to `source` (+1) and went from it (-1) since `position`; None if nothing did."""
         settings, before = self.project.settings, position.data["inputs"][source.name]
         if source.table is not None:
-            table, upto = self.table(source.table), self.version(source)
+            table, now = self.table(source.table), self._at_cut(source.table)
             if position.data.get("homes", {}).get(source.name) != table.home:
                 raise FeedGap(f"{source.name} was another Delta table then")
-            if upto == before:
+            if now.origin == before:
                 return None
-            return _ordered(table.changes(self.spark, after=before, upto=upto), source.table)
+            return _ordered(table.changes(self.spark, after=before, upto=now.version), source.table)
         after, voids = self.cut.batches.get(source.name, 0), position.data["voids"]
         voided = [v for v in log.voided(settings, source.name, voids, self.cut.voids) if v[0] <= before]
         frames = [self._events(source.name, after=before)] if after > before else []
@@ -146,8 +146,14 @@ class Inputs:
         return frames[0].unionByName(frames[1]) if len(frames) == 2 else next(iter(frames), None)
 
     def versions(self, declaration: Declaration) -> dict[str, int]:
-        """What the table is derived from at this cut: {stream: last batch, table: Delta version}."""
-        return {source.name: self.version(source) for source in declaration.inputs}
+        """What the table is derived from at this cut: {stream: last batch, table: Delta version}.
+
+        A version that compaction made counts as the one whose rows it has.
+        """
+        return {
+            source.name: self.version(source) if source.table is None else self._at_cut(source.table).origin
+            for source in declaration.inputs
+        }
 
     def homes(self, declaration: Declaration) -> dict[str, str]:
         """Which Delta tables those versions are of: {table: its home}."""
@@ -160,14 +166,17 @@ class Inputs:
         """
         if source.table is None:
             return self.cut.batches.get(source.name, 0)
-        position = self.table(source.table).position_at(self.cut.number)
+        return self._at_cut(source.table).version
+
+    def _at_cut(self, declaration: Declaration) -> Position:
+        position = self.table(declaration).position_at(self.cut.number)
         if position is None:
             raise DeclarationError(
-                f"{source.name} is not at cut {self.cut.number}",
-                where=source.table.where,
-                fix=f"lake advance {source.name} --cut {self.cut.number}, then try again",
+                f"{declaration.name} is not at cut {self.cut.number}",
+                where=declaration.where,
+                fix=f"lake advance {declaration.name} --cut {self.cut.number}, then try again",
             )
-        return position.version
+        return position
 
     def rows(self, declaration: Declaration) -> int:
         """How many rows an evaluation of the whole table reads."""

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from lake.config import Settings, load_settings
 from lake.run.render import as_table
 from lake.run.sql import Reader, reader
-from lake.store.meta import Edition
+from lake.store import reads
+from lake.store.editions import Edition
 
 if TYPE_CHECKING:
     import duckdb
@@ -95,4 +96,5 @@ def open(project: Path | str | None = None, *, edition: int | None = None) -> La
     `edition` is a number, by default the one that readers see. Raises DeclarationError where there is none.
     """
     settings = load_settings(Path(project) if project is not None else None)
+    reads.begin(settings, "lake.open", edition=edition)
     return Lakehouse(settings, reader(settings, edition))

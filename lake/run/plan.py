@@ -11,7 +11,7 @@ from lake.declaration import Declaration
 from lake.project import Project
 from lake.run.graph import Graph, graph
 from lake.run.suites import Suite, load_suites
-from lake.store import delta, meta
+from lake.store import delta, editions, meta
 from lake.store.delta import Position
 from lake.store.scan import Scan
 
@@ -46,7 +46,7 @@ def plan(project: Project, names: Iterable[str] = ()) -> list[Planned]:
     planned = [planning.planned(declaration) for declaration in project.pick(names)]
     if names:
         return planned
-    latest = meta.latest_edition(project.settings)
+    latest = editions.latest_edition(project.settings)
     gone = sorted(set(latest.tables) - set(project.tables)) if latest else ()
     return [*planned, *(Planned(name, "removed", ("its job is gone: retired by the next edition",)) for name in gone)]
 

@@ -9,7 +9,8 @@ from lake.errors import DeclarationError
 from lake.project import Project
 from lake.run.advance import same_definition
 from lake.run.check import check
-from lake.store.meta import Cut, Edition, EditionTable, latest_edition, pinned, record_edition
+from lake.store.editions import Edition, EditionTable, latest_edition, pinned, record_edition
+from lake.store.meta import Cut
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

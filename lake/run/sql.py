@@ -14,7 +14,7 @@ import duckdb
 
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, did_you_mean
-from lake.store import meta
+from lake.store import editions
 from lake.store.published import Published, literal, published, quoted
 
 READS: Final = frozenset({"SELECT", "EXPLAIN", "MULTI"})
@@ -35,7 +35,7 @@ class Reader:
     """The tables of one edition, for SQL."""
 
     settings: Settings
-    edition: meta.Edition
+    edition: editions.Edition
     _opened: dict[str, Published] = field(default_factory=dict, compare=False, repr=False)
 
     def table(self, name: str) -> Published:
@@ -158,8 +158,8 @@ def reader(settings: Settings, number: int | None = None, *, cut: int | None = N
     if number is not None and cut is not None:
         raise DeclarationError("an edition and a cut were given", fix="give one of them")
     if cut is not None:
-        return Reader(settings, meta.edition_at(settings, cut))
-    edition = meta.get_edition(settings, number) if number is not None else meta.current_edition(settings)
+        return Reader(settings, editions.edition_at(settings, cut))
+    edition = editions.get_edition(settings, number) if number is not None else editions.current_edition(settings)
     if edition is None:
         raise DeclarationError(
             "no edition has been published yet, so there is nothing to read",

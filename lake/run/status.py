@@ -13,7 +13,7 @@ from lake.declaration import Declaration
 from lake.kinds.aggregate import Aggregate
 from lake.project import Project
 from lake.run.graph import Graph, graph
-from lake.store import delta, log, meta, quarantine, sources
+from lake.store import delta, editions, log, meta, quarantine, sources
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ class Status:
     """The whole picture."""
 
     cut: meta.Cut | None
-    edition: meta.Edition | None
-    newest: meta.Edition | None
+    edition: editions.Edition | None
+    newest: editions.Edition | None
     pin: int | None
     stoppers: tuple[Stopper, ...]
     streams: tuple[Stream, ...]
@@ -86,15 +86,15 @@ class Status:
 def status(project: Project) -> Status:
     """Where `project` stands now."""
     settings = project.settings
-    newest = meta.latest_edition(settings)
+    newest = editions.latest_edition(settings)
     runs = meta.last_runs(settings)
     walks = {name: _Walk(settings, name) for name in project.contracts}
     cuts = _Cuts(settings)
     return Status(
         cut=cuts.latest,
-        edition=meta.current_edition(settings),
+        edition=editions.current_edition(settings),
         newest=newest,
-        pin=meta.pinned(settings),
+        pin=editions.pinned(settings),
         stoppers=tuple(_stoppers(settings, graph(project), newest)),
         streams=tuple(_stream(settings, walk) for walk in walks.values()),
         tables=tuple(_table(project, each, walks, cuts, runs.get(each.name)) for each in project.tables.values()),
@@ -186,7 +186,7 @@ def _late(project: Project, table: Declaration, batches: Mapping[str, int]) -> L
     return Late(kind.late, kind.lateness, sum(row["late"] for row in found))
 
 
-def _stoppers(settings: Settings, found: Graph, newest: meta.Edition | None) -> Iterator[Stopper]:
+def _stoppers(settings: Settings, found: Graph, newest: editions.Edition | None) -> Iterator[Stopper]:
     """A stop binds its cut: an edition published since has overcome it."""
     for check in meta.last_checks(settings).values():
         if check.outcome == "stopped" and (newest is None or check.cut > newest.cut) and check.table in found.nodes:

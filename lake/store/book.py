@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from lake.config import Settings
+from lake.errors import DeclarationError
 from lake.store import delta
 
 COMPACT_EVERY: Final = 64
@@ -56,6 +57,22 @@ def instant(value: str | int) -> datetime:
         return datetime.fromisoformat(value)
     seconds, microseconds = divmod(value, 1_000_000)
     return datetime.fromtimestamp(seconds, UTC).replace(microsecond=microseconds)
+
+
+def as_state(record: Any) -> dict[str, Any]:
+    """A record, a dataclass, as the book's state keeps it."""
+    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in asdict(record).items()}
+
+
+def parsed(value: Any) -> Any:
+    """A nested value from an entry, where it is JSON text, or from a state."""
+    return json.loads(value) if isinstance(value, str) else value
+
+
+def unknown(what: str, number: int, latest: int, fix: str) -> DeclarationError:
+    """The error that there is no such entry."""
+    known = f"{what}s 1 to {latest} exist" if latest else f"there is no {what} yet"
+    return DeclarationError(f"no {what} {number}: {known}", fix="" if latest else fix)
 
 
 def _stored(value: Any) -> Any:

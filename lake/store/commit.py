@@ -224,6 +224,13 @@ def _transaction(spark: SparkSession, position: Position) -> Iterator[None]:
         "spark.databricks.delta.write.txnVersion.autoReset.enabled": "true",
         "spark.databricks.delta.commitInfo.userMetadata": position.metadata,
     }
+    with session_settings(spark, options):
+        yield
+
+
+@contextmanager
+def session_settings(spark: SparkSession, options: Mapping[str, str]) -> Iterator[None]:
+    """Lets one statement at a time run with `options`, which no reader's option can say."""
     with _merging:
         for key, value in options.items():
             spark.conf.set(key, value)

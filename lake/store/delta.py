@@ -35,6 +35,16 @@ class Position:
         return Position(self.app, self.txn + 1, data)
 
     @property
+    def origin(self) -> int:
+        """The version whose rows these are: an older one where this commit only repeats the position."""
+        origin: int = self.data.get("origin", self.version)
+        return origin
+
+    def again(self) -> Position:
+        """The position that a commit carries which changes no row: this one, marked as repeated."""
+        return Position(self.app, self.txn, {**self.data, "repeated": True, "origin": self.origin})
+
+    @property
     def metadata(self) -> str:
         """The text of the commit's `userMetadata`."""
         return json.dumps({"app": self.app, "txn": self.txn, **self.data}, separators=(",", ":"), sort_keys=True)
@@ -62,6 +72,11 @@ def exists(path: Path) -> bool:
     return DeltaTable.is_deltatable(str(path))
 
 
+def version(path: Path) -> int:
+    """The newest version of the table at `path`."""
+    return DeltaTable(str(path)).version()
+
+
 def open_table(path: Path, version: int | None = None) -> DeltaTable | None:
     """The table at `path`, at `version` or its newest; None where there is none."""
     try:
@@ -77,10 +92,7 @@ def files(table: DeltaTable) -> list[str]:
 
 def positions(path: Path, app: str) -> Iterator[Position]:
     """The positions of `app` in the table at `path`, newest first."""
-    table = open_table(path)
-    if table is None:
-        return
-    for found in _walk(table):
+    for found in commits(path):
         data = _metadata(found)
         if data.pop("app", None) == app:
             yield Position(app, data.pop("txn"), data, found["version"])
@@ -91,8 +103,11 @@ def head(path: Path, app: str) -> Position | None:
     return next(positions(path, app), None)
 
 
-def _walk(table: DeltaTable) -> Iterator[dict[str, Any]]:
-    """The commits of `table`, newest first; the first few are usually enough, so they are read alone."""
+def commits(path: Path) -> Iterator[dict[str, Any]]:
+    """The commits of the table at `path`, newest first; the first few are usually enough, so they are read alone."""
+    table = open_table(path)
+    if table is None:
+        return
     first = table.history(8)
     yield from first
     if len(first) == 8:

@@ -1,46 +1,89 @@
-"""One writer at a time per log and table: an operating-system lock, let go by the kernel when its process dies."""
+"""One writer at a time per log and table: an operating-system lock, let go by the kernel when its process dies.
+
+Beside each lock that is held lies a file that says who holds it, for the message to those that wait.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from filelock import FileLock, Timeout
 
 from lake.config import Settings
 from lake.errors import Unavailable
 
+NOUNS: Final = {"log": "the log", "table": "the table", "meta": "the book"}
+
 
 @contextmanager
-def lease(settings: Settings, name: str) -> Iterator[None]:
+def lease(settings: Settings, name: str, *, seconds: float | None = None) -> Iterator[None]:
     """Holds the lease `name` (e.g. `log.flights`, `table.carrier_daily`, `meta.cuts`) while the block runs.
 
-    Re-entrant within a process and thread. Raises Unavailable when another writer keeps it longer than
-    `settings.lease_seconds`.
+    Re-entrant within a process and thread. Raises Unavailable when another writer keeps it longer than `seconds`, by
+    default `settings.lease_seconds`.
     """
-    folder = settings.warehouse_path / "locks"
+    folder = _folder(settings)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     file, holder = folder / f"{name}.lock", folder / f"{name}.holder"
-    lock = FileLock(file, timeout=settings.lease_seconds, is_singleton=True)
+    lock = FileLock(file, is_singleton=True)
+    seconds = settings.lease_seconds if seconds is None else seconds
     try:
-        lock.acquire()
+        lock.acquire(timeout=seconds)
     except Timeout:
+        kind, _, subject = name.partition(".")
         raise Unavailable(
-            f"{name} is being written by another process{_holder(holder)}",
+            f"{NOUNS.get(kind, kind)} {subject} is being written by {_holder(holder)}",
             where=str(file),
-            fix=f"try again when it is done (waited {settings.lease_seconds:g} s; setting lease_seconds)",
+            fix=f"try again when that is done, or end it (waited {seconds:g} s; setting lease_seconds)",
         ) from None
     try:
-        holder.write_text(str(os.getpid()))
+        if lock.lock_counter == 1:
+            holder.write_text(json.dumps({"pid": os.getpid(), "command": _command(), "since": _now()}))
         yield
     finally:
+        if lock.lock_counter == 1:
+            holder.unlink(missing_ok=True)
         lock.release()
+
+
+def forget_the_dead(settings: Settings, *, dry_run: bool) -> list[Path]:
+    """Removes what processes that died left beside the locks they held: the files that say who holds them."""
+    found = []
+    for holder in sorted(_folder(settings).glob("*.holder")):
+        try:
+            with FileLock(holder.with_suffix(".lock"), is_singleton=True).acquire(timeout=0):
+                found.append(holder)
+                if not dry_run:
+                    holder.unlink(missing_ok=True)
+        except Timeout:
+            continue
+    return found
+
+
+def _folder(settings: Settings) -> Path:
+    return settings.warehouse_path / "locks"
+
+
+def _command() -> str:
+    """How this process was called, shortly."""
+    line = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    return line if len(line) <= 80 else f"{line[:79]}…"
+
+
+def _now() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _holder(file: Path) -> str:
     try:
-        return f" (pid {file.read_text().strip()})"
-    except OSError:
-        return ""
+        told = json.loads(file.read_text())
+        return f"`{told['command']}` (pid {told['pid']}, since {told['since']})"
+    except (OSError, ValueError, TypeError, KeyError):
+        return "another process"

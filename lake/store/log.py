@@ -184,10 +184,14 @@ def commit(settings: Settings, contract: Contract, rows: DataFrame, position: Po
 
 def _counted(contract: Contract) -> str:
     """The columns that Delta keeps each file's range of: those by which a log is searched."""
-    keys = [
+    return ",".join(["_batch", "_offset", "_time", *(f"`{name}`" for name in ranged(contract))])
+
+
+def ranged(contract: Contract) -> list[str]:
+    """The columns of the key of which Delta keeps each file's range."""
+    return [
         name for name in contract.key if contract.field(name).type in {"string", "int", "bigint", "date", "timestamp"}
     ]
-    return ",".join(["_batch", "_offset", "_time", *(f"`{name}`" for name in keys)])
 
 
 def _beaten(stream: str, position: Position) -> Unavailable:

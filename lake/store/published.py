@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from lake.config import Settings
 from lake.errors import LakeError
 from lake.store import delta
-from lake.store.meta import EditionTable
+from lake.store.editions import EditionTable
 
 # Reader features that change nothing in how a Parquet file is read.
 HARMLESS: Final = frozenset({"timestampNtz"})
@@ -104,16 +104,16 @@ def literal(text: str) -> str:
 
 
 def _column(field: Mapping[str, Any]) -> Column:
-    return Column(field["name"], _duckdb(field["type"]), field["metadata"].get("comment", ""))
+    return Column(field["name"], duckdb_type(field["type"]), field["metadata"].get("comment", ""))
 
 
-def _duckdb(kind: str | Mapping[str, Any]) -> str:
+def duckdb_type(kind: str | Mapping[str, Any]) -> str:
     """A type of a Delta schema as DuckDB writes it."""
     if isinstance(kind, str):
         return TYPES.get(kind) or kind.upper()
     if kind["type"] == "array":
-        return f"{_duckdb(kind['elementType'])}[]"
+        return f"{duckdb_type(kind['elementType'])}[]"
     if kind["type"] == "map":
-        return f"MAP({_duckdb(kind['keyType'])}, {_duckdb(kind['valueType'])})"
-    fields = (f"{quoted(field['name'])} {_duckdb(field['type'])}" for field in kind["fields"])
+        return f"MAP({duckdb_type(kind['keyType'])}, {duckdb_type(kind['valueType'])})"
+    fields = (f"{quoted(field['name'])} {duckdb_type(field['type'])}" for field in kind["fields"])
     return f"STRUCT({', '.join(fields)})"

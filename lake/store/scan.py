@@ -7,6 +7,7 @@ own reader, which leaves out the columns that are not asked for, is faster.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from deltalake import DeltaTable
 
+from lake.errors import LakeError
 from lake.store.delta import connection
 
 if TYPE_CHECKING:
@@ -108,7 +110,14 @@ class Scan:
                 f"SELECT path, num_records FROM a WHERE {' AND '.join(tests) or 'true'} ORDER BY path"
             ).fetchall()
         root = str(self.path)
-        return [f"{root}/{path}" for path, _ in found], sum(rows for _, rows in found)
+        files = [f"{root}/{path}" for path, _ in found]
+        if gone := [file for file in files if not os.path.exists(file)]:
+            raise LakeError(
+                f"{self.path.name}: version {table.version()} can no longer be read: a file is gone",
+                where=gone[0],
+                fix="go by a newer cut: lake maintain deletes what no kept edition needs",
+            )
+        return files, sum(rows for _, rows in found)
 
     def _file_test(self, column: str, stats: Sequence[str]) -> str:
         least, greatest = self.bounds[column]

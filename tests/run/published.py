@@ -8,7 +8,7 @@ import arro3.core
 from deltalake import DeltaTable, write_deltalake
 
 from lake.config import Settings
-from lake.store import delta, meta
+from lake.store import delta, editions
 from lake.store.tables import Table
 
 
@@ -28,9 +28,9 @@ def write(settings: Settings, layer: str, name: str, query: str, *, mode: str = 
     return DeltaTable(str(path)).version()
 
 
-def publish(settings: Settings, cut: int = 1, **tables: tuple[str, int]) -> meta.Edition:
+def publish(settings: Settings, cut: int = 1, **tables: tuple[str, int]) -> editions.Edition:
     """An edition of `name=(layer, version)`."""
-    entries: Mapping[str, meta.EditionTable] = {
-        name: meta.EditionTable(layer, f"{layer}/{name}", version, "f") for name, (layer, version) in tables.items()
+    entries: Mapping[str, editions.EditionTable] = {
+        name: editions.EditionTable(layer, f"{layer}/{name}", version, "f") for name, (layer, version) in tables.items()
     }
-    return meta.record_edition(settings, cut, entries)
+    return editions.record_edition(settings, cut, entries)

@@ -15,8 +15,8 @@ from lake.errors import DeclarationError, QualityError, Unavailable
 from lake.run.cut import pick_cut
 from lake.run.inputs import Inputs
 from lake.run.rebuild import rebuild
+from lake.store.editions import current_edition, latest_edition, pin_edition, resume_editions
 from lake.store.lease import lease
-from lake.store.meta import current_edition, latest_edition, pin_edition, resume_editions
 from lake.testing import Lakehouse
 
 TEMPLATE = Path(public.__file__).parent / "templates/project"
@@ -100,7 +100,7 @@ def test_a_table_that_someone_else_writes_is_left_to_them(shop):
     holder = threading.Thread(target=hold)
     holder.start()
     taken.wait()
-    with pytest.raises(Unavailable, match=r"table\.current_order is being written"):
+    with pytest.raises(Unavailable, match="the table current_order is being written"):
         shop.run()
     done.set()
     holder.join()

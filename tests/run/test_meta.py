@@ -6,17 +6,17 @@ import pytest
 
 from lake.config import Settings
 from lake.errors import DeclarationError
-from lake.store import book, delta, meta
+from lake.store import book, delta, editions, meta
 
-TABLES = {"carrier_daily": meta.EditionTable("gold", "gold/carrier_daily", 3, "f1")}
-LATER = {"carrier_daily": meta.EditionTable("gold", "gold/carrier_daily", 4, "f1")}
+TABLES = {"carrier_daily": editions.EditionTable("gold", "gold/carrier_daily", 3, "f1")}
+LATER = {"carrier_daily": editions.EditionTable("gold", "gold/carrier_daily", 4, "f1")}
 
 
 def test_nothing_is_recorded_in_an_empty_project(project: Settings):
     assert meta.latest_cut(project) is None
-    assert meta.current_edition(project) is None
-    assert meta.pinned(project) is None
-    assert meta.resume_editions(project) is None
+    assert editions.current_edition(project) is None
+    assert editions.pinned(project) is None
+    assert editions.resume_editions(project) is None
     assert meta.last_runs(project) == {}
     assert meta.last_checks(project) == {}
 
@@ -45,33 +45,33 @@ def test_an_unknown_cut_says_which_there_are(project: Settings):
 
 
 def test_an_edition_keeps_the_exact_version_of_each_table(project: Settings):
-    edition = meta.record_edition(project, 1, TABLES)
-    assert meta.current_edition(project) == edition
-    assert meta.get_edition(project, 1).tables == TABLES
+    edition = editions.record_edition(project, 1, TABLES)
+    assert editions.current_edition(project) == edition
+    assert editions.get_edition(project, 1).tables == TABLES
 
 
 def test_publishing_the_same_tables_at_the_same_cut_is_one_edition(project: Settings):
-    assert meta.record_edition(project, 1, TABLES) == meta.record_edition(project, 1, TABLES)
-    assert meta.record_edition(project, 2, TABLES).number == 2
+    assert editions.record_edition(project, 1, TABLES) == editions.record_edition(project, 1, TABLES)
+    assert editions.record_edition(project, 2, TABLES).number == 2
 
 
 def test_a_pin_keeps_readers_at_an_old_edition_until_it_is_let_go(project: Settings):
-    old = meta.record_edition(project, 1, TABLES)
-    new = meta.record_edition(project, 2, LATER)
-    meta.pin_edition(project, 1)
-    meta.pin_edition(project, 1)
-    assert (meta.current_edition(project), meta.pinned(project)) == (old, 1)
-    newest = meta.record_edition(project, 3, LATER)
-    assert (meta.current_edition(project), meta.latest_edition(project)) == (old, newest)
-    assert meta.get_edition(project, 2) == new
-    assert meta.resume_editions(project) == newest
-    assert (meta.current_edition(project), meta.pinned(project)) == (newest, None)
+    old = editions.record_edition(project, 1, TABLES)
+    new = editions.record_edition(project, 2, LATER)
+    editions.pin_edition(project, 1)
+    editions.pin_edition(project, 1)
+    assert (editions.current_edition(project), editions.pinned(project)) == (old, 1)
+    newest = editions.record_edition(project, 3, LATER)
+    assert (editions.current_edition(project), editions.latest_edition(project)) == (old, newest)
+    assert editions.get_edition(project, 2) == new
+    assert editions.resume_editions(project) == newest
+    assert (editions.current_edition(project), editions.pinned(project)) == (newest, None)
 
 
 def test_an_unknown_edition_cannot_be_pinned(project: Settings):
-    meta.record_edition(project, 1, TABLES)
+    editions.record_edition(project, 1, TABLES)
     with pytest.raises(DeclarationError, match="no edition 2: editions 1 to 1 exist"):
-        meta.pin_edition(project, 2)
+        editions.pin_edition(project, 2)
 
 
 def test_the_newest_run_of_each_subject_is_told(project: Settings):

@@ -25,7 +25,7 @@ from lake.run.rebuild import rebuild, rebuild_all
 from lake.run.sql import reader
 from lake.run.verify import verify_all
 from lake.store.commit import Counts
-from lake.store.meta import Edition, current_edition, latest_edition, pin_edition, resume_editions
+from lake.store.editions import Edition, current_edition, latest_edition, pin_edition, resume_editions
 from lake.store.scan import Scan
 from lake.testing import Lakehouse
 

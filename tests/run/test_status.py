@@ -16,7 +16,7 @@ from lake.run.catalogue import catalogue
 from lake.run.report import as_data, as_text
 from lake.run.status import Status
 from lake.run.status import status as look
-from lake.store import delta, log, meta, quarantine, sources
+from lake.store import delta, editions, log, meta, quarantine, sources
 from lake.store.delta import Position
 from tests.run.published import publish
 
@@ -201,7 +201,7 @@ def test_a_stop_is_overcome_by_an_edition_of_its_cut(flights: Project, project: 
 
 def test_a_pin_is_told(flights: Project, project: Settings):
     publish(project, 2, carrier_total=("gold", 0))
-    meta.pin_edition(project, 1)
+    editions.pin_edition(project, 1)
     text = "\n".join(as_text(look(flights)))
     assert "edition  1 of cut 1" in text
     assert "pinned   readers stay at edition 1, the newest is 2: lake publish --resume" in text

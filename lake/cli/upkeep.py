@@ -1,0 +1,183 @@
+"""Commands that keep a warehouse in order: wait for a batch to be published, maintain."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lake.cli import Shell, shared, table
+from lake.errors import DeclarationError, Unavailable
+from lake.store.ranges import told
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lake.project import Project
+    from lake.run.maintain import Kept, Upkeep
+
+
+@click.command()
+@click.argument("tokens", nargs=-1, required=True, metavar="TOKEN...")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0), default=60.0, metavar="SECONDS", help="Give up after; default 60."
+)
+@shared
+def wait(shell: Shell, tokens: tuple[str, ...], timeout: float) -> None:
+    """Wait until readers see the batches that TOKENS name, as lake append and lake ingest print them.
+
+    Exit code 75, with what is missing, when that takes longer than the timeout.
+
+    \b
+    lake wait flights@12 --timeout 300
+    token=$(lake append flights late.jsonl) && lake run && lake wait $token
+    """
+    from lake.run.wait import wait as run
+
+    edition = run(shell.settings, tokens, timeout=timeout)
+    shell.emit(
+        {"tokens": list(tokens), "edition": edition.number, "cut": edition.cut},
+        f"edition {edition.number} of cut {edition.cut}",
+    )
+
+
+@click.command()
+@click.option("--keep-editions", type=click.IntRange(min=1), metavar="N", help="Keep the newest N editions.")
+@click.option("--keep-days", type=click.FloatRange(min=0), metavar="DAYS", help="Keep every edition of the last DAYS.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="BYTES", help="Compact no more than that many bytes.")
+@click.option("--drop-retired", is_flag=True, help="Drop tables that the project no longer declares.")
+@click.option("--yes", is_flag=True, help="With --drop-retired: do it, do not only list them.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@shared
+def maintain(
+    shell: Shell,
+    keep_editions: int | None,
+    keep_days: float | None,
+    limit: int | None,
+    drop_retired: bool,
+    yes: bool,
+    dry_run: bool,
+) -> None:
+    """Keep the warehouse in order: compact files, let old editions expire, delete what nothing needs any more.
+
+    An edition is kept while it is among the newest, or young, or pinned. Rows and numbers stay as they are, which is
+    proved for each compaction. What somebody is reading stays; what somebody is writing is left for the next time
+    (exit code 75).
+
+    \b
+    lake maintain --dry-run
+    lake maintain --keep-editions 10 --keep-days 7
+    lake maintain --drop-retired --yes
+    """
+    from lake.project import load
+    from lake.run.maintain import Policy
+    from lake.run.maintain import maintain as run
+
+    settings = shell.settings
+    policy = Policy(
+        editions=settings.keep_editions if keep_editions is None else keep_editions,
+        days=settings.keep_days if keep_days is None else keep_days,
+        size=limit or settings.maintain_bytes,
+        drop_retired=drop_retired,
+        dry_run=dry_run,
+    )
+    project = load(settings)
+    if drop_retired and not (yes or dry_run):
+        return _list_retired(shell, project)
+    done = run(project, lambda: shell.spark, policy, shell.say)
+    shell.emit(_data(done), _text(done, dry_run=dry_run))
+    if done.skipped:
+        raise Unavailable(
+            "\n".join(f"{place} was left: {why}" for place, why in done.skipped.items()),
+            fix="run lake maintain again: the rest is done",
+        )
+
+
+def _list_retired(shell: Shell, project: Project) -> None:
+    from lake.run.needed import retired
+    from lake.store.editions import current_edition, latest_edition
+
+    shown = {
+        edition.number for edition in (current_edition(project.settings), latest_edition(project.settings)) if edition
+    }
+    rows = [
+        {"table": place.name, "path": str(place.path), "editions": editions, "drops": not shown & set(editions)}
+        for place, editions in retired(project).items()
+    ]
+    lines = [f"{row['table']}: {_fate(row)}" for row in rows]
+    shell.emit({"retired": rows}, lines or ["no table is retired"])
+    if rows:
+        raise DeclarationError("nothing was dropped", fix="lake maintain --drop-retired --yes drops what is listed")
+
+
+def _fate(row: dict[str, Any]) -> str:
+    if not row["drops"]:
+        return f"stays: edition {row['editions'][-1]} has it; publish one without it first"
+    if row["editions"]:
+        return f"would be dropped, and with it the editions that have it: {told(row['editions'])}"
+    return "would be dropped; no edition has it"
+
+
+def _data(done: Upkeep) -> dict[str, Any]:
+    return {
+        "editions": {"expired": done.expired, "kept": done.kept},
+        "running": [asdict(each) for each in done.running],
+        "places": [
+            {
+                "kind": each.place.kind,
+                "name": each.place.name,
+                "due": each.due,
+                "left": each.left,
+                "compacted": asdict(each.compacted) if each.compacted else None,
+                "removed_files": each.files,
+                "removed_bytes": each.freed,
+            }
+            for each in done.places
+        ],
+        "dropped": done.dropped,
+        "cleared": done.cleared,
+        "skipped": done.skipped,
+        "left": done.left,
+    }
+
+
+def _text(done: Upkeep, *, dry_run: bool) -> Iterable[str]:
+    yield f"editions: {told(done.kept)} kept, {told(done.expired)} expired"
+    rows = [row for each in done.places if (row := _row(each))["compacted"] or row["deleted"] or row["left"]]
+    if rows:
+        yield from table(rows, "what", "compacted", "rows", "deleted", "left")
+    yield from (f"dropped {name}" for name in done.dropped)
+    yield from (f"cleared {name}" for name in done.cleared)
+    yield from (f"kept for {each}" for each in done.running)
+    if done.left:
+        yield f"{_parts(done.left)} left for the next call: --limit, or maintain_bytes, is how much one rewrites"
+    if not (rows or done.dropped or done.cleared or done.expired or done.left):
+        yield "nothing to do"
+    elif dry_run:
+        yield "nothing was done: --dry-run"
+
+
+def _row(kept: Kept) -> dict[str, Any]:
+    done = kept.compacted
+    would = _parts(kept.due - kept.left) if kept.due > kept.left else ""
+    return {
+        "what": str(kept.place),
+        "compacted": f"{done.files[0]} files to {done.files[1]}" if done else would,
+        "rows": done.rows if done else None,
+        "deleted": f"{kept.files} files, {_size(kept.freed)}" if kept.files else "",
+        "left": kept.left or None,
+    }
+
+
+def _parts(count: int) -> str:
+    """Buckets of logs, and tables."""
+    return f"{count} part{'' if count == 1 else 's'}"
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"

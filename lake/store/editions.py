@@ -1,0 +1,188 @@
+"""Editions: published cuts, what readers see. A book under `meta/`, which pins and expiry are written in too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import PurePath
+from typing import Any
+
+from lake.config import Settings
+from lake.errors import DeclarationError, Unavailable
+from lake.store import delta
+from lake.store.book import Book, as_state, instant, parsed, unknown
+from lake.store.lease import lease
+from lake.store.ranges import numbers, ranges, told, within
+
+
+@dataclass(frozen=True)
+class EditionTable:
+    """A table in an edition: the Delta `version` of `path` (relative to the warehouse) made by `fingerprint`."""
+
+    layer: str
+    path: str
+    version: int
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Edition:
+    """A published cut: the exact version of every table that was checked at it."""
+
+    number: int
+    cut: int
+    tables: Mapping[str, EditionTable]
+    published_at: datetime
+
+
+_EDITIONS = Book(
+    "editions",
+    {"action": "VARCHAR", "number": "BIGINT", "cut": "BIGINT", "tables": "VARCHAR", "published_at": "TIMESTAMPTZ"},
+)
+
+
+def latest_edition(settings: Settings) -> Edition | None:
+    """The newest edition, pinned or not; None before the first."""
+    return _edition_of(_EDITIONS.head(settings), "edition")
+
+
+def current_edition(settings: Settings) -> Edition | None:
+    """The edition that readers see: the pinned one, else the newest; None before the first."""
+    head = _EDITIONS.head(settings)
+    return _edition_of(head, "pin") or _edition_of(head, "edition")
+
+
+def homes(settings: Settings) -> dict[str, str]:
+    """The folder of each table's live Delta table within its layer, as the newest edition has it."""
+    return _homes(latest_edition(settings))
+
+
+def pinned(settings: Settings) -> int | None:
+    """The number of the edition that readers are kept at by a pin, None without a pin."""
+    pin = _edition_of(_EDITIONS.head(settings), "pin")
+    return pin.number if pin else None
+
+
+def get_edition(settings: Settings, number: int) -> Edition:
+    """The edition `number`. Raises DeclarationError where there is none, or none any more."""
+    head = _EDITIONS.head(settings)
+    latest = _edition_of(head, "edition")
+    for known in (latest, _edition_of(head, "pin")):
+        if known is not None and known.number == number:
+            return known
+    _must_be_kept(head, number)
+    for row in _EDITIONS.find(settings, "action = 'publish' AND number = ?", number):
+        return _edition(row)
+    raise unknown("edition", number, latest.number if latest else 0, fix="lake run")
+
+
+def edition_at(settings: Settings, cut: int) -> Edition:
+    """The newest edition of `cut` or one before it. Raises DeclarationError where there is none, or none any more."""
+    for row in _EDITIONS.find(settings, "action = 'publish' AND cut <= ? ORDER BY number DESC LIMIT 1", cut):
+        _must_be_kept(_EDITIONS.head(settings), row["number"])
+        return _edition(row)
+    raise DeclarationError(f"no edition had been published by cut {cut}", fix="lake status")
+
+
+def kept_editions(settings: Settings) -> list[Edition]:
+    """The editions that have not expired, newest first."""
+    expired = _expired(_EDITIONS.head(settings))
+    rows = _EDITIONS.find(settings, "action = 'publish' ORDER BY number DESC")
+    return [_edition(row) for row in rows if not within(row["number"], expired)]
+
+
+def expired_since(settings: Settings, moment: datetime) -> list[Edition]:
+    """The editions that expired at `moment` or later: who began to read before it may still read them."""
+    entries = _EDITIONS.find(settings, "action = 'expire' AND published_at >= $1", moment)
+    parts = [part for entry in entries for part in parsed(entry["tables"])]
+    return [_edition(row) for row in _EDITIONS.find(settings, "action = 'publish'") if within(row["number"], parts)]
+
+
+def expire_editions(settings: Settings, old: Iterable[int], *, dry_run: bool = False) -> list[int]:
+    """Lets the `old` editions expire, but never the newest and the pinned one. Returns those that do."""
+    with lease(settings, "meta.editions"):
+        head = _EDITIONS.head(settings)
+        expired = _expired(head)
+        needed = [part["number"] for part in (head.data.get("edition"), head.data.get("pin")) if part]
+        going = sorted(n for n in set(old) if n not in needed and not within(n, expired))
+        if going and not dry_run:
+            entry = ["expire", going[-1], 0, ranges(going), datetime.now(UTC)]
+            _EDITIONS.add(settings, head, entry, **{**head.data, "expired": ranges([*going, *numbers(expired)])})
+        return going
+
+
+def record_edition(
+    settings: Settings, cut: int, tables: Mapping[str, EditionTable], *, live: Mapping[str, str] | None = None
+) -> Edition:
+    """Publishes `tables` at `cut` as the next edition; the latest one, unchanged, where it is the same. A pin stays.
+
+    Raises Unavailable where the newest edition's homes are not those that the caller took for `live`.
+    """
+    with lease(settings, "meta.editions"):
+        head = _EDITIONS.head(settings)
+        latest = _edition_of(head, "edition")
+        if live is not None and _homes(latest) != live:
+            raise Unavailable("tables were deployed meanwhile", fix="try again; with the jobs that were deployed")
+        if latest and (latest.cut, dict(latest.tables)) == (cut, dict(tables)):
+            return latest
+        edition = Edition(latest.number + 1 if latest else 1, cut, dict(sorted(tables.items())), datetime.now(UTC))
+        _change(settings, head, "publish", edition, pin=head.data.get("pin"))
+        return edition
+
+
+def pin_edition(settings: Settings, number: int) -> Edition:
+    """Keeps readers at edition `number` until `resume_editions`. Raises DeclarationError where there is none."""
+    with lease(settings, "meta.editions"):
+        edition = get_edition(settings, number)
+        head = _EDITIONS.head(settings)
+        if head.data.get("pin") != as_state(edition):
+            _change(settings, head, "pin", edition, pin=as_state(edition))
+        return edition
+
+
+def resume_editions(settings: Settings) -> Edition | None:
+    """Lets readers see the newest edition again, and returns it; None before the first."""
+    with lease(settings, "meta.editions"):
+        head = _EDITIONS.head(settings)
+        latest = _edition_of(head, "edition")
+        if latest and head.data.get("pin"):
+            _change(settings, head, "resume", latest, pin=None)
+        return latest
+
+
+def _change(settings: Settings, head: delta.Position, action: str, edition: Edition, pin: object) -> None:
+    newest = as_state(edition) if action == "publish" else head.data["edition"]
+    state = {**head.data, "edition": newest, "pin": pin}
+    _EDITIONS.add(settings, head, [action, *asdict(edition).values()], **state)
+
+
+def _homes(edition: Edition | None) -> dict[str, str]:
+    return {name: PurePath(table.path).name for name, table in edition.tables.items()} if edition else {}
+
+
+def _expired(head: delta.Position) -> list[list[int]]:
+    """The numbers of expired editions as ranges [first, last]."""
+    return head.data.get("expired") or []
+
+
+def _must_be_kept(head: delta.Position, number: int) -> None:
+    """Raises DeclarationError for an edition that has expired."""
+    expired, latest = _expired(head), _edition_of(head, "edition")
+    if latest is None or not within(number, expired):
+        return
+    kept = told(n for n in range(1, latest.number + 1) if not within(n, expired))
+    raise DeclarationError(
+        f"edition {number} has expired; kept: {kept}",
+        fix="read one of those; keep_editions and keep_days in [tool.lake] say how many lake maintain keeps",
+    )
+
+
+def _edition_of(head: delta.Position, part: str) -> Edition | None:
+    state = head.data.get(part)
+    return _edition(state) if state else None
+
+
+def _edition(row: Mapping[str, Any]) -> Edition:
+    tables = {name: EditionTable(**table) for name, table in parsed(row["tables"]).items()}
+    return Edition(row["number"], row["cut"], tables, instant(row["published_at"]))

@@ -1,0 +1,110 @@
+"""Who is at work on a warehouse: each running command keeps a small file locked, which the kernel lets go at its death.
+
+`lake maintain` deletes nothing that could be read when the oldest of them began: so a query, a batch and a rebuild find
+every file of what they started from, however long they take.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from lake.config import Settings
+
+_own: dict[Path, tuple[int, str]] = {}
+"""This process's own file in a folder: its descriptor, which is locked, and its name."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A process at work since `since`: what it runs, and the edition it reads where it keeps to one."""
+
+    pid: int
+    command: str
+    edition: int | None
+    since: datetime
+
+    def __str__(self) -> str:
+        what = f"{self.command} of edition {self.edition}" if self.edition else self.command
+        return f"{what} (pid {self.pid}, since {self.since:%Y-%m-%d %H:%M:%S} UTC)"
+
+
+def begin(settings: Settings, command: str, *, edition: int | None = None) -> None:
+    """Makes this process known as one at work, from now until it ends; once is enough.
+
+    A warehouse that is not there yet, or that this process may not write to, has no such list.
+    """
+    folder = _folder(settings)
+    if folder in _own:
+        return
+    told = {"pid": os.getpid(), "command": command, "edition": edition}
+    with suppress(OSError), _listed(folder):
+        descriptor, name = tempfile.mkstemp(prefix=f"{os.getpid()}.", dir=folder)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        os.write(descriptor, json.dumps(told).encode())
+        _own[folder] = descriptor, name
+
+
+@atexit.register
+def end() -> None:
+    """Takes this process off every list; what one that is killed leaves there, the next `others` removes."""
+    while _own:
+        _, (descriptor, name) = _own.popitem()
+        Path(name).unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def renew(settings: Settings) -> None:
+    """Says that this process reads nothing older than what there is now."""
+    if own := _own.get(_folder(settings)):
+        os.utime(own[0])
+
+
+def others(settings: Settings) -> list[Running]:
+    """The other processes at work, the longest first. Files of dead ones are removed."""
+    folder = _folder(settings)
+    if not folder.is_dir():
+        return []
+    with _listed(folder):
+        own = _own.get(folder, (0, ""))[1]
+        found = [_running(file) for file in folder.iterdir() if str(file) != own]
+    return sorted((each for each in found if each is not None), key=lambda each: each.since)
+
+
+def _folder(settings: Settings) -> Path:
+    return settings.warehouse_path / "locks" / "reads"
+
+
+@contextmanager
+def _listed(folder: Path) -> Iterator[None]:
+    """Nobody comes or goes meanwhile: whoever is not listed yet will read what there is afterwards."""
+    if not folder.parent.parent.is_dir():
+        raise FileNotFoundError(folder.parent.parent)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _running(file: Path) -> Running | None:
+    """Whose `file` it is; None for a dead process, whose file goes."""
+    with file.open("rb") as open_file:
+        try:
+            fcntl.flock(open_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            told = json.loads(open_file.read())
+            since = datetime.fromtimestamp(os.fstat(open_file.fileno()).st_mtime, UTC)
+            return Running(**told, since=since)
+        file.unlink()
+        return None

@@ -1,0 +1,86 @@
+"""Files of a Delta table that nothing needs any more.
+
+deltalake tells which files the newest version does not have; those of kept versions and of the change feed are taken
+out of them, and the rest is deleted without a commit, so that a table's versions are those of its rows.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote
+
+from deltalake import DeltaTable
+
+from lake.store import delta
+
+GRACE: Final = timedelta(minutes=1)
+"""A commit's time is that of its beginning: who began to read shortly after may not have seen it."""
+CHECKPOINT_EVERY: Final = 20
+
+
+def unneeded(path: Path, *, keep: Iterable[int], since: int) -> list[Path]:
+    """The files that no version of `keep`, none from `since` on, and no change feed after `since` reads.
+
+    The caller holds the table's lease, so that no writer's new files are among them.
+    """
+    stale = DeltaTable(str(path)).vacuum(0, dry_run=True, enforce_retention_duration=False, full=True)
+    needed = _needed(path, sorted({*keep, since}), since)
+    # What a commit has removed is named for good, whether its file is still there or not.
+    gone = {file for name in stale if (file := path / name) not in needed and file.exists()}
+    log = path / "_delta_log"
+    return [*sorted(file for file in gone if not _checks(file, gone)), *log.glob("_commit_*.tmp"), *log.glob(".*.tmp")]
+
+
+def _needed(path: Path, keep: Sequence[int], since: int) -> set[Path]:
+    """The files of the versions `keep`, in order, of all from `since` on, and of the change feed after it.
+
+    One walk over the commits, where asking for the files of each version takes 10 ms a version.
+    """
+    first, last = DeltaTable(str(path), version=keep[0]), delta.version(path)
+    born = {Path(file): keep[0] for file in delta.files(first)}
+    needed = set()
+    for version in range(keep[0] + 1, last + 1):
+        for kind, file in _actions(path, version):
+            if kind == "add":
+                born[file] = version
+            elif kind == "cdc" and version > since:
+                needed.add(file)
+            elif kind == "remove":
+                kept = bisect_left(keep, version) > bisect_left(keep, born.pop(file, version))
+                if kept or version > since:
+                    needed.add(file)
+    return needed | born.keys()
+
+
+def seen_at(path: Path, moment: datetime) -> int:
+    """The newest version that who began to read at `moment` has surely seen; the first, where none is that old."""
+    latest = (moment - GRACE).timestamp() * 1000
+    return next((c["version"] for c in delta.commits(path) if c["timestamp"] <= latest), 0)
+
+
+def checkpoint(path: Path) -> None:
+    """Keeps the commits few that opening the table reads one by one."""
+    last = path / "_delta_log" / "_last_checkpoint"
+    table = DeltaTable(str(path))
+    known = json.loads(last.read_text())["version"] if last.exists() else 0
+    if table.version() - known >= CHECKPOINT_EVERY:
+        table.create_checkpoint()
+
+
+def _actions(path: Path, version: int) -> Iterator[tuple[str, Path]]:
+    """What the commit `version` did with files: add, remove, cdc (of the change feed)."""
+    for line in (path / "_delta_log" / f"{version:020}.json").read_text().splitlines():
+        [(kind, action)] = json.loads(line).items()
+        if kind in {"add", "remove", "cdc"}:
+            yield kind, path / unquote(action["path"])
+
+
+def _checks(file: Path, gone: set[Path]) -> bool:
+    """Whether `file` is the checksum, as Spark writes them, of one that stays."""
+    checked = file.with_name(file.name[1:-4])
+    return file.name.startswith(".") and file.suffix == ".crc" and checked.exists() and checked not in gone

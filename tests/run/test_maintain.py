@@ -1,0 +1,114 @@
+"""A shop of many small batches, maintained: fewer files, the same rows, and every kept edition as it was."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import lake as public
+from lake.errors import DeclarationError, LawError
+from lake.run.advance import advance_all
+from lake.run.cut import pick_cut
+from lake.run.inputs import Inputs
+from lake.run.log import check
+from lake.run.maintain import Policy, maintain
+from lake.run.sql import reader
+from lake.run.verify import verify_all
+from lake.store import compaction, delta, log
+from lake.testing import Lakehouse
+
+TEMPLATE = Path(public.__file__).parent / "templates/project"
+BATCHES = 3
+
+
+@pytest.fixture(scope="module")
+def shop(spark, tmp_path_factory) -> Lakehouse:
+    """The project of `lake init` after so many batches that its log and its tables are due."""
+    home = tmp_path_factory.mktemp("maintain")
+    shutil.copytree(TEMPLATE, home / "shop")
+    shop = Lakehouse(home / "shop", home).land_samples().run()
+    for number in range(BATCHES):
+        shop.land("orders", *(order(6 * number + each) for each in range(100, 106))).run()
+    return shop
+
+
+def order(number: int) -> dict:
+    at = f"2024-04-{number % 100 + 3:02}T10:00:00Z"
+    return {"order_id": number, "customer": "joan", "status": "placed", "amount": "9.00"} | dict.fromkeys(
+        ("placed_at", "changed_at"), at
+    )
+
+
+def rows(shop: Lakehouse, edition: int) -> dict[str, list]:
+    found = reader(shop.settings, edition)
+    return {name: sorted(found.relation(f"from {name}").fetchall(), key=repr) for name in found.edition.tables}
+
+
+def files(path: Path) -> int:
+    table = delta.open_table(path)
+    assert table is not None
+    return len(table.file_uris())
+
+
+def stored(path: Path) -> int:
+    return sum(1 for file in path.rglob("*.parquet") if file.parent.name != "_delta_log")
+
+
+def keeping(editions: int) -> Policy:
+    return Policy(editions=editions, days=0, size=1 << 30)
+
+
+def verdicts(shop: Lakehouse) -> set[str]:
+    return {each.verdict for each in verify_all(lambda: shop.spark, shop.project, tell=lambda _: None)}
+
+
+def test_maintain_leaves_fewer_files_and_the_same_rows_numbers_and_editions(shop, spark, monkeypatch):
+    monkeypatch.setattr(compaction, "SMALL_FILES", 1)
+    settings, said = shop.settings, []
+    inputs = Inputs(lambda: spark, shop.project, pick_cut(shop.project, None))
+    orders, daily = settings.log_path("orders"), shop.project.table(shop.project.tables["customer_daily"])
+    tables = [shop.project.table(each).path for each in shop.project.tables.values()]
+    heads, before = log.heads(settings, "orders"), {number: rows(shop, number) for number in (3, 4)}
+    had = {path: files(path) for path in (orders, *tables)}
+
+    done = maintain(shop.project, lambda: spark, keeping(2), said.append)
+
+    assert (done.expired, done.kept, done.left, done.skipped) == ([1, 2], [4, 3], 0, {})
+    assert all(files(path) < listed for path, listed in had.items()), had
+    assert stored(orders) == files(orders)
+    assert log.heads(settings, "orders") == heads
+    assert log.head(settings, "orders").batch == BATCHES + 1
+    assert check(settings, "orders") == []
+    assert {number: rows(shop, number) for number in (3, 4)} == before
+    with pytest.raises(DeclarationError, match="edition 2 has expired; kept: 3 to 4"):
+        reader(settings, 2)
+    assert verdicts(shop) == {"identical"}
+    told = []
+    advance_all(inputs, tell=told.append)
+    assert {each.verb for each in told} == {"none"}, "compaction is no change that a child must follow"
+
+    shop.land("orders", order(124)).run()
+    position = daily.position()
+    assert position is not None
+    assert sum(position.data["counts"].values()) == 1, "the change feed goes on across a compaction"
+
+    again = maintain(shop.project, lambda: spark, keeping(1), said.append)
+    assert {each.place.kind for each in again.places if each.compacted} <= {"book"}
+    assert all(stored(path) == files(path) for path in tables)
+    assert verdicts(shop) == {"identical"}
+
+
+def test_a_log_whose_compaction_changed_rows_is_as_it_was(shop, monkeypatch):
+    settings, path = shop.settings, shop.settings.log_path("orders")
+    heads, count = log.heads(settings, "orders"), "SELECT count(*) AS n FROM t"
+    before = files(path), delta.rows(path, count)
+    told = iter([(2, "1"), (1, "1")])
+    monkeypatch.setattr(compaction, "SMALL_FILES", -1)
+    monkeypatch.setattr(compaction, "fingerprint", lambda *_: next(told))
+    with pytest.raises(LawError, match="changed rows and was undone"):
+        maintain(shop.project, lambda: shop.spark, keeping(100), lambda _: None)
+    assert (files(path), delta.rows(path, count)) == before
+    assert log.heads(settings, "orders") == heads
+    assert check(settings, "orders") == []

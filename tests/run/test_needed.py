@@ -1,0 +1,295 @@
+"""What is kept for whom: editions, children that are behind, and processes at work. No JVM."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+import lake as public
+from lake.cli import Shell, upkeep
+from lake.config import load_settings
+from lake.errors import DeclarationError, Unavailable
+from lake.project import Project, load
+from lake.run import needed
+from lake.run.maintain import Policy, Upkeep, maintain
+from lake.run.needed import retired
+from lake.run.sql import reader
+from lake.store import compaction, delta, editions, meta, vacuum
+from lake.store.commit import CHANGE, Counts, commit
+from lake.store.delta import start
+from lake.store.editions import EditionTable
+from lake.store.tables import Table
+from tests.processes import another
+
+TEMPLATE = Path(public.__file__).parent / "templates/project"
+SCHEMA = pa.schema([("order_id", pa.int64())])
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """The project of `lake init` with tables made by hand; nothing has been landed."""
+    shutil.copytree(TEMPLATE, tmp_path / "shop")
+    return load(load_settings(tmp_path / "shop"))
+
+
+def put(table: Table, number: int, **data: object) -> int:
+    """The next commit of `table`: it puts the row `number` in the place of all others. Returns the version."""
+    if not table.exists():
+        table.create(SCHEMA, description="", comments={})
+    before = table.position() or start(table.app)
+    rows = [{"order_id": number, CHANGE: "insert"}]
+    if before.txn:
+        rows.append({"order_id": before.data["row"], CHANGE: "delete"})
+    diff = pa.Table.from_pylist(rows, SCHEMA.append(pa.field(CHANGE, pa.string())))
+    said = {"verb": "advance", "cut": before.txn + 1, "inputs": {}, "counts": {}, "row": number}
+    return commit(table, diff, Counts.of(diff), ["order_id"], before.next(**{**said, **data})).version
+
+
+def publish(project: Project, cut: int, *tables: Table) -> editions.Edition:
+    root = project.settings.warehouse_path
+    entries = {t.name: EditionTable(t.layer, str(t.path.relative_to(root)), t.version(), "f") for t in tables}
+    return editions.record_edition(project.settings, cut, entries)
+
+
+def live(project: Project, name: str) -> Table:
+    return project.table(project.tables[name])
+
+
+def keep(
+    project: Project,
+    *,
+    editions: int = 1,
+    dry_run: bool = False,
+    drop_retired: bool = False,
+    tell: Callable[[str], object] = len,
+) -> Upkeep:
+    def no_session():
+        raise AssertionError("no log is compacted here")
+
+    policy = Policy(editions=editions, days=0, size=1 << 30, drop_retired=drop_retired, dry_run=dry_run)
+    return maintain(load(project.settings), no_session, policy, tell)
+
+
+def rows(project: Project, edition: int) -> list[tuple]:
+    return reader(project.settings, edition).relation("from current_order").fetchall()
+
+
+def readable(table: Table) -> list[int]:
+    """The versions whose rows are all there."""
+    found = []
+    for version in range(1, table.version() + 1):
+        opened = delta.open_table(table.path, version)
+        assert opened is not None
+        if all(Path(file).exists() for file in delta.files(opened)):
+            found.append(version)
+    return found
+
+
+def published(project: Project, *, times: int) -> Table:
+    """`current_order` with so many versions, each an edition."""
+    table = live(project, "current_order")
+    for number in range(1, times + 1):
+        put(table, number)
+        publish(project, number, table)
+    return table
+
+
+def test_old_editions_expire_and_their_files_go_but_not_those_of_the_pinned_one(project):
+    table = published(project, times=5)
+    editions.pin_edition(project.settings, 2)
+    dry = keep(project, editions=2, dry_run=True)
+    assert (dry.expired, readable(table)) == ([1, 3], [1, 2, 3, 4, 5])
+    done = keep(project, editions=2)
+    assert (done.expired, done.kept, readable(table)) == ([1, 3], [5, 4, 2], [2, 4, 5])
+    assert sum(each.files for each in dry.places) == sum(each.files for each in done.places) > 2
+    assert [rows(project, number) for number in (2, 4, 5)] == [[(2,)], [(4,)], [(5,)]]
+    for read in (reader, editions.pin_edition):
+        with pytest.raises(DeclarationError, match="edition 3 has expired; kept: 2, 4 to 5"):
+            read(project.settings, 3)
+    with pytest.raises(DeclarationError, match="edition 3 has expired"):
+        editions.edition_at(project.settings, 3)
+    editions.resume_editions(project.settings)
+    assert keep(project).expired == [2, 4]
+    assert (readable(table), rows(project, 5)) == ([5], [(5,)])
+    put(table, 6)
+    assert publish(project, 6, table).number == 6
+    with pytest.raises(DeclarationError, match="no edition 7: editions 1 to 6 exist"):
+        reader(project.settings, 7)
+
+
+def test_young_editions_stay_however_many_there_are(project):
+    published(project, times=3)
+    policy = Policy(editions=1, days=1, size=1)
+    done = maintain(project, lambda: None, policy, lambda _: None)
+    assert (done.expired, done.kept) == ([], [3, 2, 1])
+
+
+def test_what_was_there_when_a_running_process_began_stays_until_it_ends(project, monkeypatch):
+    monkeypatch.setattr(vacuum, "GRACE", timedelta(0))
+    table = published(project, times=3)
+    keep(project, editions=2)
+    with another(project.settings, "reading") as process:
+        put(table, 4)
+        publish(project, 4, table)
+        done = keep(project)
+        assert [each.pid for each in done.running] == [process.pid]
+        assert (done.expired, done.kept) == ([2, 3], [4])
+        assert readable(table) == [2, 3, 4], "when it began, it could have asked for edition 2"
+    assert keep(project).running == ()
+    assert readable(table) == [4]
+
+
+def test_a_child_that_is_behind_finds_the_changes_since_its_own_position(project):
+    table, child = published(project, times=3), live(project, "customer_daily")
+    put(child, 1, inputs={"current_order": 2}, homes={"current_order": "current_order"})
+    keep(project)
+    assert readable(table) == [2, 3]
+    feed = pa.table(delta.open_table(table.path).load_cdf(starting_version=3))
+    assert sorted(feed.column("_change_type").to_pylist()) == ["delete", "insert"]
+    put(child, 2, inputs={"current_order": 3}, homes={"current_order": "current_order"})
+    keep(project)
+    assert readable(table) == [3]
+
+
+def test_what_somebody_writes_is_left_alone_and_the_others_are_done(project, monkeypatch, capsys):
+    table, other = published(project, times=2), live(project, "customer_daily")
+    put(other, 1), put(other, 2)
+    settings = replace(project.settings, lease_seconds=0, keep_editions=1, keep_days=0)
+    monkeypatch.setattr(Shell, "settings", settings)
+    with another(settings, "table.current_order"):
+        with pytest.raises(Unavailable, match=r"table current_order was left: .* is being written by"):
+            upkeep.maintain.main(["--json"], standalone_mode=False, obj=Shell())
+        told = json.loads(capsys.readouterr().out)
+        assert list(told["skipped"]) == ["table current_order"]
+        assert "customer_daily" in {each["name"] for each in told["places"]}
+        assert readable(table) == [1, 2]
+    assert upkeep.maintain.main([], standalone_mode=False, obj=Shell()) is None
+    assert "editions: 2 kept, none expired" in capsys.readouterr().out
+    assert readable(table) == [2]
+
+
+def test_a_call_compacts_no_more_than_its_bytes_and_something_in_any_case(project, monkeypatch):
+    monkeypatch.setattr(compaction, "SMALL_FILES", 0)
+    published(project, times=2)  # leaves a book of two entries
+    meta.record_cut(project.settings, {"orders": 1}, 0), meta.record_cut(project.settings, {"orders": 2}, 0)
+    policy = Policy(editions=1, days=9, size=1)
+    left = [maintain(project, lambda: None, policy, lambda _: None) for _ in range(3)]
+    assert [(sum(bool(each.compacted) for each in done.places), done.left) for done in left] == [(1, 1), (1, 0), (0, 0)]
+
+
+def test_a_superseded_home_goes_with_the_last_edition_that_has_it(project, monkeypatch):
+    monkeypatch.setattr(needed, "UNPUBLISHED", timedelta(0))
+    old = published(project, times=1)
+    new = Table(project.settings, "silver", "current_order", "current_order@1a2b3c4d")
+    put(new, 7)
+    publish(project, 2, new)
+    again = load(project.settings)
+    assert keep(again, editions=2).dropped == []
+    assert keep(again, editions=1).dropped == ["current_order"]
+    assert (old.exists(), new.exists(), rows(again, 2)) == (False, True, [(7,)])
+
+
+def test_an_unpublished_home_is_abandoned_when_nobody_at_work_could_be_building_it(project, monkeypatch):
+    monkeypatch.setattr(needed, "UNPUBLISHED", timedelta(0))
+    published(project, times=1)
+    beside = Table(project.settings, "silver", "current_order", "current_order@5e6f7a8b")
+    with another(project.settings, "reading"):
+        put(beside, 1)
+        assert keep(project).dropped == []
+    with monkeypatch.context() as patch:
+        patch.setattr(needed, "UNPUBLISHED", timedelta(days=1))
+        assert keep(project).dropped == [], "the next deploy takes it up"
+    assert keep(project, dry_run=True).dropped == ["current_order@5e6f7a8b"]
+    assert beside.exists()
+    assert keep(project).dropped == ["current_order@5e6f7a8b"]
+    assert not beside.exists()
+
+
+def test_what_is_published_while_maintain_is_at_work_is_no_longer_abandoned(project, monkeypatch):
+    monkeypatch.setattr(needed, "UNPUBLISHED", timedelta(0))
+    published(project, times=2)
+    beside = Table(project.settings, "silver", "current_order", "current_order@5e6f7a8b")
+    put(beside, 7)
+    done = keep(project, tell=lambda _: publish(project, 3, beside))
+    assert (done.dropped, rows(project, 3)) == ([], [(7,)])
+
+
+def test_who_begins_to_read_while_a_book_is_compacted_finds_its_files(project, monkeypatch):
+    monkeypatch.setattr(vacuum, "GRACE", timedelta(0))
+    monkeypatch.setattr(compaction, "SMALL_FILES", -1)
+    published(project, times=2)
+    book = project.settings.meta_path("editions")
+    old = delta.files(DeltaTable(str(book)))
+    with ExitStack() as at_work:
+        keep(project, tell=lambda said: at_work.enter_context(another(project.settings, "reading")))
+        assert [Path(file).exists() for file in old] == [True, True]
+    keep(project)
+    assert [Path(file).exists() for file in old] == [False, False]
+
+
+def test_a_retired_table_is_listed_and_dropped_with_the_older_editions_that_have_it(project, monkeypatch, capsys):
+    table, gone = live(project, "current_order"), Table(project.settings, "gold", "gone", "gone")
+    put(table, 1), put(gone, 1)
+    publish(project, 1, table, gone)
+
+    def listed() -> list[dict]:
+        monkeypatch.setattr(Shell, "settings", project.settings)
+        with pytest.raises(DeclarationError, match="nothing was dropped"):
+            upkeep.maintain.main(["--drop-retired", "--json"], standalone_mode=False, obj=Shell())
+        return json.loads(capsys.readouterr().out)["retired"]
+
+    assert [(row["table"], row["editions"], row["drops"]) for row in listed()] == [("gone", [1], False)]
+    keep(project, drop_retired=True)
+    assert gone.exists(), "readers see an edition that has it"
+    put(table, 2)
+    publish(project, 2, table)
+    assert [(row["editions"], row["drops"]) for row in listed()] == [([1], True)]
+    assert keep(project, editions=9).dropped == []
+    done = keep(project, editions=9, drop_retired=True)
+    assert (done.expired, done.kept, done.dropped, gone.exists()) == ([1], [2], ["gone"], False)
+    assert retired(project) == {}
+
+
+def test_what_an_interrupted_call_left_undone_the_next_one_does(project, monkeypatch):
+    monkeypatch.setattr(compaction, "SMALL_FILES", 0)
+    table, words = published(project, times=3), 0
+
+    def interrupt(_: str) -> None:
+        nonlocal words
+        words += 1
+        raise KeyboardInterrupt
+
+    for _ in range(9):
+        with suppress(KeyboardInterrupt):
+            keep(project, tell=interrupt)
+    done = keep(project)
+    assert words > 1
+    assert (done.expired, done.kept, done.left, readable(table), rows(project, 3)) == ([], [3], 0, [3], [(3,)])
+
+
+def test_what_a_crash_left_is_cleared(project):
+    settings = project.settings
+    published(project, times=1)
+    holder = settings.warehouse_path / "locks/table.gone.holder"
+    holder.write_text("{}")
+    half = settings.warehouse_path / "silver/.thing.gone"
+    half.mkdir()
+    staged = [settings.path(".lake/staging") / name for name in ("old.jsonl", "new.jsonl")]
+    staged[0].parent.mkdir(parents=True)
+    for file, age in zip(staged, (2, 0), strict=True):
+        file.write_text("{}")
+        os.utime(file, (time.time() - age * 86_400,) * 2)
+    assert len(keep(project, dry_run=True).cleared) == 3
+    assert set(keep(project).cleared) == {str(holder), str(half), str(staged[0])}
+    assert [path.exists() for path in (holder, half, *staged)] == [False, False, False, True]

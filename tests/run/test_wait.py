@@ -1,0 +1,102 @@
+"""Read your own writes: who waits for a token is told when readers see its batch, or what keeps it from them."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import pytest
+
+import lake as public
+from lake.cli import Shell, readers
+from lake.config import Settings, load_settings
+from lake.errors import DeclarationError, Unavailable
+from lake.run.wait import wait
+from lake.store import delta, editions, log, meta
+
+TEMPLATE = Path(public.__file__).parent / "templates/project"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """The project of `lake init`, whose log of orders has three batches, with a cut and an edition of two."""
+    settings = replace(load_settings(TEMPLATE), warehouse=tmp_path / "warehouse")
+    for batch in (1, 2, 3):
+        head = log.head(settings, "orders")
+        said = {"offsets": {}, "watermark": None, "counts": {}, "files": [], "contract": 1, "at": ""}
+        delta.append(settings.log_path("orders"), "n BIGINT", [(batch,)], head.next(**said))
+    publish(settings, 2)
+    return settings
+
+
+def publish(settings: Settings, batch: int) -> editions.Edition:
+    cut = meta.record_cut(settings, {"orders": batch}, 0)
+    return editions.record_edition(settings, cut.number, {})
+
+
+def test_a_batch_that_readers_see_is_not_waited_for(settings):
+    assert wait(settings, ["orders@1", "orders@2", "orders@2"], timeout=0).number == 1
+
+
+def test_a_batch_is_waited_for_until_it_is_published(settings):
+    publisher = threading.Thread(target=publish, args=(settings, 3))
+    publisher.start()
+    assert wait(settings, ["orders@1", "orders@3"], timeout=60).cut == 2
+    publisher.join()
+
+
+def test_who_waits_in_vain_is_told_what_is_missing(settings):
+    def missing(*words: str) -> None:
+        with pytest.raises(Unavailable, match=".*".join(words)):
+            wait(settings, ["orders@2", "orders@3"], timeout=0)
+
+    missing("orders@3: not published after 0 s", r"edition 1 \(cut 1\) has orders up to batch 2", "no cut has it yet")
+    meta.record_cut(settings, {"orders": 3}, 0)
+    missing("cut 2 has it and is not published yet")
+    meta.record_check(
+        settings,
+        "current_order",
+        home="current_order",
+        scope="diff",
+        cut=2,
+        version=None,
+        suite="",
+        outcome="stopped",
+        results=[],
+    )
+    missing("the gate stopped current_order at cut 2")
+    editions.pin_edition(settings, 1)
+    editions.record_edition(settings, 2, {})
+    missing("readers are held at edition 1, the newest is 2 of cut 2")
+
+
+def test_before_the_first_edition_nothing_is_published(settings):
+    bare = replace(settings, warehouse=settings.warehouse.parent / "other")
+    delta.append(bare.log_path("orders"), "n BIGINT", [], log.head(settings, "orders").position)
+    with pytest.raises(Unavailable, match="nothing has been published yet; no cut has it yet"):
+        wait(bare, ["orders@3"], timeout=0)
+
+
+@pytest.mark.parametrize(
+    ("token", "said"),
+    [
+        ("orders", "not a token: 'orders'"),
+        ("orders@", "not a token"),
+        ("orders@-1", "not a token"),
+        ("@3", "not a token"),
+        ("order@3", "did you mean 'orders'"),
+        ("orders@4", "the log of orders has no batch 4: its newest batch is 3"),
+    ],
+)
+def test_what_cannot_become_true_is_refused_at_once(settings, token, said):
+    with pytest.raises(DeclarationError, match=said):
+        wait(settings, ["orders@1", token], timeout=60)
+
+
+def test_a_query_after_a_token_is_of_the_current_edition(settings, monkeypatch):
+    monkeypatch.setattr(Shell, "settings", settings)
+    context = click.Context(readers.sql, obj=Shell())
+    with context, pytest.raises(DeclarationError, match="--after waits for the current edition"):
+        readers.sql.main(["--after", "orders@1", "--cut", "1", "from x"], standalone_mode=False, obj=Shell())

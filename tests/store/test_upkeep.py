@@ -1,0 +1,196 @@
+"""What keeps a warehouse in order: who is at work, fewer files with the same rows, files that nothing needs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from lake.config import Settings
+from lake.errors import LakeError, LawError, Unavailable
+from lake.store import compaction, delta, lease, reads, vacuum
+from lake.store.commit import CHANGE, Counts, commit
+from lake.store.delta import start
+from lake.store.scan import Scan
+from lake.store.tables import FeedGap, Table
+from tests.processes import another
+
+SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string()), ("_order", pa.struct([("_batch", pa.int64())]))])
+
+
+def change(table: Table, what: str, *numbers: int, text: str = "a") -> int:
+    """Commits the change as the next cut; the new version."""
+    rows = [{"n": n, "text": text, "_order": {"_batch": n}, CHANGE: what} for n in numbers]
+    diff = pa.Table.from_pylist(rows, SCHEMA.append(pa.field(CHANGE, pa.string())))
+    before = table.position() or start(table.app)
+    position = before.next(verb="advance", cut=before.txn + 1, inputs={}, counts={})
+    return commit(table, diff, Counts.of(diff), ["n"], position).version
+
+
+@pytest.fixture
+def table(project: Settings) -> Table:
+    """A table of three inserts, an update and a delete: versions 1 to 5."""
+    made = Table(project, "silver", "thing", "thing")
+    made.create(SCHEMA, description="", comments={})
+    for numbers in ((1, 2), (3, 4), (5, 6)):
+        change(made, "insert", *numbers)
+    change(made, "update", 2, text="b")
+    change(made, "delete", 5)
+    return made
+
+
+def numbers(table: Table, version: int | None = None) -> list[int]:
+    found = delta.rows(table.path, "SELECT n FROM t ORDER BY n", version=version)
+    return [row["n"] for row in found]
+
+
+def feed(table: Table, after: int, upto: int) -> list[tuple[int, str]]:
+    found = pa.table(DeltaTable(str(table.path)).load_cdf(starting_version=after + 1, ending_version=upto))
+    return sorted((row["n"], row["_change_type"]) for row in found.to_pylist())
+
+
+def delete(table: Table, *, keep: tuple[int, ...] = (), since: int) -> int:
+    gone = vacuum.unneeded(table.path, keep=keep, since=since)
+    for file in gone:
+        file.unlink()
+    return len(gone)
+
+
+def test_a_process_at_work_is_known_until_it_is_dead(project):
+    project.warehouse_path.mkdir(parents=True)
+    assert reads.others(project) == []
+    with another(project, "reading") as process:
+        [found] = reads.others(project)
+        assert (found.pid, found.command, found.edition) == (process.pid, "lake sql", 3)
+        assert abs(datetime.now(UTC) - found.since) < timedelta(minutes=1)
+        assert "lake sql of edition 3 (pid" in str(found)
+    assert reads.others(project) == []
+
+
+def test_this_process_is_no_other_and_begins_anew_when_it_says_so(project):
+    reads.begin(project, "lake run")
+    assert not project.warehouse_path.exists(), "reading alone makes no warehouse"
+    project.warehouse_path.mkdir(parents=True)
+    reads.begin(project, "lake run")
+    reads.renew(project)
+    assert reads.others(project) == []
+    reads.end()
+    assert list((project.warehouse_path / "locks/reads").iterdir()) == []
+
+
+def test_who_waits_for_a_lease_is_told_who_has_it(project):
+    with (
+        another(project, "table.thing") as process,
+        pytest.raises(Unavailable, match=rf"the table thing is being written by `-c .*` \(pid {process.pid}, since"),
+        lease.lease(project, "table.thing", seconds=0.05),
+    ):
+        pass
+    left = project.warehouse_path / "locks/table.thing.holder"
+    assert lease.forget_the_dead(project, dry_run=True) == [left]
+    assert lease.forget_the_dead(project, dry_run=False) == [left]
+    with lease.lease(project, "table.thing"), lease.lease(project, "table.thing"):
+        assert left.exists()
+    assert not left.exists()
+
+
+def test_compaction_keeps_rows_and_position_and_is_no_change_in_the_feed(table):
+    head, before = table.position(), numbers(table)
+    done = compaction.compact_table(table.path, head, ["n", "_order"])
+    assert (done.files[1], done.rows, numbers(table)) == (1, 5, before)
+    again = table.position()
+    assert (again.txn, again.version, again.origin) == (head.txn, head.version + 1, head.version)
+    assert again.data == {**head.data, "repeated": True, "origin": head.version}
+    assert again.again() == again.again().again()
+    assert feed(table, head.version, again.version) == []
+    assert change(table, "insert", 7) == again.version + 1
+    assert table.position().txn == head.txn + 1
+    assert feed(table, head.version, table.version()) == [(7, "insert")]
+
+
+def test_a_compaction_that_changes_rows_is_undone_and_told(table, monkeypatch):
+    head, before = table.position(), numbers(table)
+    told = iter([(5, "1"), (4, "2")])
+    monkeypatch.setattr(compaction, "fingerprint", lambda *_: next(told))
+    with pytest.raises(LawError, match=r"undone: 5 rows \(1\) became 4"):
+        compaction.compact_table(table.path, head, ["n"])
+    assert numbers(table) == before
+    assert (table.position().txn, table.position().origin) == (head.txn, head.version)
+
+
+def test_a_fingerprint_is_that_of_the_rows_and_of_nothing_else(table):
+    opened = DeltaTable(str(table.path))
+    rows, print_ = compaction.fingerprint(opened, delta.files(opened))
+    compaction.compact_table(table.path, table.position(), [])
+    opened = DeltaTable(str(table.path))
+    assert compaction.fingerprint(opened, delta.files(opened)) == (rows, print_)
+    change(table, "update", 1, text="other")
+    opened = DeltaTable(str(table.path))
+    assert compaction.fingerprint(opened, delta.files(opened)) != (rows, print_)
+    assert compaction.fingerprint(opened, []) == (0, "0")
+
+
+def test_parts_are_due_when_there_are_many_more_files_than_bytes_need():
+    ideal = compaction.TARGET_BYTES
+    assert compaction.Part(None, 10, 1000).due
+    assert not compaction.Part(None, 9, 1000).due
+    assert not compaction.Part(3, 27, 10 * ideal).due
+    assert compaction.Part(3, 28, 10 * ideal).due
+
+
+def test_vacuum_keeps_the_versions_asked_for_and_every_later_one(table):
+    compaction.compact_table(table.path, table.position(), ["n"])
+    kept = {version: numbers(table, version) for version in (2, 5, 6)}
+    orphan, mark = table.path / "part-orphan.parquet", table.path / "_delta_log" / "_commit_1.json.tmp"
+    orphan.write_text("left by a crash")
+    mark.write_text("left by a crash")
+    assert delete(table, keep=(2,), since=5) > 2
+    assert not orphan.exists()
+    assert not mark.exists()
+    assert {version: numbers(table, version) for version in kept} == kept
+    with pytest.raises(LakeError, match="thing: version 4 can no longer be read: a file is gone"):
+        Scan(table.path, 4).arrow()
+    assert delete(table, keep=(2,), since=5) == 0
+
+
+def test_what_no_version_needs_is_what_deltalake_says(table):
+    compaction.compact_table(table.path, table.position(), ["n"])
+    change(table, "update", 1, 2, text="c")
+    last = table.version()
+    for since in range(last + 1):
+        for keep in ((), (1,), (2, 5), (0, 3, 6)):
+            versions = sorted({*keep, *range(since, last + 1)})
+            said = DeltaTable(str(table.path)).vacuum(
+                0, enforce_retention_duration=False, full=True, keep_versions=versions
+            )
+            found = vacuum.unneeded(table.path, keep=keep, since=since)
+            data = {file for name in said if (file := table.path / name).parent == table.path}
+            assert {file for file in found if file.parent == table.path} == data, (since, keep)
+
+
+def test_vacuum_keeps_the_change_feed_whole_since_the_version_asked_for_and_before_it_there_is_a_gap(table):
+    whole = feed(table, 3, 5)
+    assert [kind for _, kind in whole] == ["update_postimage", "update_preimage", "delete"]
+    compaction.compact_table(table.path, table.position(), ["n"])
+    delete(table, since=3)
+    assert feed(table, 3, 6) == whole
+    change(table, "update", 1, text="c")
+    delete(table, since=6)
+    assert [kind for _, kind in feed(table, 6, 7)] == ["update_postimage", "update_preimage"]
+    with pytest.raises(FeedGap):
+        table.changes(None, after=3, upto=7)
+
+
+def test_a_moment_is_at_the_newest_version_that_was_surely_seen(table):
+    now = datetime.now(UTC)
+    assert vacuum.seen_at(table.path, now) == 0, "commits of the last minute may not have been seen"
+    assert vacuum.seen_at(table.path, now + 2 * vacuum.GRACE) == table.version()
+
+
+def test_a_table_of_many_commits_gets_a_checkpoint(project):
+    path = project.meta_path("book")
+    for number in range(vacuum.CHECKPOINT_EVERY + 1):
+        write_deltalake(str(path), pa.table({"n": [number]}), mode="append")
+    vacuum.checkpoint(path)
+    assert (path / "_delta_log" / f"{vacuum.CHECKPOINT_EVERY:020}.checkpoint.parquet").exists()
