@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
-
-from deltalake import DeltaTable
 
 from lake.errors import DeclarationError, QualityError
 from lake.kinds.kind import visible
@@ -161,13 +160,14 @@ def _record(  # noqa: PLR0913, PLR0917 - the parts of one entry
 def _unchanged(table: Table, known: Check, version: int) -> bool:
     """Whether every commit since the judgement `known`, up to `version`, changed no row."""
     since = known.version if known.version is not None else -1
-    later = [p for p in delta.positions(table.path, table.app) if since < p.version <= version]
-    empty = [p for p in later if p.data.get("repeated") or _changed_nothing(p)]
+    later = takewhile(lambda p: p.version > since, delta.positions(table.path, table.app))
+    empty = [p for p in later if p.version <= version and _changed_nothing(p)]
     return len(empty) == version - since
 
 
 def _changed_nothing(position: delta.Position) -> bool:
-    return position.data.get("verb") == "advance" and not any(position.data["counts"].values())
+    data = position.data
+    return data.get("repeated", False) or (data["verb"] == "advance" and not any(data["counts"].values()))
 
 
 def _judge_version(  # noqa: PLR0913, PLR0917 - one table, and what to ask of it
@@ -179,7 +179,8 @@ def _judge_version(  # noqa: PLR0913, PLR0917 - one table, and what to ask of it
     spark: Callable[[], SparkSession],
 ) -> list[Finding]:
     scan = Scan(table.path, version)
-    columns = visible(arrow_schema(DeltaTable(str(table.path), version=version)).names)
+    with delta.opened(table.path, version) as opened:
+        columns = visible(arrow_schema(opened).names)
     _must_fit(suite, columns)
     if not expectations:
         return []

@@ -16,7 +16,7 @@ from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.store import delta
 
-COMPACT_EVERY: Final = 64
+COMPACT_EVERY: Final = 32
 """The one-row files are put together at every so many entries, so that reading the book stays cheap."""
 
 
@@ -40,8 +40,9 @@ class Book:
         path = settings.meta_path(self.name)
         schema = ", ".join(f'"{name}" {kind}' for name, kind in self.columns.items())
         delta.append(path, schema, [[_stored(value) for value in entry]], head.next(**state))
-        if (head.txn + 1) % COMPACT_EVERY == 0 and (table := delta.open_table(path)):
-            table.optimize.compact()
+        if (head.txn + 1) % COMPACT_EVERY == 0:
+            with delta.opened(path) as table:
+                table.optimize.compact()
 
     def find(self, settings: Settings, condition: str, *parameters: Any) -> list[dict[str, Any]]:
         """The entries that meet the DuckDB `condition`, instants as microseconds since 1970."""

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from lake.errors import Unavailable
+from lake.store import delta
 from lake.store.delta import Position
 from lake.store.scan import arrow_schema
 from lake.store.tables import Table
@@ -133,13 +134,18 @@ def _outrun(table: Table) -> Unavailable:
 
 
 def _commit_arrow(table: Table, diff: pa.Table, counts: Counts, identity: Sequence[str], position: Position) -> None:
-    path, properties = str(table.path), position.commit_properties
-    current = DeltaTable(path)
+    with delta.opened(table.path) as current:
+        _apply(current, diff, counts, identity, position.commit_properties)
+
+
+def _apply(
+    current: DeltaTable, diff: pa.Table, counts: Counts, identity: Sequence[str], properties: CommitProperties
+) -> None:
     if not counts.total:
         current.create_write_transaction([], "append", current.schema(), commit_properties=properties)
     elif counts.total == counts.inserted:
         rows = diff.drop_columns([CHANGE]).select(arrow_schema(current).names)
-        write_deltalake(path, _laid_out(rows, identity), mode="append", commit_properties=properties)
+        write_deltalake(current, _laid_out(rows, identity), mode="append", commit_properties=properties)
     else:
         target = {name: f"s.`{name}`" for name in arrow_schema(current).names}
         (
@@ -194,7 +200,7 @@ def _commit_spark(
         session = SparkSession.active()
         diff = session.createDataFrame(diff)
     if counts.total == counts.inserted:
-        columns = arrow_schema(DeltaTable(str(table.path))).names
+        columns = table.schema().names
         writer = diff.select(*columns).write.format("delta").mode("append").options(**position.writer_options)
         writer.save(str(table.path))
     else:
@@ -202,7 +208,7 @@ def _commit_spark(
 
 
 def _merge(spark: SparkSession, table: Table, diff: DataFrame, identity: Sequence[str], position: Position) -> None:
-    columns = arrow_schema(DeltaTable(str(table.path))).names
+    columns = table.schema().names
     on = " AND ".join(f"t.`{name}` <=> s.`{name}`" for name in identity)
     updates = ", ".join(f"t.`{name}` = s.`{name}`" for name in columns)
     names, values = ", ".join(f"`{name}`" for name in columns), ", ".join(f"s.`{name}`" for name in columns)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
@@ -115,18 +114,20 @@ class Search:
 
     def _known(self) -> DataFrame | None:
         """The log's events with an id of the batch, read under the batch's contract; None where there is none."""
-        table = delta.open_table(self.settings.log_path(self.contract.name))
-        files = meeting(table, self._hours()) if table is not None else None
-        if table is None or files is None or not files.num_rows:
+        path = self.settings.log_path(self.contract.name)
+        if not delta.exists(path):
+            return None
+        with delta.opened(path) as table:
+            files, stored = meeting(table, self._hours()), arrow_schema(table)
+        if not files.num_rows:
             return None
         if self.small and sum(files["num_records"].to_pylist()) <= SMALL_LOG_ROWS:
-            paths = [str(Path(table.table_uri) / unquote(path)) for path in files["path"].to_pylist()]
+            paths = [str(path / unquote(file)) for file in files["path"].to_pylist()]
             with delta.connection() as con:
                 found = self._found(con, paths)
             if not found.num_rows:
                 return None
-            wanted = arrow_schema(table)
-            there = [field for field in wanted if field.name in found.column_names]
+            there = [field for field in stored if field.name in found.column_names]
             rows = self.spark.createDataFrame(found.select([f.name for f in there]).cast(pa.schema(there)))
         else:
             rows = self._narrowed(files).join(self.events.select("_bucket", "_id"), ["_bucket", "_id"], "left_semi")

@@ -152,11 +152,8 @@ def record_run(  # noqa: PLR0913, PLR0917 - the columns of one entry
 
 def last_runs(settings: Settings, *verbs: str) -> dict[str, Run]:
     """The newest run of each subject; of one of `verbs`, where some are given."""
-    rows = _RUNS.find(
-        settings,
-        "(len($1) = 0 OR verb IN $1) QUALIFY row_number() OVER (PARTITION BY subject ORDER BY number DESC) = 1",
-        list(verbs),
-    )
+    newest = "SELECT max(number) FROM t WHERE len($1) = 0 OR verb IN $1 GROUP BY subject"
+    rows = _RUNS.find(settings, f"number IN ({newest})", list(verbs))
     return {
         row["subject"]: Run(**{**row, "counts": json.loads(row["counts"]), "started_at": instant(row["started_at"])})
         for row in rows
@@ -185,11 +182,8 @@ def record_check(  # noqa: PLR0913 - the columns of one entry
 
 def last_checks(settings: Settings, scope: Scope | None = None) -> dict[str, Check]:
     """The newest check of each table, of either scope or of one."""
-    rows = _CHECKS.find(
-        settings,
-        '($1 IS NULL OR scope = $1) QUALIFY row_number() OVER (PARTITION BY "table" ORDER BY number DESC) = 1',
-        scope,
-    )
+    newest = 'SELECT max(number) FROM t WHERE $1 IS NULL OR scope = $1 GROUP BY "table"'
+    rows = _CHECKS.find(settings, f"number IN ({newest})", scope)
     return {row["table"]: _check(row) for row in rows}
 
 

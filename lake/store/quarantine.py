@@ -72,9 +72,8 @@ def clear_above(settings: Settings, stream: str, batch: int) -> None:
     """Deletes the rows of batches that the log never committed."""
     path = settings.quarantine_path(stream)
     if delta.rows(path, "SELECT 1 FROM t WHERE _batch > $1 LIMIT 1", batch):
-        table = delta.open_table(path)
-        assert table is not None
-        table.delete(f"_batch > {batch}")
+        with delta.opened(path) as table:
+            table.delete(f"_batch > {batch}")
 
 
 def put_files(settings: Settings, stream: str, batch: int, faults: Iterable[tuple[str, str]], *, at: datetime) -> int:

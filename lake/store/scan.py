@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from deltalake import DeltaTable
-
 from lake.errors import LakeError
-from lake.store.delta import connection
+from lake.store.delta import connection, opened
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
 SMALL_ROWS: Final = 20_000
@@ -36,16 +35,17 @@ class Scan:
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """The rows as a DataFrame. Files that cannot hold any are not read."""
-        table = DeltaTable(str(self.path), version=self.version)
-        files, rows = self._files(table)
-        if rows <= SMALL_ROWS:
-            return to_frame(spark, self._read(table, files))
-        reader = spark.read.format("delta").option("versionAsOf", table.version())
-        return reader.load(str(self.path)).where(self._where())
+        with opened(self.path, self.version) as table:
+            files, rows = self._files(table)
+            if rows <= SMALL_ROWS:
+                return to_frame(spark, self._read(table, files))
+            reader = spark.read.format("delta").option("versionAsOf", table.version())
+            return reader.load(str(self.path)).where(self._where())
 
     def rows(self) -> int:
         """How many rows there are at most, from the files' statistics."""
-        return self._files(DeltaTable(str(self.path), version=self.version))[1]
+        with opened(self.path, self.version) as table:
+            return self._files(table)[1]
 
     def arrow(  # noqa: PLR0913 which rows, said by name
         self,
@@ -62,7 +62,6 @@ class Scan:
         With `keys`, only those that equal one of its rows, nulls included, or for which SQL over `k` and `t` says that
         they `match`; without `matching`, only the others.
         """
-        table = DeltaTable(str(self.path), version=self.version)
         test = where
         if keys is not None:
             equal = " AND ".join(f"k.{_quoted(c)} IS NOT DISTINCT FROM t.{_quoted(c)}" for c in keys.column_names)
@@ -70,7 +69,8 @@ class Scan:
             test = f"({where}) AND {'' if matching else 'NOT '}EXISTS (SELECT 1 FROM k WHERE {match})"
         if limit is not None:
             test += f" LIMIT {limit}"
-        return self._read(table, self._files(table)[0], columns, test, keys)
+        with opened(self.path, self.version) as table:
+            return self._read(table, self._files(table)[0], columns, test, keys)
 
     def _read(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,7 +54,8 @@ class Table:
 
     def version(self) -> int:
         """The newest Delta version, whoever committed it."""
-        return DeltaTable(str(self.path)).version()
+        with delta.opened(self.path) as table:
+            return table.version()
 
     def position(self) -> Position | None:
         """Where the table stands; None before it was built."""
@@ -61,7 +63,8 @@ class Table:
 
     def position_at(self, cut: int) -> Position | None:
         """The newest position at exactly `cut`."""
-        return next((p for p in delta.positions(self.path, self.app) if p.data["cut"] == cut), None)
+        later = takewhile(lambda p: p.data["cut"] >= cut, delta.positions(self.path, self.app))
+        return next((p for p in later if p.data["cut"] == cut), None)
 
     def read(self, spark: SparkSession, version: int) -> DataFrame:
         """All rows at `version`, state columns included."""
@@ -69,7 +72,8 @@ class Table:
 
     def schema(self) -> pa.Schema:
         """The columns of the newest version as Arrow types."""
-        return arrow_schema(DeltaTable(str(self.path)))
+        with delta.opened(self.path) as table:
+            return arrow_schema(table)
 
     def rows(self, version: int) -> int:
         """How many rows there are at `version`."""
@@ -94,12 +98,13 @@ class Table:
         """
         import pyarrow as pa
 
-        columns = [f'"{name}"' for name in arrow_schema(DeltaTable(str(self.path), version=upto)).names]
-        visible = ", ".join(column for column in columns if not column.startswith('"_'))
-        try:
-            feed = pa.table(DeltaTable(str(self.path)).load_cdf(starting_version=after + 1, ending_version=upto))
-        except Exception as error:
-            raise FeedGap(self.name) from error
+        with delta.opened(self.path, upto) as table:
+            columns = [f'"{name}"' for name in arrow_schema(table).names]
+            visible = ", ".join(column for column in columns if not column.startswith('"_'))
+            try:
+                feed = pa.table(table.load_cdf(starting_version=after + 1, ending_version=upto))
+            except Exception as error:
+                raise FeedGap(self.name) from error
         with delta.connection() as con:
             con.register("feed", feed)
             netted = con.sql(
@@ -125,6 +130,5 @@ class Table:
             configuration={
                 **delta.KEEP_LOGS,
                 "delta.enableChangeDataFeed": "true",
-                "delta.checkpointInterval": "50",
             },
         )

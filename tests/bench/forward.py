@@ -1,0 +1,93 @@
+"""Many commits in little time: cycles whose events and changes are made without Spark, in everything else real ones."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import write_deltalake
+from pyspark.sql import SparkSession
+
+from lake.config import Settings
+from lake.declaration import Declaration
+from lake.project import Project
+from lake.run.advance import put, told
+from lake.run.cut import cut
+from lake.run.inputs import Inputs
+from lake.run.publish import publish
+from lake.run.rebuild import rebuild
+from lake.store import delta, log
+from lake.store.commit import CHANGE
+from lake.store.scan import Scan
+
+TOUCHED: Final = 200
+"""So many rows of a table does a cycle change, by writing them again as they are."""
+
+CHECKPOINT: Final = 10
+"""Spark writes a checkpoint of a log at every so many commits."""
+
+NEXT_BATCH: Final = """
+    SELECT * REPLACE (
+        _batch + 1 AS _batch,
+        _offset + count(*) OVER (PARTITION BY _bucket) AS _offset,
+        sha256(_id) AS _id,
+        number + (SELECT count(*) FROM batch) AS number,
+        _time + (SELECT max(_time) - min(_time) FROM batch) AS _time,
+        at + (SELECT max(_time) - min(_time) FROM batch) AS at,
+        (SELECT max(_time) FROM batch) AS _watermark
+    ) FROM batch"""
+
+
+def forward(project: Project, stream: str, spark: Callable[[], SparkSession], *, batches: int) -> None:
+    """As many cycles. Each batch is the one before, moved on in time; in the end the tables are what the log says.
+
+    delta-rs writes only to a log without in-commit timestamps.
+    """
+    last = log.head(project.settings, stream).batch
+    batch = Scan(project.settings.log_path(stream), bounds={"_batch": (last, last)}).arrow()
+    diffs = {each.name: _same_again(project, each) for each in project.tables.values()}
+    for _ in range(batches):
+        batch = _append(project.settings, stream, batch)
+        inputs = Inputs(spark, project, cut(project))
+        for declaration in project.tables.values():
+            table, began = inputs.table(declaration), time.monotonic()
+            position = table.position()
+            assert position is not None
+            after = put(inputs, declaration, table, position, diffs[declaration.name], verb="advance")
+            told(inputs, declaration, after, began)
+        publish(project, inputs.cut, spark)
+    for declaration in project.tables.values():
+        rebuild(inputs, declaration)
+
+
+def _same_again(project: Project, declaration: Declaration) -> pa.Table:
+    """A diff that changes nothing, and rewrites what a cycle would."""
+    rows = Scan(project.table(declaration).path).arrow(limit=TOUCHED)
+    return rows.append_column(CHANGE, pa.array(["update"] * rows.num_rows, pa.string()))
+
+
+def _append(settings: Settings, stream: str, batch: pa.Table) -> pa.Table:
+    """Commits the batch that follows `batch`, and returns it."""
+    with delta.connection() as con:
+        con.register("batch", batch)
+        rows = con.sql(NEXT_BATCH).to_arrow_table().cast(batch.schema)
+    head = log.head(settings, stream)
+    added = {each["values"]: each["counts"] for each in rows.column("_bucket").value_counts().to_pylist()}
+    position = head.next(
+        offsets={str(bucket): offset + added.get(bucket, 0) for bucket, offset in head.offsets.items()},
+        watermark=pc.max(rows.column("_time")).as_py().isoformat(),
+        counts=dict(head.counts),
+        files=[{"path": f"{stream}/{head.batch + 1:06}.jsonl", "size": rows.nbytes, "mtime": head.batch}],
+        contract=head.contract,
+        at=head.at,
+    )
+    with delta.opened(settings.log_path(stream)) as table:
+        write_deltalake(
+            table, rows, mode="append", partition_by=["_bucket"], commit_properties=position.commit_properties
+        )
+        if table.version() % CHECKPOINT == 0:
+            table.create_checkpoint()
+    return rows

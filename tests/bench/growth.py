@@ -1,0 +1,117 @@
+"""The cost of a micro-batch as commits pile up: whole cycles around commit 10, 100 and 1,000 of one project, by part.
+
+A measured cycle takes a landing file of readings into the log, cuts, advances four tables and publishes. `forward`
+makes the commits between. In the end every table is verified against its recomputation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+from unittest.mock import patch
+
+from pyspark.sql import SparkSession
+
+from lake.config import Settings, load_settings
+from lake.project import Project, load
+from lake.run.advance import advance_all
+from lake.run.cut import cut
+from lake.run.ingest import ingest
+from lake.run.inputs import Inputs
+from lake.run.publish import publish
+from lake.run.verify import Verdict, verify_all
+from lake.session import start
+from lake.store import log
+from tests.bench.forward import forward
+from tests.bench.meters import Meters, contract
+from tests.bench.times import Times, heading
+
+PROJECT: Final = Path(__file__).with_name("project")
+TABLES: Final = ("meter_latest", "meter_total", "mode_total", "meter_state")
+STREAM: Final = "readings"
+METERS, BATCH = 1_000, 300
+AROUND: Final = 3
+"""So many cycles on either side of a measured commit are measured with it."""
+
+
+def main() -> None:
+    """Makes the cycles and prints what they cost."""
+    parser = argparse.ArgumentParser(description="The cost of a micro-batch after 10, 100 and 1,000 commits.")
+    parser.add_argument("--commits", type=int, nargs="+", default=[10, 100, 1000], help="where to measure")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="headwater-growth-") as folder:
+        settings = copied(Path(folder))
+        spark = start(settings)
+        growth(spark, settings, arguments.commits)
+        spark.stop()
+
+
+def copied(home: Path) -> Settings:
+    """The bench's project in `home`, its contract beside it."""
+    shutil.copytree(PROJECT, home, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in ("schemas", f"landing/{STREAM}"):
+        (home / folder).mkdir(parents=True, exist_ok=True)
+    (home / "schemas" / f"{STREAM}.avsc").write_text(contract(STREAM).text)
+    return load_settings(home)
+
+
+def growth(spark: SparkSession, settings: Settings, commits: Sequence[int]) -> None:
+    """Measures around each of `commits`, in rising order, and prints the medians."""
+    times = Times()
+    with patch.dict(log.PROPERTIES, {"delta.enableInCommitTimestamps": "false"}):
+        for _ in range(commits[0] - AROUND - 1):
+            cycle(spark, settings, Times())
+    for commit in commits:
+        done = log.head(settings, STREAM).batch
+        if batches := commit - AROUND - 1 - done:
+            forward(small(settings), STREAM, lambda: spark, batches=batches)
+        for number in range(2 * AROUND + 2):
+            # The first one reads what forward wrote behind Spark's back.
+            cycle(spark, settings, times if number else Times(), mark=f"{commit} ")
+    verify_all(lambda: spark, small(settings), tell=must_be_identical)
+    heading(f"A micro-batch of {BATCH} events, seconds by part, after so many commits (target: 1.3 of the first)")
+    print(f"{'part':<20}" + "".join(f"{commit:>9,}" for commit in commits) + f"{'ratio':>8}")
+    for part in ("ingest", "cut", "advance", *TABLES, "publish", "cycle"):
+        found = [times[f"{commit} {part}"] for commit in commits]
+        print(f"{part:<20}" + "".join(f"{each:9.3f}" for each in found) + f"{found[-1] / found[0]:8.2f}", flush=True)
+
+
+def cycle(spark: SparkSession, settings: Settings, times: Times, *, mark: str = "") -> None:
+    """One cycle as `lake run` makes it; the names of its times begin with `mark`."""
+    batch = log.head(settings, STREAM).batch + 1
+    readings = Meters(spark, 1_000_000, METERS).events(STREAM, batch * BATCH, BATCH, late=False)
+    rows = readings.withColumn("at", readings["at"].cast("string")).toPandas()
+    rows.to_json(settings.path(settings.landing) / STREAM / f"{batch:06}.jsonl", orient="records", lines=True)
+    with times.timed(f"{mark}cycle"):
+        project = small(settings)
+        with times.timed(f"{mark}ingest"):
+            ingest(settings, spark, project.contracts)
+        with times.timed(f"{mark}cut"):
+            now = cut(project)
+        with times.timed(f"{mark}advance"):
+            done = advance_all(Inputs(lambda: spark, project, now), tell=lambda _: None)
+        with times.timed(f"{mark}publish"):
+            publish(project, now, lambda: spark)
+    for each in done:
+        times.seconds.setdefault(f"{mark}{each.table}", []).append(each.seconds)
+
+
+def small(settings: Settings) -> Project:
+    """The project as a cycle loads it; of its tables, those that are measured here."""
+    project = load(settings)
+    return replace(project, tables={name: each for name, each in project.tables.items() if name in TABLES})
+
+
+def must_be_identical(verdict: Verdict) -> None:
+    """Raises ValueError where a table is not what its log says."""
+    if verdict.verdict != "identical":
+        raise ValueError(f"{verdict.table}: {verdict}")
+
+
+if __name__ == "__main__":
+    main()
