@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import steps
-from airflow.sdk import TaskGroup, XComArg, dag, task
+from airflow.sdk import XComArg, dag, task
 
 
 @task
@@ -33,13 +33,8 @@ def microbatch() -> None:
     """Ingest, cut, one task per table in the order of the graph, check, publish."""
     number = steps.cut()
     ingest() >> number
-    with TaskGroup("tables"):
-        work = {table["name"]: advance(table, number) for table in steps.tables()}
-    for table in steps.tables():
-        for name in table["inputs"]:
-            if name in work:
-                work[name] >> work[table["name"]]
-    list(work.values()) >> steps.check(number) >> steps.publish(number)
+    work = steps.per_table(lambda table: advance(table, number))
+    work >> steps.check(number) >> steps.publish(number)
 
 
 microbatch()

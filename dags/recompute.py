@@ -2,61 +2,83 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
 import steps
-from airflow.sdk import AssetAlias, Param, dag, get_current_context, task
+from airflow.sdk import Param, TriggerRule, XComArg, dag, task
+from airflow.sdk.exceptions import AirflowSkipException
 
-TABLES = [table["name"] for table in steps.tables()]
-REBUILT = AssetAlias("rebuilt", group="headwater")
+PARAMS = {
+    "tables": Param(
+        [],
+        type="array",
+        items={"type": "string", "enum": [table["name"] for table in steps.tables()]},
+        uniqueItems=True,
+        title="Tables",
+        description="Which tables to evaluate from the first event; none stands for all.",
+    ),
+    "cut": Param(None, type=["null", "integer"], minimum=1, title="Cut", description="A new one unless given."),
+    "dry_run": Param(False, type="boolean", title="Dry run", description="Show what would change, and change nothing."),
+}
 
 
 def chosen() -> list[str]:
-    """The tables that this run was asked for; none stands for all."""
-    return list(get_current_context()["params"]["tables"])
-
-
-@task(outlets=[REBUILT])
-def rebuild(number: int, *, outlet_events: Any = None) -> list[dict[str, Any]]:
-    """Evaluates the chosen tables from their inputs and commits what differs."""
-    done = steps.lake("rebuild", *(chosen() or ["--all"]), "--cut", str(number))["tables"]
-    assets = {table["name"]: steps.asset(table) for table in steps.tables()}
-    for each in done:
-        outlet_events[REBUILT].add(assets[each["table"]], extra=steps.changes(each))
-    return [{"table": each["table"], **steps.changes(each)} for each in done]
+    """The tables that this run was asked for."""
+    return list(steps.params()["tables"]) or [table["name"] for table in steps.tables()]
 
 
 @task
-def advance(number: int) -> list[dict[str, Any]]:
-    """Brings the tables that were not chosen to the same cut, those derived from rebuilt ones among them."""
-    done = steps.lake("advance", "--cut", str(number))["tables"]
-    return [{"table": each["table"], **steps.changes(each)} for each in done]
+def plan(number: int) -> Any:
+    """Says how the chosen tables' definitions stand to those that built them; in a dry run, what would change."""
+    told = {"plan": steps.lake("plan", *chosen())["tables"]}
+    if steps.params()["dry_run"]:
+        told["rebuild"] = steps.lake("rebuild", *chosen(), "--cut", str(number), "--dry-run")["tables"]
+    print(json.dumps(told, indent=2))
+    return told
 
 
-@task
+@task.short_circuit
+def in_earnest() -> bool:
+    """A dry run ends here."""
+    return not steps.params()["dry_run"]
+
+
+def rebuild(table: Mapping[str, Any], number: XComArg) -> XComArg:
+    """The task that evaluates one table, if it was chosen.
+
+    One that was not is skipped where it is at the cut already. Where it is not, it follows, because what is derived
+    from it is evaluated at the cut, and published with it. A skipped table holds up none that is derived from it.
+    """
+    asset, name = steps.asset(table), table["name"]
+
+    @task(task_id=name, outlets=[asset], trigger_rule=TriggerRule.NONE_FAILED)
+    def work(number: int, *, outlet_events: Any = None) -> dict[str, Any]:
+        verb = "rebuild" if name in chosen() else "advance"
+        (done,) = steps.lake(verb, name, "--cut", str(number))["tables"]
+        if verb == "advance" and done["verb"] == "none":
+            raise AirflowSkipException(f"{name} was not chosen, and is at cut {number}")
+        outlet_events[asset].extra = steps.changes(done)
+        return steps.changes(done)
+
+    return work(number)
+
+
+@task(trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)
 def verify() -> Any:
-    """Proves that the chosen tables equal their recomputation from the log."""
+    """Proves that the chosen tables equal their recomputation; fails with the first keys of one that differs."""
     return steps.lake("verify", *chosen())["tables"]
 
 
-@dag(
-    schedule=None,
-    params={
-        "tables": Param(
-            [],
-            type="array",
-            items={"type": "string", "enum": TABLES},
-            uniqueItems=True,
-            title="Tables",
-            description="Which tables to evaluate from the first event; none stands for all.",
-        )
-    },
-    **steps.RUNS,
-)
+@dag(schedule=None, params=PARAMS, **steps.RUNS)
 def recompute() -> None:
-    """Rebuild, advance what is derived from it, verify, check, publish."""
+    """Plan, rebuild the chosen tables in the order of the graph, verify, check, publish."""
     number = steps.cut()
-    rebuild(number) >> advance(number) >> verify() >> steps.check(number) >> steps.publish(number)
+    earnest = in_earnest()
+    work = steps.per_table(lambda table: rebuild(table, number))
+    plan(number) >> earnest >> work
+    work >> verify() >> steps.check(number) >> steps.publish(number)
 
 
 recompute()

@@ -10,12 +10,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import Asset, get_current_context, task
+from airflow.sdk import Asset, TaskGroup, XComArg, get_current_context, task
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 FOLDER = Path(__file__).resolve().parent
@@ -54,7 +54,7 @@ def asset(table: Mapping[str, Any]) -> Asset:
 
 
 def lake(*arguments: str) -> Any:
-    """The answer of `lake` with `arguments`. Its talk goes to the task's log.
+    """The answer of `lake` with `arguments`. Its talk goes to the task's log, and so does the answer of a failure.
 
     Exit code 75 is tried again, with growing pauses; every other fault fails the task at once, because trying the same
     again would not help.
@@ -63,6 +63,7 @@ def lake(*arguments: str) -> Any:
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode == 0:
         return json.loads(done.stdout)
+    print(done.stdout)
     told = f"`lake {' '.join(arguments)}` ended with exit code {done.returncode}; its message is in the log above"
     raise (AirflowException if done.returncode == TRY_AGAIN else AirflowFailException)(told)
 
@@ -72,10 +73,30 @@ def changes(done: Mapping[str, Any]) -> dict[str, Any]:
     return {name: done[name] for name in ("cut", "version", "verb", "inserted", "updated", "deleted")}
 
 
+def params() -> Mapping[str, Any]:
+    """What this run was asked for."""
+    given: Mapping[str, Any] = get_current_context()["params"]
+    return given
+
+
+def per_table(work: Callable[[Mapping[str, Any]], XComArg]) -> list[XComArg]:
+    """The tasks that `work` makes, one a table; each waits for those of the tables that its own is derived from."""
+    with TaskGroup("tables"):
+        made = {table["name"]: work(table) for table in tables()}
+    for table in tables():
+        for name in table["inputs"]:
+            if name in made:
+                made[name] >> made[table["name"]]
+    return list(made.values())
+
+
 @task
 def cut() -> int:
-    """The number of this run's cut."""
-    context = get_current_context()
+    """The number of this run's cut: the one it was asked for, else one of its own; a dry run looks at the newest."""
+    context, asked = get_current_context(), params()
+    newest = lake("status")["cut"] if asked.get("dry_run") else None
+    if asked.get("cut") or newest:
+        return int(asked.get("cut") or newest["number"])
     number: int = lake("cut", "--label", f"{context['dag'].dag_id} {context['run_id']}")["cut"]
     return number
 

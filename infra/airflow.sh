@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Airflow on this machine with this project's DAGs, reachable from this machine only, until Ctrl-C.
 # Its home (SQLite, logs, the password) is .lake/airflow, its settings are infra/airflow.env.
+# Tasks start a JVM each; with SPARK_REMOTE set (see `lake serve connect`) they share that server instead.
 #
 # The components are started one by one, because `airflow standalone` serves task logs on every network interface.
 set -euo pipefail

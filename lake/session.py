@@ -7,8 +7,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from lake import remote
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 
@@ -26,24 +27,33 @@ RUNTIME_CONF = {
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
 }
 
+# What a call says whose server has forgotten the session, and what one whose embedded JVM has ended.
+FORGOTTEN: Final = ("SESSION_NOT_FOUND", "SESSION_CHANGED", "SESSION_CLOSED")
+ENDED: Final = ("Py4JNetworkError", "ConnectionRefusedError")
+
 
 def start(settings: Settings) -> SparkSession:
     """The process's session, started on first use and reused afterwards.
 
-    What the JVM has to say goes to .lake/spark/driver.log. Raises DeclarationError where the jars are missing, and
-    Unavailable where the session does not start; `lake doctor` tells more.
+    What an embedded JVM has to say goes to .lake/spark/driver.log. Raises DeclarationError where the jars are missing
+    or a server refuses the token, and Unavailable where the session does not start; `lake doctor` tells more.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    address = remote.server(settings)
+    spark = remote.connected(settings, address) if address else _embedded(settings)
+    for key, value in RUNTIME_CONF.items():
+        spark.conf.set(key, value)
+    return spark
+
+
+def _embedded(settings: Settings) -> SparkSession:
     from pyspark.sql import SparkSession
 
-    remote = settings.spark.remote or os.environ.get("SPARK_REMOTE", "")
+    os.environ.pop("SPARK_REMOTE", None)  # empty, it would still turn PySpark to Connect
     builder = SparkSession.builder.appName("headwater")
-    if remote:
-        builder = builder.remote(remote)
-    else:
-        for key, value in embedded_conf(settings).items():
-            builder = builder.config(key, value)
+    for key, value in embedded_conf(settings).items():
+        builder = builder.config(key, value)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     log = settings.path(".lake/spark/driver.log")
     with _jvm_talks_to(log):
@@ -52,11 +62,9 @@ def start(settings: Settings) -> SparkSession:
         except Exception as error:
             raise Unavailable(
                 f"Spark does not start: {str(error).splitlines()[0]}",
-                where=remote or str(log),
+                where=str(log),
                 fix="lake doctor tells what is wrong with this machine",
             ) from error
-    for key, value in RUNTIME_CONF.items():
-        spark.conf.set(key, value)
     return spark
 
 
@@ -108,3 +116,19 @@ def class_path(jars: Path) -> str:
             "the Delta jars are missing", where=str(jars), fix="run `make setup` (or `lake doctor` to see what else)"
         )
     return os.pathsep.join(map(str, found))
+
+
+def gone(error: BaseException) -> Unavailable | None:
+    """What to say where `error` means that the session is lost: its server or its JVM has ended."""
+    said = f"{type(error).__name__} {error}"
+    if remote.status(error) == "UNAVAILABLE" or any(sign in said for sign in FORGOTTEN):
+        return Unavailable("the Spark Connect server has ended, or forgotten this session", fix=remote.START)
+    if any(sign in said for sign in ENDED):
+        return Unavailable("the JVM of the Spark session has ended", fix="see .lake/spark/driver.log, and try again")
+    return None
+
+
+def raise_if_gone(error: BaseException) -> None:
+    """Raises Unavailable where `error` means that the session is lost, so that nobody is blamed for it."""
+    if lost := gone(error):
+        raise lost from error

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lake.errors import LakeError, did_you_mean
+from lake.remote import server
+from lake.session import gone
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,6 +50,7 @@ COMMANDS = {
     "tables": "readers",
     "status": "readers",
     "graph": "readers",
+    "serve": "serve",
 }
 
 
@@ -77,7 +81,6 @@ class Shell:
     project: Path | None = None
     json: bool = False
     quiet: bool = False
-    _spark: list[Any] = field(default_factory=list)
 
     @cached_property
     def settings(self) -> Settings:
@@ -94,6 +97,11 @@ class Shell:
         from lake.session import start
 
         return start(self.settings)
+
+    def close(self) -> None:
+        """Has a Spark Connect server forget the session now, not in an hour; an embedded one ends with the process."""
+        if "spark" in self.__dict__ and server(self.settings):
+            self.spark.stop()
 
     def emit(self, data: Any, text: str | Iterable[str] = ()) -> None:
         """Prints the answer on stdout: `data` as one JSON document with --json, else `text`."""
@@ -116,6 +124,8 @@ def shared(command: Callable[..., Any]) -> Callable[..., Any]:
         def callback(ctx: click.Context, _: click.Parameter, value: Any) -> None:
             if value:
                 setattr(ctx.ensure_object(Shell), name, value)
+            if value and name == "quiet":
+                logging.getLogger("lake").disabled = True
 
         return callback
 
@@ -174,8 +184,10 @@ def main() -> None:
 
 
 def _run() -> int:
+    shell = Shell()
     try:
-        result = lake.main(standalone_mode=False)
+        result = lake.main(standalone_mode=False, obj=shell)
+        shell.close()
     except (click.exceptions.Abort, KeyboardInterrupt):
         return 130
     except click.ClickException as error:
@@ -183,13 +195,19 @@ def _run() -> int:
         return 2
     except click.exceptions.Exit as error:
         return error.exit_code
-    except LakeError as error:
-        click.echo(f"lake: {error}", err=True)
-        return error.exit_code
     except Exception as error:
-        if os.environ.get("LAKE_DEBUG"):
-            raise
-        first = (str(error).strip() or "no message").splitlines()[0]
-        click.echo(f"lake: {type(error).__name__}: {first}\n  fix: LAKE_DEBUG=1 shows where it happened", err=True)
-        return 1
+        return _failed(error)
     return result if isinstance(result, int) else 0
+
+
+def _failed(error: Exception) -> int:
+    """Tells what went wrong, and gives the exit code for it."""
+    fault = error if isinstance(error, LakeError) else gone(error)
+    if fault is not None:
+        click.echo(f"lake: {fault}", err=True)
+        return fault.exit_code
+    if os.environ.get("LAKE_DEBUG"):
+        raise error
+    first = (str(error).strip() or "no message").splitlines()[0]
+    click.echo(f"lake: {type(error).__name__}: {first}\n  fix: LAKE_DEBUG=1 shows where it happened", err=True)
+    return 1

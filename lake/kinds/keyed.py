@@ -115,8 +115,14 @@ def written(function: Callable[..., Any]) -> str:
 def _pickled(work: Any) -> bytes:
     from pyspark import cloudpickle
 
-    with _by_value(work):
-        pickled: bytes = cloudpickle.dumps(work)  # type: ignore[no-untyped-call]
+    try:
+        with _by_value(work):
+            pickled: bytes = cloudpickle.dumps(work)  # type: ignore[no-untyped-call]
+    except TypeError as error:
+        raise DeclarationError(
+            f"its Python function cannot be sent to Spark's workers: {error}",
+            fix="let it name what it uses of lake: `from lake import Refusal`, not `import lake`",
+        ) from error
     return pickled
 
 

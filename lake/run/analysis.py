@@ -10,6 +10,7 @@ from lake.errors import DeclarationError
 from lake.kinds.keyed import fault_of
 from lake.run import repeatable
 from lake.run.inputs import Inputs
+from lake.session import raise_if_gone
 
 
 @contextmanager
@@ -39,6 +40,7 @@ def analyse(inputs: Inputs, declaration: Declaration) -> None:
     except DeclarationError as fault:
         raise fault if fault.where else declaration.fault(fault.what, fix=fault.fix) from fault
     except Exception as error:
+        raise_if_gone(error)
         raise declaration.fault(f"its {kind.name} fails: {repeatable.first_line(error)}") from error
     lost = [column for column in kind.identity if column not in columns]
     if lost:

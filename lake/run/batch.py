@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
+from lake.session import raise_if_gone
 from lake.store import evolution
 from lake.store.contracts import Contract
 from lake.store.delivery import Delivery
@@ -25,6 +26,7 @@ from lake.store.envelope import CONTROL
 from lake.store.identity import identity
 from lake.store.log import LogHead
 from lake.store.parse import BLANK, CONFLICT, parse
+from lake.store.scan import to_frame
 
 NO_EVENTS: Final = f"'{BLANK}', '{CONTROL}'"  # nothing is wrong with them
 LINE_BITS: Final = 40  # a position is an origin's rank followed by this many bits of line number
@@ -66,7 +68,7 @@ class Batch:
     @cached_property
     def placed(self) -> DataFrame:
         """The records with `_source`, and `_position`: their order in the batch."""
-        lines = F.broadcast(self.spark.createDataFrame(pa.Table.from_pylist(list(self._lines()), LINES)))
+        lines = F.broadcast(to_frame(self.spark, pa.Table.from_pylist(list(self._lines()), LINES)))
         line = f"_position & {(1 << LINE_BITS) - 1}L"
         placed = (
             self.parsed.join(lines, ["_file", "_block"])
@@ -216,6 +218,7 @@ def reading(  # noqa: PLR0913  what a batch is made of
             try:
                 tally = _tally(parsed)
             except Exception as error:  # PySparkException, or what the gateway to the JVM makes of a failed job
+                raise_if_gone(error)
                 left: Delivery = delivery.without_broken(spark)
                 if left == delivery:
                     raise Unavailable(

@@ -86,6 +86,8 @@ def follow(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *,
                 run(settings, spark, tell)
             except LakeError as error:
                 tell(f"cycle failed: {error}")
+                if isinstance(error, Unavailable):
+                    _must_answer(spark)
             except Exception as error:
                 tell(f"cycle failed: {type(error).__name__}: {str(error).splitlines()[0]}")
                 _must_answer(spark)

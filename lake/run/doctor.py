@@ -18,6 +18,8 @@ from typing import Final
 
 from lake.config import Settings, load_settings
 from lake.errors import LakeError
+from lake.remote import server, shown
+from lake.session import start
 
 PYTHON: Final = (3, 11)
 JAVA: Final = 17
@@ -43,7 +45,7 @@ class Finding:
 
 def examine(project: Path | None = None) -> list[Finding]:
     """Everything that can be wrong with the machine and the project's settings; all of it, not the first."""
-    findings = [_python(), _java(), *_packages()]
+    findings = [_python(), java(), *_packages()]
     try:
         settings = load_settings(project)
     except LakeError as fault:
@@ -58,6 +60,7 @@ def examine(project: Path | None = None) -> list[Finding]:
         _local(settings.warehouse_path),
         _space(settings.warehouse_path),
         _landing(settings.path(settings.landing)),
+        *_server(settings),
     ]
 
 
@@ -66,7 +69,7 @@ def _python() -> Finding:
     return Finding("python", found, "" if sys.version_info >= PYTHON else "install Python 3.11 or newer")
 
 
-def _java() -> Finding:
+def java() -> Finding:
     """What Spark would start; `java -version` is the only thing that runs."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(Path(home) / "bin/java" if home else "java")
@@ -173,6 +176,21 @@ def _landing(folder: Path) -> Finding:
     if folder.is_dir() and os.access(folder, os.R_OK | os.X_OK):
         return Finding("landing", f"{folder} can be read")
     return Finding("landing", f"{folder} cannot be read", f"let {_user()} read it, or set `landing` to another folder")
+
+
+def _server(settings: Settings) -> Iterator[Finding]:
+    """The Spark Connect server that is to be used, where one is."""
+    address = server(settings)
+    if not address:
+        return
+    try:
+        found = start(settings).version
+    except LakeError as fault:
+        yield Finding("spark connect", f"{fault.what} ({shown(address)})", fault.fix)
+        return
+    ours = version("pyspark")
+    fix = "" if found == ours else f"use a server of Spark {ours}, such as `lake serve connect` runs"
+    yield Finding("spark connect", f"Spark {found} at {shown(address)}", fix)
 
 
 def _existing(path: Path) -> Path:

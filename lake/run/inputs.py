@@ -14,6 +14,7 @@ from lake.kinds.kind import CARRIED, ORDER, SIGN, visible
 from lake.project import Project
 from lake.run.repeatable import first_line
 from lake.run.rows import CarryingFrame, plain
+from lake.session import raise_if_gone
 from lake.store import log
 from lake.store.delta import Position
 from lake.store.meta import Cut
@@ -74,6 +75,7 @@ class Inputs:
         try:
             result = declaration(*(CarryingFrame(f) if kind.row_by_row else f.drop(*CARRIED) for f in frames))
         except Exception as error:
+            raise_if_gone(error)
             raise _analysis_fault(declaration, error) from error
         sides = [plain(each) for each in (result if isinstance(result, tuple) else (result,))]
         if len(sides) != (len(frames) if kind.row_by_row else 1):

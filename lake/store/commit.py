@@ -19,7 +19,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from lake.errors import Unavailable
 from lake.store import delta
 from lake.store.delta import Position
-from lake.store.scan import arrow_schema
+from lake.store.scan import arrow_schema, to_frame
 from lake.store.tables import Table
 
 if TYPE_CHECKING:
@@ -197,8 +197,7 @@ def _commit_spark(
     from pyspark.sql import SparkSession
 
     if isinstance(diff, pa.Table):
-        session = SparkSession.active()
-        diff = session.createDataFrame(diff)
+        diff = to_frame(SparkSession.active(), diff)
     if counts.total == counts.inserted:
         columns = table.schema().names
         writer = diff.select(*columns).write.format("delta").mode("append").options(**position.writer_options)

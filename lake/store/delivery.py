@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import pyarrow as pa
 
 from lake.config import Settings
+from lake.session import raise_if_gone
 from lake.store import formats
 from lake.store.quarantine import Rejected
 from lake.store.sources import File
@@ -153,5 +154,6 @@ def _failure(spark: SparkSession, settings: Settings, file: File) -> str:
     try:
         formats.records(spark, settings, [file]).selectExpr("max(length(_raw))").collect()
     except Exception as error:
+        raise_if_gone(error)
         return f"cannot be read: {str(error).strip().splitlines()[0][:300]}"
     return ""

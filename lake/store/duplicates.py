@@ -21,7 +21,7 @@ from lake.config import Settings
 from lake.store import delta, log
 from lake.store.contracts import Contract
 from lake.store.identity import content
-from lake.store.scan import arrow_schema
+from lake.store.scan import arrow_schema, to_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,7 +74,7 @@ class Search:
         repeated, known = self._repeated(), self._known()
         if known is None and not repeated.num_rows:
             return VERDICT_SCHEMA.empty_table()
-        suspects = self.spark.createDataFrame(repeated)
+        suspects = to_frame(self.spark, repeated)
         if known is not None:
             suspects = suspects.union(known.select("_bucket", "_id")).distinct()
         digest = f"{content(self.contract)} AS content"

@@ -6,6 +6,7 @@ Beside each lock that is held lies a file that says who holds it, for the messag
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from lake.config import Settings
 from lake.errors import Unavailable
 
 NOUNS: Final = {"log": "the log", "table": "the table", "meta": "the book"}
+QUIETLY: Final = 1.0  # seconds of waiting that nobody need hear of
 
 
 @contextmanager
@@ -35,7 +37,7 @@ def lease(settings: Settings, name: str, *, seconds: float | None = None) -> Ite
     lock = FileLock(file, is_singleton=True)
     seconds = settings.lease_seconds if seconds is None else seconds
     try:
-        lock.acquire(timeout=seconds)
+        _acquire(lock, name, holder, seconds=seconds)
     except Timeout:
         kind, _, subject = name.partition(".")
         raise Unavailable(
@@ -51,6 +53,17 @@ def lease(settings: Settings, name: str, *, seconds: float | None = None) -> Ite
         if lock.lock_counter == 1:
             holder.unlink(missing_ok=True)
         lock.release()
+
+
+def _acquire(lock: FileLock, name: str, holder: Path, *, seconds: float) -> None:
+    """Takes the lock within `seconds`, else raises Timeout; says what it waits for."""
+    try:
+        lock.acquire(timeout=min(QUIETLY, seconds))
+    except Timeout:
+        if seconds <= QUIETLY:
+            raise
+        logging.getLogger("lake").warning("waiting for %s, held by %s", name, _holder(holder))
+        lock.acquire(timeout=seconds - QUIETLY)
 
 
 def forget_the_dead(settings: Settings, *, dry_run: bool) -> list[Path]:

@@ -136,10 +136,14 @@ def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
     """Rows in this process's memory as a DataFrame."""
     import pyarrow as pa
 
+    schema = None
     if not rows.num_rows:
-        # A column without a single chunk, which an empty result has, is refused by createDataFrame.
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        # A column without a single chunk, which an empty result has, is refused; Connect wants no rows' types told.
         rows = pa.Table.from_arrays([pa.array([], f.type) for f in rows.schema], schema=rows.schema)
-    frame = spark.createDataFrame(rows)
+        schema = from_arrow_schema(rows.schema)
+    frame = spark.createDataFrame(rows, schema)
     # One partition satisfies every grouping and join, so a small job is one task without a shuffle.
     return frame.coalesce(1) if rows.num_rows <= SMALL_ROWS else frame
 

@@ -21,9 +21,13 @@ DAGS = Path(__file__).resolve().parents[2] / "dags"
 
 @dataclass(frozen=True)
 class Airflow:
-    """The DAGs of the project in `folder`, run by `airflow dags test`: one task after another, no scheduler."""
+    """The DAGs of the project in `folder`, run by `airflow dags test`: one task after another, no scheduler.
+
+    With `remote`, tasks use that Spark Connect server instead of a JVM each.
+    """
 
     folder: Path
+    remote: str = ""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -33,7 +37,8 @@ class Airflow:
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.folder / "dags"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
-            "PYTHONPATH": str(self.folder / "dags"),
+            "PYTHONPATH": os.pathsep.join([str(self.folder / "dags"), os.environ.get("PYTHONPATH", "")]),
+            "SPARK_REMOTE": self.remote,
         }
 
     def call(self, command: str, *arguments: str) -> str:
@@ -52,9 +57,11 @@ class Airflow:
     def lake(self, *arguments: str) -> Any:
         return json.loads(self.call("lake", *arguments, "--json"))
 
-    def run(self, dag: str, **conf: object) -> None:
-        """One run of a DAG."""
-        self.call("airflow", "dags", "test", dag, "--conf", json.dumps(conf))
+    def run(self, dag: str, *date: str, **conf: object) -> dict[str, str]:
+        """One run of a DAG, of the day before `date`; what became of its tasks."""
+        self.call("airflow", "dags", "test", dag, *date, "--conf", json.dumps(conf))
+        states = "SELECT task_id, state FROM task_instance WHERE run_id = (SELECT run_id FROM dag_run ORDER BY id DESC)"
+        return dict(self.query(states))
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """Rows of Airflow's own database."""

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +16,7 @@ from lake.config import Settings, load_settings
 from lake.project import load
 from lake.run.graph import graph
 from lake.store.meta import record_cut
+from tests.serving import serving
 
 from .conftest import DAGS, Airflow
 
@@ -26,6 +28,7 @@ modules = {file.stem: import_module(file.stem) for file in pathlib.Path(sys.argv
 dags = {name: getattr(module, name)() for name, module in modules.items() if hasattr(module, name)}
 print(json.dumps({
     "dags": {name: {task.task_id: sorted(task.upstream_task_ids) for task in dag.tasks} for name, dag in dags.items()},
+    "rules": {name: {task.task_id: task.trigger_rule for task in dag.tasks} for name, dag in dags.items()},
     "modules": sorted({name.partition(".")[0] for name in sys.modules}),
 }))
 """
@@ -42,7 +45,7 @@ def parsed(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_dags_parse_without_lake_and_without_spark(parsed):
-    assert set(parsed["dags"]) == {"microbatch", "recompute"}
+    assert set(parsed["dags"]) == {"microbatch", "recompute", "backfill", "nightly"}
     assert not {"lake", "pyspark", "jobs", "deltalake", "great_expectations"} & set(parsed["modules"])
 
 
@@ -53,20 +56,35 @@ def test_the_graph_that_dags_read_is_the_projects(request):
     )
 
 
-def test_tables_follow_their_inputs_and_wait_for_nothing_else(parsed):
+@pytest.mark.parametrize(
+    ("dag", "before", "after"),
+    [
+        ("microbatch", ["ingest", "cut"], ["check", "publish"]),
+        ("recompute", ["cut", "plan", "in_earnest"], ["verify", "check", "publish"]),
+    ],
+)
+def test_tables_follow_their_inputs_and_wait_for_nothing_else(parsed, dag, before, after):
     tables = {table["name"]: table for table in json.loads((DAGS / "graph.json").read_text())["tables"]}
-    tasks = parsed["dags"]["microbatch"]
-    assert tasks["cut"] == ["ingest"]
+    tasks = parsed["dags"][dag]
+    assert set(tasks) == {*before, *after, *(f"tables.{name}" for name in tables)}
+    assert all(one in tasks[other] for one, other in [*pairwise(before), *pairwise(after)])
     for name, table in tables.items():
         parents = {f"tables.{each}" for each in table["inputs"] if each in tables}
-        assert set(tasks[f"tables.{name}"]) == {"cut", *parents}
-    assert {f"tables.{name}" for name in tables} <= set(tasks["check"])
-    assert "check" in tasks["publish"]
+        assert set(tasks[f"tables.{name}"]) == {"cut", before[-1], *parents}
+    assert {f"tables.{name}" for name in tables} <= set(tasks[after[0]])
 
 
-def test_a_recomputation_proves_before_it_publishes(parsed):
-    order = ["cut", "rebuild", "advance", "verify", "check", "publish"]
-    tasks = parsed["dags"]["recompute"]
+def test_a_table_that_was_not_chosen_holds_up_none_that_was(parsed):
+    rules = parsed["rules"]["recompute"]
+    assert {rule for name, rule in rules.items() if name.startswith("tables.")} == {"none_failed"}
+    assert rules["verify"] == "none_failed_min_one_success"
+
+
+@pytest.mark.parametrize(
+    ("dag", "order"), [("backfill", ["redo", "cut", "check", "publish"]), ("nightly", ["verify", "maintain"])]
+)
+def test_each_step_waits_for_the_one_before(parsed, dag, order):
+    tasks = parsed["dags"][dag]
     assert set(tasks) == set(order)
     assert all(before in tasks[after] for before, after in pairwise(order))
 
@@ -85,7 +103,7 @@ def test_only_what_may_pass_by_itself_is_tried_again(tmp_path, exit_code, told):
     assert done.stdout.splitlines()[-1] == told
 
 
-def test_the_micro_batch_publishes_one_cut_and_a_second_run_changes_nothing(airflow: Airflow):
+def test_every_dag_leaves_one_published_cut_and_a_second_run_changes_nothing(airflow: Airflow):
     airflow.run("microbatch")
     tables = [table["name"] for table in airflow.lake("graph")["tables"]]
     status = airflow.lake("status")
@@ -102,6 +120,16 @@ def test_the_micro_batch_publishes_one_cut_and_a_second_run_changes_nothing(airf
     for table in tables:
         before, after = second[table]
         assert (after["version"], after["verb"]) == (before["version"], "none")
+
+    with serving(airflow.folder) as server:
+        shared = replace(airflow, remote=server.remote)
+        states = shared.run("recompute", tables=["customer_daily"])
+        assert (states["tables.current_order"], states["tables.customer_daily"]) == ("skipped", "success")
+        assert set(shared.run("backfill", "2024-03-31", table="current_order").values()) == {"success"}
+        assert set(shared.run("nightly").values()) == {"success"}
+    third = airflow.events()["customer_daily"]
+    assert [event["verb"] for event in third] == ["build", "none", "rebuild"]
+    assert airflow.lake("status")["edition"]["cut"] == 1
 
 
 def test_a_cleared_task_works_at_the_cut_that_its_run_had(project: Settings):

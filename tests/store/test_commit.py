@@ -14,7 +14,7 @@ from lake.config import Settings
 from lake.errors import Unavailable
 from lake.store.commit import CHANGE, Counts, commit, replace
 from lake.store.delta import Position, start
-from lake.store.scan import Scan
+from lake.store.scan import Scan, to_frame
 from lake.store.tables import Table
 
 DAYS = [dt.date(2013, 1, 1) + dt.timedelta(days=n) for n in range(40)]
@@ -55,7 +55,7 @@ class Writer:
         before = position or self.table.position() or start(self.table.app)
         data = diff(*rows)
         following = before.next(verb="advance", cut=before.txn + 1, inputs={}, counts={})
-        given = self.spark.createDataFrame(data) if self.frames else data
+        given = to_frame(self.spark, data) if self.frames else data
         return commit(self.table, given, Counts.of(data), IDENTITY, following)
 
     def content(self) -> list[tuple]:

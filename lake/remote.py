@@ -1,0 +1,116 @@
+"""The client's side of Spark Connect: which server a session is of, its token, and what is said where it refuses."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socket
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from lake.config import Settings
+from lake.errors import DeclarationError, Unavailable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TOKEN: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
+"""The environment variable of a Connect server's token; Spark's own name, for server and client."""
+
+LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+PATIENCE: Final = 5.0  # seconds until a server must take a connection
+RETRIES: Final = 6  # a lost server is given up after some four seconds
+START: Final = "start the server (`lake serve connect`) and try again, or unset SPARK_REMOTE for an embedded session"
+
+
+def server(settings: Settings) -> str:
+    """The address of the Spark Connect server to use, `sc://…`; empty for an embedded session."""
+    return settings.spark.remote or os.environ.get("SPARK_REMOTE", "")
+
+
+def token_file(settings: Settings) -> Path:
+    """Where `lake serve connect` keeps its token, and where this project's commands look for it."""
+    return settings.path(".lake/spark/connect.token")
+
+
+def connected(settings: Settings, address: str) -> SparkSession:
+    """A session of the server at `address`, which has answered."""
+    host, port = _endpoint(address)
+    _bring_token(settings, address, host)
+    try:
+        socket.create_connection((host, port), timeout=PATIENCE).close()
+    except OSError as error:
+        raise Unavailable(
+            f"no Spark Connect server answers: {error.strerror or error}", where=shown(address), fix=START
+        ) from None
+    from pyspark.sql import SparkSession
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    # Both would tell of a lost server before, and at greater length than, this project's own message does.
+    logging.getLogger("pyspark.sql.connect").disabled = True
+    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
+    try:
+        spark: SparkSession = SparkSession.builder.remote(address).getOrCreate()
+        spark.client.set_retry_policies([DefaultPolicy(max_retries=RETRIES, backoff_multiplier=2.0)])
+        spark.version  # noqa: B018  the first word with the server
+    except Exception as error:
+        raise _refusal(error, shown(address)) from error
+    return spark
+
+
+def _endpoint(address: str) -> tuple[str, int]:
+    """Host and port of `sc://host:port/;token=…`. Raises DeclarationError where it is no such address."""
+    try:
+        found = urlsplit(address)
+        if found.scheme == "sc" and found.hostname:
+            return found.hostname, found.port or 15002
+    except ValueError:
+        pass
+    raise DeclarationError(
+        "not the address of a Spark Connect server",
+        where=f"SPARK_REMOTE or spark.remote: {shown(address)}",
+        fix="write sc://localhost:15002, as `lake serve connect` prints it",
+    )
+
+
+def _bring_token(settings: Settings, address: str, host: str) -> None:
+    """Has a token sent to a server on this machine that is given none: the one that `lake serve connect` keeps.
+
+    Spark sends a token without TLS to the host `localhost` alone, by this very name.
+    """
+    given = TOKEN in os.environ or ";token=" in address
+    file = token_file(settings)
+    if not given and host in LOOPBACK and file.exists():
+        os.environ[TOKEN] = file.read_text().strip()
+        given = True
+    if given and host in LOOPBACK - {"localhost"} and "use_ssl=true" not in address:
+        raise DeclarationError(
+            f"with a token the host must be localhost, found {host}",
+            where="SPARK_REMOTE or spark.remote",
+            fix=f"write {shown(address).replace(host, 'localhost')}",
+        )
+
+
+def _refusal(error: Exception, where: str) -> DeclarationError | Unavailable:
+    first = str(error).strip().splitlines()[0]
+    if status(error) == "UNAUTHENTICATED":
+        return DeclarationError(
+            "the Spark Connect server does not accept this token",
+            where=where,
+            fix=f"set {TOKEN} to the server's, or leave it unset where `lake serve connect` runs in this project",
+        )
+    return Unavailable(f"Spark Connect: {first}", where=where, fix="lake doctor")
+
+
+def status(error: BaseException) -> str:
+    """The gRPC status of an error of Spark Connect."""
+    code = getattr(error, "getGrpcStatusCode", lambda: None)()
+    return getattr(code, "name", "")
+
+
+def shown(address: str) -> str:
+    """`address` without its token."""
+    return re.sub(r"token=[^;]*", "token=…", address)

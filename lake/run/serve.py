@@ -1,0 +1,177 @@
+"""A Spark Connect server of the project's own: one warm JVM that many commands share, for this machine alone."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from lake.config import Settings
+from lake.errors import DeclarationError, Unavailable
+from lake.remote import TOKEN, token_file
+from lake.run.doctor import java
+from lake.session import embedded_conf
+
+SERVER: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
+PATIENCE: Final = 90.0
+"""Seconds until the server must listen; a warm machine takes five to eight."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that listens: `remote` is its address as SPARK_REMOTE has it, `pid` that of its JVM.
+
+    `token_file` is None where the token came from the environment.
+    """
+
+    remote: str
+    port: int
+    pid: int
+    token_file: Path | None
+    log: Path
+
+
+def connect(settings: Settings, *, port: int, ready: Callable[[Server], None]) -> None:
+    """Runs a Spark Connect server on `port` of loopback until SIGTERM or SIGINT.
+
+    Calls `ready` once it listens. Clients need the token: that of the environment, else of a file that only its owner
+    can read, made on first use.
+    Raises DeclarationError where Java or the jars are missing, Unavailable where the port is taken or the server ends
+    by itself.
+    """
+    runtime = java()
+    if not runtime.ok:
+        raise DeclarationError(f"no Java to run a server with: {runtime.found}", fix=runtime.fix)
+    _must_be_free(port)
+    conf = {**embedded_conf(settings), **_served_at(port)}
+    token, file = _token(settings)
+    log = settings.path(".lake/spark/connect.log")
+    with _jvm(settings, conf, token, log) as process, _ended_by_signals(process) as stopping:
+        _listens(process, port, log)
+        if process.poll() is None:
+            ready(Server(f"sc://localhost:{port}", port, process.pid, file, log))
+        code = process.wait()
+        if not stopping:
+            raise Unavailable(f"the Spark Connect server {_end(code, log)}", where=str(log))
+
+
+def _served_at(port: int) -> dict[str, str]:
+    return {
+        "spark.app.name": "headwater",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+    }
+
+
+def _must_be_free(port: int) -> None:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError as error:
+        raise Unavailable(
+            f"port {port} cannot be served: {os.strerror(error.errno or 0)}",
+            where=f"127.0.0.1:{port}",
+            fix="another server may be running: end it, or take another port with --port N",
+        ) from None
+
+
+def _token(settings: Settings) -> tuple[str, Path | None]:
+    """The token that clients must show, and the file it is in."""
+    if given := os.environ.get(TOKEN):
+        return given, None
+    file = token_file(settings)
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not file.exists():
+        with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as new:
+            new.write(secrets.token_urlsafe(32))
+    if file.stat().st_mode & 0o077:
+        raise DeclarationError(
+            "others can read the server's token", where=str(file), fix=f"rm {file}: a new one is made"
+        )
+    return file.read_text().strip(), file
+
+
+@contextmanager
+def _jvm(settings: Settings, conf: Mapping[str, str], token: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The server's process; gone when the block is left. The token reaches it through its environment alone."""
+    home = Path(str(files("pyspark")))
+    properties = settings.path(".lake/spark/connect.properties")
+    properties.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    properties.write_text("".join(f"{key} {_escaped(value)}\n" for key, value in conf.items()))
+    properties.chmod(0o600)
+    environment = {name: value for name, value in os.environ.items() if name not in {"SPARK_REMOTE", "MASTER"}}
+    environment |= {
+        TOKEN: token,
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+    command = [
+        str(home / "bin/spark-submit"),
+        "--properties-file",
+        str(properties),
+        "--class",
+        SERVER,
+        "spark-internal",
+    ]
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@contextmanager
+def _ended_by_signals(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
+    """SIGTERM and SIGINT end the server and are listed in what is yielded."""
+    came: list[int] = []
+
+    def end(number: int, _: FrameType | None) -> None:
+        came.append(number)
+        process.terminate()
+
+    previous = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield came
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _listens(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    """Waits until `port` answers, or the process ends. Raises Unavailable when that takes too long."""
+    deadline = time.monotonic() + PATIENCE
+    while process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise Unavailable(f"the server does not listen after {PATIENCE:g} s", where=str(log)) from None
+            time.sleep(0.1)
+
+
+def _end(code: int, log: Path) -> str:
+    """How the server ended: by a signal, or with the last line of its log that tells of an error, else the last."""
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()] or ["no message"]
+    said = next((line for line in reversed(lines) if "Exception:" in line or "Error:" in line), lines[-1])
+    return f"ended with exit code {code}: {said}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\")

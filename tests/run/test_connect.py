@@ -1,0 +1,177 @@
+"""One server for every command: tables of all kinds, made through Spark Connect, are those of an embedded session."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lake.config import load_settings
+from lake.project import load
+from lake.run.verify import verify_all
+from tests.serving import LAKE, serving
+
+HEAD = "from datetime import timedelta\nfrom lake import *\nfrom jobs.silver.current_order import current_order\n"
+PAST = HEAD + "from jobs.silver.order_past import order_past\n"
+
+JOBS = {
+    "silver/order_first": """
+@table(First("customer", sequence="changed_at"), log("orders"))
+def order_first(orders):
+    '''A customer's first order.'''
+    return orders.select("customer", "order_id", "changed_at")
+""",
+    "silver/order_past": """
+@table(History("order_id", sequence="changed_at", track="status"), log("orders"))
+def order_past(orders):
+    '''What an order's status was, and when.'''
+    return orders.select("order_id", "status", "changed_at")
+""",
+    "silver/order_book": """
+LARGE = 100
+
+def large(order):
+    return order["amount"] > LARGE
+
+def step(book, order):
+    if order["status"] == "shipped":
+        return Refusal("nothing is shipped here")
+    return {"orders": book["orders"] + 1, "large": book["large"] + large(order)}
+
+@table(
+    Fold("customer", sequence=("changed_at", "order_id"), state="orders int, large int",
+              start={"orders": 0, "large": 0}, step=step),
+    log("orders"),
+)
+def order_book(orders):
+    '''A customer's changes of orders, counted by a function in Python.'''
+    return orders.select("customer", "order_id", "changed_at", "status", "amount")
+""",
+    "silver/order_change": """
+@table(Enrich(("order_id", "changed_at"), AsOf("order_id"), time="changed_at"),
+            log("orders"), order_past)
+def order_change(orders, past):
+    '''A change with the version of its order that it began.'''
+    return (orders.select("order_id", "changed_at", "amount"),
+            past.selectExpr("order_id", "valid_from", "valid_to", "version_id as version"))
+""",
+    "gold/order_pair": """
+@table(Join("customer", left="order_id", right="other_id", within=timedelta(days=1),
+                      times=("placed_at", "other_at")), current_order, current_order)
+def order_pair(orders, others):
+    '''Two orders of a customer within a day.'''
+    return (orders.select("customer", "order_id", "placed_at"),
+            others.selectExpr("customer", "order_id as other_id", "placed_at as other_at"))
+""",
+    "gold/order_run": """
+def settled(order, _):
+    return order["status"] != "cancelled"
+
+@table(Pattern("customer", sequence=("changed_at", "order_id"), steps=[Step("kept", settled, times="+")],
+                         measures={"changes": Count(), "paid": Sum("amount")}), log("orders"))
+def order_run(orders):
+    '''Changes of a customer's orders between cancellations.'''
+    return orders.select("customer", "order_id", "changed_at", "status", "amount")
+""",
+    "gold/order_rank": """
+@table(View(key=(), identity="customer"), current_order)
+def order_rank(orders):
+    '''Customers by what they ordered.'''
+    return orders.sparkSession.sql(
+        "select customer, row_number() over (order by sum(amount) desc, customer) as rank from {o} group by customer",
+        o=orders)
+""",
+}
+
+
+@dataclass(frozen=True)
+class Client:
+    """`lake` commands in a project, each a process of its own, all at one server."""
+
+    project: Path
+    remote: str
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [LAKE, *arguments, "--json", "--project", self.project],
+            env={**os.environ, "SPARK_REMOTE": self.remote, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def call(self, *arguments: str, said: str = "", code: int = 0, **environment: str) -> Any:
+        """The answer of a command that must end with `code` and say `said`."""
+        with self.start(*arguments, **environment) as command:
+            answer, told = command.communicate()
+        assert (command.returncode, said in told) == (code, True), answer + told
+        return json.loads(answer) if code == 0 else None
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """A project with a table of every kind."""
+    project = tmp_path / "shop"
+    subprocess.run([LAKE, "init", project], check=True, capture_output=True)
+    for name, job in JOBS.items():
+        (project / "jobs" / f"{name}.py").write_text((PAST if "order_past)" in job else HEAD) + job)
+    return project
+
+
+def changes(table: dict[str, Any]) -> int:
+    return table["inserted"] + table["updated"] + table["deleted"]
+
+
+def test_what_a_server_made_an_embedded_session_proves(shop, spark):
+    with serving(shop) as server:
+        lake = Client(shop, server.remote)
+        assert {table["verb"] for table in lake.call("run")["tables"]} == {"build"}
+        a_late_event(lake)
+        two_at_once(lake)
+        assert {table["verdict"] for table in lake.call("verify")["tables"]} == {"identical"}
+        assert not any(changes(table) for table in lake.call("rebuild", "order_book", "order_rank")["tables"])
+        embedded_agrees(shop, spark)
+        only_with_the_token(lake)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(timeout=30) == 0
+        lake.call("verify", code=75, said="no Spark Connect server answers")
+
+
+def a_late_event(lake: Client) -> None:
+    """It splits a period of one table, which Spark merges; the other tables are left behind."""
+    event = {"order_id": 2, "customer": "grace", "status": "shipped", "amount": "250.00"}
+    times = {"placed_at": "2024-03-30T10:40:00Z", "changed_at": "2024-03-31T07:30:00Z"}
+    (lake.project / "late.jsonl").write_text(json.dumps(event | times))
+    assert lake.call("append", "orders", str(lake.project / "late.jsonl"))["token"] == "orders@2"
+    lake.call("cut")
+    (past,) = lake.call("advance", "order_past", LAKE_COMMITTER="spark")["tables"]
+    assert (past["inserted"], past["updated"]) == (1, 1)
+
+
+def two_at_once(lake: Client) -> None:
+    """Two cycles beside each other: either may give way, and neither leaves a wrong table."""
+    with lake.start("run") as one, lake.start("run") as other:
+        told = [command.communicate()[1] for command in (one, other)]
+    assert {one.returncode, other.returncode} <= {0, 75}, told
+    assert 0 in {one.returncode, other.returncode}, told
+
+
+def embedded_agrees(shop: Path, spark: SparkSession) -> None:
+    verdicts = verify_all(lambda: spark, load(load_settings(shop)), tell=lambda _: None)
+    assert {each.verdict for each in verdicts} == {"identical"}, verdicts
+
+
+def only_with_the_token(lake: Client) -> None:
+    token = lake.project / ".lake/spark/connect.token"
+    assert token.stat().st_mode & 0o077 == 0
+    commands = subprocess.run(["ps", "-A", "-ww", "-o", "args"], check=True, capture_output=True, text=True).stdout
+    assert "SparkConnectServer" in commands
+    assert token.read_text() not in commands
+    lake.call("rebuild", "--all", code=2, said="not accept this token", SPARK_CONNECT_AUTHENTICATE_TOKEN="guessed")

@@ -1,0 +1,78 @@
+"""Leases between processes: who waits says so, and for whom; who waits too long ends with exit code 75. No JVM."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lake.config import Settings, load_settings
+from lake.store.lease import lease
+from lake.store.meta import latest_cut, record_cut
+
+LAKE = Path(sys.executable).with_name("lake")
+HOLD = """
+import pathlib, sys
+from lake.config import load_settings
+from lake.store.lease import lease
+with lease(load_settings(pathlib.Path(sys.argv[1])), sys.argv[2]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Settings:
+    """A project with a cut of nothing."""
+    subprocess.run([LAKE, "init", tmp_path / "shop"], check=True, capture_output=True)
+    settings = load_settings(tmp_path / "shop")
+    record_cut(settings, {}, 0)
+    return settings
+
+
+@pytest.fixture
+def holder(shop: Settings, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds a lease until it is told to end."""
+    command = [sys.executable, "-c", HOLD, str(shop.project), request.param]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.stdin.close()
+
+
+def waiter(shop: Settings, *arguments: str) -> subprocess.Popen[str]:
+    command = [LAKE, *arguments, "--project", shop.project]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("holder", ["table.current_order"], indirect=True)
+def test_who_waits_too_long_says_for_whom_and_may_try_again(shop, holder, monkeypatch):
+    monkeypatch.setenv("LAKE_LEASE_SECONDS", "1.2")
+    with waiter(shop, "advance", "current_order") as waiting:
+        assert waiting.stderr.readline() == (
+            f"waiting for table.current_order, held by another process (pid {holder.pid})\n"
+        )
+        assert "waited 1.2 s" in waiting.stderr.read()
+    assert waiting.returncode == 75
+
+
+@pytest.mark.parametrize("holder", ["meta.cuts"], indirect=True)
+def test_who_waits_goes_on_when_the_other_is_done(shop, holder):
+    with waiter(shop, "cut", "--label", "after") as waiting:
+        assert "waiting for meta.cuts" in waiting.stderr.readline()
+        holder.communicate("")
+        assert waiting.stdout.read() == "cut 2\n"
+    assert waiting.returncode == 0
+
+
+def test_a_lease_is_let_go_when_its_process_dies(shop):
+    command = [sys.executable, "-c", HOLD, str(shop.project), "meta.cuts"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "held\n"
+        process.kill()
+        process.wait()
+        with lease(shop, "meta.cuts"):
+            assert latest_cut(shop).number == 1

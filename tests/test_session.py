@@ -1,0 +1,81 @@
+"""Which server a session is of, and what is said where there is none. No JVM."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from lake.config import Settings, SparkSettings
+from lake.errors import DeclarationError, Unavailable
+from lake.remote import TOKEN, token_file
+from lake.run.serve import connect
+from lake.session import gone, start
+
+
+@pytest.fixture(autouse=True)
+def no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a session puts into the environment is gone after each test."""
+    monkeypatch.setenv(TOKEN, "")
+    monkeypatch.delenv(TOKEN)
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A port that is taken, and answers nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def at(project: Settings, remote: str) -> Settings:
+    return replace(project, spark=SparkSettings(remote=remote))
+
+
+@pytest.mark.parametrize("remote", ["localhost:15002", "http://localhost", "sc://", "sc://localhost:many"])
+def test_what_is_no_address_is_told_with_one_that_is(project, remote):
+    with pytest.raises(DeclarationError, match="write sc://localhost:15002"):
+        start(at(project, remote))
+
+
+def test_a_token_goes_to_localhost_by_this_name_alone(project):
+    with pytest.raises(DeclarationError, match=r"localhost, found 127\.0\.0\.1") as told:
+        start(at(project, "sc://127.0.0.1:15002/;token=secret"))
+    assert "secret" not in str(told.value)
+
+
+def test_a_server_that_is_not_there_may_come(project):
+    with pytest.raises(Unavailable, match="Connection refused"):
+        start(at(project, f"sc://localhost:{_free()}"))
+
+
+def test_a_port_that_is_taken_is_named(project, port):
+    with pytest.raises(Unavailable, match=f"port {port} cannot be served: Address already in use"):
+        connect(project, port=port, ready=lambda _: None)
+
+
+def test_a_token_that_others_can_read_is_refused(project):
+    file = token_file(project)
+    file.parent.mkdir(parents=True)
+    file.write_text("secret")
+    file.chmod(0o644)
+    with pytest.raises(DeclarationError, match="others can read the server's token"):
+        connect(project, port=_free(), ready=lambda _: None)
+
+
+def test_no_server_without_java(project, monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    with pytest.raises(DeclarationError, match="no bin/java in JAVA_HOME=/nowhere"):
+        connect(project, port=_free(), ready=lambda _: None)
+
+
+def test_only_a_lost_session_is_called_lost():
+    assert gone(ConnectionRefusedError("[Errno 111] Connection refused"))
+    assert gone(ValueError("no such column")) is None
+
+
+def _free() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
