@@ -78,6 +78,9 @@ class Settings:
     def quarantine_path(self, stream: str) -> Path:
         return self.warehouse_path / "quarantine" / stream
 
+    def redeliveries_path(self, stream: str) -> Path:
+        return self.warehouse_path / "redeliveries" / stream
+
     def meta_path(self, name: str) -> Path:
         return self.warehouse_path / "meta" / name
 

@@ -21,6 +21,7 @@ from lake.session import gone
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from rich.console import RenderableType
 
     from lake.config import Settings
 
@@ -50,6 +51,8 @@ COMMANDS = {
     "tables": "readers",
     "status": "readers",
     "graph": "readers",
+    "explain": "explain",
+    "diff": "explain",
     "serve": "serve",
 }
 
@@ -110,6 +113,15 @@ class Shell:
         else:
             for line in [text] if isinstance(text, str) else text:
                 click.echo(line)
+
+    def drawn(self, picture: RenderableType) -> list[str]:
+        """A picture of rich's as lines: wrapped and in colours on a terminal, else as long as they are."""
+        from rich.console import Console
+
+        console = Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
+        with console.capture() as captured:
+            console.print(picture)
+        return [line.rstrip() for line in captured.get().splitlines()]
 
     def say(self, text: str) -> None:
         """Talk, on stderr."""

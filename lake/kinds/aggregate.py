@@ -8,10 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError
-from lake.kinds.kind import AGAIN, SIGN, Kind, names, same
+from lake.kinds.kind import AGAIN, INTO, SIGN, STANDING, Kind, names, same
 from lake.kinds.late import is_late
 from lake.kinds.measures import ADD, COUNTED, GREATEST, Measure, State
 from lake.kinds.sessions import Session, joined
+from lake.kinds.standing import COUNTS, DROPPED
 from lake.kinds.windows import END, START, Window
 
 if TYPE_CHECKING:
@@ -120,6 +121,25 @@ class Aggregate(Kind):
         if not self.is_final:
             return None
         return FINAL if horizon is None else f"{FINAL} <> ({ENDS} <= {self._closed_until(horizon)})"
+
+    @property
+    def tolerant(self) -> Aggregate:
+        """See Kind.tolerant."""
+        if self.late == "correct":
+            return self
+        return Aggregate(self.by, self.measures, window=self.window, lateness=self.lateness, is_final=self.is_final)
+
+    def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
+        """See Kind.traced. Which window a dropped row would be in is told where the row alone decides it."""
+        from pyspark.sql import functions as F
+
+        dropped = is_late(self.lateness) if self.late == "drop" else "false"
+        if self.window is not None and self.window.identity != self.window.key:
+            rows = rows.where(f"not {dropped}")
+        if self.window is not None:
+            rows = self.window.gather(rows, self.by)
+        into = F.struct(*[F.col(self._groups[column]).alias(column) for column in self.identity])
+        return rows.withColumns({INTO: into, STANDING: F.expr(f"if({dropped}, '{DROPPED}', '{COUNTS}')")})
 
     def _closed_until(self, horizon: datetime) -> int:
         """Windows that end up to this instant (microseconds since 1970) are closed at `horizon`."""

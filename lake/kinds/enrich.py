@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lake.errors import DeclarationError
-from lake.kinds.kind import AGAIN, ORDER, SIGN, Kind, names, newest, same, visible
+from lake.kinds.kind import AGAIN, ORDER, SIGN, STANDING, Kind, names, newest, same, visible
+from lake.kinds.standing import newest_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -158,6 +159,22 @@ class Enrich(Kind):
         went = changes.select(*self.id).distinct()
         lost = went.join(came, same(went, came, self.id), "left_anti").withColumn(AGAIN, F.lit(True))
         return rows.unionByName(lost, allowMissingColumns=True)
+
+    def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
+        """See Kind.traced. A version goes into many rows, so none of them is named."""
+        from pyspark.sql import functions as F
+
+        if not side:
+            return super().traced(rows).withColumn(STANDING, F.expr(newest_of(self.id)))
+        dimension = self.dimensions[side - 1]
+        return rows.withColumn(STANDING, F.expr(newest_of((*dimension.on, dimension.time))))
+
+    def found_by(self, row: Mapping[str, Any], side: int, /) -> dict[str, Any] | None:
+        """See Kind.found_by. The table's state knows from when the version held that a row has."""
+        if not side:
+            return super().found_by(row, side)
+        dimension, began = self.dimensions[side - 1], row.get(_held(side))
+        return None if began is None else {**{c: row[c] for c in dimension.on}, dimension.time: began}
 
     def _enriched(self, events: DataFrame, dimensions: Sequence[DataFrame]) -> DataFrame:
         for side, (dimension, rows) in enumerate(zip(self.dimensions, dimensions, strict=True), start=1):

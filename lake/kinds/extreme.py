@@ -13,9 +13,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError
-from lake.kinds.kind import AGAIN, ORDER, SIGN, Kind, names, visible
+from lake.kinds.kind import AGAIN, ORDER, SIGN, STANDING, Kind, names, visible
 from lake.kinds.place import AT, place
 from lake.kinds.removal import GONE, Removal
+from lake.kinds.standing import DECIDES, DELETED, DELETES, SUPERSEDED, TRUNCATES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -75,6 +76,34 @@ class Extreme(Kind):
         if self._remembers or (self.removal.by_key and not in_log_order):
             again.append(f"({LIVE} and not max({HELD}) over ({self._by}))")
         return self._winners(held.unionByName(news), again=" or ".join(again))
+
+    def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
+        """See Kind.traced."""
+        from pyspark.sql import functions as F
+
+        gone = f"{self.removal.kept} and {self.removal.gone}"
+        placed = rows.withColumns({AT: F.expr(place(*self.sequence)), GONE: F.expr(gone)})
+        since = f"max(if({GONE}, {AT}, null)) over ({self._by})"
+        live = [self.removal.kept, f"not {GONE}", f"coalesce({AT} > {since}, true)"]
+        if self.removal.truncate:
+            truncates = placed.where(self.removal.truncate).selectExpr(f"max({AT}) as {TRUNCATED}")
+            placed = placed.crossJoin(F.broadcast(truncates))
+            live.append(f"coalesce({AT} > {TRUNCATED}, true)")
+        traced = super().traced(placed.withColumn(LIVE, F.expr(" and ".join(live))))
+        return traced.withColumn(STANDING, F.expr(self._standing(visible(rows.columns))))
+
+    def _standing(self, columns: Iterable[str]) -> str:
+        """SQL of the standing of a row with `columns`, AT, GONE and LIVE."""
+        end, over = "max" if self.newest else "min", f"over ({self._by})"
+        decides = f"{AT} = {end}(if({LIVE}, {AT}, null)) {over}"
+        said = [
+            f"if({LIVE} and {part.at} = max(if({LIVE}, {part.at}, null)) {over}, '{part.by}', null)"
+            for part in self._parts(columns)
+        ]
+        some = f"concat_ws(', ', {', '.join(said)})" if said else "''"
+        return f"""case when {self.removal.truncate or "false"} then '{TRUNCATES}' when {GONE} then '{DELETES}'
+            when not {LIVE} then '{DELETED}' when {decides} then '{DECIDES}'
+            when {some} <> '' then concat('{DECIDES} ', {some}) else '{SUPERSEDED}' end"""
 
     def _parts(self, columns: Iterable[str]) -> list[Part]:
         """What of a row with `columns` does not simply follow the winner."""

@@ -8,9 +8,11 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lake.errors import DeclarationError, did_you_mean
-from lake.kinds.kind import AGAIN, CARRIED, SIGN, Kind, names, same, visible
+from lake.kinds.kind import AGAIN, CARRIED, ORDER, SIGN, STANDING, Kind, names, same, visible
 from lake.kinds.place import AT, place
 from lake.kinds.reducer import HELD, REASON, REFUSED, PythonReducer, Reducer, SqlReducer, Step, held
+from lake.kinds.standing import APPLIED
+from lake.kinds.standing import REFUSED as REFUSED_AS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -138,6 +140,19 @@ class Fold(Kind):
         states = self.reducer.states(fresh, self.key, events).withColumn(AGAIN, F.lit(False))
         others = marked.where(AGAIN).groupBy(*self.key).agg(F.max(AT).alias(AT), F.lit(True).alias(AGAIN))
         return states.unionByName(others, allowMissingColumns=True)
+
+    def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
+        """See Kind.traced."""
+        from pyspark.sql import functions as F
+
+        found = super().traced(rows).withColumn(AT, F.expr(place(*self.sequence)))
+        if not self.reducer.refuses:
+            return found.withColumn(STANDING, F.lit(APPLIED))
+        events = [*_events(rows), ORDER]
+        refused = self.reducer.refusals(found.select(*events, AT), self.key, events)
+        why = refused.select(F.col(ORDER).alias("_refused"), F.col(REASON).alias("_why"))
+        told = found.join(why, F.expr(f"{ORDER} = _refused"), "left")
+        return told.withColumn(STANDING, F.expr(f"coalesce(concat('{REFUSED_AS}: ', _why), '{APPLIED}')"))
 
 
 def _events(rows: DataFrame) -> list[str]:

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from lake.errors import DeclarationError
 from lake.kinds.dumps import differences
-from lake.kinds.kind import AGAIN, SIGN, Kind, digest, names, visible
+from lake.kinds.kind import AGAIN, INTO, SIGN, STANDING, Kind, digest, names, visible
 from lake.kinds.place import AT, place
 from lake.kinds.removal import GONE, Removal
+from lake.kinds.standing import BEGINS, CONTINUES, DELETES, SUPERSEDED, TIMELESS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -158,6 +159,32 @@ class History(Kind):
         rows = rows.withColumn(AGAIN, F.expr(again))
         found = self._versions(rows.where("coalesce(is_current, true)").drop(*VALID, CLOSED))
         return found.unionByName(rows.where("not is_current").select(*found.columns))
+
+    def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
+        """See Kind.traced. A delete belongs to the version that it closes.
+
+        What dumps and truncates do to a key is not told by the key's own rows.
+        """
+        from pyspark.sql import functions as F
+
+        if self.snapshots or self.removal.truncate:
+            return super().traced(rows)
+        over = f"over (partition by {self._by} order by {AT})"
+        shown = ", ".join(f"if({GONE}, null, `{column}`)" for column in self._tracked(visible(rows.columns)))
+        steps = {
+            INSTANT: f"`{self.sequence[0]}`",
+            AT: place(*self.sequence),
+            GONE: self.removal.gone,
+            "_counts": f"{INSTANT} is not null and not ({INSTANT} <=> lead({INSTANT}) {over})",
+            "_state": f"if(_counts, struct({GONE}{', ' if shown else ''}{shown}), null)",
+            "_opens": f"_counts and not (_state <=> lag(_state) ignore nulls {over})",
+            SINCE: f"max(if(_opens and not {GONE}, {INSTANT}, null)) over (partition by {self._by} order by {INSTANT})",
+            STANDING: f"""case when {INSTANT} is null then '{TIMELESS}' when not _counts then '{SUPERSEDED}'
+                when {GONE} then '{DELETES}' when _opens then '{BEGINS}' else '{CONTINUES}' end""",
+        }
+        for column, sql in steps.items():
+            rows = rows.withColumn(column, F.expr(sql))
+        return rows.withColumn(INTO, F.struct(*self.by, F.col(SINCE).alias("valid_from")))
 
     def _events(self, rows: DataFrame, *, gone: str) -> DataFrame:
         """The rows that have an instant, each with its place; `gone`: SQL, which are deletes."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from lake.errors import DeclarationError
-from lake.kinds.kind import Kind, names, newest, visible
+from lake.kinds.kind import STANDING, Kind, names, newest, visible
+from lake.kinds.standing import newest_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -98,6 +99,19 @@ class Join(Kind):
         pairs = one.join(other, F.expr(self._condition()), {"full": "full_outer"}.get(self.how, self.how))
         key = [F.coalesce(f"l.`{k}`", f"r.`{k}`").alias(k) for k in self.key]
         return pairs.select(*key, *[F.col(c) for c in (*ours, *theirs) if c not in self.key])
+
+    def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
+        """See Kind.traced."""
+        from pyspark.sql import functions as F
+
+        standing = newest_of((*self.key, *(self.left, self.right)[side]))
+        return super().traced(rows).withColumn(STANDING, F.expr(standing))
+
+    def found_by(self, row: Mapping[str, Any], side: int, /) -> dict[str, Any] | None:
+        """See Kind.found_by. The side of a row without a partner that lacks its time is the partner's."""
+        if self.times is not None and row.get(self.times[side], "unknown") is None:
+            return None
+        return {column: row[column] for column in (*self.key, *(self.left, self.right)[side]) if column in row}
 
     def _condition(self) -> str:
         tests = [f"l.`{k}` = r.`{k}`" for k in self.key]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -19,6 +19,11 @@ CARRIED: Final = (ORDER, SIGN, TIME, WATERMARK)
 
 # The column by which `absorb` says that a key must be evaluated again.
 AGAIN: Final = "_again"
+
+
+# The columns by which `traced` tells what became of a row.
+INTO: Final = "_into"  # struct: the identity of the table's row that it goes into
+STANDING: Final = "_standing"  # string: what it is there; null where a kind cannot say
 
 
 class Kind(ABC):
@@ -120,6 +125,28 @@ class Kind(ABC):
     def due(self, horizon: datetime | None) -> str | None:
         """SQL over rows of the table: which of them `aged` changes at `horizon`; None where it changes none, ever."""
         return None
+
+    @property
+    def tolerant(self) -> Kind:
+        """This kind without what it drops for being late; itself where it drops nothing."""
+        return self
+
+    def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
+        """All rows of some keys of input number `side`, once for each row of the table that they go into.
+
+        Their columns, INTO and STANDING (see lake.kinds.standing). They were prepared by the `tolerant` kind.
+        """
+        from pyspark.sql import functions as F
+
+        known = [column for column in self.identity if column in rows.columns]
+        return rows.withColumns({INTO: F.struct(*known), STANDING: F.lit(None).cast("string")})
+
+    def found_by(self, row: Mapping[str, Any], side: int, /) -> dict[str, Any] | None:
+        """What rows of input number `side` that went into a table's `row` have in INTO, or in columns of their own.
+
+        None where no row of that input did. Of `row`, some columns may be missing: then what is left.
+        """
+        return {column: row[column] for column in self.identity if column in row}
 
 
 def names(given: str | Sequence[str]) -> tuple[str, ...]:

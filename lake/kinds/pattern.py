@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError, did_you_mean
 from lake.kinds.keyed import arrow_schema, by_key, together
-from lake.kinds.kind import CARRIED, ORDER, SIGN, Kind, digest, names
+from lake.kinds.kind import CARRIED, INTO, ORDER, SIGN, STANDING, Kind, digest, names
 from lake.kinds.matcher import CLOCK, HOLDS, MATCH, Matching
 from lake.kinds.measures import Measure
+from lake.kinds.place import AT, place
+from lake.kinds.standing import STEP as STANDING_STEP
 from lake.kinds.steps import PLACE, STEP, In, Step
 
 if TYPE_CHECKING:
@@ -94,12 +96,27 @@ class Pattern(Kind):
         self._check(rows)
         matched = self._matched(rows).withColumn(SIGN, F.lit(1))
         state = {column: each.fill for name, m in self.measures.items() for column, each in m.state(name).items()}
-        first = {f"_first_{i}": f"min_by(`{column}`, {PLACE})" for i, column in enumerate((*self.sequence, TIE))}
+        first = self._first
         found = matched.groupBy(*self.key, MATCH).agg(
             *[F.expr(sql).alias(column) for column, sql in {**first, **state}.items()]
         )
         values = [F.expr(measure.value(name)).alias(name) for name, measure in self.measures.items()]
         return found.select(*self.key, F.expr(digest([*self.key, *first])).alias(MATCH_ID), *values)
+
+    def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
+        """See Kind.traced. Rows of no match are left out."""
+        from pyspark.sql import functions as F
+
+        by = ", ".join(f"`{column}`" for column in (*self.key, MATCH))
+        firsts = {name: F.expr(f"{sql} over (partition by {by})") for name, sql in self._first.items()}
+        matched = self._matched(rows).withColumns({SIGN: F.lit(1), AT: F.expr(place(*self.sequence)), **firsts})
+        into = F.struct(*self.key, F.expr(digest([*self.key, *firsts])).alias(MATCH_ID))
+        return matched.withColumns({INTO: into, STANDING: F.expr(f"concat('{STANDING_STEP} ', {STEP})")})
+
+    @property
+    def _first(self) -> dict[str, str]:
+        """SQL aggregates over the rows of a match: the place in the sequence of its first row."""
+        return {f"_first_{i}": f"min_by(`{column}`, {PLACE})" for i, column in enumerate((*self.sequence, TIE))}
 
     def _matched(self, rows: DataFrame) -> DataFrame:
         """The rows of all matches with MATCH, PLACE, STEP and TIE."""

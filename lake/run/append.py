@@ -1,8 +1,8 @@
 """The append: the only way into a log. One batch, numbered without gaps, in one commit with the log's new head.
 
-1. Under the log's lease, see where the log stands, and clear what a crash left in the quarantine.
+1. Under the log's lease, see where the log stands, and clear what a crash left beside it.
 2. Parse the records; those that break the contract go to quarantine, under the batch's number, before the log.
-3. Drop re-deliveries, number the rest, and commit rows and head together.
+3. Drop re-deliveries, noted beside the log, number the rest, and commit rows and head together.
 
 For every batch: read = accepted + duplicates + quarantined + control, the last being messages of an envelope that tell
 of no event.
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.run.batch import Batch, reading
-from lake.store import evolution, log, quarantine, sources
+from lake.store import evolution, log, quarantine, redeliveries, sources
 from lake.store.contracts import Contract
 from lake.store.delivery import Delivery, Files
 from lake.store.lease import lease
@@ -64,6 +64,7 @@ def append(
         head = log.head(settings, stream)
         sources.remember(settings, stream, log.app(stream))
         quarantine.clear_above(settings, stream, head.batch)
+        redeliveries.clear_above(settings, stream, head.batch)
         delivery = deliver(head)
         if delivery is None:
             return BatchCounts(head.batch)
@@ -106,6 +107,7 @@ def _write(batch: Batch) -> BatchCounts:
         if counts.quarantined > put:
             rejects = batch.rejects(put)
             quarantine.put(settings, contract.name, rejects, count=counts.quarantined - put)
+    redeliveries.put(settings, contract.name, batch.number, batch.verdict)
     position = batch.head.next(
         offsets={str(bucket): offset for bucket, offset in batch.offsets.items()},
         watermark=batch.watermark.isoformat() if batch.watermark else None,

@@ -99,7 +99,7 @@ class Batch:
 
     @cached_property
     def verdict(self) -> pa.Table:
-        """The re-deliveries: `_seq`, `_bucket`, whether `conflict`, and where the `original` is."""
+        """The re-deliveries and conflicts. See Search.verdict."""
         accepted = self.read - self.refused - self.control
         if not accepted:
             return VERDICT_SCHEMA.empty_table()
@@ -156,7 +156,9 @@ class Batch:
         refused = self.placed.where(f"_reason NOT IN ({NO_EVENTS})")
         rejects = refused.select("_position", "_reason", "_detail", "_raw", "_source")
         if self.conflicts:
-            conflicts = self.spark.createDataFrame(self.verdict.filter(self.verdict["conflict"]).drop(["_bucket"]))
+            conflicts = self.spark.createDataFrame(
+                self.verdict.filter(self.verdict["conflict"]).select(["_seq", "original"])
+            )
             texts = self.delivery.records(self.spark).select("_seq", "_raw")
             told = self.placed.drop("_raw").join(F.broadcast(conflicts), "_seq").join(texts, "_seq")
             rejects = rejects.union(told.selectExpr("_position", f"'{CONFLICT}'", f"concat({same})", "_raw", "_source"))

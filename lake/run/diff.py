@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from lake.store.commit import CHANGE
 from lake.store.delta import connection
+from lake.store.scan import DUCKDB_QUOTE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,18 +30,32 @@ def compare(rows: DataFrame, old: DataFrame, identity: Sequence[str]) -> DataFra
 
 def compare_local(rows: pa.Table, old: pa.Table, identity: Sequence[str]) -> pa.Table:
     """As `compare`, for rows in this process's memory."""
-    columns, quote = rows.column_names, '"'
-    renamed = ", ".join(f'"{column}" as "{_was(column)}"' for column in columns)
+    columns = rows.column_names
     with connection() as con:
         con.register("rows", rows)
         con.register("old", old)
-        found = con.sql(
-            f"""SELECT {", ".join(_images(columns, identity, quote))}
-                FROM (SELECT *, true AS _new FROM rows)
-                FULL OUTER JOIN (SELECT {renamed}, true AS _there FROM old) ON {_match(identity, quote)}"""
-        ).to_arrow_table()
+        images = ", ".join(_images(columns, identity, DUCKDB_QUOTE))
+        found = con.sql(f"SELECT {images} FROM {_pairs(columns, identity)}").to_arrow_table()
     changed = found.filter(pa.compute.is_valid(found.column(CHANGE)))
     return changed.cast(rows.schema.append(pa.field(CHANGE, pa.string())))
+
+
+def changed_pairs(columns: Sequence[str], identity: Sequence[str]) -> str:
+    """DuckDB's SQL of what differs between its tables `rows` and `old`: CHANGE, and both rows as structs, null where
+    there is none: `before` and `after`.
+    """
+    after = ", ".join(f"'{column}': \"{column}\"" for column in columns)
+    before = ", ".join(f"'{column}': \"{_was(column)}\"" for column in columns)
+    return f"""SELECT {_change(columns, identity, DUCKDB_QUOTE)} AS {CHANGE},
+            CASE WHEN _there THEN {{{before}}} END AS before, CASE WHEN _new THEN {{{after}}} END AS after
+        FROM {_pairs(columns, identity)} WHERE {CHANGE} IS NOT NULL"""
+
+
+def _pairs(columns: Sequence[str], identity: Sequence[str]) -> str:
+    """DuckDB's SQL of each row of its table `rows` (`_new`) beside that of `old` (`_there`) with the same identity."""
+    renamed = ", ".join(f'"{column}" AS "{_was(column)}"' for column in columns)
+    return f"""(SELECT *, true AS _new FROM rows)
+        FULL OUTER JOIN (SELECT {renamed}, true AS _there FROM old) ON {_match(identity, DUCKDB_QUOTE)}"""
 
 
 def shown(diff: pa.Table, old: pa.Table, identity: Sequence[str]) -> tuple[dict[str, Any], ...]:
@@ -80,11 +95,20 @@ def _match(identity: Sequence[str], quote: str) -> str:
 
 def _images(columns: Sequence[str], identity: Sequence[str], quote: str) -> list[str]:
     """SQL of each column's value after the change, and of CHANGE, which is null of a row that stays."""
-    names = {column: (f"{quote}{column}{quote}", f"{quote}{_was(column)}{quote}") for column in columns}
-    differs = [f"{new} is distinct from {old}" for column, (new, old) in names.items() if column not in identity]
-    change = (
+    images = [f"case when _new is null then {old} else {new} end as {new}" for new, old in _names(columns, quote)]
+    return [*images, f"{_change(columns, identity, quote)} as {CHANGE}"]
+
+
+def _change(columns: Sequence[str], identity: Sequence[str], quote: str) -> str:
+    """SQL of what becomes of a row; null of one that stays."""
+    others = [column for column in columns if column not in identity]
+    differs = [f"{new} is distinct from {old}" for new, old in _names(others, quote)]
+    return (
         "case when _new is null then 'delete' when _there is null then 'insert' "
         f"when {' or '.join(differs) or 'false'} then 'update' end"
     )
-    images = [f"case when _new is null then {old} else {new} end as {new}" for new, old in names.values()]
-    return [*images, f"{change} as {CHANGE}"]
+
+
+def _names(columns: Sequence[str], quote: str) -> list[tuple[str, str]]:
+    """Each column's quoted name after and before the change."""
+    return [(f"{quote}{column}{quote}", f"{quote}{_was(column)}{quote}") for column in columns]

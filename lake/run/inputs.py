@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from deltalake import DeltaTable
 
 from lake.declaration import Declaration, Input
 from lake.errors import DeclarationError
@@ -15,13 +17,14 @@ from lake.project import Project
 from lake.run.repeatable import first_line
 from lake.run.rows import CarryingFrame, plain
 from lake.session import raise_if_gone
-from lake.store import log
+from lake.store import evolution, log
 from lake.store.delta import Position
 from lake.store.meta import Cut
-from lake.store.scan import Scan
+from lake.store.scan import Scan, arrow_schema, to_frame
 from lake.store.tables import FeedGap, Table
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 HIDDEN = ("_ingested_at",)
@@ -127,6 +130,41 @@ class Inputs:
         rows = self.table(source.table).read(self.spark, self.version(source))
         return _ordered(rows.select(*visible(rows.columns)), source.table)
 
+    def near(self, source: Input, keys: Sequence[Mapping[str, Any]]) -> DataFrame:
+        """As `whole`, only the rows that equal one of `keys` in its columns, nulls included, and broadcast events."""
+        import pyarrow as pa
+
+        schema = self._schema(source)
+        columns = list(keys[0]) if keys else []
+        wanted = pa.Table.from_pylist(list(map(dict, keys)), schema=pa.schema([schema.field(c) for c in columns]))
+        if source.table is None:
+            return self._events(source.name, after=0, keys=wanted)
+        rows = self.table(source.table).rows_of(wanted, self.version(source))
+        return _ordered(to_frame(self.spark, rows.select(visible(rows.column_names))), source.table)
+
+    def empty(self, source: Input) -> DataFrame:
+        """As `nothing`, by the schema that a table has."""
+        if source.table is None:
+            return self.nothing(source)
+        schema = self._schema(source)
+        rows = schema.empty_table().select(visible(schema.names))
+        return _ordered(to_frame(self.spark, rows), source.table)
+
+    def searchable(self, source: Input) -> set[str]:
+        """The columns of `source` that its files have as they are."""
+        if source.table is not None:
+            return set(visible(self._schema(source).names))
+        contract = self.project.contracts[source.name]
+        stored = evolution.versions(self.project.settings, contract.name)
+        return evolution.unchanged(evolution.with_current(stored, contract))
+
+    def _schema(self, source: Input) -> pa.Schema:
+        if source.table is None:
+            path, version = self.project.settings.log_path(source.name), None
+        else:
+            path, version = self.table(source.table).path, self.version(source)
+        return arrow_schema(DeltaTable(str(path), version=version))
+
     def _is_proved(self, declaration: Declaration) -> bool:
         position = self.table(declaration).position_at(self.cut.number)
         return position is not None and self.proved.get(declaration.name) == position.version
@@ -146,6 +184,15 @@ class Inputs:
         frames = [self._events(source.name, after=before)] if after > before else []
         frames += [self._voided(source.name, before, voids, voided)] if voided else []
         return frames[0].unionByName(frames[1]) if len(frames) == 2 else next(iter(frames), None)
+
+    def voided(self, source: Input) -> DataFrame | None:
+        """The events of a log up to the cut that do not count there, each with the sign -1; None where all count."""
+        if source.table is not None:
+            return None
+        upto = self.version(source)
+        places = log.voided(self.project.settings, source.name, 0, self.cut.voids)
+        places = [place for place in places if place[0] <= upto]
+        return self._voided(source.name, upto, 0, places) if places else None
 
     def versions(self, declaration: Declaration) -> dict[str, int]:
         """What the table is derived from at this cut: {stream: last batch, table: Delta version}.
@@ -191,7 +238,7 @@ class Inputs:
             return Scan(path, bounds={"_batch": (after + 1, upto)}).rows() if upto else 0
         return Scan(self.table(source.table).path, self.version(source)).rows()
 
-    def _events(self, stream: str, *, after: int, bucket: int | None = None) -> DataFrame:
+    def _events(self, stream: str, *, after: int, bucket: int | None = None, keys: pa.Table | None = None) -> DataFrame:
         rows = log.read(
             self.spark,
             self.project.settings,
@@ -199,6 +246,7 @@ class Inputs:
             upto=self.cut.batches.get(stream, 0),
             after=after,
             bucket=bucket,
+            keys=keys,
             voids=self.cut.voids,
         )
         return _event_order(rows.drop(*HIDDEN))

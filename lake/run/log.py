@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lake.config import Settings
-from lake.store import delta, log, quarantine, voids
+from lake.store import delta, log, quarantine, redeliveries, voids
 from lake.store.contracts import known_stream, load_contracts
 from lake.store.log import LogHead
 from lake.store.voids import Void
@@ -54,7 +54,8 @@ def check(settings: Settings, stream: str) -> list[str]:
 
     Batches are numbered without gaps; offsets in each bucket run from 0 without gaps, in the order of the batches;
     ids are unique; each batch's `_watermark` is the greatest event time before it; and for each batch
-    read = accepted + duplicates + quarantined + control, with as many rows in log and quarantine as it says.
+    read = accepted + duplicates + quarantined + control, with as many rows in the log, in quarantine and among the
+    re-deliveries as it says.
     """
     found = report(settings, stream)
     path = settings.log_path(stream)
@@ -65,7 +66,7 @@ def check(settings: Settings, stream: str) -> list[str]:
     faults += [
         f"bucket {row['bucket']}: offset {row['offset']} is of an earlier batch" for row in delta.rows(path, DISORDER)
     ]
-    faults += _quarantined(found.batches, settings, stream)
+    faults += _beside(found.batches, settings, stream)
     return faults
 
 
@@ -103,9 +104,14 @@ def _batches(heads: list[LogHead], rows: Mapping[int, dict[str, Any]]) -> Iterat
         yield f"batch {number} has {rows[number]['events']} rows and no head"
 
 
-def _quarantined(heads: list[LogHead], settings: Settings, stream: str) -> Iterator[str]:
-    there = quarantine.counts(settings, stream, upto=heads[0].batch if heads else 0)
+def _beside(heads: list[LogHead], settings: Settings, stream: str) -> Iterator[str]:
+    upto = heads[0].batch if heads else 0
+    refused = quarantine.counts(settings, stream, upto=upto)
+    again = redeliveries.counts(settings, stream, upto=upto)
     for head in reversed(heads):
-        said, found = head.counts["quarantined"], there.get(head.batch, 0)
+        said, found = head.counts["quarantined"], refused.get(head.batch, 0)
         if said != found:
             yield f"batch {head.batch}: {said} quarantined, {found} in quarantine"
+        said, found = head.counts["duplicates"], again.get(head.batch, 0)
+        if said != found:
+            yield f"batch {head.batch}: {said} duplicates, {found} among the re-deliveries"

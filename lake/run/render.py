@@ -21,7 +21,7 @@ def as_table(names: Sequence[str], rows: Rows, *, width: int | None = None) -> I
         any(row[i] is not None for row in records) and all(_is_number(row[i]) for row in records)
         for i in range(len(names))
     ]
-    grid = [[_cut(_shown(value), width) for value in row] for row in records]
+    grid = [[_cut(shown(value), width) for value in row] for row in records]
     widths = [max(_width(name), *(_width(line[i]) for line in grid), 0) for i, name in enumerate(names)]
     for line in ([*names], ["-" * width for width in widths], *grid):
         cells = (_pad(cell, size, right) for cell, size, right in zip(line, widths, numeric, strict=True))
@@ -85,7 +85,7 @@ def plain(value: Any) -> Any:  # noqa: PLR0911 - one return a type
     return str(value)
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """A cell of a table: one line, and nothing that a terminal would obey."""
     if value is None:
         return NULL

@@ -87,7 +87,7 @@ def _table(table: TableStatus) -> list[Any]:
         f"{table.layer}.{table.name}",
         "not built" if table.cut is None else table.cut,
         table.behind,
-        "" if table.lag is None else _span(table.lag),
+        "" if table.lag is None else span(table.lag),
         "" if table.rows is None else table.rows,
         "" if table.late is None else f"{table.late.events} {DONE_WITH[table.late.policy]}",
         f"{last}; its definition has changed since: lake rebuild" if table.changed else last,
@@ -103,7 +103,7 @@ def _instant(value: datetime) -> str:
     return f"{value:%Y-%m-%d %H:%M:%SZ}"
 
 
-def _span(lag: timedelta) -> str:
+def span(lag: timedelta) -> str:
     """`2 d 3 h`, `3 h 20 min`, `40 s`; `0` where there is none."""
     seconds = int(lag.total_seconds())
     parts = [(seconds // 86400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s")]

@@ -110,7 +110,7 @@ class Reader:
             con.execute(f"CREATE SCHEMA {quoted(layer)}")
         for table in tables:
             name = quoted(table.name)
-            con.execute(f"CREATE VIEW {quoted(table.layer)}.{name} AS {_select(con, table)}")
+            con.execute(f"CREATE VIEW {quoted(table.layer)}.{name} AS {select(con, table)}")
             con.execute(f"CREATE VIEW {name} AS FROM {quoted(table.layer)}.{name}")
             if table.has_versions and as_of(table.name.lower()) not in self._names:
                 con.execute(f"CREATE MACRO {quoted(as_of(table.name))}(moment) AS TABLE {_AS_OF.format(table=name)}")
@@ -174,8 +174,8 @@ def as_of(table: str) -> str:
     return f"{table}_at"
 
 
-def _select(con: duckdb.DuckDBPyConnection, table: Published) -> str:
-    """The table's rows: each column by name from the files that have it, null where a file is older than the column."""
+def select(con: duckdb.DuckDBPyConnection, table: Published) -> str:
+    """SQL of the table's rows: each column by name from the files that have it, null where a file is older than it."""
     if not table.files:
         columns = (f"CAST(NULL AS {column.type}) AS {quoted(column.name)}" for column in table.columns)
         return f"SELECT {', '.join(columns)} WHERE false"

@@ -39,7 +39,8 @@ MEETING: Final = """
         AND coalesce(hours.hour <= {greatest} AND hours.hour + INTERVAL 1 HOUR >= {least}, true)
     )"""
 VERDICT: Final = """
-    SELECT _seq, b._bucket, coalesce(k.content, first) <> b.content AS conflict, coalesce(k.place, origin) AS original
+    SELECT _seq, b._bucket, coalesce(k.content, first) <> b.content AS conflict,
+        coalesce(k.place, origin) AS original, b._id, source
     FROM (
         SELECT *, row_number() OVER same AS nth,
             first_value(content) OVER same AS first, first_value(source) OVER same AS origin
@@ -47,7 +48,14 @@ VERDICT: Final = """
     ) b LEFT JOIN known k ON k._bucket = b._bucket AND k._id = b._id
     WHERE nth > 1 OR k._id IS NOT NULL"""
 VERDICT_SCHEMA: Final = pa.schema(
-    [("_seq", pa.int64()), ("_bucket", pa.int32()), ("conflict", pa.bool_()), ("original", pa.string())]
+    [
+        ("_seq", pa.int64()),
+        ("_bucket", pa.int32()),
+        ("conflict", pa.bool_()),
+        ("original", pa.string()),
+        ("_id", pa.string()),
+        ("source", pa.string()),
+    ]
 )
 
 
@@ -70,7 +78,10 @@ class Search:
         return self.rows <= min(SMALL_ROWS, self.settings.small_diff_rows)
 
     def verdict(self) -> pa.Table:
-        """The events not to be appended: `_seq`, `_bucket`, whether it is a `conflict`, and where the `original` is."""
+        """The events not to be appended: whether each is a `conflict`, and where the `original` is.
+
+        Columns: `_seq`, `_bucket`, `conflict`, `original`, and the event's own `_id` and `source`.
+        """
         repeated, known = self._repeated(), self._known()
         if known is None and not repeated.num_rows:
             return VERDICT_SCHEMA.empty_table()

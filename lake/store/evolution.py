@@ -112,6 +112,11 @@ def upcast(known: Sequence[Contract]) -> list[str]:
     return [f"{_read(field, known)} AS {quoted(field.name)}" for field in known[-1].fields]
 
 
+def unchanged(known: Sequence[Contract]) -> set[str]:
+    """The fields of the newest contract that every version has in the column of their name."""
+    return {field.name for field in known[-1].fields if _read(field, known) == quoted(field.name)}
+
+
 def _read(field: Field, known: Sequence[Contract]) -> str:
     physical = columns(known)
     origins: dict[str, str] = {}

@@ -1,7 +1,6 @@
 """The quarantine of a stream: records that its log did not take, each with reason, raw text and source position.
 
-It is written before the log's commit, under the number of the batch. Rows above the log's head are what a crash left
-behind; the next append deletes them.
+It stands beside the log.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from deltalake import write_deltalake
 
 from lake.config import Settings
-from lake.store import delta
+from lake.store import beside, delta
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -64,16 +63,12 @@ def rejected(settings: Settings, stream: str, *, upto: int) -> list[Rejected]:
 
 def counts(settings: Settings, stream: str, *, upto: int) -> dict[int, int]:
     """How many rows each batch has."""
-    query = "SELECT _batch, count(*)::INTEGER AS n FROM t WHERE _batch <= $1 GROUP BY _batch"
-    return {row["_batch"]: row["n"] for row in delta.rows(settings.quarantine_path(stream), query, upto)}
+    return beside.counts(settings.quarantine_path(stream), upto=upto)
 
 
 def clear_above(settings: Settings, stream: str, batch: int) -> None:
-    """Deletes the rows of batches that the log never committed."""
-    path = settings.quarantine_path(stream)
-    if delta.rows(path, "SELECT 1 FROM t WHERE _batch > $1 LIMIT 1", batch):
-        with delta.opened(path) as table:
-            table.delete(f"_batch > {batch}")
+    """See lake.store.beside."""
+    beside.clear_above(settings.quarantine_path(stream), batch)
 
 
 def put_files(settings: Settings, stream: str, batch: int, faults: Iterable[tuple[str, str]], *, at: datetime) -> int:

@@ -21,7 +21,7 @@ from lake.run import log as log_run
 from lake.run.ingest import ingest
 from lake.run.quarantine import by_reason, read_repairs, replay, waiting
 from lake.run.void import void
-from lake.store import delta, log, quarantine
+from lake.store import delta, log, quarantine, redeliveries
 from lake.store.contracts import load_contracts
 from lake.store.lease import lease
 from tests.store.events import NOW, READING, Land, declare, events, fields, reading, take
@@ -68,16 +68,16 @@ def test_numbering_redeliveries_and_conflicts(project: Settings, spark: SparkSes
     assert properties["delta.appendOnly"] == properties["delta.enableInCommitTimestamps"] == "true"
 
 
-def test_a_crash_between_quarantine_and_log_leaves_nothing_behind(
+def test_a_crash_before_the_log_leaves_nothing_behind(
     project: Settings, spark: SparkSession, land: Land, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declare(project)
-    land("readings", "1.jsonl", reading("a"), "broken")
+    land("readings", "1.jsonl", reading("a"), reading("a"), "broken")
     with monkeypatch.context() as crash:
         crash.setattr(append_module.log, "commit", _crash)
         with pytest.raises(KeyboardInterrupt):
             take(project, spark)
-    assert quarantine.counts(project, "readings", upto=9) == {1: 1}
+    assert quarantine.counts(project, "readings", upto=9) == redeliveries.counts(project, "readings", upto=9) == {1: 1}
     assert waiting(project) == []
     with monkeypatch.context() as crash:
         crash.setattr(append_module.sources, "remember", _crash_after_commit(project))
@@ -85,8 +85,11 @@ def test_a_crash_between_quarantine_and_log_leaves_nothing_behind(
             take(project, spark)
     assert (log.head(project, "readings").batch, delta.exists(project.meta_path("landed"))) == (1, False)
     assert take(project, spark).read == 0
-    assert quarantine.counts(project, "readings", upto=9) == {1: 1}
-    assert len(events(project, spark)) == 1
+    assert quarantine.counts(project, "readings", upto=9) == redeliveries.counts(project, "readings", upto=9) == {1: 1}
+    [event] = events(project, spark)
+    assert [each.source for each in redeliveries.of_events(project, "readings", [event["_id"]], upto=1)] == [
+        "readings/1.jsonl:2"
+    ]
     assert log_run.check(project, "readings") == []
 
 

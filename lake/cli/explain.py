@@ -1,0 +1,58 @@
+"""Commands that say why: explain, diff."""
+
+from __future__ import annotations
+
+import click
+
+from lake.cli import Shell, shared
+
+LIMIT = click.option(
+    "--limit", default=10, show_default=True, type=click.IntRange(min=1), metavar="N", help="Show this many of many."
+)
+
+
+@click.command()
+@click.argument("table")
+@click.argument("key", nargs=-1, metavar="COLUMN=VALUE...")
+@click.option("--at-cut", type=int, metavar="N", help="As the table was at cut N.")
+@LIMIT
+@shared
+def explain(shell: Shell, table: str, key: tuple[str, ...], at_cut: int | None, limit: int) -> None:
+    """Show a row of TABLE and the events that made it, with what became of each.
+
+    Values are written as SQL writes them in quotes: 7, 2013-01-31, UA; null is null. Of a table whose rows are told
+    apart by more than its key (versions, matches), the key alone shows all of them.
+
+    \b
+    lake explain aircraft_position tailnum=N10156
+    lake explain carrier_daily carrier=UA day=2013-01-31 --at-cut 7
+    """
+    from lake.project import load
+    from lake.run.explain import explain as run
+    from lake.run.telling import as_data, as_tree
+
+    found = run(load(shell.settings), lambda: shell.spark, table, key, at_cut=at_cut, limit=limit)
+    shell.emit(as_data(found), shell.drawn(as_tree(found)))
+
+
+@click.command()
+@click.argument("table")
+@click.option("--from-edition", "old", type=int, required=True, metavar="A", help="The edition to compare with.")
+@click.option("--to-edition", "new", type=int, required=True, metavar="B", help="The edition that is compared.")
+@click.option("--no-events", is_flag=True, help="Only the rows: at once, without Spark.")
+@LIMIT
+@shared
+def diff(shell: Shell, table: str, old: int, new: int, limit: int, *, no_events: bool) -> None:
+    """Show which rows of TABLE changed from one edition to another, and the events responsible.
+
+    \b
+    lake diff --from-edition 1 --to-edition 2 carrier_daily
+    """
+    from lake.project import load
+    from lake.run.editions import diff_editions
+    from lake.run.telling import diff_data, diff_tree
+
+    found = diff_editions(
+        load(shell.settings), lambda: shell.spark, table, old=old, new=new, limit=limit, events=not no_events
+    )
+    shell.emit(diff_data(found), shell.drawn(diff_tree(found)))

@@ -1,0 +1,28 @@
+"""What stands beside a log: small tables of rows under the number of a batch.
+
+They are written before the log's commit. Rows above the log's head are what a crash left behind; the next append
+deletes them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from lake.store import delta
+from lake.store.scan import Scan
+
+LAST_BATCH: Final = 2**62
+
+
+def counts(path: Path, *, upto: int) -> dict[int, int]:
+    """How many rows each batch has, up to batch `upto`."""
+    query = "SELECT _batch, count(*)::INTEGER AS n FROM t WHERE _batch <= $1 GROUP BY _batch"
+    return {row["_batch"]: row["n"] for row in delta.rows(path, query, upto)}
+
+
+def clear_above(path: Path, batch: int) -> None:
+    """Deletes the rows of batches that the log never committed. Files say which batches they hold: none is read."""
+    table = delta.open_table(path)
+    if table is not None and Scan(path, bounds={"_batch": (batch + 1, LAST_BATCH)}).rows():
+        table.delete(f"_batch > {batch}")

@@ -1,0 +1,53 @@
+"""The re-deliveries of a stream: records that its log has already, each with the event's id and where it came again.
+
+They are counted in the log's head and dropped; this record of them is for people. It stands beside the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from lake.config import Settings
+from lake.store import beside, delta
+
+
+@dataclass(frozen=True)
+class Redelivery:
+    """The event `id`, delivered again by batch `batch` at `source`."""
+
+    id: str
+    batch: int
+    source: str
+
+
+def put(settings: Settings, stream: str, batch: int, verdict: pa.Table) -> None:
+    """Appends the duplicates of a `verdict` (see lake.store.duplicates) under the number of their batch."""
+    again = verdict.filter(pa.compute.invert(verdict.column("conflict"))).select(["_id", "source"])
+    if again.num_rows:
+        number = pa.array([batch] * again.num_rows, pa.int64())
+        rows = again.add_column(0, "_batch", number)
+        write_deltalake(
+            str(settings.redeliveries_path(stream)), rows, mode="append", configuration=dict(delta.KEEP_LOGS)
+        )
+
+
+def counts(settings: Settings, stream: str, *, upto: int) -> dict[int, int]:
+    """How many re-deliveries each batch had."""
+    return beside.counts(settings.redeliveries_path(stream), upto=upto)
+
+
+def clear_above(settings: Settings, stream: str, batch: int) -> None:
+    """See lake.store.beside."""
+    beside.clear_above(settings.redeliveries_path(stream), batch)
+
+
+def of_events(settings: Settings, stream: str, ids: Collection[str], *, upto: int) -> list[Redelivery]:
+    """The re-deliveries of the events `ids` up to batch `upto`, in order."""
+    query = """SELECT _id, _batch, source FROM t WHERE _batch <= $1 AND list_contains($2, _id)
+               ORDER BY _batch, source"""
+    found = delta.rows(settings.redeliveries_path(stream), query, upto, list(ids)) if ids else []
+    return [Redelivery(*row.values()) for row in found]

@@ -1,0 +1,107 @@
+"""What each kind says became of a row: decided, superseded, dropped, refused …"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from lake import Aggregate, AsOf, Count, Enrich, First, Fold, History, Join, Latest, Pattern, Session, Step
+from lake.kinds.kind import INTO, ORDER, STANDING, Kind
+from lake.kinds.measures import Measure
+from tests.kinds.events import batch, batches
+from tests.kinds.test_latest import CHANGES, TRUNCATE, USERS
+
+ORDERS = "k int, at int, v string"
+
+
+def told(kind: Kind, frame, side: int = 0) -> list[tuple]:
+    """By log order, the identity of the row that each row goes into, and its standing."""
+    rows = kind.traced(kind.tolerant.prepare(frame, side), side).orderBy(ORDER)
+    return [(*(row[INTO] if INTO in rows.columns else ()), row[STANDING]) for row in rows.collect()]
+
+
+def test_of_latest_one_decides_unless_a_delete_does(spark):
+    kind = Latest("id", sequence="_number", deletes="_operation = 'DELETE'", truncate="_operation = 'TRUNCATE'")
+    assert told(kind, batch(spark, 1, USERS, *CHANGES)) == [
+        (124, "decides"),
+        (123, "deleted"),
+        (125, "superseded"),
+        (126, "decides"),
+        (123, "deletes"),
+        (125, "decides"),
+        (125, "superseded"),
+        (123, "deleted"),
+    ]
+    truncated = dict(told(kind, batch(spark, 1, USERS, *CHANGES[:4], TRUNCATE)))
+    assert truncated == {None: "truncates", 124: "deleted", 123: "deleted", 125: "deleted", 126: "deleted"}
+
+
+def test_of_latest_each_part_has_its_row(spark):
+    rows = [(1, "23.0", 10, None), (1, None, None, "a book"), (1, "25.2", None, None)]
+    frame = batch(spark, 1, "k int, price string, stock int, note string", *rows)
+    assert told(Latest("k", partial=True), frame) == [(1, "decides stock"), (1, "decides note"), (1, "decides")]
+
+
+def test_of_first_the_oldest_since_the_delete_decides(spark):
+    rows = [(1, 5, "e"), (1, 2, "b"), (1, 3, None), (1, 4, "d")]
+    assert told(First("k", sequence="at", deletes="v is null"), batch(spark, 1, ORDERS, *rows)) == [
+        (1, "superseded"),
+        (1, "deleted"),
+        (1, "deletes"),
+        (1, "decides"),
+    ]
+
+
+def test_of_a_history_one_begins_each_version(spark):
+    rows = [(1, 1, "a"), (1, 4, "b"), (1, 2, "a"), (1, 3, "x"), (1, 3, "a"), (1, 5, None), (1, None, "c"), (1, 7, "b")]
+    kind = History("k", sequence="at", track="v", deletes="v is null")
+    assert told(kind, batch(spark, 1, ORDERS, *rows)) == [
+        (1, 1, "begins a version"),
+        (1, 4, "begins a version"),
+        (1, 1, "continues a version"),
+        (1, 1, "superseded"),
+        (1, 1, "continues a version"),
+        (1, 4, "deletes"),
+        (1, None, "has no time"),
+        (1, 7, "begins a version"),
+    ]
+
+
+def test_of_an_aggregate_rows_count_in_their_session(spark):
+    kind = Aggregate("k", {"n": Count()}, window=Session(gap=timedelta(hours=1), on="at"))
+    rows = [(1, "2024-03-01 10:00"), (1, "2024-03-01 10:59"), (1, "2024-03-01 12:00")]
+    frame = batch(spark, 1, "k int, at string", *rows).selectExpr("k", "timestamp(at) as at", ORDER, "_sign")
+    assert [(start.hour, standing) for _, start, standing in told(kind, frame)] == [
+        (10, "counts"),
+        (10, "counts"),
+        (12, "counts"),
+    ]
+
+
+def test_of_a_fold_events_are_applied_or_refused(spark):
+    kind = Fold(
+        "k",
+        state="total int",
+        start={"total": 0},
+        step={"total": "state.total + event.at"},
+        refuse="if(state.total + event.at < 0, 'overdrawn', null)",
+    )
+    rows = [(1, 5, "x"), (1, -9, "x"), (1, -5, "x")]
+    assert told(kind, batch(spark, 1, ORDERS, *rows)) == [(1, "applied"), (1, "refused: overdrawn"), (1, "applied")]
+
+
+def test_of_a_pattern_rows_are_steps_of_their_match(spark):
+    measures: dict[str, Measure] = {"n": Count()}
+    kind = Pattern("k", sequence="at", steps=[Step("low", "v = 'l'"), Step("high", "v = 'h'")], measures=measures)
+    frame = batch(spark, 1, ORDERS, (1, 1, "h"), (1, 2, "l"), (1, 3, "h"), (1, 4, "h"))
+    [row] = kind.evaluate(frame).collect()
+    assert told(kind, frame) == [(1, row["match_id"], "step low"), (1, row["match_id"], "step high")]
+
+
+def test_of_one_id_the_last_in_the_log_decides(spark):
+    one, other = batches(spark, ORDERS, [(1, 1, "a"), (1, 1, "b")], [(1, 2, "c")])
+    assert told(Join("k", left="at"), one) == [(1, 1, "superseded"), (1, 1, "decides")]
+    kind = Enrich("v", AsOf("k", time="at"), time="at")
+    assert told(kind, one) == [("a", "decides"), ("b", "decides")]
+    assert told(kind, one.unionByName(other), 1) == [("superseded",), ("decides",), ("decides",)]
+    assert kind.found_by({"v": "a", "k": 1, "at": 5, "_from_1": 2}, 1) == {"k": 1, "at": 2}
+    assert kind.found_by({"v": "a", "k": 1, "at": 5, "_from_1": None}, 1) is None

@@ -1,0 +1,130 @@
+"""Which rows changed between two editions, without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from lake.config import Settings
+from lake.errors import LakeError
+from lake.project import load
+from lake.run.editions import EditionDiff, diff_editions
+from lake.store import editions
+from tests.run.published import publish, write
+
+JOB = '''
+from lake import Latest, log, table
+
+
+@table(Latest("k"), log("things"))
+def thing(things):
+    """A thing."""
+    return things.select("k", "v")
+'''
+CONTRACT = """{"type": "record", "name": "things", "doc": "A thing.", "lake": {"key": ["k"], "id": "content"},
+  "fields": [{"name": "k", "type": "int"}, {"name": "v", "type": "string"}]}"""
+
+
+@pytest.fixture
+def things(project: Settings) -> Settings:
+    project.path("schemas/things.avsc").write_text(CONTRACT)
+    project.path("jobs/silver/thing.py").write_text(JOB)
+    return project
+
+
+def _differ(settings: Settings, old: int = 1, new: int = 2, **options: Any) -> EditionDiff:
+    def connect() -> Any:
+        raise AssertionError("a session was asked for")
+
+    return diff_editions(load(settings), connect, "thing", old=old, new=new, events=False, **options)
+
+
+def _path(settings: Settings) -> Path:
+    return settings.warehouse_path / "silver/thing"
+
+
+def test_rows_of_files_that_both_have_are_not_read(things: Settings) -> None:
+    write(things, "silver", "thing", "SELECT range::INT AS k, 'same' AS v, 1 AS _state FROM range(100)")
+    [shared] = DeltaTable(str(_path(things))).file_uris()
+    publish(
+        things,
+        1,
+        thing=(
+            "silver",
+            write(things, "silver", "thing", "FROM (VALUES (200, 'a', 1), (201, 'b', 1)) t(k, v, _state)"),
+        ),
+    )
+    table = DeltaTable(str(_path(things)))
+    table.update(predicate="k = 200", updates={"v": "'new'", "_state": "2"})
+    table.update(predicate="k = 201", updates={"_state": "2"})
+    publish(
+        things,
+        2,
+        thing=("silver", write(things, "silver", "thing", "SELECT 300 AS k, NULL::VARCHAR AS v, 1 AS _state")),
+    )
+    Path(shared).unlink()
+    found = _differ(things)
+    assert (found.counts.inserted, found.counts.updated, found.counts.deleted) == (1, 1, 0)
+    assert [(row.change, row.identity, row.columns) for row in found.sample] == [
+        ("update", {"k": 200}, {"v": ("a", "new")}),
+        ("insert", {"k": 300}, {}),
+    ]
+    assert found.notes == ()
+    back = _differ(things, 2, 1)
+    assert (back.counts.inserted, back.counts.updated, back.counts.deleted) == (0, 1, 1)
+    assert "earlier cut" in back.notes[0]
+
+
+def test_a_sample_is_of_each_change_and_bounded(things: Settings) -> None:
+    publish(
+        things, 1, thing=("silver", write(things, "silver", "thing", "SELECT range::INT AS k, 'x' AS v FROM range(9)"))
+    )
+    version = write(things, "silver", "thing", "SELECT range::INT AS k, 'y' AS v FROM range(5, 14)", mode="overwrite")
+    publish(things, 1, thing=("silver", version))
+    found = _differ(things, limit=2)
+    assert (found.counts.inserted, found.counts.updated, found.counts.deleted) == (5, 4, 5)
+    assert [(row.change, row.identity["k"]) for row in found.sample] == [
+        ("update", 5),
+        ("update", 6),
+        ("insert", 9),
+        ("insert", 10),
+        ("delete", 0),
+        ("delete", 1),
+    ]
+    assert found.notes == ("both are of cut 1: it was made again in between",)
+
+
+def test_of_changed_columns_those_that_both_have_are_compared(things: Settings) -> None:
+    write(things, "silver", "thing", "SELECT 1 AS k, 'a' AS v, 7 AS size, 'old' AS gone")
+    write(things, "silver", "other", "SELECT 1 AS k, 'a' AS v, '8' AS size, true AS fresh")
+    publish(things, 1, thing=("silver", 0))
+    entry = editions.EditionTable("silver", "silver/other", 0, "g")
+    editions.record_edition(things, 2, {"thing": entry})
+    found = _differ(things)
+    assert (found.columns.added, found.columns.removed) == (("fresh",), ("gone",))
+    assert found.columns.retyped == {"size": ("INTEGER", "VARCHAR")}
+    assert [row.columns for row in found.sample] == [{"size": ("7", "8")}]
+    assert found.notes == ("its definition changed between them (f, then g)",)
+
+
+def test_without_its_job_rows_are_compared_as_a_whole(things: Settings) -> None:
+    publish(things, 1, thing=("silver", write(things, "silver", "thing", "SELECT 1 AS k, 'a' AS v")))
+    publish(things, 2, thing=("silver", write(things, "silver", "thing", "SELECT 1 AS k, 'b' AS v", mode="overwrite")))
+    things.path("jobs/silver/thing.py").unlink()
+    found = _differ(things)
+    assert (found.counts.inserted, found.counts.updated, found.counts.deleted) == (1, 0, 1)
+    assert found.notes[-1].startswith("its job is gone")
+
+
+def test_what_cannot_be_compared_is_told(things: Settings) -> None:
+    version = write(things, "silver", "thing", "SELECT 1 AS k, 'a' AS v")
+    publish(things, 1, thing=("silver", version))
+    publish(things, 2, thing=("silver", version), other=("silver", version))
+    assert _differ(things).notes == ("both editions have the same version of it",)
+    publish(things, 3, other=("silver", version))
+    for editions, told in {(1, 3): "edition 3 has no table 'thing'", (1, 9): "editions 1 to 3 exist"}.items():
+        with pytest.raises(LakeError, match=told):
+            _differ(things, *editions)

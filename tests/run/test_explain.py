@@ -1,0 +1,270 @@
+"""Which events made a row, and which made it change: on a log with late, repeated, deleting and voided events."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lake.errors import DeclarationError
+from lake.run.cut import cut
+from lake.run.editions import diff_editions
+from lake.run.explain import Explained, Explanation, explain
+from lake.run.ingest import ingest
+from lake.run.inputs import Inputs
+from lake.run.near import handed_on
+from lake.run.telling import as_data, as_tree, diff_data, diff_tree
+from lake.run.void import void
+from lake.testing import Lakehouse
+
+CONTRACT = """{
+  "type": "record", "name": "orders", "doc": "A change of an order.",
+  "lake": {"key": ["order_id"], "id": ["order_id", "at"], "time": "at", "buckets": 2},
+  "fields": [
+    {"name": "order_id", "type": "int"},
+    {"name": "customer", "type": "string"},
+    {"name": "status", "type": "string"},
+    {"name": "amount", "type": "int"},
+    {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}}
+  ]
+}"""
+JOBS = {
+    "silver/current_order": '''
+from lake import Latest, log, table
+
+
+@table(Latest("order_id", sequence="at", deletes="_gone"), log("orders"))
+def current_order(orders):
+    """An order as it is."""
+    return orders.selectExpr("order_id", "customer", "status", "amount", "at", "status = 'deleted' as _gone")
+''',
+    "silver/order_status": '''
+from lake import History, log, table
+
+
+@table(History("order_id", sequence="_at", track="status", deletes="status = 'deleted'"), log("orders"))
+def order_status(orders):
+    """A status of an order."""
+    return orders.selectExpr("order_id", "status", "at as _at")
+''',
+    "gold/customer_total": '''
+from jobs.silver.current_order import current_order
+from lake import Aggregate, Count, Sum, table
+
+
+@table(Aggregate("customer", {"orders": Count(), "amount": Sum("amount")}), current_order)
+def customer_total(orders):
+    """What a customer ordered."""
+    return orders.select("customer", "amount")
+''',
+    "gold/daily": '''
+from datetime import timedelta
+
+from lake import Aggregate, Calendar, Count, log, table
+
+
+@table(
+    Aggregate(
+        (), {"changes": Count()}, window=Calendar(unit="day", on="at", zone="UTC"), late="drop",
+        lateness=timedelta(hours=1),
+    ),
+    log("orders"),
+)
+def daily(orders):
+    """A day's changes."""
+    return orders.select("at")
+''',
+}
+CYCLES = [
+    [
+        (1, "ada", "placed", 10, 10),
+        (2, "bob", "placed", 20, 10),
+        (1, "ada", "paid", 12, 11),
+        (1, "ada", "paid", 12, 11),
+    ],
+    [
+        (1, "ada", "draft", 11, 9),
+        (2, "bob", "deleted", 20, 12),
+        (3, "bob", "placed", 5, 13),
+        (1, "ada", "placed", 10, 10),
+    ],
+]
+
+
+@pytest.fixture(scope="module")
+def lakehouse(spark, tmp_path_factory) -> Lakehouse:
+    """Two cycles; a third one after order 3 was voided; and a cut that no table has reached."""
+    folder = tmp_path_factory.mktemp("orders")
+    (folder / "pyproject.toml").write_text("[tool.lake]\n")
+    for name, text in {"schemas/orders.avsc": CONTRACT, **{f"jobs/{n}.py": text for n, text in JOBS.items()}}.items():
+        Path(folder / name).parent.mkdir(parents=True, exist_ok=True)
+        Path(folder / name).write_text(text)
+    made = Lakehouse(folder, folder / "home")
+    fields = ("order_id", "customer", "status", "amount", "at")
+    for cycle in CYCLES:
+        made.land("orders", *[dict(zip(fields, (*o[:4], f"2024-03-01T{o[4]:02}:00:00Z"), strict=True)) for o in cycle])
+        made.run()
+    [event] = _events(_explain(made, "current_order", "order_id=3").rows[0])
+    void(made.settings, "orders", [event["place"]], reason="a test")
+    made.run()
+    made.land("orders", dict(zip(fields, (4, "eve", "placed", 1, "2024-03-02T09:00:00Z"), strict=True)))
+    ingest(made.settings, made.spark, made.project.contracts)
+    cut(made.project)
+    return made
+
+
+def _explain(lakehouse: Lakehouse, table: str, *key: str, **options: Any) -> Explanation:
+    found = explain(lakehouse.project, lambda: lakehouse.spark, table, key, **options)
+    assert as_data(found)["count"] == found.count
+    assert as_tree(found).children
+    return found
+
+
+def _events(row: Explained) -> list[dict[str, Any]]:
+    """The events of a row of a table of one log."""
+    [side] = row.sides
+    return [
+        {
+            "standing": cause.standing,
+            "place": event.place,
+            "source": event.source,
+            "hour": event.time.hour,
+            "late": event.late.total_seconds() / 3600,
+            "again": event.again,
+            "void": event.void,
+        }
+        for cause in side.causes
+        if (event := cause.event) is not None and event.time is not None
+    ]
+
+
+def _told(row: Explained, *facts: str) -> list[tuple[Any, ...]]:
+    return [tuple(event[fact] for fact in facts) for event in _events(row)]
+
+
+def test_a_row_has_its_events_with_what_became_of_them(lakehouse):
+    [row] = _explain(lakehouse, "current_order", "order_id=1").rows
+    assert row.values is not None
+    assert (row.values["status"], row.values["amount"]) == ("paid", 12)
+    assert _told(row, "standing", "hour", "late", "source", "again") == [
+        ("superseded", 9, 2.0, "orders/000002.jsonl:1", ()),
+        ("superseded", 10, 0.0, "orders/000001.jsonl:1", ("orders/000002.jsonl:4",)),
+        ("decides", 11, 0.0, "orders/000001.jsonl:3", ("orders/000001.jsonl:4",)),
+    ]
+
+
+def test_many_events_are_told_by_the_first_and_the_last(lakehouse):
+    [row] = _explain(lakehouse, "current_order", "order_id=1", limit=2).rows
+    assert (row.sides[0].count, [cause.nth for cause in row.sides[0].causes]) == (3, [1, 3])
+
+
+def test_the_past_is_told_as_it_was(lakehouse):
+    [row] = _explain(lakehouse, "current_order", "order_id=2", at_cut=1).rows
+    assert _told(row, "standing", "hour") == [("decides", 10)]
+
+
+def test_a_row_that_is_not_there_has_the_events_that_took_it_away(lakehouse):
+    found = _explain(lakehouse, "current_order", "order_id=2")
+    assert (found.count, found.rows[0].values) == (0, None)
+    assert _told(found.rows[0], "standing", "hour") == [("deleted", 10), ("deletes", 12)]
+    [gone] = _explain(lakehouse, "current_order", "order_id=3").rows
+    assert _told(gone, "standing", "void") == [("voided", "a test")]
+
+
+def test_each_version_has_the_events_within_it(lakehouse):
+    found = _explain(lakehouse, "order_status", "order_id=1")
+    assert [_told(row, "standing", "hour") for row in found.rows] == [
+        [("begins a version", 9)],
+        [("begins a version", 10)],
+        [("begins a version", 11)],
+    ]
+    [row] = _explain(lakehouse, "order_status", "order_id=2").rows
+    assert _told(row, "standing", "hour") == [("begins a version", 10), ("deletes", 12)]
+
+
+def test_events_that_came_too_late_are_told_beside_those_that_count(lakehouse):
+    [row] = _explain(lakehouse, "daily", "day=2024-03-01").rows
+    assert sorted(_told(row, "hour", "standing")) == [
+        (9, "dropped, too late"),
+        (10, "counts"),
+        (10, "counts"),
+        (11, "counts"),
+        (12, "counts"),
+        (13, "voided"),
+    ]
+
+
+def test_a_row_of_a_derived_table_is_told_down_to_the_log(lakehouse):
+    [row] = _explain(lakehouse, "customer_total", "customer=ada").rows
+    [cause] = row.sides[0].causes
+    assert (cause.standing, cause.row is not None and cause.row.identity) == ("counts", {"order_id": 1})
+    assert cause.row is not None
+    assert ("decides", 11) in _told(cause.row, "standing", "hour")
+
+
+def test_an_input_is_narrowed_by_what_the_function_hands_on(lakehouse):
+    declared = lakehouse.project.tables["current_order"]
+    inputs = Inputs(lambda: lakehouse.spark, lakehouse.project, cut(lakehouse.project))
+
+    def once(orders):
+        return orders.selectExpr("order_id + 0 as order_id", "customer as status", "at", "false as _gone").where(
+            "order_id > 0"
+        )
+
+    def twice(orders):
+        return once(orders).unionByName(once(orders))
+
+    assert handed_on(inputs, replace(declared, function=once)) == [{"status": "customer", "at": "at"}]
+    assert handed_on(inputs, replace(declared, function=twice)) == [{}]
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "told"),
+    [
+        (("curent_order", "order_id=1"), {}, "did you mean 'current_order'"),
+        (("current_order", "order=1"), {}, "did you mean 'order_id'"),
+        (("current_order", "status=paid"), {}, "told apart by order_id"),
+        (("current_order", "order_id"), {}, "lake explain current_order order_id=…"),
+        (("current_order", "order_id=one"), {}, "order_id=one is no integer"),
+        (("current_order",), {}, "order_id is missing"),
+        (("current_order", "order_id=9"), {}, "no event speaks of it"),
+        (("current_order", "order_id=1"), {"at_cut": 9}, "cuts 1 to 4 exist"),
+        (("current_order", "order_id=1"), {"at_cut": 4}, "it was at --at-cut 3"),
+    ],
+)
+def test_what_is_not_there_is_told_with_a_fix(lakehouse, words, options, told):
+    with pytest.raises(DeclarationError) as fault:
+        _explain(lakehouse, *words, **options)
+    assert told in str(fault.value)
+
+
+def _diff(lakehouse: Lakehouse, table: str, old: int, new: int) -> dict[str, Any]:
+    found = diff_editions(lakehouse.project, lambda: lakehouse.spark, table, old=old, new=new)
+    assert str(diff_tree(found).label)
+    return diff_data(found)
+
+
+def test_rows_that_changed_have_the_events_responsible(lakehouse):
+    found = _diff(lakehouse, "customer_total", 1, 2)
+    assert (found["inserted"], found["updated"], found["deleted"]) == (0, 1, 0)
+    [row] = found["sample"]
+    assert (row["key"], row["columns"], row["before"]["amount"], row["after"]["amount"]) == (
+        {"customer": "bob"},
+        ["amount"],
+        20,
+        5,
+    )
+    [side] = row["from"]
+    assert {(each["standing"], each["row"]["order_id"]) for each in side["rows"]} == {("was", 2), ("is", 3)}
+    assert sorted(event["time"] for each in side["rows"] for event in each["from"][0]["events"]) == [
+        "2024-03-01T12:00:00Z",
+        "2024-03-01T13:00:00Z",
+    ]
+
+
+def test_a_void_is_responsible_too(lakehouse):
+    [row] = _diff(lakehouse, "current_order", 2, 3)["sample"]
+    assert (row["change"], row["key"]) == ("delete", {"order_id": 3})
+    assert [(event["standing"], event["void"]) for event in row["from"][0]["events"]] == [("voided", "a test")]
