@@ -125,6 +125,6 @@ def test_what_cannot_be_compared_is_told(things: Settings) -> None:
     publish(things, 2, thing=("silver", version), other=("silver", version))
     assert _differ(things).notes == ("both editions have the same version of it",)
     publish(things, 3, other=("silver", version))
-    for editions, told in {(1, 3): "edition 3 has no table 'thing'", (1, 9): "editions 1 to 3 exist"}.items():
+    for pair, told in {(1, 3): "edition 3 has no table 'thing'", (1, 9): "editions 1 to 3 exist"}.items():
         with pytest.raises(LakeError, match=told):
-            _differ(things, *editions)
+            _differ(things, *pair)
