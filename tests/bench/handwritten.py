@@ -12,6 +12,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from tests.bench.queries import QUERIES
+
 SCHEDULED = "timestampadd(MINUTE, minute, time_hour)"
 DEPARTED = "timestampadd(MINUTE, minute + dep_delay, time_hour)"
 NEW_YORK = "from_utc_timestamp({}, 'America/New_York')"
@@ -100,6 +102,13 @@ class Lake:
             rows = airport_month(self.table("flight"))
         elif name == "carrier_league":
             rows = carrier_league(self.table("carrier_daily"), self.events("airlines"))
+        elif name in QUERIES:
+            for table in ("flight", "aircraft_operator", "flight_weather"):
+                if table != name and (self.home / table).exists():
+                    self.table(table).createOrReplaceTempView(table)
+            self.events("flights").createOrReplaceTempView("events")
+            self.events("weather").createOrReplaceTempView("weather")
+            rows = self.spark.sql(QUERIES[name])
         else:
             rows = FULL[name](self.events("flights"))
         rows.write.format("delta").mode("overwrite").save(str(self.home / name))
