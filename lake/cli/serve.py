@@ -35,10 +35,13 @@ def connect(shell: Shell, port: int) -> None:
     """
     from lake.remote import TOKEN
     from lake.run.serve import connect as run
+    from lake.store import reads
 
     def ready(server: Server) -> None:
         shell.emit(asdict(server), f"SPARK_REMOTE={server.remote}")
         token = f"$(cat {server.token_file})" if server.token_file else "the one it was started with"
         shell.say(f"pid {server.pid}; other programs than lake need {TOKEN}={token}")
 
-    run(shell.settings, port=port, ready=ready)
+    settings = shell.settings
+    reads.end()  # the server reads for its clients, who say so themselves
+    run(settings, port=port, ready=ready)
