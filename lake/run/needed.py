@@ -116,13 +116,14 @@ class Needed:
 
     def _read_from(self, place: Place) -> Iterator[int]:
         """The versions with the rows that children have read last, as compacted as they are by now."""
-        name = self.homes[place.path].name
+        table = self.homes[place.path]
+        name = table.name
         for child in self.homes.values():
             sources = {source.name for source in self.project.tables[child.name].inputs if not source.is_log}
             position = child.position() if name in sources else None
             read = position.data["inputs"].get(name) if position else None
             if position and read is not None and position.data.get("homes", {}).get(name, name) == place.name:
-                yield next((p.version for p in delta.positions(place.path, place.app) if p.origin <= read), read)
+                yield table.stored(read)
 
 
 def retired(project: Project) -> dict[Place, list[int]]:

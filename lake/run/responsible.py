@@ -94,7 +94,9 @@ class Search:
         sides: dict[tuple[Any, ...], tuple[Side, ...]] = {}
         if position is not None and last:
             upto = self.inputs.version(Input(parent.name, parent))
-            images = _images([(table.path, before), (table.path, upto)], [found.order for found in last.values()])
+            images = _images(
+                [(table.path, table.stored(before)), (table.path, upto)], [found.order for found in last.values()]
+            )
             sides = dict(zip(last, self.sides(parent, position, images, few), strict=True))
         causes = []
         for each in shown:

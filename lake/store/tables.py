@@ -66,6 +66,11 @@ class Table:
         later = takewhile(lambda p: p.data["cut"] >= cut, delta.positions(self.path, self.app))
         return next((p for p in later if p.data["cut"] == cut), None)
 
+    def stored(self, version: int) -> int:
+        """The newest version that has the rows of `version`: that of a compaction, where there was one since."""
+        later = takewhile(lambda p: p.origin >= version, delta.positions(self.path, self.app))
+        return max((p.version for p in later if p.origin == version), default=version)
+
     def read(self, spark: SparkSession, version: int) -> DataFrame:
         """All rows at `version`, state columns included."""
         return Scan(self.path, version).frame(spark)

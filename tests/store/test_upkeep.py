@@ -107,6 +107,7 @@ def test_compaction_keeps_rows_and_position_and_is_no_change_in_the_feed(table):
     assert change(table, "insert", 7) == again.version + 1
     assert table.position().txn == head.txn + 1
     assert feed(table, head.version, table.version()) == [(7, "insert")]
+    assert [table.stored(version) for version in (4, head.version, table.version())] == [4, 6, 7]
 
 
 def test_a_compaction_that_changes_rows_is_undone_and_told(table, monkeypatch):
