@@ -21,6 +21,7 @@ from lake.project import Project
 from lake.run.needed import Needed, Place, places, retired
 from lake.store import compaction, delta, editions, lease, log, reads, vacuum
 from lake.store.compaction import Compacted, Part
+from lake.store.delta import Position
 from lake.store.reads import Running
 from lake.store.tables import Table
 
@@ -132,19 +133,27 @@ class _Work:
         return True
 
     def _kept(self, place: Place, needed: Needed) -> Kept:
-        kept = Kept(place)
-        table = needed.homes.get(place.path)
-        if table or place.name in self.project.contracts or place.kind in {"quarantine", "book"}:
-            due = [part for part in compaction.parts(place.path) if part.due]
-            chosen = self._affordable(due)
-            kept.due, kept.left = len(due), len(due) - len(chosen)
-            if chosen and not self.policy.dry_run:
-                self.tell(f"compact {place}: {sum(part.files for part in chosen)} files")
-                kept.compacted = self._compact(place, table, chosen)
+        kept, table = Kept(place), needed.homes.get(place.path)
+        position = delta.head(place.path, place.app) if place.app else None
+        due = self._due(place, table, position)
+        chosen = self._affordable(due)
+        kept.due, kept.left = len(due), len(due) - len(chosen)
+        if chosen and not self.policy.dry_run:
+            self.tell(f"compact {place}: {sum(part.files for part in chosen)} files")
+            kept.compacted = self._compact(place, table, position, chosen)
         if place.kind != "log" and not self.policy.dry_run:
             vacuum.checkpoint(place.path)
         self._vacuum(kept)
         return kept
+
+    def _due(self, place: Place, table: Table | None, position: Position | None) -> list[Part]:
+        """What is to be compacted at `place`: nothing of what is not live, or what another tool has written to."""
+        live = {"log": place.name in self.project.contracts, "table": table is not None}.get(place.kind, True)
+        due = [part for part in compaction.parts(place.path) if part.due] if live else []
+        if due and position and position.version != delta.version(place.path):
+            self.tell(f"left    {place}: another tool has written to it; lake verify or lake log --check tells what")
+            return []
+        return due
 
     def _vacuum(self, kept: Kept) -> None:
         place, needed = kept.place, self.needed()
@@ -165,8 +174,9 @@ class _Work:
                 chosen.append(part)
         return chosen
 
-    def _compact(self, place: Place, table: Table | None, chosen: Iterable[Part]) -> Compacted:
-        position = delta.head(place.path, place.app) if place.app else None
+    def _compact(
+        self, place: Place, table: Table | None, position: Position | None, chosen: Iterable[Part]
+    ) -> Compacted:
         if place.kind == "log" and position is not None:
             contract = self.project.contracts[place.name]
             buckets = [part.bucket for part in chosen if part.bucket is not None]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 import lake as public
 from lake.cli import Shell, upkeep
@@ -276,6 +276,16 @@ def test_what_an_interrupted_call_left_undone_the_next_one_does(project, monkeyp
     done = keep(project)
     assert words > 1
     assert (done.expired, done.kept, done.left, readable(table), rows(project, 3)) == ([], [3], 0, [3], [(3,)])
+
+
+def test_a_table_that_another_tool_has_written_to_is_not_compacted(project, monkeypatch):
+    monkeypatch.setattr(compaction, "SMALL_FILES", -1)
+    table, said = published(project, times=1), []
+    keep(project, tell=said.append)
+    write_deltalake(str(table.path), pa.table({"order_id": [9]}), mode="append")
+    keep(project, tell=said.append)
+    assert any(words.startswith("left    table current_order: another tool") for words in said)
+    assert table.position().version < table.version()
 
 
 def test_what_a_crash_left_is_cleared(project):
