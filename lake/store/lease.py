@@ -39,9 +39,8 @@ def lease(settings: Settings, name: str, *, seconds: float | None = None) -> Ite
     try:
         _acquire(lock, name, holder, seconds=seconds)
     except Timeout:
-        kind, _, subject = name.partition(".")
         raise Unavailable(
-            f"{NOUNS.get(kind, kind)} {subject} is being written by {_holder(holder)}",
+            f"{_told(name)} is being written by {_holder(holder)}",
             where=str(file),
             fix=f"try again when that is done, or end it (waited {seconds:g} s; setting lease_seconds)",
         ) from None
@@ -62,7 +61,7 @@ def _acquire(lock: FileLock, name: str, holder: Path, *, seconds: float) -> None
     except Timeout:
         if seconds <= QUIETLY:
             raise
-        logging.getLogger("lake").warning("waiting for %s, held by %s", name, _holder(holder))
+        logging.getLogger("lake").warning("waiting for %s, held by %s", _told(name), _holder(holder))
         lock.acquire(timeout=seconds - QUIETLY)
 
 
@@ -78,6 +77,11 @@ def forget_the_dead(settings: Settings, *, dry_run: bool) -> list[Path]:
         except Timeout:
             continue
     return found
+
+
+def _told(name: str) -> str:
+    kind, _, subject = name.partition(".")
+    return f"{NOUNS.get(kind, kind)} {subject}"
 
 
 def _folder(settings: Settings) -> Path:

@@ -52,9 +52,9 @@ def waiter(shop: Settings, *arguments: str) -> subprocess.Popen[str]:
 def test_who_waits_too_long_says_for_whom_and_may_try_again(shop, holder, monkeypatch):
     monkeypatch.setenv("LAKE_LEASE_SECONDS", "1.2")
     with waiter(shop, "advance", "current_order") as waiting:
-        assert waiting.stderr.readline() == (
-            f"waiting for table.current_order, held by another process (pid {holder.pid})\n"
-        )
+        said = waiting.stderr.readline()
+        assert "waiting for the table current_order, held by" in said
+        assert f"pid {holder.pid}" in said
         assert "waited 1.2 s" in waiting.stderr.read()
     assert waiting.returncode == 75
 
@@ -62,7 +62,7 @@ def test_who_waits_too_long_says_for_whom_and_may_try_again(shop, holder, monkey
 @pytest.mark.parametrize("holder", ["meta.cuts"], indirect=True)
 def test_who_waits_goes_on_when_the_other_is_done(shop, holder):
     with waiter(shop, "cut", "--label", "after") as waiting:
-        assert "waiting for meta.cuts" in waiting.stderr.readline()
+        assert "waiting for the book cuts" in waiting.stderr.readline()
         holder.communicate("")
         assert waiting.stdout.read() == "cut 2\n"
     assert waiting.returncode == 0
