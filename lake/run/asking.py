@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable
 
 from lake.declaration import Declaration
 from lake.errors import DeclarationError, did_you_mean
+from lake.run.lookup import Values
 from lake.store import delta
 from lake.store.delta import Position
 from lake.store.meta import get_cut
@@ -34,6 +36,19 @@ def position_at(declaration: Declaration, table: Table, at_cut: int | None) -> P
     before, after = [cut for cut in cuts if cut < at_cut][-1:], [cut for cut in cuts if cut > at_cut][:1]
     near = " and ".join(f"--at-cut {cut}" for cut in (*before, *after))
     raise declaration.fault(f"was not at cut {at_cut}", fix=f"it was at {near}" if near else "lake run")
+
+
+def rows_of(declaration: Declaration, table: Table, position: Position, keys: pa.Table) -> list[Values]:
+    """The rows with these keys that the table had at a position. Raises DeclarationError where its files are gone."""
+    try:
+        found: list[Values] = table.rows_of(keys, position.version).to_pylist()
+    except duckdb.IOException:
+        cut = position.data["cut"]
+        raise declaration.fault(
+            f"its rows at cut {cut} are no longer kept",
+            fix="lake maintain keeps the last editions: try a later cut",
+        ) from None
+    return found
 
 
 def asked(declaration: Declaration, table: Table, version: int, texts: Sequence[str]) -> pa.Table:

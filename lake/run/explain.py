@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +12,13 @@ from lake.declaration import Declaration, Input
 from lake.errors import DeclarationError
 from lake.kinds.kind import visible
 from lake.project import Project
-from lake.run.asking import asked, position_at
+from lake.run.asking import asked, position_at, rows_of
 from lake.run.events import Event, events_at
 from lake.run.inputs import Inputs
 from lake.run.lookup import Few, Finding, Found, Values
 from lake.run.trace import trace
 from lake.store.delta import Position
-from lake.store.meta import get_cut
+from lake.store.meta import get_cut, latest_cut
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,7 +91,7 @@ def explain(  # noqa: PLR0913 what, when and how much
     position = position_at(declaration, table, at_cut)
     wanted = asked(declaration, table, position.version, texts)
     inputs = Inputs(connect, project, get_cut(project.settings, position.data["cut"]))
-    found = table.rows_of(wanted, position.version).to_pylist()
+    found = rows_of(declaration, table, position, wanted)
     few, [key] = Few.of(limit), wanted.to_pylist()
     shown = _ends(_sorted(declaration, found), few)
     rows = _explained(inputs, declaration, shown, few) if found else [_missing(inputs, declaration, key, few)]
@@ -103,7 +103,7 @@ def explain(  # noqa: PLR0913 what, when and how much
         position.version,
         len(found),
         tuple(rows),
-        tuple(_notes(project, declaration, position)),
+        tuple(_notes(project, declaration, position, at_cut)),
     )
 
 
@@ -115,7 +115,7 @@ def _explained(inputs: Inputs, declaration: Declaration, rows: Sequence[Values],
     return [
         Explained(
             declaration.name,
-            {column: row.get(column) for column in declaration.kind.identity if column in row},
+            {column: row[column] for column in declaration.kind.identity},
             {column: row[column] for column in visible(row)},
             sides,
         )
@@ -173,8 +173,13 @@ def _parents(inputs: Inputs, parent: Declaration, shown: Sequence[Found], few: F
 
 
 def _missing(inputs: Inputs, declaration: Declaration, key: Values, few: Few) -> Explained:
-    """A row that is not there, with the events that speak of it. Raises DeclarationError where none does."""
-    [sides] = _told(inputs, declaration, trace(inputs, declaration, [key], few), few)
+    """A row that is not there, with the events that speak of it. Raises DeclarationError where none does.
+
+    Of a view whose whole is one key, every event speaks, and none of this row.
+    """
+    kind, sides = declaration.kind, tuple[Side, ...]()
+    if kind.key or kind.row_by_row:
+        [sides] = _told(inputs, declaration, trace(inputs, declaration, [key], few), few)
     if not any(side.count for side in sides):
         what = ", ".join(f"{column}={value}" for column, value in key.items())
         raise DeclarationError(
@@ -185,10 +190,12 @@ def _missing(inputs: Inputs, declaration: Declaration, key: Values, few: Few) ->
     return Explained(declaration.name, key, None, sides)
 
 
-def _notes(project: Project, declaration: Declaration, position: Position) -> list[str]:
+def _notes(project: Project, declaration: Declaration, position: Position, at_cut: int | None) -> Iterator[str]:
     if position.data["fingerprint"] != project.fingerprint(declaration):
-        return ["its definition has changed since it was built; the events are told by the definition of today"]
-    return []
+        yield "its definition has changed since it was built; the events are told by the definition of today"
+    latest = latest_cut(project.settings)
+    if at_cut is None and latest is not None and latest.number > position.data["cut"]:
+        yield f"there is a cut {latest.number} by now: lake advance {declaration.name}"
 
 
 def _sorted(declaration: Declaration, rows: Sequence[Values]) -> list[Values]:

@@ -131,7 +131,7 @@ class Inputs:
         return _ordered(rows.select(*visible(rows.columns)), source.table)
 
     def near(self, source: Input, keys: Sequence[Mapping[str, Any]]) -> DataFrame:
-        """As `whole`, only the rows that equal one of `keys` in its columns, nulls included, and broadcast events."""
+        """As `whole`, at least the rows that equal one of `keys` in its `searchable` columns, nulls included."""
         import pyarrow as pa
 
         schema = self._schema(source)
@@ -139,8 +139,8 @@ class Inputs:
         wanted = pa.Table.from_pylist(list(map(dict, keys)), schema=pa.schema([schema.field(c) for c in columns]))
         if source.table is None:
             return self._events(source.name, after=0, keys=wanted)
-        rows = self.table(source.table).rows_of(wanted, self.version(source))
-        return _ordered(to_frame(self.spark, rows.select(visible(rows.column_names))), source.table)
+        rows = Scan(self.table(source.table).path, self.version(source)).near(self.spark, wanted)
+        return _ordered(rows.select(*visible(rows.columns)), source.table)
 
     def empty(self, source: Input) -> DataFrame:
         """As `nothing`, by the schema that a table has."""
@@ -151,9 +151,11 @@ class Inputs:
         return _ordered(to_frame(self.spark, rows), source.table)
 
     def searchable(self, source: Input) -> set[str]:
-        """The columns of `source` that its files have as they are."""
+        """The columns of `source` that its files have as they are, and that tell which rows concern a key."""
         if source.table is not None:
             return set(visible(self._schema(source).names))
+        if self.has_broadcasts(source):
+            return set()
         contract = self.project.contracts[source.name]
         stored = evolution.versions(self.project.settings, contract.name)
         return evolution.unchanged(evolution.with_current(stored, contract))

@@ -30,7 +30,7 @@ def handed_on(inputs: Inputs, declaration: Declaration) -> list[dict[str, str]]:
         tags = {field.name: field.metadata[TAG] for field in rows.schema if TAG in field.metadata}
         own = {name: column for name, (of, column) in tags.items() if of == str(side)}
         # A union has the metadata of its first part alone.
-        found.append({} if "Union" in analysed(rows) else own)
+        found.append({} if own and "Union" in analysed(rows) else own)
     return found
 
 

@@ -23,7 +23,7 @@ UNPUBLISHED: Final = timedelta(days=1)
 class Place:
     """A Delta table of a warehouse: the lease that its writers hold, and the app whose positions it carries."""
 
-    kind: Literal["log", "quarantine", "table", "book"]
+    kind: Literal["log", "quarantine", "redeliveries", "table", "book"]
     name: str
     path: Path
     lease: str
@@ -43,6 +43,8 @@ def places(settings: Settings) -> Iterator[Place]:
             yield Place("table", path.name, path, f"table.{path.name}", f"table:{path.name}")
     for path in _tables(root / "quarantine"):
         yield Place("quarantine", path.name, path, f"log.{path.name}")
+    for path in _tables(root / "redeliveries"):
+        yield Place("redeliveries", path.name, path, f"log.{path.name}")
     for path in _tables(root / "meta"):
         yield Place("book", path.name, path, f"meta.{path.name}")
 

@@ -11,11 +11,12 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from lake.declaration import Declaration, Input
+from lake.kinds.kind import visible
 from lake.project import Project
 from lake.run.explain import Cause, Explained, Side, told
 from lake.run.inputs import Inputs
 from lake.run.lookup import Few, Finding, Found, Values
-from lake.run.trace import changed
+from lake.run.trace import WAS, changed
 from lake.store import delta
 from lake.store.delta import Position
 from lake.store.editions import Edition
@@ -25,6 +26,11 @@ from lake.store.tables import FeedGap
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+Key = tuple[Any, ...]
+Images = tuple[Values | None, Values | None]
+"""A row before and after, state columns included."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +69,13 @@ class Search:
     notes: list[str] = field(default_factory=list)
 
     def sides(
-        self, declaration: Declaration, position: Position, rows: Sequence[Sequence[Values]], few: Few
+        self, declaration: Declaration, position: Position, rows: Sequence[Images], few: Few
     ) -> list[tuple[Side, ...]]:
-        """What changed since `position` and concerns each of `rows`, of which the images before and after are given."""
+        """What changed since `position` and concerns each of `rows`."""
         frames = [self._changes(source, position) for source in declaration.inputs]
-        images = [image for of_row in rows for image in of_row]
+        images = [image for of_row in rows for image in of_row if image is not None]
         there = iter(changed(self.inputs, declaration, frames, images, few) if images else ())
-        findings = [_merged([next(there) for _ in of_row], len(frames)) for of_row in rows]
+        findings = [_merged([next(there) for each in of_row if each is not None], len(frames)) for of_row in rows]
 
         def parents(parent: Declaration, shown: Sequence[Found]) -> list[Cause]:
             return self._parents(parent, position, shown, few.fewer())
@@ -88,20 +94,22 @@ class Search:
 
     def _parents(self, parent: Declaration, child: Position, shown: Sequence[Found], few: Few) -> list[Cause]:
         """The images of a table's rows, each row's last one with what changed it."""
-        table, before = self.inputs.table(parent), child.data["inputs"].get(parent.name)
-        position = None if before is None else _position(table.path, before)
         last = {_key(found.order): found for found in shown}
-        sides: dict[tuple[Any, ...], tuple[Side, ...]] = {}
-        if position is not None and last:
-            upto = self.inputs.version(Input(parent.name, parent))
-            images = _images(
-                [(table.path, table.stored(before)), (table.path, upto)], [found.order for found in last.values()]
-            )
-            sides = dict(zip(last, self.sides(parent, position, images, few), strict=True))
+        if not last:
+            return []
+        table, before = self.inputs.table(parent), child.data["inputs"][parent.name]
+        versions = [(table.path, table.stored(before)), (table.path, self.inputs.version(Input(parent.name, parent)))]
+        images = dict(zip(last, _images(versions, [found.order for found in last.values()]), strict=True))
+        position, sides = _position(table.path, before), dict[Key, tuple[Side, ...]]()
+        if position is not None:
+            sides = dict(zip(last, self.sides(parent, position, list(images.values()), few), strict=True))
         causes = []
         for each in shown:
             key = _key(each.order)
-            row = Explained(parent.name, each.order, each.values, sides.get(key, ()) if each is last[key] else ())
+            was, now = images[key]
+            image = (was if each.standing == WAS else now) or each.order
+            values = {column: image[column] for column in visible(image)}
+            row = Explained(parent.name, each.order, values, sides.get(key, ()) if each is last[key] else ())
             causes.append(Cause(each.standing, each.nth, each.values, row=row))
         return causes
 
@@ -124,10 +132,10 @@ def _position(path: Path, version: int) -> Position | None:
     return next((position for position in found if position.version == version), None)
 
 
-def _images(versions: Sequence[tuple[Path, int]], keys: Sequence[Values]) -> list[list[Values]]:
-    """For each of `keys` the rows that versions of a table have of it."""
-    found = [_rows(path, version, keys) for path, version in versions]
-    return [[row for row in rows if row is not None] for rows in zip(*found, strict=True)]
+def _images(versions: Sequence[tuple[Path, int]], keys: Sequence[Values]) -> list[Images]:
+    """For each of `keys` the row that a table has of it in the first and in the second of its versions."""
+    before, after = (_rows(path, version, keys) for path, version in versions)
+    return list(zip(before, after, strict=True))
 
 
 def _rows(path: Path, version: int, keys: Sequence[Values]) -> list[Values | None]:
@@ -142,5 +150,5 @@ def _rows(path: Path, version: int, keys: Sequence[Values]) -> list[Values | Non
     return [by_key.get(_key(key)) for key in keys]
 
 
-def _key(identity: Values) -> tuple[Any, ...]:
+def _key(identity: Values) -> Key:
     return tuple(identity.values())

@@ -20,15 +20,12 @@ from lake.store.delta import Position
 from lake.store.voids import voided, voids_head
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["BROADCAST", "LogHead", "app", "commit", "head", "head_at", "heads", "read", "voided", "voids_head"]
 
 BROADCAST: Final = -1  # the bucket of events without a key
-LAST_BUCKET: Final = 2**31 - 1
 OWN: Final = {
     "_batch": "bigint",
     "_bucket": "int",
@@ -130,37 +127,23 @@ def read(  # noqa: PLR0913  which part of which log, said by name
 ) -> DataFrame:
     """The events of the batches after < number <= upto, without those that the voids 1..`voids` name.
 
-    Of all buckets, or of one. With `keys`, only those that equal one of them in their columns, as files have these, and
-    broadcast events. The contract's fields, older events upcast to them, then the log's own columns.
+    Of all buckets, or of one. With `keys`, at least those that equal one of them in columns that files have as they
+    are. The contract's fields, older events upcast to them, then the log's own columns.
     """
-    from lake.store.scan import Scan, to_frame
+    from lake.store.scan import Scan
 
     path = settings.log_path(contract.name)
     known = evolution.with_current(evolution.versions(settings, contract.name), contract)
     if not delta.exists(path) or upto <= after:
         return empty(spark, contract)
     bounds = {"_batch": (after + 1, upto)} | ({} if bucket is None else {"_bucket": (bucket, bucket)})
-    if keys is None:
-        rows = Scan(path, bounds=bounds).frame(spark)
-    else:
-        rows = to_frame(spark, _of_keys(path, bounds, keys, broadcasts=contract.broadcast is not None))
+    scan = Scan(path, bounds=bounds)
+    rows = scan.frame(spark) if keys is None else scan.near(spark, keys)
     left_out = voided(settings, contract.name, 0, voids) if voids else []
     if left_out:
         places = ", ".join(f"({bucket}, {offset}L)" for _, bucket, offset in left_out)
         rows = rows.where(f"(_bucket, _offset) NOT IN ({places})")
     return current(rows, known)
-
-
-def _of_keys(path: Path, bounds: Mapping[str, tuple[int, int]], keys: pa.Table, *, broadcasts: bool) -> pa.Table:
-    """Events with one of `keys`, and the broadcast events where there are any, in this process's memory."""
-    import pyarrow as pa
-
-    from lake.store.scan import Scan
-
-    own = Scan(path, bounds={"_bucket": (0, LAST_BUCKET), **bounds}).arrow(keys=keys)
-    if not broadcasts:
-        return own
-    return pa.concat_tables([own, Scan(path, bounds={**bounds, "_bucket": (BROADCAST, BROADCAST)}).arrow()])
 
 
 def current(rows: DataFrame, known: Sequence[Contract]) -> DataFrame:

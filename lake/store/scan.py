@@ -42,6 +42,11 @@ class Scan:
             reader = spark.read.format("delta").option("versionAsOf", table.version())
             return reader.load(str(self.path)).where(self._where())
 
+    def near(self, spark: SparkSession, keys: pa.Table) -> DataFrame:
+        """At least the rows that equal one of `keys`, nulls included: where those are few, no others."""
+        some = self.arrow(keys=keys, limit=SMALL_ROWS + 1)
+        return to_frame(spark, some) if some.num_rows <= SMALL_ROWS else self.frame(spark)
+
     def rows(self) -> int:
         """How many rows there are at most, from the files' statistics."""
         with opened(self.path, self.version) as table:
