@@ -36,7 +36,7 @@ NEXT_BATCH: Final = """
         sha256(_id) AS _id,
         number + (SELECT count(*) FROM batch) AS number,
         _time + (SELECT max(_time) - min(_time) FROM batch) AS _time,
-        at + (SELECT max(_time) - min(_time) FROM batch) AS at,
+        "at" + (SELECT max(_time) - min(_time) FROM batch) AS "at",
         (SELECT max(_time) FROM batch) AS _watermark
     ) FROM batch"""
 

@@ -1,7 +1,8 @@
 """The cost of a micro-batch as commits pile up: whole cycles around commit 10, 100 and 1,000 of one project, by part.
 
 A measured cycle takes a landing file of readings into the log, cuts, advances four tables and publishes. `forward`
-makes the commits between. In the end every table is verified against its recomputation.
+makes the commits between. In the end `lake maintain` does its work, more cycles are measured, and every table is
+verified against its recomputation.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from lake.run.advance import advance_all
 from lake.run.cut import cut
 from lake.run.ingest import ingest
 from lake.run.inputs import Inputs
+from lake.run.maintain import Policy, maintain
 from lake.run.publish import publish
 from lake.run.verify import Verdict, verify_all
 from lake.session import start
@@ -35,6 +37,8 @@ PROJECT: Final = Path(__file__).with_name("project")
 TABLES: Final = ("meter_latest", "meter_total", "mode_total", "meter_state")
 STREAM: Final = "readings"
 METERS, BATCH = 1_000, 300
+MAINTAINED: Final = "maintained"
+POLICY: Final = Policy(editions=10, days=1, size=1 << 40)
 AROUND: Final = 3
 """So many cycles on either side of a measured commit are measured with it."""
 
@@ -70,15 +74,22 @@ def growth(spark: SparkSession, settings: Settings, commits: Sequence[int]) -> N
         done = log.head(settings, STREAM).batch
         if batches := commit - AROUND - 1 - done:
             forward(small(settings), STREAM, lambda: spark, batches=batches)
-        for number in range(2 * AROUND + 2):
-            # The first one reads what forward wrote behind Spark's back.
-            cycle(spark, settings, times if number else Times(), mark=f"{commit} ")
+        measure(spark, settings, times, f"{commit:,}")
+    maintain(small(settings), lambda: spark, POLICY, lambda _: None)
+    measure(spark, settings, times, MAINTAINED)
     verify_all(lambda: spark, small(settings), tell=must_be_identical)
     heading(f"A micro-batch of {BATCH} events, seconds by part, after so many commits (target: 1.3 of the first)")
-    print(f"{'part':<20}" + "".join(f"{commit:>9,}" for commit in commits) + f"{'ratio':>8}")
+    columns = [*(f"{commit:,}" for commit in commits), MAINTAINED]
+    print(f"{'part':<20}" + "".join(f"{column:>12}" for column in columns) + f"{'ratio':>8}")
     for part in ("ingest", "cut", "advance", *TABLES, "publish", "cycle"):
-        found = [times[f"{commit} {part}"] for commit in commits]
-        print(f"{part:<20}" + "".join(f"{each:9.3f}" for each in found) + f"{found[-1] / found[0]:8.2f}", flush=True)
+        found = [times[f"{column} {part}"] for column in columns]
+        print(f"{part:<20}" + "".join(f"{each:12.3f}" for each in found) + f"{found[-1] / found[0]:8.2f}", flush=True)
+
+
+def measure(spark: SparkSession, settings: Settings, times: Times, mark: str) -> None:
+    """Cycles, timed under `mark`; the first, which reads what was written behind Spark's back, is not."""
+    for number in range(2 * AROUND + 2):
+        cycle(spark, settings, times if number else Times(), mark=f"{mark} ")
 
 
 def cycle(spark: SparkSession, settings: Settings, times: Times, *, mark: str = "") -> None:

@@ -6,7 +6,7 @@ that can be right, late events included, else by computing the touched meters ag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from pathlib import Path
@@ -123,8 +123,8 @@ def counted(readings: DataFrame, tariffs: DataFrame) -> DataFrame:
 class Hand:
     """Hand-written tables under `home`, derived from the logs of a warehouse."""
 
-    def __init__(self, spark: SparkSession, logs: Path, home: Path) -> None:
-        self.spark, self.logs, self.home = spark, logs, home
+    def __init__(self, spark: SparkSession, logs: Path, home: Path, jobs: Mapping[str, Job] | None = None) -> None:
+        self.spark, self.logs, self.home, self.jobs = spark, logs, home, JOBS if jobs is None else jobs
 
     def log(self, stream: str, batches: str) -> DataFrame:
         return self.spark.read.format("delta").load(str(self.logs / stream)).where(f"_batch {batches}")
@@ -133,20 +133,20 @@ class Hand:
         return self.spark.read.format("delta").load(str(self.home / name))
 
     def inputs(self, name: str, batches: str) -> list[DataFrame]:
-        return [self.log(each, batches) if each in LOGS else self.table(each) for each in JOBS[name].reads]
+        return [self.log(each, batches) if each in LOGS else self.table(each) for each in self.jobs[name].reads]
 
     def result(self, name: str) -> DataFrame:
         """The rows of the table that count."""
-        return self.table(name).where(JOBS[name].there)
+        return self.table(name).where(self.jobs[name].there)
 
     def rebuild(self, name: str, batch: int) -> None:
         """The table from the log up to `batch`."""
-        rows = JOBS[name].whole(*self.inputs(name, f"<= {batch}"))
+        rows = self.jobs[name].whole(*self.inputs(name, f"<= {batch}"))
         rows.write.format("delta").mode("overwrite").save(str(self.home / name))
 
     def step(self, name: str, batch: int) -> None:
         """Batch number `batch` into the table."""
-        JOBS[name].step(self, name, batch)
+        self.jobs[name].step(self, name, batch)
 
     def merge(self, name: str, rows: DataFrame, key: Sequence[str], matched: str, gone: str = "") -> None:
         on = " and ".join(f"t.{k} = s.{k}" for k in key)
@@ -161,7 +161,7 @@ def merged(key: Sequence[str], matched: str) -> Step:
     """What the batch alone gives, combined with what is there."""
 
     def step(hand: Hand, name: str, batch: int) -> None:
-        hand.merge(name, JOBS[name].whole(*hand.inputs(name, f"= {batch}")), key, matched)
+        hand.merge(name, hand.jobs[name].whole(*hand.inputs(name, f"= {batch}")), key, matched)
 
     return step
 
@@ -172,7 +172,7 @@ def again(*key: str) -> Step:
     def step(hand: Hand, name: str, batch: int) -> None:
         news = [rows.select("meter") for rows in hand.inputs(name, f"= {batch}")]
         meters = ", ".join(sorted({f"'{row.meter}'" for rows in news for row in rows.collect()}))
-        rows = JOBS[name].whole(*[each.where(f"meter in ({meters})") for each in hand.inputs(name, f"<= {batch}")])
+        rows = hand.jobs[name].whole(*[each.where(f"meter in ({meters})") for each in hand.inputs(name, f"<= {batch}")])
         gone = f"when not matched by source and t.meter in ({meters}) then delete" if len(key) > 1 else ""
         hand.merge(name, rows, key, REPLACED, gone)
 
