@@ -18,7 +18,9 @@ from lake.session import start
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session: two shuffle partitions, no UI."""
     home = tmp_path_factory.mktemp("spark")
-    session = start(Settings(project=home, spark=SparkSettings(master="local[2]", driver_memory="3g")))
+    # Jobs are small and many: the optimising compiler costs more than it saves.
+    quick = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
+    session = start(Settings(project=home, spark=SparkSettings(master="local[2]", driver_memory="3g", conf=quick)))
     yield session
     session.stop()
 
