@@ -141,6 +141,7 @@ def deploy(shell: Shell) -> None:
     from lake.run import gate
     from lake.run.cycle import line
     from lake.run.deploy import deploy as publish
+    from lake.store.editions import pinned
 
     def connect() -> SparkSession:
         gate.warm_up()
@@ -150,6 +151,8 @@ def deploy(shell: Shell) -> None:
     tables = {name: {"path": each.path, "version": each.version} for name, each in shown.tables.items()}
     data = {"edition": shown.number, "cut": shown.cut, "tables": tables}
     shell.emit(data, f"edition {shown.number} of cut {shown.cut}: {len(tables)} tables")
+    if (pin := pinned(shell.settings)) is not None:
+        shell.say(f"readers stay at edition {pin} until `lake publish --resume`")
 
 
 @click.command()

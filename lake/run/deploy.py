@@ -13,7 +13,7 @@ from lake.run.cut import pick_cut
 from lake.run.inputs import Inputs
 from lake.run.order import after_inputs
 from lake.run.plan import plan
-from lake.run.publish import at_cut, must_move
+from lake.run.publish import at_cut
 from lake.run.rebuild import rebuild
 from lake.store.editions import Edition, record_edition
 from lake.store.meta import latest_cut
@@ -27,9 +27,9 @@ def deploy(project: Project, connect: Callable[[], SparkSession], tell: Callable
 
     A table whose definition has changed, or that of one it is derived from, is built in a home of its own; the live one
     stays as it is, and the jobs that made it can go on until the edition is published. What an interrupted deploy has
-    built is taken up again. Raises as `advance` and `publish` do; readers then see what they saw.
+    built is taken up again. Readers that are held at an edition stay there. Raises as `advance` and `check` do, and
+    Unavailable where another deploy was first; readers then see what they saw.
     """
-    must_move(project)
     staged = project.with_staged(_homes(project))
 
     def build(declaration: Declaration) -> Advanced:

@@ -23,7 +23,11 @@ def publish(project: Project, cut: Cut, spark: Callable[[], SparkSession]) -> Ed
     the cut or readers are pinned to an older edition.
     """
     settings = project.settings
-    must_move(project)
+    pin = pinned(settings)
+    if pin is not None:
+        raise DeclarationError(
+            f"readers are held at edition {pin}", fix="lake publish --resume lets editions move again"
+        )
     tables = at_cut(project, cut)
     latest = latest_edition(settings)
     if latest is not None and latest.cut > cut.number:
@@ -35,15 +39,6 @@ def publish(project: Project, cut: Cut, spark: Callable[[], SparkSession]) -> Ed
     if latest is not None and latest.cut == cut.number and dict(latest.tables) == tables:
         return latest
     return record_edition(settings, cut.number, tables, live=project.live_homes)
-
-
-def must_move(project: Project) -> None:
-    """Raises DeclarationError where readers are held at an edition."""
-    pin = pinned(project.settings)
-    if pin is not None:
-        raise DeclarationError(
-            f"readers are held at edition {pin}", fix="lake publish --resume lets editions move again"
-        )
 
 
 def at_cut(project: Project, cut: Cut) -> dict[str, EditionTable]:
