@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+
 from lake.declaration import Declaration, Input
 from lake.kinds.kind import visible
 from lake.run.inputs import Inputs
@@ -19,7 +21,29 @@ from lake.run.repeatable import analysed
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+MANY_ROWS: Final = 1_000_000
+"""Above so many rows of a log, a Spark scan for a few keys costs more than to see which columns hold them."""
+
+FEW_KEYS: Final = 10_000
+
 TAG: Final = "lake_input_column"
+
+
+def with_keys(inputs: Inputs, declaration: Declaration, keys: pa.Table | DataFrame) -> list[DataFrame]:
+    """The inputs of a row-by-row kind, at least the rows that go into one of `keys`; large logs narrowed to them."""
+    kind = declaration.kind
+    large = {
+        side
+        for side, source in enumerate(declaration.inputs)
+        if source.is_log and kind.names_key(side) and inputs.size(source) > MANY_ROWS
+    }
+    if not large or not isinstance(keys, pa.Table) or keys.num_rows > FEW_KEYS:
+        return [inputs.whole(source) for source in declaration.inputs]
+    names, wanted = handed_on(inputs, declaration), keys.to_pylist()
+    return [
+        near(inputs, source, names[side], wanted) if side in large else inputs.whole(source)
+        for side, source in enumerate(declaration.inputs)
+    ]
 
 
 def handed_on(inputs: Inputs, declaration: Declaration) -> list[dict[str, str]]:

@@ -12,6 +12,7 @@ from lake.declaration import Declaration, Input
 from lake.kinds.kind import ORDER, same
 from lake.kinds.view import View
 from lake.run.inputs import Inputs
+from lake.run.near import with_keys
 from lake.store.delta import Position
 from lake.store.log import BROADCAST
 from lake.store.scan import DUCKDB_QUOTE, to_frame
@@ -57,9 +58,9 @@ def restrict(inputs: Inputs, declaration: Declaration, keys: pa.Table | DataFram
 
     wanted = to_frame(inputs.spark, keys) if isinstance(keys, pa.Table) else keys
     hint = F.broadcast(wanted) if isinstance(keys, pa.Table) else wanted
-    frames = [inputs.whole(source) for source in declaration.inputs]
     kind = declaration.kind
     if isinstance(kind, View):
+        frames = [inputs.whole(source) for source in declaration.inputs]
         names = [kind.key_of(s.name, f.columns) for s, f in zip(declaration.inputs, frames, strict=True)]
         frames = [
             _narrowed(inputs, source, frame, {k: sql for k, sql in by.items() if k in wanted.columns}, hint)
@@ -67,7 +68,7 @@ def restrict(inputs: Inputs, declaration: Declaration, keys: pa.Table | DataFram
         ]
         [rows] = inputs.sides(declaration, frames)
         return (rows.join(hint, same(rows, hint, wanted.columns), "left_semi"),)
-    sides = inputs.sides(declaration, frames)
+    sides = inputs.sides(declaration, with_keys(inputs, declaration, keys))
     found = []
     for side, rows in enumerate(sides):
         some = rows.join(hint, same(rows, hint, wanted.columns), "left_semi") if kind.names_key(side) else rows

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from lake.run import near
 from lake.run.ingest import ingest
 from lake.run.log import check
 from lake.store import log, quarantine
@@ -59,8 +60,12 @@ def job(template: str, options: str, columns: Iterable[str]) -> str:
 
 
 @pytest.fixture
-def lakehouse(spark, tmp_path):
-    """`lakehouse(fields, facts, jobs…)` is a project whose stream `rows` comes in Debezium's envelope."""
+def lakehouse(spark, tmp_path, monkeypatch):
+    """`lakehouse(fields, facts, jobs…)` is a project whose stream `rows` comes in Debezium's envelope.
+
+    Its log counts as large: rows of a few keys are looked up in its files.
+    """
+    monkeypatch.setattr(near, "MANY_ROWS", 0)
 
     def make(fields: Sequence[dict[str, Any]], facts: dict[str, Any], *jobs: str) -> Lakehouse:
         project = tmp_path / "project"
