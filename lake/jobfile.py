@@ -99,8 +99,9 @@ class JobFile:
         }
         if isinstance(kind, ast.Call):
             found["kind"] = ast.unparse(kind.func)
-            found |= {f"kind option {number}": ast.unparse(each) for number, each in enumerate(kind.args, 1)}
-            found |= {f"kind option {each.arg}": ast.unparse(each.value) for each in kind.keywords}
+            options = {str(number): each for number, each in enumerate(kind.args, 1)}
+            options |= {each.arg or "**": each.value for each in kind.keywords}
+            found |= {f"kind option {name}": text for option in options.items() for name, text in _written(*option)}
         else:
             found["kind"] = ast.unparse(kind)
         return found | {"rest of the file": _hash(rest)}
@@ -179,6 +180,15 @@ def _name(node: ast.expr) -> str:
 def _declares(node: ast.stmt, table: str) -> TypeGuard[ast.FunctionDef]:
     """Whether `node` is the decorated function that declares `table`."""
     return isinstance(node, ast.FunctionDef) and node.name == table and bool(node.decorator_list)
+
+
+def _written(name: str, option: ast.expr) -> Iterator[tuple[str, str]]:
+    """An option as it is written; one that is a dictionary, entry by entry."""
+    if not isinstance(option, ast.Dict):
+        yield name, ast.unparse(option)
+        return
+    for key, value in zip(option.keys, option.values, strict=True):
+        yield f"{name}[{ast.unparse(key) if key else '**'}]", ast.unparse(value)
 
 
 def _hash(*nodes: object) -> str:

@@ -211,3 +211,28 @@ def test_what_a_job_borrows_from_another_is_part_of_its_definition(things):
     write(things, "newest", GOOD.replace('Latest("id")', 'Latest("id", sequence="size")'))
     after = load(things)
     assert before.fingerprint(before.tables["same"]) != after.fingerprint(after.tables["same"])
+
+
+def test_a_definition_is_told_part_by_part(tmp_path):
+    file = tmp_path / "total.py"
+
+    def parts(text: str) -> dict[str, str]:
+        file.write_text(HEAD + textwrap.dedent(text))
+        return JobFile.read(file).parts()
+
+    then = parts('''
+        @table(Aggregate("day", {"sum": Sum("a"), "n": Count()}), log("things"))
+        def total(things):
+            """Before."""
+            return things.select("day", "a")
+    ''')
+    now = parts('''
+        # The docstring and this comment are no part of it.
+        @table(Aggregate("day", {"sum": Sum("b"), "n": Count()}, late="drop"), log("things"))
+        def total(things):
+            """After."""
+            return things.select("day", "b")
+    ''')
+    changed = {part: (then.get(part), now.get(part)) for part in then | now if then.get(part) != now.get(part)}
+    assert changed.pop("function") == (then["function"], now["function"])
+    assert changed == {"kind option 2['sum']": ("Sum('a')", "Sum('b')"), "kind option late": (None, "'drop'")}
