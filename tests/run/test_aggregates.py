@@ -85,7 +85,7 @@ def look_back(readings):
 }
 
 
-@pytest.fixture(params=["auto", pytest.param("spark", marks=pytest.mark.long)])
+@pytest.fixture(params=[pytest.param(each, marks=pytest.mark.long) for each in ("auto", "spark")])
 def meters(request, spark, project, tmp_path) -> Lakehouse:
     settings = project.path("pyproject.toml")
     settings.write_text(f'[tool.lake]\ncommitter = "{request.param}"\n')

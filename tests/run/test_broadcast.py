@@ -102,7 +102,7 @@ def stock(dump: int, *, ended: bool = True, **pieces: int) -> list[dict[str, Any
     return [*rows, *([{"item": None, "pieces": None, "dump": dump, "ended": True}] if ended else [])]
 
 
-@pytest.mark.parametrize("slices", [(9,), (2, 5, 9), (4, 5, 9)], ids=str)
+@pytest.mark.parametrize("slices", [(9,), pytest.param((2, 5, 9), marks=pytest.mark.long), (4, 5, 9)], ids=str)
 def test_a_truncate_touches_every_key_whenever_it_comes(lakehouse, slices):
     done = 0
     for end in slices:
@@ -125,6 +125,7 @@ def test_an_event_older_than_a_truncate_stays_gone_in_a_later_batch(lakehouse):
     assert [(row["user_id"], row["city"]) for row in lakehouse.table("user")] == [(2, "Bern")]
 
 
+@pytest.mark.long
 def test_a_dump_counts_once_it_is_complete_and_an_older_one_never(lakehouse):
     def items() -> set[tuple[Any, ...]]:
         return {(r["item"], r["pieces"], r["valid_from"], r["valid_to"]) for r in lakehouse.table("item")}

@@ -107,6 +107,7 @@ def test_a_table_that_someone_else_writes_is_left_to_them(shop):
     shop.run().check_laws()
 
 
+@pytest.mark.long
 def test_what_is_too_large_for_one_process_goes_through_spark(spark, tmp_path):
     shutil.copytree(TEMPLATE, tmp_path / "shop")
     shop = Lakehouse(tmp_path / "shop", tmp_path)

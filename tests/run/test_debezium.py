@@ -173,6 +173,7 @@ def test_a_snapshot_read_never_beats_a_change(lakehouse):
     assert first_names(shop) == {1: "510", 2: "kept"}
 
 
+@pytest.mark.long
 def test_in_a_history_a_read_is_as_old_as_time(lakehouse):
     columns = ["id", "first_name", "if(op = 'r', timestamp '1970-01-01', at) AS since", "lsn AS _lsn", "op AS _op"]
     options = """sequence=("since", "_lsn"), deletes="_op = 'd'" """
@@ -235,7 +236,9 @@ def test_products_of_mysql_by_their_place_in_its_log(lakehouse):
 
 
 @samples
-@pytest.mark.parametrize("name", ["debezium-json.txt", "debezium-json-with-schema.txt"])
+@pytest.mark.parametrize(
+    "name", ["debezium-json.txt", pytest.param("debezium-json-with-schema.txt", marks=pytest.mark.long)]
+)
 def test_a_column_added_in_mid_stream_and_another_table(lakehouse, name):
     """One topic for two tables, no place in the database's log: log order decides, the other table is kept apart."""
     lines = messages(f"flink-cdc/{name}")

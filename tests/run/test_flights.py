@@ -152,6 +152,7 @@ def test_verify_finds_rows_that_were_tampered_with_and_rebuild_mends_them(sliced
     assert verify(proving(sliced), declaration).verdict == "identical"
 
 
+@pytest.mark.long
 def test_a_voided_event_leaves_every_table_and_its_absence_verifies(sliced, tmp_path):
     shutil.copytree(sliced.home, tmp_path, dirs_exist_ok=True)
     lakehouse = Lakehouse(REPOSITORY, tmp_path)

@@ -46,7 +46,15 @@ def test_a_session_of_commands(project: Settings, run: Run, land: Land, tmp_path
     assert "not written" in run("schemas").output
     assert "no batch yet" in run("log", "readings").output
     land("readings", "1.jsonl", reading("a"), reading("b", count="x"))
-    counts = {"batch": 1, "read": 2, "accepted": 1, "duplicates": 0, "quarantined": 1, "control": 0}
+    counts = {
+        "token": "readings@1",
+        "batch": 1,
+        "read": 2,
+        "accepted": 1,
+        "duplicates": 0,
+        "quarantined": 1,
+        "control": 0,
+    }
     assert json.loads(run("ingest", "--json").stdout) == {"streams": {"readings": counts}}
     assert run("append", "readings", "-", stdin=json.dumps(reading("c"))).stdout == "readings@2\n"
     listed = run("quarantine", "list", "--json").stdout

@@ -117,7 +117,7 @@ def test_two_writers(project: Settings, spark: SparkSession, land: Land) -> None
     with other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(Unavailable, match=f"written by another process \\(pid {other.pid}\\)"):
+        with pytest.raises(Unavailable, match=rf"being written by .* \(pid {other.pid}, since"):
             take(impatient, spark)
         other.communicate("")
     before = log.head(project, "readings")
