@@ -63,7 +63,7 @@ def test_a_session_of_commands(project: Settings, run: Run, land: Land, tmp_path
     assert "wrong type" in run("quarantine").stdout
     repair = tmp_path / "repair.json"
     repair.write_text(listed.replace('\\"x\\"', "3"))
-    assert "readings      3     1         1" in run("quarantine", "replay", "readings", str(repair)).stdout
+    assert "readings@3     1         1" in run("quarantine", "replay", "readings", str(repair)).stdout
     assert run("quarantine", "list", "--json").stdout == "[]\n"
     first = json.loads(run("log", "readings", "--json").stdout)["batches"][-1]
     assert first["files"][0]["path"] == "readings/1.jsonl"
