@@ -85,7 +85,7 @@ def backfill(shell: Shell, name: str, start: str, end: str, *, dry_run: bool) ->
     if first >= last:
         raise DeclarationError(f"--from {start} is not before --to {end}", fix="--to is the first moment left out")
     done = again(
-        lambda: shell.spark,
+        lambda: connect(shell),
         found,
         declaration,
         first,
@@ -138,16 +138,11 @@ def deploy(shell: Shell) -> None:
     \b
     lake deploy
     """
-    from lake.run import gate
     from lake.run.cycle import line
     from lake.run.deploy import deploy as publish
     from lake.store.editions import pinned
 
-    def connect() -> SparkSession:
-        gate.warm_up()
-        return shell.spark
-
-    shown = publish(project(shell), connect, lambda each: shell.say(line(each)))
+    shown = publish(project(shell), lambda: connect(shell), lambda each: shell.say(line(each)))
     tables = {name: {"path": each.path, "version": each.version} for name, each in shown.tables.items()}
     data = {"edition": shown.number, "cut": shown.cut, "tables": tables}
     shell.emit(data, f"edition {shown.number} of cut {shown.cut}: {len(tables)} tables")
@@ -196,16 +191,19 @@ def project(shell: Shell) -> Project:
 
 def inputs_at(shell: Shell, number: int | None) -> Inputs:
     """The inputs at a cut. What is there already needs no session, so none is started before it is asked for."""
-    from lake.run import gate
     from lake.run.cut import pick_cut
     from lake.run.inputs import Inputs
 
-    def connect() -> SparkSession:
-        gate.warm_up()
-        return shell.spark
-
     found = project(shell)
-    return Inputs(connect, found, pick_cut(found, number))
+    return Inputs(lambda: connect(shell), found, pick_cut(found, number))
+
+
+def connect(shell: Shell) -> SparkSession:
+    """The shell's session, for commands that write: what the gate needs is imported while it starts."""
+    from lake.run import gate
+
+    gate.warm_up()
+    return shell.spark
 
 
 def emit_recomputed(shell: Shell, done: Sequence[Advanced]) -> None:

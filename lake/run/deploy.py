@@ -12,9 +12,10 @@ from lake.run.check import check
 from lake.run.cut import pick_cut
 from lake.run.inputs import Inputs
 from lake.run.order import after_inputs
-from lake.run.plan import plan
+from lake.run.plan import stale
 from lake.run.publish import at_cut
 from lake.run.rebuild import rebuild
+from lake.run.suites import load_suites
 from lake.store.editions import Edition, record_edition
 from lake.store.meta import latest_cut
 
@@ -30,6 +31,7 @@ def deploy(project: Project, connect: Callable[[], SparkSession], tell: Callable
     built is taken up again. Readers that are held at an edition stay there. Raises as `advance` and `check` do, and
     Unavailable where another deploy was first; readers then see what they saw.
     """
+    load_suites(project)  # a faulty one is told before anything is built
     staged = project.with_staged(_homes(project))
 
     def build(declaration: Declaration) -> Advanced:
@@ -51,9 +53,8 @@ def deploy(project: Project, connect: Callable[[], SparkSession], tell: Callable
 
 def _homes(project: Project) -> dict[str, str]:
     """Homes for the tables to be built beside live ones: {table: home}, the same whenever it is asked."""
-    built = [each.table for each in plan(project) if each.state in ("changed", "follows")]
     homes = {}
-    for name in built:
+    for name in stale(project):
         declaration = project.tables[name]
         home, live = f"{name}@{project.lineage(declaration)}", project.table(declaration).home
         homes[name] = f"{home}.2" if home == live else home

@@ -8,8 +8,6 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from deltalake import DeltaTable
-
 from lake.declaration import Declaration, Input
 from lake.errors import DeclarationError
 from lake.kinds.kind import CARRIED, ORDER, SIGN, visible
@@ -20,7 +18,7 @@ from lake.session import raise_if_gone
 from lake.store import evolution, log
 from lake.store.delta import Position
 from lake.store.meta import Cut
-from lake.store.scan import Scan, arrow_schema, to_frame
+from lake.store.scan import Scan, to_frame
 from lake.store.tables import FeedGap, Table
 
 if TYPE_CHECKING:
@@ -132,40 +130,35 @@ class Inputs:
 
     def near(self, source: Input, keys: Sequence[Mapping[str, Any]]) -> DataFrame:
         """As `whole`, at least the rows that equal one of `keys` in its `searchable` columns, nulls included."""
-        import pyarrow as pa
-
-        schema = self._schema(source)
-        columns = list(keys[0]) if keys else []
-        wanted = pa.Table.from_pylist(list(map(dict, keys)), schema=pa.schema([schema.field(c) for c in columns]))
+        scan = self._scan(source)
         if source.table is None:
-            return self._events(source.name, after=0, keys=wanted)
-        rows = Scan(self.table(source.table).path, self.version(source)).near(self.spark, wanted)
+            return self._events(source.name, after=0, keys=scan.keys(keys))
+        rows = scan.near(self.spark, scan.keys(keys))
         return _ordered(rows.select(*visible(rows.columns)), source.table)
 
     def empty(self, source: Input) -> DataFrame:
         """As `nothing`, by the schema that a table has."""
         if source.table is None:
             return self.nothing(source)
-        schema = self._schema(source)
+        schema = self._scan(source).schema()
         rows = schema.empty_table().select(visible(schema.names))
         return _ordered(to_frame(self.spark, rows), source.table)
 
     def searchable(self, source: Input) -> set[str]:
         """The columns of `source` that its files have as they are, and that tell which rows concern a key."""
         if source.table is not None:
-            return set(visible(self._schema(source).names))
+            return set(visible(self._scan(source).schema().names))
         if self.has_broadcasts(source):
             return set()
         contract = self.project.contracts[source.name]
         stored = evolution.versions(self.project.settings, contract.name)
         return evolution.unchanged(evolution.with_current(stored, contract))
 
-    def _schema(self, source: Input) -> pa.Schema:
+    def _scan(self, source: Input) -> Scan:
+        """All that is stored of a log, or a table at the cut."""
         if source.table is None:
-            path, version = self.project.settings.log_path(source.name), None
-        else:
-            path, version = self.table(source.table).path, self.version(source)
-        return arrow_schema(DeltaTable(str(path), version=version))
+            return Scan(self.project.settings.log_path(source.name))
+        return Scan(self.table(source.table).path, self.version(source))
 
     def _is_proved(self, declaration: Declaration) -> bool:
         position = self.table(declaration).position_at(self.cut.number)

@@ -13,7 +13,7 @@ from lake.project import Project
 from lake.run.analysis import analyse, python_faults
 from lake.run.change import NUMERIC, column_changes, comparable, of_rows
 from lake.run.inputs import Inputs
-from lake.run.plan import plan
+from lake.run.plan import stale
 from lake.store.commit import Counts
 from lake.store.meta import get_cut
 
@@ -58,7 +58,7 @@ def table_change(connect: Callable[[], SparkSession], project: Project, declarat
     position = table.position()
     if position is None:
         raise declaration.fault("was never built: there is nothing to compare with", fix="lake run, or lake deploy")
-    stay = {each.table for each in plan(project) if each.state == "unchanged"}
+    stay = set(project.tables) - stale(project)
     cut = get_cut(project.settings, position.data["cut"])
     proved = {
         name: there.version

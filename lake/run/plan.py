@@ -51,6 +51,12 @@ def plan(project: Project, names: Iterable[str] = ()) -> list[Planned]:
     return [*planned, *(Planned(name, "removed", ("its job is gone: retired by the next edition",)) for name in gone)]
 
 
+def stale(project: Project) -> set[str]:
+    """The tables that were built, and by another definition than now, of their own or of one they are derived from."""
+    planning = _Planning(project)
+    return {name for name in planning.stale if planning.positions[name] is not None}
+
+
 @dataclass(frozen=True)
 class _Planning:
     """A project beside what its books say of its tables."""

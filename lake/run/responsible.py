@@ -7,9 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-from deltalake import DeltaTable
-
 from lake.declaration import Declaration, Input
 from lake.kinds.kind import visible
 from lake.project import Project
@@ -21,7 +18,7 @@ from lake.store import delta
 from lake.store.delta import Position
 from lake.store.editions import Edition
 from lake.store.meta import get_cut
-from lake.store.scan import Scan, arrow_schema
+from lake.store.scan import Scan
 from lake.store.tables import FeedGap
 
 if TYPE_CHECKING:
@@ -140,12 +137,10 @@ def _images(versions: Sequence[tuple[Path, int]], keys: Sequence[Values]) -> lis
 
 def _rows(path: Path, version: int, keys: Sequence[Values]) -> list[Values | None]:
     """The rows of a table with these identities, state columns included; None where one is not there."""
-    schema = arrow_schema(DeltaTable(str(path), version=version))
-    columns = list(keys[0])
-    if not set(columns) <= set(schema.names):
+    scan, columns = Scan(path, version), list(keys[0])
+    if not set(columns) <= set(scan.schema().names):
         return [None for _ in keys]
-    wanted = pa.Table.from_pylist(list(map(dict, keys)), schema=pa.schema([schema.field(name) for name in columns]))
-    found = Scan(path, version).arrow(keys=wanted).to_pylist()
+    found = scan.arrow(keys=scan.keys(keys)).to_pylist()
     by_key = {tuple(row[column] for column in columns): row for row in found}
     return [by_key.get(_key(key)) for key in keys]
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lake.errors import LakeError
 from lake.store.delta import connection, opened
@@ -47,10 +47,23 @@ class Scan:
         some = self.arrow(keys=keys, limit=SMALL_ROWS + 1)
         return to_frame(spark, some) if some.num_rows <= SMALL_ROWS else self.frame(spark)
 
+    def schema(self) -> pa.Schema:
+        """The columns as Arrow types."""
+        with opened(self.path, self.version) as table:
+            return arrow_schema(table)
+
+    def keys(self, values: Sequence[Mapping[str, Any]]) -> pa.Table:
+        """`values` of some of the columns, the same ones each, in their types: rows to be looked up."""
+        import pyarrow as pa
+
+        schema = self.schema()
+        columns = list(values[0]) if values else []
+        return pa.Table.from_pylist(list(map(dict, values)), schema=pa.schema([schema.field(c) for c in columns]))
+
     def rows(self) -> int:
         """How many rows there are at most, from the files' statistics."""
         with opened(self.path, self.version) as table:
-            return self._files(table)[1]
+            return sum(rows for _, rows in self._listed(table))
 
     def arrow(  # noqa: PLR0913 which rows, said by name
         self,
@@ -104,18 +117,9 @@ class Scan:
             return con.sql(query).to_arrow_table().cast(schema)
 
     def _files(self, table: DeltaTable) -> tuple[list[str], int]:
-        """The files that may hold rows within the bounds, and how many rows they have."""
-        import pyarrow as pa
-
-        actions = pa.table(table.get_add_actions(flatten=True))
-        with connection() as con:
-            con.register("a", actions)
-            tests = [self._file_test(column, actions.column_names) for column in self.bounds]
-            found = con.execute(
-                f"SELECT path, num_records FROM a WHERE {' AND '.join(tests) or 'true'} ORDER BY path"
-            ).fetchall()
-        root = str(self.path)
-        files = [f"{root}/{path}" for path, _ in found]
+        """The files that may hold rows within the bounds, all there, and how many rows they have."""
+        found = self._listed(table)
+        files = [f"{self.path}/{path}" for path, _ in found]
         if gone := [file for file in files if not os.path.exists(file)]:
             raise LakeError(
                 f"{self.path.name}: version {table.version()} can no longer be read: a file is gone",
@@ -123,6 +127,18 @@ class Scan:
                 fix="go by a newer cut: lake maintain deletes what no kept edition needs",
             )
         return files, sum(rows for _, rows in found)
+
+    def _listed(self, table: DeltaTable) -> list[tuple[str, int]]:
+        """The files that may hold rows within the bounds, below the table's folder, each with its number of rows."""
+        import pyarrow as pa
+
+        actions = pa.table(table.get_add_actions(flatten=True))
+        with connection() as con:
+            con.register("a", actions)
+            tests = [self._file_test(column, actions.column_names) for column in self.bounds]
+            return con.execute(
+                f"SELECT path, num_records FROM a WHERE {' AND '.join(tests) or 'true'} ORDER BY path"
+            ).fetchall()
 
     def _file_test(self, column: str, stats: Sequence[str]) -> str:
         least, greatest = self.bounds[column]

@@ -77,8 +77,7 @@ class Table:
 
     def schema(self) -> pa.Schema:
         """The columns of the newest version as Arrow types."""
-        with delta.opened(self.path) as table:
-            return arrow_schema(table)
+        return Scan(self.path).schema()
 
     def rows(self, version: int) -> int:
         """How many rows there are at `version`."""
