@@ -19,6 +19,7 @@ from lake.run.difference import difference
 from lake.run.inputs import Inputs
 from lake.run.order import after_inputs
 from lake.store.commit import CHANGE, Counts, commit, replace
+from lake.store.compaction import pack_table
 from lake.store.delta import Position, start
 from lake.store.lease import lease
 from lake.store.meta import WHOLE, record_run
@@ -120,7 +121,9 @@ def put(  # noqa: PLR0913 the parts of one commit
     judge(inputs, declaration, table, diff)
     counts = Counts.of(diff)
     following = _next(inputs, declaration, position, verb, counts)
-    return commit(table, diff, counts, declaration.kind.identity, following)
+    after = commit(table, diff, counts, declaration.kind.identity, following)
+    pack_table(table.path, after)
+    return after
 
 
 def judge(inputs: Inputs, declaration: Declaration, table: Table, rows: pa.Table | DataFrame) -> None:

@@ -3,6 +3,7 @@
 1. Under the log's lease, see where the log stands, and clear what a crash left beside it.
 2. Parse the records; those that break the contract go to quarantine, under the batch's number, before the log.
 3. Drop re-deliveries, noted beside the log, number the rest, and commit rows and head together.
+4. Pack small files where many batches have left them.
 
 For every batch: read = accepted + duplicates + quarantined + control, the last being messages of an envelope that tell
 of no event.
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.run.batch import Batch, reading
-from lake.store import evolution, log, quarantine, redeliveries, sources
+from lake.store import compaction, delta, evolution, log, quarantine, redeliveries, sources
 from lake.store.contracts import Contract
 from lake.store.delivery import Delivery, Files
 from lake.store.lease import lease
@@ -116,7 +117,11 @@ def _write(batch: Batch) -> BatchCounts:
         contract=len(batch.known),
         at=batch.now.isoformat(),
     )
-    log.commit(settings, contract, batch.events(), position)
+    after = log.commit(settings, contract, batch.events(), position)
+    compaction.pack_log(batch.spark, settings.log_path(contract.name), after.position)
+    for beside in (settings.quarantine_path(contract.name), settings.redeliveries_path(contract.name)):
+        if delta.exists(beside):
+            compaction.pack_table(beside)
     return counts
 
 

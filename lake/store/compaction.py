@@ -1,5 +1,8 @@
 """Compaction: the rows of a log or table in fewer files, proved to be the same rows.
 
+There are two. `lake maintain` makes large files of all. Writers pack the small files that their commits leave, once
+there are CROWDED of them, so that no commit finds more than that: the cost of the next one does not grow.
+
 The commit changes no row, so it repeats the table's position: numbers, cuts and change feed go on as if it were not
 there. Derived tables are compacted by delta-rs; logs by Spark, because delta-rs refuses to write tables with in-commit
 timestamps. What is read together lies together afterwards: rows are put in Z-order of their identity or key.
@@ -30,6 +33,10 @@ TARGET_BYTES: Final = 128 << 20
 """How large files are made."""
 SMALL_FILES: Final = 8
 """Twice as many files as the bytes need, and so many more, are too many: what is rewritten has grown as much since."""
+PACKED_BYTES: Final = 8 << 20
+"""How large a writer packs files; those of half of it are left alone from then on."""
+CROWDED: Final = 32
+"""So many smaller ones are packed: at 100 small files an append takes 3 times what it takes at 10."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +46,17 @@ class Part:
     bucket: int | None
     files: int
     size: int
+    small: int
 
     @property
     def due(self) -> bool:
         """Whether there are many more files than the bytes need."""
         return self.files >= 2 * math.ceil(self.size / TARGET_BYTES) + SMALL_FILES
+
+    @property
+    def crowded(self) -> bool:
+        """Whether there are so many small files that the next writers would feel them."""
+        return self.small >= CROWDED
 
 
 @dataclass(frozen=True)
@@ -58,46 +71,81 @@ class Compacted:
 
 def parts(path: Path) -> list[Part]:
     """The parts of the table at `path`, those with the most files first."""
-    actions = pa.table(DeltaTable(str(path)).get_add_actions(flatten=True))
+    with delta.opened(path) as table:
+        actions = pa.table(table.get_add_actions(flatten=True))
     bucket = '"partition._bucket"' if "partition._bucket" in actions.column_names else "NULL"
     with delta.connection() as con:
         con.register("a", actions)
-        query = f"SELECT {bucket}::INTEGER, count(*), sum(size_bytes)::BIGINT FROM a GROUP BY ALL ORDER BY 2 DESC, 1"
+        query = f"""SELECT {bucket}::INTEGER, count(*), sum(size_bytes)::BIGINT,
+                           count(*) FILTER (size_bytes < {PACKED_BYTES // 2})
+                    FROM a GROUP BY ALL ORDER BY 2 DESC, 1"""
         return [Part(*row) for row in con.sql(query).fetchall()]
 
 
-def compact_table(path: Path, position: Position | None, identity: Sequence[str]) -> Compacted:
-    """Compacts a table by delta-rs; the caller holds its lease.
+def pack_table(path: Path, position: Position | None = None) -> None:
+    """Packs the small files of a table where there are many; the caller holds its lease. Raises as `compact_table`."""
+    if any(part.crowded for part in parts(path)) and not _foreign(path, position):
+        compact_table(path, position, target=PACKED_BYTES)
 
-    Raises LawError, the table restored, where the rows afterwards are not those before.
+
+def pack_log(spark: SparkSession, path: Path, position: Position) -> None:
+    """Packs the small files of the buckets of a log that have many. Raises as `compact_table` does."""
+    crowded = [part.bucket for part in parts(path) if part.crowded and part.bucket is not None]
+    if crowded and not _foreign(path, position):
+        compact_log(spark, path, position, crowded, target=PACKED_BYTES)
+
+
+def _foreign(path: Path, position: Position | None) -> bool:
+    """Whether another tool has written to the table last: its rows are not ours to move."""
+    return position is not None and position.version != delta.version(path)
+
+
+def compact_table(
+    path: Path, position: Position | None, identity: Sequence[str] = (), *, target: int = TARGET_BYTES
+) -> Compacted:
+    """Compacts the files of less than `target` bytes by delta-rs; the caller holds the table's lease.
+
+    With `identity`, all files, by it. Raises LawError where the rows afterwards are not those before; the table is then
+    restored.
     """
     table = DeltaTable(str(path))
     version, again = table.version(), _carrying(position)
     kinds = {field.name: field.type for field in pa.schema(table.schema())}
     by = [name for name in identity if not pa.types.is_nested(kinds[name])]
     if by:
-        table.optimize.z_order(by, target_size=TARGET_BYTES, commit_properties=again)
+        table.optimize.z_order(by, target_size=target, commit_properties=again)
     else:
-        table.optimize.compact(target_size=TARGET_BYTES, commit_properties=again)
+        table.optimize.compact(target_size=target, commit_properties=again)
     return _proved(path, version, undo=lambda: DeltaTable(str(path)).restore(version, commit_properties=again))
 
 
-def compact_log(
-    spark: SparkSession, path: Path, position: Position, buckets: Iterable[int], key: Sequence[str]
+def compact_log(  # noqa: PLR0913 which parts of which log, and how
+    spark: SparkSession,
+    path: Path,
+    position: Position,
+    buckets: Iterable[int],
+    key: Sequence[str] = (),
+    *,
+    target: int = TARGET_BYTES,
 ) -> Compacted:
-    """Compacts `buckets` of a log by Spark, by `key`; the caller holds its lease. Raises as `compact_table` does."""
+    """Compacts `buckets` of a log by Spark: files of less than half of `target` bytes, or with `key` all, by it.
+
+    The caller holds the log's lease. Raises as `compact_table` does.
+    """
     version = DeltaTable(str(path)).version()
     options = {
         "spark.databricks.delta.commitInfo.userMetadata": position.again().metadata,
-        "spark.databricks.delta.optimize.maxFileSize": str(TARGET_BYTES),
+        "spark.databricks.delta.optimize.minFileSize": str(target // 2),
+        "spark.databricks.delta.optimize.maxFileSize": str(target),
     }
-    numbers, columns = ", ".join(map(str, buckets)), ", ".join(f"`{name}`" for name in key)
+    numbers = ", ".join(map(str, buckets))
+    order = f"ZORDER BY ({', '.join(f'`{name}`' for name in key)})" if key else ""
 
     def run(statement: str) -> None:
         with session_settings(spark, options):
             spark.sql(statement).collect()
 
-    run(f"OPTIMIZE delta.`{path}` WHERE _bucket IN ({numbers}) ZORDER BY ({columns})")
+    run(f"OPTIMIZE delta.`{path}` WHERE _bucket IN ({numbers}) {order}")
     return _proved(path, version, undo=lambda: run(f"RESTORE TABLE delta.`{path}` TO VERSION AS OF {version}"))
 
 

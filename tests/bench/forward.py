@@ -21,6 +21,7 @@ from lake.run.publish import publish
 from lake.run.rebuild import rebuild
 from lake.store import delta, log
 from lake.store.commit import CHANGE
+from lake.store.compaction import pack_log
 from lake.store.scan import Scan
 
 TOUCHED: Final = 200
@@ -51,6 +52,7 @@ def forward(project: Project, stream: str, spark: Callable[[], SparkSession], *,
     diffs = {each.name: _same_again(project, each) for each in project.tables.values()}
     for _ in range(batches):
         batch = _append(project.settings, stream, batch)
+        pack_log(spark(), project.settings.log_path(stream), log.head(project.settings, stream).position)
         inputs = Inputs(spark, project, cut(project))
         for declaration in project.tables.values():
             table, began = inputs.table(declaration), time.monotonic()

@@ -100,6 +100,22 @@ def test_maintain_leaves_fewer_files_and_the_same_rows_numbers_and_editions(shop
     assert verdicts(shop) == {"identical"}
 
 
+def test_a_batch_packs_what_many_batches_left_in_small_files(shop, monkeypatch):
+    settings, path = shop.settings, shop.settings.log_path("orders")
+    lines = ('{"order_id": 1', '{"order_id": "two"}')
+    shop.land("orders", *lines).run()
+    before, quarantine = log.heads(settings, "orders"), settings.quarantine_path("orders")
+    had = files(path)
+    monkeypatch.setattr(compaction, "CROWDED", 2)
+    shop.land("orders", *lines, order(125)).run()
+    crowded = [part for part in compaction.parts(path) if part.crowded]
+    assert (crowded, log.heads(settings, "orders")[1:]) == ([], before)
+    assert files(path) <= had
+    assert files(quarantine) == 1
+    assert check(settings, "orders") == []
+    assert verdicts(shop) == {"identical"}
+
+
 def test_a_log_whose_compaction_changed_rows_is_as_it_was(shop, monkeypatch):
     settings, path = shop.settings, shop.settings.log_path("orders")
     heads, count = log.heads(settings, "orders"), "SELECT count(*) AS n FROM t"

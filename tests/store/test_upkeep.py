@@ -46,6 +46,10 @@ def numbers(table: Table, version: int | None = None) -> list[int]:
     return [row["n"] for row in found]
 
 
+def files(table: Table) -> int:
+    return len(DeltaTable(str(table.path)).file_uris())
+
+
 def feed(table: Table, after: int, upto: int) -> list[tuple[int, str]]:
     found = pa.table(DeltaTable(str(table.path)).load_cdf(starting_version=after + 1, ending_version=upto))
     return sorted((row["n"], row["_change_type"]) for row in found.to_pylist())
@@ -134,10 +138,10 @@ def test_a_fingerprint_is_that_of_the_rows_and_of_nothing_else(table):
 
 def test_parts_are_due_when_there_are_many_more_files_than_bytes_need():
     ideal = compaction.TARGET_BYTES
-    assert compaction.Part(None, 10, 1000).due
-    assert not compaction.Part(None, 9, 1000).due
-    assert not compaction.Part(3, 27, 10 * ideal).due
-    assert compaction.Part(3, 28, 10 * ideal).due
+    assert compaction.Part(None, 10, 1000, 10).due
+    assert not compaction.Part(None, 9, 1000, 9).due
+    assert not compaction.Part(3, 27, 10 * ideal, 0).due
+    assert compaction.Part(3, 28, 10 * ideal, 0).due
 
 
 def test_vacuum_keeps_the_versions_asked_for_and_every_later_one(table):
@@ -195,3 +199,27 @@ def test_a_table_of_many_commits_gets_a_checkpoint(project):
         write_deltalake(str(path), pa.table({"n": [number]}), mode="append")
     vacuum.checkpoint(path)
     assert (path / "_delta_log" / f"{vacuum.CHECKPOINT_EVERY:020}.checkpoint.parquet").exists()
+
+
+def test_writers_pack_small_files_once_there_are_many_and_no_sooner(table):
+    for number in range(100, 100 + compaction.CROWDED - files(table) - 1):
+        change(table, "insert", number)
+    before, crowd = numbers(table), files(table)
+    compaction.pack_table(table.path, table.position())
+    assert files(table) == crowd == compaction.CROWDED - 1
+    head = change(table, "insert", 99)
+    position = table.position()
+    compaction.pack_table(table.path, position)
+    assert (files(table), table.position().origin, numbers(table)) == (1, head, sorted([*before, 99]))
+    compaction.pack_table(table.path, table.position())
+    assert table.version() == head + 1
+
+
+def test_writers_leave_alone_what_another_tool_wrote_last(table):
+    for number in range(100, 100 + compaction.CROWDED):
+        change(table, "insert", number)
+    with delta.opened(table.path) as opened:
+        write_deltalake(opened, Scan(table.path).arrow(limit=1), mode="append")
+    crowd = files(table)
+    compaction.pack_table(table.path, table.position())
+    assert files(table) == crowd
