@@ -17,7 +17,7 @@ NEEDS_JAVA = $(if $(shell test "0$(JAVA_VERSION)" -ge 17 && echo yes),,$(error a
 	$(JAVA) is $(or $(JAVA_VERSION),missing): apt install openjdk-17-jdk-headless, brew install openjdk@17, or set JAVA_HOME))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test laws lint bench bench-kinds bench-large airflow lock clean
+.PHONY: help setup demo test laws lint bench bench-kinds bench-large load airflow lock clean
 .DELETE_ON_ERROR:
 
 help: ## these lines
@@ -51,6 +51,9 @@ bench-kinds: setup ## the figures: a million events in a table of each kind besi
 
 bench-large: setup ## the figures: ten million events of a million keys, and a micro-batch's cost after 1,000 commits
 	$(BIN)/python -m tests.bench.large --growth
+
+load: setup ## ten minutes of lake run --follow beside a producer that never waits; MINUTES=60 for an hour
+	$(BIN)/python -m tests.bench.load --minutes $(or $(MINUTES),10)
 
 airflow: setup ## Airflow on this machine with the DAGs loaded, loopback only
 	infra/airflow.sh

@@ -40,17 +40,19 @@ class SparkSettings:
 class Settings:
     """Everything a project can set. Relative paths are relative to the project folder.
 
+    `keys` is the file with the keys of what is personal, by default `keys.sqlite` beside the warehouse;
     `batch_files` and `batch_bytes` bound one batch; a record longer than `record_bytes` goes to quarantine;
     `lease_seconds` is how long a writer waits for another; Spark commits a diff of more than `small_diff_rows` rows;
     `tables_at_once` is how many tables are worked on side by side, which share the driver's memory. `lake maintain`
     keeps the newest `keep_editions` editions and those of the last `keep_days` days, and compacts up to
-    `maintain_bytes` bytes a call.
+    `maintain_bytes` bytes a call; `lake run --follow` calls it every `maintain_every` cycles, never for 0.
     """
 
     project: Path
     warehouse: Path = Path(".lake/warehouse")
     landing: Path = Path("landing")
     archive: Path | None = None
+    keys: Path | None = None
     jars: Path = Path(sys.prefix) / "share/headwater/jars"
     batch_files: int = _number(1000, least=1)
     batch_bytes: int = _number(2 << 30, least=1)
@@ -59,6 +61,7 @@ class Settings:
     keep_editions: int = _number(30, least=1)
     keep_days: float = _number(2.0, least=0)
     maintain_bytes: int = _number(4 << 30, least=1)
+    maintain_every: int = _number(50, least=0)
     committer: Literal["auto", "delta-rs", "spark"] = "auto"
     small_diff_rows: int = _number(500_000, least=0)
     tables_at_once: int = _number(2, least=1)
@@ -71,6 +74,10 @@ class Settings:
     @property
     def warehouse_path(self) -> Path:
         return self.path(self.warehouse)
+
+    @property
+    def keys_path(self) -> Path:
+        return self.warehouse_path.parent / "keys.sqlite" if self.keys is None else self.path(self.keys)
 
     def log_path(self, stream: str) -> Path:
         return self.warehouse_path / "logs" / stream

@@ -46,7 +46,11 @@ class Project:
         """The Delta table of a declaration: the one being built where it is staged, else the live one."""
         name = declaration.name
         home = self.staged.get(name) or self.live_homes.get(name, name)
-        return Table(self.settings, declaration.layer, name, home)
+        return Table(self.settings, declaration.layer, name, home, personal=self.is_personal(declaration))
+
+    def is_personal(self, declaration: Declaration) -> bool:
+        """Whether the table is derived from a stream with people."""
+        return any(self.contracts[stream].sealed for stream in self.logs(declaration) if stream in self.contracts)
 
     def with_staged(self, staged: Mapping[str, str]) -> Project:
         """The same project, some of whose tables have other homes."""

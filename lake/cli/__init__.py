@@ -47,6 +47,7 @@ COMMANDS = {
     "deploy": "recompute",
     "wait": "upkeep",
     "maintain": "upkeep",
+    "forget": "forget",
     "sql": "readers",
     "tables": "readers",
     "status": "readers",

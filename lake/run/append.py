@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.run.batch import Batch, reading
+from lake.run.personal import sealed_with
 from lake.store import compaction, delta, evolution, log, quarantine, redeliveries, sources
 from lake.store.contracts import Contract
 from lake.store.delivery import Delivery, Files
@@ -116,6 +117,7 @@ def _write(batch: Batch) -> BatchCounts:
         files=[{"path": name, "size": size, "mtime": mtime} for name, size, mtime in marks],
         contract=len(batch.known),
         at=batch.now.isoformat(),
+        **sealed_with(settings, contract),
     )
     after = log.commit(settings, contract, batch.events(), position)
     compaction.pack_log(batch.spark, settings.log_path(contract.name), after.position)

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
+from lake.run.personal import extras, sealable
 from lake.session import raise_if_gone
 from lake.store import evolution
 from lake.store.contracts import Contract
@@ -75,11 +76,9 @@ class Batch:
             .withColumn("_position", F.expr("_seq + _shift"))
             .withColumn("_source", F.expr(f"CASE WHEN _numbered THEN concat(_origin, ':', {line}) ELSE _origin END"))
         )
-        return (
-            placed.withColumn("_id", F.expr(identity(self.contract)))
-            if self.contract.identity == "position"
-            else placed
-        )
+        if self.contract.identity == "position":
+            placed = placed.withColumn("_id", F.expr(identity(self.contract)))
+        return sealable(self.spark, self.settings, self.contract, placed) if self.contract.sealed else placed
 
     def _lines(self) -> Iterator[dict[str, object]]:
         """What to add to a `_seq` of each block of each file to get a position."""
@@ -193,7 +192,7 @@ class Batch:
             f"{self._now} AS _ingested_at",
             "_source",
             f"{len(self.known)} AS _version",
-            "_extra",
+            *extras(self.contract),
             *evolution.written(self.known),
         )
 

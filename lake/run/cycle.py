@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from lake.config import Settings
 from lake.errors import LakeError, Unavailable
-from lake.project import load
+from lake.project import Project, load
 from lake.run import gate
 from lake.run.advance import Advanced, advance_all
 from lake.run.append import BatchCounts
 from lake.run.cut import cut
-from lake.run.ingest import ingest
+from lake.run.ingest import behind, ingest
 from lake.run.inputs import Inputs
+from lake.run.maintain import Policy, maintain
 from lake.run.publish import publish
+from lake.run.purge import purge
 from lake.store import reads
 from lake.store.editions import Edition, pinned
+from lake.store.meta import Cut
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,8 +42,10 @@ class Cycle:
     failures: dict[str, LakeError]
 
 
-def run(settings: Settings, spark: Callable[[], SparkSession], tell: Tell) -> Cycle:
-    """One cycle. A source that fails is told and left for the next cycle; the others go on.
+def run(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *, batches: int | None = None) -> Cycle:
+    """One cycle, of all that has landed, or of so many `batches` of each stream at most.
+
+    A source that fails is told and left for the next cycle; the others go on.
 
     Raises what a table or a gate raises; the last edition then stays in place.
     """
@@ -53,26 +58,39 @@ def run(settings: Settings, spark: Callable[[], SparkSession], tell: Tell) -> Cy
         failures[stream] = failure
         tell(f"ingest  {stream} failed: {failure}")
 
-    streams = ingest(settings, session, project.contracts, on_failure=failed)
+    streams = ingest(settings, session, project.contracts, on_failure=failed, batches=batches)
     for stream, counts in streams.items():
         tell(f"ingest  {stream}: {_counted(counts)}")
+    now, advanced, edition = catch_up(project, spark, tell)
+    return Cycle(now.number, streams, advanced, edition, failures)
+
+
+def catch_up(
+    project: Project, spark: Callable[[], SparkSession], tell: Tell
+) -> tuple[Cut, list[Advanced], Edition | None]:
+    """Brings tables and readers to where the logs are; what people who were forgotten have left behind is purged."""
     now = cut(project)
     tell(f"cut     {now.number}")
     advanced = advance_all(Inputs(spark, project, now), tell=lambda done: tell(line(done)))
-    if (pin := pinned(settings)) is not None:
+    if (pin := pinned(project.settings)) is not None:
         tell(f"publish readers stay at edition {pin} until `lake publish --resume`")
-        return Cycle(now.number, streams, advanced, None, failures)
-    edition = publish(project, now, spark)
-    tell(f"publish edition {edition.number}")
-    return Cycle(now.number, streams, advanced, edition, failures)
+        edition = None
+    else:
+        edition = publish(project, now, spark)
+        tell(f"publish edition {edition.number}")
+    purge(project, tell)
+    return now, advanced, edition
 
 
 def follow(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *, every: float) -> None:
     """Cycles `every` so many seconds until SIGTERM or SIGINT, which end it after the cycle at work.
 
+    A cycle takes one batch of each stream, so that readers see events soon however many land; while some are left, the
+    next follows without a pause. Every `maintain_every` cycles the warehouse is put in order.
+
     What fails is told and tried again in the next cycle. Raises Unavailable when the session is gone.
     """
-    stop = threading.Event()
+    stop, cycles = threading.Event(), 0
 
     def end(_: int, __: FrameType | None) -> None:
         tell("stopping after this cycle")
@@ -82,8 +100,12 @@ def follow(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *,
     try:
         while not stop.is_set():
             reads.renew(settings)
+            waiting = False
             try:
-                run(settings, spark, tell)
+                waiting = _is_behind(settings, run(settings, spark, tell, batches=1), tell)
+                cycles += 1
+                if settings.maintain_every and cycles % settings.maintain_every == 0:
+                    _keep_in_order(settings, spark, tell)
             except LakeError as error:
                 tell(f"cycle failed: {error}")
                 if isinstance(error, Unavailable):
@@ -91,10 +113,25 @@ def follow(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *,
             except Exception as error:
                 tell(f"cycle failed: {type(error).__name__}: {str(error).splitlines()[0]}")
                 _must_answer(spark)
-            stop.wait(every)
+            stop.wait(0 if waiting else every)
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _is_behind(settings: Settings, done: Cycle, tell: Tell) -> bool:
+    """Whether there is more to take in of what the cycle took in; tells how much."""
+    left = {stream: behind(settings, stream) for stream in done.streams}
+    for stream, (files, size) in left.items():
+        if files:
+            tell(f"behind  {stream}: {files} files, {size:,} bytes are yet to be taken in")
+    return any(files and done.streams[stream].read for stream, (files, _) in left.items())
+
+
+def _keep_in_order(settings: Settings, spark: Callable[[], SparkSession], tell: Tell) -> None:
+    """What `lake maintain` does, with what the settings say is to be kept."""
+    done = maintain(load(settings), spark, Policy.of(settings), tell)
+    tell(f"maintain {len(done.expired)} editions expired, {sum(place.files for place in done.places)} files deleted")
 
 
 def _must_answer(spark: Callable[[], SparkSession]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
@@ -144,7 +145,7 @@ def _record(  # noqa: PLR0913, PLR0917 - the parts of one entry
     outcome: Outcome,
     results: Sequence[Mapping[str, Any]],
 ) -> Check:
-    return meta.record_check(
+    check = meta.record_check(
         table.settings,
         table.name,
         home=table.home,
@@ -153,8 +154,15 @@ def _record(  # noqa: PLR0913, PLR0917 - the parts of one entry
         version=version,
         suite=suite.hash,
         outcome=outcome,
-        results=results,
+        results=[_withheld(each) for each in results] if table.personal else results,
     )
+    return replace(check, results=results)
+
+
+def _withheld(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result without values of rows: what is kept of a table about people tells of no one."""
+    observed = result["observed"]
+    return {**result, "examples": [], "observed": observed if isinstance(observed, int | float) else None}
 
 
 def _unchanged(table: Table, known: Check, version: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from itertools import count
 from typing import TYPE_CHECKING
 
 from lake.config import Settings
@@ -25,12 +26,14 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
     streams: Iterable[str] | None = None,
     *,
     on_failure: Callable[[str, LakeError], None] | None = None,
+    batches: int | None = None,
     now: datetime | None = None,
 ) -> dict[str, BatchCounts]:
-    """Takes every pending landing file of `streams` (all of them by default) into its log.
+    """Takes every pending landing file of `streams` (all of them by default) into its log, in `batches` at most.
 
-    Gives each stream's counts over the batches that were made. A stream that fails does not stop the others: it is
-    told to `on_failure` as soon as it fails, or raised when all are done.
+    What lands meanwhile is left for the next time, so that it ends however fast files come. Gives each stream's counts
+    over the batches that were made. A stream that fails does not stop the others: it is told to `on_failure` as soon
+    as it fails, or raised when all are done.
     Raises DeclarationError for an unknown stream.
     """
     chosen = [known_stream(contracts, stream) for stream in (contracts if streams is None else streams)]
@@ -38,7 +41,7 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
     failures: list[LakeError] = []
     for contract in chosen:
         try:
-            done[contract.name] = _drain(settings, spark, contract, now)
+            done[contract.name] = _drain(settings, spark, contract, batches, now)
         except LakeError as error:
             (on_failure or (lambda _, error: failures.append(error)))(contract.name, error)
     if failures:
@@ -46,16 +49,26 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
     return done
 
 
-def _drain(settings: Settings, spark: SparkSession, contract: Contract, now: datetime | None) -> BatchCounts:
-    """Batches until nothing is pending; the counts are their sums."""
+def behind(settings: Settings, stream: str) -> tuple[int, int]:
+    """How many landing files of `stream` its log has not taken in yet, and their bytes."""
+    landed = sources.landed(settings, stream, log.app(stream))
+    waiting = [file.size for file in sources.listing(settings, stream) if file.mark not in landed]
+    return len(waiting), sum(waiting)
+
+
+def _drain(
+    settings: Settings, spark: SparkSession, contract: Contract, batches: int | None, now: datetime | None
+) -> BatchCounts:
+    """Batches until nothing is left of what is there now; the counts are their sums."""
     stream, app = contract.name, log.app(contract.name)
+    there = {file.mark for file in sources.listing(settings, stream)}
 
     def deliver(_: LogHead) -> Files | None:
-        files = sources.pending(settings, stream, sources.landed(settings, stream, app))
+        files = sources.pending(settings, stream, there - sources.landed(settings, stream, app))
         return Files.checked(settings, files, folder=settings.path(settings.landing) / stream) if files else None
 
     total = BatchCounts(log.head(settings, stream).batch)
-    while True:
+    for _ in count() if batches is None else range(batches):
         counts = append(settings, spark, contract, deliver, now=now)
         if counts.batch == total.batch:
             break

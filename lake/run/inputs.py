@@ -15,7 +15,7 @@ from lake.project import Project
 from lake.run.repeatable import first_line
 from lake.run.rows import CarryingFrame, plain
 from lake.session import raise_if_gone
-from lake.store import evolution, log
+from lake.store import erasures, evolution, log
 from lake.store.delta import Position
 from lake.store.meta import Cut
 from lake.store.scan import Scan, to_frame
@@ -175,6 +175,8 @@ class Inputs:
                 return None
             return _ordered(table.changes(self.spark, after=before, upto=now.version), source.table)
         after, voids = self.cut.batches.get(source.name, 0), position.data["voids"]
+        if erasures.erased(settings, source.name, voids, self.cut.voids):
+            raise FeedGap(f"people of {source.name} were forgotten since")
         voided = [v for v in log.voided(settings, source.name, voids, self.cut.voids) if v[0] <= before]
         frames = [self._events(source.name, after=before)] if after > before else []
         frames += [self._voided(source.name, before, voids, voided)] if voided else []

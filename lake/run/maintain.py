@@ -1,6 +1,6 @@
 """Maintain: fewer and larger files, no edition older than is kept, and no file that nothing needs.
 
-1. Let old editions expire, so that nobody begins to read them.
+1. Purge what people who were forgotten have left behind; let old editions expire, so that nobody begins to read them.
 2. See who is at work: what was there when the oldest of them began stays.
 3. Table by table, under its lease: compact, with proof that the rows are the same; delete what nothing needs.
 4. Clear what crashes left: homes of tables that were never published, staged files, notes of who holds a lease.
@@ -19,6 +19,7 @@ from lake.config import Settings
 from lake.errors import Unavailable
 from lake.project import Project
 from lake.run.needed import Needed, Place, places, retired
+from lake.run.purge import purge
 from lake.store import compaction, delta, editions, lease, log, reads, vacuum
 from lake.store.compaction import Compacted, Part
 from lake.store.delta import Position
@@ -44,6 +45,11 @@ class Policy:
     size: int
     drop_retired: bool = False
     dry_run: bool = False
+
+    @classmethod
+    def of(cls, settings: Settings) -> Policy:
+        """What the settings say."""
+        return cls(settings.keep_editions, settings.keep_days, settings.maintain_bytes)
 
 
 @dataclass
@@ -84,6 +90,8 @@ def maintain(
     What another writer holds is left for the next call. Raises LawError where a compaction changed rows.
     """
     settings = project.settings
+    if not policy.dry_run:
+        purge(project, tell)
     expired = _expire(project, policy)
     running = tuple(reads.others(settings))
     kept = [edition.number for edition in editions.kept_editions(settings) if edition.number not in expired]
@@ -187,14 +195,7 @@ class _Work:
 
     def _remove_folder(self, path: Path) -> None:
         if not self.policy.dry_run:
-            remove_table(path)
-
-
-def remove_table(path: Path) -> None:
-    """Removes the Delta table at `path`; a crash leaves the whole table, or what no one takes for one."""
-    gone = path.with_name(f".{path.name}.gone")
-    path.rename(gone)
-    shutil.rmtree(gone)
+            vacuum.remove_table(path)
 
 
 def _clear(settings: Settings, running: tuple[Running, ...], *, dry_run: bool) -> list[str]:

@@ -17,6 +17,7 @@ from lake.run.fingerprint import fingerprints
 from lake.run.inputs import Inputs
 from lake.run.order import after_inputs
 from lake.run.shared import sharing
+from lake.store import erasures
 from lake.store.meta import get_cut
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from lake.store.tables import Table
 
+LAST: Final = 2**62
 FOUND: Final = {"insert": "missing", "delete": "extra", "update": "differs"}
 """What a row is called that would be inserted, deleted or updated to make the table right."""
 
@@ -93,6 +95,12 @@ def verify(inputs: Inputs, declaration: Declaration) -> Verdict:
     if position.data["fingerprint"] != inputs.project.fingerprint(declaration):
         why = "its definition has changed since: lake plan, then lake deploy"
         return Verdict(declaration.name, cut, "unknown", why=why)
+    if any(
+        erasures.erased(inputs.project.settings, s, inputs.cut.voids, LAST) for s in inputs.project.logs(declaration)
+    ):
+        return Verdict(
+            declaration.name, cut, "unknown", why="a person was forgotten since: lake run, then verify again"
+        )
     try:
         with python_faults(declaration):
             return _judged(inputs, declaration, table)

@@ -182,7 +182,8 @@ def _condition(diff: pa.Table, identity: Sequence[str]) -> str:
     tests = []
     for name in identity:
         column = diff.column(name)
-        tests.append(f"t.`{name}` {'IS NOT DISTINCT FROM' if column.null_count else '='} s.`{name}`")
+        # In parentheses: DataFusion takes `IS NOT DISTINCT FROM a AND b` for `IS NOT DISTINCT FROM (a AND b)`.
+        tests.append(f"(t.`{name}` {'IS NOT DISTINCT FROM' if column.null_count else '='} s.`{name}`)")
         if not column.null_count and (pa.types.is_date(column.type) or pa.types.is_integer(column.type)):
             least, greatest = pc.min_max(column).as_py().values()
             quote = "" if pa.types.is_integer(column.type) else "DATE "

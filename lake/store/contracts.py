@@ -5,7 +5,7 @@ the logical types decimal, date, timestamp-micros/-millis (UTC), local-timestamp
 
     "unit": "minutes"            what its number counts
     "minimum": 0, "maximum": 9   inclusive bounds; a value outside goes to quarantine
-    "personal": true             data about a person
+    "personal": true             data about a person: sealed in the log under a key of that person's; see `sealing.py`
     "transport": true            says how an event came, not what it is: a re-delivery may differ in it
 
 and the record a `lake` object with the project's facts:
@@ -16,11 +16,13 @@ and the record a `lake` object with the project's facts:
     "time":     "departed_at"    event time: a timestamp or date field, or a SQL expression over fields; may be absent
     "buckets":  8                number of partitions of the log
     "max_ahead": "1 day"         an event time further ahead of its arrival goes to quarantine
+    "subject":  "customer"       the field that says whose the personal fields are
     "broadcast": "op = 'TRUNCATE'"   SQL condition for events that have no key and touch all keys
     "envelope": "debezium"       records are change messages of a database's table; see `envelope.py` for this, and
     "table":    "shop.orders"    for the fields' attributes `from` and `encoding`
 
-Key, id, event time, buckets and broadcast never change once a log has been written; see `evolution.py` for what may.
+Key, id, event time, buckets, subject and broadcast never change once a log has been written; see `evolution.py` for
+what may.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from lake.config import Settings
 from lake.errors import DeclarationError, did_you_mean
 from lake.store.fields import Field, read_field
 
-FACTS: Final = {"key", "id", "time", "buckets", "max_ahead", "broadcast", "envelope", "table"}
+FACTS: Final = {"key", "id", "time", "buckets", "max_ahead", "broadcast", "envelope", "table", "subject"}
 ENVELOPES: Final[Mapping[str, frozenset[str]]] = {
     "debezium": frozenset({"op", "before", "after", "source", "transaction", "ts_ms", "ts_us", "ts_ns"}),
 }
@@ -62,6 +64,7 @@ class Contract:
     buckets: int = 8
     max_ahead: timedelta = timedelta(days=1)
     broadcast: str | None = None
+    subject: str | None = None
     envelope: str | None = None
     table: str | None = None
     text: str = ""
@@ -70,6 +73,11 @@ class Contract:
     def personal(self) -> tuple[str, ...]:
         """The names of the fields that hold data about a person."""
         return tuple(field.name for field in self.fields if field.personal)
+
+    @property
+    def sealed(self) -> tuple[str, ...]:
+        """The names of the fields that the log holds sealed: those that are personal, where somebody is the subject."""
+        return self.personal if self.subject else ()
 
     @property
     def where(self) -> str:
@@ -92,6 +100,7 @@ class Contract:
             "time": self.time,
             "buckets": self.buckets,
             "broadcast": self.broadcast,
+            "subject": self.subject,
         }
 
 
@@ -110,6 +119,7 @@ def load_contracts(settings: Settings) -> dict[str, Contract]:
                     where=f"{file}:1",
                     fix=f'call it "{path.stem}" as its file',
                 )
+            _must_say_whose(contract)
             contracts[contract.name] = contract
         except DeclarationError as fault:
             faults.append(fault)
@@ -169,6 +179,7 @@ def read_contract(text: str, *, file: str) -> Contract:
         buckets=facts.get("buckets", 8),
         max_ahead=duration(facts.get("max_ahead", "1 day")) or timedelta(days=1),
         broadcast=facts.get("broadcast"),
+        subject=facts.get("subject"),
         envelope=facts.get("envelope"),
         table=facts.get("table"),
         text=text,
@@ -251,6 +262,29 @@ def _wrong_facts(facts: Any, fields: list[Field], names: list[str] | None) -> It
     if not isinstance(facts.get("broadcast", ""), str):
         yield "broadcast", f"broadcast is {facts['broadcast']!r}", "a SQL condition over the fields"
     yield from _wrong_envelope(facts)
+    if "subject" in facts and names is not None:
+        yield from _wrong_subject(facts, fields, names)
+
+
+def _wrong_subject(facts: dict[str, Any], fields: list[Field], names: list[str]) -> Iterator[tuple[str, str, str]]:
+    personal = {field.name: field for field in fields if field.personal}
+    yield from _wrong_names("subject", [facts["subject"]], fields, names)
+    if not personal:
+        yield "subject", "a subject, and no field is personal", 'say "personal": true of the fields about a person'
+    for name, field in personal.items():
+        if field.nested or field.type == "binary":
+            yield "subject", f"personal field {name!r} is of type {field.type}", "use fields of single values"
+        if name in re.findall(r"\w+", str(facts.get("time") or "")):
+            yield "time", f"event time uses {name!r}, which is personal", "event times stay in the log in clear"
+
+
+def _must_say_whose(contract: Contract) -> None:
+    if contract.personal and not contract.subject:
+        raise DeclarationError(
+            f"{contract.name} has personal fields ({', '.join(contract.personal)}) and no subject",
+            where=f"{contract.file}:{contract.field(contract.personal[0]).line}",
+            fix='add "subject": "<the field that says whose they are>" to "lake"; without, they would not be sealed',
+        )
 
 
 def _wrong_envelope(facts: dict[str, Any]) -> Iterator[tuple[str, str, str]]:

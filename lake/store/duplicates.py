@@ -142,7 +142,7 @@ class Search:
             rows = self.spark.createDataFrame(found.select([f.name for f in there]).cast(pa.schema(there)))
         else:
             rows = self._narrowed(files).join(self.events.select("_bucket", "_id"), ["_bucket", "_id"], "left_semi")
-        return log.current(rows, self.known)
+        return log.current(rows, self.known, log.keys_of(self.settings, self.contract))
 
     def _found(self, con: duckdb.DuckDBPyConnection, paths: list[str]) -> pa.Table:
         con.register("narrow", self._narrow)

@@ -17,7 +17,7 @@ from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibi
 
 from lake.config import Settings
 from lake.errors import DeclarationError
-from lake.store import delta
+from lake.store import delta, sealing
 from lake.store.contracts import Contract, parse_schema, read_contract
 from lake.store.fields import Field
 from lake.store.identity import literal, quoted
@@ -90,21 +90,34 @@ def incompatibilities(new: Contract, old: Contract) -> Iterator[DeclarationError
 
 
 def columns(known: Sequence[Contract]) -> Mapping[tuple[str, str], str]:
-    """The physical column of each (field name, type) that any version has."""
+    """The physical column of each (field name, type there) that any version has."""
     found: dict[tuple[str, str], str] = {}
     for contract in known:
         for field in contract.fields:
-            if (field.name, field.type) not in found:
+            kind = _stored(field, contract)
+            if (field.name, kind) not in found:
                 plain = field.name not in {name for name, _ in found}
-                suffix = re.sub(r"\W+", "_", field.type).strip("_")
-                found[field.name, field.type] = field.name if plain else f"{field.name}__{suffix}"
+                suffix = re.sub(r"\W+", "_", kind).strip("_")
+                found[field.name, kind] = field.name if plain else f"{field.name}__{suffix}"
     return found
+
+
+def _stored(field: Field, contract: Contract) -> str:
+    """The type of the field's physical column."""
+    return "string" if field.name in contract.sealed else field.type
 
 
 def written(known: Sequence[Contract]) -> list[str]:
     """SQL that gives the fields of the newest contract their physical columns."""
-    physical = columns(known)
-    return [f"{quoted(f.name)} AS {quoted(physical[f.name, f.type])}" for f in known[-1].fields]
+    physical, newest = columns(known), known[-1]
+
+    def value_of(field: Field, column: str) -> str:
+        if field.name not in newest.sealed:
+            return quoted(field.name)
+        return sealing.sealed(f"cast({quoted(field.name)} AS string)", sealing.place(newest, column))
+
+    there = {field: physical[field.name, _stored(field, newest)] for field in newest.fields}
+    return [f"{value_of(field, column)} AS {quoted(column)}" for field, column in there.items()]
 
 
 def upcast(known: Sequence[Contract]) -> list[str]:
@@ -126,7 +139,12 @@ def _read(field: Field, known: Sequence[Contract]) -> str:
         if before is None:
             absent.append(number)
         else:
-            origins[physical[before.name, before.type]] = _widened(before, physical[before.name, before.type], field)
+            column = physical[before.name, _stored(before, contract)]
+            if before.name in contract.sealed:
+                text = sealing.opened(quoted(column), sealing.place(contract, column))
+                origins[column] = f"cast({text} AS {field.type})"
+            else:
+                origins[column] = _widened(before, column, field)
     present = ", ".join(reversed(origins.values()))
     kept = f"coalesce({present})" if len(origins) > 1 else present
     if not absent:
@@ -170,6 +188,12 @@ def _field_faults(field: Field, before: Field | None, new: Contract, old: Contra
             f"{name} was {before.type} in {old.file}, and is {field.type}",
             where=where,
             fix="part of key, id or event time: it stays as it is" if fixed else "restore it, or add a new field",
+        )
+    if (before.name in old.sealed) != (field.name in new.sealed):
+        yield DeclarationError(
+            f"{name} {'was' if before.personal else 'was not'} personal in {old.file}",
+            where=where,
+            fix="restore it, or add a new field: what is in the log is sealed, or is not, for good",
         )
     if before.nullable and not field.nullable:
         yield DeclarationError(

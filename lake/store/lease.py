@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -89,8 +90,8 @@ def _folder(settings: Settings) -> Path:
 
 
 def _command() -> str:
-    """How this process was called, shortly."""
-    line = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    """How this process was called, shortly: without values, which may be somebody's name."""
+    line = " ".join([Path(sys.argv[0]).name, *(re.sub("=.*", "=…", part) for part in sys.argv[1:])])
     return line if len(line) <= 80 else f"{line[:79]}…"
 
 

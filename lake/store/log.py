@@ -13,10 +13,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.config import Settings
-from lake.errors import Unavailable
-from lake.store import delta, evolution
+from lake.errors import DeclarationError, Unavailable
+from lake.store import delta, erasures, evolution, sealing
 from lake.store.contracts import Contract
 from lake.store.delta import Position
+from lake.store.keys import COPY, KeyStore, open_store
 from lake.store.voids import voided, voids_head
 
 if TYPE_CHECKING:
@@ -143,11 +144,18 @@ def read(  # noqa: PLR0913  which part of which log, said by name
     if left_out:
         places = ", ".join(f"({bucket}, {offset}L)" for _, bucket, offset in left_out)
         rows = rows.where(f"(_bucket, _offset) NOT IN ({places})")
-    return current(rows, known)
+    return current(rows, known, keys_of(settings, contract))
 
 
-def current(rows: DataFrame, known: Sequence[Contract]) -> DataFrame:
-    """`rows` as they are stored, read as the newest of the contracts `known`, followed by the log's own columns."""
+def current(rows: DataFrame, known: Sequence[Contract], keys: pa.Table | None = None) -> DataFrame:
+    """`rows` as they are stored, read as the newest of the contracts `known`, followed by the log's own columns.
+
+    What is personal is opened by `keys`, and null for people without one.
+    """
+    if keys is not None:
+        rows = sealing.with_keys(rows.sparkSession, rows, keys)
+        extra = sealing.opened(sealing.EXTRA, sealing.place(known[-1], sealing.EXTRA))
+        rows = rows.selectExpr("* EXCEPT (_extra)", f"{extra} AS {sealing.EXTRA}")
     there = set(rows.columns)
     missing = [
         f"cast(NULL AS {kind}) AS `{column}`"
@@ -155,6 +163,36 @@ def current(rows: DataFrame, known: Sequence[Contract]) -> DataFrame:
         if column not in there
     ]
     return rows.selectExpr("*", *missing).selectExpr(*evolution.upcast(known), *OWN)
+
+
+def keys_of(settings: Settings, contract: Contract) -> pa.Table | None:
+    """The keys of the people in a log who were not forgotten; None where nothing in it is sealed.
+
+    Raises DeclarationError where the key store is not the one that the log was sealed with, or an older copy of it.
+    """
+    if not contract.sealed:
+        return None
+    said = head(settings, contract.name).position.data.get("keys")
+    store = open_store(settings, make=said is None)
+    gone = {each.subject for each in erasures.entries(settings, contract.name)}
+    other = said and (store.id != said["store"] or store.count(contract.name) < said["subjects"])
+    if other and (missing := keyless(settings, contract.name, store) - gone):
+        raise DeclarationError(
+            f"the keys of {len(missing)} people of {contract.name} are not in the key store",
+            where=str(store.file),
+            fix=COPY,
+        )
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    living = store.living(contract.name)
+    return living.filter(pc.invert(pc.is_in(living.column(sealing.SUBJECT), pa.array(sorted(gone), pa.string()))))
+
+
+def keyless(settings: Settings, stream: str, store: KeyStore) -> set[str]:
+    """The tokens of the people in a log of whom `store` has never heard."""
+    query = f"SELECT DISTINCT {sealing.SUBJECT} AS token FROM t WHERE {sealing.SUBJECT} IS NOT NULL"
+    return {row["token"] for row in delta.rows(settings.log_path(stream), query)} - store.known(stream)
 
 
 def empty(spark: SparkSession, contract: Contract) -> DataFrame:
@@ -194,7 +232,9 @@ def _counted(contract: Contract) -> str:
 def ranged(contract: Contract) -> list[str]:
     """The columns of the key of which Delta keeps each file's range."""
     return [
-        name for name in contract.key if contract.field(name).type in {"string", "int", "bigint", "date", "timestamp"}
+        name
+        for name in contract.key
+        if name not in contract.sealed and contract.field(name).type in {"string", "int", "bigint", "date", "timestamp"}
     ]
 
 

@@ -31,6 +31,7 @@ WRONG_TYPE: Final = "wrong type"
 NOT_IN_ENUM: Final = "not in enum"
 OUT_OF_BOUNDS: Final = "out of bounds"
 NULL_KEY: Final = "null key"
+NULL_SUBJECT: Final = "null subject"
 NULL_TIME: Final = "null event time"
 AHEAD: Final = "too far ahead"
 CONFLICT: Final = "conflict"
@@ -230,6 +231,9 @@ def _field_checks(contract: Contract, reading: Reading) -> Iterator[tuple[str, s
 def _event_checks(contract: Contract, now: datetime) -> Iterator[tuple[str, str, str]]:
     for name in contract.key:
         yield f"{quoted(name)} IS NULL AND NOT {_is_broadcast(contract)}", NULL_KEY, literal(name)
+    if contract.sealed:
+        subject = contract.subject or ""
+        yield f"{quoted(subject)} IS NULL AND NOT {_is_broadcast(contract)}", NULL_SUBJECT, literal(subject)
     if contract.time is None:
         return
     yield "_time IS NULL", NULL_TIME, literal(contract.time)

@@ -15,6 +15,7 @@ from pathlib import Path
 from lake.config import Settings
 from lake.errors import Unavailable
 from lake.store import delta
+from lake.store.compaction import pack_table
 from lake.store.lease import lease
 
 LANDED = "stream VARCHAR, batch BIGINT, name VARCHAR, size BIGINT, mtime BIGINT"
@@ -48,14 +49,14 @@ class File:
 
 
 def pending(settings: Settings, stream: str, marks: set[tuple[str, int, int]]) -> list[File]:
-    """The landing files of `stream` that are not among `marks`, by name: as many as one batch may take.
+    """The landing files of `stream` that are among `marks`, by name: as many as one batch may take.
 
     Hidden files, folders and files still being written under a partial name (`.tmp`, `.part` …) are passed over.
     """
     taken: list[File] = []
     size = 0
     for file in listing(settings, stream):
-        if file.mark in marks:
+        if file.mark not in marks:
             continue
         size += file.size
         if taken and (len(taken) >= settings.batch_files or size > settings.batch_bytes):
@@ -110,6 +111,7 @@ def remember(settings: Settings, stream: str, app: str) -> None:
         newer = [(stream, *record) for record in _newer(settings, stream, app, row["batch"] or 0)]
         if newer:
             delta.append(path, LANDED, newer)
+            pack_table(path)
 
 
 def archive(settings: Settings, stream: str, marks: set[tuple[str, int, int]]) -> None:

@@ -29,12 +29,14 @@ class Table:
     """One derived table of a project; it may not exist yet.
 
     `home` is the folder of its Delta table within its layer: its name, until a changed definition was built beside it.
+    `personal` says that it is derived from what is personal: no copy of its rows is kept elsewhere.
     """
 
     settings: Settings
     layer: str
     name: str
     home: str
+    personal: bool = False
 
     @property
     def path(self) -> Path:

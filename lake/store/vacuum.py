@@ -7,6 +7,7 @@ out of them, and the rest is deleted without a commit, so that a table's version
 from __future__ import annotations
 
 import json
+import shutil
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
@@ -61,6 +62,13 @@ def seen_at(path: Path, moment: datetime) -> int:
     """The newest version that who began to read at `moment` has surely seen; the first, where none is that old."""
     latest = (moment - GRACE).timestamp() * 1000
     return next((c["version"] for c in delta.commits(path) if c["timestamp"] <= latest), 0)
+
+
+def remove_table(path: Path) -> None:
+    """Removes the Delta table at `path`; a crash leaves the whole table, or what no one takes for one."""
+    gone = path.with_name(f".{path.name}.gone")
+    path.rename(gone)
+    shutil.rmtree(gone)
 
 
 def checkpoint(path: Path) -> None:

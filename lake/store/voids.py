@@ -42,8 +42,9 @@ def all_voids(settings: Settings, stream: str | None = None) -> list[Void]:
 
 
 def voids_head(settings: Settings) -> int:
-    """The greatest void number over all streams, 0 if there is none."""
-    return max((void.number for void in all_voids(settings)), default=0)
+    """The greatest number of a void or an erasure over all streams, 0 if there is none."""
+    found = (delta.rows(settings.meta_path(book), "SELECT max(number) AS n FROM t") for book in ("voids", "erasures"))
+    return max((row["n"] or 0 for rows in found for row in rows), default=0)
 
 
 def voided(settings: Settings, stream: str, after: int, upto: int) -> list[Place]:

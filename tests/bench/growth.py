@@ -39,6 +39,8 @@ STREAM: Final = "readings"
 METERS, BATCH = 1_000, 300
 MAINTAINED: Final = "maintained"
 POLICY: Final = Policy(editions=10, days=1, size=1 << 40)
+WARM_UP: Final = 20
+"""So many cycles of another copy of the project go before, so that the first commits are not those of a cold JVM."""
 AROUND: Final = 3
 """So many cycles on either side of a measured commit are measured with it."""
 
@@ -49,8 +51,10 @@ def main() -> None:
     parser.add_argument("--commits", type=int, nargs="+", default=[10, 100, 1000], help="where to measure")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headwater-growth-") as folder:
-        settings = copied(Path(folder))
+        scratch, settings = copied(Path(folder) / "scratch"), copied(Path(folder) / "measured")
         spark = start(settings)
+        for _ in range(WARM_UP):
+            cycle(spark, scratch, Times())
         growth(spark, settings, arguments.commits)
         spark.stop()
 

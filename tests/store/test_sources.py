@@ -154,7 +154,9 @@ def test_a_file_that_changes_while_it_is_read_is_left_for_the_next_time(
     contract = declare(project)
     land("readings", "a.jsonl", reading("a"))
     growing = land("readings", "b.jsonl", reading("b"))
-    files = sources.pending(project, "readings", set())
+    there = sources.listing(project, "readings")
+    files = sources.pending(project, "readings", {file.mark for file in there})
+    assert files == there
     growing.write_text(growing.read_text() + json.dumps(reading("c")))
     counts = append(project, spark, contract, lambda _: Files.checked(project, files), now=NOW)
     assert (counts.read, [row["meter"] for row in events(project, spark)]) == (1, ["a"])
@@ -180,4 +182,4 @@ def test_files_at_hand_and_standard_input(project: Settings, spark: SparkSession
 def test_a_landing_folder_that_cannot_be_listed_is_told(project: Settings) -> None:
     project.path("landing/readings").write_text("a file")
     with pytest.raises(Unavailable, match="landing folder of readings"):
-        sources.pending(project, "readings", set())
+        sources.listing(project, "readings")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -10,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from lake.config import Settings
 from lake.errors import LakeError, LawError, Unavailable
-from lake.store import compaction, delta, lease, reads, vacuum
+from lake.store import compaction, delta, history, lease, reads, vacuum
 from lake.store.commit import CHANGE, Counts, commit
 from lake.store.delta import start
 from lake.store.scan import Scan
@@ -223,3 +225,59 @@ def test_writers_leave_alone_what_another_tool_wrote_last(table):
     crowd = files(table)
     compaction.pack_table(table.path, table.position())
     assert files(table) == crowd
+
+
+def test_a_table_whose_past_was_ended_is_its_newest_version_and_tells_nothing_of_the_others(table):
+    change(table, "update", 1, text="a secret of version 6")
+    change(table, "update", 1, text="no secret")
+    before, head = Scan(table.path).arrow().sort_by("n").to_pylist(), table.position()
+    assert history.begin_anew(table.path, head, purge=3) == head.version + 1
+    assert history.end(table.path) > 6
+    assert Scan(table.path).arrow().sort_by("n").to_pylist() == before
+    position = table.position()
+    assert (position.txn, position.origin, table.version()) == (head.txn, head.version, head.version + 1)
+    assert not [file for file in table.path.rglob("*") if file.is_file() and b"secret of" in file.read_bytes()]
+    assert {file.suffix for file in (table.path / "_delta_log").iterdir()} == {".json", ".parquet", ""}
+    assert change(table, "insert", 7) == position.version + 1
+    with pytest.raises(FeedGap):
+        table.changes(None, after=3, upto=table.version())
+    history.begin_anew(table.path, table.position())
+    assert history.end(table.path) > 0
+    assert change(table, "delete", 7) == position.version + 3
+    assert numbers(table) == [row["n"] for row in before]
+
+
+def test_what_was_said_of_a_definition_outlives_the_past(table):
+    position = table.position().next(verb="rebuild", cut=9, inputs={}, counts={}, definition={"kind": "Latest"})
+    commit(
+        table,
+        Scan(table.path).arrow(limit=0).append_column(CHANGE, pa.array([], pa.string())),
+        Counts(),
+        ["n"],
+        position,
+    )
+    change(table, "insert", 8)
+    history.begin_anew(table.path, table.position())
+    history.end(table.path)
+    assert table.position().data["definition"] == {"kind": "Latest"}
+
+
+def test_an_interrupted_end_of_the_past_is_taken_up(table, monkeypatch):
+    gone = []
+
+    def unlink(file: Path) -> None:
+        if len(gone) == 4:
+            raise InterruptedError
+        gone.append(file)
+        os.unlink(file)
+
+    history.begin_anew(table.path, table.position())
+    before = numbers(table)
+    monkeypatch.setattr(Path, "unlink", unlink)
+    with pytest.raises(InterruptedError):
+        history.end(table.path)
+    monkeypatch.undo()
+    assert numbers(table) == before
+    assert history.end(table.path) > 0
+    assert numbers(table) == before
+    assert len(list((table.path / "_delta_log").glob("*.json"))) == 1

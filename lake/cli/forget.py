@@ -1,0 +1,139 @@
+"""The command that forgets a person."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lake.cli import Shell, shared
+from lake.errors import DeclarationError, LawError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from lake.project import Project
+    from lake.run.proof import Proof
+
+
+@click.command()
+@click.argument("stream")
+@click.argument("person", required=False, metavar="subject=WHO")
+@click.option("--yes", is_flag=True, help="Do it; it cannot be undone.")
+@click.option("--proof", is_flag=True, help="Search every byte of the warehouse for what was theirs, and report.")
+@click.option("--value", "values", multiple=True, metavar="TEXT", help="With --proof: search for this too.")
+@click.option("--lost", is_flag=True, help="Forget everybody in STREAM whose key is lost.")
+@shared
+def forget(
+    shell: Shell, stream: str, person: str | None, yes: bool, proof: bool, values: tuple[str, ...], lost: bool
+) -> None:
+    """Forget a person: destroy the key of what is personal of them in STREAM, and remove it from every table.
+
+    WHO is the value of the field that the contract calls the subject. Tables follow and a new edition is published;
+    then earlier editions expire, and old versions of what is derived from STREAM are deleted. Without --yes, only says
+    what would be done.
+
+    \b
+    lake forget orders subject=joan
+    lake forget orders subject=joan --yes --proof
+    lake forget orders subject=joan --proof --value joan@example.org
+    """
+    from lake.project import load
+
+    project = load(shell.settings)
+    if lost:
+        _give_up(shell, project, stream, yes=yes)
+        return
+    subject = _subject(person)
+    searched = {*values, subject}
+    if yes:
+        searched |= _forget(shell, project, stream, subject)
+    elif not proof:
+        _would(shell, project, stream, subject)
+    if proof:
+        _prove(shell, project, stream, subject, searched)
+
+
+def _subject(person: str | None) -> str:
+    name, _, subject = (person or "").partition("=")
+    if name != "subject" or not subject:
+        raise DeclarationError(f"whom to forget: found {person!r}", fix="lake forget STREAM subject=WHO")
+    return subject
+
+
+def _would(shell: Shell, project: Project, stream: str, subject: str) -> None:
+    from lake.run.forget import about, whom
+    from lake.store.editions import kept_editions
+
+    contract, token = whom(project, stream, subject)
+    events, _ = about(project, shell.spark, contract, subject)
+    tables = [each.name for each in project.tables.values() if stream in project.logs(each)]
+    expiring = [each.number for each in kept_editions(project.settings)]
+    lines = [
+        f"{events} events of {stream} are about them: {', '.join(contract.sealed)} would be null for good",
+        f"tables that follow: {', '.join(tables) or 'none'}",
+        f"editions that would expire: {len(expiring)}",
+    ]
+    shell.emit({"stream": stream, "person": token, "events": events, "tables": tables, "editions": expiring}, lines)
+    raise DeclarationError("nobody was forgotten", fix="the same with --yes; it cannot be undone")
+
+
+def _forget(shell: Shell, project: Project, stream: str, subject: str) -> frozenset[str]:
+    """Forgets, and has tables and readers follow. Returns what only they had."""
+    from lake.run.cycle import catch_up
+    from lake.run.forget import forget as run
+
+    done = run(project, shell.spark, stream, subject)
+    shell.say(f"forget  {stream}: the key of {done.token[:8]}… is destroyed, {done.quarantined} rejects blanked")
+    catch_up(project, lambda: shell.spark, shell.say)
+    data = {"stream": stream, "person": done.token, "events": done.events, "quarantined": done.quarantined}
+    shell.emit(data, f"forgotten: person {done.token[:8]}… of {stream}, {done.events} events")
+    return done.values
+
+
+def _prove(shell: Shell, project: Project, stream: str, subject: str, values: Collection[str]) -> None:
+    from lake.run.forget import whom
+    from lake.run.proof import search
+
+    _, token = whom(project, stream, subject)
+    proof = search(project.settings, values)
+    report = project.settings.keys_path.with_name(f"forgotten-{stream}-{token[:8]}.json")
+    record: dict[str, Any] = {"stream": stream, "person": token, **proof.record}
+    report.write_text(json.dumps(record, indent=2) + "\n")
+    shell.emit(record, [*_lines(proof), f"report: {_shown(report)}"])
+    if not proof.holds:
+        raise LawError(
+            f"what was theirs is still in {len(proof.found)} files",
+            where=proof.found[0],
+            fix="lake forget with --yes removes it; what waits for a reader or a pin, the next lake run",
+        )
+
+
+def _lines(proof: Proof) -> list[str]:
+    found = f"found in {len(proof.found)} of them" if proof.found else "found in none of them"
+    lines = [f"{proof.values} values searched for in {proof.files} files, {proof.size:,} bytes: {found}"]
+    lines += [f"  {file}" for file in proof.found]
+    if proof.outside:
+        lines.append(f"still in {len(proof.outside)} source files, which are yours to delete:")
+        lines += [f"  {file}" for file in proof.outside]
+    return lines
+
+
+def _shown(path: Path) -> str:
+    return click.format_filename(path)
+
+
+def _give_up(shell: Shell, project: Project, stream: str, *, yes: bool) -> None:
+    from lake.run.cycle import catch_up
+    from lake.run.forget import give_up
+
+    if not yes:
+        raise DeclarationError(
+            "nobody was given up",
+            fix="with --yes, what is personal of people whose key is lost is null for good; first look for a copy",
+        )
+    people = give_up(project, stream)
+    catch_up(project, lambda: shell.spark, shell.say)
+    shell.emit({"stream": stream, "people": people}, f"given up: {people} people of {stream}")

@@ -1,0 +1,48 @@
+"""What is personal in a batch: whom it is about, and the keys under which it goes into the log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+
+from lake.config import Settings
+from lake.store import erasures, log, sealing
+from lake.store.contracts import Contract
+from lake.store.keys import open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def sealable(spark: SparkSession, settings: Settings, contract: Contract, events: DataFrame) -> DataFrame:
+    """Parsed `events` with the token and the key of the person each is about; a key is made for who has none.
+
+    Of people who were forgotten, nothing personal is left in them. Raises DeclarationError where keys are lost.
+    """
+    log.keys_of(settings, contract)
+    store = open_store(settings, make=True)
+    told = sealing.tokened(spark, events, contract, store.secret)
+    people = told.where("_reason IS NULL").select(sealing.SUBJECT).distinct().toArrow().column(sealing.SUBJECT)
+    there = {token for token in people.to_pylist() if token is not None}
+    store.make(contract.name, there - {each.subject for each in erasures.entries(settings, contract.name)})
+    living = log.keys_of(settings, contract)
+    assert living is not None
+    keys = living.filter(pc.is_in(living.column(sealing.SUBJECT), value_set=people.combine_chunks()))
+    return sealing.without_the_erased(sealing.with_keys(spark, told, keys), contract)
+
+
+def extras(contract: Contract) -> list[str]:
+    """SQL of the columns of a log that hold what the contract does not know, and the subject where there is one."""
+    if not contract.sealed:
+        return [sealing.EXTRA]
+    place = sealing.place(contract, sealing.EXTRA)
+    return [f"{sealing.sealed(sealing.EXTRA, place)} AS {sealing.EXTRA}", sealing.SUBJECT]
+
+
+def sealed_with(settings: Settings, contract: Contract) -> dict[str, Any]:
+    """What a batch's position says of the key store: which it is, and how many people of the stream it has known."""
+    if not contract.sealed:
+        return {}
+    store = open_store(settings)
+    return {"keys": {"store": store.id, "subjects": store.count(contract.name)}}

@@ -1,0 +1,101 @@
+"""Purge: once an edition without a forgotten person is published, nothing of them is left in any older one.
+
+1. Destroy keys that a crash has left.
+2. Have every table that is derived from the stream begin anew, and publish that: the same rows, and no past.
+3. See that nobody still reads what has them: a pin, or a process that began before the edition, is waited for.
+4. Let every other edition expire: `lake sql --edition` says so from then on.
+5. End the past of these tables; drop the homes that are not live, and what was staged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from lake.config import Settings
+from lake.declaration import Declaration
+from lake.project import Project
+from lake.run.forget import destroy_keys
+from lake.run.needed import retired
+from lake.run.publish import at_cut
+from lake.store import editions, erasures, history, reads, vacuum
+from lake.store.lease import lease
+from lake.store.meta import get_cut
+
+
+@dataclass(frozen=True)
+class Purged:
+    """What a purge did for the erasures up to `number`; nothing yet where it is `waiting` for somebody."""
+
+    number: int
+    tables: tuple[str, ...] = ()
+    expired: tuple[int, ...] = ()
+    files: int = 0
+    waiting: str = ""
+
+
+def purge(project: Project, tell: Callable[[str], None]) -> Purged | None:
+    """Does it, where people were forgotten since the last one; else None."""
+    settings = project.settings
+    since, all_ = erasures.purged(settings), erasures.entries(settings)
+    fresh = [each for each in all_ if each.number > since]
+    if not fresh:
+        return None
+    destroy_keys(settings)
+    number, streams = max(each.number for each in fresh), {each.stream for each in fresh}
+    touched = [each for each in project.tables.values() if project.logs(each) & streams]
+    if waiting := _not_published(settings, number) or _anew(project, touched, number) or _still_read(settings):
+        tell(f"purge   waits: {waiting}")
+        return Purged(number, waiting=waiting)
+    older = [each.number for each in editions.kept_editions(settings)][1:]
+    expired = editions.expire_editions(settings, older)
+    files = 0
+    for declaration in touched:
+        table = project.table(declaration)
+        with lease(settings, table.lease):
+            files += history.end(table.path)
+        tell(f"purge   {declaration.name}: only its newest version is left")
+    for place in retired(project):
+        with lease(settings, place.lease):
+            vacuum.remove_table(place.path)
+        tell(f"purge   {place.name}: dropped, it was live before")
+    for file in settings.path(".lake/staging").glob("*"):
+        file.unlink()
+    erasures.mark_purged(settings, number, at=datetime.now(UTC))
+    return Purged(number, tuple(each.name for each in touched), tuple(expired), files)
+
+
+def _not_published(settings: Settings, number: int) -> str:
+    """What has to happen before anything can be removed; empty where an edition without the person is published."""
+    latest = editions.latest_edition(settings)
+    if latest is None or get_cut(settings, latest.cut).voids < number:
+        return "no edition without the person is published yet: lake run"
+    return ""
+
+
+def _anew(project: Project, touched: list[Declaration], number: int) -> str:
+    """Has the tables begin anew, each in one commit, and publishes them; nothing where that has been done."""
+    settings, latest = project.settings, editions.latest_edition(project.settings)
+    assert latest is not None
+    for declaration in touched:
+        table = project.table(declaration)
+        with lease(settings, table.lease):
+            position = table.position()
+            if position is None or position.data["cut"] != latest.cut:
+                return f"{declaration.name} has gone on since edition {latest.number}: lake run"
+            if position.data.get("purge", 0) < number:
+                history.begin_anew(table.path, position, purge=number)
+    tables = at_cut(project, get_cut(settings, latest.cut))
+    editions.record_edition(settings, latest.cut, tables, live=project.live_homes)
+    return ""
+
+
+def _still_read(settings: Settings) -> str:
+    """Who may still read what has the person; empty for nobody."""
+    latest, pin = editions.latest_edition(settings), editions.pinned(settings)
+    assert latest is not None
+    if pin is not None and pin != latest.number:
+        return f"readers are held at edition {pin}: lake publish --resume"
+    early = [each for each in reads.others(settings) if each.since <= latest.published_at]
+    return f"{early[0]} may still read what has the person" if early else ""

@@ -1,0 +1,63 @@
+"""Erasures: the people of a stream who were forgotten, by their tokens. From the next cut on, nothing personal is left.
+
+An erasure takes its number among the voids, so that a cut says which of both it heeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal
+
+from lake.config import Settings
+from lake.store import delta
+from lake.store.lease import lease
+from lake.store.voids import voids_head
+
+SCHEMA: Final = 'action VARCHAR, number BIGINT, stream VARCHAR, subject VARCHAR, "at" TIMESTAMPTZ'
+
+
+@dataclass(frozen=True)
+class Erasure:
+    """An entry: person `subject` (a token) of `stream` was erased; or all entries up to `number` have been purged."""
+
+    action: Literal["erased", "purged"]
+    number: int
+    stream: str
+    subject: str
+    at: datetime
+
+
+def entries(settings: Settings, stream: str | None = None) -> list[Erasure]:
+    """Every erasure, or those of one stream, by number."""
+    query = """SELECT * FROM t WHERE action = 'erased' AND ($1 IS NULL OR stream = $1) ORDER BY number, subject"""
+    return [Erasure(**row) for row in delta.rows(settings.meta_path("erasures"), query, stream)]
+
+
+def erased(settings: Settings, stream: str, after: int, upto: int) -> list[Erasure]:
+    """The erasures after < number <= upto of `stream`."""
+    return [each for each in entries(settings, stream) if after < each.number <= upto]
+
+
+def purged(settings: Settings) -> int:
+    """The number of the last erasure after which nothing of the person is left in old versions of tables."""
+    found = delta.rows(settings.meta_path("erasures"), "SELECT max(number) AS n FROM t WHERE action = 'purged'")
+    return max((row["n"] or 0 for row in found), default=0)
+
+
+def record(settings: Settings, stream: str, tokens: Iterable[str], *, at: datetime) -> int:
+    """Records the erasure of `tokens`, all under one number, which it returns; that of the last where none is new."""
+    with lease(settings, "meta.voids"):
+        known = {each.subject: each.number for each in entries(settings, stream)}
+        new, number = sorted(set(tokens) - set(known)), voids_head(settings) + 1
+        if not new:
+            return max(known[token] for token in tokens)
+        rows = [("erased", number, stream, token, at) for token in new]
+        delta.append(settings.meta_path("erasures"), SCHEMA, rows)
+        return number
+
+
+def mark_purged(settings: Settings, number: int, *, at: datetime) -> None:
+    """Records that the erasures up to `number` have been purged."""
+    delta.append(settings.meta_path("erasures"), SCHEMA, [("purged", number, "", "", at)])

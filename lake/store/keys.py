@@ -1,0 +1,110 @@
+"""The key store: a key for each person of each stream, in one SQLite file outside the tables, for its owner alone.
+
+Whoever has the tables and not this file cannot read what is personal. It holds no names: people are told by tokens. A
+destroyed key leaves the token without a key, so that it is never made anew.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from lake.config import Settings
+from lake.errors import DeclarationError
+from lake.store.sealing import KEYS
+
+KEY_BYTES: Final = 32
+COPY: Final = "put its newest copy back; without one, lake forget STREAM --lost gives up those whose keys are lost"
+SCHEMA: Final = """
+    CREATE TABLE IF NOT EXISTS store (id TEXT NOT NULL, secret BLOB NOT NULL);
+    CREATE TABLE IF NOT EXISTS keys (stream TEXT, token TEXT, key BLOB, PRIMARY KEY (stream, token)) WITHOUT ROWID;"""
+
+
+@dataclass(frozen=True)
+class KeyStore:
+    """The store in `file`: its `id`, and the `secret` by which it makes tokens."""
+
+    file: Path
+    id: str
+    secret: bytes
+
+    def token(self, stream: str, subject: str) -> str:
+        """The token of a person, as `sealing.token` makes it."""
+        return hmac.digest(self.secret, f"{stream}:{subject}".encode(), "sha256").hex()
+
+    def make(self, stream: str, tokens: Iterable[str]) -> None:
+        """Makes a key for each of the tokens that the store does not know yet."""
+        with _connected(self.file) as con:
+            con.executemany(
+                "INSERT OR IGNORE INTO keys VALUES (?, ?, ?)",
+                [(stream, token, secrets.token_bytes(KEY_BYTES)) for token in tokens],
+            )
+
+    def destroy(self, stream: str, tokens: Iterable[str]) -> None:
+        """Destroys the keys of the tokens, known or not, for good: SQLite overwrites what it deletes."""
+        with _connected(self.file) as con:
+            con.executemany("INSERT OR REPLACE INTO keys VALUES (?, ?, NULL)", [(stream, token) for token in tokens])
+
+    def living(self, stream: str) -> pa.Table:
+        """The keys of the stream: columns of `sealing.KEYS`."""
+        with _connected(self.file) as con:
+            query = "SELECT token, key FROM keys WHERE stream = ? AND key IS NOT NULL ORDER BY token"
+            rows = con.execute(query, [stream]).fetchall()
+        return pa.table([list(column) for column in zip(*rows, strict=True)] or [[], []], schema=KEYS)
+
+    def known(self, stream: str) -> set[str]:
+        """The tokens of the stream that have, or had, a key."""
+        with _connected(self.file) as con:
+            return {token for (token,) in con.execute("SELECT token FROM keys WHERE stream = ?", [stream])}
+
+    def destroyed(self, stream: str) -> set[str]:
+        """The tokens of the stream whose keys were destroyed."""
+        with _connected(self.file) as con:
+            query = "SELECT token FROM keys WHERE stream = ? AND key IS NULL"
+            return {token for (token,) in con.execute(query, [stream])}
+
+    def count(self, stream: str) -> int:
+        """How many people of the stream have, or had, a key."""
+        with _connected(self.file) as con:
+            [[count]] = con.execute("SELECT count(*) FROM keys WHERE stream = ?", [stream]).fetchall()
+        return int(count)
+
+
+def open_store(settings: Settings, *, make: bool = False) -> KeyStore:
+    """The project's key store; with `make`, made where there is none.
+
+    Raises DeclarationError where it is missing or cannot be read.
+    """
+    file = settings.keys_path
+    if not file.exists() and not make:
+        raise DeclarationError("there is no key store", where=str(file), fix=COPY)
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
+    try:
+        with _connected(file) as con:
+            con.executescript(SCHEMA)
+            if not con.execute("SELECT 1 FROM store").fetchall():
+                con.execute("INSERT INTO store VALUES (?, ?)", [secrets.token_hex(8), secrets.token_bytes(KEY_BYTES)])
+        with _connected(file) as con:
+            [[id_, secret]] = con.execute("SELECT id, secret FROM store LIMIT 1").fetchall()
+    except sqlite3.DatabaseError as error:
+        raise DeclarationError(f"the key store cannot be read: {error}", where=str(file), fix=COPY) from None
+    return KeyStore(file, id_, secret)
+
+
+@contextmanager
+def _connected(file: Path) -> Iterator[sqlite3.Connection]:
+    """One transaction; `secure_delete` has what is deleted overwritten."""
+    with closing(sqlite3.connect(file, timeout=30)) as con, con:
+        con.execute("PRAGMA secure_delete = ON")
+        yield con

@@ -1,0 +1,244 @@
+"""People of a stream: sealed in the log, in clear to jobs, and gone for good once they are forgotten."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+import lake as public
+from lake.errors import DeclarationError
+from lake.run import forget as module
+from lake.run.cut import pick_cut
+from lake.run.cycle import catch_up
+from lake.run.forget import destroy_keys, forget, give_up
+from lake.run.inputs import Inputs
+from lake.run.log import check
+from lake.run.proof import search
+from lake.run.purge import purge
+from lake.run.sql import reader
+from lake.run.verify import verify_all
+from lake.store import delta, erasures, log, sealing
+from lake.store.keys import open_store
+from lake.testing import Lakehouse
+from tests.processes import another
+
+TEMPLATE = Path(public.__file__).parent / "templates/project"
+
+
+def order(number: int, customer: str, **other: str) -> dict:
+    at = f"2024-04-{number % 20 + 3:02}T10:00:00Z"
+    record = {"order_id": number, "customer": customer, "status": "placed", "amount": "9.00"}
+    return record | dict.fromkeys(("placed_at", "changed_at"), at) | other
+
+
+@pytest.fixture(scope="module")
+def calm(spark, tmp_path_factory) -> Lakehouse:
+    """The project of `lake init`, in which two people have ordered, one of them not quite rightly. Only to look at."""
+    home = tmp_path_factory.mktemp("calm")
+    shutil.copytree(TEMPLATE, home / "shop")
+    shop = Lakehouse(home / "shop", home)
+    broken = order(9, "margaret hamilton") | {"amount": "a lot"}
+    return shop.land("orders", order(1, "margaret hamilton", note="call +44 20 7946"), order(2, "grace"), broken).run()
+
+
+@pytest.fixture
+def shop(calm, tmp_path) -> Lakehouse:
+    """A copy of it, to do with as one likes."""
+    shutil.copytree(calm.home, tmp_path, dirs_exist_ok=True)
+    return Lakehouse(tmp_path / "shop", tmp_path)
+
+
+def quiet(_: str) -> None:
+    pass
+
+
+def forgotten(shop: Lakehouse, who: str = "margaret hamilton") -> module.Forgotten:
+    done = forget(shop.project, shop.spark, "orders", who)
+    catch_up(shop.project, lambda: shop.spark, quiet)
+    return done
+
+
+def customers(shop: Lakehouse) -> dict[int, str | None]:
+    return {row["order_id"]: row["customer"] for row in shop.table("current_order")}
+
+
+def verdicts(shop: Lakehouse) -> set[str]:
+    return {each.verdict for each in verify_all(lambda: shop.spark, shop.project, tell=quiet)}
+
+
+def stored(shop: Lakehouse) -> list[dict]:
+    return delta.rows(shop.settings.log_path("orders"), "SELECT * FROM t ORDER BY order_id")
+
+
+def test_the_log_holds_sealed_what_jobs_see_in_clear(calm):
+    assert customers(calm) == {1: "margaret hamilton", 2: "grace"}
+    first, second = stored(calm)
+    assert first["_subject"] != second["_subject"]
+    keys = dict(zip(*open_store(calm.settings).living("orders").to_pydict().values(), strict=True))
+    sealed = base64.b64decode(first["customer"])
+    opened = AESGCM(keys[first["_subject"]]).decrypt(sealed[:12], sealed[12:], b"orders.customer")
+    assert opened == b"margaret hamilton"
+    with pytest.raises(InvalidTag):
+        AESGCM(keys[second["_subject"]]).decrypt(sealed[:12], sealed[12:], b"orders.customer")
+    with pytest.raises(InvalidTag):
+        AESGCM(keys[first["_subject"]]).decrypt(sealed[:12], sealed[12:], b"orders._extra")
+    assert "7946" not in str(first)
+    assert open_store(calm.settings).token("orders", "grace") == second["_subject"]
+    assert stat.S_IMODE(calm.settings.keys_path.stat().st_mode) == 0o600
+    text = search(calm.settings, {"margaret hamilton"})
+    assert not [file for file in text.found if "/logs/" in file], "only what is derived is in clear"
+
+
+def test_a_redelivery_is_known_by_its_token_and_another_content_is_a_conflict(shop):
+    head = shop.land("orders", order(1, "margaret hamilton", note="call +44 20 7946"), order(2, "ada")).run()
+    counts = log.head(head.settings, "orders").counts
+    assert (counts["duplicates"], counts["quarantined"], counts["accepted"]) == (1, 1, 0)
+    assert check(shop.settings, "orders") == []
+
+
+def test_a_forgotten_person_is_null_in_every_table_and_in_no_byte_of_the_warehouse(shop):
+    before = search(shop.settings, {"margaret hamilton"})
+    assert {Path(file).relative_to(shop.home).parts[1] for file in before.found} == {"silver", "gold", "quarantine"}
+    done = forgotten(shop)
+    assert (done.events, done.quarantined) == (1, 1)
+    assert done.values == {"margaret hamilton"}
+    assert customers(shop) == {1: None, 2: "grace"}
+    assert {row["customer"] for row in shop.table("customer_daily")} == {None, "grace"}
+    after = search(shop.settings, done.values)
+    assert (after.found, after.files > 20, after.size > 10_000) == ((), True, True)
+    assert [Path(file).name for file in after.outside] == ["000001.jsonl"], "landing files are their owner's"
+    assert verdicts(shop) == {"identical"}
+    assert check(shop.settings, "orders") == []
+    with pytest.raises(DeclarationError, match="edition 1 has expired; kept: 3"):
+        reader(shop.settings, 1)
+    assert {row[0] for row in reader(shop.settings).relation("select customer from current_order").fetchall()} == {
+        None,
+        "grace",
+    }
+    assert forgotten(shop).number == done.number, "once is enough"
+
+
+def test_who_was_forgotten_does_not_come_back(shop):
+    forgotten(shop)
+    again = (order(1, "margaret hamilton", note="call +44 20 7946"), order(3, "margaret hamilton"), order(4, "grace"))
+    shop.land("orders", *again).run()
+    assert log.head(shop.settings, "orders").counts["duplicates"] == 1
+    assert customers(shop) == {1: None, 2: "grace", 3: None, 4: "grace"}
+    assert search(shop.settings, {"margaret hamilton"}).found == ()
+    assert verdicts(shop) == {"identical"}
+
+
+def test_a_crash_after_the_erasure_is_made_good_by_the_next_run(shop, monkeypatch):
+    monkeypatch.setattr(module, "destroy_keys", lambda _: None)
+    forget(shop.project, shop.spark, "orders", "margaret hamilton")
+    token = open_store(shop.settings).token("orders", "margaret hamilton")
+    assert token not in open_store(shop.settings).destroyed("orders")
+    monkeypatch.undo()
+    assert verdicts(shop) == {"unknown"}, "the tables still have the person"
+    shop.run()
+    assert token in open_store(shop.settings).destroyed("orders")
+    assert customers(shop)[1] is None
+    assert verdicts(shop) == {"identical"}
+
+
+def test_a_destroyed_key_is_not_in_the_file_any_more(shop):
+    store = open_store(shop.settings)
+    keys = dict(zip(*store.living("orders").to_pydict().values(), strict=True))
+    key = keys[store.token("orders", "margaret hamilton")]
+    assert key in shop.settings.keys_path.read_bytes()
+    forget(shop.project, shop.spark, "orders", "margaret hamilton")
+    assert key not in shop.settings.keys_path.read_bytes()
+
+
+def test_an_old_copy_of_the_key_store_brings_nobody_back(shop):
+    copy = shop.settings.keys_path.read_bytes()
+    forgotten(shop)
+    shop.settings.keys_path.write_bytes(copy)
+    assert verdicts(shop) == {"identical"}
+    shop.land("orders", order(5, "grace")).run()
+    destroy_keys(shop.settings)
+    token = open_store(shop.settings).token("orders", "margaret hamilton")
+    assert token in open_store(shop.settings).destroyed("orders")
+    assert customers(shop) == {1: None, 2: "grace", 5: "grace"}
+
+
+def test_a_lost_key_store_is_told_and_can_be_given_up(shop):
+    copy = shop.settings.keys_path.read_bytes()
+    shop.settings.keys_path.unlink()
+    with pytest.raises(DeclarationError, match="there is no key store"):
+        catch_up_from_scratch(shop)
+    open_store(shop.settings, make=True)
+    with pytest.raises(DeclarationError, match="the keys of 2 people of orders are not in the key store"):
+        catch_up_from_scratch(shop)
+    shop.settings.keys_path.write_bytes(copy)
+    assert catch_up_from_scratch(shop) == {"margaret hamilton", "grace"}
+    shop.settings.keys_path.unlink()
+    assert give_up(shop.project, "orders") == 2
+    assert give_up(shop.project, "orders") == 0
+    shop.land("orders", order(6, "ada")).run()
+    assert customers(shop) == {1: None, 2: None, 6: "ada"}
+    assert verdicts(shop) == {"identical"}
+
+
+def catch_up_from_scratch(shop: Lakehouse) -> set[str | None]:
+    """Who is in the log, read anew."""
+    inputs = Inputs(lambda: shop.spark, shop.project, pick_cut(shop.project, None))
+    [source] = shop.project.tables["current_order"].inputs
+    return {row["customer"] for row in inputs.whole(source).select("customer").collect()}
+
+
+def test_nothing_is_purged_while_somebody_may_read_it(shop, monkeypatch):
+    monkeypatch.setenv("LAKE_WAREHOUSE", str(shop.settings.warehouse_path))
+    with another(shop.settings, "reading"):
+        done = forgotten(shop)
+        told: list[str] = []
+        waiting = purge(shop.project, told.append)
+        assert waiting is not None
+        assert "may still read what has the person" in waiting.waiting
+        assert search(shop.settings, done.values).found
+        assert customers(shop)[1] is None
+    shop.run()
+    assert search(shop.settings, done.values).found == ()
+    assert purge(shop.project, quiet) is None
+    assert erasures.purged(shop.settings) == done.number
+
+
+@pytest.mark.parametrize(
+    ("stream", "who", "message"),
+    [("orders", "nobody", "orders knows nobody whose customer is 'nobody'"), ("order", "ada", "no stream 'order'")],
+)
+def test_whom_nobody_knows_cannot_be_forgotten(calm, stream, who, message):
+    with pytest.raises(DeclarationError, match=message):
+        forget(calm.project, calm.spark, stream, who)
+
+
+def test_a_store_that_is_no_database_is_told(shop):
+    shop.settings.keys_path.write_bytes(b"no database at all, but long enough to be looked at" * 99)
+    with pytest.raises(DeclarationError, match="the key store cannot be read"):
+        open_store(shop.settings)
+
+
+def test_what_is_looked_for_is_found_in_every_guise(shop):
+    home = shop.settings.warehouse_path
+    assert search(shop.settings, {"Ørsted & Söhne"}).found == ()
+    guises = ('"Ørsted & Söhne"', '{"a": "\\u00d8rsted & S\\u00f6hne"}', "x=%C3%98rsted%20%26%20S%C3%B6hne/")
+    for number, text in enumerate(guises):
+        (home / f"guise{number}.json").write_text(text)
+    assert len(search(shop.settings, {"Ørsted & Söhne"}).found) == len(guises)
+    assert search(shop.settings, {"rste"}).found == (), "whole words only"
+
+
+def test_hmac_and_tokens_are_those_of_the_standard_library(calm):
+    store = open_store(calm.settings)
+    rows = calm.spark.createDataFrame([("grace", "x")], "customer string, _id string")
+    [row] = sealing.tokened(calm.spark, rows, calm.project.contracts["orders"], store.secret).collect()
+    assert row["_subject"] == store.token("orders", "grace")
+    with sqlite3.connect(store.file) as con:
+        assert con.execute("SELECT count(*) FROM keys").fetchone() == (2,)
