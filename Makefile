@@ -17,7 +17,7 @@ NEEDS_JAVA = $(if $(shell test "0$(JAVA_VERSION)" -ge 17 && echo yes),,$(error a
 	$(JAVA) is $(or $(JAVA_VERSION),missing): apt install openjdk-17-jdk-headless, brew install openjdk@17, or set JAVA_HOME))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test laws lint bench bench-kinds bench-large load airflow lock clean
+.PHONY: help setup demo test laws lint audit bench bench-kinds bench-large load airflow lock clean
 .DELETE_ON_ERROR:
 
 help: ## these lines
@@ -42,6 +42,9 @@ lint: setup ## ruff, mypy --strict and the layers
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+audit: setup ## known vulnerabilities, the hashes of the jars, the licences of everything
+	@$(BIN)/python infra/audit.py $(JARS)
 
 bench: setup ## the figures: rebuilds, micro-batches and queries beside hand-written ones
 	$(BIN)/python -m tests.bench

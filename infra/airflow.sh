@@ -14,6 +14,11 @@ while IFS='=' read -r name value; do
 done <"$project/infra/airflow.env"
 export AIRFLOW_HOME="${AIRFLOW_HOME:-$project/.lake/airflow}"
 export AIRFLOW__CORE__DAGS_FOLDER="${AIRFLOW__CORE__DAGS_FOLDER:-$project/dags}"
+if [[ $AIRFLOW__API__HOST != 127.0.0.1 && $AIRFLOW__API__HOST != localhost ]]; then
+    echo "airflow: serves 127.0.0.1 alone, found AIRFLOW__API__HOST=$AIRFLOW__API__HOST" >&2
+    echo "  fix: unset it, and let others in by a proxy that ends TLS on this machine" >&2
+    exit 2
+fi
 address="http://$AIRFLOW__API__HOST:$AIRFLOW__API__PORT"
 export AIRFLOW__API__BASE_URL="$address" AIRFLOW__CORE__EXECUTION_API_SERVER_URL="$address/execution/"
 
@@ -35,8 +40,7 @@ trap 'exit 0' INT TERM
 "$bin/airflow" api-server &
 "$bin/airflow" scheduler --skip-serve-logs &
 "$bin/airflow" dag-processor &
-echo "airflow: $address  user admin  password $("$bin/python" -c \
-    'import json, sys; print(json.load(open(sys.argv[1]))["admin"])' "$passwords")"
+echo "airflow: $address  user admin  password in $passwords"
 wait -n
 echo "airflow: a component ended; stopping the others" >&2
 exit 1

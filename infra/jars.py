@@ -27,6 +27,7 @@ class Jar(NamedTuple):
     group: str
     artifact: str
     version: str
+    licence: str
 
     @property
     def file(self) -> str:
@@ -36,7 +37,7 @@ class Jar(NamedTuple):
 def listed() -> list[Jar]:
     """The jars of the list."""
     lines = (line.split() for line in LIST.read_text("utf-8").splitlines() if not line.startswith("#"))
-    return [Jar(sha256, *coordinates.split(":")) for sha256, coordinates in lines]
+    return [Jar(sha256, *coordinates.split(":"), licence) for sha256, coordinates, licence in lines]
 
 
 def faults(folder: Path, jars: list[Jar]) -> list[str]:

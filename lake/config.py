@@ -20,6 +20,9 @@ from lake.errors import DeclarationError, did_you_mean
 
 NOUNS: Final = {int: "a whole number", float: "a number", str: "text", Path: "a path"}
 
+UNTOLD: Final = frozenset({"spark.conf", "spark.remote"})
+"""Settings that may hold a password or a token: their values are in no message."""
+
 
 def _number(default: float, *, least: float) -> Any:
     return field(default=default, metadata={"least": least})
@@ -40,6 +43,7 @@ class SparkSettings:
 class Settings:
     """Everything a project can set. Relative paths are relative to the project folder.
 
+    The warehouse is for its owner, and for the members of `group` to read.
     `keys` is the file with the keys of what is personal, by default `keys.sqlite` beside the warehouse;
     `batch_files` and `batch_bytes` bound one batch; a record longer than `record_bytes` goes to quarantine;
     `lease_seconds` is how long a writer waits for another; Spark commits a diff of more than `small_diff_rows` rows;
@@ -51,6 +55,7 @@ class Settings:
     project: Path
     warehouse: Path = Path(".lake/warehouse")
     landing: Path = Path("landing")
+    group: str = ""
     archive: Path | None = None
     keys: Path | None = None
     jars: Path = Path(sys.prefix) / "share/headwater/jars"
@@ -154,13 +159,15 @@ def _read(
         if is_dataclass(types[name]):
             inner = given if isinstance(given, Mapping) else {}
             if given is not None and not isinstance(given, Mapping):
-                faults.append(_fault(f"setting {prefix + name!r}: a table, found {given!r}", prefix + name, folder))
+                found = type(given).__name__
+                faults.append(_fault(f"setting {prefix + name!r}: a table, found {found}", prefix + name, folder))
             yield name, types[name](**dict(_read(types[name], inner, f"{prefix}{name}.", folder, faults)))
         elif given is not None:
             try:
                 yield name, _value(types[name], given, each)
             except ValueError as error:
-                faults.append(_fault(f"setting {prefix + name!r}: {error}, found {given!r}", prefix + name, folder))
+                found = "" if prefix + name in UNTOLD else f", found {given!r}"
+                faults.append(_fault(f"setting {prefix + name!r}: {error}{found}", prefix + name, folder))
 
 
 def _value(kind: Any, given: Any, setting: Field[Any]) -> Any:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lake.kinds.kind import AGAIN, SIGN, TIME, Kind, same
+from lake.names import SPARK
 from lake.store.scan import to_frame
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _touched(kind: Kind, table: DataFrame, changes: Sequence[DataFrame], first: 
             from pyspark.sql.functions import expr
 
             rows_of, reach = (table if kind.absorbs else first).alias("t"), kind.reaching(side, rows).alias("k")
-            found.append(rows_of.join(reach, expr(kind.reaches(side, "`")), "left_semi").select(*kind.key))
+            found.append(rows_of.join(reach, expr(kind.reaches(side, SPARK)), "left_semi").select(*kind.key))
     return found
 
 

@@ -13,6 +13,7 @@ from importlib import import_module, invalidate_caches
 from pathlib import Path
 from traceback import extract_tb
 
+from lake import names
 from lake.config import Settings
 from lake.declaration import Declaration
 from lake.errors import DeclarationError, did_you_mean
@@ -193,6 +194,10 @@ def _faults(declared: Declaration, contracts: Mapping[str, Contract]) -> list[De
         faults.append(
             declared.fault("nothing tells its rows apart", fix='name the columns: View(key=(), identity="…")')
         )
+    try:
+        names.check(declared.kind.identity)
+    except DeclarationError as fault:
+        faults.append(declared.fault(fault.what, fix=fault.fix))
     faults += [
         declared.fault(f"unknown stream {source.name!r}", fix=did_you_mean(source.name, contracts))
         for source in declared.inputs

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lake import remote
+from lake import private, remote
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 RUNTIME_CONF = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
+    "spark.sql.variable.substitute": "false",  # ${env:…} in a name or a text would be this machine's environment
     "spark.sql.sources.partitionColumnTypeInference.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.inMemoryColumnarStorage.compressed": "false",  # what is kept is read twice: packing it costs more
@@ -30,6 +34,8 @@ RUNTIME_CONF = {
 # What a call says whose server has forgotten the session, and what one whose embedded JVM has ended.
 FORGOTTEN: Final = ("SESSION_NOT_FOUND", "SESSION_CHANGED", "SESSION_CLOSED")
 ENDED: Final = ("Py4JNetworkError", "ConnectionRefusedError")
+
+_ESCAPED: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
 
 
 def start(settings: Settings) -> SparkSession:
@@ -51,14 +57,11 @@ def _embedded(settings: Settings) -> SparkSession:
     from pyspark.sql import SparkSession
 
     os.environ.pop("SPARK_REMOTE", None)  # empty, it would still turn PySpark to Connect
-    builder = SparkSession.builder.appName("headwater")
-    for key, value in embedded_conf(settings).items():
-        builder = builder.config(key, value)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    log = settings.path(".lake/spark/driver.log")
-    with _jvm_talks_to(log):
+    log = private.scratch(settings, "spark") / "driver.log"
+    with _jvm_talks_to(log), _submitted_with(settings):
         try:
-            spark: SparkSession = builder.getOrCreate()
+            spark: SparkSession = SparkSession.builder.getOrCreate()
         except Exception as error:
             raise Unavailable(
                 f"Spark does not start: {str(error).splitlines()[0]}",
@@ -69,12 +72,45 @@ def _embedded(settings: Settings) -> SparkSession:
 
 
 @contextmanager
+def _submitted_with(settings: Settings) -> Iterator[None]:
+    """A JVM started meanwhile has the settings from a file: what PySpark is told goes to its command line."""
+    name, before = "PYSPARK_SUBMIT_ARGS", os.environ.get("PYSPARK_SUBMIT_ARGS")
+    with properties(settings, embedded_conf(settings)) as file:
+        os.environ[name] = f"--properties-file {shlex.quote(str(file))} {before or 'pyspark-shell'}"
+        try:
+            yield
+        finally:
+            del os.environ[name]
+            if before is not None:
+                os.environ[name] = before
+
+
+@contextmanager
+def properties(settings: Settings, conf: Mapping[str, str]) -> Iterator[Path]:
+    """`conf` as a file for `spark-submit --properties-file` that only its owner can read; gone when the block is left.
+
+    A command line, which every user of the machine can list, is no place for what may be a password.
+    """
+    descriptor, name = tempfile.mkstemp(".properties", dir=private.scratch(settings, "spark"))
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.writelines(f"{_property(key)} {_property(value)}\n" for key, value in conf.items())
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def _property(text: str) -> str:
+    """A key or a value as Java reads it from a file of properties."""
+    return re.sub(r"[\\\s:=#!]", lambda found: _ESCAPED.get(found[0], f"\\{found[0]}"), text)
+
+
+@contextmanager
 def _jvm_talks_to(file: Path) -> Iterator[None]:
     """A JVM started meanwhile inherits `file` as its standard error, for as long as it lives."""
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     ours = os.dup(2)
     sys.stderr.flush()
-    with file.open("ab") as log:
+    with open(file, "ab", opener=_for_its_owner) as log:
         os.dup2(log.fileno(), 2)
     try:
         yield
@@ -83,10 +119,17 @@ def _jvm_talks_to(file: Path) -> Iterator[None]:
         os.close(ours)
 
 
+def _for_its_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 def embedded_conf(settings: Settings) -> dict[str, str]:
     """The static settings of an embedded session or of a server of this project's own."""
     scratch = settings.path(".lake/spark")
+    # Else any user of the machine could ask the driver's ports for blocks. A local master makes the secret itself.
+    guarded = {"spark.authenticate": "true"} if f"{settings.spark.master}[".startswith("local[") else {}
     return {
+        "spark.app.name": "headwater",
         "spark.master": settings.spark.master,
         "spark.driver.memory": settings.spark.driver_memory,
         "spark.driver.host": "127.0.0.1",
@@ -94,6 +137,8 @@ def embedded_conf(settings: Settings) -> dict[str, str]:
         "spark.driver.extraClassPath": class_path(settings.path(settings.jars)),
         "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch} -XX:+UseParallelGC",
         "spark.ui.enabled": "false",
+        # Hadoop's local file system sets what a file allows by this, whatever the process's umask.
+        "spark.hadoop.fs.permissions.umask-mode": f"{private.umask(settings):03o}",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(scratch / "local"),
         "spark.sql.debug.maxToStringFields": "1000",
@@ -104,6 +149,7 @@ def embedded_conf(settings: Settings) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(settings.spark.shuffle_partitions),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        **guarded,
         **settings.spark.conf,
     }
 

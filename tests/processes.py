@@ -1,11 +1,13 @@
-"""Another process at work on a warehouse, for the tests of what it keeps others from."""
+"""Other processes: one at work on a warehouse, for the tests of what it keeps others from; where one listens."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from lake.config import Settings
 
@@ -39,3 +41,18 @@ def another(settings: Settings, *doing: str) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
+
+
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+"""127.0.0.1, the same within IPv6, and ::1, as the kernel writes them."""
+
+
+def listening(pid: int) -> set[str]:
+    """The addresses on which a process listens."""
+    sockets = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):
+            sockets.add(os.readlink(descriptor).removeprefix("socket:[").rstrip("]"))
+    tables = (Path(f"/proc/{pid}/net/{table}").read_text() for table in ("tcp", "tcp6"))
+    lines = [line.split() for table in tables for line in table.splitlines()]
+    return {line[1].rpartition(":")[0] for line in lines if line[3] == "0A" and line[9] in sockets}

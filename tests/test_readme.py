@@ -39,6 +39,8 @@ def test_the_session_prints_what_the_readme_shows(tmp_path):
         )
         assert done.returncode == 0, f"{command}\n{done.stderr}"
         assert done.stdout == expected, f"{command}\n{done.stderr}"
+    open_to_others = [path for path in (folder / ".lake").rglob("*") if path.stat().st_mode & 0o077]
+    assert open_to_others == []  # written by Python, delta-rs, DuckDB and the JVM
 
 
 def test_the_reference_names_every_command():

@@ -79,3 +79,16 @@ def _free() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
         return port
+
+
+@pytest.mark.parametrize(
+    ("conf", "said"),
+    [
+        ({"spark.connect.grpc.binding.address": "0.0.0.0"}, r"listens on 127\.0\.0\.1 alone, found 0\.0\.0\.0"),
+        ({"spark.connect.authenticate.token": "hush"}, "the server's token stands in the settings"),
+    ],
+)
+def test_a_server_is_for_this_machine_and_for_who_has_the_token(project, conf, said):
+    with pytest.raises(DeclarationError, match=said) as told:
+        connect(replace(project, spark=SparkSettings(conf=conf)), port=_free(), ready=lambda _: None)
+    assert "hush" not in str(told.value)

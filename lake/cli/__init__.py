@@ -88,10 +88,12 @@ class Shell:
 
     @cached_property
     def settings(self) -> Settings:
+        from lake import private
         from lake.config import load_settings
         from lake.store import reads
 
         settings = load_settings(self.project)
+        private.begin(settings)
         reads.begin(settings, click.get_current_context().command_path)
         return settings
 
@@ -167,9 +169,11 @@ def lake(ctx: click.Context) -> None:
 
 
 def table(rows: Iterable[Mapping[str, Any]], *columns: str) -> list[str]:
-    """Rows as aligned text lines with a heading; numbers to the right."""
+    """Rows as aligned text lines with a heading; numbers to the right. What a producer sent moves no cursor."""
+    from lake.run.render import printable
+
     records = list(rows)
-    grid = [["" if row.get(c) is None else str(row.get(c)) for c in columns] for row in records]
+    grid = [["" if row.get(c) is None else printable(str(row.get(c))) for c in columns] for row in records]
     numeric = [all(isinstance(r.get(c), int | float | None) for r in records) for c in columns]
     widths = [max([len(c), *(len(line[i]) for line in grid)]) for i, c in enumerate(columns)]
     lines = [list(columns), ["-" * width for width in widths], *grid]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from lake import names
 from lake.declaration import Declaration
 from lake.errors import DeclarationError
 from lake.kinds.keyed import fault_of
@@ -28,15 +29,17 @@ def python_faults(declaration: Declaration) -> Iterator[None]:
 def analyse(inputs: Inputs, declaration: Declaration) -> None:
     """Evaluates the declaration over inputs without rows.
 
-    Raises DeclarationError: for unknown columns, wrong types, what is not repeatable.
+    Raises DeclarationError: for unknown columns, wrong types, names that are none, what is not repeatable.
     """
     kind = declaration.kind
     frames = [inputs.nothing(source) for source in declaration.inputs]
     try:
         sides = inputs.sides(declaration, frames)
         for side, rows in enumerate(sides):
+            names.check(rows.columns)
             repeatable.check(declaration, rows, [frames[side]] if kind.row_by_row else frames)
         columns = inputs.evaluated(declaration, sides).columns
+        names.check(columns)
     except DeclarationError as fault:
         raise fault if fault.where else declaration.fault(fault.what, fix=fault.fix) from fault
     except Exception as error:

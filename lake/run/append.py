@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from lake import private
 from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.run.batch import Batch, reading
@@ -91,8 +92,7 @@ def append_files(
 def keep_stdin(settings: Settings, stream: BinaryIO) -> Path:
     """Standard input as a file named after its content, so that the same input again is a re-delivery."""
     data = stream.read()
-    file = settings.path(".lake/staging") / f"stdin-{hashlib.sha256(data).hexdigest()[:16]}.jsonl"
-    file.parent.mkdir(parents=True, exist_ok=True)
+    file = private.scratch(settings, "staging") / f"stdin-{hashlib.sha256(data).hexdigest()[:16]}.jsonl"
     file.write_bytes(data)
     return file
 

@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from lake.declaration import Declaration
 from lake.errors import DeclarationError, did_you_mean
+from lake.names import quoted
 from lake.run.lookup import Values
 from lake.store import delta
 from lake.store.delta import Position
@@ -84,7 +85,7 @@ def _parsed(declaration: Declaration, schema: pa.Schema, given: Mapping[str, str
     columns = pa.schema([schema.field(column) for column in given])
     with delta.connection() as con:
         types = con.from_arrow(columns.empty_table()).types
-        casts = ", ".join(f'TRY_CAST(? AS {kind}) AS "{name}"' for name, kind in zip(given, types, strict=True))
+        casts = ", ".join(f"TRY_CAST(? AS {kind}) AS {quoted(name)}" for name, kind in zip(given, types, strict=True))
         texts = [None if text == NULL else text for text in given.values()]
         row = con.sql(f"SELECT {casts}", params=texts).to_arrow_table().cast(columns)
     for name, text in given.items():

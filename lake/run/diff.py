@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lake.names import DUCKDB, SPARK, literal, quoted
 from lake.store.commit import CHANGE
 from lake.store.delta import connection
-from lake.store.scan import DUCKDB_QUOTE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,9 +23,11 @@ def compare(rows: DataFrame, old: DataFrame, identity: Sequence[str]) -> DataFra
     from pyspark.sql import functions as F
 
     # Renamed, because `rows` may descend from `old`, and then the two sides' columns are one to Spark.
-    there = old.select(*[F.col(column).alias(_was(column)) for column in rows.columns], F.lit(True).alias("_there"))
-    joined = rows.withColumn("_new", F.lit(True)).join(there, F.expr(_match(identity, "`")), "full_outer")
-    return joined.selectExpr(*_images(rows.columns, identity, "`")).where(f"{CHANGE} is not null")
+    there = old.select(
+        *[F.col(quoted(column, SPARK)).alias(_was(column)) for column in rows.columns], F.lit(True).alias("_there")
+    )
+    joined = rows.withColumn("_new", F.lit(True)).join(there, F.expr(_match(identity, SPARK)), "full_outer")
+    return joined.selectExpr(*_images(rows.columns, identity, SPARK)).where(f"{CHANGE} is not null")
 
 
 def compare_local(rows: pa.Table, old: pa.Table, identity: Sequence[str]) -> pa.Table:
@@ -34,7 +36,7 @@ def compare_local(rows: pa.Table, old: pa.Table, identity: Sequence[str]) -> pa.
     with connection() as con:
         con.register("rows", rows)
         con.register("old", old)
-        images = ", ".join(_images(columns, identity, DUCKDB_QUOTE))
+        images = ", ".join(_images(columns, identity, DUCKDB))
         found = con.sql(f"SELECT {images} FROM {_pairs(columns, identity)}").to_arrow_table()
     changed = found.filter(pa.compute.is_valid(found.column(CHANGE)))
     return changed.cast(rows.schema.append(pa.field(CHANGE, pa.string())))
@@ -44,18 +46,18 @@ def changed_pairs(columns: Sequence[str], identity: Sequence[str]) -> str:
     """DuckDB's SQL of what differs between its tables `rows` and `old`: CHANGE, and both rows as structs, null where
     there is none: `before` and `after`.
     """
-    after = ", ".join(f"'{column}': \"{column}\"" for column in columns)
-    before = ", ".join(f"'{column}': \"{_was(column)}\"" for column in columns)
-    return f"""SELECT {_change(columns, identity, DUCKDB_QUOTE)} AS {CHANGE},
+    after = ", ".join(f"{literal(column)}: {quoted(column)}" for column in columns)
+    before = ", ".join(f"{literal(column)}: {quoted(_was(column))}" for column in columns)
+    return f"""SELECT {_change(columns, identity, DUCKDB)} AS {CHANGE},
             CASE WHEN _there THEN {{{before}}} END AS before, CASE WHEN _new THEN {{{after}}} END AS after
         FROM {_pairs(columns, identity)} WHERE {CHANGE} IS NOT NULL"""
 
 
 def _pairs(columns: Sequence[str], identity: Sequence[str]) -> str:
     """DuckDB's SQL of each row of its table `rows` (`_new`) beside that of `old` (`_there`) with the same identity."""
-    renamed = ", ".join(f'"{column}" AS "{_was(column)}"' for column in columns)
+    renamed = ", ".join(f"{quoted(column)} AS {quoted(_was(column))}" for column in columns)
     return f"""(SELECT *, true AS _new FROM rows)
-        FULL OUTER JOIN (SELECT {renamed}, true AS _there FROM old) ON {_match(identity, DUCKDB_QUOTE)}"""
+        FULL OUTER JOIN (SELECT {renamed}, true AS _there FROM old) ON {_match(identity, DUCKDB)}"""
 
 
 def shown(diff: pa.Table, old: pa.Table, identity: Sequence[str]) -> tuple[dict[str, Any], ...]:
@@ -89,7 +91,7 @@ def _was(column: str) -> str:
 
 
 def _match(identity: Sequence[str], quote: str) -> str:
-    pairs = (f"{quote}{c}{quote} is not distinct from {quote}{_was(c)}{quote}" for c in identity)
+    pairs = (f"{quoted(c, quote)} is not distinct from {quoted(_was(c), quote)}" for c in identity)
     return " and ".join(pairs)
 
 
@@ -111,4 +113,4 @@ def _change(columns: Sequence[str], identity: Sequence[str], quote: str) -> str:
 
 def _names(columns: Sequence[str], quote: str) -> list[tuple[str, str]]:
     """Each column's quoted name after and before the change."""
-    return [(f"{quote}{column}{quote}", f"{quote}{_was(column)}{quote}") for column in columns]
+    return [(quoted(column, quote), quoted(_was(column), quote)) for column in columns]

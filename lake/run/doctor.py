@@ -107,7 +107,7 @@ def _jars(folder: Path) -> Finding:
     if not listed.is_file():
         return Finding("jars", f"none in {folder}", fix)
     lines = (line.split() for line in listed.read_text("utf-8").splitlines() if not line.startswith("#"))
-    wanted = {"{1}-{2}.jar".format(*coordinates.split(":")): sha256 for sha256, coordinates in lines}
+    wanted = {"{1}-{2}.jar".format(*coordinates.split(":")): sha256 for sha256, coordinates, *_ in lines}
     found = {file.name: file for file in folder.glob("*.jar")}
     faults = [f"{name} is missing" for name in sorted(wanted.keys() - found.keys())]
     faults += [f"{name} is not in the list" for name in sorted(found.keys() - wanted.keys())]

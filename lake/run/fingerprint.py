@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
+from lake.names import SPARK, quoted
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -39,8 +41,9 @@ def _hash(rows: DataFrame, columns: Sequence[str]) -> str:
     parts = []
     for column in sorted(columns):
         nested = types[column].startswith(("array", "struct", "map"))
-        texts = [f"cast(`{column}` as string)", f"to_json(`{column}`)"]  # each tells apart what the other does not
-        parts += [*(texts if nested else [f"`{column}`"]), f"isnull(`{column}`)"]
+        name = quoted(column, SPARK)
+        texts = [f"cast({name} as string)", f"to_json({name})"]  # each tells apart what the other does not
+        parts += [*(texts if nested else [name]), f"isnull({name})"]
     return f"xxhash64({', '.join(parts)})"
 
 

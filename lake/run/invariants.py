@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lake.names import quoted
 from lake.run.judge import EXAMPLES, Finding
 from lake.run.suites import Expectation
 from lake.store import delta
-from lake.store.published import quoted
 
 if TYPE_CHECKING:
     from lake.declaration import Declaration

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lake.kinds.kind import ORDER, SIGN, STANDING, visible
 from lake.kinds.place import AT
 from lake.kinds.standing import DECIDES
+from lake.names import SPARK, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -108,7 +109,7 @@ class Lookup:
         group = [F.expr(sql).alias(name) for name, sql in self.columns.items()]
         return rows.select(
             F.col(ORDER).alias("order"),
-            F.struct(*[f"`{column}`" for column in visible(rows.columns)]).alias("values"),
+            F.struct(*[quoted(column, SPARK) for column in visible(rows.columns)]).alias("values"),
             F.col(STANDING).alias("standing"),
             F.struct(F.expr(f"coalesce({self.heard}, false)").alias("_heard"), *group).alias("group"),
             F.struct(AT if AT in rows.columns else ORDER, SIGN).alias("place"),

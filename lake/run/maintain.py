@@ -204,7 +204,11 @@ def _clear(settings: Settings, running: tuple[Running, ...], *, dry_run: bool) -
     for folder in gone if not dry_run else ():
         shutil.rmtree(folder, ignore_errors=True)
     oldest = min([datetime.now(UTC) - STAGED, *(each.since for each in running)]).timestamp()
-    staged = [file for file in settings.path(".lake/staging").glob("*") if file.lstat().st_mtime < oldest]
+    lake = settings.path(".lake")
+    staged = [file for file in (*lake.glob("staging/*"), *lake.glob("sql/*")) if file.lstat().st_mtime < oldest]
     for file in staged if not dry_run else ():
-        file.unlink(missing_ok=True)
+        if file.is_dir() and not file.is_symlink():
+            shutil.rmtree(file, ignore_errors=True)
+        else:
+            file.unlink(missing_ok=True)
     return [str(path) for path in (*gone, *staged, *lease.forget_the_dead(settings, dry_run=dry_run))]

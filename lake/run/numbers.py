@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lake.declaration import Declaration
 from lake.kinds.kind import visible
+from lake.names import SPARK, quoted
 from lake.project import Project
 from lake.run.analysis import analyse, python_faults
 from lake.run.change import NUMERIC, column_changes, comparable, of_rows
@@ -108,5 +109,6 @@ def _sums(rows: DataFrame, names: Sequence[str]) -> dict[str, Decimal | None]:
     summed = [name for name, kind in rows.dtypes if name in names and kind.partition("(")[0] in NUMERIC]
     if not summed:
         return {}
-    found = rows.selectExpr(*[f"try_sum(try_cast(`{name}` as decimal(32, 6))) as `{name}`" for name in summed]).first()
+    columns = [quoted(name, SPARK) for name in summed]
+    found = rows.selectExpr(*[f"try_sum(try_cast({c} as decimal(32, 6))) as {c}" for c in columns]).first()
     return found.asDict() if found is not None else {}

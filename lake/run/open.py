@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lake.config import Settings, load_settings
+from lake.names import SPARK, quoted
 from lake.run.render import as_table
 from lake.run.sql import Reader, reader
 from lake.store import reads
@@ -87,7 +88,7 @@ class Lakehouse:
         found = self.reader.table(name)
         path = self.settings.warehouse_path / self.edition.tables[found.name].path
         rows = start(self.settings).read.format("delta").option("versionAsOf", found.version).load(str(path))
-        return rows.select(*(f"`{column.name}`" for column in found.columns))
+        return rows.select(*(quoted(column.name, SPARK) for column in found.columns))
 
 
 def open(project: Path | str | None = None, *, edition: int | None = None) -> Lakehouse:

@@ -89,10 +89,14 @@ def shown(value: Any) -> str:
     """A cell of a table: one line, and nothing that a terminal would obey."""
     if value is None:
         return NULL
-    shown = text(value)
-    if shown.isprintable():
-        return shown
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
+    return printable(text(value))
+
+
+def printable(text: str) -> str:
+    """`text` on one line, with what a terminal would obey spelled out."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _cut(cell: str, width: int | None) -> str:

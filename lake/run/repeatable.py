@@ -16,6 +16,7 @@ from lake.errors import DeclarationError
 from lake.jobfile import NONDETERMINISTIC
 from lake.kinds.aggregate import Aggregate
 from lake.kinds.view import View
+from lake.names import SPARK, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -96,7 +97,11 @@ def _float_sums(
     kind = declaration.kind
     if isinstance(kind, Aggregate):
         summed = {name: m.summed for name, m in kind.measures.items() if m.summed}
-        types = dict(rows.selectExpr(*[f"{sql} as `{name}`" for name, sql in summed.items()]).dtypes) if summed else {}
+        types = (
+            dict(rows.selectExpr(*[f"{sql} as {quoted(name, SPARK)}" for name, sql in summed.items()]).dtypes)
+            if summed
+            else {}
+        )
         return [declaration.fault(f"{n} adds up a {t}", fix=fix) for n, t in types.items() if t in FLOATS]
     floats = {name for frame in [rows, *inputs] for name, type_ in frame.dtypes if type_ in FLOATS}
     found = []

@@ -17,13 +17,16 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from lake import private
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 from lake.remote import TOKEN, token_file
 from lake.run.doctor import java
-from lake.session import embedded_conf
+from lake.session import embedded_conf, properties
 
 SERVER: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
+LOOPBACK: Final = "127.0.0.1"
+BINDING: Final = "spark.connect.grpc.binding.address"
 PATIENCE: Final = 90.0
 """Seconds until the server must listen; a warm machine takes five to eight."""
 
@@ -53,6 +56,7 @@ def connect(settings: Settings, *, port: int, ready: Callable[[Server], None]) -
     runtime = java()
     if not runtime.ok:
         raise DeclarationError(f"no Java to run a server with: {runtime.found}", fix=runtime.fix)
+    _must_be_guarded(settings)
     _must_be_free(port)
     conf = {**embedded_conf(settings), **_served_at(port)}
     token, file = _token(settings)
@@ -68,19 +72,35 @@ def connect(settings: Settings, *, port: int, ready: Callable[[Server], None]) -
 
 def _served_at(port: int) -> dict[str, str]:
     return {
-        "spark.app.name": "headwater",
-        "spark.connect.grpc.binding.address": "127.0.0.1",
+        BINDING: LOOPBACK,
         "spark.connect.grpc.binding.port": str(port),
     }
 
 
+def _must_be_guarded(settings: Settings) -> None:
+    """Raises DeclarationError where the project's settings would open the server, or tell its token."""
+    address = settings.spark.conf.get(BINDING, LOOPBACK)
+    if address not in {LOOPBACK, "localhost"}:
+        raise DeclarationError(
+            f"a server of a project listens on {LOOPBACK} alone, found {address}",
+            where=f"spark.conf: {BINDING}",
+            fix="leave it out, and let others in by a tunnel or a proxy that ends TLS on this machine",
+        )
+    if "spark.connect.authenticate.token" in settings.spark.conf:
+        raise DeclarationError(
+            "the server's token stands in the settings, for all who read them",
+            where="spark.conf: spark.connect.authenticate.token",
+            fix=f"leave it out: one is made; or set {TOKEN} in the environment",
+        )
+
+
 def _must_be_free(port: int) -> None:
     try:
-        socket.create_server(("127.0.0.1", port)).close()
+        socket.create_server((LOOPBACK, port)).close()
     except OSError as error:
         raise Unavailable(
             f"port {port} cannot be served: {os.strerror(error.errno or 0)}",
-            where=f"127.0.0.1:{port}",
+            where=f"{LOOPBACK}:{port}",
             fix="another server may be running: end it, or take another port with --port N",
         ) from None
 
@@ -89,8 +109,8 @@ def _token(settings: Settings) -> tuple[str, Path | None]:
     """The token that clients must show, and the file it is in."""
     if given := os.environ.get(TOKEN):
         return given, None
+    private.scratch(settings, "spark")
     file = token_file(settings)
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not file.exists():
         with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as new:
             new.write(secrets.token_urlsafe(32))
@@ -105,33 +125,23 @@ def _token(settings: Settings) -> tuple[str, Path | None]:
 def _jvm(settings: Settings, conf: Mapping[str, str], token: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The server's process; gone when the block is left. The token reaches it through its environment alone."""
     home = Path(str(files("pyspark")))
-    properties = settings.path(".lake/spark/connect.properties")
-    properties.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    properties.write_text("".join(f"{key} {_escaped(value)}\n" for key, value in conf.items()))
-    properties.chmod(0o600)
     environment = {name: value for name, value in os.environ.items() if name not in {"SPARK_REMOTE", "MASTER"}}
     environment |= {
         TOKEN: token,
         "SPARK_HOME": str(home),
-        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_IP": LOOPBACK,
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
-    command = [
-        str(home / "bin/spark-submit"),
-        "--properties-file",
-        str(properties),
-        "--class",
-        SERVER,
-        "spark-internal",
-    ]
-    with log.open("wb") as out:
-        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait()
+    with properties(settings, conf) as file:
+        command = [str(home / "bin/spark-submit"), "--properties-file", str(file), "--class", SERVER, "spark-internal"]
+        with log.open("wb") as out:
+            process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait()
 
 
 @contextmanager
@@ -156,7 +166,7 @@ def _listens(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     deadline = time.monotonic() + PATIENCE
     while process.poll() is None:
         try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            socket.create_connection((LOOPBACK, port), timeout=1).close()
             return
         except OSError:
             if time.monotonic() > deadline:
@@ -171,7 +181,3 @@ def _end(code: int, log: Path) -> str:
     lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()] or ["no message"]
     said = next((line for line in reversed(lines) if "Exception:" in line or "Error:" in line), lines[-1])
     return f"ended with exit code {code}: {said}"
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\")

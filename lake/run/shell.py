@@ -12,13 +12,14 @@ from prompt_toolkit import PromptSession
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
-from prompt_toolkit.history import FileHistory
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.input import Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import PygmentsLexer
 from prompt_toolkit.output import Output
 from pygments.lexers.sql import PostgresLexer
 
+from lake import private
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError
 from lake.run.render import as_table
@@ -151,11 +152,8 @@ def converse(
 ) -> None:
     """Talks with a person until \\q or the end of input. `stdin` and `stdout` replace the terminal."""
     conversation = Conversation(settings, reader(settings, edition))
-    history = settings.path(".lake/sql_history")
-    history.parent.mkdir(parents=True, exist_ok=True)
-    history.touch(mode=0o600)
     session: PromptSession[str] = PromptSession(
-        history=FileHistory(str(history)),
+        history=_history(settings),
         completer=Names(conversation),
         complete_while_typing=False,
         auto_suggest=AutoSuggestFromHistory(),
@@ -178,6 +176,18 @@ def converse(
             continue
         except LakeError as error:
             print(error)
+
+
+def _history(settings: Settings) -> History:
+    """What was asked before, for this user alone; of those who may not write to the project, only for now."""
+    file = settings.path(".lake/sql_history")
+    try:
+        file.parent.mkdir(exist_ok=True, mode=private.ALONE)
+        file.touch(mode=0o600)
+        file.chmod(0o600)
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(str(file))
 
 
 def _keys() -> KeyBindings:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import secrets
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,16 +15,18 @@ from typing import Final
 
 import duckdb
 
+from lake import private
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, did_you_mean
+from lake.names import literal, quoted
 from lake.store import editions
-from lake.store.published import Published, literal, published, quoted
+from lake.store.published import Published, published
 
 READS: Final = frozenset({"SELECT", "EXPLAIN", "MULTI"})
 """DuckDB's statement types that only read. DESCRIBE, SHOW, SUMMARIZE and VALUES are SELECT, PIVOT is MULTI."""
 
-_BLANK: Final = r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*"
-_EXPLAIN: Final = re.compile(rf"{_BLANK}EXPLAIN\b{_BLANK}(?:ANALYZE\b)?{_BLANK}(?:\([^)]*\))?", re.I | re.S)
+# No comments are looked for: only DuckDB's own parser knows where one ends. One that hides ANALYZE is an error.
+_EXPLAIN: Final = re.compile(r"EXPLAIN\b\s*(?:ANALYZE\b)?\s*(?:\(\s*(?:ANALYZE|FORMAT)\b[\w\s,]*\))?", re.I | re.A)
 _LISTING: Final = re.compile(
     r"\A\s*desc\b|\b(show|describe|query|query_table|information_schema|pg_\w+|pragma_\w+|duckdb_\w+)\b", re.I
 )
@@ -96,7 +101,7 @@ class Reader:
         tables = list(tables)
         con = duckdb.connect()
         con.execute("SET TimeZone = 'UTC'")
-        con.execute(f"SET temp_directory = {literal(str(self.settings.path('.lake/sql')))}")
+        con.execute(f"SET temp_directory = {literal(str(_spill(self.settings)))}")
         files = ", ".join(literal(file) for table in tables for file in table.files)
         con.execute(f"SET allowed_paths = [{files}]")
         con.execute(f"SET allowed_directories = [{literal(f'{scratch}/') if scratch else ''}]")
@@ -189,14 +194,28 @@ def select(con: duckdb.DuckDBPyConnection, table: Published) -> str:
     return f"SELECT {', '.join(columns)} FROM {source}"
 
 
+def _spill(settings: Settings) -> Path:
+    """Where a large query keeps what memory does not hold: a folder of its own, as DuckDB lets a query read it.
+
+    DuckDB makes the folder where it needs it, and removes it. Readers who may not write to the project have another.
+    """
+    try:
+        folder = private.scratch(settings, "sql")
+    except OSError:
+        folder = settings.path(".lake/sql")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        folder = Path(tempfile.gettempdir())
+    return folder / f"headwater-{os.getpid()}-{secrets.token_hex(8)}"
+
+
 def _refuse_writes(con: duckdb.DuckDBPyConnection, query: str) -> None:
     statements = con.extract_statements(query)
     if len(statements) != 1:
         found = f"{len(statements)} statements" if statements else "no statement"
         raise DeclarationError(f"found {found}, one is answered at a time", fix="write one SELECT")
-    kind = statements[0].type.name
-    if kind == "EXPLAIN" and (inner := _EXPLAIN.match(query)):
-        return _refuse_writes(con, query[inner.end() :])
+    kind, text = statements[0].type.name, statements[0].query
+    if kind == "EXPLAIN" and (outer := _EXPLAIN.match(text)):
+        return _refuse_writes(con, text[outer.end() :])
     if kind not in READS - {"EXPLAIN"}:
         raise DeclarationError(
             f"{kind.replace('_', ' ')} is refused: an edition is read only",

@@ -11,11 +11,12 @@ import pyarrow as pa
 from lake.declaration import Declaration, Input
 from lake.kinds.kind import ORDER, same
 from lake.kinds.view import View
+from lake.names import DUCKDB, SPARK, quoted
 from lake.run.inputs import Inputs
 from lake.run.near import with_keys
 from lake.store.delta import Position
 from lake.store.log import BROADCAST
-from lake.store.scan import DUCKDB_QUOTE, to_frame
+from lake.store.scan import to_frame
 from lake.store.tables import FeedGap, Table
 
 if TYPE_CHECKING:
@@ -178,9 +179,9 @@ def reached(inputs: Inputs, declaration: Declaration, table: Table, side: int, c
 
     kind, reaching = declaration.kind, declaration.kind.reaching(side, changes)
     if kind.absorbs:
-        return table.keys_where(kind.key, reaching.toArrow(), kind.reaches(side, DUCKDB_QUOTE), table.version())
+        return table.keys_where(kind.key, reaching.toArrow(), kind.reaches(side, DUCKDB), table.version())
     first, *_ = inputs.sides(declaration, [inputs.whole(source) for source in declaration.inputs])
-    near = first.alias("t").join(F.broadcast(reaching).alias("k"), F.expr(kind.reaches(side, "`")), "left_semi")
+    near = first.alias("t").join(F.broadcast(reaching).alias("k"), F.expr(kind.reaches(side, SPARK)), "left_semi")
     return near.select(*kind.key).distinct().toArrow()
 
 
@@ -201,7 +202,7 @@ def by_view(
     for (source, frame), names in zip(there, maps, strict=True):
         if inputs.has_broadcasts(source) and not frame.where(F.col(f"{ORDER}._bucket") == BROADCAST).isEmpty():
             return Touched(None)
-        parts.append(frame.selectExpr(*[f"{names[k]} as `{k}`" for k in common]).distinct().toArrow())
+        parts.append(frame.selectExpr(*[f"{names[k]} as {quoted(k, SPARK)}" for k in common]).distinct().toArrow())
     keys = pa.concat_tables(parts, promote_options="permissive").group_by(common).aggregate([])
     if not keys.num_rows:
         return None

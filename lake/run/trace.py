@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from lake.declaration import Declaration, Input
 from lake.kinds.kind import INTO, ORDER, SIGN, STANDING
 from lake.kinds.view import View
+from lake.names import SPARK, quoted
 from lake.run.inputs import Inputs
 from lake.run.lookup import Few, Finding, Lookup, Values
 from lake.run.near import handed_on, near
@@ -93,7 +94,7 @@ def _traced(declaration: Declaration, prepared: DataFrame, side: int, rows: Sequ
     traced = kind.traced(replace(keys, heard=kind.broadcast or "false").matching(), side)
     into = traced.select(f"{INTO}.*").columns if INTO in traced.columns else []
     wanted = [kind.found_by(row, side) for row in rows]
-    columns = {column: f"{INTO}.`{column}`" if column in into else f"`{column}`" for column in _asked(wanted)}
+    columns = {column: _column(column, of=INTO if column in into else "") for column in _asked(wanted)}
     return Lookup(traced, columns, wanted, kind.broadcast or "false")
 
 
@@ -123,7 +124,7 @@ def _of_keys(  # noqa: PLR0913 the rows of which inputs, for which rows
 def _key_lookup(declaration: Declaration, prepared: DataFrame, side: int, rows: Sequence[Values]) -> Lookup:
     """The rows of an input by what locality goes by: the key, or what names it there."""
     wanted = _keys(declaration, side, rows)
-    return Lookup(prepared, {column: f"`{column}`" for column in _asked(wanted)}, wanted)
+    return Lookup(prepared, {column: _column(column) for column in _asked(wanted)}, wanted)
 
 
 def _keys(declaration: Declaration, side: int, rows: Sequence[Values]) -> list[Values | None]:
@@ -151,3 +152,8 @@ def _named(  # noqa: PLR0913, PLR0917 the rows of which input, for which rows
 def _asked(wanted: Sequence[Values | None]) -> list[str]:
     """The columns by which rows are wanted: one set of them for all."""
     return list(next((each for each in wanted if each is not None), ()))
+
+
+def _column(name: str, *, of: str = "") -> str:
+    """Spark's SQL of a column, or of a field of the struct `of`."""
+    return f"{of}.{quoted(name, SPARK)}" if of else quoted(name, SPARK)

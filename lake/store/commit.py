@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from lake.errors import Unavailable
+from lake.names import SPARK, quoted
 from lake.store import delta
 from lake.store.delta import Position
 from lake.store.scan import arrow_schema, to_frame
@@ -147,7 +148,7 @@ def _apply(
         rows = diff.drop_columns([CHANGE]).select(arrow_schema(current).names)
         write_deltalake(current, _laid_out(rows, identity), mode="append", commit_properties=properties)
     else:
-        target = {name: f"s.`{name}`" for name in arrow_schema(current).names}
+        target = {name: f"s.{quoted(name, SPARK)}" for name in arrow_schema(current).names}
         (
             current.merge(
                 diff,
@@ -182,13 +183,14 @@ def _condition(diff: pa.Table, identity: Sequence[str]) -> str:
     tests = []
     for name in identity:
         column = diff.column(name)
+        there, here = f"t.{quoted(name, SPARK)}", f"s.{quoted(name, SPARK)}"
         # In parentheses: DataFusion takes `IS NOT DISTINCT FROM a AND b` for `IS NOT DISTINCT FROM (a AND b)`.
-        tests.append(f"(t.`{name}` {'IS NOT DISTINCT FROM' if column.null_count else '='} s.`{name}`)")
+        tests.append(f"({there} {'IS NOT DISTINCT FROM' if column.null_count else '='} {here})")
         if not column.null_count and (pa.types.is_date(column.type) or pa.types.is_integer(column.type)):
             least, greatest = pc.min_max(column).as_py().values()
             quote = "" if pa.types.is_integer(column.type) else "DATE "
             bounds = [f"{quote}'{v}'" if quote else str(v) for v in (least, greatest)]
-            tests.append(f"t.`{name}` >= {bounds[0]} AND t.`{name}` <= {bounds[1]}")
+            tests.append(f"{there} >= {bounds[0]} AND {there} <= {bounds[1]}")
     return " AND ".join(tests)
 
 
@@ -208,13 +210,14 @@ def _commit_spark(
 
 
 def _merge(spark: SparkSession, table: Table, diff: DataFrame, identity: Sequence[str], position: Position) -> None:
-    columns = table.schema().names
-    on = " AND ".join(f"t.`{name}` <=> s.`{name}`" for name in identity)
-    updates = ", ".join(f"t.`{name}` = s.`{name}`" for name in columns)
-    names, values = ", ".join(f"`{name}`" for name in columns), ", ".join(f"s.`{name}`" for name in columns)
+    columns = [quoted(name, SPARK) for name in table.schema().names]
+    on = " AND ".join(f"t.{name} <=> s.{name}" for name in (quoted(each, SPARK) for each in identity))
+    updates = ", ".join(f"t.{name} = s.{name}" for name in columns)
+    names, values = ", ".join(columns), ", ".join(f"s.{name}" for name in columns)
+    path = quoted(str(table.path), SPARK).replace("{", "{{").replace("}", "}}")  # the text is a template of PySpark's
     with _transaction(spark, position):
         spark.sql(
-            f"""MERGE INTO delta.`{table.path}` t USING {{diff}} s ON {on}
+            f"""MERGE INTO delta.{path} t USING {{diff}} s ON {on}
                 WHEN MATCHED AND s.{CHANGE} = 'delete' THEN DELETE
                 WHEN MATCHED AND s.{CHANGE} = 'update' THEN UPDATE SET {updates}
                 WHEN NOT MATCHED AND s.{CHANGE} = 'insert' THEN INSERT ({names}) VALUES ({values})""",

@@ -21,10 +21,11 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
 
 from lake.errors import LawError
+from lake.names import SPARK, quoted
 from lake.store import delta
 from lake.store.commit import session_settings
 from lake.store.delta import Position
-from lake.store.published import duckdb_type, quoted
+from lake.store.published import duckdb_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -139,14 +140,15 @@ def compact_log(  # noqa: PLR0913 which parts of which log, and how
         "spark.databricks.delta.optimize.maxFileSize": str(target),
     }
     numbers = ", ".join(map(str, buckets))
-    order = f"ZORDER BY ({', '.join(f'`{name}`' for name in key)})" if key else ""
+    order = f"ZORDER BY ({', '.join(quoted(name, SPARK) for name in key)})" if key else ""
 
     def run(statement: str) -> None:
         with session_settings(spark, options):
             spark.sql(statement).collect()
 
-    run(f"OPTIMIZE delta.`{path}` WHERE _bucket IN ({numbers}) {order}")
-    return _proved(path, version, undo=lambda: run(f"RESTORE TABLE delta.`{path}` TO VERSION AS OF {version}"))
+    log = f"delta.{quoted(str(path), SPARK)}"
+    run(f"OPTIMIZE {log} WHERE _bucket IN ({numbers}) {order}")
+    return _proved(path, version, undo=lambda: run(f"RESTORE TABLE {log} TO VERSION AS OF {version}"))
 
 
 def fingerprint(table: DeltaTable, files: Sequence[str]) -> tuple[int, str]:

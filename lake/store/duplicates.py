@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from lake.config import Settings
 from lake.store import delta, log
 from lake.store.contracts import Contract
-from lake.store.identity import content
+from lake.store.identity import content, literal
 from lake.store.scan import arrow_schema, to_frame
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Search:
         batch = self.events.join(suspects, ["_bucket", "_id"], "left_semi").selectExpr(
             "_seq", "_position", "_bucket", "_id", "_source AS source", digest
         )
-        place = f"concat({self.contract.name!r}, ' ', _batch, ':', _bucket, ':', _offset) AS place"
+        place = f"concat({literal(self.contract.name)}, ' ', _batch, ':', _bucket, ':', _offset) AS place"
         origins = (known if known is not None else log.empty(self.spark, self.contract)).selectExpr(
             "_bucket", "_id", place, digest
         )

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import csv
 import gzip
+import hashlib
 import itertools
+import os
 import re
 import zlib
 from collections.abc import Iterable
@@ -25,7 +27,9 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 from pyarrow import ArrowException
 
+from lake import private
 from lake.config import Settings
+from lake.names import SPARK, quoted
 from lake.store.sources import File
 
 if TYPE_CHECKING:
@@ -58,7 +62,8 @@ def fault_of(file: File, *, folder: Path | None = None) -> str:
     """
     path = file.path
     try:
-        if path.is_symlink() and folder is not None and not path.resolve().is_relative_to(folder.resolve()):
+        inside = folder is None or Path(os.path.realpath(path)).is_relative_to(folder.resolve())  # of a loop, itself
+        if path.is_symlink() and not inside:
             return "a symbolic link out of the landing folder"
         if not path.is_file():
             return "not a regular file"
@@ -126,10 +131,9 @@ def stage(settings: Settings, file: File) -> Path:
     path = file.path
     if PLAIN_NAME.fullmatch(path.name) and not path.is_symlink():
         return path
-    folder = settings.path(".lake/staging")
-    folder.mkdir(parents=True, exist_ok=True)
     plain = "".join(suffix.lower() for suffix in path.suffixes[-2:] if suffix.lower() in {*FORMATS, ".gz"})
-    link = folder / f"{zlib.crc32(str(path).encode('utf-8', 'surrogateescape')):08x}-{file.mtime}{plain}"
+    named = hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
+    link = private.scratch(settings, "staging") / f"{named}-{file.mtime}{plain}"
     link.unlink(missing_ok=True)
     link.symlink_to(path.resolve())
     return link
@@ -178,7 +182,7 @@ def _read_csv(spark: SparkSession, paths: list[str], names: tuple[str, ...]) -> 
     reader = spark.read.schema(schema).options(
         header=True, multiLine=True, escape='"', mode="PERMISSIVE", columnNameOfCorruptRecord="_broken"
     )
-    columns = ", ".join(f"`{name.replace('`', '``')}`" for name in names)
+    columns = ", ".join(quoted(name, SPARK) for name in names)
     return reader.csv(paths).selectExpr(*PLACE, f"coalesce(_broken, to_json(struct({columns}))) AS _raw")
 
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from lake import names
+from lake.names import SPARK
 from lake.store.contracts import Contract
 from lake.store.fields import Field
 
 
 def quoted(name: str) -> str:
     """`name` as a Spark SQL identifier."""
-    return f"`{name.replace('`', '``')}`"
+    return names.quoted(name, SPARK)
 
 
 def literal(text: str) -> str:
     """`text` as a Spark SQL string."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+    return names.literal(text, SPARK)
 
 
 def identity(contract: Contract) -> str:

@@ -18,6 +18,7 @@ from typing import Final
 
 from filelock import FileLock, Timeout
 
+from lake import private
 from lake.config import Settings
 from lake.errors import Unavailable
 
@@ -32,8 +33,7 @@ def lease(settings: Settings, name: str, *, seconds: float | None = None) -> Ite
     Re-entrant within a process and thread. Raises Unavailable when another writer keeps it longer than `seconds`, by
     default `settings.lease_seconds`.
     """
-    folder = _folder(settings)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    folder = private.locks(settings)
     file, holder = folder / f"{name}.lock", folder / f"{name}.holder"
     lock = FileLock(file, is_singleton=True)
     seconds = settings.lease_seconds if seconds is None else seconds

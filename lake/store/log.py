@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
+from lake.names import SPARK, quoted
 from lake.store import delta, erasures, evolution, sealing
 from lake.store.contracts import Contract
 from lake.store.delta import Position
@@ -158,7 +159,7 @@ def current(rows: DataFrame, known: Sequence[Contract], keys: pa.Table | None = 
         rows = rows.selectExpr("* EXCEPT (_extra)", f"{extra} AS {sealing.EXTRA}")
     there = set(rows.columns)
     missing = [
-        f"cast(NULL AS {kind}) AS `{column}`"
+        f"cast(NULL AS {kind}) AS {quoted(column, SPARK)}"
         for (_, kind), column in evolution.columns(known).items()
         if column not in there
     ]
@@ -198,7 +199,7 @@ def keyless(settings: Settings, stream: str, store: KeyStore) -> set[str]:
 def empty(spark: SparkSession, contract: Contract) -> DataFrame:
     """What `read` gives where there are no events."""
     names = {field.name: field.type for field in contract.fields} | OWN
-    return spark.createDataFrame([], ", ".join(f"`{name}` {kind}" for name, kind in names.items()))
+    return spark.createDataFrame([], ", ".join(f"{quoted(name, SPARK)} {kind}" for name, kind in names.items()))
 
 
 def commit(settings: Settings, contract: Contract, rows: DataFrame, position: Position) -> LogHead:
@@ -226,7 +227,7 @@ def commit(settings: Settings, contract: Contract, rows: DataFrame, position: Po
 
 def _counted(contract: Contract) -> str:
     """The columns that Delta keeps each file's range of: those by which a log is searched."""
-    return ",".join(["_batch", "_offset", "_time", *(f"`{name}`" for name in ranged(contract))])
+    return ",".join(["_batch", "_offset", "_time", *(quoted(name, SPARK) for name in ranged(contract))])
 
 
 def ranged(contract: Contract) -> list[str]:

@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from lake.config import Settings
 from lake.errors import LakeError
+from lake.names import quoted
 from lake.store import delta
 from lake.store.editions import EditionTable
 
@@ -91,16 +92,6 @@ def published(settings: Settings, name: str, entry: EditionTable) -> Published:
         columns=tuple(_column(field) for field in fields if not field["name"].startswith("_")),
         files=tuple(delta.files(table)),
     )
-
-
-def quoted(name: str) -> str:
-    """`name` as an SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def literal(text: str) -> str:
-    """`text` as an SQL string."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _column(field: Mapping[str, Any]) -> Column:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from lake import private
 from lake.config import Settings
 
 _own: dict[Path, tuple[int, str]] = {}
@@ -46,8 +47,11 @@ def begin(settings: Settings, command: str, *, edition: int | None = None) -> No
     if folder in _own:
         return
     told = {"pid": os.getpid(), "command": command, "edition": edition}
-    with suppress(OSError), _listed(folder):
+    if not settings.warehouse_path.is_dir():
+        return
+    with suppress(OSError), _listed(private.readers(settings)):
         descriptor, name = tempfile.mkstemp(prefix=f"{os.getpid()}.", dir=folder)
+        os.fchmod(descriptor, 0o666 & ~private.umask(settings))
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         os.write(descriptor, json.dumps(told).encode())
         _own[folder] = descriptor, name
@@ -86,9 +90,6 @@ def _folder(settings: Settings) -> Path:
 @contextmanager
 def _listed(folder: Path) -> Iterator[None]:
     """Nobody comes or goes meanwhile: whoever is not listed yet will read what there is afterwards."""
-    if not folder.parent.parent.is_dir():
-        raise FileNotFoundError(folder.parent.parent)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.errors import LakeError
+from lake.names import DUCKDB, SPARK, quoted
 from lake.store.delta import connection, opened
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SMALL_ROWS: Final = 20_000
-DUCKDB_QUOTE: Final = '"'
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Scan:
         """
         test = where
         if keys is not None:
-            equal = " AND ".join(f"k.{_quoted(c)} IS NOT DISTINCT FROM t.{_quoted(c)}" for c in keys.column_names)
+            equal = " AND ".join(f"k.{quoted(c)} IS NOT DISTINCT FROM t.{quoted(c)}" for c in keys.column_names)
             match = match or equal
             test = f"({where}) AND {'' if matching else 'NOT '}EXISTS (SELECT 1 FROM k WHERE {match})"
         if limit is not None:
@@ -111,9 +111,9 @@ class Scan:
             con.register("t", rows)
             if keys is not None:
                 con.register("k", keys)
-            there = {f'"{name}"' for name in rows.columns}
-            wanted = ", ".join(name if name in there else f"NULL AS {name}" for name in map(_quoted, schema.names))
-            query = f"SELECT {wanted} FROM t WHERE {self._where(DUCKDB_QUOTE)} AND {test}"
+            there = set(map(quoted, rows.columns))
+            wanted = ", ".join(name if name in there else f"NULL AS {name}" for name in map(quoted, schema.names))
+            query = f"SELECT {wanted} FROM t WHERE {self._where(DUCKDB)} AND {test}"
             return con.sql(query).to_arrow_table().cast(schema)
 
     def _files(self, table: DeltaTable) -> tuple[list[str], int]:
@@ -143,13 +143,14 @@ class Scan:
     def _file_test(self, column: str, stats: Sequence[str]) -> str:
         least, greatest = self.bounds[column]
         if f"partition.{column}" in stats:
-            return f'"partition.{column}" BETWEEN {least} AND {greatest}'
+            return f"{quoted(f'partition.{column}')} BETWEEN {least} AND {greatest}"
         if f"min.{column}" in stats:
-            return f'coalesce("max.{column}" >= {least} AND "min.{column}" <= {greatest}, true)'
+            low, high = quoted(f"min.{column}"), quoted(f"max.{column}")
+            return f"coalesce({high} >= {least} AND {low} <= {greatest}, true)"
         return "true"
 
-    def _where(self, quote: str = "`") -> str:
-        tests = (f"{quote}{c}{quote} BETWEEN {least} AND {greatest}" for c, (least, greatest) in self.bounds.items())
+    def _where(self, quote: str = SPARK) -> str:
+        tests = (f"{quoted(c, quote)} BETWEEN {least} AND {greatest}" for c, (least, greatest) in self.bounds.items())
         return " AND ".join(tests) or "true"
 
 
@@ -174,7 +175,3 @@ def arrow_schema(table: DeltaTable) -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema(table.schema())
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

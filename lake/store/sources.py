@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from lake.config import Settings
-from lake.errors import Unavailable
+from lake.errors import DeclarationError, Unavailable
 from lake.store import delta
 from lake.store.compaction import pack_table
 from lake.store.lease import lease
@@ -26,13 +27,15 @@ PARTIAL = (".tmp", ".part", ".partial", ".crdownload")
 class File:
     """A file to read. `name` is how sources and progress call it; `mtime` is in nanoseconds.
 
-    A file counts as read when name, size and mtime are those of one that was: a changed one is read again.
+    A file counts as read when name, size and mtime are those of one that was: a changed one is read again. `seen` is
+    what else was seen of it, and of what it links to: a producer can set an mtime, but no time of change.
     """
 
     name: str
     path: Path
     size: int
     mtime: int
+    seen: tuple[int, ...] = field(default=(), repr=False)
 
     @property
     def mark(self) -> tuple[str, int, int]:
@@ -42,10 +45,10 @@ class File:
     def unchanged(self) -> bool:
         """Whether the file still is what it was when it was listed."""
         try:
-            now = self.path.lstat()
+            now, target = self.path.lstat(), _target(self.path)
         except OSError:
             return False
-        return (now.st_size, now.st_mtime_ns) == (self.size, self.mtime)
+        return (now.st_size, now.st_mtime_ns) == (self.size, self.mtime) and self.seen in {(), _seen(now, target)}
 
 
 def pending(settings: Settings, stream: str, marks: set[tuple[str, int, int]]) -> list[File]:
@@ -68,9 +71,15 @@ def pending(settings: Settings, stream: str, marks: set[tuple[str, int, int]]) -
 def listing(settings: Settings, stream: str) -> list[File]:
     """All landing files of `stream`, by name.
 
-    Raises Unavailable where the folder exists and cannot be listed.
+    Raises Unavailable where the folder exists and cannot be listed, DeclarationError where it is a link.
     """
     folder = settings.path(settings.landing) / stream
+    if folder.is_symlink():
+        raise DeclarationError(
+            f"the landing folder of {stream} is a symbolic link, and what lies elsewhere is not taken in",
+            where=str(folder),
+            fix="make it a folder, or set `landing` to where the files are",
+        )
     try:
         entries = [entry for entry in os.scandir(folder) if _wanted(entry)]
     except FileNotFoundError:
@@ -151,7 +160,21 @@ def _wanted(entry: os.DirEntry[str]) -> bool:
 def _files(stream: str, entries: list[os.DirEntry[str]]) -> Iterator[File]:
     for entry in entries:
         try:
-            found = entry.stat(follow_symlinks=False)
+            found, target = entry.stat(follow_symlinks=False), _target(entry)
         except FileNotFoundError:
             continue
-        yield File(f"{stream}/{printable(entry.name)}", Path(entry.path), found.st_size, found.st_mtime_ns)
+        name = f"{stream}/{printable(entry.name)}"
+        yield File(name, Path(entry.path), found.st_size, found.st_mtime_ns, _seen(found, target))
+
+
+def _target(file: Path | os.DirEntry[str]) -> os.stat_result | None:
+    """What a link leads to, where it leads anywhere."""
+    if not file.is_symlink():
+        return None
+    with suppress(OSError):
+        return file.stat()
+    return None
+
+
+def _seen(*found: os.stat_result | None) -> tuple[int, ...]:
+    return tuple(number for each in found if each for number in (each.st_dev, each.st_ino, each.st_ctime_ns))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable, Field, Schema
 
 from lake.config import Settings
+from lake.names import quoted
 from lake.store import delta
 from lake.store.delta import Position
 from lake.store.scan import Scan, arrow_schema, to_frame
@@ -105,7 +106,7 @@ class Table:
         import pyarrow as pa
 
         with delta.opened(self.path, upto) as table:
-            columns = [f'"{name}"' for name in arrow_schema(table).names]
+            columns = [quoted(name) for name in arrow_schema(table).names]
             visible = ", ".join(column for column in columns if not column.startswith('"_'))
             try:
                 feed = pa.table(table.load_cdf(starting_version=after + 1, ending_version=upto))

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from lake.config import load_settings
 from lake.project import load
 from lake.run.verify import verify_all
+from tests.processes import LOOPBACK, listening
 from tests.serving import LAKE, serving
 
 HEAD = "from datetime import timedelta\nfrom lake import *\nfrom jobs.silver.current_order import current_order\n"
@@ -171,7 +172,10 @@ def embedded_agrees(shop: Path, spark: SparkSession) -> None:
 def only_with_the_token(lake: Client) -> None:
     token = lake.project / ".lake/spark/connect.token"
     assert token.stat().st_mode & 0o077 == 0
-    commands = subprocess.run(["ps", "-A", "-ww", "-o", "args"], check=True, capture_output=True, text=True).stdout
-    assert "SparkConnectServer" in commands
+    commands = subprocess.run(["ps", "-A", "-ww", "-o", "pid,args"], check=True, capture_output=True, text=True).stdout
+    [jvm] = (line for line in commands.splitlines() if "SparkConnectServer" in line and str(lake.project) in line)
     assert token.read_text() not in commands
+    files = (file for file in (lake.project / ".lake").rglob("*") if file.is_file() and file != token)
+    assert [file for file in files if token.read_bytes() in file.read_bytes()] == []
+    assert listening(int(jvm.split()[0])) <= LOOPBACK
     lake.call("rebuild", "--all", code=2, said="not accept this token", SPARK_CONNECT_AUTHENTICATE_TOKEN="guessed")

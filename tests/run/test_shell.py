@@ -79,3 +79,21 @@ def test_a_conversation_goes_on_after_an_error_and_remembers(
     assert "syntax error" in told
     assert "42" in told
     assert "selec 1;" in project.path(".lake/sql_history").read_text()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "SELECT * FROM read_text('/etc/passwd');",
+        "COPY (SELECT 1) TO '/tmp/headwater.csv';",
+        "ATTACH '/tmp/headwater.db';",
+        "SELECT 1; SELECT 2;",
+        "\\! ls",
+        "\\d ../../etc/passwd",
+        "\\edition ../1",
+        ".shell ls",
+    ],
+)
+def test_a_conversation_stays_in_the_edition(talk: Conversation, line: str):
+    with pytest.raises(DeclarationError):
+        list(talk.answer(line))

@@ -174,6 +174,8 @@ READS = [
     "SHOW TABLES",
     "EXPLAIN SELECT * FROM carrier_daily",
     "/* why */ EXPLAIN ANALYZE SELECT * FROM carrier_daily",
+    "EXPLAIN (FORMAT json) SELECT * FROM carrier_daily",
+    "EXPLAIN /* /* why */ */ SELECT 'é' FROM carrier_daily",
     "PIVOT carrier_daily ON carrier USING sum(flights) GROUP BY day",
     "SELECT * FROM carrier_daily; -- the end",
 ]
@@ -232,6 +234,34 @@ WRITES = [
     "SELECT getenv('HOME')",
     "SELECT * FROM duckdb_secrets()",
     "SELECT * FROM read_text('.tmp/*')",
+    "SELECT * FROM read_duckdb('OUT/headwater.db')",
+    "SELECT * FROM read_single_csv_file('/etc/passwd')",
+    "SELECT * FROM parquet_metadata('/etc/passwd')",
+    "SELECT * FROM read_csv('/dev/stdin')",
+    "SELECT * FROM read_text('file:///etc/passwd')",
+    "SELECT * FROM 's3://bucket/x.parquet'",
+    "DESCRIBE SELECT * FROM read_text('/etc/passwd')",
+    "SUMMARIZE '/etc/passwd'",
+    "PIVOT (SELECT * FROM read_csv('/etc/passwd')) ON column0 USING count(*)",
+    # What would be written: logs, profiles, secrets, the catalogue.
+    "SELECT * FROM enable_logging(storage = 'file', storage_config = {'path': 'OUT/log'})",
+    "SELECT * FROM enable_profiling(save_location = 'OUT/profile.json')",
+    "SELECT * FROM which_secret('s3://a', 's3')",
+    "CREATE SECRET s (TYPE s3)",
+    "MERGE INTO carrier_daily USING (SELECT 1) ON true WHEN MATCHED THEN DELETE",
+    "TRUNCATE carrier_daily",
+    "ALTER TABLE carrier_daily RENAME TO x",
+    "COMMENT ON TABLE carrier_daily IS 'x'",
+    "DETACH memory",
+    "EXECUTE p",
+    ".shell ls",
+    # Comments that DuckDB nests, and options in which a bracket is text.
+    "EXPLAIN /* /* */ SELECT 1 -- */ ANALYZE CREATE TABLE t AS SELECT 1",
+    "EXPLAIN /* /* */ SELECT 1 -- */ ANALYZE COPY (SELECT 1) TO 'OUT/headwater.csv'",
+    "EXPLAIN -- \n ANALYZE COPY (SELECT 1) TO 'OUT/headwater.csv'",
+    "EXPLAIN (ANALYZE, FORMAT json) COPY (SELECT 1) TO 'OUT/headwater.csv'",
+    "EXPLAIN (FORMAT 'a) SELECT 1 --', ANALYZE) COPY (SELECT 1) TO 'OUT/headwater.csv'",
+    "EXPLAIN EXPLAIN ANALYZE COPY (SELECT 1) TO 'OUT/headwater.csv'",
     # Python's own variables are no tables.
     "SELECT * FROM secret",
 ]
@@ -244,6 +274,53 @@ def test_nothing_but_the_edition_is_read_or_changed(edition: Reader, query: str,
     with pytest.raises(DeclarationError), edition.connect(query) as con:
         con.execute(query).fetchall()
     assert secret.fetchall() == [(1,)]
+    assert not list(tmp_path.iterdir())
+
+
+OVERWRITES = [
+    "COPY (SELECT 1) TO 'FILE' (FORMAT csv, USE_TMP_FILE false)",
+    "EXPLAIN ANALYZE COPY (SELECT 1) TO 'FILE' (FORMAT csv, USE_TMP_FILE false)",
+    "EXPLAIN /* /* */ FROM carrier_daily -- */ ANALYZE COPY (SELECT 1) TO 'FILE' (FORMAT csv, USE_TMP_FILE false)",
+    "EXPLAIN (ANALYZE) /* carrier_daily */ COPY (SELECT 1) TO 'FILE' (FORMAT csv, USE_TMP_FILE false)",
+]
+
+
+@pytest.mark.parametrize("query", OVERWRITES)
+def test_a_file_of_the_edition_cannot_be_written(project: Settings, query: str):
+    edition = given(project)
+    file = Path(edition.table("carrier_daily").files[0])
+    before = file.read_bytes()
+    with pytest.raises(DeclarationError), edition.connect(query) as con:
+        con.execute(query.replace("FILE", str(file))).fetchall()
+    with pytest.raises(DeclarationError):
+        rows(edition, query.replace("FILE", str(file)))
+    assert file.read_bytes() == before
+
+
+def test_what_another_query_spills_to_disk_is_not_read(project: Settings):
+    edition = given(project)
+    spilled = project.path(".lake/sql/headwater-1-other/spilled.tmp")
+    spilled.parent.mkdir(parents=True)
+    spilled.write_text("rows of another edition")
+    for path in (spilled, spilled.parent.parent / "*" / "*", spilled.parent.parent / "**"):
+        with pytest.raises(DeclarationError, match="the tables of the edition and nothing else"):
+            rows(edition, f"SELECT * FROM read_text('{path}')")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda answer, out: answer.write_csv(str(out)),
+        lambda answer, out: answer.write_parquet(str(out)),
+        lambda answer, out: answer.query("v", f"COPY v TO '{out}'"),
+        lambda answer, out: answer.query("v", f"ATTACH '{out}'"),
+        lambda answer, _: answer.query("v", "SET enable_external_access = true"),
+        lambda answer, _: answer.query("v", "SELECT * FROM read_text('/etc/passwd')").fetchall(),
+    ],
+)
+def test_the_lazy_relation_of_a_program_cannot_leave_the_edition(edition: Reader, tmp_path: Path, call: Any):
+    with pytest.raises(duckdb.Error):
+        call(headwater.open(edition.settings.project).sql("FROM carrier_daily").duckdb(), tmp_path / "out")
     assert not list(tmp_path.iterdir())
 
 

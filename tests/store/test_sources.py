@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import shutil
+import socket
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -18,9 +19,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.config import Settings
-from lake.errors import Unavailable
+from lake.errors import DeclarationError, Unavailable
 from lake.run.append import append, append_files, keep_stdin
-from lake.store import delta, log, quarantine, sources
+from lake.store import delta, formats, log, quarantine, sources
 from lake.store.delivery import Files
 from tests.store.events import NOW, Land, declare, events, reading, take
 
@@ -183,3 +184,74 @@ def test_a_landing_folder_that_cannot_be_listed_is_told(project: Settings) -> No
     project.path("landing/readings").write_text("a file")
     with pytest.raises(Unavailable, match="landing folder of readings"):
         sources.listing(project, "readings")
+
+
+def test_a_landing_folder_that_is_a_link_is_not_followed(project: Settings, tmp_path: Path) -> None:
+    declare(project)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "secret.jsonl").write_text("{}")
+    project.path("landing/readings").symlink_to(elsewhere)
+    with pytest.raises(DeclarationError, match="landing folder of readings is a symbolic link"):
+        sources.listing(project, "readings")
+
+
+def test_what_is_no_file_of_the_folder_is_never_opened(project: Settings, tmp_path: Path) -> None:
+    """A pipe would wait for ever, a device never end."""
+    folder = project.path("landing/readings")
+    folder.mkdir()
+    (tmp_path / "outside.jsonl").write_text("{}")
+    os.mkfifo(folder / "pipe.jsonl")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(os.path.relpath(folder / "socket.jsonl"))
+    (folder / "device.jsonl").symlink_to("/dev/zero")
+    (folder / "up.jsonl").symlink_to("../../outside.jsonl")
+    (folder / "chain.jsonl").symlink_to(folder / "up.jsonl")
+    (folder / "loop.jsonl").symlink_to(folder / "loop.jsonl")
+    (folder / "folder.jsonl").symlink_to(tmp_path)
+    found = {file.name: formats.fault_of(file, folder=folder) for file in sources.listing(project, "readings")}
+    out = "a symbolic link out of the landing folder"
+    assert found == {
+        "readings/chain.jsonl": out,
+        "readings/device.jsonl": out,
+        "readings/folder.jsonl": out,
+        "readings/loop.jsonl": "not a regular file",
+        "readings/pipe.jsonl": "not a regular file",
+        "readings/socket.jsonl": "not a regular file",
+        "readings/up.jsonl": out,
+    }
+
+
+def test_names_of_one_checksum_are_staged_apart(project: Settings, land: Land) -> None:
+    """CRC-32 of names is easily made equal; then one file would be read in the place of the other."""
+    staged = set()
+    for name in ("plumless \n.jsonl", "buckeroo \n.jsonl"):
+        os.utime(land("readings", name, "{}"), ns=(1, 1))
+    for file in sources.listing(project, "readings"):
+        link = formats.stage(project, file)
+        assert link.resolve() == file.path
+        staged.add(link)
+    assert len(staged) == 2
+
+
+@pytest.mark.parametrize("swapped", ["file", "link", "target"])
+def test_a_file_that_was_swapped_and_dated_back_is_seen_through(
+    project: Settings, land: Land, tmp_path: Path, swapped: str
+) -> None:
+    file = land("readings", "a.jsonl", "{}")
+    if swapped != "file":
+        file = file.with_name("b.jsonl")
+        file.symlink_to("a.jsonl")
+    seen = next(each for each in sources.listing(project, "readings") if each.path.name == file.name)
+    assert seen.unchanged()
+    victim = file.with_name("a.jsonl") if swapped == "target" else file
+    new = tmp_path / "new"
+    if swapped == "link":
+        new.symlink_to("a.jsonl")
+    else:
+        new.write_text("[]\n")
+    before = victim.lstat()
+    os.utime(new, ns=(before.st_atime_ns, before.st_mtime_ns), follow_symlinks=False)
+    new.replace(victim)
+    assert (victim.lstat().st_size, victim.lstat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    assert not seen.unchanged()

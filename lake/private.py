@@ -1,0 +1,97 @@
+"""Who may read what is written: its owner, and the `group` of the settings where there is one. Nobody else.
+
+What holds it is the folders: whatever the files in them allow, others cannot enter. The command line sets the process's
+umask besides, which everything it starts inherits, so that files say it too: 0600, or 0640 for a group.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+from pathlib import Path
+from typing import Final
+
+from lake.config import Settings
+from lake.errors import DeclarationError
+
+ALONE: Final = 0o700
+SHARED: Final = 0o2750  # set-group-id: what is made in such a folder belongs to its group too
+
+
+def umask(settings: Settings) -> int:
+    """What the files and folders of a project do not allow."""
+    return 0o027 if settings.group else 0o077
+
+
+def begin(settings: Settings) -> None:
+    """Sets the process's umask. Raises DeclarationError for an unknown group."""
+    _group(settings)
+    os.umask(umask(settings))
+
+
+def warehouse(settings: Settings) -> Path:
+    """The warehouse's folder, there, and as the settings want it; one of another user's is left as it is."""
+    path = settings.warehouse_path
+    if path.is_relative_to(settings.path(".lake")):
+        _project_folder(settings)
+    return _folder(path, SHARED if settings.group else ALONE, _group(settings))
+
+
+def locks(settings: Settings) -> Path:
+    """The folder `locks` of the warehouse, there."""
+    return _folder(warehouse(settings) / "locks", SHARED if settings.group else ALONE, _group(settings))
+
+
+def readers(settings: Settings) -> Path:
+    """The folder in which those who read the warehouse say so, there; the group may write to it, and to no other."""
+    return _folder(locks(settings) / "reads", SHARED | 0o020 if settings.group else ALONE, _group(settings))
+
+
+def scratch(settings: Settings, name: str) -> Path:
+    """The folder `.lake/NAME`, there, for the owner alone."""
+    return _folder(_project_folder(settings) / name, ALONE)
+
+
+def _project_folder(settings: Settings) -> Path:
+    return _folder(settings.path(".lake"), SHARED if settings.group else ALONE, _group(settings))
+
+
+def _folder(path: Path, mode: int, group: int | None = None) -> Path:
+    """`path` with `mode`, made where it is missing, as are the folders above it."""
+    if not path.is_dir():
+        if not path.parent.is_dir():
+            _folder(path.parent, mode, group)
+        path.mkdir(mode=mode, exist_ok=True)
+    found = path.stat()
+    if found.st_uid != os.geteuid():
+        return path
+    if group is not None and found.st_gid != group:
+        _give(path, group)
+    if found.st_mode & 0o7777 & ~0o2000 != mode & ~0o2000 or mode & ~found.st_mode:
+        path.chmod(mode)
+    return path
+
+
+def _give(path: Path, group: int) -> None:
+    try:
+        os.chown(path, -1, group)
+    except PermissionError:
+        raise DeclarationError(
+            f"this user may not give files to the group {grp.getgrgid(group).gr_name!r}",
+            where=f"{path}, setting group",
+            fix="add the user to the group and log in again, or set another group",
+        ) from None
+
+
+def _group(settings: Settings) -> int | None:
+    """The number of the settings' group."""
+    if not settings.group:
+        return None
+    try:
+        return grp.getgrnam(settings.group).gr_gid
+    except KeyError:
+        raise DeclarationError(
+            f"no group {settings.group!r} on this machine",
+            where=f"[tool.lake] in {settings.project / 'pyproject.toml'}, or LAKE_GROUP",
+            fix="name one that `getent group` lists, or leave the setting out",
+        ) from None

@@ -1,0 +1,150 @@
+"""`make audit`, without a network: what is told of vulnerabilities, jars and licences."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from email.message import Message
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LOCK = (ROOT / "requirements.lock").read_text()
+AVRO = "avro==1.12.0 \\\n    --hash=sha256:aa \\\n    --hash=sha256:bb"
+SPARK = "pyspark[connect]==4.2.0 \\\n    --hash=sha256:cc"
+TWO = f"{AVRO}\n{SPARK}\n"
+
+
+@pytest.fixture
+def audit(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "infra"))
+    for name in ("audit", "jars"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    import audit
+
+    return audit
+
+
+def answers(*found: Any) -> Callable[[str], Any]:
+    """pip-audit as it would answer, call by call."""
+    left = iter(found)
+    return lambda requirements: next(left)
+
+
+def known(name: str, *vulns: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "version": "1", "vulns": list(vulns)}
+
+
+def test_every_package_of_the_lock_is_asked_for_with_its_hashes(audit: ModuleType):
+    assert audit.pinned(TWO) == {"avro": AVRO, "pyspark": SPARK}
+    assert set(audit.pinned(LOCK)) == set(re.findall(r"^[a-z0-9._-]+", LOCK, re.MULTILINE))
+    assert {"pyspark", "cryptography", "pip-audit"} <= set(audit.pinned(LOCK))
+
+
+def test_a_vulnerability_is_a_fault(audit: ModuleType):
+    bad = {"id": "CVE-2030-1", "fix_versions": ["2", "3"]}
+    ask = answers({"dependencies": [known("avro")]}, {"dependencies": [known("avro", bad), known("pyspark")]})
+    assert [tuple(each) for each in audit.vulnerabilities(TWO, ask)] == [
+        ("FAIL", "vulnerabilities", "avro 1: CVE-2030-1, mended in 2, 3"),
+        ("ok", "vulnerabilities", "nothing is known against 1 of 2 packages"),
+    ]
+
+
+def test_a_database_that_cannot_be_reached_is_told_and_no_fault(audit: ModuleType):
+    silent = answers("ERROR: could not connect")
+    [told] = audit.vulnerabilities(TWO, silent)
+    assert told.outcome == "skip"
+    assert "nothing was looked up: ERROR: could not connect" in told.told
+
+
+def test_a_registry_without_a_database_is_no_good_news(audit: ModuleType):
+    """pip-audit ends with 0 and `No known vulnerabilities found` where the registry knows none of the packages."""
+    skipped = {"name": "avro", "skip_reason": "not found"}
+    [told] = audit.vulnerabilities(TWO, answers({"dependencies": [skipped]}))
+    assert (told.outcome, told.told) == ("skip", "the database cannot be reached, nothing was looked up: not found")
+
+
+def test_a_package_that_the_database_lacks_is_named(audit: ModuleType):
+    skipped = {"name": "pyspark", "skip_reason": "not found"}
+    ask = answers({"dependencies": [known("avro")]}, {"dependencies": [known("avro"), skipped]})
+    assert [tuple(each) for each in audit.vulnerabilities(TWO, ask)] == [
+        ("skip", "vulnerabilities", "not in the database: pyspark"),
+        ("ok", "vulnerabilities", "nothing is known against 1 of 1 packages"),
+    ]
+
+
+def test_pip_audit_takes_the_lock_as_it_is():
+    command = [sys.executable, "-m", "pip_audit", "--dry-run", "--disable-pip", "--progress-spinner=off"]
+    run = subprocess.run([*command, "-r", str(ROOT / "requirements.lock")], capture_output=True, text=True, check=False)
+    assert (run.returncode, re.search(r"would have audited \d{3} packages", run.stderr) is not None) == (0, True)
+
+
+def test_jars_are_what_the_list_says(audit: ModuleType, tmp_path: Path):
+    wanted = audit.listed()
+    assert all(re.fullmatch(r"[0-9a-f]{64}", jar.sha256) and jar.licence == "Apache-2.0" for jar in wanted)
+    (tmp_path / wanted[0].file).write_bytes(b"something else")
+    (tmp_path / "extra.jar").touch()
+    told = [each.told for each in audit.jars(tmp_path) if each.outcome == "FAIL"]
+    digest = hashlib.sha256(b"something else").hexdigest()
+    assert f"{wanted[0].file} has SHA-256 {digest}, not {wanted[0].sha256}" in told
+    assert f"{wanted[1].file} is missing" in told
+    assert "extra.jar is not in the list" in told
+
+
+@pytest.mark.parametrize(
+    ("licence", "holds"),
+    [
+        ("MIT", True),
+        ("Apache-2.0 OR GPL-3.0-only", True),
+        ("BSD-3-Clause AND Zlib", True),
+        ("MIT AND GPL-3.0-only", False),
+        ("GPL-2.0-or-later", False),
+        ("AGPL-3.0-only", False),
+        ("SSPL-1.0", False),
+        ("Proprietary", False),
+        ("All rights reserved (c)", False),
+        ("", False),
+    ],
+)
+def test_a_licence_is_allowed_or_not(audit: ModuleType, licence: str, holds: bool):
+    assert audit.allowed(licence) is holds
+
+
+def test_a_package_says_its_licence_in_many_ways(audit: ModuleType):
+    def read(name: str) -> Message:
+        told = Message()
+        for key, value in packages[name]:
+            told[key] = value
+        return told
+
+    classifier = "License :: OSI Approved :: MIT License"
+    packages = {
+        "spdx": [("License-Expression", "MIT OR Apache-2.0"), ("Classifier", "License :: Other/Proprietary License")],
+        "classified": [("Classifier", classifier), ("License", "see the file")],
+        "said": [("License", "3-Clause BSD License")],
+        "copyleft": [("License", "GPL-3.0-only")],
+        "silent": [],
+    }
+    found = {each.told.partition(",")[0]: each.outcome for each in audit.licences(packages, read)}
+    assert found["MIT: classified"] == found["BSD-3-Clause: said"] == found["MIT OR Apache-2.0: spdx"] == "ok"
+    assert found["GPL-3.0-only: copyleft"] == found["none told: silent"] == "FAIL"
+
+
+def test_every_package_and_jar_has_a_licence_that_is_compatible(audit: ModuleType):
+    wrong = [each.told for each in audit.licences(audit.pinned(LOCK)) if each.outcome != "ok"]
+    assert wrong == []
+
+
+def test_the_security_policy_is_where_the_readme_says():
+    text = (ROOT / "infra/SECURITY.md").read_text()
+    assert "(infra/SECURITY.md)" in (ROOT / "README.md").read_text()
+    for promise in ("power", "row-level", "report"):
+        assert promise in text.lower()
+    assert json.dumps("make audit")[1:-1] in text

@@ -1,0 +1,218 @@
+"""Names and texts from people stay names and texts, whatever is in them."""
+
+from __future__ import annotations
+
+import json
+import os
+import textwrap
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from lake import Latest
+from lake.cli.recompute import _instant
+from lake.config import Settings, load_settings
+from lake.declaration import Declaration
+from lake.errors import DeclarationError
+from lake.names import DUCKDB, SPARK, check, literal, quoted
+from lake.project import load
+from lake.run.analysis import analyse
+from lake.run.asking import asked
+from lake.run.cut import cut
+from lake.run.diff import compare, compare_local
+from lake.run.inputs import Inputs
+from lake.run.void import void
+from lake.run.wait import wait
+from lake.store import delta
+from lake.store.commit import Counts, commit
+from lake.store.meta import Cut
+from lake.store.scan import Scan
+from lake.store.tables import Table
+from tests.run.published import publish, write
+from tests.store.events import declare, events, fields, reading, take
+
+NASTY = [
+    "a`b",
+    'a"b',
+    "a'b",
+    "a\\",
+    "a\\'; --",
+    "a; DROP TABLE t",
+    "a -- b",
+    "a /* b",
+    "${env:HOME}",
+    "${spark.app.name}",
+    "{diff}",
+    "{0}",
+    "a.b",
+    "a b\nc",
+    "%s",
+    "$1",
+    "?",
+    "select",
+    "ünï 🙂",
+]
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_duckdb_takes_a_quoted_name_or_text_for_what_it_is(name: str):
+    answer = duckdb.sql(f"SELECT {literal(name)} AS {quoted(name)}")
+    assert (answer.columns, answer.fetchall()) == ([name], [(name,)])
+
+
+def test_spark_takes_quoted_names_and_texts_for_what_they_are(spark: SparkSession):
+    one = spark.range(1).selectExpr(*(f"{literal(n, SPARK)} AS {quoted(n, SPARK)}" for n in NASTY))
+    assert one.columns == NASTY
+    again = one.selectExpr(*(quoted(name, SPARK) for name in NASTY))
+    assert list(again.first() or ()) == NASTY
+    assert os.environ["HOME"] not in str(again.first())
+
+
+def test_rows_are_compared_whatever_their_columns_are_called(spark: SparkSession):
+    old = pa.table({name: ["1", "2"] for name in NASTY})
+    new = old.set_column(len(NASTY) - 1, NASTY[-1], [["1", "3"]])
+    changed = compare_local(new, old, NASTY[:2])
+    assert changed.column("_change").to_pylist() == ["update"]
+    by_spark = compare(spark.createDataFrame(new), spark.createDataFrame(old), NASTY[:2])
+    assert [row["_change"] for row in by_spark.collect()] == ["update"]
+
+
+@pytest.mark.parametrize("committer", ["delta-rs", "spark"])
+def test_the_projects_folder_may_have_any_name(tmp_path: Path, spark: SparkSession, committer: str):
+    home = tmp_path / "Ann's `lake`; {diff} --"
+    settings = Settings(project=home, committer=committer)  # type: ignore[arg-type]
+    table = Table(settings, "gold", "sums", "sums")
+    table.create(pa.schema([("k", pa.string()), ("n", pa.int64())]), description="Sums.", comments={})
+    position = table.position()
+    for number, change in enumerate(["insert", "update"]):
+        diff = pa.table({"k": ["a"], "n": [number], "_change": [change]})
+        start = position.next(cut=1) if position else _first(table)
+        position = commit(table, diff, Counts.of(diff), ["k"], start)
+    assert Scan(table.path).arrow().to_pylist() == [{"k": "a", "n": 1}]
+
+
+def _first(table: Table) -> delta.Position:
+    return delta.start(table.app).next(cut=1)
+
+
+def test_a_column_is_called_by_letters_digits_and_underscores():
+    check(["a", "_b", "c9", "größe"])
+    for name in set(NASTY) - {"select"}:
+        with pytest.raises(DeclarationError, match="no name for a column"):
+            check(["a", name])
+
+
+def test_a_key_that_is_no_name_is_refused_before_anything_runs(project: Settings):
+    declare(project)
+    job(project, "Latest('me`ter', sequence='at')", "readings")
+    with pytest.raises(DeclarationError, match=r"newest: 'me`ter' is no name for a column \(jobs/silver/newest"):
+        load(project)
+
+
+@pytest.mark.parametrize("returned", ["value as `a``b`", "value as `${env:HOME}`", "value as `x; drop`"])
+def test_a_column_that_is_no_name_is_refused_before_data_is_read(project: Settings, spark: SparkSession, returned: str):
+    declare(project)
+    job(project, "Latest('meter', sequence='at')", f"readings.selectExpr('meter', 'at', '{returned}')")
+    found = load(project)
+    inputs = Inputs(lambda: spark, found, Cut(1, {"readings": 0}, 0, None))  # type: ignore[arg-type]
+    with pytest.raises(DeclarationError, match=r"newest: .* is no name for a column"):
+        analyse(inputs, found.tables["newest"])
+
+
+def job(project: Settings, kind: str, body: str) -> None:
+    text = f'''
+        from lake import Latest, log, table
+
+        @table({kind}, log("readings"))
+        def newest(readings):
+            """The newest reading of a meter."""
+            return {body}
+        '''
+    (project.project / "jobs/silver/newest.py").write_text(textwrap.dedent(text))
+
+
+def test_names_in_records_are_data(project: Settings, spark: SparkSession, land):
+    """Former names of a field, keys of JSON, headings of CSV: whatever a producer calls them."""
+    odd = [name for name in NASTY if "\n" not in name]
+    declare(project, fields=fields({"name": "note", "type": ["null", "string"], "default": None, "aliases": odd[:6]}))
+    land("readings", "a.jsonl", reading("json", **dict.fromkeys(odd, "x") | {"note": "n"}))
+    land("readings", "b.jsonl", reading("alias", **{odd[0]: "by its former name"}))
+    csv = [["meter", "at", "value", *odd], ["csv", "2024-03-01T00:00:00Z", "1.5", *odd]]
+    lines = (",".join('"' + cell.replace('"', '""') + '"' for cell in line) for line in csv)
+    land("readings", "c.csv", *lines)
+    assert take(project, spark).quarantined == 0
+    found = {event["meter"]: event for event in events(project, spark)}
+    assert found["json"]["note"] == "n"
+    assert found["alias"]["note"] == "by its former name"
+    assert {name: json.loads(found["csv"]["_extra"])[name] for name in odd[6:]} == {name: name for name in odd[6:]}
+
+
+def test_defaults_and_symbols_are_data(project: Settings, spark: SparkSession, land):
+    plain = {"type": ["string"], "doc": "x"}
+    declare(project, fields=fields(*({"name": f"d{i}", "default": text, **plain} for i, text in enumerate(NASTY))))
+    land("readings", "a.jsonl", reading("a"))
+    [event] = (take(project, spark), events(project, spark))[1]
+    assert [event[f"d{i}"] for i in range(len(NASTY))] == NASTY
+
+
+@pytest.mark.parametrize("value", NASTY)
+def test_a_key_that_is_asked_for_is_a_value(project: Settings, value: str):
+    write(project, "gold", "t", f"SELECT {literal(value)} AS k, 1::BIGINT AS n UNION ALL SELECT 'other', 2")
+    publish(project, t=("gold", 0))
+    declaration = Declaration("t", Latest("k", sequence="n"), (), lambda: None)  # type: ignore[arg-type,return-value]
+    table = Table(project, "gold", "t", "t")
+    keys = asked(declaration, table, 0, [f"k={value}"])
+    assert table.rows_of(keys, 0).to_pylist() == [{"k": value, "n": 1}]
+
+
+@pytest.mark.parametrize("column", ['k"', "k`", "k) FROM t; --", "k -- ", "n"])
+def test_a_column_that_is_asked_for_is_one_of_the_key(project: Settings, column: str):
+    write(project, "gold", "t", "SELECT 'a' AS k, 1::BIGINT AS n")
+    declaration = Declaration("t", Latest("k", sequence="n"), (), lambda: None)  # type: ignore[arg-type,return-value]
+    with pytest.raises(DeclarationError, match="among its key columns"):
+        asked(declaration, Table(project, "gold", "t", "t"), 0, [f"{column}=a"])
+
+
+@pytest.mark.parametrize("place", ["1:0:0 OR true", "1:0:0; DROP TABLE t", "1:0", "1:0:'0'", "1:0:0\n--"])
+def test_a_place_is_three_numbers(project: Settings, place: str):
+    declare(project)
+    with pytest.raises(DeclarationError, match="no place of an event"):
+        void(project, "readings", [place], reason="; --")
+
+
+@pytest.mark.parametrize("label", NASTY)
+def test_a_label_is_a_text(project: Settings, label: str):
+    declare(project)
+    found = load(project)
+    assert cut(found, label=label).number == cut(found, label=label).number
+    assert cut(found, label="other").number == cut(found, label="other").number
+
+
+@pytest.mark.parametrize("text", ["2013-01-01' OR true --", "now()", "date '2013-01-01'", "2013-01-01; DROP t", ""])
+def test_a_time_is_a_time(text: str):
+    with pytest.raises(DeclarationError, match="is no time"):
+        _instant("--from", text)
+
+
+@pytest.mark.parametrize("token", ["readings@1 OR true", "readings@1;--", "readings@'1'", "@1", "readings"])
+def test_a_token_is_a_stream_and_a_number(project: Settings, token: str):
+    declare(project)
+    with pytest.raises(DeclarationError):
+        wait(project, [token], timeout=0)
+
+
+@pytest.mark.parametrize("name", ["../readings", "readings; --", "readings/../../x", "`readings`", ""])
+def test_a_stream_or_table_is_one_that_is_declared(project: Settings, name: str):
+    declare(project)
+    with pytest.raises(DeclarationError, match="no stream"):
+        void(project, name, ["1:0:0"], reason="x")
+    with pytest.raises(DeclarationError, match="unknown table"):
+        load(load_settings(project.project)).pick([name])
+
+
+def test_dialects_differ_in_what_they_escape():
+    assert (quoted('a"`'), quoted('a"`', SPARK)) == ('"a""`"', '`a"```')
+    assert (literal("a'\\"), literal("a'\\", SPARK), DUCKDB) == ("'a''\\'", "'a\\'\\\\'", '"')

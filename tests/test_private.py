@@ -1,0 +1,211 @@
+"""What is written is for its owner, or for a group to read; what is secret is in no list, message or setting."""
+
+from __future__ import annotations
+
+import grp
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lake import private
+from lake.config import Settings, load_settings
+from lake.errors import DeclarationError
+from lake.run.append import keep_stdin
+from lake.run.sql import reader
+from lake.session import embedded_conf, properties
+from lake.store import formats, reads, sources
+from lake.store.lease import lease
+from tests.processes import LOOPBACK, another, listening
+from tests.run.published import publish, write
+
+ROOT = Path(__file__).parents[1]
+USABLE = grp.getgrall() if os.geteuid() == 0 else [grp.getgrgid(number) for number in os.getgroups()]
+GROUPS = [each.gr_name for each in USABLE if each.gr_gid != os.getegid()]
+
+
+@pytest.fixture(autouse=True)
+def usual_umask() -> Iterator[None]:
+    """What most machines have: files that everybody can read."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o7777
+
+
+def lake(settings: Settings, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from lake.cli import main; main()", *arguments]
+    return subprocess.run(
+        [*command, "--project", str(settings.project)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def others(settings: Settings) -> list[Path]:
+    """What others than the owner could do something with."""
+    return [path for path in settings.path(".lake").rglob("*") if path.lstat().st_mode & 0o077]
+
+
+def test_a_warehouse_made_by_a_program_lets_nobody_else_in(project: Settings):
+    with lease(project, "log.x"):
+        pass
+    assert {mode(project.path(each)) for each in (".lake", ".lake/warehouse", ".lake/warehouse/locks")} == {0o700}
+
+
+def test_a_warehouse_that_stood_open_is_closed(project: Settings):
+    project.warehouse_path.mkdir(parents=True)
+    assert mode(project.warehouse_path) == 0o755
+    with lease(project, "log.x"):
+        pass
+    assert (mode(project.path(".lake")), mode(project.warehouse_path)) == (0o700, 0o700)
+
+
+def test_a_warehouse_elsewhere_is_closed_and_what_is_above_it_is_left(project: Settings, tmp_path: Path):
+    there = tmp_path / "srv"
+    there.mkdir(mode=0o755)
+    with lease(replace(project, warehouse=there / "data/warehouse"), "log.x"):
+        pass
+    assert [mode(each) for each in (there, there / "data", there / "data/warehouse")] == [0o755, 0o700, 0o700]
+
+
+def test_what_a_command_writes_is_for_its_owner(project: Settings, land):
+    (project.project / "schemas/orders.avsc").write_text(
+        '{"type": "record", "name": "orders", "doc": "d", "lake": {"key": ["k"]},'
+        ' "fields": [{"name": "k", "type": "string"}]}'
+    )
+    assert lake(project, "cut").returncode == 0
+    assert (project.warehouse_path / "meta/cuts/_delta_log").is_dir()
+    assert others(project) == []
+
+
+def test_scratch_is_for_its_owner(project: Settings, land, tmp_path: Path):
+    with (tmp_path / "in").open("wb+") as stream:
+        stream.write(b"{}\n")
+        stream.seek(0)
+        keep_stdin(project, stream)
+    land("readings", "sp ace.jsonl", "{}")
+    [file] = sources.listing(project, "readings")
+    formats.stage(project, file)
+    with properties(project, {"spark.a": "b"}) as written:
+        assert mode(written) == 0o600
+    assert not written.exists()
+    assert {mode(project.path(f".lake/{each}")) for each in ("", "staging", "spark")} == {0o700}
+
+
+@pytest.mark.skipif(not GROUPS, reason="this user is in one group alone")
+def test_a_group_may_read_and_not_write(project: Settings):
+    project = replace(project, group=GROUPS[0])
+    number = grp.getgrnam(GROUPS[0]).gr_gid
+    private.begin(project)
+    with lease(project, "log.x"):
+        write(project, "gold", "t", "SELECT 1 AS a")
+        publish(project, t=("gold", 0))
+    reads.begin(project, "lake sql")
+    private.scratch(project, "spark")
+    top = [project.path(".lake"), project.warehouse_path, project.warehouse_path / "locks"]
+    assert [mode(each) for each in top] == [0o2750] * 3
+    assert mode(project.path(".lake/spark")) & 0o077 == 0
+    listed = project.warehouse_path / "locks/reads"
+    assert mode(listed) == 0o2770
+    for path in [*project.warehouse_path.rglob("*")]:
+        assert path.stat().st_gid == number, path
+        assert mode(path) & 0o007 == 0, path
+        assert path == listed or not mode(path) & 0o020, path
+        assert mode(path) & 0o040, path
+    reads.end()
+
+
+def test_a_reader_who_may_not_write_is_on_the_list(project: Settings):
+    """Else lake maintain could delete what a member of the group reads."""
+    with lease(project, "log.x"), another(project, "reading"):
+        [one] = reads.others(project)
+    assert one.command == "lake sql"
+
+
+def test_a_group_that_is_not_there_is_told_at_once(project: Settings):
+    told = lake(project, "status", LAKE_GROUP="nobody-at-all")
+    assert (told.returncode, "no group 'nobody-at-all' on this machine" in told.stderr) == (2, True)
+
+
+def test_the_umask_of_a_program_that_reads_stays_its_own(project: Settings):
+    write(project, "gold", "t", "SELECT 1 AS a")
+    publish(project, t=("gold", 0))
+    reader(load_settings(project.project)).relation("FROM t").fetchall()
+    assert os.umask(0o022) == 0o022
+
+
+def test_hadoop_is_told_what_files_allow(project: Settings):
+    jars = project.path("jars")
+    jars.mkdir()
+    (jars / "a.jar").touch()
+    for group, said in (("", "077"), ("data", "027")):
+        conf = embedded_conf(replace(project, jars=jars, group=group))
+        assert conf["spark.hadoop.fs.permissions.umask-mode"] == said
+
+
+def test_settings_reach_java_as_they_are(project: Settings):
+    """Java's own escapes: a newline in a value must not begin another setting."""
+    conf = {"spark.a": "x\nspark.ui.enabled true", "spark.b": " p:a=s#s!\\n ", "spark.c": "é"}
+    with properties(project, conf) as file:
+        lines = file.read_text("utf-8").splitlines()
+    assert lines == [
+        "spark.a x\\nspark.ui.enabled\\ true",
+        "spark.b \\ p\\:a\\=s\\#s\\!\\\\n\\ ",
+        "spark.c é",
+    ]
+
+
+def test_the_jvm_is_told_nothing_on_its_command_line_and_listens_on_loopback(spark: SparkSession):
+    jvm = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+    line = Path(f"/proc/{jvm}/cmdline").read_text().split("\0")
+    assert "--properties-file" in line
+    assert "--conf" not in line
+    assert spark.conf.get("spark.master") not in line
+    assert listening(jvm) <= LOOPBACK
+    assert listening(os.getpid()) <= LOOPBACK
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("LAKE_SPARK__CONF", '{"spark.hadoop.fs.s3a.secret.key": "hush"'),
+        ("LAKE_SPARK__CONF", '{"a": ["hush"]}'),
+        ("LAKE_SPARK", '{"conf": {"a": "hush"}}'),
+    ],
+)
+def test_a_setting_that_may_be_secret_is_not_shown(project: Settings, monkeypatch, name: str, value: str):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(DeclarationError, match="a table") as told:
+        load_settings(project.project)
+    assert "hush" not in str(told.value)
+
+
+def test_a_token_in_an_address_is_not_shown(project: Settings):
+    told = lake(project, "status", "--json", SPARK_REMOTE="sc://localhost:1/;token=hush")
+    told_too = lake(project, "doctor", SPARK_REMOTE="sc://localhost:1/;token=hush")
+    assert "hush" not in told.stdout + told.stderr + told_too.stdout + told_too.stderr
+
+
+def test_airflow_listens_on_loopback_alone():
+    environment = {**os.environ, "AIRFLOW__API__HOST": "0.0.0.0"}
+    run = subprocess.run(
+        ["bash", str(ROOT / "infra/airflow.sh")], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (run.returncode, "serves 127.0.0.1 alone" in run.stderr) == (2, True)
+
+
+def test_airflows_password_is_told_by_its_place():
+    script = (ROOT / "infra/airflow.sh").read_text()
+    assert "umask 077" in script
+    assert 'echo "airflow: $address  user admin  password in $passwords"' in script
