@@ -17,7 +17,7 @@ NEEDS_JAVA = $(if $(shell test "0$(JAVA_VERSION)" -ge 17 && echo yes),,$(error a
 	$(JAVA) is $(or $(JAVA_VERSION),missing): apt install openjdk-17-jdk-headless, brew install openjdk@17, or set JAVA_HOME))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test laws lint audit bench bench-kinds bench-large load airflow lock clean
+.PHONY: help setup demo test laws soak lint audit bench bench-kinds bench-large load airflow lock clean
 .DELETE_ON_ERROR:
 
 help: ## these lines
@@ -36,6 +36,9 @@ test: lint ## linters, then the tests
 
 laws: setup ## the tests, and all further turns of the laws
 	$(BIN)/pytest -m ""
+
+soak: setup ## processes and JVMs killed at every point of their writing, and a state machine: MINUTES=30, SEED=1
+	$(BIN)/python -m tests.crash --minutes $(or $(MINUTES),30) --seed $(or $(SEED),1)
 
 lint: setup ## ruff, mypy --strict and the layers
 	$(BIN)/ruff check .

@@ -10,9 +10,10 @@ LakeError
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import ClassVar
+from typing import ClassVar, Final
 
 
 class LakeError(Exception):
@@ -62,6 +63,23 @@ class Unavailable(LakeError):
     """Somebody else holds the lease, or storage or the cluster does not answer; try again later."""
 
     exit_code = 75
+
+
+NO_ROOM: Final = ("No space left on device", "File too large", "Disk quota exceeded")
+
+
+def full(error: BaseException) -> Unavailable | None:
+    """What to say where `error`, of whatever library, means that a disk took no more; None where it does not."""
+    said = str(error)
+    reason = next((reason for reason in NO_ROOM if reason in said), None)
+    if reason is None:
+        return None
+    path = re.search(r"(?<![\w:/])/[^\s:'\"()]+", said)
+    return Unavailable(
+        f"the disk takes no more: {reason}",
+        where=path[0] if path else "",
+        fix="make room and try again: what was not committed is not there, and lake maintain clears it away",
+    )
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from lake import private, remote
 from lake.config import Settings
-from lake.errors import DeclarationError, Unavailable
+from lake.errors import DeclarationError, Unavailable, full
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -175,6 +175,6 @@ def gone(error: BaseException) -> Unavailable | None:
 
 
 def raise_if_gone(error: BaseException) -> None:
-    """Raises Unavailable where `error` means that the session is lost, so that nobody is blamed for it."""
-    if lost := gone(error):
+    """Raises Unavailable where `error` means a lost session or a full disk, so that nobody is blamed for it."""
+    if lost := gone(error) or full(error):
         raise lost from error

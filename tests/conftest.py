@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import secrets
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from lake.config import Settings, SparkSettings, load_settings
 from lake.session import start
+from lake.testing import Commands
 
 
 @pytest.fixture(scope="session")
@@ -20,9 +23,30 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     home = tmp_path_factory.mktemp("spark")
     # Jobs are small and many: the optimising compiler costs more than it saves.
     quick = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
-    session = start(Settings(project=home, spark=SparkSettings(master="local[2]", driver_memory="3g", conf=quick)))
+    conf = quick | _served()
+    session = start(Settings(project=home, spark=SparkSettings(master="local[2]", driver_memory="3g", conf=conf)))
     yield session
     session.stop()
+
+
+def _served() -> dict[str, str]:
+    """Has the session's JVM serve Spark Connect too, to the processes of `commands`."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    return {
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.connect.authenticate.token": secrets.token_urlsafe(16),
+    }
+
+
+@pytest.fixture(scope="session")
+def commands(spark: SparkSession) -> Iterator[Commands]:
+    """`lake` commands in processes of their own, which share the session's JVM."""
+    port, token = (spark.conf.get(f"spark.connect.{name}") for name in ("grpc.binding.port", "authenticate.token"))
+    with Commands(f"sc://localhost:{port}", SPARK_CONNECT_AUTHENTICATE_TOKEN=token or "") as commands:
+        yield commands
 
 
 @pytest.fixture

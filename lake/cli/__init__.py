@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lake.errors import LakeError, did_you_mean
+from lake.errors import LakeError, did_you_mean, full
 from lake.remote import server
 from lake.session import gone
 
@@ -219,7 +219,7 @@ def _run() -> int:
 
 def _failed(error: Exception) -> int:
     """Tells what went wrong, and gives the exit code for it."""
-    fault = error if isinstance(error, LakeError) else gone(error)
+    fault = error if isinstance(error, LakeError) else gone(error) or full(error)
     if fault is not None:
         click.echo(f"lake: {fault}", err=True)
         return fault.exit_code

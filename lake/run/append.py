@@ -60,6 +60,8 @@ def append(
 ) -> BatchCounts:
     """Appends what `deliver` gives for the log's head as one batch; nothing where it gives None.
 
+    A batch whose commit was damaged afterwards is made again first, of the same files.
+
     `now` is the time of arrival. Raises Unavailable where another writer holds the log.
     """
     stream = contract.name
@@ -68,14 +70,15 @@ def append(
         sources.remember(settings, stream, log.app(stream))
         quarantine.clear_above(settings, stream, head.batch)
         redeliveries.clear_above(settings, stream, head.batch)
-        delivery = deliver(head)
+        lost = sources.lost(settings, stream, head.batch + 1)
+        delivery = Files.checked(settings, lost) if lost else deliver(head)
         if delivery is None:
             return BatchCounts(head.batch)
         known = evolution.register(settings, contract)
         with reading(spark, settings, known, head, delivery, now=now or datetime.now(UTC)) as batch:
             counts = _write(batch)
         sources.remember(settings, stream, log.app(stream))
-    return counts
+    return append(settings, spark, contract, deliver, now=now) if lost else counts
 
 
 def append_files(

@@ -21,7 +21,9 @@ from urllib.parse import unquote
 import duckdb
 from arro3.core import Table
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from lake.store.torn import commit_file, torn, torn_after
 
 
 @dataclass(frozen=True)
@@ -81,19 +83,33 @@ def opened(path: Path, version: int | None = None) -> Iterator[DeltaTable]:
     there are, where opening takes 4 ms after 10 commits and 25 ms after 1,000. Raises TableNotFoundError.
     """
     idle = _kept[path, _born(path)]
-    try:
-        table = idle.pop()
-        table.update_incremental()
-    except IndexError:
-        table = DeltaTable(str(path))
+    table = _brought_up(path, idle.pop()) if idle else _newest(path)
     yield table if version in {None, table.version()} else DeltaTable(str(path), version=version)
     idle.append(table)
+
+
+def _newest(path: Path) -> DeltaTable:
+    """The table at its newest complete version."""
+    version = torn(path)
+    if version == 0:
+        raise TableNotFoundError(str(path))
+    return DeltaTable(str(path), version=version and version - 1)
+
+
+def _brought_up(path: Path, table: DeltaTable) -> DeltaTable:
+    """`table` with the commits since; opened anew where the last of them was cut short."""
+    before = table.version()
+    try:
+        table.update_incremental()
+    except DeltaError:
+        return _newest(path)
+    return table if table.version() == before or torn(path) is None else _newest(path)
 
 
 def _born(path: Path) -> float:
     """When the table's first commit was made: one that was deleted and made again is another table."""
     try:
-        return (path / "_delta_log" / f"{0:020}.json").stat().st_mtime
+        return commit_file(path, 0).stat().st_mtime
     except FileNotFoundError:
         return 0
 
@@ -127,11 +143,22 @@ def files(table: DeltaTable) -> list[str]:
 
 
 def positions(path: Path, app: str) -> Iterator[Position]:
-    """The positions of `app` in the table at `path`, newest first."""
+    """The positions of `app` in the table at `path`, newest first.
+
+    One that is repeated after a newer one was there is passed over: a writer died, and Spark compacted for it later.
+    """
+    repeated: list[Position] = []
     for found in commits(path):
         data = _metadata(found)
         if data.pop("app", None) == app:
-            yield Position(app, data.pop("txn"), data, found["version"])
+            position = Position(app, data.pop("txn"), data, found["version"])
+            if data.get("repeated"):
+                repeated.append(position)
+                continue
+            yield from (each for each in repeated if each.txn >= position.txn)
+            repeated.clear()
+            yield position
+    yield from repeated  # of a table whose past was ended
 
 
 def head(path: Path, app: str) -> Position | None:
@@ -145,6 +172,9 @@ def commits(path: Path) -> Iterator[dict[str, Any]]:
     while True:
         try:
             with opened(path) as table:
+                if torn_after(path, table.version()):
+                    yield from _commits_upto(path, table.version())
+                    return
                 found = table.history(limit)
         except TableNotFoundError:
             return
@@ -152,6 +182,15 @@ def commits(path: Path) -> Iterator[dict[str, Any]]:
         if len(found) < limit:
             return
         limit, last = 8 * limit, found[-1]["version"]
+
+
+def _commits_upto(path: Path, version: int) -> Iterator[dict[str, Any]]:
+    """As `commits`, where deltalake would read a commit that was cut short."""
+    for number in range(version, -1, -1):
+        if not commit_file(path, number).exists():
+            return
+        lines = map(json.loads, commit_file(path, number).read_text("utf-8").splitlines())
+        yield next(line["commitInfo"] for line in lines if "commitInfo" in line) | {"version": number}
 
 
 def _metadata(commit: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,15 +21,24 @@ from filelock import FileLock, Timeout
 from lake import private
 from lake.config import Settings
 from lake.errors import Unavailable
+from lake.session import gone
+from lake.store.fence import fence
+from lake.store.torn import put_aside
 
 NOUNS: Final = {"log": "the log", "table": "the table", "meta": "the book"}
+TABLES: Final = {"log": ("logs", "quarantine", "redeliveries"), "table": ("silver", "gold"), "meta": ("meta",)}
+"""The folders of the Delta tables that a lease of each kind is for."""
+FENCED: Final = ("logs", "silver", "gold")
+"""The folders of those that Spark commits to."""
 QUIETLY: Final = 1.0  # seconds of waiting that nobody need hear of
 
 
 @contextmanager
-def lease(settings: Settings, name: str, *, seconds: float | None = None) -> Iterator[None]:
+def lease(settings: Settings, name: str, *, seconds: float | None = None, commits: bool = True) -> Iterator[None]:
     """Holds the lease `name` (e.g. `log.flights`, `table.carrier_daily`, `meta.cuts`) while the block runs.
 
+    What a holder that died may have left is mended first: see lake.store.torn and lake.store.fence. Who `commits` no
+    new position leaves the latter to the next who does.
     Re-entrant within a process and thread. Raises Unavailable when another writer keeps it longer than `seconds`, by
     default `settings.lease_seconds`.
     """
@@ -45,12 +54,19 @@ def lease(settings: Settings, name: str, *, seconds: float | None = None) -> Ite
             where=str(file),
             fix=f"try again when that is done, or end it (waited {seconds:g} s; setting lease_seconds)",
         ) from None
+    ended = True  # else Spark may still be at what it was told to do
     try:
         if lock.lock_counter == 1:
+            died = holder.exists()
+            ended = commits or not died
+            _mend(settings, name, died=died and commits)
             holder.write_text(json.dumps({"pid": os.getpid(), "command": _command(), "since": _now()}))
         yield
+    except BaseException as error:
+        ended = ended and not (commits and (gone(error) or not isinstance(error, Exception)))
+        raise
     finally:
-        if lock.lock_counter == 1:
+        if lock.lock_counter == 1 and ended:
             holder.unlink(missing_ok=True)
         lock.release()
 
@@ -64,6 +80,15 @@ def _acquire(lock: FileLock, name: str, holder: Path, *, seconds: float) -> None
             raise
         logging.getLogger("lake").warning("waiting for %s, held by %s", _told(name), _holder(holder))
         lock.acquire(timeout=seconds - QUIETLY)
+
+
+def _mend(settings: Settings, name: str, *, died: bool) -> None:
+    kind, _, subject = name.partition(".")
+    for folder in TABLES.get(kind, ()):
+        path = settings.warehouse_path / folder / subject
+        put_aside(path)
+        if died and folder in FENCED:
+            fence(path, f"{kind}:{subject}")
 
 
 def forget_the_dead(settings: Settings, *, dry_run: bool) -> list[Path]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lake.config import Settings
-from lake.errors import DeclarationError, Unavailable
+from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.store import delta
 from lake.store.compaction import pack_table
 from lake.store.lease import lease
@@ -89,12 +89,12 @@ def listing(settings: Settings, stream: str) -> list[File]:
     return sorted(_files(stream, entries), key=lambda file: file.name)
 
 
-def at_hand(settings: Settings, path: Path) -> File:
-    """A file that somebody names, called by its path within the project, else by its whole path."""
+def at_hand(settings: Settings, path: Path, *, name: str = "") -> File:
+    """A file that somebody names; called by its path within the project, else by its whole path, if not by `name`."""
     whole = path.resolve()
     found = whole.stat()
-    name = str(whole.relative_to(settings.project)) if whole.is_relative_to(settings.project) else str(whole)
-    return File(printable(name), whole, found.st_size, found.st_mtime_ns)
+    named = whole.relative_to(settings.project) if whole.is_relative_to(settings.project) else whole
+    return File(name or printable(str(named)), whole, found.st_size, found.st_mtime_ns)
 
 
 def printable(name: str) -> str:
@@ -105,11 +105,44 @@ def printable(name: str) -> str:
 
 def landed(settings: Settings, stream: str, app: str) -> set[tuple[str, int, int]]:
     """The marks of every file that the log of `stream` has taken in; `app` is the log's app id."""
-    old = delta.rows(settings.meta_path("landed"), "SELECT batch, name, size, mtime FROM t WHERE stream = $1", stream)
+    head = delta.head(settings.log_path(stream), app)
+    query = "SELECT batch, name, size, mtime FROM t WHERE stream = $1 AND batch <= $2"
+    old = delta.rows(settings.meta_path("landed"), query, stream, head.data["batch"] if head else 0)
     known = max((row["batch"] for row in old), default=0)
     return {(row["name"], row["size"], row["mtime"]) for row in old} | {
         (name, size, mtime) for _, name, size, mtime in _newer(settings, stream, app, known)
     }
+
+
+def lost(settings: Settings, stream: str, batch: int) -> list[File]:
+    """The files of `batch`, which is remembered and which the log has lost again: by damage to its newest commit.
+
+    They must be that batch once more, for cuts may have counted it. Raises LakeError where one is gone.
+    """
+    query = "SELECT name, size, mtime FROM t WHERE stream = $1 AND batch = $2 ORDER BY name"
+    found = []
+    for row in delta.rows(settings.meta_path("landed"), query, stream, batch):
+        places = _places(settings, stream, row["name"], row["mtime"])
+        files = [at_hand(settings, path, name=row["name"]) for path in places if path.is_file()]
+        same = next((file for file in files if file.mark == tuple(row.values())), None)
+        if same is None:
+            raise LakeError(
+                f"the log of {stream} has lost batch {batch}, and {row['name']}, which was in it, is gone",
+                where=str(settings.log_path(stream)),
+                fix=f"bring the file back, as it was, to {places[0]}",
+            )
+        found.append(same)
+    return found
+
+
+def _places(settings: Settings, stream: str, name: str, mtime: int) -> list[Path]:
+    """Where the file called `name` may be by now."""
+    file = Path(name).name
+    places = [settings.path(settings.landing) / stream / file, settings.path(name)]
+    if settings.archive is not None:
+        folder = settings.path(settings.archive) / stream
+        places += [folder / file, folder / f"{mtime}-{file}"]
+    return places
 
 
 def remember(settings: Settings, stream: str, app: str) -> None:

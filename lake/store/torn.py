@@ -1,0 +1,92 @@
+"""A commit that was cut short: the machine stopped while its JSON was written, and only the beginning is there.
+
+It was never complete, so nothing of it counts. Readers go by the version before it; the next writer, once it holds the
+lease, puts the file aside under a hidden name, and its own commit takes the number. Data files that only the torn
+commit named are of no table, and `lake maintain` deletes them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import zlib
+from pathlib import Path
+from typing import Any, Final
+
+COMMIT: Final = re.compile(r"\d{20}\.json")
+
+
+def commit_file(path: Path, version: int) -> Path:
+    """The file of commit `version` of the table at `path`."""
+    return path / "_delta_log" / f"{version:020}.json"
+
+
+def torn(path: Path) -> int | None:
+    """The version of the newest commit of the table at `path` where that was cut short, else None."""
+    try:
+        names = os.listdir(path / "_delta_log")
+    except FileNotFoundError:
+        return None
+    newest = max((name for name in names if COMMIT.fullmatch(name)), default=None)
+    if newest is None or any(name.startswith(f"{newest[:20]}.checkpoint") for name in names):
+        return None
+    return None if _complete(path / "_delta_log" / newest) else int(newest[:20])
+
+
+def torn_after(path: Path, version: int) -> bool:
+    """Whether the commit that follows `version` was cut short."""
+    return commit_file(path, version + 1).exists() and torn(path) == version + 1
+
+
+def put_aside(path: Path) -> None:
+    """Takes the newest commit of the table at `path` away if it was cut short; the caller holds the table's lease."""
+    version = torn(path)
+    if version is None:
+        return
+    torn_file = commit_file(path, version)
+    for checksum in (f"{version:020}.crc", f".{version:020}.crc.crc", f".{torn_file.name}.crc"):
+        torn_file.with_name(checksum).unlink(missing_ok=True)
+    aside = torn_file.with_name(f".{torn_file.name}.torn")
+    torn_file.replace(aside)
+    logging.getLogger("lake").warning("version %s of %s was cut short and does not count: %s", version, path, aside)
+
+
+def _complete(commit: Path) -> bool:
+    """Whether a commit says all that it has to say: whole lines, its transaction, the files that delta-rs counted.
+
+    And whether it is as Spark's checksum beside it says.
+    """
+    content = commit.read_bytes()
+    try:
+        actions = [next(iter(json.loads(line).items())) for line in content.splitlines()]
+    except (ValueError, AttributeError, StopIteration):
+        return False
+    kinds = [kind for kind, _ in actions]
+    info: dict[str, Any] = next((action for kind, action in actions if kind == "commitInfo"), {})
+    added = (info.get("operationMetrics") or {}).get("num_added_files", 0)
+    whole = bool(info) and kinds.count("add") >= added and ("txn" in kinds or not _positioned(info))
+    return whole and _agrees(content, commit.with_name(f".{commit.name}.crc"))
+
+
+def _agrees(content: bytes, checksum: Path) -> bool:
+    """Whether `content` is what a checksum of Hadoop's is of: a head of 8 bytes, then a CRC of every so many bytes."""
+    try:
+        told = checksum.read_bytes()
+    except FileNotFoundError:
+        return True
+    size = int.from_bytes(told[4:8])
+    if told[:4] != b"crc\0" or not size:
+        return True
+    parts = (content[at : at + size] for at in range(0, len(content), size))
+    return told[8:] == b"".join(zlib.crc32(part).to_bytes(4) for part in parts)
+
+
+def _positioned(info: dict[str, Any]) -> bool:
+    """Whether the commit carries a position of its own, and so a transaction."""
+    try:
+        data = json.loads(info.get("userMetadata") or "{}")
+    except ValueError:
+        return False
+    return isinstance(data, dict) and "app" in data and not data.get("repeated")

@@ -1,0 +1,81 @@
+"""A process that has imported all that `lake` needs, and runs each command that it is told of in a fork of itself.
+
+Orders come as lines of JSON on standard input; each is answered by the fork's pid, then by its exit code, negative
+for a signal. Nothing is opened before a fork: no session, no table.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import pkgutil
+import resource
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import lake
+from lake.testing.points import Kill, Passes, armed
+
+
+def main() -> None:
+    """Reads orders until standard input ends."""
+    command = _warm()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        order = json.loads(line)
+        pid = os.fork()
+        if not pid:
+            _run(command, order)
+        print(pid, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+
+
+def _warm() -> Callable[[], None]:
+    """Imports everything; returns what the script `lake` calls."""
+    [script] = entry_points(group="console_scripts", name="lake")
+    command: Callable[[], None] = script.load()
+    for module in pkgutil.walk_packages(lake.__path__, "lake."):
+        if ".templates" not in module.name and not module.name.endswith("__main__"):
+            import_module(module.name)
+    import_module("pyspark.sql.connect.session")
+    from lake.run.judge import prepare
+
+    prepare()
+    return command
+
+
+def _run(command: Callable[[], None], order: Mapping[str, Any]) -> None:
+    """Becomes the command; never returns."""
+    code = 1
+    try:
+        for number, file in ((0, os.devnull), (1, order["out"]), (2, order["err"])):
+            os.dup2(os.open(file, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), number)
+        os.environ.update(order["environment"])
+        os.chdir(order["folder"])
+        for name, value in order["tuned"].items():
+            module, _, attribute = name.rpartition(".")
+            setattr(import_module(module), attribute, value)
+        if order["file_bytes"]:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (order["file_bytes"],) * 2)
+        if order["told"]:
+            kill = Kill(**order["kill"]) if order["kill"] else None
+            armed(Passes(Path(order["warehouse"]), Path(order["told"]), kill))
+        sys.argv = ["lake", *order["arguments"]]
+        command()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

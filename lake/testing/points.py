@@ -1,0 +1,228 @@
+"""Where a process may die: before and after each write to a warehouse, and in the middle of it.
+
+A point is `<what>.<moment>`, e.g. `log.before`. What is written is told by its path: `log`, `quarantine`,
+`redeliveries`, `table`, `edition`, `meta` (every other book), and with a verb of its own `compaction`, `checkpoint`,
+`vacuum` (each file deleted) and `archive` (each landing file moved). `before` and `after` are those of one commit;
+`middle` is when its first new file is there and the commit is not.
+
+Nothing in production code knows of them: `armed` wraps, in a process that is to die, what deltalake, PySpark and
+pathlib are called by.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final, Literal
+
+COMMITS: Final = ("log", "quarantine", "redeliveries", "table", "meta", "edition", "compaction")
+POINTS: Final = (
+    *(f"{what}.{moment}" for what in COMMITS for moment in ("before", "middle", "after")),
+    *(f"{what}.{moment}" for what in ("checkpoint", "vacuum", "archive") for moment in ("before", "after")),
+)
+"""Every point; which of them a command passes is a matter of what it finds to do."""
+
+STATEMENT: Final = re.compile(r"\s*(MERGE INTO|OPTIMIZE|RESTORE TABLE) delta\.`(.+?)`", re.IGNORECASE)
+FOLDERS: Final = {"logs": "log", "quarantine": "quarantine", "redeliveries": "redeliveries", "meta": "meta"}
+LOOK_EVERY: Final = 0.0005  # seconds between two looks for a first new file
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Death by SIGKILL at the `nth` pass through `point`: of this Python process, or of a `jvm`.
+
+    `jvm` is the pid of a Spark Connect server, or 0 for the JVM that the process has started itself.
+    """
+
+    point: str
+    nth: int = 1
+    victim: Literal["python", "jvm"] = "python"
+    jvm: int = 0
+
+
+@dataclass
+class Passes:
+    """The passes of one process through points, each a line of JSON in the file `told`; dies as `kill` says."""
+
+    warehouse: Path
+    told: Path
+    kill: Kill | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def what(self, path: Path) -> str | None:
+        """What a Delta table at `path` is; None outside the warehouse."""
+        if not path.is_relative_to(self.warehouse):
+            return None
+        top, *rest = path.relative_to(self.warehouse).parts
+        return "edition" if [top, *rest] == ["meta", "editions"] else FOLDERS.get(top, "table")
+
+    @contextmanager
+    def around(self, path: Path | None, what: str = "") -> Iterator[None]:
+        """The points before and after a write at `path`, and in its middle."""
+        found = path is not None and self.what(path)
+        if path is None or not found:
+            yield
+            return
+        name = what or found
+        self.at(f"{name}.before", path)
+        with self._watched(path, f"{name}.middle"):
+            yield
+        self.at(f"{name}.after", path)
+
+    def at(self, point: str, path: Path) -> None:
+        """One pass through `point`, on the way to write at `path`."""
+        with self.lock:
+            self.counts[point] += 1
+            dies = self.kill and (self.kill.point, self.kill.nth) == (point, self.counts[point])
+            with self.told.open("a") as file:
+                file.write(json.dumps({"point": point, "path": str(path), "dies": dies}) + "\n")
+            if dies:
+                self._die()
+
+    def _die(self) -> None:
+        assert self.kill is not None
+        pid = os.getpid() if self.kill.victim == "python" else self.kill.jvm or jvm_of(os.getpid())
+        os.kill(pid, signal.SIGKILL)
+        while _alive(pid):
+            time.sleep(LOOK_EVERY)
+
+    @contextmanager
+    def _watched(self, path: Path, point: str) -> Iterator[None]:
+        if self.kill is None or self.kill.point != point:
+            yield
+            return
+        before, ended = _data(path), threading.Event()
+
+        def watch() -> None:
+            while not ended.is_set():
+                if _data(path) - before and not ended.is_set():
+                    self.at(point, path)
+                    return
+                time.sleep(LOOK_EVERY)
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watcher.join()
+
+
+def _data(path: Path) -> set[str]:
+    """The data files below `path`, those being written among them."""
+    return {str(file) for file in path.glob("**/*.parquet*") if "_delta_log" not in file.parts}
+
+
+def jvm_of(process: int) -> int:
+    """The pid of the JVM that a process has started."""
+    tasks = Path(f"/proc/{process}/task").iterdir()
+    children = [pid for task in tasks for pid in (task / "children").read_text().split()]
+    return next(int(pid) for pid in children if Path(f"/proc/{pid}/comm").read_text().strip() == "java")
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def armed(passes: Passes) -> None:
+    """Wraps every call that writes to a warehouse, for the rest of this process's life."""
+    _delta_rs(passes)
+    _spark(passes)
+    _files(passes)
+
+
+def _delta_rs(passes: Passes) -> None:
+    import deltalake
+    from deltalake.table import DeltaTable, TableMerger, TableOptimizer
+
+    write = deltalake.write_deltalake
+    wrapped = _wrapped(passes, write, lambda table, *_, **__: _path(table))
+    for module in [module for name, module in sys.modules.items() if name.startswith("lake.")]:
+        if getattr(module, "write_deltalake", None) is write:
+            module.write_deltalake = wrapped  # type: ignore[attr-defined]
+    _wrap(passes, DeltaTable, ("create_write_transaction", "delete", "restore", "update"), _path)
+    _wrap(passes, DeltaTable, ("create_checkpoint",), _path, "checkpoint")
+    _wrap(passes, TableMerger, ("execute",), lambda merger: Path(merger._table.table_uri().removeprefix("file://")))
+    _wrap(passes, TableOptimizer, ("compact", "z_order"), lambda each: _path(each.table), "compaction")
+    create = DeltaTable.create
+    DeltaTable.create = staticmethod(_wrapped(passes, create, lambda table, *_, **__: _path(table)))  # type: ignore
+
+
+def _spark(passes: Passes) -> None:
+    from pyspark.sql import readwriter, session
+    from pyspark.sql.connect import readwriter as connect_readwriter
+    from pyspark.sql.connect import session as connect_session
+
+    for writer in (readwriter.DataFrameWriter, connect_readwriter.DataFrameWriter):
+        writer.save = _wrapped(passes, writer.save, lambda _, path=None, *__, **___: path and Path(path))  # type: ignore
+    for each in (session.SparkSession, connect_session.SparkSession):
+        each.sql = _sql(passes, each.sql)  # type: ignore[method-assign]
+
+
+def _sql(passes: Passes, sql: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(sql)
+    def wrapper(spark: Any, query: str, *args: Any, **kwargs: Any) -> Any:
+        found = STATEMENT.match(query)
+        what = "compaction" if found and found[1].upper() == "OPTIMIZE" else ""
+        with passes.around(Path(found[2]) if found else None, what):
+            return sql(spark, query, *args, **kwargs)
+
+    return wrapper
+
+
+def _files(passes: Passes) -> None:
+    unlink, move = Path.unlink, shutil.move
+
+    def unlinked(path: Path, missing_ok: bool = False) -> None:
+        data = path.suffix != ".holder" and passes.what(path) and "locks" not in path.parts
+        if data:
+            passes.at("vacuum.before", path)
+        unlink(path, missing_ok)
+        if data:
+            passes.at("vacuum.after", path)
+
+    def moved(source: Any, target: Any, **options: Any) -> Any:
+        passes.at("archive.before", Path(source))
+        found = move(source, target, **options)
+        passes.at("archive.after", Path(source))
+        return found
+
+    Path.unlink, shutil.move = unlinked, moved  # type: ignore[assignment, method-assign]
+
+
+def _path(table: Any) -> Path:
+    """The folder of a table that deltalake is given as an address or as a DeltaTable."""
+    return Path(str(getattr(table, "table_uri", table)).removeprefix("file://"))
+
+
+def _wrap(passes: Passes, owner: type, names: tuple[str, ...], path: Callable[[Any], Path], what: str = "") -> None:
+    for name in names:
+        setattr(owner, name, _wrapped(passes, getattr(owner, name), lambda own, *_, **__: path(own), what))
+
+
+def _wrapped(
+    passes: Passes, function: Callable[..., Any], path: Callable[..., Path | None], what: str = ""
+) -> Callable[..., Any]:
+    @wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        with passes.around(path(*args, **kwargs), what):
+            return function(*args, **kwargs)
+
+    return wrapper

@@ -1,0 +1,192 @@
+"""Crashes: a command that dies at a point, what is done to what it left, and the one command that must mend it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from lake.testing import Commands, Done, Kill
+from tests.crash.room import fill
+from tests.crash.shop import Shop
+
+PACKING: Final = {"lake.store.compaction.CROWDED": 2}
+DUE: Final = {"lake.store.compaction.SMALL_FILES": 0}
+CHECKPOINTS: Final = {"lake.store.vacuum.CHECKPOINT_EVERY": 1}
+SHORT: Final = {"LAKE_KEEP_EDITIONS": "1", "LAKE_KEEP_DAYS": "0"}
+
+Harm = Callable[[Shop, Path], None]
+
+
+@dataclass(frozen=True)
+class Crash:
+    """`lake <command>` killed at `point`, at any of its passes; `harm` is then done to what it was writing.
+
+    `before` are commands that lead up to it. `jvm` says whose JVM dies instead of the Python process: the server's, or
+    the `own` one that the command has started. `first` is a shop that was never run.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    point: str
+    harm: Harm | None = None
+    jvm: Literal["", "server", "own"] = ""
+    first: bool = False
+    before: tuple[tuple[str, ...], ...] = ()
+    tuned: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    changes: bool = False
+
+
+def truncated(shop: Shop, path: Path) -> None:
+    """Cuts the newest commit of the table at `path` short, as a machine that lost its power does."""
+    newest = max((path / "_delta_log").glob("*.json"))
+    with newest.open("r+b") as file:
+        file.truncate(shop.chance.choice([0, shop.chance.randrange(newest.stat().st_size)]))
+
+
+def without(folder: str) -> Harm:
+    """Loses a folder of the warehouse."""
+    return lambda shop, _: shutil.rmtree(shop.lakehouse.settings.warehouse_path / folder)
+
+
+def stale_leases(shop: Shop, _: Path) -> None:
+    """Leaves notes of holders that are gone, one of them unreadable, and locks that nobody holds."""
+    locks = shop.lakehouse.settings.warehouse_path / "locks"
+    for number, name in enumerate(("log.orders", "table.current_order", "meta.cuts")):
+        (locks / f"{name}.lock").touch()
+        told = '{"pid": 1, "command": "lake run", "since": "2024-01-01"}'
+        (locks / f"{name}.holder").write_text(told[: len(told) - 20 * number])
+
+
+def _at(command: str, *points: str, **more: Any) -> list[Crash]:
+    return [Crash(f"{command}: {point}", (command,), point, **more) for point in points]
+
+
+def _moments(*whats: str) -> list[str]:
+    return [f"{what}.{moment}" for what in whats for moment in ("before", "middle", "after")]
+
+
+def _sides(*whats: str) -> list[str]:
+    return [f"{what}.{moment}" for what in whats for moment in ("before", "after")]
+
+
+RUN: Final = _at("run", *_moments("log", "table"), *_sides("quarantine", "redeliveries", "meta", "edition", "archive"))
+MERGE: Final = [Crash("run: Spark's MERGE", ("run",), "table.middle", environment={"LAKE_COMMITTER": "spark"})]
+UPKEEP: Final = [
+    *_at("run", *_moments("compaction"), tuned=PACKING),
+    *_at("maintain", *_moments("compaction"), *_sides("vacuum"), tuned=DUE, environment=SHORT),
+    *_at("maintain", *_sides("checkpoint"), tuned=CHECKPOINTS, environment=SHORT),
+]
+TAKEN: Final = (("ingest",), ("cut",))
+RECOMPUTATION: Final = [
+    Crash(f"rebuild: {point}", ("rebuild", "--all"), point, before=TAKEN)
+    for point in (*_moments("table"), "meta.after")
+]
+DEPLOYMENT: Final = _at("deploy", *_moments("table"), *_sides("edition"), "meta.after", changes=True)
+HARMS: Final = [
+    *(
+        Crash(f"truncated: last commit of {what}", ("run",), f"{what}.after", truncated)
+        for what in ("log", "quarantine", "redeliveries", "table", "meta", "edition")
+    ),
+    Crash("lost: meta/landed", ("run",), "log.after", without("meta/landed")),
+    Crash("lost: meta/runs", ("run",), "table.after", without("meta/runs")),
+    Crash("lost: meta/checks", ("run",), "meta.after", without("meta/checks")),
+    Crash("lost: leases", ("run",), "table.before", without("locks")),
+    Crash("stale: leases", ("run",), "table.before", stale_leases),
+]
+FIRST: Final = [
+    Crash(f"first run: {point}", ("run",), point, first=True)
+    for point in (*_moments("log", "table"), "quarantine.after", "meta.after", "edition.before")
+]
+OF_PYTHON: Final = [*RUN, *FIRST, *MERGE, *UPKEEP, *RECOMPUTATION, *DEPLOYMENT, *HARMS]
+OF_SERVER: Final = [
+    replace(each, name=f"{each.name}, of the server", jvm="server")
+    for each in [*RUN[:3], *MERGE, UPKEEP[1], RECOMPUTATION[1]]
+]
+OF_OWN_JVM: Final = [
+    replace(each, name=f"{each.name}, of its own JVM", jvm="own") for each in [RUN[1], *MERGE, UPKEEP[1]]
+]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Whether the kill landed; if so, what was not right after the one command that had to mend it."""
+
+    landed: bool
+    faults: tuple[str, ...] = ()
+
+
+def happen(shop: Shop, commands: Commands, crash: Crash, *, jvm: int = 0, mend: Callable[[], object] = list) -> Outcome:
+    """Lands new records, lets the crash happen, and then one ordinary command; `mend` brings back the JVM `jvm`.
+
+    After a deploy that was stopped that is another, or, with the jobs as they were, a run.
+    """
+    shop.land_some()
+    for line in crash.before:
+        done = commands.lake(*line, at=shop.lakehouse)
+        if done.code:
+            return Outcome(False, (f"lake {' '.join(line)}: {shop.status(done)}",))
+    if crash.changes:
+        shop.change()
+    kill = Kill(crash.point, _pass(shop, crash), "jvm" if crash.jvm else "python", jvm)
+    done = commands.lake(*crash.command, at=shop.lakehouse, kill=kill, tuned=crash.tuned, **crash.environment)
+    faults = _ended(done, crash)
+    if done.killed_at and crash.harm:
+        crash.harm(shop, done.killed_at)
+    if crash.jvm == "own" or (crash.jvm and done.landed):
+        mend()
+    command = "run"
+    if crash.changes and done.landed and crash.point != "edition.after":
+        command = shop.chance.choice(["deploy", "run"])
+        if command == "run":
+            shop.change()
+    faults += _mended(shop, commands, command)
+    return Outcome(done.landed, tuple(faults))
+
+
+def disk_full(shop: Shop, commands: Commands) -> Outcome:
+    """A cycle on a disk with little room, then one with room; `shop` lives on a disk of its own."""
+    shop.land_some()
+    ballast = fill(shop.home, leave=shop.chance.randrange(60_000))
+    done = commands.lake("run", at=shop.lakehouse)
+    ballast.unlink()
+    return _refused(shop, commands, done)
+
+
+def file_too_large(shop: Shop, commands: Commands) -> Outcome:
+    """A cycle that may write small files only, then one that may write any."""
+    shop.land_some()
+    done = commands.lake("run", at=shop.lakehouse, file_bytes=shop.chance.randrange(1500, 5000))
+    return _refused(shop, commands, done)
+
+
+def _refused(shop: Shop, commands: Commands, done: Done) -> Outcome:
+    faults = [] if done.code in {0, 75} else [f"ended with {shop.status(done)}"]
+    if done.code == 75 and not ("takes no more" in done.err and "fix:" in done.err):
+        faults.append(f"said {done.err}")
+    return Outcome(done.code == 75, (*faults, *_mended(shop, commands)))
+
+
+def _pass(shop: Shop, crash: Crash) -> int:
+    """Which pass: of points that are passed often, any of the first ones."""
+    often = {"meta": 8, "vacuum": 6, "table": 3, "compaction": 2, "checkpoint": 4, "quarantine": 1, "archive": 1}
+    if crash.point.endswith("middle"):
+        return 1
+    return shop.chance.randrange(1, 1 + often.get(crash.point.partition(".")[0], 1))
+
+
+def _ended(done: Done, crash: Crash) -> list[str]:
+    """A process that is not killed ends well; one whose JVM is killed says so, or needed it no more."""
+    allowed = {0, 75} if crash.jvm and done.landed else {0}
+    return [f"{crash.name} ended with {done.code}: {done.err}"] if not done.landed and done.code not in allowed else []
+
+
+def _mended(shop: Shop, commands: Commands, command: str = "run") -> list[str]:
+    """What one ordinary command leaves wrong."""
+    again = commands.lake(command, at=shop.lakehouse)
+    if again.code:
+        return [f"lake {command}: {shop.status(again)}"]
+    return list(shop.faults(commands))

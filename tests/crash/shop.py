@@ -1,0 +1,188 @@
+"""A small shop that crashes: random orders, what its tables must be by a model in plain Python, and what is wrong."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+import lake as public
+from lake.store.editions import current_edition
+from lake.store.meta import latest_cut
+from lake.store.scan import Scan
+from lake.testing import Commands, Done, Lakehouse
+
+TEMPLATE: Final = Path(public.__file__).parent / "templates/project"
+BEGAN: Final = datetime(2024, 3, 1, tzinfo=UTC)
+STATUSES: Final = ("placed", "paid", "shipped", "cancelled")
+LONDON: Final = ZoneInfo("Europe/London")
+PAST: Final = '''
+from lake import History, log, table
+
+@table(History("order_id", sequence="changed_at", track="status"), log("orders"))
+def order_past(orders):
+    """What an order's status was, and when."""
+    return orders.select("order_id", "status", "changed_at")
+'''
+OTHERWISE: Final = ('"placed_at", "changed_at")', '"placed_at", "changed_at", "amount as charged")')
+"""A change of the first table's definition that adds a column."""
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Shop:
+    """A Lakehouse, the events that its log must have (the first of each id), and the dice that make more of them."""
+
+    home: Path
+    chance: random.Random
+    events: dict[tuple[Any, ...], Row] = field(default_factory=dict)
+    sent: list[Row] = field(default_factory=list)
+    steps: int = 0
+
+    def __post_init__(self) -> None:
+        shutil.copytree(TEMPLATE, self.home / "shop", ignore=shutil.ignore_patterns("__pycache__", "landing"))
+        (self.home / "shop/jobs/silver/order_past.py").write_text(PAST)
+        self.lakehouse = self._opened()
+
+    def _opened(self) -> Lakehouse:
+        found = Lakehouse(self.home / "shop", self.home)
+        found.settings = replace(found.settings, archive=self.home / "archive")
+        return found
+
+    # What happens to it.
+
+    def order(self, *, late: bool = False) -> Row:
+        """A change of one of a few orders; a late one happened before most that are known."""
+        self.steps += 1
+        at = BEGAN + timedelta(minutes=self.chance.randrange(60) if late else 100 * self.steps, seconds=self.steps)
+        number = self.chance.randrange(1, 12)
+        return {
+            "order_id": number,
+            "customer": ("ada", "grace", "joan")[number % 3],
+            "status": self.chance.choice(STATUSES),
+            "amount": f"{self.chance.randrange(1, 50_000) / 100:.2f}",
+            "placed_at": (BEGAN + timedelta(hours=7 * number)).isoformat(),
+            "changed_at": at.isoformat(),
+        }
+
+    def land(self, *records: Row | str) -> None:
+        """Lands one file. A record whose id is known already is a duplicate, or a conflict: neither is an event."""
+        self.lakehouse.home.mkdir(exist_ok=True)
+        folder = self.home / "landing/orders"
+        folder.mkdir(parents=True, exist_ok=True)
+        self.steps += 1
+        lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
+        (folder / f"{self.steps:06d}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+        for record in records:
+            if isinstance(record, dict):
+                self.events.setdefault((record["order_id"], record["changed_at"], record["status"]), record)
+                self.sent.append(record)
+
+    def land_some(self) -> None:
+        """New, late, repeated, conflicting and broken records in one file."""
+        new = [self.order(late=self.chance.random() < 0.3) for _ in range(self.chance.randrange(1, 4))]
+        again = [self.chance.choice(self.sent)] if self.sent else []
+        other = [{**self.chance.choice(self.sent), "amount": "0.01"}] if self.chance.random() < 0.3 and again else []
+        self.land(*new, *again, *other, "no order at all")
+
+    def change(self) -> None:
+        """Changes the definition of the first table, or takes the change back."""
+        job = self.home / "shop/jobs/silver/current_order.py"
+        text, (plain, other) = job.read_text(), OTHERWISE
+        if "selectExpr" not in text:
+            text = text.replace("orders.select(", "orders.selectExpr(")
+        job.write_text(text.replace(other, plain) if other in text else text.replace(plain, other))
+
+    def add_field(self) -> None:
+        """A new version of the contract, with one field more."""
+        file = self.home / "shop/schemas/orders.avsc"
+        schema = json.loads(file.read_text())
+        name = f"note_{len(schema['fields'])}"
+        schema["fields"].append({"name": name, "type": ["null", "string"], "default": None, "doc": "What was noted."})
+        file.write_text(json.dumps(schema, indent=2))
+
+    # What it must be.
+
+    def tables(self) -> dict[str, list[Row]]:
+        """What readers must see, without what a changed definition adds."""
+        changes = sorted(self.events.values(), key=lambda each: (each["order_id"], _time(each["changed_at"])))
+        current = {each["order_id"]: each for each in changes}
+        return {
+            "current_order": [_typed(each) for each in current.values()],
+            "order_past": list(_past(changes)),
+            "customer_daily": _daily(list(map(_typed, current.values()))),
+        }
+
+    def faults(self, commands: Commands) -> Iterator[str]:
+        """What is not as it must be: the log, the tables, their recomputation, the edition."""
+        for line in (("verify",), ("log", "orders", "--check")):
+            done = commands.lake(*line, at=self.lakehouse)
+            if done.code:
+                yield f"lake {' '.join(line)} ends with {done.code}: {done.out}{done.err}"
+        yield from self.model_faults()
+
+    def model_faults(self) -> Iterator[str]:
+        """Where the edition that readers see is not of the newest cut, or its rows are not those of the model."""
+        settings = self.lakehouse.settings
+        edition, cut = current_edition(settings), latest_cut(settings)
+        if edition is None or cut is None or edition.cut != cut.number:
+            yield f"the edition is {edition}, the cut {cut}"
+            return
+        for name, wanted in self.tables().items():
+            entry = edition.tables[name]
+            found = Scan(settings.warehouse_path / entry.path, entry.version).arrow().to_pylist()
+            rows = [{column: row[column] for column in wanted[0]} for row in found] if wanted else found
+            if _ordered(rows) != _ordered(wanted):
+                yield f"{name}: {[row for row in _ordered(rows) if row not in wanted]} is there, wanted {wanted}"
+
+    def status(self, done: Done) -> str:
+        """What a command said, where it did not end well."""
+        return f"{done.code}: {done.out[-500:]}{done.err[-2000:]}"
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def _typed(order: Row) -> Row:
+    times = {name: _time(order[name]) for name in ("placed_at", "changed_at")}
+    return {name: order[name] for name in order} | {"amount": Decimal(order["amount"])} | times
+
+
+def _past(changes: list[Row]) -> Iterator[Row]:
+    """Uninterrupted periods of a status; `changes` come by order and time."""
+    periods: list[Row] = []
+    for each in changes:
+        last = periods[-1] if periods and periods[-1]["order_id"] == each["order_id"] else None
+        if last and last["status"] == each["status"]:
+            continue
+        at = _time(each["changed_at"])
+        if last:
+            last["valid_to"] = at
+        periods.append({"order_id": each["order_id"], "status": each["status"], "valid_from": at, "valid_to": None})
+    yield from periods
+
+
+def _daily(orders: list[Row]) -> list[Row]:
+    found: dict[tuple[str, date], Row] = {}
+    for each in orders:
+        key = each["customer"], each["placed_at"].astimezone(LONDON).date()
+        row = found.setdefault(
+            key, {"customer": key[0], "day": key[1], "orders": 0, "cancelled": 0, "amount": Decimal(0)}
+        )
+        row["orders"] += 1
+        row["cancelled"] += each["status"] == "cancelled"
+        row["amount"] += each["amount"]
+    return list(found.values())
+
+
+def _ordered(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=str)

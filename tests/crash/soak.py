@@ -1,0 +1,104 @@
+"""One Spark Connect server, one process that forks commands, and the shops that crash."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections import Counter
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+
+from lake.testing import Commands
+from lake.testing.points import jvm_of
+from tests.crash.crashes import Crash, Outcome, disk_full, file_too_large, happen
+from tests.crash.room import small_disk
+from tests.crash.shop import TEMPLATE, Shop
+from tests.serving import Serving, serving
+
+AGE = 25  # crashes until a shop is closed and another opened
+DISKS = {"full: the disk": disk_full, "full: a file may not grow": file_too_large}
+
+
+class Soak:
+    """Crashes, one after another; counts by name which landed, and after which something was wrong."""
+
+    def __init__(self, home: Path, seed: int) -> None:
+        self.home = home
+        self.chance = random.Random(seed)
+        self.turns: Counter[str] = Counter()
+        self.landed: Counter[str] = Counter()
+        self.faulty: Counter[str] = Counter()
+        self.converged: Counter[str] = Counter()
+        self.numbers = count(1)
+        self.shops: dict[str, tuple[Shop, int]] = {}
+        self.stack = ExitStack()
+        self.up = ExitStack()
+        self.disk = self.stack.enter_context(small_disk(home / "disk", megabytes=64))
+        shutil.copytree(TEMPLATE, home / "server")
+        self.commands = self.stack.enter_context(Commands(LAKE_SPARK__DRIVER_MEMORY="1g"))
+        self.restart()
+
+    def __enter__(self) -> Soak:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.up.close()
+        self.stack.close()
+
+    def restart(self) -> None:
+        """A new server, for every command from now on."""
+        self.up.close()
+        self.server: Serving = self.up.enter_context(serving(self.home / "server"))
+        token = (self.home / "server/.lake/spark/connect.token").read_text()
+        self.commands.environment |= {
+            "SPARK_REMOTE": self.server.remote,
+            "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
+        }
+
+    def turn(self, crash: Crash | str) -> Outcome:
+        """One crash, or one of DISKS by its name."""
+        name = crash if isinstance(crash, str) else crash.name
+        kind = name if isinstance(crash, str) else "first" if crash.first else ""
+        shop = self._shop(kind)
+        outcome = DISKS[name](shop, self.commands) if isinstance(crash, str) else self._crash(shop, crash)
+        self.turns[name] += 1
+        self.landed[name] += outcome.landed
+        self.faulty[name] += bool(outcome.faults)
+        self.converged[name] += outcome.landed and not outcome.faults
+        _, age = self.shops[kind]
+        self.shops[kind] = shop, age + 1
+        if outcome.faults:
+            del self.shops[kind]
+            print(f"    kept: {shop.home}")
+        elif kind == "first" or age + 1 >= AGE:
+            del self.shops[kind]
+            shutil.rmtree(shop.home)
+        return outcome
+
+    def _crash(self, shop: Shop, crash: Crash) -> Outcome:
+        if crash.jvm == "own":
+            self.up.close()  # one JVM at a time is enough for this machine
+            self.commands.environment["SPARK_REMOTE"] = ""
+            return happen(shop, self.commands, crash, mend=self.restart)
+        jvm = jvm_of(self.server.process.pid) if crash.jvm else 0
+        return happen(shop, self.commands, crash, jvm=jvm, mend=self.restart)
+
+    def _shop(self, kind: str) -> Shop:
+        """The shop of this kind: an old one, or one that is opened now."""
+        if kind not in self.shops:
+            on_disk = self.disk if kind in DISKS and self.disk else self.home
+            shop = Shop(on_disk / f"shop-{next(self.numbers)}", self.chance)
+            if kind != "first":
+                shop.land_some()
+                done = self.commands.lake("run", at=shop.lakehouse)
+                assert done.code == 0, shop.status(done)
+            self.shops[kind] = shop, 0
+        return self.shops[kind][0]
+
+    def told(self) -> list[str]:
+        """The figures."""
+        lines = [f"{'crash':<48} landed  converged"]
+        for name in sorted({*self.landed, *self.faulty}):
+            lines.append(f"{name:<48} {self.landed[name]:>6}  {self.converged[name]:>9}")
+        return [*lines, f"{'all':<48} {self.landed.total():>6}  {self.converged.total():>9}"]

@@ -1,0 +1,10 @@
+"""The state machine of `machine`, shortly; `make soak` lets it run for long."""
+
+from __future__ import annotations
+
+from lake.testing import Commands
+from tests.crash.machine import run_machine
+
+
+def test_whatever_happens_the_tables_are_the_model_and_the_recomputation(commands: Commands) -> None:
+    run_machine(lambda: commands, number=1, steps=8)

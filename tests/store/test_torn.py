@@ -1,0 +1,122 @@
+"""A commit that was cut short does not count, and a dead writer's Spark commits no more. No JVM."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from lake.config import Settings
+from lake.errors import Unavailable, full
+from lake.store import delta
+from lake.store.fence import fence
+from lake.store.lease import lease
+from lake.store.meta import latest_cut, record_cut
+from lake.store.torn import commit_file, torn
+
+PROGRAM = """
+import os, signal, sys
+from pathlib import Path
+from lake.config import load_settings
+from lake.store.lease import lease
+with lease(load_settings(Path(sys.argv[1])), sys.argv[2]):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def cuts(project: Settings) -> Path:
+    """Three cuts; the path of their book."""
+    for number in (1, 2, 3):
+        record_cut(project, {"orders": number}, 0)
+    return project.meta_path("cuts")
+
+
+def newest(path: Path) -> Path:
+    return commit_file(path, DeltaTable(str(path)).version())
+
+
+def written(path: Path, bytes_: int) -> bytes:
+    """The newest commit, of which so many bytes are left (a negative number: that many are gone)."""
+    content = newest(path).read_bytes()
+    newest(path).write_bytes(content[:bytes_])
+    return content
+
+
+@pytest.mark.parametrize("left", [0, 1, 300, -1])
+def test_a_torn_commit_is_not_there_and_the_next_takes_its_number(project, left):
+    path = cuts(project)
+    file = newest(path)
+    written(path, left)
+    delta._kept.clear()
+    assert torn(path) == int(file.stem)
+    assert latest_cut(project).number == 2
+    assert delta.version(path) == int(file.stem) - 1
+    assert record_cut(project, {"orders": 4}, 0).number == 3
+    assert (torn(path), newest(path)) == (None, file)
+    assert len(delta.rows(path, "SELECT * FROM t")) == 3
+    assert file.with_name(f".{file.name}.torn").exists()
+
+
+def test_every_place_where_a_commit_can_be_cut_is_told(project):
+    path = cuts(project)
+    content = written(path, 10**6)
+    file = newest(path)
+    for left in range(len(content)):
+        file.write_bytes(content[:left])
+        assert torn(path) is not None, left
+
+
+def test_the_first_commit_of_a_table_may_be_torn(project):
+    record_cut(project, {"orders": 1}, 0)
+    path = project.meta_path("cuts")
+    for version in range(DeltaTable(str(path)).version(), 0, -1):
+        commit_file(path, version).unlink()
+    written(path, 100)
+    delta._kept.clear()
+    assert latest_cut(project) is None
+    assert record_cut(project, {"orders": 2}, 0).number == 1
+
+
+def table(project: Settings) -> tuple[Path, str]:
+    path = project.warehouse_path / "silver" / "current_order"
+    delta.append(path, "a BIGINT", [[1]], delta.start("table:current_order").next(cut=1))
+    return path, "table:current_order"
+
+
+def test_a_fence_takes_a_number_and_changes_nothing(project):
+    path, app = table(project)
+    before = delta.head(path, app)
+    fence(path, app)
+    after = delta.head(path, app)
+    assert (after.txn, after.data["cut"], after.origin) == (before.txn + 1, 1, before.version)
+    assert delta.rows(path, "SELECT * FROM t") == [{"a": 1}]
+    delta.append(path, "a BIGINT", [[2]], after.next(cut=2))
+    assert delta.head(path, app).txn == 3
+    assert len(delta.rows(path, "SELECT * FROM t")) == 2
+
+
+def test_who_comes_after_a_dead_writer_fences_it_off(project):
+    path, app = table(project)
+    subprocess.run([sys.executable, "-c", PROGRAM, project.project, "table.current_order"], check=False)
+    for txn in (2, 2):
+        with lease(project, "table.current_order"):
+            assert delta.head(path, app).txn == txn
+
+
+def test_a_position_that_is_repeated_too_late_is_passed_over(project):
+    path, app = table(project)
+    old = delta.head(path, app)
+    delta.append(path, "a BIGINT", [[2]], old.next(cut=2))
+    delta.append(path, "a BIGINT", [], old.again())
+    assert [(p.txn, p.data["cut"]) for p in delta.positions(path, app)] == [(2, 2), (1, 1)]
+
+
+def test_a_full_disk_is_told_with_its_place():
+    told = full(OSError(28, os.strerror(28), "/data/shop/meta"))
+    assert isinstance(told, Unavailable)
+    assert (told.where, told.exit_code) == ("/data/shop/meta", 75)
+    assert full(OSError("no such thing")) is None
