@@ -72,6 +72,16 @@ def writer(request, project, spark) -> Writer:
     return Writer(table, spark, request.param == "spark-frames")
 
 
+def test_a_null_in_the_first_column_of_the_identity_is_a_value_like_any(project):
+    table = Table(project, "gold", "sums", "sums")
+    table.create(SCHEMA, description="Sums.", comments={})
+    position = start(table.app)
+    for rows in ([row(DAYS[0], None, 1), row(DAYS[1], None, 2)], [row(DAYS[1], None, 3, "update")]):
+        position = position.next(verb="advance", cut=position.txn + 1, inputs={}, counts={})
+        position = commit(table, diff(*rows), Counts.of(diff(*rows)), ("code", "day"), position)
+    assert sorted(r["n"] for r in Scan(table.path).arrow().to_pylist()) == [1, 3]
+
+
 def test_a_commit_inserts_updates_and_deletes_and_says_where_it_stands(writer):
     first = [row(day, code, 1) for day in DAYS for code in CODES]
     assert writer.write(*first).txn == 1
