@@ -55,7 +55,9 @@ class Proof:
 
 
 def search(settings: Settings, values: Collection[str]) -> Proof:
-    """Searches for `values` under the warehouse, beside it, and in landing files."""
+    """Searches for `values` under the warehouse, beside it, and in landing files. Nothing is found of none."""
+    if not values:
+        return Proof(0, 0, 0, (), ())
     text = pattern(_spelled(values))
     bytes_ = re.compile(text.encode())
     inside = sorted({*_files(settings.warehouse_path), *_files(settings.path(".lake")), settings.keys_path})

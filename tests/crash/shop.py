@@ -14,13 +14,17 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import lake as public
+from lake.run.proof import search
+from lake.store import erasures
 from lake.store.editions import current_edition
+from lake.store.keys import open_store
 from lake.store.meta import latest_cut
 from lake.store.scan import Scan
 from lake.testing import Commands, Done, Lakehouse
 
 TEMPLATE: Final = Path(public.__file__).parent / "templates/project"
 BEGAN: Final = datetime(2024, 3, 1, tzinfo=UTC)
+CUSTOMERS: Final = ("ada lovelace", "grace hopper", "joan clarke")
 STATUSES: Final = ("placed", "paid", "shipped", "cancelled")
 LONDON: Final = ZoneInfo("Europe/London")
 PAST: Final = '''
@@ -66,7 +70,7 @@ class Shop:
         number = self.chance.randrange(1, 12)
         return {
             "order_id": number,
-            "customer": ("ada", "grace", "joan")[number % 3],
+            "customer": CUSTOMERS[number % 3],
             "status": self.chance.choice(STATUSES),
             "amount": f"{self.chance.randrange(1, 50_000) / 100:.2f}",
             "placed_at": (BEGAN + timedelta(hours=7 * number)).isoformat(),
@@ -111,15 +115,27 @@ class Shop:
 
     # What it must be.
 
+    def forgotten(self) -> set[str]:
+        """The customers whom the warehouse's book says to be erased."""
+        erased = {each.subject for each in erasures.entries(self.lakehouse.settings, "orders")}
+        store = open_store(self.lakehouse.settings, make=True) if erased else None
+        return {name for name in CUSTOMERS if store and store.token("orders", name) in erased}
+
     def tables(self) -> dict[str, list[Row]]:
         """What readers must see, without what a changed definition adds."""
-        changes = sorted(self.events.values(), key=lambda each: (each["order_id"], _time(each["changed_at"])))
+        gone = self.forgotten()
+        changes = [
+            {**each, "customer": None if each["customer"] in gone else each["customer"]} for each in self.sorted()
+        ]
         current = {each["order_id"]: each for each in changes}
         return {
             "current_order": [_typed(each) for each in current.values()],
             "order_past": list(_past(changes)),
             "customer_daily": _daily(list(map(_typed, current.values()))),
         }
+
+    def sorted(self) -> list[Row]:
+        return sorted(self.events.values(), key=lambda each: (each["order_id"], _time(each["changed_at"])))
 
     def faults(self, commands: Commands) -> Iterator[str]:
         """What is not as it must be: the log, the tables, their recomputation, the edition."""
@@ -128,6 +144,7 @@ class Shop:
             if done.code:
                 yield f"lake {' '.join(line)} ends with {done.code}: {done.out}{done.err}"
         yield from self.model_faults()
+        yield from (f"{file} still has somebody" for file in search(self.lakehouse.settings, self.forgotten()).found)
 
     def model_faults(self) -> Iterator[str]:
         """Where the edition that readers see is not of the newest cut, or its rows are not those of the model."""
