@@ -27,10 +27,10 @@ def literal(text: str, quote: str = DUCKDB) -> str:
 
 
 def check(names: Iterable[str]) -> None:
-    """Raises DeclarationError, without a place, for what is no name for a column. The SQL of kinds is made of such."""
+    """Raises DeclarationError, without a place, for what is no name. The SQL of kinds is made of such."""
     wrong = [name for name in names if not name.isidentifier()]
     if wrong:
         raise DeclarationError(
             f"{wrong[0]!r} is no name for a column",
-            fix="letters, digits and _, not beginning with a digit: select … as a_name",
+            fix="letters, digits and _, not beginning with a digit",
         )

@@ -105,6 +105,15 @@ def test_a_column_is_called_by_letters_digits_and_underscores():
             check(["a", name])
 
 
+@pytest.mark.parametrize("name", [*(each for each in NASTY if each != "select"), "", "9a"])
+def test_a_contract_names_by_letters_digits_and_underscores(project: Settings, name: str):
+    odd = {"name": name, "type": ["null", "string"], "default": None}
+    inside = {"name": "inner", "type": {"type": "record", "name": "Inner", "fields": [odd]}}
+    for changes in ({"name": name}, {"fields": fields(odd)}, {"fields": fields(inside)}):
+        with pytest.raises(DeclarationError, match=r"no name|no valid Avro|not a valid Avro|the record is called"):
+            declare(project, **changes)
+
+
 def test_a_key_that_is_no_name_is_refused_before_anything_runs(project: Settings):
     declare(project)
     job(project, "Latest('me`ter', sequence='at')", "readings")

@@ -233,6 +233,10 @@ def duration(text: Any) -> timedelta | None:
 
 
 def _checked(field: Field, before: list[Field]) -> Field:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", field.name):
+        raise DeclarationError(
+            f"field {field.name!r} is called by no name", fix="letters, digits and _; records' own word may be an alias"
+        )
     if field.name.startswith("_"):
         raise DeclarationError(f"field {field.name!r} begins with '_'", fix="such names belong to the log; rename it")
     taken = {name.lower() for other in before for name in other.names}

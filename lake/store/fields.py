@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import avro.schema
 
+from lake import names
 from lake.errors import DeclarationError, did_you_mean
 
 PRIMITIVES: Final[Mapping[str, str]] = {
@@ -140,6 +141,7 @@ def _ddl(schema: Any) -> str:
         case "map":
             return f"map<string,{_ddl(schema.values)}>"
         case "record":
+            names.check(field.name for field in schema.fields)  # the avro package looks at those of types alone
             return f"struct<{','.join(f'{field.name}:{_ddl(field.type)}' for field in schema.fields)}>"
         case "bytes" | "fixed" if logical == "decimal":
             precision, scale = schema.get_prop("precision"), schema.get_prop("scale") or 0
