@@ -68,8 +68,11 @@ class Unavailable(LakeError):
 NO_ROOM: Final = ("No space left on device", "File too large", "Disk quota exceeded")
 
 
-def full(error: BaseException) -> Unavailable | None:
-    """What to say where `error`, of whatever library, means that a disk took no more; None where it does not."""
+def full(error: BaseException, *, where: str = "") -> Unavailable | None:
+    """What to say where `error`, of whatever library, means that a disk took no more; None where it does not.
+
+    `where` is told when the error itself names no file.
+    """
     said = str(error)
     reason = next((reason for reason in NO_ROOM if reason in said), None)
     if reason is None:
@@ -77,7 +80,7 @@ def full(error: BaseException) -> Unavailable | None:
     path = re.search(r"(?<![\w:/])/[^\s:'\"()]+", said)
     return Unavailable(
         f"the disk takes no more: {reason}",
-        where=path[0] if path else "",
+        where=path[0] if path else where,
         fix="make room and try again: what was not committed is not there, and lake maintain clears it away",
     )
 

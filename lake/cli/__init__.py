@@ -104,6 +104,11 @@ class Shell:
 
         return start(self.settings)
 
+    @property
+    def where(self) -> str:
+        """The warehouse that the command was at work on, if it came so far."""
+        return str(self.settings.warehouse_path) if "settings" in self.__dict__ else ""
+
     def close(self) -> None:
         """Has a Spark Connect server forget the session now, not in an hour; an embedded one ends with the process."""
         if "spark" in self.__dict__ and server(self.settings):
@@ -213,13 +218,13 @@ def _run() -> int:
     except click.exceptions.Exit as error:
         return error.exit_code
     except Exception as error:
-        return _failed(error)
+        return _failed(error, shell)
     return result if isinstance(result, int) else 0
 
 
-def _failed(error: Exception) -> int:
+def _failed(error: Exception, shell: Shell) -> int:
     """Tells what went wrong, and gives the exit code for it."""
-    fault = error if isinstance(error, LakeError) else gone(error) or full(error)
+    fault = error if isinstance(error, LakeError) else gone(error) or full(error, where=shell.where)
     if fault is not None:
         click.echo(f"lake: {fault}", err=True)
         return fault.exit_code

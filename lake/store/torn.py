@@ -30,9 +30,7 @@ def torn(path: Path) -> int | None:
     except FileNotFoundError:
         return None
     newest = max((name for name in names if COMMIT.fullmatch(name)), default=None)
-    if newest is None or any(name.startswith(f"{newest[:20]}.checkpoint") for name in names):
-        return None
-    return None if _complete(path / "_delta_log" / newest) else int(newest[:20])
+    return None if newest is None or _complete(path / "_delta_log" / newest) else int(newest[:20])
 
 
 def torn_after(path: Path, version: int) -> bool:
@@ -46,8 +44,9 @@ def put_aside(path: Path) -> None:
     if version is None:
         return
     torn_file = commit_file(path, version)
-    for checksum in (f"{version:020}.crc", f".{version:020}.crc.crc", f".{torn_file.name}.crc"):
-        torn_file.with_name(checksum).unlink(missing_ok=True)
+    told_of = [f"{version:020}.crc", f".{version:020}.crc.crc", f".{torn_file.name}.crc", "_last_checkpoint"]
+    for file in [*map(torn_file.with_name, told_of), *torn_file.parent.glob(f"{version:020}.checkpoint*")]:
+        file.unlink(missing_ok=True)
     aside = torn_file.with_name(f".{torn_file.name}.torn")
     torn_file.replace(aside)
     logging.getLogger("lake").warning("version %s of %s was cut short and does not count: %s", version, path, aside)

@@ -1,11 +1,12 @@
 """Crashes for so many minutes, each kind as often as the others; then the state machine for a quarter as long.
 
-python -m tests.crash --minutes 30 --seed 1 --only log
+python -m tests.crash --minutes 30 --seed 1 --only 'log|MERGE'
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 import traceback
@@ -28,12 +29,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="", help="crashes whose name has this text")
-    parser.add_argument("--but", default="\0", help="crashes whose name has not")
+    parser.add_argument("--only", default="", help="crashes whose name has this pattern")
+    parser.add_argument("--but", default="$^", help="crashes whose name has not this pattern")
     parser.add_argument("--machine", type=float, help="minutes for the state machine")
     parser.add_argument("--home", type=Path, help="where the shops are, those where something went wrong for good")
     given = parser.parse_args()
-    crashes = [each for each in ALL if given.only in name(each) and given.but not in name(each)]
+    crashes = [each for each in ALL if re.search(given.only, name(each)) and not re.search(given.but, name(each))]
     with ExitStack() as stack:
         home = given.home or Path(stack.enter_context(TemporaryDirectory(prefix="crash-")))
         home.mkdir(parents=True, exist_ok=True)

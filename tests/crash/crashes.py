@@ -85,7 +85,7 @@ RECOMPUTATION: Final = [
     Crash(f"rebuild: {point}", ("rebuild", "--all"), point, before=TAKEN)
     for point in (*_moments("table"), "meta.after")
 ]
-DEPLOYMENT: Final = _at("deploy", *_moments("table"), *_sides("edition"), "meta.after", changes=True)
+DEPLOYMENT: Final = _at("deploy", *_moments("table"), *_sides("edition"), "meta.after", before=TAKEN, changes=True)
 HARMS: Final = [
     *(
         Crash(f"truncated: last commit of {what}", ("run",), f"{what}.after", truncated)
@@ -172,7 +172,7 @@ def _refused(shop: Shop, commands: Commands, done: Done) -> Outcome:
 
 def _pass(shop: Shop, crash: Crash) -> int:
     """Which pass: of points that are passed often, any of the first ones."""
-    often = {"meta": 8, "vacuum": 6, "table": 3, "compaction": 2, "checkpoint": 4, "quarantine": 1, "archive": 1}
+    often = {"meta": 4, "vacuum": 6, "table": 3, "compaction": 2, "checkpoint": 4, "quarantine": 1, "archive": 1}
     if crash.point.endswith("middle"):
         return 1
     return shop.chance.randrange(1, 1 + often.get(crash.point.partition(".")[0], 1))

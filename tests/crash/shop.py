@@ -50,6 +50,7 @@ class Shop:
     events: dict[tuple[Any, ...], Row] = field(default_factory=dict)
     sent: list[Row] = field(default_factory=list)
     steps: int = 0
+    changed: bool = False
 
     def __post_init__(self) -> None:
         shutil.copytree(TEMPLATE, self.home / "shop", ignore=shutil.ignore_patterns("__pycache__", "landing"))
@@ -100,10 +101,11 @@ class Shop:
     def change(self) -> None:
         """Changes the definition of the first table, or takes the change back."""
         job = self.home / "shop/jobs/silver/current_order.py"
-        text, (plain, other) = job.read_text(), OTHERWISE
-        if "selectExpr" not in text:
-            text = text.replace("orders.select(", "orders.selectExpr(")
-        job.write_text(text.replace(other, plain) if other in text else text.replace(plain, other))
+        plain = (TEMPLATE / "jobs/silver/current_order.py").read_text()
+        self.changed = not self.changed
+        job.write_text(
+            plain.replace(*OTHERWISE).replace("orders.select(", "orders.selectExpr(") if self.changed else plain
+        )
 
     def add_field(self) -> None:
         """A new version of the contract, with one field more."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import random
+import shutil
+from pathlib import Path
 
 import pytest
 
-from lake.testing import Commands
+from lake.testing import Commands, Kill
 from tests.crash.crashes import OF_PYTHON, Crash, happen
 from tests.crash.shop import Shop
 
 SHORT = (
     "run: log.middle",
-    "run: table.after",
     "run: edition.before",
     "truncated: last commit of log",
     "maintain: compaction.after",
@@ -33,3 +34,21 @@ def test_one_command_mends_what_a_crash_left(shop: Shop, commands: Commands, cra
     outcome = happen(shop, commands, crash)
     assert outcome.faults == ()
     assert outcome.landed
+
+
+def test_a_kill_counts_only_where_it_landed(commands: Commands, tmp_path: Path) -> None:
+    shop = Shop(tmp_path, random.Random(1))
+    for kill, landed in ((Kill("meta.before", 2), False), (Kill("meta.before"), True), (Kill("meta.after"), True)):
+        (tmp_path / "warehouse").mkdir(exist_ok=True)
+        done = commands.lake("cut", at=shop.lakehouse, kill=kill)
+        assert (done.landed, done.code) == (landed, -9 if landed else 0)
+        shutil.rmtree(tmp_path / "warehouse")
+
+
+def test_a_full_disk_is_told_with_its_place_and_leaves_nothing_half_done(commands: Commands, tmp_path: Path) -> None:
+    shop = Shop(tmp_path, random.Random(1))
+    done = commands.lake("cut", at=shop.lakehouse, file_bytes=1000)
+    assert done.code == 75
+    assert f"the disk takes no more: File too large ({tmp_path}/warehouse" in done.err
+    assert "fix: make room" in done.err
+    assert commands.lake("cut", at=shop.lakehouse).out == "cut 1\n"

@@ -61,6 +61,17 @@ def test_a_torn_commit_is_not_there_and_the_next_takes_its_number(project, left)
     assert file.with_name(f".{file.name}.torn").exists()
 
 
+def test_a_checkpoint_of_a_torn_commit_goes_with_it(project):
+    path = cuts(project)
+    DeltaTable(str(path)).create_checkpoint()
+    written(path, 50)
+    delta._kept.clear()
+    assert latest_cut(project).number == 2
+    assert record_cut(project, {"orders": 4}, 0).number == 3
+    assert [path for path in (path / "_delta_log").iterdir() if "checkpoint" in path.name] == []
+    assert len(delta.rows(path, "SELECT * FROM t")) == 3
+
+
 def test_every_place_where_a_commit_can_be_cut_is_told(project):
     path = cuts(project)
     content = written(path, 10**6)
