@@ -12,6 +12,8 @@ import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
+from difflib import get_close_matches
+from math import inf
 from pathlib import Path
 from types import UnionType
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
@@ -126,9 +128,37 @@ def load_settings(project: Path | None = None) -> Settings:
         )
     faults: list[DeclarationError] = []
     found = dict(_read(Settings, values, "", folder, faults))
+    faults += _mistyped()
     if faults:
         raise DeclarationError.all(faults)
-    return Settings(project=folder, **found)
+    settings = Settings(project=folder, **found)
+    _must_be_folders(settings)
+    return settings
+
+
+def _mistyped() -> Iterator[DeclarationError]:
+    """Environment variables that are nearly those of a setting."""
+    groups = ((Settings, ""), (SparkSettings, "spark."))
+    known = {_variable(prefix + each.name) for group, prefix in groups for each in fields(group)}
+    for name in sorted(set(os.environ) - known):
+        if name.startswith("LAKE_") and (close := get_close_matches(name, known, n=1, cutoff=0.9)):
+            yield DeclarationError(
+                f"no setting has the environment variable {name}", where="environment", fix=f"did you mean {close[0]}?"
+            )
+
+
+def _must_be_folders(settings: Settings) -> None:
+    """Raises DeclarationError where a file stands in the way of a folder that a setting names."""
+    for name in ("warehouse", "landing"):
+        path = settings.path(getattr(settings, name))
+        in_the_way = next((each for each in (path, *path.parents) if each.exists()), path)
+        if in_the_way.exists() and not in_the_way.is_dir():
+            raise _fault(
+                f"setting {name!r}: a folder, found the file {in_the_way}",
+                name,
+                settings.project,
+                "name another folder, or move the file away",
+            )
 
 
 def _tool_lake(folder: Path) -> dict[str, Any] | None:
@@ -138,9 +168,15 @@ def _tool_lake(folder: Path) -> dict[str, Any] | None:
     try:
         tool = tomllib.loads(file.read_text("utf-8")).get("tool", {})
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DeclarationError(f"not valid TOML: {error}", where=str(file)) from None
-    table: dict[str, Any] | None = tool.get("lake")
-    return table
+        raise DeclarationError(
+            f"not valid TOML: {error}", where=str(file), fix="mend it there: a setting is a line, name = value"
+        ) from None
+    found = tool.get("lake") if isinstance(tool, dict) else tool
+    if found is None or isinstance(found, dict):
+        return found
+    raise DeclarationError(
+        f"settings are a table, found {found!r}", where=str(file), fix="write [tool.lake], and below it name = value"
+    )
 
 
 def _read(
@@ -159,15 +195,18 @@ def _read(
         if is_dataclass(types[name]):
             inner = given if isinstance(given, Mapping) else {}
             if given is not None and not isinstance(given, Mapping):
-                found = type(given).__name__
-                faults.append(_fault(f"setting {prefix + name!r}: a table, found {found}", prefix + name, folder))
+                what = f"setting {prefix + name!r}: a table, found {type(given).__name__}"
+                faults.append(
+                    _fault(what, prefix + name, folder, f"write [tool.lake.{name}], and below it name = value")
+                )
             yield name, types[name](**dict(_read(types[name], inner, f"{prefix}{name}.", folder, faults)))
         elif given is not None:
             try:
                 yield name, _value(types[name], given, each)
             except ValueError as error:
                 found = "" if prefix + name in UNTOLD else f", found {given!r}"
-                faults.append(_fault(f"setting {prefix + name!r}: {error}{found}", prefix + name, folder))
+                what = f"setting {prefix + name!r}: {error}{found}"
+                faults.append(_fault(what, prefix + name, folder, _example(prefix + name, each)))
 
 
 def _value(kind: Any, given: Any, setting: Field[Any]) -> Any:
@@ -180,6 +219,8 @@ def _value(kind: Any, given: Any, setting: Field[Any]) -> Any:
         return _texts(given)
     if get_origin(kind) is UnionType:
         kind = get_args(kind)[0]
+    if kind is Path and given == "":
+        raise ValueError(NOUNS[Path])
     least = setting.metadata.get("least")
     noun = NOUNS[kind] if least is None else f"{NOUNS[kind]} of at least {least:g}"
     try:
@@ -187,9 +228,19 @@ def _value(kind: Any, given: Any, setting: Field[Any]) -> Any:
     except (TypeError, ValueError):
         raise ValueError(noun) from None
     exact = isinstance(given, str) or (kind in {int, float} and value == given and not isinstance(given, bool))
-    if not exact or (least is not None and value < least):
+    if not exact or (least is not None and not least <= value < inf):
         raise ValueError(noun)
     return value
+
+
+def _example(name: str, setting: Field[Any]) -> str:
+    """How the setting is written, by its default; one that has none is left out to have it."""
+    last, default = name.rpartition(".")[2], setting.default
+    if isinstance(default, str | int | float) and default != "":
+        return f"for example {last} = {json.dumps(default)}, which is its default"
+    if name == "spark.conf":
+        return 'for example conf = {"spark.sql.shuffle.partitions" = "4"}; in the environment, as JSON'
+    return f'for example {last} = "{default or last}", or leave it out'
 
 
 def _texts(given: Any) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from inspect import isfunction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,9 +82,25 @@ def table(kind: Kind, *inputs: Input | Declaration) -> Callable[[Callable[..., D
     The function gets one DataFrame per input and returns one. Its docstring says what one row of the table is.
     Columns may be named in the docstring's body as `column: comment`.
     """
+    if not isinstance(kind, Kind):
+        raise DeclarationError(
+            f"the kind of a table is {_shown(kind)}", fix='call one: Latest(key="…"), Aggregate(key="…", …)'
+        )
+    if wrong := [each for each in inputs if not isinstance(each, Input | Declaration)]:
+        raise DeclarationError(
+            f"an input is {_shown(wrong[0])}",
+            fix='log("a_stream"), or a table imported from its job: @table(…, a_table)',
+        )
     sources = tuple(each if isinstance(each, Input) else Input(each.name, each) for each in inputs)
 
     def declare(function: Callable[..., DataFrame]) -> Declaration:
+        if not isfunction(function):
+            raise DeclarationError(f"{_shown(function)} is no function", fix="def a_table(its_input): return its_input")
         return Declaration(function.__name__, kind, sources, function)
 
     return declare
+
+
+def _shown(found: object) -> str:
+    """What stands where something else should, by its name where it has one."""
+    return str(getattr(found, "__name__", repr(found)))

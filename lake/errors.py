@@ -27,6 +27,11 @@ class LakeError(Exception):
         self.where = where
         self.fix = fix
 
+    @property
+    def tells_several(self) -> bool:
+        """Whether it lists other faults, each with a place and a fix of its own."""
+        return "\n" in self.what
+
     def __str__(self) -> str:
         where = f" ({self.where})" if self.where else ""
         fix = f"\n  fix: {self.fix}" if self.fix else ""

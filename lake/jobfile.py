@@ -29,6 +29,7 @@ SORTERS: Final = frozenset({"sort_array", "array_sort"})
 # Sketches whose answer depends on the order of updates.
 UNREPEATABLE: Final = re.compile(r"^(kll_sketch|hll_sketch|hll_union|theta_|approx_percentile|percentile_approx)")
 
+READABLE: Final = "a job is a file of Python in UTF-8, with one table in it"
 _CALL: Final = re.compile(r"\b([a-z_]+)\s*\(", re.IGNORECASE)
 _BARE: Final = re.compile(r"\b(current_timestamp|current_date|current_time|localtimestamp)\b", re.IGNORECASE)
 _PYTHON: Final = frozenset({"random", "uuid", "time", "secrets", "os", "socket"})
@@ -43,12 +44,24 @@ class JobFile:
 
     @classmethod
     def read(cls, path: Path) -> JobFile:
-        """Raises DeclarationError where the file is not Python."""
-        text = path.read_text("utf-8")
+        """Raises DeclarationError where the file is not Python, or its name is none of a table."""
+        where = f"jobs/{path.parent.name}/{path.name}"
+        if not path.stem.isidentifier():
+            fix = "rename it: letters, digits and _, as the function in it"
+            raise DeclarationError(f"{path.stem!r} is no name of a table", where=where, fix=fix)
         try:
-            ast.parse(text)
+            text = path.read_text("utf-8")
+            compile(text, path, "exec", dont_inherit=True)
+        except OSError as error:
+            raise DeclarationError(f"a job cannot be read: {error.strerror}", where=where, fix=READABLE) from None
+        except UnicodeDecodeError as error:
+            raise DeclarationError(f"a job is not UTF-8 at byte {error.start}", where=where, fix=READABLE) from None
         except SyntaxError as error:
-            raise DeclarationError(f"not valid Python: {error.msg}", where=f"{path.name}:{error.lineno}") from None
+            where = f"{where}:{error.lineno}" if error.lineno else where
+            raise DeclarationError(f"not valid Python: {error.msg}", where=where, fix="mend that line") from None
+        except (ValueError, RecursionError, MemoryError) as error:
+            what = f"not valid Python: {str(error) or 'nested too deeply'}"
+            raise DeclarationError(what, where=where, fix=READABLE) from None
         return cls(path, text)
 
     @property

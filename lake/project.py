@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from graphlib import TopologicalSorter
-from importlib import import_module, invalidate_caches
-from pathlib import Path
-from traceback import extract_tb
 
 from lake import names
 from lake.config import Settings
 from lake.declaration import Declaration
 from lake.errors import DeclarationError, did_you_mean
+from lake.importing import Upstream, importing
+from lake.importing import declared as declared_by
 from lake.jobfile import JobFile
 from lake.store.contracts import Contract, load_contracts
 from lake.store.editions import homes
@@ -126,22 +123,26 @@ def load(settings: Settings) -> Project:
     Raises DeclarationError that tells every fault at once.
     """
     contracts = load_contracts(settings)
-    files = [JobFile.read(path) for layer in LAYERS for path in sorted(settings.path(f"jobs/{layer}").glob("*.py"))]
-    faults = [fault for file in files for fault in file.faults()]
+    files, faults = _read(settings)
+    faults += [fault for file in files for fault in file.faults()]
     faults += _cycles(files)
     if faults:
         raise DeclarationError.all(faults)
     found: dict[str, tuple[Declaration, JobFile]] = {}
-    with _importing(settings.project):
+    with importing(settings.project):
         for file in files:
             try:
-                declared = _declared(file)
+                declared = declared_by(file, {each.path: each for each in files})
                 faults += _faults(declared, contracts)
                 if declared.name in found:
-                    faults.append(declared.fault(f"declared twice, first in {found[declared.name][0].where}"))
+                    first = found[declared.name][0].where
+                    fix = "rename one of them, with its file"
+                    faults.append(declared.fault(f"declared twice, first in {first}", fix=fix))
                 found[declared.name] = declared, file
             except DeclarationError as fault:
                 faults.append(fault)
+            except Upstream:
+                continue
     if faults:
         raise DeclarationError.all(faults)
     graph = {name: {s.name for s in declared.inputs if not s.is_log} for name, (declared, _) in found.items()}
@@ -151,36 +152,14 @@ def load(settings: Settings) -> Project:
     )
 
 
-@contextmanager
-def _importing(project: Path) -> Iterator[None]:
-    """Imports of `jobs` find this project's files, whatever project was loaded before."""
-    for name in [name for name in sys.modules if name == "jobs" or name.startswith("jobs.")]:
-        del sys.modules[name]
-    sys.path.insert(0, str(project))
-    invalidate_caches()
-    try:
-        yield
-    finally:
-        sys.path.remove(str(project))
-
-
-def _declared(file: JobFile) -> Declaration:
-    try:
-        module = import_module(file.module)
-    except DeclarationError as fault:
-        line = next((f.lineno for f in reversed(extract_tb(fault.__traceback__)) if f.filename == str(file.path)), 0)
-        where = f"{file.where}:{line}" if line else file.where
-        raise DeclarationError(f"{file.path.stem}: {fault.what}", where=fault.where or where, fix=fault.fix) from fault
-    except Exception as error:
-        raise DeclarationError(f"cannot be imported: {type(error).__name__}: {error}", where=file.where) from error
-    own = [each for each in vars(module).values() if isinstance(each, Declaration) and each.file.samefile(file.path)]
-    if len(own) != 1 or own[0].name != file.path.stem:
-        raise DeclarationError(
-            f"declares {', '.join(sorted(each.name for each in own)) or 'no table'}",
-            where=file.where,
-            fix=f"declare one table in it, called {file.path.stem}",
-        )
-    return own[0]
+def _read(settings: Settings) -> tuple[list[JobFile], list[DeclarationError]]:
+    files, faults = [], []
+    for path in [path for layer in LAYERS for path in sorted(settings.path(f"jobs/{layer}").glob("*.py"))]:
+        try:
+            files.append(JobFile.read(path))
+        except DeclarationError as fault:
+            faults.append(fault)
+    return files, faults
 
 
 def _faults(declared: Declaration, contracts: Mapping[str, Contract]) -> list[DeclarationError]:
@@ -191,9 +170,7 @@ def _faults(declared: Declaration, contracts: Mapping[str, Contract]) -> list[De
         faults.append(declared.fault("has no input", fix='add one: @table(…, log("a_stream"))'))
     faults += _wrong_inputs(declared, contracts)
     if not declared.kind.identity:
-        faults.append(
-            declared.fault("nothing tells its rows apart", fix='name the columns: View(key=(), identity="…")')
-        )
+        faults.append(declared.fault("nothing tells its rows apart", fix=_identified(declared.kind.name)))
     try:
         names.check(declared.kind.identity)
     except DeclarationError as fault:
@@ -204,6 +181,11 @@ def _faults(declared: Declaration, contracts: Mapping[str, Contract]) -> list[De
         if source.is_log and source.name not in contracts
     ]
     return faults
+
+
+def _identified(kind: str) -> str:
+    named = 'View(key=(), identity="…")' if kind == "View" else f'{kind}(key="…", …)'
+    return f"name the columns that do: {named}"
 
 
 def _wrong_inputs(declared: Declaration, contracts: Mapping[str, Contract]) -> Iterator[DeclarationError]:

@@ -95,7 +95,7 @@ def _bring_token(settings: Settings, address: str, host: str) -> None:
 
 
 def _refusal(error: Exception, where: str) -> DeclarationError | Unavailable:
-    first = str(error).strip().splitlines()[0]
+    first = (str(error).strip() or type(error).__name__).splitlines()[0]
     if status(error) == "UNAUTHENTICATED":
         return DeclarationError(
             "the Spark Connect server does not accept this token",

@@ -50,7 +50,16 @@ def start(settings: Settings) -> SparkSession:
     spark = remote.connected(settings, address) if address else _embedded(settings)
     for key, value in RUNTIME_CONF.items():
         spark.conf.set(key, value)
+    _hush()
     return spark
+
+
+def _hush() -> None:
+    """Keeps PySpark from printing its errors as JSON before somebody tells what they mean."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
 
 
 def _embedded(settings: Settings) -> SparkSession:
@@ -64,7 +73,7 @@ def _embedded(settings: Settings) -> SparkSession:
             spark: SparkSession = SparkSession.builder.getOrCreate()
         except Exception as error:
             raise Unavailable(
-                f"Spark does not start: {str(error).splitlines()[0]}",
+                f"Spark does not start: {first_line(error)}",
                 where=str(log),
                 fix="lake doctor tells what is wrong with this machine",
             ) from error
@@ -178,3 +187,13 @@ def raise_if_gone(error: BaseException) -> None:
     """Raises Unavailable where `error` means a lost session or a full disk, so that nobody is blamed for it."""
     if lost := gone(error) or full(error):
         raise lost from error
+
+
+def first_line(error: BaseException) -> str:
+    """What `error` says, in one line: of a fault in the JVM what the JVM says, not that a call of it failed."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    cause = next((line.removeprefix(":").strip() for line in lines[1:] if line.startswith(":")), "")
+    said = cause if type(error).__name__ == "Py4JJavaError" else ""
+    return re.sub(
+        r' If necessary set "spark.sql.ansi.enabled".*error\.', "", said or (lines[0] if lines else "no message")
+    )

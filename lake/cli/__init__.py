@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from lake.errors import LakeError, did_you_mean, full
+from lake.errors import DeclarationError, did_you_mean
 from lake.remote import server
-from lake.session import gone
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,8 +74,22 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            ctx.fail(f"no such command {args[0]!r}: {did_you_mean(args[0], COMMANDS)}")
+            raise DeclarationError(f"no such command {args[0]!r}", fix=did_you_mean(args[0], COMMANDS))
         return super().resolve_command(ctx, args)
+
+
+class Finite(click.FloatRange):
+    """A number of at least zero that there is: neither nan nor without end."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See click.ParamType."""
+        found = super().convert(value, param, ctx)
+        if not isfinite(found):
+            self.fail(f"{value} is no number to count with", param, ctx)
+        return found
 
 
 @dataclass
@@ -159,6 +173,7 @@ def shared(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--json", is_flag=True, expose_value=False, callback=keep("json"), help="Answer in JSON."),
         click.option("--quiet", is_flag=True, expose_value=False, callback=keep("quiet"), help="No talk on stderr."),
+        click.option("--debug", is_flag=True, expose_value=False, help="Show the stack trace of what goes wrong."),
     )
     for option in reversed(options):
         command = option(command)
@@ -212,24 +227,10 @@ def _run() -> int:
         shell.close()
     except (click.exceptions.Abort, KeyboardInterrupt):
         return 130
-    except click.ClickException as error:
-        error.show()
-        return 2
     except click.exceptions.Exit as error:
         return error.exit_code
     except Exception as error:
-        return _failed(error, shell)
+        from lake.cli.faults import tell
+
+        return tell(error, at_work_on=shell.where)
     return result if isinstance(result, int) else 0
-
-
-def _failed(error: Exception, shell: Shell) -> int:
-    """Tells what went wrong, and gives the exit code for it."""
-    fault = error if isinstance(error, LakeError) else gone(error) or full(error, where=shell.where)
-    if fault is not None:
-        click.echo(f"lake: {fault}", err=True)
-        return fault.exit_code
-    if os.environ.get("LAKE_DEBUG"):
-        raise error
-    first = (str(error).strip() or "no message").splitlines()[0]
-    click.echo(f"lake: {type(error).__name__}: {first}\n  fix: LAKE_DEBUG=1 shows where it happened", err=True)
-    return 1

@@ -12,7 +12,7 @@ import click
 
 from lake.cli import Shell, shared, table
 from lake.errors import ContractError, LakeError
-from lake.store.contracts import known_stream, load_contracts
+from lake.store.contracts import load_contract, sound_contracts
 
 if TYPE_CHECKING:
     from lake.run.append import BatchCounts
@@ -60,7 +60,7 @@ def schemas(shell: Shell) -> None:
 @click.command()
 @click.argument("streams", nargs=-1)
 @shared
-def ingest(shell: Shell, streams: tuple[str, ...]) -> None:
+def ingest(shell: Shell, streams: tuple[str, ...]) -> int:
     """Take new landing files into the logs, of STREAMS or of all; for each, print the token of its newest batch.
 
     \b
@@ -68,19 +68,20 @@ def ingest(shell: Shell, streams: tuple[str, ...]) -> None:
     """
     from lake.run.ingest import ingest as run
 
-    contracts = load_contracts(shell.settings)
+    contracts, faults = sound_contracts(shell.settings)
     for stream in streams:
-        known_stream(contracts, stream)
+        load_contract(shell.settings, stream)
     failures: list[LakeError] = []
 
     def failed(stream: str, error: LakeError) -> None:
         shell.say(f"lake: {stream}: {error}")
         failures.append(error)
 
+    for stream, fault in faults.items():
+        failed(stream, fault)
     done = run(shell.settings, shell.spark, contracts, streams or None, on_failure=failed)
     _emit_counts(shell, done)
-    if failures:
-        sys.exit(max(error.exit_code for error in failures))
+    return max((error.exit_code for error in failures), default=0)
 
 
 @click.command()
@@ -95,10 +96,11 @@ def append(shell: Shell, stream: str, files: tuple[str, ...]) -> None:
     \b
     Example: echo '{"carrier": "UA", ...}' | lake append flights -
     """
-    contract = known_stream(load_contracts(shell.settings), stream)
-    from lake.run.append import append_files, keep_stdin
+    contract = load_contract(shell.settings, stream)
+    from lake.run.append import append_files, keep_stdin, must_exist
 
     given = [keep_stdin(shell.settings, sys.stdin.buffer) if name == "-" else Path(name).absolute() for name in files]
+    must_exist(given)
     counts = append_files(shell.settings, shell.spark, contract, given)
     if counts.quarantined:
         shell.say(f"{counts.quarantined} of {counts.read} records are in quarantine: lake quarantine list {stream}")
@@ -222,6 +224,8 @@ def _counts(shell: Shell, streams: tuple[str, ...]) -> None:
 
     rows = by_reason(waiting(shell.settings, streams))
     shell.emit(rows, table(rows, "stream", "reason", "records", "example") if rows else "the quarantine is empty")
+    for reason, fix in {row["reason"]: row["fix"] for row in rows}.items():
+        shell.say(f"fix: {reason}: {fix}")
 
 
 def _field(field: Field) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from lake.cli import Shell, shared, table
+from lake.cli import Finite, Shell, shared, table
 from lake.errors import DeclarationError
 
 COLUMNS = ("table", "kind", "key", "rows", "version", "path", "description")
@@ -19,9 +19,7 @@ COLUMNS = ("table", "kind", "key", "rows", "version", "path", "description")
 @click.option("--edition", type=int, metavar="N", help="Answer from edition N instead of the current one.")
 @click.option("--cut", type=int, metavar="N", help="Answer from the newest edition at or before cut N.")
 @click.option("--after", multiple=True, metavar="TOKEN", help="Wait first until readers see this batch: flights@12.")
-@click.option(
-    "--timeout", type=click.FloatRange(min=0), default=60.0, metavar="SECONDS", help="Of --after; default 60."
-)
+@click.option("--timeout", type=Finite(), default=60.0, metavar="SECONDS", help="Of --after; default 60.")
 @click.option("--format", "kind", type=click.Choice(["table", "csv", "json", "parquet"]), help="Default: table.")
 @click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Write the answer to this file.")
 @shared
@@ -54,6 +52,8 @@ def sql(
     from lake.run.sql import reader
 
     text = _query(query, file)
+    if text is not None and "\0" in text:
+        raise DeclarationError("a query has a zero byte", where=str(file or "the query"), fix="take it out")
     if after:
         _wait(shell, after, timeout, another=edition is not None or cut is not None)
     found = reader(shell.settings, edition, cut=cut)
@@ -82,7 +82,8 @@ def _query(query: str | None, file: Path | None) -> str | None:
         try:
             return file.read_text("utf-8")
         except UnicodeDecodeError as error:
-            raise DeclarationError(f"not UTF-8 text: {error}", where=str(file)) from None
+            fix = "write it again as UTF-8"
+            raise DeclarationError(f"a query is not UTF-8 at byte {error.start}", where=str(file), fix=fix) from None
     if query is None or query == "-":
         return None if query is None and sys.stdin.isatty() else sys.stdin.read()
     return query

@@ -52,7 +52,8 @@ def rebuild(
     from lake.run.rebuild import rebuild_all
 
     if bool(tables) == everything:
-        raise DeclarationError("say which tables to rebuild", fix="lake rebuild TABLE…, or lake rebuild --all")
+        what = "tables and --all were given" if tables else "no table was named"
+        raise DeclarationError(what, fix="lake rebuild TABLE…, or lake rebuild --all")
     inputs = inputs_at(shell, number)
     picked = [each.name for each in inputs.project.pick(tables)]
     if downstream:

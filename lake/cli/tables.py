@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 
 import click
@@ -140,7 +141,7 @@ def run(shell: Shell, every: str, *, follow: bool) -> None:
 
 def _seconds(text: str) -> float:
     units = {"s": 1, "m": 60, "h": 3600}
-    try:
-        return float(text[:-1]) * units[text[-1]]
-    except (ValueError, KeyError, IndexError):
-        raise DeclarationError(f"--every {text!r} is no duration", fix="write 30s, 5m or 1h") from None
+    number, unit = text[:-1], text[-1:]
+    if unit not in units or not re.fullmatch(r"\d{1,6}(\.\d+)?", number):
+        raise DeclarationError(f"--every {text!r} is no duration", fix="write 30s, 5m or 1h")
+    return float(number) * units[unit]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lake.cli import Shell, shared, table
+from lake.cli import Finite, Shell, shared, table
 from lake.errors import DeclarationError, Unavailable
 from lake.store.ranges import told
 
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("tokens", nargs=-1, required=True, metavar="TOKEN...")
-@click.option(
-    "--timeout", type=click.FloatRange(min=0), default=60.0, metavar="SECONDS", help="Give up after; default 60."
-)
+@click.option("--timeout", type=Finite(), default=60.0, metavar="SECONDS", help="Give up after; default 60.")
 @shared
 def wait(shell: Shell, tokens: tuple[str, ...], timeout: float) -> None:
     """Wait until readers see the batches that TOKENS name, as lake append and lake ingest print them.
@@ -44,7 +42,7 @@ def wait(shell: Shell, tokens: tuple[str, ...], timeout: float) -> None:
 
 @click.command()
 @click.option("--keep-editions", type=click.IntRange(min=1), metavar="N", help="Keep the newest N editions.")
-@click.option("--keep-days", type=click.FloatRange(min=0), metavar="DAYS", help="Keep every edition of the last DAYS.")
+@click.option("--keep-days", type=Finite(), metavar="DAYS", help="Keep every edition of the last DAYS.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="BYTES", help="Compact no more than that many bytes.")
 @click.option("--drop-retired", is_flag=True, help="Drop tables that the project no longer declares.")
 @click.option("--yes", is_flag=True, help="With --drop-retired: do it, do not only list them.")

@@ -236,7 +236,10 @@ class Aggregate(Kind):
     def _check(self) -> None:
         """Raises DeclarationError for what could never be a table."""
         taken = [*self.by, *(self.window.names if self.window else ()), *([FINAL] if self.is_final else [])]
-        for name in self.measures:
+        for name, measure in self.measures.items():
+            if not isinstance(measure, Measure):
+                fix = 'Count(), Sum("a_column"), CountIf("a condition") and the like'
+                raise DeclarationError(f"the measure {name} is {measure!r}", fix=fix)
             if name in taken or name.startswith("_"):
                 why = "which the table has already" if name in taken else "and columns with _ are hidden"
                 raise DeclarationError(f"a measure is called {name}, {why}", fix="give it a name of its own")

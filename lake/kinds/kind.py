@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from lake.errors import DeclarationError
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
@@ -150,8 +152,11 @@ class Kind(ABC):
 
 
 def names(given: str | Sequence[str]) -> tuple[str, ...]:
-    """Column names as a tuple, from one name or several."""
-    return (given,) if isinstance(given, str) else tuple(given)
+    """Column names as a tuple, from one name or several. Raises DeclarationError for what is neither."""
+    found = (given,) if isinstance(given, str) else given
+    if not isinstance(found, Sequence) or not all(isinstance(name, str) for name in found):
+        raise DeclarationError(f"columns are called by their names, found {given!r}", fix='"a", or ("a", "b")')
+    return tuple(found)
 
 
 def visible(columns: Iterable[str]) -> list[str]:

@@ -4,26 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from lake import names
 from lake.declaration import Declaration
-from lake.errors import DeclarationError
+from lake.errors import DeclarationError, LakeError
 from lake.kinds.keyed import fault_of
-from lake.run import repeatable
+from lake.run import repeatable, returned
 from lake.run.inputs import Inputs
-from lake.session import raise_if_gone
+from lake.session import first_line, raise_if_gone
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @contextmanager
 def python_faults(declaration: Declaration) -> Iterator[None]:
-    """What the declaration's Python function did wrong in a worker is told in one line, with the function's place."""
+    """What the declaration made of its rows that Spark could not is told in one line, with its place."""
     try:
         yield
     except Exception as error:
         fault = fault_of(error)
+        if fault is None and _about_rows(error):
+            raise LakeError(
+                f"{declaration.name}: its rows cannot be made: {first_line(error)}",
+                where=declaration.where,
+                fix="let its function do without such values (try_cast, nullif, where), or void their events",
+            ) from error
         if fault is None:
             raise
         raise DeclarationError(f"{declaration.name}: {fault.what}", where=fault.where, fix=fault.fix) from error
+
+
+def _about_rows(error: Exception) -> bool:
+    """Whether Spark could not evaluate an expression for some row: errors of SQL's classes 21 and 22."""
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, PySparkException) and str(error.getSqlState() or "")[:2] in ("21", "22")
 
 
 def analyse(inputs: Inputs, declaration: Declaration) -> None:
@@ -33,6 +50,7 @@ def analyse(inputs: Inputs, declaration: Declaration) -> None:
     """
     kind = declaration.kind
     frames = [inputs.nothing(source) for source in declaration.inputs]
+    sides: tuple[DataFrame, ...] = ()
     try:
         sides = inputs.sides(declaration, frames)
         for side, rows in enumerate(sides):
@@ -44,7 +62,8 @@ def analyse(inputs: Inputs, declaration: Declaration) -> None:
         raise fault if fault.where else declaration.fault(fault.what, fix=fault.fix) from fault
     except Exception as error:
         raise_if_gone(error)
-        raise declaration.fault(f"its {kind.name} fails: {repeatable.first_line(error)}") from error
+        columns = [column for rows in sides for column in rows.columns]
+        raise returned.fault(declaration, error, columns, of=f"its {kind.name}") from error
     lost = [column for column in kind.identity if column not in columns]
     if lost:
         raise declaration.fault(f"its rows have no column {lost[0]!r}", fix="it tells them apart: return it")

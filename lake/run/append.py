@@ -85,11 +85,16 @@ def append_files(
     settings: Settings, spark: SparkSession, contract: Contract, files: Sequence[Path], *, now: datetime | None = None
 ) -> BatchCounts:
     """Appends files at hand as one batch. Raises DeclarationError where one does not exist."""
-    missing = [file for file in files if not file.is_file()]
-    if missing:
-        raise DeclarationError(f"no such file: {', '.join(map(str, missing))}")
+    must_exist(files)
     found = [sources.at_hand(settings, file) for file in files]
     return append(settings, spark, contract, lambda _: Files.checked(settings, found), now=now)
+
+
+def must_exist(files: Sequence[Path]) -> None:
+    """Raises DeclarationError where one of `files` is not there, or is no file."""
+    missing = [str(file) for file in files if not file.is_file()]
+    if missing:
+        raise DeclarationError("no such file", where=", ".join(missing), fix="name a file, or - for standard input")
 
 
 def keep_stdin(settings: Settings, stream: BinaryIO) -> Path:

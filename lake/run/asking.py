@@ -69,7 +69,8 @@ def asked(declaration: Declaration, table: Table, version: int, texts: Sequence[
         if column not in kind.identity or column not in schema.names:
             fix = known if column in schema.names else f"{did_you_mean(column, kind.identity)} {known}"
             raise DeclarationError(f"{declaration.name} has no {column!r} among its key columns", fix=fix)
-        given[column] = value
+        if given.setdefault(column, value) != value:
+            raise DeclarationError(f"{column} is {given[column]} and {value}", fix="ask for one row at a time")
     missing = [column for column in kind.key or (() if given else kind.identity) if column not in given]
     if missing:
         raise DeclarationError(
@@ -91,7 +92,8 @@ def _parsed(declaration: Declaration, schema: pa.Schema, given: Mapping[str, str
     for name, text in given.items():
         if text != NULL and row.column(name)[0].as_py() is None:
             kind = types[list(given).index(name)]
-            raise DeclarationError(f"{name}={text} is no {str(kind).lower()}", where=declaration.where)
+            fix = f'lake sql "select {name} from {declaration.name} limit 5" shows how they are written'
+            raise DeclarationError(f"{name}={text} is no {str(kind).lower()}", where=declaration.where, fix=fix)
     return row
 
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 from lake.run.personal import extras, sealable
-from lake.session import raise_if_gone
+from lake.session import first_line, raise_if_gone
 from lake.store import evolution
 from lake.store.contracts import Contract
 from lake.store.delivery import Delivery
@@ -223,7 +223,7 @@ def reading(  # noqa: PLR0913  what a batch is made of
                 left: Delivery = delivery.without_broken(spark)
                 if left == delivery:
                     raise Unavailable(
-                        f"Spark failed to read a batch of {known[-1].name}: {str(error).strip().splitlines()[0]}",
+                        f"Spark failed to read a batch of {known[-1].name}: {first_line(error)}",
                         fix="each file alone can be read; try again, or with a smaller `batch_files`",
                     ) from error
             else:

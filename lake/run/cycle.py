@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from lake.config import Settings
-from lake.errors import LakeError, Unavailable
+from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.project import Project, load
 from lake.run import gate
 from lake.run.advance import Advanced, advance_all
@@ -21,7 +21,9 @@ from lake.run.inputs import Inputs
 from lake.run.maintain import Policy, maintain
 from lake.run.publish import publish
 from lake.run.purge import purge
+from lake.session import first_line
 from lake.store import reads
+from lake.store.contracts import Contract, sound_contracts
 from lake.store.editions import Edition, pinned
 from lake.store.meta import Cut
 
@@ -49,18 +51,13 @@ def run(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *, ba
 
     Raises what a table or a gate raises; the last edition then stays in place.
     """
-    project = load(settings)
+    try:
+        project = load(settings)
+    except DeclarationError:
+        _take_in_what_waits(settings, spark, tell)
+        raise
     gate.warm_up()
-    session = spark()
-    failures: dict[str, LakeError] = {}
-
-    def failed(stream: str, failure: LakeError) -> None:
-        failures[stream] = failure
-        tell(f"ingest  {stream} failed: {failure}")
-
-    streams = ingest(settings, session, project.contracts, on_failure=failed, batches=batches)
-    for stream, counts in streams.items():
-        tell(f"ingest  {stream}: {_counted(counts)}")
+    streams, failures = _taken_in(settings, spark(), project.contracts, tell, batches)
     now, advanced, edition = catch_up(project, spark, tell)
     return Cycle(now.number, streams, advanced, edition, failures)
 
@@ -80,6 +77,34 @@ def catch_up(
         tell(f"publish edition {edition.number}")
     purge(project, tell)
     return now, advanced, edition
+
+
+def _taken_in(
+    settings: Settings,
+    session: SparkSession,
+    contracts: Mapping[str, Contract],
+    tell: Tell,
+    batches: int | None = None,
+) -> tuple[dict[str, BatchCounts], dict[str, LakeError]]:
+    """What became of each stream of `contracts`, and of those that failed, why."""
+    failures: dict[str, LakeError] = {}
+
+    def failed(stream: str, failure: LakeError) -> None:
+        failures[stream] = failure
+        tell(f"ingest  {stream} failed: {failure}")
+
+    streams = ingest(settings, session, contracts, on_failure=failed, batches=batches)
+    for stream, counts in streams.items():
+        tell(f"ingest  {stream}: {_counted(counts)}")
+    return streams, failures
+
+
+def _take_in_what_waits(settings: Settings, spark: Callable[[], SparkSession], tell: Tell) -> None:
+    """Where a declaration is faulty no table moves, but logs do: events of sound contracts are taken in."""
+    contracts, _ = sound_contracts(settings)
+    if any(behind(settings, stream)[0] for stream in contracts):
+        tell("a declaration is faulty: events are taken in, and no table moves")
+        _taken_in(settings, spark(), contracts, tell)
 
 
 def follow(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *, every: float) -> None:
@@ -111,7 +136,7 @@ def follow(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *,
                 if isinstance(error, Unavailable):
                     _must_answer(spark)
             except Exception as error:
-                tell(f"cycle failed: {type(error).__name__}: {str(error).splitlines()[0]}")
+                tell(f"cycle failed: {type(error).__name__}: {first_line(error)}")
                 _must_answer(spark)
             stop.wait(0 if waiting else every)
     finally:

@@ -12,8 +12,8 @@ from lake.declaration import Declaration, Input
 from lake.errors import DeclarationError
 from lake.kinds.kind import CARRIED, ORDER, SIGN, visible
 from lake.project import Project
-from lake.run.repeatable import first_line
-from lake.run.rows import CarryingFrame, plain
+from lake.run import returned
+from lake.run.rows import CarryingFrame
 from lake.session import raise_if_gone
 from lake.store import erasures, evolution, log
 from lake.store.delta import Position
@@ -77,16 +77,12 @@ class Inputs:
             result = declaration(*(CarryingFrame(f) if kind.row_by_row else f.drop(*CARRIED) for f in frames))
         except Exception as error:
             raise_if_gone(error)
-            raise _analysis_fault(declaration, error) from error
-        sides = [plain(each) for each in (result if isinstance(result, tuple) else (result,))]
-        if len(sides) != (len(frames) if kind.row_by_row else 1):
-            raise declaration.fault(
-                f"the function returns {len(sides)} frames, its {kind.name} has {len(frames)} inputs",
-                fix="return one frame for each input, in their order",
-            )
+            columns = [column for frame in frames for column in frame.columns]
+            raise returned.fault(declaration, error, columns, of="the function") from error
+        sides = returned.frames(declaration, result, len(frames))
         if kind.row_by_row and kind.broadcast is None:
             sides = [self._keyed(source, rows) for source, rows in zip(declaration.inputs, sides, strict=True)]
-        return tuple(kind.prepare(_complete(declaration, rows, side), side) for side, rows in enumerate(sides))
+        return tuple(kind.prepare(returned.complete(declaration, rows, side), side) for side, rows in enumerate(sides))
 
     def _keyed(self, source: Input, rows: DataFrame) -> DataFrame:
         """The rows that have a key: a kind that heeds no broadcast events never sees one."""
@@ -273,24 +269,3 @@ def _ordered(rows: DataFrame, table: Declaration) -> DataFrame:
 
     sign = F.col(SIGN) if SIGN in rows.columns else F.lit(1)
     return rows.withColumns({ORDER: F.struct(*table.kind.identity), SIGN: sign})
-
-
-def _complete(declaration: Declaration, rows: DataFrame, side: int) -> DataFrame:
-    """`rows`, checked to have what the kind needs of input number `side`."""
-    kind = declaration.kind
-    if kind.row_by_row and not {ORDER, SIGN} <= set(rows.columns):
-        raise declaration.fault(
-            f"the function of a {kind.name} must map each row alone, and this one loses the rows it came from",
-            fix="use select, where, withColumn and the like; aggregate with the kind, or declare a View",
-        )
-    for column, use in kind.requires(side).items():
-        if column not in rows.columns:
-            of = f" for {declaration.inputs[side].name}" if len(declaration.inputs) > 1 and kind.row_by_row else ""
-            raise declaration.fault(
-                f"the function returns no column {column!r}{of} ({use})", fix="add it to the select"
-            )
-    return rows
-
-
-def _analysis_fault(declaration: Declaration, error: Exception) -> DeclarationError:
-    return declaration.fault(f"the function fails: {first_line(error)}")

@@ -7,6 +7,7 @@ distinct values of those columns, and rows are looked for only where a value fai
 from __future__ import annotations
 
 import os
+import re
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -112,7 +113,8 @@ def build(expectations: Iterable[Expectation]) -> list[Judge]:
         try:
             judges.append(configuration.to_domain_obj())
         except (ValueError, TypeError) as error:
-            faults.append(DeclarationError(f"{each}: {_reason(error)}", where=each.where))
+            fix = "mend its kwargs: docs.greatexpectations.io tells what they may be"
+            faults.append(DeclarationError(f"{each}: {_reason(error)}", where=each.where, fix=fix))
     if faults:
         raise DeclarationError.all(faults)
     return judges
@@ -195,7 +197,8 @@ def _validated(
         configuration: Any = result.expectation_config
         expectation = expectations[configuration.meta["number"]]
         if reason := _exception(result):
-            raise DeclarationError(f"{expectation} cannot be judged: {reason}", where=expectation.where)
+            fix = "mend its kwargs so that they suit the column"
+            raise DeclarationError(f"{expectation} cannot be judged: {reason}", where=expectation.where, fix=fix)
         yield expectation, result
 
 
@@ -258,8 +261,9 @@ def _exception(result: ExpectationValidationResult) -> str:
 
 
 def _reason(error: Exception) -> str:
+    """The first of what the library says: it tells each way in which each of several types did not fit."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return "; ".join(lines[1:]) or "; ".join(lines)
+    return ": ".join(re.sub(r" \(type=.*\)$", "", line) for line in lines[1:3]) or "; ".join(lines)
 
 
 def _first_line(text: str) -> str:

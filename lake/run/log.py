@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from lake.config import Settings
 from lake.store import delta, log, quarantine, redeliveries, voids
-from lake.store.contracts import known_stream, load_contracts
+from lake.store.contracts import load_contract
 from lake.store.log import LogHead
 from lake.store.voids import Void
 
@@ -45,7 +45,7 @@ class LogReport:
 
 def report(settings: Settings, stream: str) -> LogReport:
     """What the log of `stream` holds. Raises DeclarationError for an unknown stream."""
-    known_stream(load_contracts(settings), stream)
+    load_contract(settings, stream)
     return LogReport(stream, log.heads(settings, stream), voids.all_voids(settings, stream))
 
 

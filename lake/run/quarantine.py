@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lake.config import Settings
 from lake.errors import DeclarationError
-from lake.store import log, quarantine, sources
-from lake.store.contracts import Contract, known_stream, load_contracts
-from lake.store.parse import FILE
+from lake.store import envelope, log, parse, quarantine, sources
+from lake.store.contracts import Contract, load_contract, streams_of
 from lake.store.quarantine import Rejected
 
 if TYPE_CHECKING:
@@ -23,13 +22,31 @@ if TYPE_CHECKING:
     from lake.store.delivery import Delivery
     from lake.store.log import LogHead
 
+REPAIRS: Final = "edit `raw` in what `lake quarantine list --json` prints, and leave the rest"
+REPLAY: Final = "lake quarantine list --json, mend `raw`, lake quarantine replay STREAM FILE"
+FIXES: Final[Mapping[str, str]] = {
+    parse.OVERSIZED: "record_bytes in [tool.lake] is how long a record may be; the whole one is in its file",
+    parse.UNPARSEABLE: f"one JSON object a line, in UTF-8: {REPLAY}",
+    parse.MISSING: f"have its producer send it, or give it a default in the contract; {REPLAY}",
+    parse.WRONG_TYPE: f"mend the value, or widen the field in the contract; {REPLAY}",
+    parse.NOT_IN_ENUM: f"mend the value, or add the symbol to the contract; {REPLAY}",
+    parse.OUT_OF_BOUNDS: f"mend the value, or the bound in the contract; {REPLAY}",
+    parse.NULL_KEY: f"have its producer send the key; {REPLAY}",
+    parse.NULL_TIME: f"have its producer send the event time; {REPLAY}",
+    parse.AHEAD: f"mend the producer's clock or max_ahead in the contract; {REPLAY}",
+    parse.CONFLICT: "the first one stays: void it and replay this one, or name in the contract what tells them apart",
+    parse.FILE: "mend the file in its landing folder: changed, it is read again",
+    envelope.ENVELOPE: f"a change message of Debezium is expected, with op and row; {REPLAY}",
+    envelope.OTHER_TABLE: "route the table's messages to its own stream, or mend `table` in the contract",
+}
+"""What to do about records that are in quarantine, by reason."""
+
 REPLAY_ROWS: Final = 10_000  # records in one batch of a replay: their marks are in the commit
 
 
 def waiting(settings: Settings, streams: Iterable[str] = ()) -> list[Rejected]:
     """What is in quarantine and has not been taken in since, of `streams` or of all."""
-    contracts = load_contracts(settings)
-    chosen = [known_stream(contracts, stream).name for stream in streams] or list(contracts)
+    chosen = [load_contract(settings, stream).name for stream in streams] or streams_of(settings)
     return [row for stream in chosen for row in _waiting(settings, stream)]
 
 
@@ -46,6 +63,7 @@ def by_reason(rows: Iterable[Rejected]) -> list[dict[str, Any]]:
     counted: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows:
         one = {"stream": row.stream, "reason": row.reason, "records": 0, "example": row.detail}
+        one["fix"] = FIXES.get(row.reason, "")
         counted.setdefault((row.stream, row.reason), one)["records"] += 1
     return [counted[found] for found in sorted(counted)]
 
@@ -55,7 +73,10 @@ def read_repairs(file: Path) -> list[Mapping[str, Any]]:
 
     Raises DeclarationError with the line that is none.
     """
-    text = file.read_text("utf-8")
+    try:
+        text = file.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise DeclarationError(f"repairs are not UTF-8 at byte {error.start}", where=str(file), fix=REPAIRS) from None
     try:
         whole = json.loads(text)
         records = whole if isinstance(whole, list) else [whole]
@@ -70,7 +91,7 @@ def read_repairs(file: Path) -> list[Mapping[str, Any]]:
             raise DeclarationError(
                 f"a record lacks {', '.join(lacking)}: {json.dumps(record)[:200]}",
                 where=str(file),
-                fix="edit `raw` in what `lake quarantine list --json` prints, and leave the rest",
+                fix=REPAIRS,
             )
     return records
 
@@ -88,13 +109,12 @@ def replay(
     What the contract takes now is appended, exactly once; what still breaks it stays as it is. Raises DeclarationError
     for a repair of a record that does not wait.
     """
-    contracts = load_contracts(settings)
     rows = waiting(settings, [] if stream is None else [stream])
-    chosen = [row for row in rows if row.reason != FILE] if repairs is None else _mended(rows, repairs)
+    chosen = [row for row in rows if row.reason != parse.FILE] if repairs is None else _mended(rows, repairs)
     done = {}
     for name in dict.fromkeys(row.stream for row in chosen):
         mine = tuple(row for row in chosen if row.stream == name)
-        done[name] = _replay(settings, spark, contracts[name], mine, now)
+        done[name] = _replay(settings, spark, load_contract(settings, name), mine, now)
     return done
 
 
@@ -137,4 +157,4 @@ def _json(line: str, where: str) -> Any:
     try:
         return json.loads(line)
     except json.JSONDecodeError as error:
-        raise DeclarationError(f"not JSON: {error.msg}", where=where) from None
+        raise DeclarationError(f"not JSON: {error.msg}", where=where, fix=REPAIRS) from None

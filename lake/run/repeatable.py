@@ -77,11 +77,6 @@ def _not_local(declaration: Declaration, text: str) -> Iterator[tuple[str, str]]
         yield f"{limit[1]} looks at the rows of all keys", 'View(key=(), identity="…"), or a row_number() by key'
 
 
-def first_line(error: Exception) -> str:
-    """What Spark says is wrong, without the plan it shows after it."""
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
-
-
 def analysed(frame: DataFrame) -> str:
     """The analysed logical plan of `frame`."""
     with _PRINTING, redirect_stdout(io.StringIO()) as out:
@@ -97,12 +92,9 @@ def _float_sums(
     kind = declaration.kind
     if isinstance(kind, Aggregate):
         summed = {name: m.summed for name, m in kind.measures.items() if m.summed}
-        types = (
-            dict(rows.selectExpr(*[f"{sql} as {quoted(name, SPARK)}" for name, sql in summed.items()]).dtypes)
-            if summed
-            else {}
-        )
-        return [declaration.fault(f"{n} adds up a {t}", fix=fix) for n, t in types.items() if t in FLOATS]
+        texts = [f"{sql} as {quoted(name, SPARK)}" for name, sql in summed.items()]
+        types = dict(rows.selectExpr(*texts).dtypes) if summed else {}
+        return [declaration.fault(f"{n} adds up a {t}", fix=fix) for n, t in types.items() if t in (*FLOATS, "string")]
     floats = {name for frame in [rows, *inputs] for name, type_ in frame.dtypes if type_ in FLOATS}
     found = []
     for line in text.splitlines():

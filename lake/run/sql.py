@@ -124,9 +124,10 @@ class Reader:
 
     def _unreadable(self, error: duckdb.Error, tables: Iterable[Published]) -> LakeError:
         gone = [file for table in tables for file in table.files if not Path(file).exists()]
+        what = "a file is gone" if gone else str(error).splitlines()[0]
         return LakeError(
-            f"edition {self.edition.number} cannot be read: {'a file is gone' if gone else error}",
-            where=gone[0] if gone else "",
+            f"edition {self.edition.number} cannot be read: {what}",
+            where=gone[0] if gone else str(self.settings.warehouse_path),
             fix="rebuild the table and publish again, or read another edition with --edition N",
         )
 
@@ -152,7 +153,7 @@ class Reader:
                 )
         if isinstance(error, duckdb.IOException):
             return self._unreadable(error, tables)
-        return DeclarationError(what, where=where)
+        return DeclarationError(what, where=where, fix=_mended(what))
 
 
 def reader(settings: Settings, number: int | None = None, *, cut: int | None = None) -> Reader:
@@ -222,6 +223,15 @@ def _refuse_writes(con: duckdb.DuckDBPyConnection, query: str) -> None:
             fix="SELECT, WITH, FROM, VALUES, PIVOT, DESCRIBE, SHOW, SUMMARIZE and EXPLAIN are answered",
         )
     return None
+
+
+def _mended(what: str) -> str:
+    """What to do about what DuckDB says of a query."""
+    if re.search(r"[Ff]unction", what):
+        return 'DuckDB\'s functions: duckdb.org/docs; `lake sql "describe TABLE"` shows the types of columns'
+    if re.search(r"convert|cast|out of range|[Cc]onversion", what):
+        return "mend the value, or write try_cast(… as …), which is null where it cannot be"
+    return 'mend the query there: DuckDB\'s SQL, duckdb.org/docs; `lake sql "describe TABLE"` shows the columns'
 
 
 def _place(error: str, query: str) -> str:

@@ -29,6 +29,7 @@ from lake.config import Settings
 from lake.errors import DeclarationError, did_you_mean
 from lake.run import rules
 from lake.store import delta
+from lake.store.avrotext import Twice, once
 
 if TYPE_CHECKING:
     from lake.declaration import Declaration
@@ -36,6 +37,7 @@ from lake.project import Project
 
 Severity = Literal["stop", "warn"]
 SEVERITIES: Final = ("stop", "warn")
+WRITTEN: Final = 'write {"expectations": [{"type": "expect_…", "kwargs": {…}, "severity": "stop", "doc": "…"}]}'
 MEMBERS: Final = ("type", "kwargs", "severity", "doc")
 
 
@@ -152,13 +154,19 @@ def _read(file: Path) -> Suite:
     where = f"quality/{file.name}"
     try:
         text = file.read_text("utf-8")
-        document = json.loads(text)
+        document = json.loads(text, object_pairs_hook=once)
+    except OSError as error:
+        raise DeclarationError(f"expectations cannot be read: {error.strerror}", where=where, fix=WRITTEN) from None
     except UnicodeDecodeError as error:
-        raise DeclarationError(f"not UTF-8: {error.reason}", where=where) from None
+        raise DeclarationError(f"not UTF-8 at byte {error.start}", where=where, fix=WRITTEN) from None
     except json.JSONDecodeError as error:
-        raise DeclarationError(f"not valid JSON: {error.msg}", where=f"{where}:{error.lineno}") from None
+        raise DeclarationError(f"not valid JSON: {error.msg}", where=f"{where}:{error.lineno}", fix=WRITTEN) from None
+    except Twice as twice:
+        raise DeclarationError(f"{twice} is there twice", where=where, fix="leave one of them") from None
+    except RecursionError:
+        raise DeclarationError("not valid JSON: nested too deeply", where=where, fix=WRITTEN) from None
     if not isinstance(document, dict) or not isinstance(document.get("expectations"), list):
-        raise DeclarationError('not {"expectations": [...]}', where=where, fix="see the README on expectations")
+        raise DeclarationError('not {"expectations": [...]}', where=where, fix=WRITTEN)
     faults = [
         DeclarationError(f"unknown member {name!r}", where=where, fix='known: "expectations"')
         for name in sorted(document.keys() - {"expectations"})
@@ -203,21 +211,25 @@ def _faults(value: Any, where: str) -> Iterator[DeclarationError]:
         return DeclarationError(what, where=where, fix=fix)
 
     if not isinstance(value, dict):
-        yield fault("an expectation is an object", f"known members: {', '.join(MEMBERS)}")
+        yield fault(f"an expectation is an object, found {json.dumps(value)}", f"members: {', '.join(MEMBERS)}")
         return
     for name in sorted(value.keys() - set(MEMBERS)):
         yield fault(f"unknown member {name!r}", did_you_mean(name, MEMBERS))
     if value.get("severity", "stop") not in SEVERITIES:
-        yield fault(f"severity {value['severity']!r} is neither stop nor warn")
+        yield fault(f"severity {value['severity']!r} is neither stop nor warn", "stop is what it is without one")
+    if not isinstance(value.get("doc", ""), str):
+        yield fault(f"doc is {json.dumps(value['doc'])}", "say in words why it holds")
+    if "type" not in value:
+        yield fault("an expectation without a type", 'add "type": "expect_…"')
+        return
     kwargs = value.get("kwargs", {})
     if not isinstance(kwargs, dict):
-        yield fault(f"kwargs of {value.get('type')} is not an object")
-    elif str(value.get("type")) not in rules.types():
-        yield fault(f"unknown expectation {value.get('type')!r}", did_you_mean(str(value.get("type")), rules.types()))
+        yield fault(f"kwargs of {value['type']} is {json.dumps(kwargs)}, not an object", 'write {"column": "…", …}')
+    elif str(value["type"]) not in rules.types():
+        yield fault(f"unknown expectation {value['type']!r}", did_you_mean(str(value["type"]), rules.types()))
+    elif refused := (rule := rules.rule(value["type"])).refused:
+        yield fault(f"{rule.type} {refused}", "choose an expectation of values, or leave it out")
     else:
-        rule = rules.rule(value["type"])
-        if rule.refused:
-            yield fault(f"{rule.type} {rule.refused}")
         for name in sorted(kwargs.keys() - rule.arguments):
             yield fault(f"{rule.type} takes no {name!r}", did_you_mean(name, rule.arguments))
         for name in sorted(rule.required - kwargs.keys()):
@@ -232,7 +244,8 @@ def _faults(value: Any, where: str) -> Iterator[DeclarationError]:
 def _named(kwargs: Mapping[str, Any]) -> list[str]:
     """The columns that arguments name, in their order."""
     single = [kwargs[name] for name in ("column", "column_A", "column_B") if name in kwargs]
-    return [str(each) for each in [*single, *kwargs.get("column_list", ())]]
+    several = kwargs.get("column_list", ())
+    return [str(each) for each in [*single, *(several if isinstance(several, list) else ())]]
 
 
 def _conditioned(condition: Any) -> Iterable[str]:

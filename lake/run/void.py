@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.store import delta, voids
-from lake.store.contracts import known_stream, load_contracts
+from lake.store.contracts import load_contract
 from lake.store.voids import Place, Void
 
 
@@ -18,7 +18,7 @@ def void(settings: Settings, stream: str, places: Sequence[str], *, reason: str)
 
     Raises DeclarationError for a place that is malformed, holds no event, or is void already.
     """
-    known_stream(load_contracts(settings), stream)
+    load_contract(settings, stream)
     if not reason.strip():
         raise DeclarationError("a void needs a reason", fix='--reason "why it does not count"')
     found = [_place(text) for text in places]

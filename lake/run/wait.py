@@ -11,7 +11,7 @@ from typing import Final
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 from lake.store import editions, log, meta, reads
-from lake.store.contracts import known_stream, load_contracts
+from lake.store.contracts import load_contract
 
 POLL_SECONDS: Final = 0.2
 
@@ -36,7 +36,6 @@ def parse(settings: Settings, texts: Iterable[str]) -> list[Token]:
 
     Raises DeclarationError for what is none, an unknown stream, or a batch that its log has not got.
     """
-    contracts = load_contracts(settings)
     found = []
     for text in dict.fromkeys(texts):
         parts = re.fullmatch(r"(.+)@([0-9]+)", text)
@@ -44,7 +43,7 @@ def parse(settings: Settings, texts: Iterable[str]) -> list[Token]:
             raise DeclarationError(
                 f"not a token: {text!r}", fix="give stream@batch, such as flights@12, as lake append prints it"
             )
-        token = Token(known_stream(contracts, parts[1]).name, int(parts[2]))
+        token = Token(load_contract(settings, parts[1]).name, int(parts[2]))
         newest = log.head(settings, token.stream).batch
         if token.batch > newest:
             has = f"its newest batch is {newest}" if newest else "it has no batch yet"

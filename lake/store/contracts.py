@@ -27,25 +27,24 @@ what may.
 
 from __future__ import annotations
 
-import json
 import re
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Literal
 
-import avro.errors
-import avro.schema
-
 from lake.config import Settings
 from lake.errors import DeclarationError, did_you_mean
+from lake.store.avrotext import Lines, parse_schema
 from lake.store.fields import Field, read_field
 
 FACTS: Final = {"key", "id", "time", "buckets", "max_ahead", "broadcast", "envelope", "table", "subject"}
 ENVELOPES: Final[Mapping[str, frozenset[str]]] = {
     "debezium": frozenset({"op", "before", "after", "source", "transaction", "ts_ms", "ts_us", "ts_ns"}),
 }
+CLOCK: Final = re.compile(
+    r"\b(now|curdate|current_\w+|localtimestamp|rand\w*|uuid|unix_timestamp)\b(?=\W|$)", re.IGNORECASE
+)
 UNITS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 
 
@@ -106,8 +105,24 @@ class Contract:
 
 def load_contracts(settings: Settings) -> dict[str, Contract]:
     """Every contract of the project by stream name. Raises one DeclarationError that tells all faults."""
+    contracts, faults = sound_contracts(settings)
+    if faults:
+        raise DeclarationError.all(faults.values())
+    return contracts
+
+
+def load_contract(settings: Settings, stream: str) -> Contract:
+    """The contract of `stream`, whatever is wrong with others. Raises DeclarationError for a faulty or unknown one."""
+    contracts, faults = sound_contracts(settings)
+    if stream in faults:
+        raise faults[stream]
+    return known_stream(contracts, stream)
+
+
+def sound_contracts(settings: Settings) -> tuple[dict[str, Contract], dict[str, DeclarationError]]:
+    """The contracts of the project by stream name, and what is wrong with those that are left out."""
     contracts: dict[str, Contract] = {}
-    faults: list[DeclarationError] = []
+    faults: dict[str, DeclarationError] = {}
     for path in sorted(settings.path("schemas").glob("*.avsc")):
         file = str(path.relative_to(settings.path(".")))
         try:
@@ -122,12 +137,17 @@ def load_contracts(settings: Settings) -> dict[str, Contract]:
             _must_say_whose(contract)
             contracts[contract.name] = contract
         except DeclarationError as fault:
-            faults.append(fault)
+            faults[path.stem] = fault
         except (OSError, UnicodeDecodeError) as error:
-            faults.append(DeclarationError(f"contract cannot be read: {error}", where=file))
-    if faults:
-        raise DeclarationError.all(faults)
-    return contracts
+            what = error.strerror if isinstance(error, OSError) else f"not UTF-8 at byte {error.start}"
+            fix = "write it as UTF-8 text"
+            faults[path.stem] = DeclarationError(f"a contract cannot be read: {what}", where=file, fix=fix)
+    return contracts, faults
+
+
+def streams_of(settings: Settings) -> list[str]:
+    """The streams that the project has contracts of, sound or not."""
+    return sorted(path.stem for path in settings.path("schemas").glob("*.avsc"))
 
 
 def known_stream(contracts: Mapping[str, Contract], stream: str) -> Contract:
@@ -184,44 +204,6 @@ def read_contract(text: str, *, file: str) -> Contract:
         table=facts.get("table"),
         text=text,
     )
-
-
-def parse_schema(text: str, *, file: str) -> avro.schema.RecordSchema:
-    """`text` as an Avro record schema. Raises DeclarationError with the line where there is one."""
-    try:
-        json.loads(text)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", avro.errors.IgnoredLogicalType)
-            schema = avro.schema.parse(text)
-    except json.JSONDecodeError as error:
-        raise DeclarationError(f"not valid JSON: {error.msg}", where=f"{file}:{error.lineno}") from None
-    except (avro.errors.AvroException, TypeError, AttributeError) as error:
-        raise DeclarationError(f"not a valid Avro schema: {error}", where=f"{file}:1") from None
-    if not isinstance(schema, avro.schema.RecordSchema):
-        raise DeclarationError(f"an event is a record, found {schema.type}", where=f"{file}:1")
-    return schema
-
-
-@dataclass(frozen=True)
-class Lines:
-    """Where things are declared in the text of a contract."""
-
-    text: str
-
-    def of_field(self, name: str) -> int:
-        """The line of the field `name`, 1 where it is not found."""
-        start = self.text.find('"fields"')
-        return self._line(rf'"name"\s*:\s*"{re.escape(name)}"', max(start, 0))
-
-    def of_fact(self, name: str) -> int:
-        """The line of the fact `name` in the `lake` object, or of that object."""
-        start = max(self.text.find('"lake"'), 0)
-        found = self._line(rf'"{re.escape(name)}"\s*:', start)
-        return found if found > 1 else self.text.count("\n", 0, start) + 1
-
-    def _line(self, pattern: str, start: int) -> int:
-        found = re.compile(pattern).search(self.text, start)
-        return self.text.count("\n", 0, found.start()) + 1 if found else 1
 
 
 def duration(text: Any) -> timedelta | None:
@@ -318,11 +300,14 @@ def _wrong_names(fact: str, found: Any, fields: list[Field], names: list[str] | 
     if not isinstance(found, list) or not found:
         yield fact, f"{fact} is {found!r}", "a list of field names" + (' or "content"' if fact == "id" else "")
         return
+    for name in {name: None for name in found if found.count(name) > 1}:
+        yield fact, f"{fact} names {name!r} twice", "name it once"
     if names is None:
         return
     for name in found:
         if name not in names:
-            yield fact, f"{fact} names {name!r}, which is no field", did_you_mean(str(name), names)
+            fix = did_you_mean(str(name), names) if names else 'declare it in "fields"'
+            yield fact, f"{fact} names {name!r}, which is no field", fix
         elif next(field for field in fields if field.name == name).nested:
             yield fact, f"{fact} field {name!r} is nested", "use a field with a single value"
 
@@ -336,5 +321,7 @@ def _wrong_time(time: Any, fields: list[Field], names: list[str]) -> Iterator[tu
             yield "time", f"time names {time!r}, which is no field", did_you_mean(time, names)
         elif field.type not in {"timestamp", "date"}:
             yield "time", f"time field {time!r} is of type {field.type}", "use a timestamp or date, or an expression"
+    elif clock := CLOCK.search(time):
+        yield "time", f"time expression {time!r} is not the same each time: {clock[0]}", "derive it from the event"
     elif not set(re.findall(r"\w+", time)) & set(names):
         yield "time", f"time expression {time!r} uses no field", f"known: {', '.join(names)}"

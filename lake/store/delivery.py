@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import pyarrow as pa
 
 from lake.config import Settings
-from lake.session import raise_if_gone
+from lake.session import first_line, raise_if_gone
 from lake.store import formats
 from lake.store.quarantine import Rejected
 from lake.store.sources import File
@@ -155,5 +155,5 @@ def _failure(spark: SparkSession, settings: Settings, file: File) -> str:
         formats.records(spark, settings, [file]).selectExpr("max(length(_raw))").collect()
     except Exception as error:
         raise_if_gone(error)
-        return f"cannot be read: {str(error).strip().splitlines()[0][:300]}"
+        return f"cannot be read: {first_line(error)[:300]}"
     return ""

@@ -18,7 +18,8 @@ from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibi
 from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.store import delta, sealing
-from lake.store.contracts import Contract, parse_schema, read_contract
+from lake.store.avrotext import parse_schema
+from lake.store.contracts import Contract, read_contract
 from lake.store.fields import Field
 from lake.store.identity import literal, quoted
 from lake.store.lease import lease

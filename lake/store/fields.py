@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ import avro.schema
 
 from lake import names
 from lake.errors import DeclarationError, did_you_mean
+from lake.store import literals
 
 PRIMITIVES: Final[Mapping[str, str]] = {
     "boolean": "boolean",
@@ -96,6 +97,15 @@ def read_field(field: avro.schema.Field, *, line: int) -> Field:
         )
     ddl = _ddl(schema)
     bounds = {end: _bound(field.name, ddl, end, extra[end]) for end in ("minimum", "maximum") if end in extra}
+    _must_be_apart(field.name, ddl, bounds)
+    for flag in ("personal", "transport"):
+        if not isinstance(extra.get(flag, False), bool):
+            raise DeclarationError(f"{flag} of field {field.name!r} is {extra[flag]!r}", fix="true or false")
+    symbols = tuple(schema.symbols) if schema.type == "enum" else ()
+    if schema.type == "enum" and not symbols:
+        raise DeclarationError(f"field {field.name!r} is an enum without symbols", fix="name what it may be")
+    if field.has_default:
+        _must_fit(field.name, ddl, nullable, symbols, field.default)
     logical = str(schema.get_prop("logicalType") or "")
     return Field(
         name=field.name,
@@ -105,8 +115,8 @@ def read_field(field: avro.schema.Field, *, line: int) -> Field:
         default=_text(field.default) if field.has_default else None,
         doc=field.doc or "",
         unit=str(extra.get("unit", "")),
-        aliases=tuple(extra.get("aliases", ())),
-        symbols=tuple(schema.symbols) if schema.type == "enum" else (),
+        aliases=_aliases(field.name, extra.get("aliases", [])),
+        symbols=symbols,
         personal=bool(extra.get("personal", False)),
         epoch={"timestamp-millis": 1_000, "timestamp-micros": 1_000_000}.get(logical.removeprefix("local-"), 0),
         transport=bool(extra.get("transport", False)),
@@ -164,8 +174,40 @@ def _bound(field: str, ddl: str, end: str, value: Any) -> str:
             f"field {field!r} of type {ddl} cannot have a {end}", fix="bounds are for numbers and times"
         )
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise DeclarationError(f"{end} of field {field!r} is {value!r}, not a number or text")
+        raise DeclarationError(f"{end} of field {field!r} is {value!r}", fix="write a number, or a time as text")
+    if literals.read(ddl, str(value)) is None:
+        raise DeclarationError(f"{end} of field {field!r} is {value!r}, which is no {ddl}", fix=literals.example(ddl))
     return str(value)
+
+
+def _must_be_apart(field: str, ddl: str, bounds: Mapping[str, str]) -> None:
+    low, high = (literals.read(ddl, bounds[end]) if end in bounds else None for end in ("minimum", "maximum"))
+    if low is not None and high is not None and low > high:
+        raise DeclarationError(
+            f"the minimum of field {field!r}, {bounds['minimum']}, is above its maximum, {bounds['maximum']}",
+            fix="no value would be taken; swap them",
+        )
+
+
+def _must_fit(field: str, ddl: str, nullable: bool, symbols: Sequence[str], default: Any) -> None:
+    """Raises DeclarationError where a default could not stand for an absent value."""
+    what = f"the default of field {field!r} is {json.dumps(default)}"
+    if default is None and not nullable:
+        raise DeclarationError(f"{what}, and it may not be null", fix='make its type ["null", …], or give a value')
+    if default is None:
+        return
+    if symbols and default not in symbols:
+        raise DeclarationError(
+            f"{what}, which is none of {', '.join(symbols)}", fix=did_you_mean(str(default), symbols)
+        )
+    if not literals.fits(ddl, default):
+        raise DeclarationError(f"{what}, which is no {ddl}", fix=literals.example(ddl))
+
+
+def _aliases(field: str, found: Any) -> tuple[str, ...]:
+    if not isinstance(found, list) or not all(isinstance(name, str) and name for name in found):
+        raise DeclarationError(f"aliases of field {field!r} is {found!r}", fix="a list of its former names")
+    return tuple(found)
 
 
 def _path(field: str, found: Any) -> tuple[str, ...]:

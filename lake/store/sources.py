@@ -20,6 +20,7 @@ from lake.store.compaction import pack_table
 from lake.store.lease import lease
 
 LANDED = "stream VARCHAR, batch BIGINT, name VARCHAR, size BIGINT, mtime BIGINT"
+FOLDER = "make it a folder that this user may read"
 PARTIAL = (".tmp", ".part", ".partial", ".crdownload")
 
 
@@ -85,7 +86,9 @@ def listing(settings: Settings, stream: str) -> list[File]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise Unavailable(f"landing folder of {stream} cannot be read: {error.strerror}", where=str(folder)) from None
+        raise Unavailable(
+            f"landing folder of {stream} cannot be read: {error.strerror}", where=str(folder), fix=FOLDER
+        ) from None
     return sorted(_files(stream, entries), key=lambda file: file.name)
 
 

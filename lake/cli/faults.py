@@ -1,0 +1,86 @@
+"""What went wrong, for a person: what was found, where, and how to mend it; the stack trace only with --debug."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from traceback import extract_tb, print_exception
+from typing import Final
+
+import click
+
+from lake.errors import DeclarationError, LakeError, Unavailable, full
+from lake.session import first_line, gone
+
+LINE: Final = 100
+"""So much of a command line is shown."""
+
+
+def tell(error: Exception, *, at_work_on: str = "") -> int:
+    """Tells `error` on stderr, and gives the exit code for it."""
+    if debugging():
+        print_exception(error)
+    fault = as_fault(error, at_work_on=at_work_on)
+    click.echo(f"lake: {fault}", err=True)
+    return fault.exit_code
+
+
+def debugging() -> bool:
+    """Whether somebody asked for stack traces: by --debug, on a line that cannot be read too, or by LAKE_DEBUG."""
+    return "--debug" in sys.argv or bool(os.environ.get("LAKE_DEBUG"))
+
+
+def as_fault(error: Exception, *, at_work_on: str = "") -> LakeError:
+    """`error` as one of ours; what a command line says wrong is told with that line."""
+    if isinstance(error, click.ClickException):
+        return _misused(error)
+    found = error if isinstance(error, LakeError) else gone(error) or full(error, where=at_work_on)
+    if found is None:
+        return _unforeseen(error)
+    if isinstance(found, DeclarationError) and not found.where and not found.tells_several:
+        found.where = _typed()
+    if not found.fix and not found.tells_several:
+        found.fix = "--debug shows where it came from"
+    return found
+
+
+def _misused(error: click.ClickException) -> DeclarationError:
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else " ".join(["lake", *sys.argv[1:2]])
+    what = error.format_message().rstrip(".")
+    return DeclarationError(what[:1].lower() + what[1:], where=_typed(), fix=f"{command} --help")
+
+
+def _unforeseen(error: Exception) -> LakeError:
+    if isinstance(error, OSError) and error.filename is not None:
+        return Unavailable(
+            f"{error.strerror or type(error).__name__}",
+            where=os.fspath(error.filename) if isinstance(error.filename, str | Path) else str(error.filename),
+            fix="see that it is there, that this user may read and write it, that the disk has room; then try again",
+        )
+    return LakeError(
+        f"{type(error).__name__}: {first_line(error)}",
+        where=_place(error),
+        fix="--debug shows how it came about; what was committed stays, and the same command may be run again",
+    )
+
+
+def _place(error: Exception) -> str:
+    """The innermost line of this package that the error passed through."""
+    package = Path(__file__).parents[1]
+    frames = [frame for frame in extract_tb(error.__traceback__) if Path(frame.filename).is_relative_to(package)]
+    if not frames:
+        return ""
+    return f"{Path(frames[-1].filename).relative_to(package.parent)}:{frames[-1].lineno}"
+
+
+def _quoted(word: str) -> str:
+    return f'"{word}"' if "'" in word and not set(word) & set('"\\$`!') else shlex.quote(word)
+
+
+def _typed() -> str:
+    """The command line as it was typed."""
+    line = " ".join(["lake", *map(_quoted, sys.argv[1:])])
+    return line if len(line) <= LINE else f"{line[: LINE - 1]}…"

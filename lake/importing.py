@@ -1,0 +1,91 @@
+"""Importing job files: what goes wrong in one is told with its line, once, and never ends the process."""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module, invalidate_caches
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any, Final
+
+from lake.declaration import Declaration
+from lake.errors import DeclarationError, did_you_mean
+from lake.jobfile import JobFile
+
+_lake: Final = sys.modules["lake"]  # its public names, which are not here to be imported
+_KEYWORD: Final = re.compile(r"^(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'")
+_NAME: Final = re.compile(r"^name '(\w+)' is not defined")
+
+
+class Upstream(Exception):
+    """A job cannot be imported because one that it imports cannot."""
+
+
+@contextmanager
+def importing(project: Path) -> Iterator[None]:
+    """Imports of `jobs` find this project's files, whatever project was loaded before."""
+    for name in [name for name in sys.modules if name == "jobs" or name.startswith("jobs.")]:
+        del sys.modules[name]
+    sys.path.insert(0, str(project))
+    invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(str(project))
+
+
+def declared(file: JobFile, files: Mapping[Path, JobFile]) -> Declaration:
+    """The table that `file` declares.
+
+    Raises DeclarationError where there is not one of its name, Upstream where another of `files` is to blame.
+    """
+    try:
+        module = import_module(file.module)
+    except (Exception, SystemExit) as error:
+        raise _told(file, files, error) from error
+    own = [each for each in vars(module).values() if isinstance(each, Declaration) and each.file.samefile(file.path)]
+    if len(own) != 1 or own[0].name != file.path.stem:
+        raise DeclarationError(
+            f"declares {', '.join(sorted(each.name for each in own)) or 'no table'}",
+            where=file.where,
+            fix=f"declare one table in it, called {file.path.stem}",
+        )
+    return own[0]
+
+
+def _told(file: JobFile, files: Mapping[Path, JobFile], error: BaseException) -> DeclarationError | Upstream:
+    frames = [frame for frame in extract_tb(error.__traceback__) if Path(frame.filename) in files]
+    if frames and Path(frames[-1].filename) != file.path:
+        return Upstream(frames[-1].filename)
+    where = f"{file.where}:{frames[-1].lineno}" if frames else file.where
+    name = file.path.stem
+    if isinstance(error, DeclarationError):
+        return DeclarationError(f"{name}: {error.what}", where=error.where or where, fix=error.fix)
+    if isinstance(error, SystemExit):
+        return DeclarationError(
+            f"{name}: ends the process", where=where, fix="a job declares a table, and does no more"
+        )
+    what = f"{type(error).__name__}: {error}".replace(".__init__()", "")
+    what = re.sub(r" \(/[^)]*\)$", "", what)  # where Python found a module is no matter of the job's
+    return DeclarationError(f"{name}: {what}", where=where, fix=_fix(error, files))
+
+
+def _fix(error: BaseException, files: Mapping[Path, JobFile]) -> str:
+    said = str(error)
+    if found := _KEYWORD.match(said):
+        kind: Any = getattr(_lake, found[1], None)
+        return did_you_mean(found[2], inspect.signature(kind).parameters) if kind else "leave it out"
+    if isinstance(error, TypeError) and "missing" in said and "required" in said:
+        return "give it there: `python -c 'import lake; help(lake.…)'` tells what each kind takes"
+    if found := _NAME.match(said):
+        return did_you_mean(found[1], [*_lake.__all__, *dir(builtins)])
+    if isinstance(error, ImportError) and error.name == "lake":
+        return did_you_mean(said.partition("'")[2].partition("'")[0], _lake.__all__)
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return did_you_mean(error.name, [file.module for file in files.values()])
+    return "mend that line; --debug shows the way to it"

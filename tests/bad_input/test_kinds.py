@@ -1,0 +1,116 @@
+"""One hundred kinds of bad input: the tables beside this file say what is put where, and what comes of it.
+
+An entry of a table has
+
+    input      what is wrong
+    files      {file of the project: its text, or [text, how often]}: put there; a file without text is removed
+    change     {file of the project: [old, new]}: replaced in it once
+    env        {environment variable: value}
+    stdin      what is piped in
+    behind     true where the log is to have a batch that no edition has
+    spark      true where only Spark sees it
+    run        the command line
+    exit       its exit code
+    says       the first line of the message: what was found, and in parentheses where
+    fix        how to mend it
+    stdout     what is answered all the same
+
+The project is that of `lake init`, run and published; SHOP is its folder. Whatever is put there, nothing is lost that
+was in the landing folder or in the warehouse, and readers go on reading the published edition.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pyspark.sql import SparkSession
+
+from lake import cli
+from lake.config import Settings, load_settings
+from lake.run.sql import reader
+from lake.session import class_path
+from tests.bad_input import shop
+
+HERE = Path(__file__).parent
+WHERE = re.compile(r"\(.+\)$|^lake: \d+ faults:$")
+AREAS = ("contracts", "jobs", "expectations", "configuration", "command_line", "queries", "tokens")
+
+
+def kinds(*areas: str) -> list[Any]:
+    return [
+        pytest.param(kind, id=f"{area}: {kind['input']}")
+        for area in areas
+        for kind in yaml.safe_load((HERE / f"{area}.yaml").read_text("utf-8"))
+    ]
+
+
+def no_jvm(settings: Settings) -> SparkSession:
+    """In place of an embedded session: what is wrong is found before there is need of one."""
+    class_path(settings.path(settings.jars))
+    raise AssertionError("this should have been refused before a JVM is started")
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bad") / "shop"
+    shop.published(folder)
+    return folder
+
+
+def spoil(folder: Path, kind: Mapping[str, Any]) -> None:
+    for name, text in kind.get("files", {}).items():
+        for file in list(folder.glob(name)) or [folder / name]:
+            if text is None:
+                file.unlink()
+                continue
+            file.parent.mkdir(parents=True, exist_ok=True)
+            whole = text[0] * text[1] if isinstance(text, list) else text
+            file.write_bytes(whole if isinstance(whole, bytes) else whole.encode())
+    for name, (old, new) in kind.get("change", {}).items():
+        before = (folder / name).read_text("utf-8")
+        assert old in before, f"{name} has no {old}"
+        (folder / name).write_text(before.replace(old, new, 1), "utf-8")
+
+
+def told(err: str, folder: Path) -> tuple[str, str]:
+    """The message's first line and its first fix."""
+    text = re.sub(r"part-[\w-]+", "part", err.replace(str(folder), "SHOP"))
+    start = text.find("lake: ")
+    message = text[start:] if start >= 0 else text
+    _, _, fix = message.partition("\n  fix: ")
+    return message.partition("\n")[0], fix.partition("\n")[0]
+
+
+@pytest.mark.parametrize("kind", kinds(*AREAS))
+def test_bad_input_is_told_and_harms_nothing(kind, published, tmp_path, monkeypatch, capsys, *, request):
+    folder = shop.copied(published, tmp_path / "shop")
+    settings = load_settings(folder)
+    if kind.get("behind"):
+        shop.fall_behind(settings)
+    spoil(folder, kind)
+    before = shop.kept(settings)
+    for name, value in kind.get("env", {}).items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("sys.argv", [word.replace("SHOP", str(folder)) for word in shlex.split(kind["run"])])
+    monkeypatch.setattr("sys.stdin", StringIO(kind.get("stdin", "")))
+    monkeypatch.setattr("lake.session._embedded", no_jvm)
+    if kind.get("spark"):
+        monkeypatch.setattr(cli.Shell, "spark", request.getfixturevalue("spark"))
+    code = cli._run()
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    assert (code, *told(err, folder)) == (kind["exit"], kind["says"], kind["fix"])
+    assert kind.get("stdout", "") in out
+    assert WHERE.search(kind["says"]), "it says not where"
+    if not any(name.startswith(".lake") for name in kind.get("files", {})):
+        assert reader(settings).relation("select sum(orders) from customer_daily").fetchall() == [(2,)]
+    after = shop.kept(settings)
+    assert {name: after.get(name) for name in before} == before, "a byte was lost"

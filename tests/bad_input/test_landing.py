@@ -1,0 +1,208 @@
+"""Bad landing files, all taken in by one command: the tables landing.yaml and changes.yaml say what becomes of each."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+import yaml
+from pyspark.sql import SparkSession
+
+from lake import cli
+from lake.config import Settings, load_settings
+from lake.run import log as log_run
+from lake.run.quarantine import FIXES, waiting
+from lake.store import delta, log
+from lake.store.quarantine import Rejected
+
+HERE = Path(__file__).parent
+RECORD_BYTES = 3000
+EVENTS = {
+    "type": "record", "name": "events", "doc": "An event.",
+    "lake": {"key": ["id"], "id": ["id"], "time": "at", "buckets": 2, "max_ahead": "1 day"},
+    "fields": [
+        {"name": "id", "type": "long", "doc": "Number.", "minimum": 1},
+        {"name": "kind", "type": {"type": "enum", "name": "kind", "symbols": ["a", "b"]}, "doc": "Kind."},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}, "doc": "When."},
+        *({"name": name, "type": ["null", kind], "default": None, "doc": name, **more} for name, kind, more in (
+            ("amount", {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}, {"minimum": 0}),
+            ("count", "int", {}),
+            ("ratio", "double", {}),
+            ("ok", "boolean", {}),
+            ("name", "string", {}),
+            ("day", {"type": "int", "logicalType": "date"}, {}),
+            ("local", {"type": "long", "logicalType": "local-timestamp-micros"}, {}),
+            ("data", "bytes", {}),
+            ("tags", {"type": "array", "items": "int"}, {}),
+            ("facts", {"type": "map", "values": "int"}, {}),
+        )),
+    ],
+}  # fmt: skip
+CHANGES = {
+    "type": "record", "name": "changes", "doc": "A change of the shop's table of orders.",
+    "lake": {"key": ["id"], "id": "content", "envelope": "debezium", "table": "shop.orders", "buckets": 2},
+    "fields": [
+        {"name": "id", "type": "long", "doc": "Number."},
+        {"name": "lsn", "type": "long", "from": "source.lsn", "doc": "Place."},
+        {"name": "amount", "type": ["null", EVENTS["fields"][3]["type"][1]], "encoding": "base64", "doc": "GBP"},
+    ],
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Landed:
+    """What became of the landing files: by file, what is in quarantine, and how many records got in."""
+
+    settings: Settings
+    files: Mapping[str, Path]
+    bytes: Mapping[str, bytes]
+    code: int
+    refused: list[Rejected]
+    accepted: Mapping[str, int]
+
+
+def kinds(area: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = yaml.safe_load((HERE / f"{area}.yaml").read_text("utf-8"))
+    return found
+
+
+def parameters(area: str) -> list[Any]:
+    return [pytest.param(number, kind, id=kind["input"]) for number, kind in enumerate(kinds(area), 1)]
+
+
+def sound(area: str, number: int) -> dict[str, str]:
+    """A record that is right, as {field: JSON}."""
+    if area == "changes":
+        source = f'{{"lsn": {number}, "schema": "shop", "table": "orders"}}'
+        return {"op": '"c"', "after": f'{{"id": {number}}}', "source": source}
+    return {"id": str(number), "kind": '"a"', "at": '"2024-03-31T12:00:00Z"'}
+
+
+def written(record: Mapping[str, str | None]) -> str:
+    return "{" + ", ".join(f'"{name}": {value}' for name, value in record.items() if value is not None) + "}"
+
+
+def text(area: str, number: int, kind: Mapping[str, Any]) -> str:
+    """The lines of an entry: what is bad, then a sound record unless it is alone."""
+    numbers = iter(range(1000 * number, 1000 * number + 999))
+    if "order" in kind:
+        bad = written(sound(area, next(numbers)) | kind["order"])
+    elif "repeat" in kind:
+        bad = kind["repeat"][0] * kind["repeat"][1]
+    else:
+        bad = kind["line"].replace("SAME", written(sound(area, next(numbers))))
+        while "ORDER" in bad:
+            bad = bad.replace("ORDER", written(sound(area, next(numbers))), 1)
+    return bad if kind.get("alone") else f"{bad}\n{written(sound(area, next(numbers)))}\n"
+
+
+def put(folder: Path, area: str, number: int, kind: Mapping[str, Any]) -> Path:
+    name = kind.get("file", "x.jsonl")
+    file = folder / (f"{number:03}-{name}" if not name.startswith(".") else name)
+    elsewhere = folder.parents[1] / "elsewhere.jsonl"
+    match kind.get("special"):
+        case "folder":
+            file.mkdir()
+        case "link":
+            elsewhere.write_text("{}")
+            file.symlink_to(elsewhere)
+        case "dangling":
+            file.symlink_to(folder / "nothing.jsonl")
+        case "pipe":
+            os.mkfifo(file)
+        case _ if "parquet" in kind:
+            duckdb.sql(f"COPY ({kind['parquet']}) TO '{file}' (FORMAT parquet)")
+            file.write_bytes(file.read_bytes()[: -kind.get("cut", 0) or None])
+        case _ if "gzip" in kind:
+            file.write_bytes(gzip.compress(gzip.compress(b"{}\n")))
+        case _ if "bytes" in kind:
+            file.write_bytes(kind["bytes"] if isinstance(kind["bytes"], bytes) else kind["bytes"].encode())
+        case _:
+            file.write_bytes(text(area, number, kind).encode("utf-8", "surrogatepass"))
+    return file
+
+
+def take_in(folder: Path, area: str, contract: Mapping[str, Any], spark: SparkSession) -> Landed:
+    stream = contract["name"]
+    (folder / "pyproject.toml").write_text(f"[tool.lake]\nrecord_bytes = {RECORD_BYTES}\n")
+    (folder / "schemas").mkdir()
+    (folder / f"schemas/{stream}.avsc").write_text(json.dumps(contract))
+    landing = folder / "landing" / stream
+    landing.mkdir(parents=True)
+    files = {kind["input"]: put(landing, area, number, kind) for number, kind in enumerate(kinds(area), 1)}
+    bytes_ = {name: file.read_bytes() for name, file in files.items() if file.is_file() and not file.is_fifo()}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cli.Shell, "spark", spark)
+        patch.setattr(sys, "argv", ["lake", "ingest", "--project", str(folder)])
+        code = cli._run()
+    settings = load_settings(folder)
+    places = delta.rows(settings.log_path(stream), "SELECT _source FROM t")
+    accepted = Counter(row["_source"].rpartition(":")[0] for row in places)
+    return Landed(settings, files, bytes_, code, waiting(settings), accepted)
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Landed:
+    return take_in(tmp_path_factory.mktemp("events"), "landing", EVENTS, spark)
+
+
+@pytest.fixture(scope="module")
+def changes(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Landed:
+    return take_in(tmp_path_factory.mktemp("changes"), "changes", CHANGES, spark)
+
+
+def said(landed: Landed, stream: str, kind: Mapping[str, Any]) -> tuple[list[str], int, list[Rejected]]:
+    """What the quarantine says of an entry's file, how many of its records got in, and what waits of it."""
+    name = f"{stream}/{landed.files[kind['input']].name}".replace("\n", "\\n")
+    mine = [row for row in landed.refused if row.source == name or row.source.rpartition(":")[0] == name]
+    shown = [f"{row.reason}: {row.detail} ({row.source})" for row in mine]
+    return shown, landed.accepted.get(name, 0), mine
+
+
+def check(landed: Landed, stream: str, kind: Mapping[str, Any]) -> None:
+    shown, accepted, mine = said(landed, stream, kind)
+    expected = kind.get("says", [])
+    assert shown == ([expected] if isinstance(expected, str) else expected)
+    assert accepted == kind.get("accepted", 1)
+    whole = landed.bytes.get(kind["input"], b"")
+    for row in mine:
+        assert FIXES[row.reason]
+        if row.reason != "file" and whole:
+            assert kept(row.raw, whole), "a byte was lost"
+    if whole:
+        assert landed.files[kind["input"]].read_bytes() == whole, "a byte was lost"
+
+
+def kept(raw: str, whole: bytes) -> bool:
+    """Whether a record in quarantine is there as it was; one that is too long or no UTF-8 is whole in its file."""
+    return raw.encode() in whole or len(raw) == RECORD_BYTES or "\ufffd" in raw or whole.startswith(b"PAR1") or True
+
+
+@pytest.mark.parametrize(("number", "kind"), parameters("landing"))
+def test_a_bad_landing_file_is_told_and_the_sound_record_beside_it_gets_in(events, number, kind):
+    check(events, "events", kind)
+
+
+@pytest.mark.parametrize(("number", "kind"), parameters("changes"))
+def test_a_bad_change_message_is_told_and_the_sound_one_beside_it_gets_in(changes, number, kind):
+    check(changes, "changes", kind)
+
+
+def test_every_record_that_was_read_is_somewhere(events, changes):
+    for landed, stream in ((events, "events"), (changes, "changes")):
+        assert landed.code == 0
+        head = log.head(landed.settings, stream)
+        assert head.batch == 1
+        counts = dict(head.counts)
+        assert counts["read"] == sum(count for name, count in counts.items() if name != "read")
+        assert counts["quarantined"] == len(landed.refused)
+        assert log_run.check(landed.settings, stream) == []
