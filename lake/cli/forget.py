@@ -59,7 +59,8 @@ def forget(
 def _subject(person: str | None) -> str:
     name, _, subject = (person or "").partition("=")
     if name != "subject" or not subject:
-        raise DeclarationError(f"whom to forget: found {person!r}", fix="lake forget STREAM subject=WHO")
+        found = repr(person) if person else "nobody"
+        raise DeclarationError(f"whom to forget: found {found}", fix="lake forget STREAM subject=WHO")
     return subject
 
 
@@ -84,7 +85,9 @@ def _forget(shell: Shell, project: Project, stream: str, subject: str) -> frozen
     """Forgets, and has tables and readers follow. Returns what only they had."""
     from lake.run.cycle import catch_up
     from lake.run.forget import forget as run
+    from lake.run.forget import whom
 
+    whom(project, stream, subject)
     done = run(project, shell.spark, stream, subject)
     shell.say(f"forget  {stream}: the key of {done.token[:8]}… is destroyed, {done.quarantined} rejects blanked")
     catch_up(project, lambda: shell.spark, shell.say)

@@ -101,9 +101,9 @@ def test_bad_input_is_told_and_harms_nothing(kind, published, tmp_path, monkeypa
     monkeypatch.chdir(folder)
     monkeypatch.setattr("sys.argv", [word.replace("SHOP", str(folder)) for word in shlex.split(kind["run"])])
     monkeypatch.setattr("sys.stdin", StringIO(kind.get("stdin", "")))
-    monkeypatch.setattr("lake.session._embedded", no_jvm)
     if kind.get("spark"):
         monkeypatch.setattr(cli.Shell, "spark", request.getfixturevalue("spark"))
+    monkeypatch.setattr("lake.session._embedded", no_jvm)
     code = cli._run()
     out, err = capsys.readouterr()
     assert "Traceback" not in err
