@@ -55,7 +55,7 @@ def whom(project: Project, stream: str, subject: str) -> tuple[Contract, str]:
     """
     contract = known_stream(project.contracts, stream)
     _must_seal(contract)
-    store = open_store(project.settings)
+    store = open_store(project.settings, make="keys" not in log.head(project.settings, stream).position.data)
     token = store.token(stream, subject)
     erased = {each.subject for each in erasures.entries(project.settings, stream)}
     if token not in erased and token not in store.known(stream):
