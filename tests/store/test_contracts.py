@@ -10,8 +10,9 @@ import pytest
 
 from lake.config import Settings
 from lake.errors import DeclarationError
-from lake.store.contracts import Contract, duration, known_stream, load_contracts, read_contract
+from lake.store.contracts import Contract, known_stream, load_contracts, read_contract
 from lake.store.evolution import columns, incompatibilities, register, versions, with_current
+from lake.store.facts import duration
 
 ORDER: dict[str, Any] = {
     "type": "record",
