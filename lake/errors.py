@@ -70,7 +70,8 @@ class Unavailable(LakeError):
     exit_code = 75
 
 
-NO_ROOM: Final = ("No space left on device", "File too large", "Disk quota exceeded")
+NO_ROOM: Final = ("No space left on device", "File too large", "Disk quota exceeded", "disk is full", "disk I/O error")
+"""What the kernel says, by whatever library; the last two are SQLite's words for it."""
 
 
 def full(error: BaseException, *, where: str = "") -> Unavailable | None:

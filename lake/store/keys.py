@@ -19,7 +19,7 @@ from typing import Final
 import pyarrow as pa
 
 from lake.config import Settings
-from lake.errors import DeclarationError
+from lake.errors import DeclarationError, full
 from lake.store.sealing import KEYS
 
 KEY_BYTES: Final = 32
@@ -98,6 +98,8 @@ def open_store(settings: Settings, *, make: bool = False) -> KeyStore:
         with _connected(file) as con:
             [[id_, secret]] = con.execute("SELECT id, secret FROM store LIMIT 1").fetchall()
     except sqlite3.DatabaseError as error:
+        if no_room := full(error, where=str(file)):
+            raise no_room from error
         raise DeclarationError(f"the key store cannot be read: {error}", where=str(file), fix=COPY) from None
     return KeyStore(file, id_, secret)
 
