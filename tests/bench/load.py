@@ -30,7 +30,7 @@ from tests.bench.growth import STREAM, copied
 from tests.bench.times import heading
 
 LAKE: Final = Path(sys.executable).with_name("lake")
-METERS, EVENTS_A_FILE, WAITING = 10_000, 2_000, 40
+METERS, EVENTS_A_FILE, WAITING = 10_000, 10_000, 40
 LIMITS: Final = {
     "LAKE_ARCHIVE": "archive",
     "LAKE_BATCH_FILES": "20",
