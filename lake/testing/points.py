@@ -191,7 +191,7 @@ def _files(passes: Passes) -> None:
     unlink, move = Path.unlink, shutil.move
 
     def unlinked(path: Path, missing_ok: bool = False) -> None:
-        data = path.suffix != ".holder" and passes.what(path) and "locks" not in path.parts
+        data = passes.what(path) and not {"locks", "_delta_log"} & {*path.parts}
         if data:
             passes.at("vacuum.before", path)
         unlink(path, missing_ok)
