@@ -71,7 +71,7 @@ def append(
         quarantine.clear_above(settings, stream, head.batch)
         redeliveries.clear_above(settings, stream, head.batch)
         lost = sources.lost(settings, stream, head.batch + 1)
-        delivery = Files.checked(settings, lost) if lost else deliver(head)
+        delivery = Files.checked(settings, lost, contract) if lost else deliver(head)
         if delivery is None:
             return BatchCounts(head.batch)
         known = evolution.register(settings, contract)
@@ -87,7 +87,7 @@ def append_files(
     """Appends files at hand as one batch. Raises DeclarationError where one does not exist."""
     must_exist(files)
     found = [sources.at_hand(settings, file) for file in files]
-    return append(settings, spark, contract, lambda _: Files.checked(settings, found), now=now)
+    return append(settings, spark, contract, lambda _: Files.checked(settings, found, contract), now=now)
 
 
 def must_exist(files: Sequence[Path]) -> None:

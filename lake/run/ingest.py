@@ -65,7 +65,8 @@ def _drain(
 
     def deliver(_: LogHead) -> Files | None:
         files = sources.pending(settings, stream, there - sources.landed(settings, stream, app))
-        return Files.checked(settings, files, folder=settings.path(settings.landing) / stream) if files else None
+        folder = settings.path(settings.landing) / stream
+        return Files.checked(settings, files, contract, folder=folder) if files else None
 
     total = BatchCounts(log.head(settings, stream).batch)
     for _ in count() if batches is None else range(batches):

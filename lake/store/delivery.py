@@ -13,6 +13,7 @@ import pyarrow as pa
 from lake.config import Settings
 from lake.session import first_line, raise_if_gone
 from lake.store import formats
+from lake.store.contracts import Contract
 from lake.store.quarantine import Rejected
 from lake.store.sources import File
 
@@ -74,10 +75,13 @@ class Files:
     keeps_rejects: bool = True
 
     @classmethod
-    def checked(cls, settings: Settings, files: Iterable[File], *, folder: Path | None = None) -> Files:
-        """`files`, looked into for faults; with `folder`, links out of it are one."""
+    def checked(
+        cls, settings: Settings, files: Iterable[File], contract: Contract, *, folder: Path | None = None
+    ) -> Files:
+        """`files`, looked into for faults under `contract`; with `folder`, links out of it are one."""
+        names = () if contract.envelope else [name for field in contract.fields for name in field.names]
         files = tuple(files)
-        found = {file: formats.fault_of(file, folder=folder) for file in files}
+        found = {file: formats.fault_of(file, folder=folder, names=names) for file in files}
         return cls(settings, files, {file: fault for file, fault in found.items() if fault})
 
     @property

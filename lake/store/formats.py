@@ -19,7 +19,7 @@ import itertools
 import os
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
@@ -55,10 +55,10 @@ def format_of(path: Path) -> str:
     return FORMATS.get(suffixes[-1], "") if suffixes else ""
 
 
-def fault_of(file: File, *, folder: Path | None = None) -> str:
+def fault_of(file: File, *, folder: Path | None = None, names: Collection[str] = ()) -> str:
     """Why `file` cannot be read at all, "" where nothing is seen to be wrong with it.
 
-    With `folder`, a link that leads out of it is a fault.
+    With `folder`, a link that leads out of it is a fault; with `names`, those of fields, a CSV header that has none.
     """
     path = file.path
     try:
@@ -71,7 +71,7 @@ def fault_of(file: File, *, folder: Path | None = None) -> str:
             return f"unknown format: none of {', '.join(FORMATS)}, .gz after the text formats"
         if path.stat().st_size == 0:
             return ""
-        return _fault_inside(path)
+        return _fault_inside(path) or _fault_of_header(path, names)
     except (OSError, EOFError, zlib.error, ArrowException, csv.Error, UnicodeDecodeError) as error:
         return f"{type(error).__name__}: {error}".replace(str(path), path.name).splitlines()[0]
 
@@ -88,6 +88,8 @@ def _fault_inside(path: Path) -> str:
     else:
         with path.open("rb") as stream:
             head = stream.read(1 << 16)
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "UTF-16 text: UTF-8 is read"
     if BINARY.search(head):
         return "binary: has zero bytes"
     if format_of(path) == "csv":
@@ -95,6 +97,14 @@ def _fault_inside(path: Path) -> str:
         if not all(names) or len({name.lower() for name in names}) < len(names):
             return f"a header with empty or repeated names: {','.join(names)}"
     return ""
+
+
+def _fault_of_header(path: Path, names: Collection[str]) -> str:
+    """What would be taken for the names of columns, and is a record or a line of another format."""
+    there = header(path) if names and format_of(path) == "csv" else ()
+    if not there or {name.lower() for name in there} & {name.lower() for name in names}:
+        return ""
+    return f"a header without a field of the contract: {','.join(there)}"[:300]
 
 
 def header(path: Path) -> tuple[str, ...]:
@@ -172,7 +182,8 @@ def _read_json(spark: SparkSession, paths: list[str], _: tuple[str, ...]) -> Dat
 
 
 def _read_document(spark: SparkSession, paths: list[str], _: tuple[str, ...]) -> DataFrame:
-    return spark.read.text(paths, wholetext=True).selectExpr(*PLACE, "ltrim('\ufeff', value) AS _raw")
+    whole = r"rtrim(' \t\r\n', ltrim('\ufeff', value))"
+    return spark.read.text(paths, wholetext=True).selectExpr(*PLACE, f"{whole} AS _raw")
 
 
 def _read_csv(spark: SparkSession, paths: list[str], names: tuple[str, ...]) -> DataFrame:

@@ -39,6 +39,8 @@ FILE: Final = "file"
 
 PLACES: Final = ("_file", "_block", "_seq", "_raw")
 QUICK_OPTIONS: Final = "map('allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false')"
+GROUPED: Final = r'"[-+.0-9 ]*[0-9] *,|\\u002[cC]'
+LONE: Final = r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]"
 QUICK_TYPES: Final = frozenset({"boolean", "int", "bigint", "float", "double", "string"})
 
 
@@ -132,8 +134,15 @@ def _quick(fields: tuple[Field, ...]) -> str:
     return (
         f"CASE WHEN locate('}}', _raw) = length(rtrim(_raw))"
         f" AND (_keys = {known} OR size(array_intersect(_keys, {known})) = size(_keys))"
-        f" THEN from_json(_raw, {literal(schema)}, {QUICK_OPTIONS}) END"
+        f"{_no_grouped_digits(fields)} THEN from_json(_raw, {literal(schema)}, {QUICK_OPTIONS}) END"
     )
+
+
+def _no_grouped_digits(fields: tuple[Field, ...]) -> str:
+    """Of a decimal in quotes, the quick reading drops the commas: "19,90" would be 1990."""
+    if not any(field.type.startswith("decimal") for field in fields):
+        return ""
+    return f" AND NOT regexp_like(_raw, {literal(GROUPED)})"
 
 
 def _careful(kind: str, record_bytes: int) -> str:
@@ -182,6 +191,8 @@ def _typed(field: Field) -> str:
         quick = f"CASE WHEN try_cast({found} AS {field.type}) = {found} THEN try_cast({found} AS {field.type}) END"
     else:
         quick = found if field.type in QUICK_TYPES else value(field, found)
+        if field.type in {"float", "double"}:
+            quick = f"CASE WHEN abs({found}) < double('Infinity') THEN {found} END"
     if field.default is not None:
         default = value(field, literal(field.default))
         quick = defaulted(field, quick, f"CASE WHEN {found} IS NULL THEN {default} END")
@@ -201,10 +212,13 @@ def _extra(fields: tuple[Field, ...], record_bytes: int) -> str:
 
 def _record_checks(record_bytes: int) -> Iterator[tuple[str, str, str]]:
     size = "octet_length(_raw)"
-    yield "trim(_raw) = ''", BLANK, "''"
+    yield r"btrim(_raw, ' \t\r') = ''", BLANK, "''"
     yield f"{size} > {record_bytes}", OVERSIZED, f"concat({size}, ' bytes, at most {record_bytes} are taken')"
     yield "NOT is_valid_utf8(_raw)", UNPARSEABLE, "'not valid UTF-8'"
-    yield "_unread", UNPARSEABLE, "'not one JSON object'"
+    lone = f"locate('u', _raw) > 0 AND regexp_like(_raw, {literal(LONE)})"
+    yield lone, UNPARSEABLE, "'half a surrogate pair, which is no character'"
+    csv = r"lower(_file) LIKE '%.csv' OR lower(_file) LIKE '%.csv.gz'"
+    yield "_unread", UNPARSEABLE, f"if({csv}, 'not as many columns as the header', 'not one JSON object')"
 
 
 def _field_checks(contract: Contract, reading: Reading) -> Iterator[tuple[str, str, str]]:

@@ -36,6 +36,9 @@ def value(field: Field, text: str) -> str:
         return _number(kind, text)
     if kind == "date" or kind.startswith("timestamp"):
         return _moment(kind, text, field.epoch or 1)
+    if kind in {"float", "double"}:
+        number = f"try_cast({text} AS {kind})"
+        return f"CASE WHEN abs({number}) < double('Infinity') OR NOT {text} RLIKE '[0-9]' THEN {number} END"
     return text if kind == "string" else f"try_cast({text} AS {kind})"
 
 

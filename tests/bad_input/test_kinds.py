@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from collections.abc import Mapping
 from io import StringIO
 from pathlib import Path
@@ -36,6 +37,7 @@ from lake import cli
 from lake.config import Settings, load_settings
 from lake.run.sql import reader
 from lake.session import class_path
+from lake.store import log
 from tests.bad_input import shop
 
 HERE = Path(__file__).parent
@@ -44,11 +46,12 @@ AREAS = ("contracts", "jobs", "expectations", "configuration", "command_line", "
 
 
 def kinds(*areas: str) -> list[Any]:
-    return [
-        pytest.param(kind, id=f"{area}: {kind['input']}")
-        for area in areas
-        for kind in yaml.safe_load((HERE / f"{area}.yaml").read_text("utf-8"))
-    ]
+    return [pytest.param(kind, id=f"{area}: {kind['input']}") for area in areas for kind in table(area)]
+
+
+def table(area: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = yaml.safe_load((HERE / f"{area}.yaml").read_text("utf-8"))
+    return found
 
 
 def no_jvm(settings: Settings) -> SparkSession:
@@ -114,3 +117,54 @@ def test_bad_input_is_told_and_harms_nothing(kind, published, tmp_path, monkeypa
         assert reader(settings).relation("select sum(orders) from customer_daily").fetchall() == [(2,)]
     after = shop.kept(settings)
     assert {name: after.get(name) for name in before} == before, "a byte was lost"
+
+
+@pytest.fixture
+def spoilt(published, tmp_path, monkeypatch) -> Path:
+    """The shop with a contract and a job beside its own that are wrong."""
+    folder = shop.copied(published, tmp_path / "shop")
+    (folder / "schemas/parcels.avsc").write_text("not a contract")
+    (folder / "jobs/silver/parcel.py").write_text("not a job")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["log", "orders"],
+        ["wait", "orders@2", "--timeout", "0"],
+        ["sql", "select count(*) from current_order"],
+        ["quarantine"],
+        ["quarantine", "list", "orders"],
+        ["void", "orders", "1:1:0", "--reason", "a test"],
+    ],
+)
+def test_what_is_wrong_beside_a_stream_stops_no_command_about_it(spoilt, monkeypatch, capsys, words):
+    monkeypatch.setattr("sys.argv", ["lake", *words])
+    assert cli._run() == 0
+    assert "lake:" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["ingest"], ["run"]])
+def test_a_sound_stream_is_taken_in_beside_what_is_wrong(spoilt, spark, monkeypatch, capsys, words):
+    shutil.rmtree(spoilt / ".lake/warehouse")
+    monkeypatch.setattr(cli.Shell, "spark", spark)
+    monkeypatch.setattr("sys.argv", ["lake", *words])
+    assert cli._run() == 2
+    assert "not valid JSON: Expecting value (schemas/parcels.avsc:1)" in capsys.readouterr().err
+    head = log.head(load_settings(spoilt), "orders")
+    assert dict(head.counts) == {"read": 8, "accepted": 6, "duplicates": 1, "quarantined": 1, "control": 0}
+
+
+def test_there_are_a_hundred_kinds_and_each_is_another():
+    found = [kind["input"] for area in (*AREAS, "landing", "changes") for kind in table(area)]
+    by_area = [(area, kind["input"]) for area in (*AREAS, "landing", "changes") for kind in table(area)]
+    assert len(set(by_area)) == len(found) >= 100
+
+
+def test_debug_shows_the_stack_trace_of_any_command(spoilt, monkeypatch, capsys):
+    for words in (["tables", "--debug"], ["tables"]):
+        monkeypatch.setattr("sys.argv", ["lake", *words])
+        assert cli._run() == 2
+        assert ("Traceback" in capsys.readouterr().err) == ("--debug" in words)

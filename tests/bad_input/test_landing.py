@@ -14,7 +14,6 @@ from typing import Any
 
 import duckdb
 import pytest
-import yaml
 from pyspark.sql import SparkSession
 
 from lake import cli
@@ -23,9 +22,9 @@ from lake.run import log as log_run
 from lake.run.quarantine import FIXES, waiting
 from lake.store import delta, log
 from lake.store.quarantine import Rejected
+from tests.bad_input.test_kinds import table
 
-HERE = Path(__file__).parent
-RECORD_BYTES = 3000
+RECORD_BYTES = 7000
 EVENTS = {
     "type": "record", "name": "events", "doc": "An event.",
     "lake": {"key": ["id"], "id": ["id"], "time": "at", "buckets": 2, "max_ahead": "1 day"},
@@ -70,13 +69,8 @@ class Landed:
     accepted: Mapping[str, int]
 
 
-def kinds(area: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = yaml.safe_load((HERE / f"{area}.yaml").read_text("utf-8"))
-    return found
-
-
 def parameters(area: str) -> list[Any]:
-    return [pytest.param(number, kind, id=kind["input"]) for number, kind in enumerate(kinds(area), 1)]
+    return [pytest.param(number, kind, id=kind["input"]) for number, kind in enumerate(table(area), 1)]
 
 
 def sound(area: str, number: int) -> dict[str, str]:
@@ -97,7 +91,8 @@ def text(area: str, number: int, kind: Mapping[str, Any]) -> str:
     if "order" in kind:
         bad = written(sound(area, next(numbers)) | kind["order"])
     elif "repeat" in kind:
-        bad = kind["repeat"][0] * kind["repeat"][1]
+        opening, times, *closing = kind["repeat"]
+        bad = opening * times + "".join(closing[:1]) + "".join(closing[1:]) * times
     else:
         bad = kind["line"].replace("SAME", written(sound(area, next(numbers))))
         while "ORDER" in bad:
@@ -125,7 +120,9 @@ def put(folder: Path, area: str, number: int, kind: Mapping[str, Any]) -> Path:
         case _ if "gzip" in kind:
             file.write_bytes(gzip.compress(gzip.compress(b"{}\n")))
         case _ if "bytes" in kind:
-            file.write_bytes(kind["bytes"] if isinstance(kind["bytes"], bytes) else kind["bytes"].encode())
+            bad = kind["bytes"] if isinstance(kind["bytes"], bytes) else kind["bytes"].encode()
+            beside = f"{written(sound(area, 1000 * number))}\n" if "accepted" in kind and "file" not in kind else ""
+            file.write_bytes(bad + beside.encode())
         case _:
             file.write_bytes(text(area, number, kind).encode("utf-8", "surrogatepass"))
     return file
@@ -138,7 +135,7 @@ def take_in(folder: Path, area: str, contract: Mapping[str, Any], spark: SparkSe
     (folder / f"schemas/{stream}.avsc").write_text(json.dumps(contract))
     landing = folder / "landing" / stream
     landing.mkdir(parents=True)
-    files = {kind["input"]: put(landing, area, number, kind) for number, kind in enumerate(kinds(area), 1)}
+    files = {kind["input"]: put(landing, area, number, kind) for number, kind in enumerate(table(area), 1)}
     bytes_ = {name: file.read_bytes() for name, file in files.items() if file.is_file() and not file.is_fifo()}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cli.Shell, "spark", spark)
@@ -173,18 +170,20 @@ def check(landed: Landed, stream: str, kind: Mapping[str, Any]) -> None:
     expected = kind.get("says", [])
     assert shown == ([expected] if isinstance(expected, str) else expected)
     assert accepted == kind.get("accepted", 1)
-    whole = landed.bytes.get(kind["input"], b"")
+    file, whole = landed.files[kind["input"]], landed.bytes.get(kind["input"])
     for row in mine:
         assert FIXES[row.reason]
-        if row.reason != "file" and whole:
-            assert kept(row.raw, whole), "a byte was lost"
-    if whole:
-        assert landed.files[kind["input"]].read_bytes() == whole, "a byte was lost"
+        assert row.reason == "file" or kept(row, file), "a byte was lost"
+    assert whole is None or file.read_bytes() == whole, "a byte was lost"
 
 
-def kept(raw: str, whole: bytes) -> bool:
-    """Whether a record in quarantine is there as it was; one that is too long or no UTF-8 is whole in its file."""
-    return raw.encode() in whole or len(raw) == RECORD_BYTES or "\ufffd" in raw or whole.startswith(b"PAR1") or True
+def kept(row: Rejected, file: Path) -> bool:
+    """Whether a record is in quarantine as it was. What is too long or no UTF-8 is whole in its file alone, and of a
+    file with columns there is a record made of them.
+    """
+    if file.suffix in (".csv", ".parquet") or row.reason == "oversized" or "UTF-8" in row.detail:
+        return bool(row.raw)
+    return row.raw.encode() in file.read_bytes()
 
 
 @pytest.mark.parametrize(("number", "kind"), parameters("landing"))

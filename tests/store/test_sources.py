@@ -159,7 +159,7 @@ def test_a_file_that_changes_while_it_is_read_is_left_for_the_next_time(
     files = sources.pending(project, "readings", {file.mark for file in there})
     assert files == there
     growing.write_text(growing.read_text() + json.dumps(reading("c")))
-    counts = append(project, spark, contract, lambda _: Files.checked(project, files), now=NOW)
+    counts = append(project, spark, contract, lambda _: Files.checked(project, files, contract), now=NOW)
     assert (counts.read, [row["meter"] for row in events(project, spark)]) == (1, ["a"])
     assert take(project, spark).accepted == 2
 
