@@ -149,11 +149,10 @@ def _stacked(events: DataFrame, contract: Contract, theirs: str) -> DataFrame:
 def _blank(settings: Settings, contract: Contract, subject: str, values: frozenset[str]) -> int:
     """Blanks the quarantined records with a value of the person, and their past. Returns how many."""
     path = settings.quarantine_path(contract.name)
-    found = pattern(value for value in values if len(value) >= SHORTEST or value != subject)
+    longer = [value for value in values if len(value) >= SHORTEST]
     named = f'"{re.escape(contract.subject or "")}"\\s*:\\s*"?{re.escape(subject)}"?\\s*[,}}]'
     query = "SELECT _batch, _number FROM t WHERE regexp_matches(concat(raw, ' ', detail, ' ', source), $1)"
-    longer = [value for value in values if len(value) >= SHORTEST]
-    rows = delta.rows(path, query, f"{found}|{named}" if longer else named)
+    rows = delta.rows(path, query, f"{pattern(longer)}|{named}" if longer else named)
     if rows:
         places = " OR ".join(f"(_batch = {row['_batch']} AND _number = {row['_number']})" for row in rows)
         with delta.opened(path) as table:
