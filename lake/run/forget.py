@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.project import Project
-from lake.store import delta, erasures, history, log
+from lake.store import delta, erasures, log
 from lake.store.contracts import Contract, known_stream
 from lake.store.identity import literal, quoted
 from lake.store.keys import open_store
@@ -147,7 +147,7 @@ def _stacked(events: DataFrame, contract: Contract, theirs: str) -> DataFrame:
 
 
 def _blank(settings: Settings, contract: Contract, subject: str, values: frozenset[str]) -> int:
-    """Blanks the quarantined records with a value of the person, and their past. Returns how many."""
+    """Blanks the quarantined records with a value of the person. Returns how many; `purge` ends their past."""
     path = settings.quarantine_path(contract.name)
     longer = [value for value in values if len(value) >= SHORTEST]
     named = f'"{re.escape(contract.subject or "")}"\\s*:\\s*"?{re.escape(subject)}"?\\s*[,}}]'
@@ -157,8 +157,6 @@ def _blank(settings: Settings, contract: Contract, subject: str, values: frozens
         places = " OR ".join(f"(_batch = {row['_batch']} AND _number = {row['_number']})" for row in rows)
         with delta.opened(path) as table:
             table.update(predicate=places, new_values={"raw": "", "detail": BLANKED})
-        history.begin_anew(path)
-        history.end(path)
     return len(rows)
 
 

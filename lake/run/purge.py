@@ -4,7 +4,7 @@
 2. Have every table that is derived from the stream begin anew, and publish that: the same rows, and no past.
 3. See that nobody still reads what has them: a pin, or a process that began before the edition, is waited for.
 4. Let every other edition expire: `lake sql --edition` says so from then on.
-5. End the past of these tables; drop the homes that are not live, and what was staged.
+5. End the past of these tables and of the stream's quarantine; drop the homes that are not live, and what was staged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lake.project import Project
 from lake.run.forget import destroy_keys
 from lake.run.needed import retired
 from lake.run.publish import at_cut
-from lake.store import editions, erasures, history, reads, vacuum
+from lake.store import delta, editions, erasures, history, reads, vacuum
 from lake.store.lease import lease
 from lake.store.meta import get_cut
 
@@ -60,10 +60,29 @@ def purge(project: Project, tell: Callable[[str], None]) -> Purged | None:
         with lease(settings, place.lease):
             vacuum.remove_table(place.path)
         tell(f"purge   {place.name}: dropped, it was live before")
-    for file in settings.path(".lake/staging").glob("*"):
-        file.unlink()
+    files += sum(_end_quarantine(settings, stream) for stream in sorted(streams))
+    _clear_staged(settings)
     erasures.mark_purged(settings, number, at=datetime.now(UTC))
     return Purged(number, tuple(each.name for each in touched), tuple(expired), files)
+
+
+def _end_quarantine(settings: Settings, stream: str) -> int:
+    """Ends the past of a quarantine, in which records were blanked. Returns how many files went."""
+    path = settings.quarantine_path(stream)
+    if not delta.exists(path):
+        return 0
+    with lease(settings, f"log.{stream}"):
+        history.begin_anew(path)
+        return history.end(path)
+
+
+def _clear_staged(settings: Settings) -> None:
+    """Removes what was staged before the edition was published: whoever is at work began later."""
+    latest = editions.latest_edition(settings)
+    assert latest is not None
+    for file in settings.path(".lake/staging").glob("*"):
+        if file.lstat().st_mtime < latest.published_at.timestamp():
+            file.unlink(missing_ok=True)
 
 
 def _not_published(settings: Settings, number: int) -> str:
