@@ -64,8 +64,9 @@ def _complete(commit: Path) -> bool:
         return False
     kinds = [kind for kind, _ in actions]
     info: dict[str, Any] = next((action for kind, action in actions if kind == "commitInfo"), {})
-    added = (info.get("operationMetrics") or {}).get("num_added_files", 0)
-    whole = bool(info) and kinds.count("add") >= added and ("txn" in kinds or not _positioned(info))
+    # Of a DELETE or a MERGE, delta-rs counts the files of the change feed too.
+    counted = info.get("operation") == "WRITE" and (info.get("operationMetrics") or {}).get("num_added_files")
+    whole = bool(kinds) and kinds.count("add") >= (counted or 0) and ("txn" in kinds or not _positioned(info))
     return whole and _agrees(content, commit.with_name(f".{commit.name}.crc"))
 
 

@@ -7,8 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
+from deltalake.table import TableMerger
 
 from lake.config import Settings
 from lake.errors import Unavailable, full
@@ -131,3 +133,27 @@ def test_a_full_disk_is_told_with_its_place():
     assert isinstance(told, Unavailable)
     assert (told.where, told.exit_code) == ("/data/shop/meta", 75)
     assert full(OSError("no such thing")) is None
+
+
+def test_what_other_tools_commit_is_never_taken_for_torn(tmp_path):
+    path, rows = tmp_path / "t", pa.table({"k": [1, 2, 3, 4], "a": [1, 2, 3, 4]})
+
+    def merge() -> TableMerger:
+        return DeltaTable(str(path)).merge(rows, "s.k = t.k", source_alias="s", target_alias="t")
+
+    feed = {"delta.enableChangeDataFeed": "true"}
+    for change in (
+        lambda: write_deltalake(str(path), rows, configuration=feed),
+        lambda: DeltaTable(str(path)).delete("a = 1"),
+        lambda: DeltaTable(str(path)).update(updates={"a": "a + 1"}, predicate="a >= 3"),
+        lambda: merge().when_matched_update_all().when_not_matched_insert_all().execute(),
+        lambda: merge().when_matched_delete("s.k = 2").execute(),
+        lambda: write_deltalake(str(path), rows.slice(0, 0), mode="append"),
+        lambda: write_deltalake(str(path), rows, mode="append"),
+        lambda: DeltaTable(str(path)).optimize.compact(target_size=1 << 20),
+        lambda: DeltaTable(str(path)).delete(),
+        lambda: DeltaTable(str(path)).restore(1),
+        lambda: commit_file(path, 10).write_text('{"txn": {"appId": "a", "version": 1}}'),
+    ):
+        change()
+        assert torn(path) is None, newest(path).read_text()
