@@ -93,6 +93,7 @@ def told(err: str, folder: Path) -> tuple[str, str]:
 
 @pytest.mark.parametrize("kind", kinds(*AREAS))
 def test_bad_input_is_told_and_harms_nothing(kind, published, tmp_path, monkeypatch, capsys, *, request):
+    session = request.getfixturevalue("spark") if kind.get("spark") else None
     folder = shop.copied(published, tmp_path / "shop")
     settings = load_settings(folder)
     if kind.get("behind"):
@@ -104,9 +105,9 @@ def test_bad_input_is_told_and_harms_nothing(kind, published, tmp_path, monkeypa
     monkeypatch.chdir(folder)
     monkeypatch.setattr("sys.argv", [word.replace("SHOP", str(folder)) for word in shlex.split(kind["run"])])
     monkeypatch.setattr("sys.stdin", StringIO(kind.get("stdin", "")))
-    if kind.get("spark"):
-        monkeypatch.setattr(cli.Shell, "spark", request.getfixturevalue("spark"))
     monkeypatch.setattr("lake.session._embedded", no_jvm)
+    if session:
+        monkeypatch.setattr(cli.Shell, "spark", session)
     code = cli._run()
     out, err = capsys.readouterr()
     assert "Traceback" not in err
