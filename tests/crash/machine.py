@@ -131,12 +131,14 @@ def machine(commands: Callable[[], Commands]) -> type[RuleBasedStateMachine]:
         @invariant()
         def what_is_published_is_the_model(self) -> None:
             if self.published:
-                assert list(self.shop.model_faults()) == []
+                faults = list(self.shop.model_faults())
+                assert not faults, faults
 
         def teardown(self) -> None:
             if hasattr(self, "shop"):
                 self.lake("run")
-                assert list(self.shop.faults(commands())) == []
+                faults = list(self.shop.faults(commands()))
+                assert not faults, faults
             shutil.rmtree(self.home)
 
     return ShopMachine

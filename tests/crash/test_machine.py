@@ -7,4 +7,4 @@ from tests.crash.machine import run_machine
 
 
 def test_whatever_happens_the_tables_are_the_model_and_the_recomputation(commands: Commands) -> None:
-    run_machine(lambda: commands, number=2, steps=10)
+    run_machine(lambda: commands, number=2, steps=6)
