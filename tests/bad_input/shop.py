@@ -18,8 +18,9 @@ from lake.store import delta, editions, evolution, log, meta
 
 AT = datetime(2024, 3, 31, tzinfo=UTC)
 EVENTS = """
-    SELECT *, changed::TIMESTAMPTZ AS _time, changed::TIMESTAMPTZ AS placed_at, changed::TIMESTAMPTZ AS changed_at,
-        NULL::TIMESTAMPTZ AS _watermark, now() AS _ingested_at, '' AS _id, '' AS _source, 1 AS _version, '' AS _extra
+    SELECT * REPLACE (customer::BLOB AS customer), NULL::VARCHAR AS _subject, changed::TIMESTAMPTZ AS _time,
+        changed::TIMESTAMPTZ AS placed_at, changed::TIMESTAMPTZ AS changed_at, NULL::TIMESTAMPTZ AS _watermark,
+        now() AS _ingested_at, '' AS _id, '' AS _source, 1 AS _version, '' AS _extra
     FROM (VALUES
       (1::BIGINT, 1::INTEGER, 0::BIGINT, 1::BIGINT, 'ada',   'placed', 19.90::DECIMAL(10, 2), '2024-03-30 09:12Z'),
       (1,         2,          0,         2,         'grace', 'placed', 250.00,                '2024-03-30 10:40Z'),

@@ -106,6 +106,7 @@ def test_bad_input_is_told_and_harms_nothing(kind, published, tmp_path, monkeypa
     monkeypatch.setattr("sys.argv", [word.replace("SHOP", str(folder)) for word in shlex.split(kind["run"])])
     monkeypatch.setattr("sys.stdin", StringIO(kind.get("stdin", "")))
     monkeypatch.setattr("lake.session._embedded", no_jvm)
+    monkeypatch.setattr("lake.run.gate.warm_up", lambda: None)
     if session:
         monkeypatch.setattr(cli.Shell, "spark", session)
     code = cli._run()
@@ -150,6 +151,7 @@ def test_what_is_wrong_beside_a_stream_stops_no_command_about_it(spoilt, monkeyp
 @pytest.mark.parametrize("words", [["ingest"], ["run"]])
 def test_a_sound_stream_is_taken_in_beside_what_is_wrong(spoilt, spark, monkeypatch, capsys, words):
     shutil.rmtree(spoilt / ".lake/warehouse")
+    monkeypatch.setattr("lake.run.gate.warm_up", lambda: None)
     monkeypatch.setattr(cli.Shell, "spark", spark)
     monkeypatch.setattr("sys.argv", ["lake", *words])
     assert cli._run() == 2

@@ -121,7 +121,7 @@ def put(folder: Path, area: str, number: int, kind: Mapping[str, Any]) -> Path:
             file.write_bytes(gzip.compress(gzip.compress(b"{}\n")))
         case _ if "bytes" in kind:
             bad = kind["bytes"] if isinstance(kind["bytes"], bytes) else kind["bytes"].encode()
-            beside = f"{written(sound(area, 1000 * number))}\n" if "accepted" in kind and "file" not in kind else ""
+            beside = f"{written(sound(area, 1000 * number))}\n" if kind.get("accepted") and "file" not in kind else ""
             file.write_bytes(bad + beside.encode())
         case _:
             file.write_bytes(text(area, number, kind).encode("utf-8", "surrogatepass"))
