@@ -18,7 +18,7 @@ from lake.store import delta, editions, evolution, log, meta
 
 AT = datetime(2024, 3, 31, tzinfo=UTC)
 EVENTS = """
-    SELECT * REPLACE (customer::BLOB AS customer), NULL::VARCHAR AS _subject, changed::TIMESTAMPTZ AS _time,
+    SELECT * REPLACE (NULL::VARCHAR AS customer), NULL::VARCHAR AS _subject, changed::TIMESTAMPTZ AS _time,
         changed::TIMESTAMPTZ AS placed_at, changed::TIMESTAMPTZ AS changed_at, NULL::TIMESTAMPTZ AS _watermark,
         now() AS _ingested_at, '' AS _id, '' AS _source, 1 AS _version, '' AS _extra
     FROM (VALUES
