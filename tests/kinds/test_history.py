@@ -82,6 +82,7 @@ def test_c2_a_dump_older_than_one_before_it_is_ignored(spark):
     assert found == table(kind, batches(spark, DUMPS, DUMP_0, four), "id", "city", *SPAN)
 
 
+@pytest.mark.long
 def test_only_dumps_with_a_marker_count_and_empty_ones_delete_everything(spark):
     kind = History("id", sequence="_number", snapshots=True, marker="city = 'complete'")
     marked = [(None, "complete", 0)], [(None, "complete", 1)], [(None, "complete", 2)]

@@ -166,6 +166,7 @@ def test_what_adds_also_subtracts(spark):
     check(spark, kind, parts, expected, ["n", "total", "different", "spread"])
 
 
+@pytest.mark.long
 def test_sketches_are_the_same_by_slices_and_as_near_as_they_say(spark):
     parts = histories(3)
     kind = Aggregate(
@@ -205,7 +206,7 @@ def test_any_order_of_arrival_makes_the_same_table(spark, name):
     )
 
 
-@pytest.mark.parametrize("name", [pytest.param("tumbling", marks=pytest.mark.long), "session"])
+@pytest.mark.parametrize("name", [pytest.param("session", marks=pytest.mark.long), "tumbling"])
 def test_late_rows_are_dropped_alike_however_the_log_is_sliced(spark, name):
     window, assigned = WINDOWS[name]
     parts = histories(5)

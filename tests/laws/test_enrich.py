@@ -86,7 +86,7 @@ def content(table: DataFrame) -> dict[int, tuple[Any, ...]]:
     [
         pytest.param(False, None, "left", marks=pytest.mark.long),
         (False, TOLERANCE, "left"),
-        (True, None, "left"),
+        pytest.param(True, None, "left", marks=pytest.mark.long),
         (True, TOLERANCE, "inner"),
     ],
     ids=["log", "log-tolerance", "history", "history-inner"],

@@ -48,7 +48,10 @@ def declare(settings: Settings, kind: str, *inputs: str, returns: str = "rows") 
         ("Aggregate('id', {'n': Sum('size')})", "n adds up a double"),
         ("Aggregate('id', {'n': Count()}, window=Tumbling(length=timedelta(hours=1), on='when'))", "no column 'when'"),
         ("Fold('id', state='n int', start={'n': 0}, step={'n': 'state.n + event.weight'})", "`weight`"),
-        ("Pattern('id', sequence='at', steps=[Step('big', 'weight > 1')], measures={'n': Count()})", "no column 'weight'"),
+        (
+            "Pattern('id', sequence='at', steps=[Step('big', 'weight > 1')], measures={'n': Count()})",
+            "no column 'weight'",
+        ),
     ],
 )
 def test_an_unknown_column_is_told_with_the_line(spark, project, kind, told):

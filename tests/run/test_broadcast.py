@@ -102,7 +102,11 @@ def stock(dump: int, *, ended: bool = True, **pieces: int) -> list[dict[str, Any
     return [*rows, *([{"item": None, "pieces": None, "dump": dump, "ended": True}] if ended else [])]
 
 
-@pytest.mark.parametrize("slices", [(9,), pytest.param((2, 5, 9), marks=pytest.mark.long), (4, 5, 9)], ids=str)
+@pytest.mark.parametrize(
+    "slices",
+    [(9,), pytest.param((2, 5, 9), marks=pytest.mark.long), pytest.param((4, 5, 9), marks=pytest.mark.long)],
+    ids=str,
+)
 def test_a_truncate_touches_every_key_whenever_it_comes(lakehouse, slices):
     done = 0
     for end in slices:

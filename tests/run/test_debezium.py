@@ -211,6 +211,7 @@ COLUMNS = ["id", "name", "description", "weight"]
 AT = [field("file", "string", "source.file"), field("pos", "long", "source.pos"), field("row", "int", "source.row")]
 
 
+@pytest.mark.long
 @samples
 def test_products_of_mysql_by_their_place_in_its_log(lakehouse):
     """Without the schema wrapper; the versions begin when the source committed, those of the snapshot at its 0."""
@@ -253,6 +254,7 @@ def test_a_column_added_in_mid_stream_and_another_table(lakehouse, name):
     assert [row.raw for row in kept] == [line for line in lines if "customers" in line]
 
 
+@pytest.mark.long
 @samples
 def test_a_contract_that_learns_of_a_column_later(lakehouse):
     """With the schema wrapper; `age` was in the messages before it was in the contract, and becomes text at last."""

@@ -180,6 +180,7 @@ def test_a_rebuild_of_what_is_right_changes_nothing(sliced):
         assert (done.inserted, done.updated, done.deleted) == (0, 0, 0), declaration.name
 
 
+@pytest.mark.long
 def test_laws_are_broken_by_a_table_that_is_not_its_log(sliced, monkeypatch):
     honest = Inputs.evaluate
 
