@@ -14,13 +14,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Final
 
 from lake.config import Settings
 from lake.errors import DeclarationError, full
-from lake.store.sealing import KEYS
+from lake.store.sealing import KEY, SUBJECT
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 KEY_BYTES: Final = 32
 COPY: Final = "put its newest copy back; without one, lake forget STREAM --lost gives up those whose keys are lost"
@@ -55,11 +56,14 @@ class KeyStore:
             con.executemany("INSERT OR REPLACE INTO keys VALUES (?, ?, NULL)", [(stream, token) for token in tokens])
 
     def living(self, stream: str) -> pa.Table:
-        """The keys of the stream: columns of `sealing.KEYS`."""
+        """The keys of the stream: columns SUBJECT and KEY."""
+        import pyarrow as pa
+
         with _connected(self.file) as con:
             query = "SELECT token, key FROM keys WHERE stream = ? AND key IS NOT NULL ORDER BY token"
             rows = con.execute(query, [stream]).fetchall()
-        return pa.table([list(column) for column in zip(*rows, strict=True)] or [[], []], schema=KEYS)
+        tokens, keys = [token for token, _ in rows], [key for _, key in rows]
+        return pa.table({SUBJECT: pa.array(tokens, pa.string()), KEY: pa.array(keys, pa.binary())})
 
     def known(self, stream: str) -> set[str]:
         """The tokens of the stream that have, or had, a key."""

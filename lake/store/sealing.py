@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
 from lake.store.identity import literal, quoted
-from lake.store.scan import to_frame
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from lake.store.contracts import Contract
@@ -25,9 +23,6 @@ SUBJECT: Final = "_subject"
 """The column of a log that holds the token of the person whom an event is about."""
 KEY: Final = "_key"
 EXTRA: Final = "_extra"
-
-KEYS: Final = pa.schema([(SUBJECT, pa.string()), (KEY, pa.binary())])
-PADS: Final = pa.schema([("_inner", pa.binary()), ("_outer", pa.binary())])
 BLOCK: Final = 64
 
 
@@ -49,8 +44,11 @@ def opened(column: str, place: str) -> str:
 
 def pads(secret: bytes) -> pa.Table:
     """The two blocks that HMAC puts before what it digests; in a frame, so that no query plan shows them."""
+    import pyarrow as pa
+
     block = secret.ljust(BLOCK, b"\0")
-    return pa.table([[bytes(b ^ mask for b in block)] for mask in (0x36, 0x5C)], schema=PADS)
+    inner, outer = (pa.array([bytes(b ^ mask for b in block)], pa.binary()) for mask in (0x36, 0x5C))
+    return pa.table({"_inner": inner, "_outer": outer})
 
 
 def token(text: str) -> str:
@@ -65,6 +63,8 @@ def of_subject(contract: Contract) -> str:
 
 def tokened(spark: SparkSession, rows: DataFrame, contract: Contract, secret: bytes) -> DataFrame:
     """`rows` of parsed events with SUBJECT, and with an `_id` that nobody can guess without the secret."""
+    from lake.store.scan import to_frame
+
     digested = rows.crossJoin(to_frame(spark, pads(secret)))
     kept = [quoted(name) for name in rows.columns if name != "_id"]
     return digested.selectExpr(*kept, f"{token('_id')} AS _id", f"{token(of_subject(contract))} AS {SUBJECT}")
@@ -72,6 +72,8 @@ def tokened(spark: SparkSession, rows: DataFrame, contract: Contract, secret: by
 
 def with_keys(spark: SparkSession, rows: DataFrame, keys: pa.Table) -> DataFrame:
     """`rows` with the KEY of their subject, null where it has none."""
+    from lake.store.scan import to_frame
+
     return rows.join(to_frame(spark, keys), SUBJECT, "left")
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.store import delta
-from lake.store.compaction import pack_table
 from lake.store.lease import lease
 
 LANDED = "stream VARCHAR, batch BIGINT, name VARCHAR, size BIGINT, mtime BIGINT"
@@ -155,6 +154,8 @@ def remember(settings: Settings, stream: str, app: str) -> None:
         [row] = delta.rows(path, "SELECT max(batch) AS batch FROM t WHERE stream = $1", stream) or [{"batch": None}]
         newer = [(stream, *record) for record in _newer(settings, stream, app, row["batch"] or 0)]
         if newer:
+            from lake.store.compaction import pack_table  # which needs pyarrow, and reading does not
+
             delta.append(path, LANDED, newer)
             pack_table(path)
 
