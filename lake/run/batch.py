@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
-from lake.run.personal import extras, sealable
+from lake.run.personal import BLANKED, extras, sealable, shown
 from lake.session import first_line, raise_if_gone
 from lake.store import evolution
 from lake.store.contracts import Contract
@@ -30,6 +30,7 @@ from lake.store.parse import BLANK, CONFLICT, parse
 from lake.store.scan import to_frame
 
 NO_EVENTS: Final = f"'{BLANK}', '{CONTROL}'"  # nothing is wrong with them
+REJECT: Final = ("_position", "_reason", "_detail", "_raw", "_source")
 LINE_BITS: Final = 40  # a position is an origin's rank followed by this many bits of line number
 LINES: Final = pa.schema(
     [
@@ -150,17 +151,21 @@ class Batch:
         return {*refused, *self.verdict.filter(self.verdict["conflict"])["_seq"].to_pylist()}
 
     def rejects(self, after: int) -> DataFrame:
-        """The rows for the quarantine, numbered from `after` + 1. A conflict's text is read from its source again."""
+        """The rows for the quarantine, numbered from `after` + 1. A conflict's text is read from its source again.
+
+        What tells of people who were forgotten is blanked.
+        """
         same = "'same id as ', original, ', other content'"
+        raw, detail = shown(self.contract, "_raw"), shown(self.contract, "_detail", f"'{BLANKED}'")
         refused = self.placed.where(f"_reason NOT IN ({NO_EVENTS})")
-        rejects = refused.select("_position", "_reason", "_detail", "_raw", "_source")
+        rejects = refused.selectExpr("_position", "_reason", detail, raw, "_source").toDF(*REJECT)
         if self.conflicts:
             conflicts = self.spark.createDataFrame(
                 self.verdict.filter(self.verdict["conflict"]).select(["_seq", "original"])
             )
             texts = self.delivery.records(self.spark).select("_seq", "_raw")
             told = self.placed.drop("_raw").join(F.broadcast(conflicts), "_seq").join(texts, "_seq")
-            rejects = rejects.union(told.selectExpr("_position", f"'{CONFLICT}'", f"concat({same})", "_raw", "_source"))
+            rejects = rejects.union(told.selectExpr("_position", f"'{CONFLICT}'", f"concat({same})", raw, "_source"))
         return rejects.selectExpr(
             f"{self.number}L AS _batch",
             f"cast({after} + row_number() OVER (ORDER BY _position) AS int) AS _number",

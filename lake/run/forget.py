@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.project import Project
+from lake.run.personal import BLANKED
 from lake.store import delta, erasures, log
 from lake.store.contracts import Contract, known_stream
 from lake.store.identity import literal, quoted
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 SHORTEST: Final = 4
 """Shorter values are found anywhere by chance, so they are not searched for."""
-BLANKED: Final = "of a person who was forgotten"
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake.config import Settings
 from lake.store import erasures, log, sealing
 from lake.store.contracts import Contract
 from lake.store.keys import open_store
+from lake.store.scan import to_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+ERASED: Final = "_erased"
+BLANKED: Final = "of a person who was forgotten"
 
 
 def sealable(spark: SparkSession, settings: Settings, contract: Contract, events: DataFrame) -> DataFrame:
@@ -22,14 +27,24 @@ def sealable(spark: SparkSession, settings: Settings, contract: Contract, events
     """
     log.keys_of(settings, contract)
     store = open_store(settings, make=True)
+    gone = {each.subject for each in erasures.entries(settings, contract.name)}
     told = sealing.tokened(spark, events, contract, store.secret)
     people = told.where("_reason IS NULL").select(sealing.SUBJECT).distinct().toArrow().column(sealing.SUBJECT)
     there = {token for token in people.to_pylist() if token is not None}
-    store.make(contract.name, there - {each.subject for each in erasures.entries(settings, contract.name)})
+    store.make(contract.name, there - gone)
     living = log.keys_of(settings, contract)
     assert living is not None
     keys = living.filter(pc.is_in(living.column(sealing.SUBJECT), value_set=people.combine_chunks()))
-    return sealing.without_the_erased(sealing.with_keys(spark, told, keys), contract)
+    known = sealing.without_the_erased(sealing.with_keys(spark, told, keys), contract)
+    erased = pa.table(
+        {sealing.SUBJECT: pa.array(sorted(gone), pa.string()), ERASED: pa.array([True] * len(gone), pa.bool_())}
+    )
+    return known.join(to_frame(spark, erased), sealing.SUBJECT, "left")
+
+
+def shown(contract: Contract, column: str, instead: str = "''") -> str:
+    """SQL of what is kept of a `column` of a record that is refused: `instead` where it is of a forgotten person."""
+    return f"CASE WHEN {ERASED} THEN {instead} ELSE {column} END" if contract.sealed else column
 
 
 def extras(contract: Contract) -> list[str]:

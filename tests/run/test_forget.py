@@ -24,7 +24,7 @@ from lake.run.proof import search
 from lake.run.purge import purge
 from lake.run.sql import reader
 from lake.run.verify import verify_all
-from lake.store import delta, erasures, log, sealing
+from lake.store import delta, erasures, log, quarantine, sealing
 from lake.store.keys import open_store
 from lake.testing import Lakehouse
 from tests.processes import another
@@ -127,9 +127,13 @@ def test_a_forgotten_person_is_null_in_every_table_and_in_no_byte_of_the_warehou
 
 def test_who_was_forgotten_does_not_come_back(shop):
     forgotten(shop)
-    again = (order(1, "margaret hamilton", note="call +44 20 7946"), order(3, "margaret hamilton"), order(4, "grace"))
-    shop.land("orders", *again).run()
-    assert log.head(shop.settings, "orders").counts["duplicates"] == 1
+    known = order(1, "margaret hamilton", note="call +44 20 7946")
+    refused = (known | {"order_id": 2, "amount": "1"}, known | {"status": "lost"}, order(2, "grace") | {"amount": "2"})
+    shop.land("orders", known, order(3, "margaret hamilton"), order(4, "grace"), *refused).run()
+    counts = log.head(shop.settings, "orders").counts
+    assert (counts["duplicates"], counts["accepted"], counts["quarantined"]) == (1, 3, 2)
+    kept = quarantine.rejected(shop.settings, "orders", upto=9)
+    assert [(row.reason, "grace" in row.raw) for row in kept[1:]] == [("not in enum", False), ("conflict", True)]
     assert customers(shop) == {1: None, 2: "grace", 3: None, 4: "grace"}
     assert search(shop.settings, {"margaret hamilton"}).found == ()
     assert verdicts(shop) == {"identical"}
