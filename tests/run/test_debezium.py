@@ -236,10 +236,9 @@ def test_products_of_mysql_by_their_place_in_its_log(lakehouse):
     assert sum(head.counts["duplicates"] for head in log.heads(shop.settings, "rows")) == len(lines)
 
 
+@pytest.mark.long
 @samples
-@pytest.mark.parametrize(
-    "name", ["debezium-json.txt", pytest.param("debezium-json-with-schema.txt", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("name", ["debezium-json.txt", "debezium-json-with-schema.txt"])
 def test_a_column_added_in_mid_stream_and_another_table(lakehouse, name):
     """One topic for two tables, no place in the database's log: log order decides, the other table is kept apart."""
     lines = messages(f"flink-cdc/{name}")
