@@ -12,7 +12,6 @@ from lake.errors import DeclarationError, LawError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-    from pathlib import Path
 
     from lake.project import Project
     from lake.run.proof import Proof
@@ -105,7 +104,7 @@ def _prove(shell: Shell, project: Project, stream: str, subject: str, values: Co
     report = project.settings.keys_path.with_name(f"forgotten-{stream}-{token[:8]}.json")
     record: dict[str, Any] = {"stream": stream, "person": token, **proof.record}
     report.write_text(json.dumps(record, indent=2) + "\n")
-    shell.emit(record, [*_lines(proof), f"report: {_shown(report)}"])
+    shell.emit(record, [*_lines(proof), f"report: {click.format_filename(report)}"])
     if not proof.holds:
         raise LawError(
             f"what was theirs is still in {len(proof.found)} files",
@@ -122,10 +121,6 @@ def _lines(proof: Proof) -> list[str]:
         lines.append(f"still in {len(proof.outside)} source files, which are yours to delete:")
         lines += [f"  {file}" for file in proof.outside]
     return lines
-
-
-def _shown(path: Path) -> str:
-    return click.format_filename(path)
 
 
 def _give_up(shell: Shell, project: Project, stream: str, *, yes: bool) -> None:

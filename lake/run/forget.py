@@ -57,8 +57,7 @@ def whom(project: Project, stream: str, subject: str) -> tuple[Contract, str]:
     _must_seal(contract)
     store = open_store(project.settings, make="keys" not in log.head(project.settings, stream).position.data)
     token = store.token(stream, subject)
-    erased = {each.subject for each in erasures.entries(project.settings, stream)}
-    if token not in erased and token not in store.known(stream):
+    if token not in erasures.subjects(project.settings, stream) and token not in store.known(stream):
         raise DeclarationError(
             f"{stream} knows nobody whose {contract.subject} is {subject!r}",
             where=contract.where,
@@ -82,7 +81,7 @@ def forget(project: Project, spark: SparkSession, stream: str, subject: str) -> 
     """Erases a person; does nothing that was done before. Raises as `whom` does."""
     contract, token = whom(project, stream, subject)
     settings, began = project.settings, datetime.now(UTC)
-    if token in {each.subject for each in erasures.entries(settings, stream)}:
+    if token in erasures.subjects(settings, stream):
         destroy_keys(settings)
         return Forgotten(
             stream, token, erasures.record(settings, stream, [token], at=began), values=frozenset({subject})
@@ -103,8 +102,7 @@ def give_up(project: Project, stream: str) -> int:
     settings, began = project.settings, datetime.now(UTC)
     store = open_store(settings, make=True)
     with lease(settings, f"log.{stream}"):
-        gone = {each.subject for each in erasures.entries(settings, stream)}
-        lost = log.keyless(settings, stream, store) - gone
+        lost = log.keyless(settings, stream, store)
         if lost:
             erasures.record(settings, stream, lost, at=began)
             destroy_keys(settings)

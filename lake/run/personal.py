@@ -25,9 +25,7 @@ def sealable(spark: SparkSession, settings: Settings, contract: Contract, events
 
     Of people who were forgotten, nothing personal is left in them. Raises DeclarationError where keys are lost.
     """
-    log.keys_of(settings, contract)
-    store = open_store(settings, make=True)
-    gone = {each.subject for each in erasures.entries(settings, contract.name)}
+    store, gone = log.key_store(settings, contract), erasures.subjects(settings, contract.name)
     told = sealing.tokened(spark, events, contract, store.secret)
     people = told.where("_reason IS NULL").select(sealing.SUBJECT).distinct().toArrow().column(sealing.SUBJECT)
     there = {token for token in people.to_pylist() if token is not None}

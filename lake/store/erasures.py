@@ -35,6 +35,11 @@ def entries(settings: Settings, stream: str | None = None) -> list[Erasure]:
     return [Erasure(**row) for row in delta.rows(settings.meta_path("erasures"), query, stream)]
 
 
+def subjects(settings: Settings, stream: str) -> set[str]:
+    """The tokens of the people of `stream` who were erased."""
+    return {each.subject for each in entries(settings, stream)}
+
+
 def erased(settings: Settings, stream: str, after: int, upto: int) -> list[Erasure]:
     """The erasures after < number <= upto of `stream`."""
     return [each for each in entries(settings, stream) if after < each.number <= upto]

@@ -166,34 +166,42 @@ def current(rows: DataFrame, known: Sequence[Contract], keys: pa.Table | None = 
     return rows.selectExpr("*", *missing).selectExpr(*evolution.upcast(known), *OWN)
 
 
-def keys_of(settings: Settings, contract: Contract) -> pa.Table | None:
-    """The keys of the people in a log who were not forgotten; None where nothing in it is sealed.
+def key_store(settings: Settings, contract: Contract) -> KeyStore:
+    """The key store that the log was sealed with; made where nothing has been sealed yet.
 
-    Raises DeclarationError where the key store is not the one that the log was sealed with, or an older copy of it.
+    Raises DeclarationError where it is another one, or an older copy, that lacks keys.
     """
-    if not contract.sealed:
-        return None
     said = head(settings, contract.name).position.data.get("keys")
     store = open_store(settings, make=said is None)
-    gone = {each.subject for each in erasures.entries(settings, contract.name)}
     other = said and (store.id != said["store"] or store.count(contract.name) < said["subjects"])
-    if other and (missing := keyless(settings, contract.name, store) - gone):
+    if other and (missing := keyless(settings, contract.name, store)):
         raise DeclarationError(
             f"the keys of {len(missing)} people of {contract.name} are not in the key store",
             where=str(store.file),
             fix=COPY,
         )
+    return store
+
+
+def keys_of(settings: Settings, contract: Contract) -> pa.Table | None:
+    """The keys of the people in a log who were not forgotten; None where nothing in it is sealed.
+
+    Raises as `key_store` does.
+    """
+    if not contract.sealed:
+        return None
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    living = store.living(contract.name)
+    living, gone = key_store(settings, contract).living(contract.name), erasures.subjects(settings, contract.name)
     return living.filter(pc.invert(pc.is_in(living.column(sealing.SUBJECT), pa.array(sorted(gone), pa.string()))))
 
 
 def keyless(settings: Settings, stream: str, store: KeyStore) -> set[str]:
-    """The tokens of the people in a log of whom `store` has never heard."""
+    """The tokens of the people in a log of whom `store` has never heard, but those who were erased."""
     query = f"SELECT DISTINCT {sealing.SUBJECT} AS token FROM t WHERE {sealing.SUBJECT} IS NOT NULL"
-    return {row["token"] for row in delta.rows(settings.log_path(stream), query)} - store.known(stream)
+    there = {row["token"] for row in delta.rows(settings.log_path(stream), query)}
+    return there - store.known(stream) - erasures.subjects(settings, stream)
 
 
 def empty(spark: SparkSession, contract: Contract) -> DataFrame:

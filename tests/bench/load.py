@@ -26,6 +26,7 @@ from lake.config import Settings
 from lake.run.ingest import behind
 from lake.store import delta, log
 from lake.store.editions import latest_edition
+from lake.store.meta import get_cut
 from tests.bench.growth import STREAM, copied
 from tests.bench.times import heading
 
@@ -146,13 +147,7 @@ def caught_up(settings: Settings, producer: Producer) -> bool:
     """Whether an edition has all that was landed."""
     head, edition = log.head(settings, STREAM), latest_edition(settings)
     taken = sum(head.offsets.values()) == producer.landed * EVENTS_A_FILE
-    return taken and edition is not None and log.head(settings, STREAM).batch == batch_of(settings, edition.cut)
-
-
-def batch_of(settings: Settings, cut: int) -> int:
-    from lake.store.meta import get_cut
-
-    return get_cut(settings, cut).batches.get(STREAM, 0)
+    return taken and edition is not None and get_cut(settings, edition.cut).batches.get(STREAM, 0) == head.batch
 
 
 @contextmanager

@@ -119,7 +119,7 @@ class Shop:
 
     def forgotten(self) -> set[str]:
         """The customers whom the warehouse's book says to be erased."""
-        erased = {each.subject for each in erasures.entries(self.lakehouse.settings, "orders")}
+        erased = erasures.subjects(self.lakehouse.settings, "orders")
         store = open_store(self.lakehouse.settings, make=True) if erased else None
         return {name for name in CUSTOMERS if store and store.token("orders", name) in erased}
 
