@@ -127,7 +127,7 @@ class _Work:
     def keep(self, place: Place, done: Upkeep, *, seconds: float) -> bool:
         """Does what is to be done at `place`; False, and told, where another writer holds it."""
         try:
-            with lease.lease(self.project.settings, place.lease, seconds=seconds, commits=False):
+            with lease.lease(self.project.settings, place.lease, seconds=seconds, commits=not self.policy.dry_run):
                 needed = self.needed()
                 if needed.is_abandoned(place, drop_retired=self.policy.drop_retired):
                     done.dropped.append(place.name)

@@ -37,8 +37,8 @@ QUIETLY: Final = 1.0  # seconds of waiting that nobody need hear of
 def lease(settings: Settings, name: str, *, seconds: float | None = None, commits: bool = True) -> Iterator[None]:
     """Holds the lease `name` (e.g. `log.flights`, `table.carrier_daily`, `meta.cuts`) while the block runs.
 
-    What a holder that died may have left is mended first: see lake.store.torn and lake.store.fence. Who `commits` no
-    new position leaves the latter to the next who does.
+    What a holder that died may have left is mended first: see lake.store.torn and lake.store.fence. Who `commits`
+    nothing leaves the latter to the next who does.
     Re-entrant within a process and thread. Raises Unavailable when another writer keeps it longer than `seconds`, by
     default `settings.lease_seconds`.
     """
@@ -92,13 +92,14 @@ def _mend(settings: Settings, name: str, *, died: bool) -> None:
 
 
 def forget_the_dead(settings: Settings, *, dry_run: bool) -> list[Path]:
-    """Removes what processes that died left beside the locks they held: the files that say who holds them."""
+    """Mends what processes that died have left, and removes the files that say who holds their locks."""
     found = []
     for holder in sorted(_folder(settings).glob("*.holder")):
         try:
             with FileLock(holder.with_suffix(".lock"), is_singleton=True).acquire(timeout=0):
                 found.append(holder)
                 if not dry_run:
+                    _mend(settings, holder.stem, died=True)
                     holder.unlink(missing_ok=True)
         except Timeout:
             continue

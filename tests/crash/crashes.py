@@ -15,6 +15,7 @@ from tests.crash.shop import Shop
 PACKING: Final = {"lake.store.compaction.CROWDED": 2}
 DUE: Final = {"lake.store.compaction.SMALL_FILES": 0}
 CHECKPOINTS: Final = {"lake.store.vacuum.CHECKPOINT_EVERY": 1}
+WHOM: Final = "subject=…"
 SHORT: Final = {"LAKE_KEEP_EDITIONS": "1", "LAKE_KEEP_DAYS": "0"}
 
 Harm = Callable[[Shop, Path], None]
@@ -25,7 +26,8 @@ class Crash:
     """`lake <command>` killed at `point`, at any of its passes; `harm` is then done to what it was writing.
 
     `before` are commands that lead up to it. `jvm` says whose JVM dies instead of the Python process: the server's, or
-    the `own` one that the command has started. `first` is a shop that was never run.
+    the `own` one that the command has started. `shop` is the kind of shop it happens to: "first" was never run, those
+    of "people" forget theirs.
     """
 
     name: str
@@ -33,7 +35,7 @@ class Crash:
     point: str
     harm: Harm | None = None
     jvm: Literal["", "server", "own"] = ""
-    first: bool = False
+    shop: Literal["", "first", "people"] = ""
     before: tuple[tuple[str, ...], ...] = ()
     tuned: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -98,17 +100,32 @@ HARMS: Final = [
     Crash("stale: leases", ("run",), "table.before", stale_leases),
 ]
 FIRST: Final = [
-    Crash(f"first run: {point}", ("run",), point, first=True)
+    Crash(f"first run: {point}", ("run",), point, shop="first")
     for point in (*_moments("log", "table"), "quarantine.after", "meta.after", "edition.before")
 ]
-OF_PYTHON: Final = [*RUN, *FIRST, *MERGE, *UPKEEP, *RECOMPUTATION, *DEPLOYMENT, *HARMS]
-OF_SERVER: Final = [
-    replace(each, name=f"{each.name}, of the server", jvm="server")
-    for each in [*RUN[:3], *MERGE, UPKEEP[1], RECOMPUTATION[1]]
+FORGETTING: Final = [
+    Crash(f"forget: {point}", ("forget", "orders", WHOM, "--yes"), point, shop="people")
+    for point in (*_sides("meta", "edition", "vacuum"), *_moments("table"), "checkpoint.after")
 ]
-OF_OWN_JVM: Final = [
-    replace(each, name=f"{each.name}, of its own JVM", jvm="own") for each in [RUN[1], *MERGE, UPKEEP[1]]
-]
+OF_PYTHON: Final = [*RUN, *FIRST, *MERGE, *UPKEEP, *RECOMPUTATION, *DEPLOYMENT, *FORGETTING, *HARMS]
+
+
+def _with_jvm(whose: Literal["server", "own"], *crashes: str) -> list[Crash]:
+    told = {"server": "of the server", "own": "of its own JVM"}[whose]
+    return [replace(each, name=f"{each.name}, {told}", jvm=whose) for each in OF_PYTHON if each.name in crashes]
+
+
+OF_SERVER: Final = _with_jvm(
+    "server",
+    *(f"run: {point}" for point in (*_moments("log", "table"), *_sides("meta", "edition"), "quarantine.after")),
+    "run: Spark's MERGE",
+    "run: compaction.middle",
+    "maintain: vacuum.after",
+    "rebuild: table.middle",
+    "deploy: table.middle",
+    "forget: table.middle",
+)
+OF_OWN_JVM: Final = _with_jvm("own", "run: log.middle", "run: Spark's MERGE", "run: compaction.middle")
 
 
 @dataclass(frozen=True)
@@ -124,6 +141,7 @@ def happen(shop: Shop, commands: Commands, crash: Crash, *, jvm: int = 0, mend: 
 
     After a deploy that was stopped that is another, or, with the jobs as they were, a run.
     """
+    command = [f"subject={shop.somebody()}" if word == WHOM else word for word in crash.command]
     shop.land_some()
     for line in crash.before:
         done = commands.lake(*line, at=shop.lakehouse)
@@ -132,18 +150,18 @@ def happen(shop: Shop, commands: Commands, crash: Crash, *, jvm: int = 0, mend: 
     if crash.changes:
         shop.change()
     kill = Kill(crash.point, _pass(shop, crash), "jvm" if crash.jvm else "python", jvm)
-    done = commands.lake(*crash.command, at=shop.lakehouse, kill=kill, tuned=crash.tuned, **crash.environment)
+    done = commands.lake(*command, at=shop.lakehouse, kill=kill, tuned=crash.tuned, **crash.environment)
     faults = _ended(done, crash)
     if done.killed_at and crash.harm:
         crash.harm(shop, done.killed_at)
     if crash.jvm == "own" or (crash.jvm and done.landed):
         mend()
-    command = "run"
+    mending = "run"
     if crash.changes and done.landed and crash.point != "edition.after":
-        command = shop.chance.choice(["deploy", "run"])
-        if command == "run":
+        mending = shop.chance.choice(["deploy", "run"])
+        if mending == "run":
             shop.change()
-    faults += _mended(shop, commands, command)
+    faults += _mended(shop, commands, mending)
     return Outcome(done.landed, tuple(faults))
 
 

@@ -24,7 +24,14 @@ from lake.testing import Commands, Done, Lakehouse
 
 TEMPLATE: Final = Path(public.__file__).parent / "templates/project"
 BEGAN: Final = datetime(2024, 3, 1, tzinfo=UTC)
-CUSTOMERS: Final = ("ada lovelace", "grace hopper", "joan clarke")
+CUSTOMERS: Final = (
+    "ada lovelace",
+    "grace hopper",
+    "joan clarke",
+    "mary somerville",
+    "emmy noether",
+    "hedy lamarr",
+)
 STATUSES: Final = ("placed", "paid", "shipped", "cancelled")
 LONDON: Final = ZoneInfo("Europe/London")
 PAST: Final = '''
@@ -64,14 +71,14 @@ class Shop:
 
     # What happens to it.
 
-    def order(self, *, late: bool = False) -> Row:
-        """A change of one of a few orders; a late one happened before most that are known."""
+    def order(self, *, late: bool = False, number: int = 0) -> Row:
+        """A change of one of a few orders, or of that `number`; a late one happened before most that are known."""
         self.steps += 1
         at = BEGAN + timedelta(minutes=self.chance.randrange(60) if late else 100 * self.steps, seconds=self.steps)
-        number = self.chance.randrange(1, 12)
+        number = number or self.chance.randrange(1, 12)
         return {
             "order_id": number,
-            "customer": CUSTOMERS[number % 3],
+            "customer": CUSTOMERS[number % len(CUSTOMERS)],
             "status": self.chance.choice(STATUSES),
             "amount": f"{self.chance.randrange(1, 50_000) / 100:.2f}",
             "placed_at": (BEGAN + timedelta(hours=7 * number)).isoformat(),
@@ -97,6 +104,10 @@ class Shop:
         again = [self.chance.choice(self.sent)] if self.sent else []
         other = [{**self.chance.choice(self.sent), "amount": "0.01"}] if self.chance.random() < 0.3 and again else []
         self.land(*new, *again, *other, "no order at all")
+
+    def somebody(self) -> str:
+        """A customer who has ordered and is not forgotten."""
+        return self.chance.choice(sorted({record["customer"] for record in self.sent} - self.forgotten()))
 
     def change(self) -> None:
         """Changes the definition of the first table, or takes the change back."""

@@ -13,10 +13,12 @@ from lake.testing import Commands
 from lake.testing.points import jvm_of
 from tests.crash.crashes import Crash, Outcome, disk_full, file_too_large, happen
 from tests.crash.room import small_disk
-from tests.crash.shop import TEMPLATE, Shop
+from tests.crash.shop import CUSTOMERS, TEMPLATE, Shop
 from tests.serving import Serving, serving
 
-AGE = 25  # crashes until a shop is closed and another opened
+AGES = {"first": 1, "people": 5}
+AGE = 25
+"""Crashes until a shop is closed and another opened; by its kind, where there are fewer."""
 DISKS = {"full: the disk": disk_full, "full: a file may not grow": file_too_large}
 
 
@@ -59,7 +61,7 @@ class Soak:
     def turn(self, crash: Crash | str) -> Outcome:
         """One crash, or one of DISKS by its name."""
         name = crash if isinstance(crash, str) else crash.name
-        kind = name if isinstance(crash, str) else "first" if crash.first else ""
+        kind = name if isinstance(crash, str) else crash.shop
         shop = self._shop(kind)
         outcome = DISKS[name](shop, self.commands) if isinstance(crash, str) else self._crash(shop, crash)
         self.turns[name] += 1
@@ -71,7 +73,7 @@ class Soak:
         if outcome.faults:
             del self.shops[kind]
             print(f"    kept: {shop.home}")
-        elif kind == "first" or age + 1 >= AGE:
+        elif age + 1 >= AGES.get(kind, AGE):
             del self.shops[kind]
             shutil.rmtree(shop.home)
         return outcome
@@ -90,7 +92,7 @@ class Soak:
             on_disk = self.disk if kind in DISKS and self.disk else self.home
             shop = Shop(on_disk / f"shop-{next(self.numbers)}", self.chance)
             if kind != "first":
-                shop.land_some()
+                shop.land(*(shop.order(number=number) for number in range(1, 1 + len(CUSTOMERS))))
                 done = self.commands.lake("run", at=shop.lakehouse)
                 assert done.code == 0, shop.status(done)
             self.shops[kind] = shop, 0

@@ -16,7 +16,7 @@ from lake.config import Settings
 from lake.errors import Unavailable, full
 from lake.store import delta
 from lake.store.fence import fence
-from lake.store.lease import lease
+from lake.store.lease import forget_the_dead, lease
 from lake.store.meta import latest_cut, record_cut
 from lake.store.torn import commit_file, torn
 
@@ -118,6 +118,15 @@ def test_who_comes_after_a_dead_writer_fences_it_off(project):
     for txn in (2, 2):
         with lease(project, "table.current_order"):
             assert delta.head(path, app).txn == txn
+
+
+def test_maintenance_clears_no_dead_writer_away_without_a_fence(project):
+    path, app = table(project)
+    subprocess.run([sys.executable, "-c", PROGRAM, project.project, "table.current_order"], check=False)
+    [dead] = forget_the_dead(project, dry_run=True)
+    assert (dead.exists(), delta.head(path, app).txn) == (True, 1)
+    assert forget_the_dead(project, dry_run=False) == [dead]
+    assert (dead.exists(), delta.head(path, app).txn) == (False, 2)
 
 
 def test_a_position_that_is_repeated_too_late_is_passed_over(project):
