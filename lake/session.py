@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shlex
@@ -26,6 +27,7 @@ RUNTIME_CONF = {
     "spark.sql.variable.substitute": "false",  # ${env:…} in a name or a text would be this machine's environment
     "spark.sql.sources.partitionColumnTypeInference.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.localRelationThreshold": "2MB",  # rows as objects take ten times the heap
     "spark.sql.inMemoryColumnarStorage.compressed": "false",  # what is kept is read twice: packing it costs more
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
@@ -34,6 +36,9 @@ RUNTIME_CONF = {
 # What a call says whose server has forgotten the session, and what one whose embedded JVM has ended.
 FORGOTTEN: Final = ("SESSION_NOT_FOUND", "SESSION_CHANGED", "SESSION_CLOSED")
 ENDED: Final = ("Py4JNetworkError", "ConnectionRefusedError")
+
+HANDED: Final = 32 << 20
+"""Bytes handed to the JVM between two looks for what Python needs no more."""
 
 _ESCAPED: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
 
@@ -52,6 +57,32 @@ def start(settings: Settings) -> SparkSession:
         spark.conf.set(key, value)
     _hush()
     return spark
+
+
+class _Handed:
+    """Bytes handed to the JVM since `let_go`."""
+
+    size = 0
+
+
+def hand_over(size: int) -> None:
+    """Counts bytes of rows that are about to be handed to the JVM, and makes room for them now and then."""
+    _Handed.size += size
+    if _Handed.size > HANDED:
+        let_go()
+
+
+def let_go(*, keep: bool = False) -> None:
+    """Has the JVM drop what it holds for DataFrames that are no more: rows, plans, what was broadcast, shuffles.
+
+    PySpark's handles of them are in cycles of references, which Python looks for by how many objects there are, of
+    which these are few, however much they hold. With `keep`, what there is now is passed over by later calls: these
+    take a tenth of 0.2 s then.
+    """
+    _Handed.size = 0
+    gc.collect()
+    if keep:
+        gc.freeze()
 
 
 def _hush() -> None:

@@ -21,7 +21,7 @@ from lake.run.inputs import Inputs
 from lake.run.maintain import Policy, maintain
 from lake.run.publish import publish
 from lake.run.purge import purge
-from lake.session import first_line
+from lake.session import first_line, let_go
 from lake.store import reads
 from lake.store.contracts import Contract, sound_contracts
 from lake.store.editions import Edition, pinned
@@ -138,6 +138,7 @@ def follow(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *,
             except Exception as error:
                 tell(f"cycle failed: {type(error).__name__}: {first_line(error)}")
                 _must_answer(spark)
+            let_go(keep=cycles == 1)
             stop.wait(0 if waiting else every)
     finally:
         for number, handler in previous.items():

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lake.errors import LakeError
 from lake.names import DUCKDB, SPARK, quoted
+from lake.session import hand_over
 from lake.store.delta import connection, opened
 
 if TYPE_CHECKING:
@@ -165,6 +166,7 @@ def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
         # A column without a single chunk, which an empty result has, is refused; Connect wants no rows' types told.
         rows = pa.Table.from_arrays([pa.array([], f.type) for f in rows.schema], schema=rows.schema)
         schema = from_arrow_schema(rows.schema)
+    hand_over(rows.nbytes)
     frame = spark.createDataFrame(rows, schema)
     # One partition satisfies every grouping and join, so a small job is one task without a shuffle.
     return frame.coalesce(1) if rows.num_rows <= SMALL_ROWS else frame
