@@ -2,8 +2,9 @@
 
 A point is `<what>.<moment>`, e.g. `log.before`. What is written is told by its path: `log`, `quarantine`,
 `redeliveries`, `table`, `edition`, `meta` (every other book), and with a verb of its own `compaction`, `checkpoint`,
-`vacuum` (each file deleted) and `archive` (each landing file moved). `before` and `after` are those of one commit;
-`middle` is when its first new file is there and the commit is not.
+`vacuum` (each file deleted), `removal` (each folder deleted) and `archive` (each landing file moved). `before` and
+`after` are those of one commit; `middle` is when its first new file is there and the commit is not, or when the first
+file of a folder is gone.
 
 Nothing in production code knows of them: `armed` wraps, in a process that is to die, what deltalake, PySpark and
 pathlib are called by.
@@ -29,7 +30,7 @@ from typing import Any, Final, Literal
 
 COMMITS: Final = ("log", "quarantine", "redeliveries", "table", "meta", "edition", "compaction")
 POINTS: Final = (
-    *(f"{what}.{moment}" for what in COMMITS for moment in ("before", "middle", "after")),
+    *(f"{what}.{moment}" for what in (*COMMITS, "removal") for moment in ("before", "middle", "after")),
     *(f"{what}.{moment}" for what in ("checkpoint", "vacuum", "archive") for moment in ("before", "after")),
 )
 """Every point; which of them a command passes is a matter of what it finds to do."""
@@ -104,11 +105,11 @@ class Passes:
         if self.kill is None or self.kill.point != point:
             yield
             return
-        before, ended = _data(path), threading.Event()
+        before, commits, ended = _data(path), _commits(path), threading.Event()
 
         def watch() -> None:
-            while not ended.is_set():
-                if _data(path) - before and not ended.is_set():
+            while not ended.is_set() and _commits(path) == commits:
+                if _data(path) - before and _commits(path) == commits:
                     self.at(point, path)
                     return
                 time.sleep(LOOK_EVERY)
@@ -125,6 +126,10 @@ class Passes:
 def _data(path: Path) -> set[str]:
     """The data files below `path`, those being written among them."""
     return {str(file) for file in path.glob("**/*.parquet*") if "_delta_log" not in file.parts}
+
+
+def _commits(path: Path) -> int:
+    return len(list((path / "_delta_log").glob("*.json")))
 
 
 def jvm_of(process: int) -> int:
@@ -188,10 +193,10 @@ def _sql(passes: Passes, sql: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _files(passes: Passes) -> None:
-    unlink, move = Path.unlink, shutil.move
+    unlink, move, remove = Path.unlink, shutil.move, shutil.rmtree
 
     def unlinked(path: Path, missing_ok: bool = False) -> None:
-        data = passes.what(path) and not {"locks", "_delta_log"} & {*path.parts}
+        data = passes.what(path) and "locks" not in path.parts and not path.name.startswith(".")
         if data:
             passes.at("vacuum.before", path)
         unlink(path, missing_ok)
@@ -204,7 +209,19 @@ def _files(passes: Passes) -> None:
         passes.at("archive.after", Path(source))
         return found
 
+    def removed(folder: Any, *args: Any, **options: Any) -> None:
+        path = Path(folder)
+        if passes.what(path):
+            passes.at("removal.before", path)
+            if first := next((file for file in sorted(path.rglob("*")) if file.is_file()), None):
+                unlink(first)
+            passes.at("removal.middle", path)
+        remove(folder, *args, **options)
+        if passes.what(path):
+            passes.at("removal.after", path)
+
     Path.unlink, shutil.move = unlinked, moved  # type: ignore[assignment, method-assign]
+    shutil.rmtree = removed  # type: ignore[assignment]
 
 
 def _path(table: Any) -> Path:

@@ -32,6 +32,8 @@ from tests.bench.times import heading
 
 LAKE: Final = Path(sys.executable).with_name("lake")
 METERS, EVENTS_A_FILE, WAITING = 10_000, 10_000, 40
+STUCK: Final = 300.0
+"""Seconds without an event or an edition, while files wait, after which it has failed."""
 LIMITS: Final = {
     "LAKE_ARCHIVE": "archive",
     "LAKE_BATCH_FILES": "20",
@@ -122,6 +124,8 @@ def load(settings: Settings, *, minutes: float, every: float) -> None:
         def sample() -> None:
             samples.append(seen(settings, process.pid, time.monotonic() - began))
             told(samples[-1])
+            if stuck(samples):
+                raise SystemExit(f"files wait, and nothing has come of them for {STUCK:.0f} s")
 
         def until(end: Callable[[], bool]) -> None:
             while not end() and process.poll() is None:
@@ -141,6 +145,13 @@ def load(settings: Settings, *, minutes: float, every: float) -> None:
     summary(samples, producer)
     for command in (["log", STREAM, "--check"], ["verify", "--all"], ["status"]):
         subprocess.run([LAKE, *command, "--project", settings.project], env=environment, check=True)
+
+
+def stuck(samples: list[Sample]) -> bool:
+    """Whether nothing was done for long though files wait."""
+    last = samples[-1]
+    earlier = [s for s in samples if s.at <= last.at - STUCK]
+    return bool(earlier and last.waiting) and (earlier[-1].events, earlier[-1].edition) == (last.events, last.edition)
 
 
 def caught_up(settings: Settings, producer: Producer) -> bool:

@@ -20,6 +20,9 @@ from tests.crash.soak import DISKS, Soak
 
 ALL: list[Crash | str] = [*OF_PYTHON, *DISKS, *OF_SERVER, *OF_OWN_JVM]
 
+SEVERAL = 3
+"""Turns of a crash after which it must have landed once."""
+
 
 def name(crash: Crash | str) -> str:
     return crash if isinstance(crash, str) else crash.name
@@ -42,9 +45,10 @@ def main() -> None:
         began = time.monotonic()
         while time.monotonic() < began + 60 * given.minutes:
             one_more(soak, min(crashes, key=lambda each: soak.turns[name(each)]))
-        print("", *soak.told(), "", sep="\n", flush=True)
+        never = [each for each, turns in soak.turns.items() if turns > SEVERAL and not soak.landed[each]]
+        print("", *soak.told(), *(f"never landed: {each}" for each in never), "", sep="\n", flush=True)
         failed = machines(soak, given.seed, given.minutes / 4 if given.machine is None else given.machine)
-    sys.exit(bool(failed or soak.faulty.total()))
+    sys.exit(bool(failed or never or soak.faulty.total()))
 
 
 def one_more(soak: Soak, crash: Crash | str) -> None:

@@ -16,6 +16,7 @@ PACKING: Final = {"lake.store.compaction.CROWDED": 2}
 DUE: Final = {"lake.store.compaction.SMALL_FILES": 0}
 CHECKPOINTS: Final = {"lake.store.vacuum.CHECKPOINT_EVERY": 1}
 WHOM: Final = "subject=…"
+PARENT: Final = "silver/current_order"
 SHORT: Final = {"LAKE_KEEP_EDITIONS": "1", "LAKE_KEEP_DAYS": "0"}
 
 Harm = Callable[[Shop, Path], None]
@@ -47,6 +48,11 @@ def truncated(shop: Shop, path: Path) -> None:
     newest = max((path / "_delta_log").glob("*.json"))
     with newest.open("r+b") as file:
         file.truncate(shop.chance.choice([0, shop.chance.randrange(newest.stat().st_size)]))
+
+
+def truncated_at(folder: str) -> Harm:
+    """Cuts the newest commit of a folder of the warehouse short."""
+    return lambda shop, _: truncated(shop, shop.lakehouse.settings.warehouse_path / folder)
 
 
 def without(folder: str) -> Harm:
@@ -81,6 +87,7 @@ UPKEEP: Final = [
     *_at("run", *_moments("compaction"), tuned=PACKING),
     *_at("maintain", *_moments("compaction"), *_sides("vacuum"), tuned=DUE, environment=SHORT),
     *_at("maintain", *_sides("checkpoint"), tuned=CHECKPOINTS, environment=SHORT),
+    *_at("maintain", *_moments("removal"), before=(("deploy",), ("run",)), environment=SHORT, changes=True),
 ]
 TAKEN: Final = (("ingest",), ("cut",))
 RECOMPUTATION: Final = [
@@ -93,6 +100,18 @@ HARMS: Final = [
         Crash(f"truncated: last commit of {what}", ("run",), f"{what}.after", truncated)
         for what in ("log", "quarantine", "redeliveries", "table", "meta", "edition")
     ),
+    Crash("truncated: last commit of a compaction", ("run",), "compaction.after", truncated, tuned=PACKING),
+    Crash("truncated: a table that others have read", ("run",), "edition.before", truncated_at(PARENT)),
+    Crash("truncated: the cut of a published edition", ("run",), "edition.after", truncated_at("meta/cuts")),
+    Crash(
+        "truncated: the book of the erased",
+        ("forget", "orders", WHOM, "--yes"),
+        "edition.before",
+        truncated_at("meta/erasures"),
+        shop="people",
+    ),
+    Crash("lost: meta/cuts", ("run",), "table.after", without("meta/cuts")),
+    Crash("lost: a table", ("run",), "edition.before", without(PARENT)),
     Crash("lost: meta/landed", ("run",), "log.after", without("meta/landed")),
     Crash("lost: meta/runs", ("run",), "table.after", without("meta/runs")),
     Crash("lost: meta/checks", ("run",), "meta.after", without("meta/checks")),
@@ -105,7 +124,7 @@ FIRST: Final = [
 ]
 FORGETTING: Final = [
     Crash(f"forget: {point}", ("forget", "orders", WHOM, "--yes"), point, shop="people")
-    for point in (*_sides("meta", "edition", "vacuum"), *_moments("table"), "checkpoint.after")
+    for point in (*_sides("meta", "edition", "vacuum", "checkpoint"), *_moments("table"))
 ]
 OF_PYTHON: Final = [*RUN, *FIRST, *MERGE, *UPKEEP, *RECOMPUTATION, *DEPLOYMENT, *FORGETTING, *HARMS]
 
@@ -143,12 +162,12 @@ def happen(shop: Shop, commands: Commands, crash: Crash, *, jvm: int = 0, mend: 
     """
     command = [f"subject={shop.somebody()}" if word == WHOM else word for word in crash.command]
     shop.land_some()
+    if crash.changes:
+        shop.change()
     for line in crash.before:
         done = commands.lake(*line, at=shop.lakehouse)
         if done.code:
             return Outcome(False, (f"lake {' '.join(line)}: {shop.status(done)}",))
-    if crash.changes:
-        shop.change()
     kill = Kill(crash.point, _pass(shop, crash), "jvm" if crash.jvm else "python", jvm)
     done = commands.lake(*command, at=shop.lakehouse, kill=kill, tuned=crash.tuned, **crash.environment)
     faults = _ended(done, crash)
@@ -157,7 +176,7 @@ def happen(shop: Shop, commands: Commands, crash: Crash, *, jvm: int = 0, mend: 
     if crash.jvm == "own" or (crash.jvm and done.landed):
         mend()
     mending = "run"
-    if crash.changes and done.landed and crash.point != "edition.after":
+    if crash.command == ("deploy",) and done.landed and crash.point != "edition.after":
         mending = shop.chance.choice(["deploy", "run"])
         if mending == "run":
             shop.change()
@@ -190,8 +209,10 @@ def _refused(shop: Shop, commands: Commands, done: Done) -> Outcome:
 
 def _pass(shop: Shop, crash: Crash) -> int:
     """Which pass: of points that are passed often, any of the first ones."""
-    often = {"meta": 4, "vacuum": 6, "table": 3, "compaction": 2, "checkpoint": 4, "quarantine": 1, "archive": 1}
-    if crash.point.endswith("middle"):
+    often = {"meta": 4, "vacuum": 6, "table": 3, "compaction": 2, "checkpoint": 4}
+    if WHOM in crash.command:
+        often |= {"vacuum": 40, "table": 6, "checkpoint": 3}
+    elif crash.point.endswith("middle"):
         return 1
     return shop.chance.randrange(1, 1 + often.get(crash.point.partition(".")[0], 1))
 

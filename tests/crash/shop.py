@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
@@ -15,8 +16,8 @@ from zoneinfo import ZoneInfo
 
 import lake as public
 from lake.run.proof import search
-from lake.store import erasures
-from lake.store.editions import current_edition
+from lake.store import delta, erasures
+from lake.store.editions import current_edition, kept_editions
 from lake.store.keys import open_store
 from lake.store.meta import latest_cut
 from lake.store.scan import Scan
@@ -50,12 +51,16 @@ Row = dict[str, Any]
 
 @dataclass
 class Shop:
-    """A Lakehouse, the events that its log must have (the first of each id), and the dice that make more of them."""
+    """A Lakehouse, the events that its log must have (the first of each id), and the dice that make more of them.
+
+    `refused` are the texts that quarantine must have, each so many times.
+    """
 
     home: Path
     chance: random.Random
     events: dict[tuple[Any, ...], Row] = field(default_factory=dict)
     sent: list[Row] = field(default_factory=list)
+    refused: Counter[str] = field(default_factory=Counter)
     steps: int = 0
     changed: bool = False
 
@@ -97,6 +102,8 @@ class Shop:
             if isinstance(record, dict):
                 self.events.setdefault((record["order_id"], record["changed_at"], record["status"]), record)
                 self.sent.append(record)
+            else:
+                self.refused[record] += 1
 
     def land_some(self) -> None:
         """New, late, repeated, conflicting and broken records in one file."""
@@ -157,6 +164,8 @@ class Shop:
             if done.code:
                 yield f"lake {' '.join(line)} ends with {done.code}: {done.out}{done.err}"
         yield from self.model_faults()
+        yield from self.unreadable()
+        yield from self.quarantine_faults()
         yield from (f"{file} still has somebody" for file in search(self.lakehouse.settings, self.forgotten()).found)
 
     def model_faults(self) -> Iterator[str]:
@@ -172,6 +181,22 @@ class Shop:
             rows = [{column: row[column] for column in wanted[0]} for row in found] if wanted else found
             if _ordered(rows) != _ordered(wanted):
                 yield f"{name}: {[row for row in _ordered(rows) if row not in wanted]} is there, wanted {wanted}"
+
+    def unreadable(self) -> Iterator[str]:
+        """The tables of kept editions that cannot be read."""
+        for edition in kept_editions(self.lakehouse.settings):
+            for name, entry in edition.tables.items():
+                try:
+                    Scan(self.lakehouse.settings.warehouse_path / entry.path, entry.version).arrow()
+                except Exception as error:
+                    yield f"{name} of edition {edition.number}: {type(error).__name__}: {error}"
+
+    def quarantine_faults(self) -> Iterator[str]:
+        """Where quarantine has what was no order more or less often than it came."""
+        rows = delta.rows(self.lakehouse.settings.quarantine_path("orders"), "SELECT raw FROM t")
+        found = Counter(row["raw"] for row in rows if row["raw"] in self.refused)
+        if found != self.refused:
+            yield f"quarantine has {found}, wanted {self.refused}"
 
     def status(self, done: Done) -> str:
         """What a command said, where it did not end well."""
