@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -10,8 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 LAKE = Path(sys.executable).with_name("lake")
+QUICK: Final = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
+"""For JVMs of tests: jobs are small and many, so the optimising compiler costs more than it saves."""
+SMALL: Final = {"LAKE_SPARK__DRIVER_MEMORY": "1g", "LAKE_SPARK__CONF": json.dumps(QUICK)}
+"""The environment of a command whose JVM is there beside another, and not for long."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +34,7 @@ def serving(project: Path) -> Iterator[Serving]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     command = [LAKE, "serve", "connect", "--port", port, "--project", project]
-    environment = os.environ | {"LAKE_SPARK__DRIVER_MEMORY": "1g"}
+    environment = os.environ | SMALL
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as server:

@@ -14,7 +14,7 @@ from lake.testing.points import jvm_of
 from tests.crash.crashes import Crash, Outcome, disk_full, file_too_large, happen
 from tests.crash.room import small_disk
 from tests.crash.shop import CUSTOMERS, TEMPLATE, Shop
-from tests.serving import Serving, serving
+from tests.serving import SMALL, Serving, serving
 
 AGES = {"first": 1, "people": 5}
 AGE = 25
@@ -38,7 +38,7 @@ class Soak:
         self.up = ExitStack()
         self.disk = self.stack.enter_context(small_disk(home / "disk", megabytes=64))
         shutil.copytree(TEMPLATE, home / "server")
-        self.commands = self.stack.enter_context(Commands(LAKE_SPARK__DRIVER_MEMORY="1g"))
+        self.commands = self.stack.enter_context(Commands(**SMALL))
         self.restart()
 
     def __enter__(self) -> Soak:
