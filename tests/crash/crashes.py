@@ -16,6 +16,7 @@ PACKING: Final = {"lake.store.compaction.CROWDED": 2}
 DUE: Final = {"lake.store.compaction.SMALL_FILES": 0}
 CHECKPOINTS: Final = {"lake.store.vacuum.CHECKPOINT_EVERY": 1}
 WHOM: Final = "subject=…"
+DROP: Final = ("maintain", "--drop-retired", "--yes")
 PARENT: Final = "silver/current_order"
 SHORT: Final = {"LAKE_KEEP_EDITIONS": "1", "LAKE_KEEP_DAYS": "0"}
 
@@ -87,7 +88,10 @@ UPKEEP: Final = [
     *_at("run", *_moments("compaction"), tuned=PACKING),
     *_at("maintain", *_moments("compaction"), *_sides("vacuum"), tuned=DUE, environment=SHORT),
     *_at("maintain", *_sides("checkpoint"), tuned=CHECKPOINTS, environment=SHORT),
-    *_at("maintain", *_moments("removal"), before=(("deploy",), ("run",)), environment=SHORT, changes=True),
+    *(
+        Crash(f"maintain: {point}", DROP, point, before=(("deploy",), ("run",)), environment=SHORT, changes=True)
+        for point in _moments("removal")
+    ),
 ]
 TAKEN: Final = (("ingest",), ("cut",))
 RECOMPUTATION: Final = [
@@ -211,8 +215,8 @@ def _pass(shop: Shop, crash: Crash) -> int:
     """Which pass: of points that are passed often, any of the first ones."""
     often = {"meta": 4, "vacuum": 6, "table": 3, "compaction": 2, "checkpoint": 4}
     if WHOM in crash.command:
-        often |= {"vacuum": 40, "table": 6, "checkpoint": 3}
-    elif crash.point.endswith("middle"):
+        often |= {"vacuum": 12, "table": 6, "checkpoint": 3}
+    if crash.point.endswith("middle"):
         return 1
     return shop.chance.randrange(1, 1 + often.get(crash.point.partition(".")[0], 1))
 
