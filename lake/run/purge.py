@@ -103,7 +103,8 @@ def _anew(project: Project, touched: list[Declaration], number: int) -> str:
             position = table.position()
             if position is None or position.data["cut"] != latest.cut:
                 return f"{declaration.name} has gone on since edition {latest.number}: lake run"
-            if position.data.get("purge", 0) < number:
+            # A crash may have come between the commit that says so and its checkpoint.
+            if position.data.get("purge", 0) < number or history.begins(table.path) < position.version:
                 history.begin_anew(table.path, position, purge=number)
     tables = at_cut(project, get_cut(settings, latest.cut))
     editions.record_edition(settings, latest.cut, tables, live=project.live_homes)

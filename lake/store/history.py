@@ -7,7 +7,8 @@ that old commits and checkpoints keep. So all of these go.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from deltalake import CommitProperties, DeltaTable
@@ -30,13 +31,23 @@ def begin_anew(path: Path, position: Position | None = None, **also: object) -> 
     return table.version()
 
 
+def begins(path: Path) -> int:
+    """The version of the table's newest checkpoint: whoever reads from it on needs nothing older. -1 where none is."""
+    try:
+        version: int = json.loads((path / "_delta_log" / "_last_checkpoint").read_text())["version"]
+    except FileNotFoundError:
+        return -1
+    return version
+
+
 def end(path: Path) -> int:
     """Removes every version of the table at `path` before its newest checkpoint, and files that none since needs.
 
-    The caller holds the table's lease. Returns how many files went; after a crash, called again, it goes on.
+    The caller holds the table's lease, and has had the table begin anew. Returns how many files went; after a crash,
+    called again, it goes on.
     """
-    log = path / "_delta_log"
-    since: int = json.loads((log / "_last_checkpoint").read_text())["version"]
+    log, since = path / "_delta_log", begins(path)
+    _on_disk([*log.glob(f"{since:020}.*"), log / "_last_checkpoint", log])
     old = [file for file in sorted(log.iterdir()) if _version(file) < since]
     gone = [*old, *vacuum.unneeded(path, keep=(), since=since)]
     for file in gone:
@@ -48,6 +59,14 @@ def _kept(path: Path, position: Position, also: Mapping[str, object]) -> Positio
     """`position` as the new commit repeats it, with what the newest build said of the definition."""
     built = next((p for p in delta.positions(path, position.app) if "definition" in p.data), position)
     return Position(position.app, position.txn, {**built.data, **position.data, **also}, position.version).again()
+
+
+def _on_disk(files: Iterable[Path]) -> None:
+    """Has the disk hold `files`, folders among them, before what they replace is gone."""
+    for file in files:
+        descriptor = os.open(file, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
 
 
 def _version(file: Path) -> float:

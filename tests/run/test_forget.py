@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from deltalake import DeltaTable
 
 import lake as public
 from lake.errors import DeclarationError
@@ -149,6 +150,19 @@ def test_a_crash_after_the_erasure_is_made_good_by_the_next_run(shop, monkeypatc
     shop.run()
     assert token in open_store(shop.settings).destroyed("orders")
     assert customers(shop)[1] is None
+    assert verdicts(shop) == {"identical"}
+
+
+def test_a_crash_before_the_checkpoint_of_a_new_beginning_is_made_good_by_the_next_run(shop, monkeypatch):
+    def dies(_: DeltaTable) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as killed:
+        killed.setattr(DeltaTable, "create_checkpoint", dies)
+        with pytest.raises(KeyboardInterrupt):
+            forgotten(shop)
+    shop.run()
+    assert search(shop.settings, {"margaret hamilton"}).found == ()
     assert verdicts(shop) == {"identical"}
 
 
