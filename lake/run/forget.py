@@ -9,15 +9,16 @@ What earlier versions of tables still hold, `purge` removes once an edition with
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
 
 from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.project import Project
+from lake.run import mentions
 from lake.run.personal import BLANKED
 from lake.store import delta, erasures, log
 from lake.store.contracts import Contract, known_stream
@@ -29,8 +30,7 @@ from lake.store.meta import record_run
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SHORTEST: Final = 4
-"""Shorter values are found anywhere by chance, so they are not searched for."""
+PLACES: Final = pa.schema([("_batch", pa.int64()), ("_number", pa.int32()), ("source", pa.string())])
 
 
 @dataclass(frozen=True)
@@ -73,26 +73,25 @@ def about(project: Project, spark: SparkSession, contract: Contract, subject: st
     events = log.read(spark, settings, contract, upto=head.batch)
     theirs = f"(cast({quoted(contract.subject or '')} AS string) <=> {literal(subject)})"
     values = _stacked(events, contract, theirs).groupBy("value").agg({"theirs": "min"})
-    alone = {row["value"] for row in values.where("`min(theirs)`").collect() if len(row["value"]) >= SHORTEST}
+    alone = {row["value"] for row in values.where("`min(theirs)`").collect() if len(row["value"]) >= mentions.SHORTEST}
     return events.where(theirs).count(), frozenset(alone | {subject})
 
 
 def forget(project: Project, spark: SparkSession, stream: str, subject: str) -> Forgotten:
-    """Erases a person; does nothing that was done before. Raises as `whom` does."""
+    """Erases a person; of who was erased before, blanks what is quarantined still. Raises as `whom` does."""
     contract, token = whom(project, stream, subject)
     settings, began = project.settings, datetime.now(UTC)
-    if token in erasures.subjects(settings, stream):
-        destroy_keys(settings)
-        return Forgotten(
-            stream, token, erasures.record(settings, stream, [token], at=began), values=frozenset({subject})
-        )
-    events, values = about(project, spark, contract, subject)
+    before = token in erasures.subjects(settings, stream)
+    events, values = (0, frozenset({subject})) if before else about(project, spark, contract, subject)
     with lease(settings, f"log.{stream}"):
-        blanked = _blank(settings, contract, subject, values)
+        told = mentions.quarantined(settings, contract, subject, values)
+        if before and told:  # a crash before they are blanked leaves them to be found again; after, a purge is due
+            erasures.record(settings, stream, [token], at=began, again=True)
+        _blank(settings, stream, told)
         number = erasures.record(settings, stream, [token], at=began)
         destroy_keys(settings)
     _told(settings, stream, began, events=events)
-    return Forgotten(stream, token, number, events, blanked, values)
+    return Forgotten(stream, token, number, events, len(told), values)
 
 
 def give_up(project: Project, stream: str) -> int:
@@ -123,12 +122,6 @@ def destroy_keys(settings: Settings) -> None:
             store.destroy(stream, left)
 
 
-def pattern(values: Iterable[str]) -> str:
-    """A regular expression, as RE2 and Python have it, that finds any of `values` as a whole word."""
-    words = "|".join(re.escape(value) for value in sorted(values, key=lambda value: (-len(value), value)))
-    return f"(?:^|[^0-9A-Za-z])(?:{words})(?:$|[^0-9A-Za-z])"
-
-
 def _must_seal(contract: Contract) -> None:
     if not contract.sealed:
         raise DeclarationError(
@@ -144,18 +137,16 @@ def _stacked(events: DataFrame, contract: Contract, theirs: str) -> DataFrame:
     return events.selectExpr(f"{theirs} AS theirs", f"explode(array({texts})) AS value").where("value IS NOT NULL")
 
 
-def _blank(settings: Settings, contract: Contract, subject: str, values: frozenset[str]) -> int:
-    """Blanks the quarantined records with a value of the person. Returns how many; `purge` ends their past."""
-    path = settings.quarantine_path(contract.name)
-    longer = [value for value in values if len(value) >= SHORTEST]
-    named = f'"{re.escape(contract.subject or "")}"\\s*:\\s*"?{re.escape(subject)}"?\\s*[,}}]'
-    query = "SELECT _batch, _number FROM t WHERE regexp_matches(concat(raw, ' ', detail, ' ', source), $1)"
-    rows = delta.rows(path, query, f"{pattern(longer)}|{named}" if longer else named)
-    if rows:
-        places = " OR ".join(f"(_batch = {row['_batch']} AND _number = {row['_number']})" for row in rows)
-        with delta.opened(path) as table:
-            table.update(predicate=places, new_values={"raw": "", "detail": BLANKED})
-    return len(rows)
+def _blank(settings: Settings, stream: str, told: list[dict[str, Any]]) -> None:
+    """Blanks the quarantined records `told`, as `mentions.quarantined` gives them; `purge` ends their past."""
+    if not told:
+        return
+    with delta.opened(settings.quarantine_path(stream)) as table:
+        (
+            table.merge(pa.Table.from_pylist(told, PLACES), "t._batch = s._batch AND t._number = s._number", "s", "t")
+            .when_matched_update({"raw": "''", "detail": f"'{BLANKED}'", "source": "s.source"})
+            .execute()
+        )
 
 
 def _told(settings: Settings, stream: str, began: datetime, **counts: int) -> None:

@@ -1,6 +1,6 @@
 """The proof that a person is forgotten: a search of every byte under the warehouse, compressed ones unpacked.
 
-Values are looked for as whole words: as they are, as JSON writes them, as an address does, and by the first 32
+Values are looked for as whole words: as they are, as JSON may write them, as an address does, and by the first 32
 characters, which is all that Delta's column statistics keep of a text.
 """
 
@@ -14,11 +14,17 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+import duckdb
+
 from lake.config import Settings
-from lake.run.forget import pattern
+from lake.run.mentions import decoded, pattern
 from lake.store import delta
 
 STATISTICS: Final = 32
+PARQUET: Final = re.compile(r"\.parquet(#\d+)?$")
+"""The names of Parquet files, and of those that delta-rs had not finished."""
+ROW: Final = "to_json(t)::VARCHAR"
+MANY: Final = 10_000
 CHUNK: Final = 16 << 20
 OVERLAP: Final = 4096
 
@@ -27,8 +33,8 @@ OVERLAP: Final = 4096
 class Proof:
     """Where any of so many `values` was found: `files` were searched, of `size` bytes in all.
 
-    `found` are files below the warehouse and the folder it lies in; `outside`, landing files and archived ones, which
-    are no one's to change but their owner's.
+    `found` are files below the warehouse and the folder it lies in, those among them that cannot be unpacked;
+    `outside`, landing files and archived ones, which are no one's to change but their owner's.
     """
 
     values: int
@@ -58,8 +64,8 @@ def search(settings: Settings, values: Collection[str]) -> Proof:
     """Searches for `values` under the warehouse, beside it, and in landing files. Nothing is found of none."""
     if not values:
         return Proof(0, 0, 0, (), ())
-    text = pattern(_spelled(values))
-    bytes_ = re.compile(text.encode())
+    text = re.compile(pattern(_spelled(values)))
+    bytes_ = re.compile(text.pattern.encode())
     inside = sorted({*_files(settings.warehouse_path), *_files(settings.path(".lake")), settings.keys_path})
     inside = [file for file in inside if file.is_file()]
     sources = [settings.path(settings.landing)] + ([settings.path(settings.archive)] if settings.archive else [])
@@ -79,8 +85,16 @@ def _files(folder: Path) -> Iterator[Path]:
     return (file for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
 
 
-def _holds(file: Path, text: str, bytes_: re.Pattern[bytes]) -> bool:
-    return any(bytes_.search(chunk) for chunk in _chunks(file)) or (file.suffix == ".parquet" and _rows(file, text) > 0)
+def _holds(file: Path, text: re.Pattern[str], bytes_: re.Pattern[bytes]) -> bool:
+    if any(bytes_.search(chunk) for chunk in _chunks(file)):
+        return True
+    return _rows(file, text) if PARQUET.search(file.name) else _escaped(file, text)
+
+
+def _escaped(file: Path, text: re.Pattern[str]) -> bool:
+    """Whether one of the values is there under escapes of JSON."""
+    texts = (chunk.decode("utf-8", "replace") for chunk in _chunks(file) if b"\\" in chunk)
+    return any(text.search(each) for escaped in texts for each in decoded(escaped))
 
 
 def _chunks(file: Path) -> Iterator[bytes]:
@@ -93,9 +107,20 @@ def _chunks(file: Path) -> Iterator[bytes]:
             opened.seek(-OVERLAP, 1)
 
 
-def _rows(file: Path, text: str) -> int:
-    """How many rows of a Parquet file hold one of the values, in any column."""
+def _rows(file: Path, text: re.Pattern[str]) -> bool:
+    """Whether a row of a Parquet file holds one of the values, in any column; one that cannot be read may."""
     with delta.connection() as con:
-        con.register("t", con.read_parquet(str(file)))
-        found = con.execute("SELECT count(*) FROM t WHERE regexp_matches(to_json(t)::VARCHAR, $1)", [text]).fetchone()
-    return int(found[0]) if found else 0
+        try:
+            con.register("t", con.read_parquet(str(file)))
+            found = con.execute(f"SELECT 1 FROM t WHERE regexp_matches({ROW}, $1) LIMIT 1", [text.pattern])
+            if found.fetchone():
+                return True
+            escaped = con.execute(f"SELECT {ROW} FROM t WHERE contains({ROW}, '\\')")
+            return any(text.search(each) for row in _each(escaped) for each in decoded(row))
+        except duckdb.Error:
+            return file.stat().st_size > 0
+
+
+def _each(found: duckdb.DuckDBPyConnection) -> Iterator[str]:
+    while some := found.fetchmany(MANY):
+        yield from (row for [row] in some)

@@ -51,11 +51,14 @@ def purged(settings: Settings) -> int:
     return max((row["n"] or 0 for row in found), default=0)
 
 
-def record(settings: Settings, stream: str, tokens: Iterable[str], *, at: datetime) -> int:
-    """Records the erasure of `tokens`, all under one number, which it returns; that of the last where none is new."""
+def record(settings: Settings, stream: str, tokens: Iterable[str], *, at: datetime, again: bool = False) -> int:
+    """Records the erasure of `tokens`, all under one number, which it returns; that of the last where none is new.
+
+    Those that are recorded already are, where it is to be purged `again`, recorded once more.
+    """
     with lease(settings, "meta.voids"):
         known = {each.subject: each.number for each in entries(settings, stream)}
-        new, number = sorted(set(tokens) - set(known)), voids_head(settings) + 1
+        new, number = sorted(set(tokens) - (set() if again else set(known))), voids_head(settings) + 1
         if not new:
             return max(known[token] for token in tokens)
         rows = [("erased", number, stream, token, at) for token in new]

@@ -140,6 +140,17 @@ def test_who_was_forgotten_does_not_come_back(shop):
     assert verdicts(shop) == {"identical"}
 
 
+def test_what_could_not_be_read_is_blanked_when_somebody_is_forgotten_again(shop):
+    first = forgotten(shop)
+    shop.land("orders", '{"order_id": 7, "customer": "margaret \\u0068amilton"').run()
+    assert len(search(shop.settings, first.values).found) == 1
+    again = forgotten(shop)
+    assert (again.quarantined, again.number) == (1, first.number + 1)
+    assert search(shop.settings, first.values).found == ()
+    assert verdicts(shop) == {"identical"}
+    assert forgotten(shop).number == again.number, "once is enough"
+
+
 def test_a_crash_after_the_erasure_is_made_good_by_the_next_run(shop, monkeypatch):
     monkeypatch.setattr(module, "destroy_keys", lambda _: None)
     forget(shop.project, shop.spark, "orders", "margaret hamilton")

@@ -1,0 +1,130 @@
+"""Which quarantined records tell of a person, however their producer wrote it. No JVM."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from deltalake import write_deltalake
+
+import lake as public
+from lake.config import Settings
+from lake.run import forget, mentions
+from lake.run.personal import BLANKED
+from lake.run.proof import search
+from lake.store import delta, quarantine
+from lake.store.contracts import Contract, read_contract
+
+NOW = datetime(2024, 4, 1, tzinfo=UTC)
+SCHEMA = Path(public.__file__).parent / "templates/project/schemas/orders.avsc"
+
+
+@pytest.fixture
+def orders() -> Contract:
+    """The orders of `lake init`, whose customer was once called a buyer."""
+    text = SCHEMA.read_text("utf-8").replace('"name": "customer",', '"name": "customer", "aliases": ["buyer"],')
+    return read_contract(text, file="schemas/orders.avsc")
+
+
+def refused(settings: Settings, *records: str, source: str = "orders/1.jsonl") -> None:
+    rows = [(1, n, "wrong type", "amount", raw, f"{source}:{n}", NOW) for n, raw in enumerate(records, 1)]
+    delta.append(settings.quarantine_path("orders"), quarantine.SCHEMA, rows)
+
+
+TOLD = [
+    ("Jörg Müller", '{"customer":"Jörg Müller","amount":"x"}'),
+    ("Jörg Müller", '{"customer":"J\\u00f6rg M\\u00FCller","amount":"x"}'),
+    ("Jörg Müller", '{"payload":"{\\"customer\\":\\"J\\\\u00f6rg M\\\\u00fcller\\"}"}'),
+    ("Jörg Müller", '{"note":"as J\\u00f6rg M\\u00fcller said"'),
+    ('Jo "Ace" Li', '{"customer":"Jo \\"Ace\\" Li"}'),
+    ("Ann/Eve", '{"customer":"Ann\\/Eve"}'),
+    ("😀 Bo Ek", '{"customer":"\\ud83d\\ude00 Bo Ek"}'),
+    ("al", '{"customer":"al"}'),
+    ("al", '{"BUYER": " al "}'),
+    ("al", '{"buyer":"\\u0061l"}'),
+    ("al", '{"after":{"customer":"al"},"op":"c"}'),
+    ("al", '{"customer":"al", "amount": 1'),
+]
+OTHERS = [
+    ("Jörg Müller", '{"customer":"Jörg Müllerin"}'),
+    ("al", '{"customer":"ali","note":"al"}'),
+    ("None", '{"customer":null}'),
+    ("7", '{"customer":"07"}'),
+]
+
+
+@pytest.mark.parametrize(("subject", "raw"), TOLD)
+def test_a_record_that_tells_of_somebody_is_blanked_and_was_found_before(tmp_path, orders, subject, raw):
+    settings = Settings(project=tmp_path)
+    refused(settings, '{"customer":"grace"}', raw)
+    told = mentions.quarantined(settings, orders, subject, {subject})
+    assert told == [{"_batch": 1, "_number": 2, "source": "orders/1.jsonl:2"}]
+    forget._blank(settings, "orders", told)
+    first, second = quarantine.rejected(settings, "orders", upto=1)
+    assert (first.raw, second.raw, second.detail, second.source) == (
+        '{"customer":"grace"}',
+        "",
+        BLANKED,
+        "orders/1.jsonl:2",
+    )
+    assert mentions.quarantined(settings, orders, subject, {subject}) == []
+
+
+@pytest.mark.parametrize(("subject", "raw"), OTHERS)
+def test_a_record_that_tells_of_somebody_else_stays(tmp_path, orders, subject, raw):
+    settings = Settings(project=tmp_path)
+    refused(settings, raw)
+    assert mentions.quarantined(settings, orders, subject, {subject}) == []
+
+
+def test_a_number_is_the_same_however_it_is_written(tmp_path, orders):
+    [customer] = [field for field in orders.fields if field.name == "customer"]
+    numbered = replace(orders, fields=(replace(customer, type="int"),))
+    settings = Settings(project=tmp_path)
+    refused(settings, '{"customer":7.0}', '{"customer":" 7"}', '{"customer":71}', '{"customer":true}')
+    assert [row["_number"] for row in mentions.quarantined(settings, numbered, "7", {"7"})] == [1, 2]
+
+
+def test_a_file_that_is_called_like_somebody_has_its_place_blanked_too(tmp_path, orders):
+    settings = Settings(project=tmp_path)
+    refused(settings, '{"customer":', source="orders/margaret hamilton.jsonl")
+    [told] = mentions.quarantined(settings, orders, "margaret hamilton", {"margaret hamilton"})
+    assert not told["source"]
+
+
+def test_thousands_of_records_of_one_person_are_blanked_in_one_commit(tmp_path, orders):
+    settings = Settings(project=tmp_path)
+    path = settings.quarantine_path("orders")
+    delta.append(path, quarantine.SCHEMA, [])
+    insert = (
+        f"SELECT 1, i::INTEGER, 'x', '', '{json.dumps({'customer': 'ada'})}', 'f:' || i, now() FROM range(50000) t(i)"
+    )
+    with delta.connection() as con:
+        con.execute(f"CREATE TEMP TABLE t ({quarantine.SCHEMA})")
+        con.execute(f"INSERT INTO t {insert}")
+        write_deltalake(str(path), con.table("t").to_arrow_table(), mode="append")
+    before = delta.version(path)
+    forget._blank(settings, "orders", mentions.quarantined(settings, orders, "ada", {"ada"}))
+    assert delta.version(path) == before + 1
+    assert delta.rows(path, "SELECT count(*) AS n FROM t WHERE raw = ''") == [{"n": 50_000}]
+
+
+@pytest.mark.parametrize(("subject", "raw"), [each for each in TOLD if len(each[0]) >= mentions.SHORTEST])
+def test_the_proof_finds_what_is_quarantined_however_it_is_written(tmp_path, subject, raw):
+    settings = Settings(project=tmp_path)
+    refused(settings, raw)
+    [*_, parquet] = (settings.quarantine_path("orders")).glob("*.parquet")
+    assert str(parquet) in search(settings, {subject}).found
+
+
+def test_the_proof_tells_of_a_file_that_it_cannot_unpack(tmp_path):
+    settings = Settings(project=tmp_path)
+    refused(settings, "{}")
+    [whole] = settings.quarantine_path("orders").glob("*.parquet")
+    assert search(settings, {"margaret"}).holds
+    half = whole.with_name(f"{whole.name}#1")
+    half.write_bytes(whole.read_bytes()[:-20])
+    assert search(settings, {"margaret"}).found == (str(half),)
