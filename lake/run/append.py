@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from lake import private
 from lake.config import Settings
@@ -31,6 +31,9 @@ from lake.store.log import LogHead
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+STAGING: Final = ".lake/staging"
+STDIN: Final = "stdin-"
 
 
 @dataclass(frozen=True)
@@ -84,10 +87,17 @@ def append(
 def append_files(
     settings: Settings, spark: SparkSession, contract: Contract, files: Sequence[Path], *, now: datetime | None = None
 ) -> BatchCounts:
-    """Appends files at hand as one batch. Raises DeclarationError where one does not exist."""
+    """Appends files at hand as one batch. Raises DeclarationError where one does not exist.
+
+    Standard input, as `keep_stdin` kept it, is kept no longer.
+    """
     must_exist(files)
     found = [sources.at_hand(settings, file) for file in files]
-    return append(settings, spark, contract, lambda _: Files.checked(settings, found, contract), now=now)
+    counts = append(settings, spark, contract, lambda _: Files.checked(settings, found, contract), now=now)
+    for file in files:
+        if file.parent == settings.path(STAGING) and file.name.startswith(STDIN):
+            file.unlink(missing_ok=True)
+    return counts
 
 
 def must_exist(files: Sequence[Path]) -> None:
@@ -100,7 +110,7 @@ def must_exist(files: Sequence[Path]) -> None:
 def keep_stdin(settings: Settings, stream: BinaryIO) -> Path:
     """Standard input as a file named after its content, so that the same input again is a re-delivery."""
     data = stream.read()
-    file = private.scratch(settings, "staging") / f"stdin-{hashlib.sha256(data).hexdigest()[:16]}.jsonl"
+    file = private.scratch(settings, "staging") / f"{STDIN}{hashlib.sha256(data).hexdigest()[:16]}.jsonl"
     file.write_bytes(data)
     return file
 

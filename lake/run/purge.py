@@ -4,12 +4,15 @@
 2. Have every table that is derived from the stream begin anew, and publish that: the same rows, and no past.
 3. See that nobody still reads what has them: a pin, or a process that began before the edition, is waited for.
 4. Let every other edition expire: `lake sql --edition` says so from then on.
-5. End the past of these tables and of the stream's quarantine; drop the homes that are not live, and what was staged.
+5. End the past of these tables and of the stream's quarantine; drop the homes that are not live, what was staged or
+   spilled, and what a kill has left.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -56,12 +59,12 @@ def purge(project: Project, tell: Callable[[str], None]) -> Purged | None:
         with lease(settings, table.lease):
             files += history.end(table.path)
         tell(f"purge   {declaration.name}: only its newest version is left")
+    _clear_left(settings)
     for place in retired(project):
         with lease(settings, place.lease):
             vacuum.remove_table(place.path)
         tell(f"purge   {place.name}: dropped, it was live before")
     files += sum(_end_quarantine(settings, stream) for stream in sorted(streams))
-    _clear_staged(settings)
     erasures.mark_purged(settings, number, at=datetime.now(UTC))
     return Purged(number, tuple(each.name for each in touched), tuple(expired), files)
 
@@ -76,13 +79,18 @@ def _end_quarantine(settings: Settings, stream: str) -> int:
         return history.end(path)
 
 
-def _clear_staged(settings: Settings) -> None:
-    """Removes what was staged before the edition was published: whoever is at work began later."""
+def _clear_left(settings: Settings) -> None:
+    """Removes what was staged, or spilled by a query, before the edition was published: whoever is at work began later.
+
+    And tables whose removal was cut short.
+    """
     latest = editions.latest_edition(settings)
     assert latest is not None
-    for file in settings.path(".lake/staging").glob("*"):
-        if file.lstat().st_mtime < latest.published_at.timestamp():
-            file.unlink(missing_ok=True)
+    scratch = [each for name in ("staging", "sql") for each in settings.path(f".lake/{name}").glob("*")]
+    old = [each for each in scratch if each.lstat().st_mtime < latest.published_at.timestamp()]
+    for each in (*old, *settings.warehouse_path.glob("*/.*.gone")):
+        with suppress(FileNotFoundError):  # another process may be at it
+            shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
 
 
 def _not_published(settings: Settings, number: int) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -116,9 +115,9 @@ def _folder(settings: Settings) -> Path:
 
 
 def _command() -> str:
-    """How this process was called, shortly: without values, which may be somebody's name."""
-    line = " ".join([Path(sys.argv[0]).name, *(re.sub("=.*", "=…", part) for part in sys.argv[1:])])
-    return line if len(line) <= 80 else f"{line[:79]}…"
+    """How this process was called: the program and its verb, and no value, which may be somebody's name."""
+    program, *arguments = sys.argv
+    return " ".join([Path(program).name, *(verb for verb in arguments[:1] if verb.isalpha())])
 
 
 def _now() -> str:

@@ -7,6 +7,7 @@ out of them, and the rest is deleted without a commit, so that a table's version
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,6 +23,8 @@ from lake.store import delta
 GRACE: Final = timedelta(minutes=1)
 """A commit's time is that of its beginning: who began to read shortly after may not have seen it."""
 CHECKPOINT_EVERY: Final = 20
+UPLOAD: Final = re.compile(r"#\d+$")
+"""What delta-rs has begun to write is called so until it is whole, and its own listing hides it."""
 
 
 def unneeded(path: Path, *, keep: Iterable[int], since: int) -> list[Path]:
@@ -34,6 +37,7 @@ def unneeded(path: Path, *, keep: Iterable[int], since: int) -> list[Path]:
     # What a commit has removed is named for good, whether its file is still there or not.
     gone = {file for name in stale if (file := path / name) not in needed and file.exists()}
     log = path / "_delta_log"
+    gone |= {file for file in path.rglob("*#*") if UPLOAD.search(file.name)}
     return [*sorted(file for file in gone if not _checks(file, gone)), *log.glob("_commit_*.tmp"), *log.glob(".*.tmp")]
 
 

@@ -177,6 +177,21 @@ def test_a_crash_before_the_checkpoint_of_a_new_beginning_is_made_good_by_the_ne
     assert verdicts(shop) == {"identical"}
 
 
+def test_what_killed_processes_have_left_goes_too(shop):
+    """An unfinished upload of delta-rs, a table whose removal was cut short, and what a query has spilled."""
+    parquet = next((shop.settings.warehouse_path / "silver/current_order").glob("*.parquet"))
+    gone = shop.settings.warehouse_path / "silver/.current_order@1.gone"
+    gone.mkdir()
+    spilled = shop.settings.path(".lake/sql/headwater-1-00")
+    spilled.mkdir(parents=True)
+    left = [parquet.with_name(f"{parquet.name}#1"), gone / parquet.name, spilled / "duckdb_temp_block-1.block"]
+    for file in left:
+        shutil.copy(parquet, file)
+    done = forgotten(shop)
+    assert [file for file in left if file.exists()] == []
+    assert search(shop.settings, done.values).found == ()
+
+
 def test_a_destroyed_key_is_not_in_the_file_any_more(shop):
     store = open_store(shop.settings)
     keys = dict(zip(*store.living("orders").to_pydict().values(), strict=True))

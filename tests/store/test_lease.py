@@ -76,3 +76,11 @@ def test_a_lease_is_let_go_when_its_process_dies(shop):
         process.wait()
         with lease(shop, "meta.cuts"):
             assert latest_cut(shop).number == 1
+
+
+def test_a_holder_is_told_without_the_values_that_it_was_called_with(shop, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["/bin/lake", "forget", "orders", "subject=joan", "--value", "joan@example.org"])
+    with lease(shop, "table.current_order"):
+        told = (shop.warehouse_path / "locks/table.current_order.holder").read_text()
+    assert '"lake forget"' in told
+    assert "joan" not in told

@@ -173,6 +173,8 @@ def test_files_at_hand_and_standard_input(project: Settings, spark: SparkSession
     with file.open("rb") as stream:
         stdin = keep_stdin(project, stream)
     assert append_files(project, spark, contract, [stdin], now=NOW).accepted == 2
+    assert not stdin.exists(), "standard input is kept no longer than it takes"
+    assert file.exists()
     assert {row["_source"].partition(":")[0] for row in events(project, spark)} == {
         "my.jsonl",
         f".lake/staging/{stdin.name}",
