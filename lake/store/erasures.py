@@ -5,10 +5,10 @@ An erasure takes its number among the voids, so that a cut says which of both it
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from lake.config import Settings
 from lake.store import delta
@@ -61,11 +61,15 @@ def record(settings: Settings, stream: str, tokens: Iterable[str], *, at: dateti
         new, number = sorted(set(tokens) - (set() if again else set(known))), voids_head(settings) + 1
         if not new:
             return max(known[token] for token in tokens)
-        rows = [("erased", number, stream, token, at) for token in new]
-        delta.append(settings.meta_path("erasures"), SCHEMA, rows)
+        _append(settings, [("erased", number, stream, token, at) for token in new])
         return number
 
 
 def mark_purged(settings: Settings, number: int, *, at: datetime) -> None:
     """Records that the erasures up to `number` have been purged."""
-    delta.append(settings.meta_path("erasures"), SCHEMA, [("purged", number, "", "", at)])
+    _append(settings, [("purged", number, "", "", at)])
+
+
+def _append(settings: Settings, rows: Sequence[Sequence[Any]]) -> None:
+    with lease(settings, "meta.erasures"):
+        delta.append(settings.meta_path("erasures"), SCHEMA, rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,12 +15,13 @@ from deltalake.table import TableMerger
 
 from lake.config import Settings
 from lake.errors import Unavailable, full
-from lake.store import delta
+from lake.store import delta, erasures
 from lake.store.fence import fence
 from lake.store.lease import forget_the_dead, lease
 from lake.store.meta import latest_cut, record_cut
 from lake.store.torn import commit_file, torn
 
+NOW = datetime(2024, 4, 1, tzinfo=UTC)
 PROGRAM = """
 import os, signal, sys
 from pathlib import Path
@@ -61,6 +63,19 @@ def test_a_torn_commit_is_not_there_and_the_next_takes_its_number(project, left)
     assert (torn(path), newest(path)) == (None, file)
     assert len(delta.rows(path, "SELECT * FROM t")) == 3
     assert file.with_name(f".{file.name}.torn").exists()
+
+
+def test_a_torn_entry_about_erasures_does_not_stop_the_next(project):
+    number = erasures.record(project, "orders", ["token"], at=NOW)
+    path = project.meta_path("erasures")
+    for _ in range(2):
+        erasures.mark_purged(project, number, at=NOW)
+        written(path, 100)
+        delta._kept.clear()
+        assert erasures.purged(project) == 0
+    assert erasures.record(project, "orders", ["another"], at=NOW) == number + 1
+    erasures.mark_purged(project, number + 1, at=NOW)
+    assert (erasures.purged(project), erasures.subjects(project, "orders")) == (number + 1, {"token", "another"})
 
 
 def test_a_checkpoint_of_a_torn_commit_goes_with_it(project):
