@@ -65,18 +65,22 @@ def _subject(person: str | None) -> str:
 
 def _would(shell: Shell, project: Project, stream: str, subject: str) -> None:
     from lake.run.forget import about, whom
+    from lake.run.mentions import quarantined
     from lake.store.editions import kept_editions
 
     contract, token = whom(project, stream, subject)
-    events, _ = about(project, shell.spark, contract, subject)
+    events, values = about(project, shell.spark, contract, subject)
+    refused = len(quarantined(project.settings, contract, subject, values))
     tables = [each.name for each in project.tables.values() if stream in project.logs(each)]
     expiring = [each.number for each in kept_editions(project.settings)]
     lines = [
         f"{events} events of {stream} are about them: {', '.join(contract.sealed)} would be null for good",
+        f"{refused} quarantined records tell of them: they would be blanked",
         f"tables that follow: {', '.join(tables) or 'none'}",
         f"editions that would expire: {len(expiring)}",
     ]
-    shell.emit({"stream": stream, "person": token, "events": events, "tables": tables, "editions": expiring}, lines)
+    data = {"stream": stream, "person": token, "events": events, "quarantined": refused}
+    shell.emit(data | {"tables": tables, "editions": expiring}, lines)
     raise DeclarationError("nobody was forgotten", fix="the same with --yes; it cannot be undone")
 
 
@@ -130,7 +134,8 @@ def _give_up(shell: Shell, project: Project, stream: str, *, yes: bool) -> None:
     if not yes:
         raise DeclarationError(
             "nobody was given up",
-            fix="with --yes, what is personal of people whose key is lost is null for good; first look for a copy",
+            fix="with --yes, what is personal of people whose key is lost is null for good, and all that is "
+            f"quarantined of {stream} is blanked; first look for a copy",
         )
     people = give_up(project, stream)
     catch_up(project, lambda: shell.spark, shell.say)

@@ -1,7 +1,7 @@
 """Forget a person: their key is destroyed, and from the next cut on every table is what the log says without them.
 
 1. Find what is personal of them, while it can still be read: what only they have.
-2. Under the log's lease, blank the quarantined records that tell of them.
+2. Under the log's lease, blank the quarantined records that tell of them; somebody may be known from these alone.
 3. Record the erasure, which is what counts; destroy the key. A crash between the two is made good by `destroy_keys`.
 
 What earlier versions of tables still hold, `purge` removes once an edition without the person is published.
@@ -49,7 +49,7 @@ class Forgotten:
 
 
 def whom(project: Project, stream: str, subject: str) -> tuple[Contract, str]:
-    """The contract of `stream` and the token of a person in it.
+    """The contract of `stream` and the token of a person in it, or in what was refused of it.
 
     Raises DeclarationError where nothing in the stream is sealed, or nobody in it is called that.
     """
@@ -57,7 +57,8 @@ def whom(project: Project, stream: str, subject: str) -> tuple[Contract, str]:
     _must_seal(contract)
     store = open_store(project.settings, make="keys" not in log.head(project.settings, stream).position.data)
     token = store.token(stream, subject)
-    if token not in erasures.subjects(project.settings, stream) and token not in store.known(stream):
+    known = token in erasures.subjects(project.settings, stream) or token in store.known(stream)
+    if not known and not mentions.quarantined(project.settings, contract, subject, {subject}):
         raise DeclarationError(
             f"{stream} knows nobody whose {contract.subject} is {subject!r}",
             where=contract.where,
@@ -95,7 +96,10 @@ def forget(project: Project, spark: SparkSession, stream: str, subject: str) -> 
 
 
 def give_up(project: Project, stream: str) -> int:
-    """Erases everybody in a stream whose key is lost. Returns how many."""
+    """Erases everybody in a stream whose key is lost. Returns how many.
+
+    Whom its quarantined records are about can no longer be told, so all of them are blanked.
+    """
     contract = known_stream(project.contracts, stream)
     _must_seal(contract)
     settings, began = project.settings, datetime.now(UTC)
@@ -103,6 +107,8 @@ def give_up(project: Project, stream: str) -> int:
     with lease(settings, f"log.{stream}"):
         lost = log.keyless(settings, stream, store)
         if lost:
+            everything = delta.rows(settings.quarantine_path(stream), f"SELECT {', '.join(PLACES.names)} FROM t")
+            _blank(settings, stream, everything)
             erasures.record(settings, stream, lost, at=began)
             destroy_keys(settings)
             _told(settings, stream, began, people=len(lost))

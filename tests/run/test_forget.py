@@ -231,6 +231,26 @@ def test_a_lost_key_store_is_told_and_can_be_given_up(shop):
     assert verdicts(shop) == {"identical"}
 
 
+def test_once_keys_are_given_up_nothing_that_was_refused_is_kept(shop):
+    shop.settings.keys_path.unlink()
+    give_up(shop.project, "orders")
+    shop.run()
+    [refused] = quarantine.rejected(shop.settings, "orders", upto=9)
+    assert (refused.raw, refused.reason) == ("", "wrong type")
+    assert search(shop.settings, {"margaret hamilton"}).found == ()
+
+
+def test_who_is_known_from_a_refused_record_alone_can_be_forgotten(shop):
+    shop.land("orders", order(7, "katherine johnson") | {"amount": "none"}).run()
+    assert search(shop.settings, {"katherine johnson"}).found
+    done = forgotten(shop, "katherine johnson")
+    assert (done.events, done.quarantined) == (0, 1)
+    assert search(shop.settings, {"katherine johnson"}).found == ()
+    shop.land("orders", order(7, "katherine johnson") | {"amount": "nothing"}).run()
+    assert search(shop.settings, {"katherine johnson"}).found == ()
+    assert verdicts(shop) == {"identical"}
+
+
 def catch_up_from_scratch(shop: Lakehouse) -> set[str | None]:
     """Who is in the log, read anew."""
     inputs = Inputs(lambda: shop.spark, shop.project, pick_cut(shop.project, None))
