@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
 
     from lake.project import Project
     from lake.run.proof import Proof
+
+RENAMED: Final = (
+    "the secret of the key store is lost too: who was forgotten before is not known again when events about them come, "
+    "and is to be forgotten once more; events that are delivered again count twice"
+)
 
 
 @click.command()
@@ -137,6 +143,7 @@ def _give_up(shell: Shell, project: Project, stream: str, *, yes: bool) -> None:
             fix="with --yes, what is personal of people whose key is lost is null for good, and all that is "
             f"quarantined of {stream} is blanked; first look for a copy",
         )
-    people = give_up(project, stream)
+    done = give_up(project, stream)
     catch_up(project, lambda: shell.spark, shell.say)
-    shell.emit({"stream": stream, "people": people}, f"given up: {people} people of {stream}")
+    lines = [f"given up: {done.people} people of {stream}", *([RENAMED] if done.renamed else [])]
+    shell.emit({"stream": stream, **asdict(done)}, lines)

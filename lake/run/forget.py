@@ -23,7 +23,7 @@ from lake.run.personal import BLANKED
 from lake.store import delta, erasures, log
 from lake.store.contracts import Contract, known_stream
 from lake.store.identity import literal, quoted
-from lake.store.keys import open_store
+from lake.store.keys import KeyStore, open_store
 from lake.store.lease import lease
 from lake.store.meta import record_run
 
@@ -55,7 +55,7 @@ def whom(project: Project, stream: str, subject: str) -> tuple[Contract, str]:
     """
     contract = known_stream(project.contracts, stream)
     _must_seal(contract)
-    store = open_store(project.settings, make="keys" not in log.head(project.settings, stream).position.data)
+    store = open_store(project.settings, make=not _sealed_with(project.settings, stream))
     token = store.token(stream, subject)
     known = token in erasures.subjects(project.settings, stream) or token in store.known(stream)
     if not known and not mentions.quarantined(project.settings, contract, subject, {subject}):
@@ -95,8 +95,16 @@ def forget(project: Project, spark: SparkSession, stream: str, subject: str) -> 
     return Forgotten(stream, token, number, events, len(told), values)
 
 
-def give_up(project: Project, stream: str) -> int:
-    """Erases everybody in a stream whose key is lost. Returns how many.
+@dataclass(frozen=True)
+class GivenUp:
+    """So many `people` whose keys are lost were erased; `renamed`: the secret is lost too, tokens are others now."""
+
+    people: int
+    renamed: bool
+
+
+def give_up(project: Project, stream: str) -> GivenUp:
+    """Erases everybody in a stream whose key is lost.
 
     Whom its quarantined records are about can no longer be told, so all of them are blanked.
     """
@@ -112,20 +120,36 @@ def give_up(project: Project, stream: str) -> int:
             erasures.record(settings, stream, lost, at=began)
             destroy_keys(settings)
             _told(settings, stream, began, people=len(lost))
-    return len(lost)
+    return GivenUp(len(lost), _renamed(store, _sealed_with(settings, stream)))
 
 
 def destroy_keys(settings: Settings) -> None:
-    """Destroys what keys there still are of people who were erased: after a crash, or where an old copy came back."""
+    """Destroys what keys there still are of people who were erased: after a crash, or where an old copy came back.
+
+    Raises DeclarationError where a log was sealed with a key store that is gone: another would tell people otherwise.
+    """
     gone: dict[str, set[str]] = {}
     for each in erasures.entries(settings):
         gone.setdefault(each.stream, set()).add(each.subject)
     if not gone:
         return
-    store = open_store(settings, make=True)
+    store = open_store(settings, make=not any(_sealed_with(settings, stream) for stream in gone))
     for stream, tokens in gone.items():
         if left := tokens - store.destroyed(stream):
             store.destroy(stream, left)
+
+
+def _sealed_with(settings: Settings, stream: str) -> dict[str, Any]:
+    """What the log's newest batch says of the key store; empty where nothing of it is sealed."""
+    said: dict[str, Any] = log.head(settings, stream).position.data.get("keys", {})
+    return said
+
+
+def _renamed(store: KeyStore, said: dict[str, Any]) -> bool:
+    """Whether `store` makes other tokens than the one that a log was sealed with; older logs name the store alone."""
+    if "secret" in said:
+        return bool(said["secret"] != store.fingerprint)
+    return bool(said) and said["store"] != store.id
 
 
 def _must_seal(contract: Contract) -> None:

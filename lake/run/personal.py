@@ -54,8 +54,8 @@ def extras(contract: Contract) -> list[str]:
 
 
 def sealed_with(settings: Settings, contract: Contract) -> dict[str, Any]:
-    """What a batch's position says of the key store: which it is, and how many people of the stream it has known."""
+    """What a batch's position says of the key store: which it is, its secret's fingerprint, how many people it knew."""
     if not contract.sealed:
         return {}
     store = open_store(settings)
-    return {"keys": {"store": store.id, "subjects": store.count(contract.name)}}
+    return {"keys": {"store": store.id, "secret": store.fingerprint, "subjects": store.count(contract.name)}}

@@ -2,6 +2,9 @@
 
 Whoever has the tables and not this file cannot read what is personal. It holds no names: people are told by tokens. A
 destroyed key leaves the token without a key, so that it is never made anew.
+
+The secret that makes the tokens never changes, and is in a small file beside it too: a store that is made anew tells
+people and events by the tokens that the log has.
 """
 
 from __future__ import annotations
@@ -10,8 +13,9 @@ import hmac
 import os
 import secrets
 import sqlite3
+import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -37,6 +41,11 @@ class KeyStore:
     file: Path
     id: str
     secret: bytes
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells whether another store has the same secret."""
+        return hmac.digest(self.secret, b"fingerprint", "sha256").hex()[:16]
 
     def token(self, stream: str, subject: str) -> str:
         """The token of a person, as `sealing.token` makes it."""
@@ -84,9 +93,9 @@ class KeyStore:
 
 
 def open_store(settings: Settings, *, make: bool = False) -> KeyStore:
-    """The project's key store; with `make`, made where there is none.
+    """The project's key store; with `make`, made where there is none, with the secret of the one before if it is there.
 
-    Raises DeclarationError where it is missing or cannot be read.
+    Raises DeclarationError where it is missing, or it or its secret cannot be read.
     """
     file = settings.keys_path
     if not file.exists() and not make:
@@ -98,14 +107,47 @@ def open_store(settings: Settings, *, make: bool = False) -> KeyStore:
         with _connected(file) as con:
             con.executescript(SCHEMA)
             if not con.execute("SELECT 1 FROM store").fetchall():
-                con.execute("INSERT INTO store VALUES (?, ?)", [secrets.token_hex(8), secrets.token_bytes(KEY_BYTES)])
+                con.execute("INSERT INTO store VALUES (?, ?)", [secrets.token_hex(8), _secret(file)])
         with _connected(file) as con:
             [[id_, secret]] = con.execute("SELECT id, secret FROM store LIMIT 1").fetchall()
     except sqlite3.DatabaseError as error:
         if no_room := full(error, where=str(file)):
             raise no_room from error
         raise DeclarationError(f"the key store cannot be read: {error}", where=str(file), fix=COPY) from None
+    with suppress(OSError):  # whoever opens it next tries again
+        _keep(secret, secret_file(file))
     return KeyStore(file, id_, secret)
+
+
+def secret_file(file: Path) -> Path:
+    """Where the secret of the key store `file` is kept besides: in hexadecimal digits, for its owner alone."""
+    return file.with_name(f"{file.name}.secret")
+
+
+def _secret(file: Path) -> bytes:
+    """The secret of a store that is made in `file`."""
+    kept = secret_file(file)
+    if not kept.exists():
+        return secrets.token_bytes(KEY_BYTES)
+    try:
+        secret = bytes.fromhex(kept.read_text())
+    except ValueError:
+        secret = b""
+    if len(secret) != KEY_BYTES:
+        raise DeclarationError("the secret of the key store cannot be read", where=str(kept), fix="put its copy back")
+    return secret
+
+
+def _keep(secret: bytes, file: Path) -> None:
+    """Writes the secret to `file`, whole, where it is not there yet."""
+    if file.exists():
+        return
+    descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    with os.fdopen(descriptor, "w") as opened:
+        opened.write(f"{secret.hex()}\n")
+        opened.flush()
+        os.fsync(descriptor)
+    Path(name).replace(file)
 
 
 @contextmanager

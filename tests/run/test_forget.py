@@ -18,7 +18,7 @@ from lake.errors import DeclarationError
 from lake.run import forget as module
 from lake.run.cut import pick_cut
 from lake.run.cycle import catch_up
-from lake.run.forget import destroy_keys, forget, give_up
+from lake.run.forget import GivenUp, destroy_keys, forget, give_up
 from lake.run.inputs import Inputs
 from lake.run.log import check
 from lake.run.proof import search
@@ -26,7 +26,7 @@ from lake.run.purge import purge
 from lake.run.sql import reader
 from lake.run.verify import verify_all
 from lake.store import delta, erasures, log, quarantine, sealing
-from lake.store.keys import open_store
+from lake.store.keys import open_store, secret_file
 from lake.testing import Lakehouse
 from tests.processes import another
 
@@ -143,7 +143,7 @@ def test_who_was_forgotten_does_not_come_back(shop):
 def test_what_could_not_be_read_is_blanked_when_somebody_is_forgotten_again(shop):
     first = forgotten(shop)
     shop.land("orders", '{"order_id": 7, "customer": "margaret \\u0068amilton"').run()
-    assert len(search(shop.settings, first.values).found) == 1
+    assert search(shop.settings, first.values).found
     again = forgotten(shop)
     assert (again.quarantined, again.number) == (1, first.number + 1)
     assert search(shop.settings, first.values).found == ()
@@ -224,8 +224,8 @@ def test_a_lost_key_store_is_told_and_can_be_given_up(shop):
     shop.settings.keys_path.write_bytes(copy)
     assert catch_up_from_scratch(shop) == {"margaret hamilton", "grace"}
     shop.settings.keys_path.unlink()
-    assert give_up(shop.project, "orders") == 2
-    assert give_up(shop.project, "orders") == 0
+    assert give_up(shop.project, "orders") == GivenUp(2, renamed=False)
+    assert give_up(shop.project, "orders") == GivenUp(0, renamed=False)
     shop.land("orders", order(6, "ada")).run()
     assert customers(shop) == {1: None, 2: None, 6: "ada"}
     assert verdicts(shop) == {"identical"}
@@ -249,6 +249,26 @@ def test_who_is_known_from_a_refused_record_alone_can_be_forgotten(shop):
     shop.land("orders", order(7, "katherine johnson") | {"amount": "nothing"}).run()
     assert search(shop.settings, {"katherine johnson"}).found == ()
     assert verdicts(shop) == {"identical"}
+
+
+def test_who_was_forgotten_stays_so_when_the_other_keys_are_lost(shop):
+    forgotten(shop)
+    shop.settings.keys_path.unlink()
+    assert give_up(shop.project, "orders") == GivenUp(1, renamed=False)
+    shop.land("orders", order(2, "grace"), order(5, "margaret hamilton"), order(6, "ada")).run()
+    counts = log.head(shop.settings, "orders").counts
+    assert (counts["duplicates"], counts["accepted"]) == (1, 2)
+    assert customers(shop) == {1: None, 2: None, 5: None, 6: "ada"}
+
+
+def test_a_purge_makes_no_key_store_where_the_log_had_one(shop):
+    for who in ("margaret hamilton", "grace"):
+        forget(shop.project, shop.spark, "orders", who)
+    shop.settings.keys_path.unlink()
+    with pytest.raises(DeclarationError, match="there is no key store"):
+        destroy_keys(shop.settings)
+    secret_file(shop.settings.keys_path).unlink()
+    assert give_up(shop.project, "orders") == GivenUp(0, renamed=True)
 
 
 def catch_up_from_scratch(shop: Lakehouse) -> set[str | None]:
