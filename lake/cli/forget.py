@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from lake.project import Project
     from lake.run.proof import Proof
 
+FORGET: Final = "lake forget with --yes removes it; what waits for a reader or a pin, the next lake run"
+NAMED: Final = f"{FORGET}; names of files stay in the log: have their producer name them after nobody"
 RENAMED: Final = (
     "the secret of the key store is lost too: who was forgotten before is not known again when events about them come, "
     "and is to be forgotten once more; events that are delivered again count twice"
@@ -119,7 +121,7 @@ def _prove(shell: Shell, project: Project, stream: str, subject: str, values: Co
         raise LawError(
             f"what was theirs is still in {len(proof.found)} files",
             where=proof.found[0],
-            fix="lake forget with --yes removes it; what waits for a reader or a pin, the next lake run",
+            fix=NAMED if proof.names else FORGET,
         )
 
 
@@ -130,6 +132,9 @@ def _lines(proof: Proof) -> list[str]:
     if proof.outside:
         lines.append(f"still in {len(proof.outside)} source files, which are yours to delete:")
         lines += [f"  {file}" for file in proof.outside]
+    if proof.names:
+        lines.append(f"in the names of {len(proof.names)} files that were taken in, which logs keep:")
+        lines += [f"  {name}" for name in proof.names]
     return lines
 
 

@@ -34,7 +34,8 @@ class Proof:
     """Where any of so many `values` was found: `files` were searched, of `size` bytes in all.
 
     `found` are files below the warehouse and the folder it lies in, those among them that cannot be unpacked;
-    `outside`, landing files and archived ones, which are no one's to change but their owner's.
+    `outside`, landing files and archived ones, which are no one's to change but their owner's; `names`, those of files
+    that were taken in, which logs keep for good.
     """
 
     values: int
@@ -42,6 +43,7 @@ class Proof:
     size: int
     found: tuple[str, ...]
     outside: tuple[str, ...]
+    names: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -57,6 +59,7 @@ class Proof:
             "bytes_searched": self.size,
             "found": list(self.found),
             "outside_the_warehouse": list(self.outside),
+            "names_of_files": list(self.names),
         }
 
 
@@ -72,7 +75,14 @@ def search(settings: Settings, values: Collection[str]) -> Proof:
     outside = sorted(file for folder in sources for file in _files(folder))
     found = [str(file) for file in inside if _holds(file, text, bytes_)]
     beyond = [str(file) for file in outside if _holds(file, text, bytes_)]
-    return Proof(len(values), len(inside), sum(file.stat().st_size for file in inside), tuple(found), tuple(beyond))
+    size = sum(file.stat().st_size for file in inside)
+    return Proof(len(values), len(inside), size, tuple(found), tuple(beyond), tuple(_named(settings, text)))
+
+
+def _named(settings: Settings, text: re.Pattern[str]) -> Iterator[str]:
+    """The names of files that were taken in, in which one of the values is."""
+    landed = delta.rows(settings.meta_path("landed"), "SELECT DISTINCT name FROM t ORDER BY name")
+    return (row["name"] for row in landed if any(text.search(each) for each in decoded(row["name"])))
 
 
 def _spelled(values: Iterable[str]) -> Iterator[str]:

@@ -199,7 +199,7 @@ def _reason(result: Mapping[str, Any]) -> str:
     about = ", ".join(str(value) for name, value in named.items() if name.startswith("column"))
     what = f"{result['type']}({about})"
     if result["failed"] is None:
-        return f"{what}: found {result['observed']}"
+        return what if result["observed"] is None else f"{what}: found {result['observed']}"
     example = next(iter(result["examples"]), None)
     such = f", such as {' '.join(f'{name}={value}' for name, value in example.items())}" if example else ""
     return f"{what}: {result['failed']} of {result['rows']} rows{such}"

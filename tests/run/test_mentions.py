@@ -1,4 +1,4 @@
-"""Which quarantined records tell of a person, however their producer wrote it. No JVM."""
+"""Where a person is mentioned: in quarantined records, in names of files, in what a check has seen. No JVM."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from deltalake import write_deltalake
 
 import lake as public
 from lake.config import Settings
-from lake.run import forget, mentions
+from lake.run import forget, gate, mentions
 from lake.run.personal import BLANKED
 from lake.run.proof import search
-from lake.store import delta, quarantine
+from lake.store import delta, quarantine, sources
 from lake.store.contracts import Contract, read_contract
 
 NOW = datetime(2024, 4, 1, tzinfo=UTC)
@@ -95,6 +95,16 @@ def test_a_file_that_is_called_like_somebody_has_its_place_blanked_too(tmp_path,
     assert not told["source"]
 
 
+def test_the_proof_tells_of_a_file_that_is_called_like_somebody(tmp_path):
+    settings = Settings(project=tmp_path)
+    landed = [("orders", 1, f"orders/{name}.jsonl", 1, 1) for name in ("margaret hamilton", "monday")]
+    delta.append(settings.meta_path("landed"), sources.LANDED, landed)
+    proof = search(settings, {"margaret hamilton"})
+    assert (proof.names, proof.holds) == (("orders/margaret hamilton.jsonl",), False)
+    assert search(settings, {"margaret"}).record["names_of_files"] == ["orders/margaret hamilton.jsonl"]
+    assert search(settings, {"hamil"}).names == ()
+
+
 def test_thousands_of_records_of_one_person_are_blanked_in_one_commit(tmp_path, orders):
     settings = Settings(project=tmp_path)
     path = settings.quarantine_path("orders")
@@ -128,3 +138,18 @@ def test_the_proof_tells_of_a_file_that_it_cannot_unpack(tmp_path):
     half = whole.with_name(f"{whole.name}#1")
     half.write_bytes(whole.read_bytes()[:-20])
     assert search(settings, {"margaret"}).found == (str(half),)
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept"),
+    [
+        ("expect_table_row_count_to_be_between", 7),
+        ("expect_column_unique_value_count_to_be_between", 7),
+        ("expect_column_max_to_be_between", None),
+        ("expect_column_mean_to_be_between", None),
+        ("expect_column_sum_to_be_between", None),
+    ],
+)
+def test_of_a_table_about_people_only_counts_are_kept_of_what_an_expectation_saw(kind, kept):
+    seen = {"type": kind, "observed": 7, "examples": [{"customer": "ada"}]}
+    assert gate._withheld(seen) == {"type": kind, "observed": kept, "examples": []}
