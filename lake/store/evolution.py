@@ -183,13 +183,8 @@ def _field_faults(field: Field, before: Field | None, new: Contract, old: Contra
                 fix='give it a default (null for a type that begins with "null")',
             )
         return
-    fixed = field.name in {*new.key, *new.id} or field.name in re.findall(r"\w+", new.time or "")
-    if before.type != field.type and (fixed or not _wider(before.type, field.type)):
-        yield DeclarationError(
-            f"{name} was {before.type} in {old.file}, and is {field.type}",
-            where=where,
-            fix="part of key, id or event time: it stays as it is" if fixed else "restore it, or add a new field",
-        )
+    if before.type != field.type and (fix := _why_not(before.type, field, new)):
+        yield DeclarationError(f"{name} was {before.type} in {old.file}, and is {field.type}", where=where, fix=fix)
     if (before.name in old.sealed) != (field.name in new.sealed):
         yield DeclarationError(
             f"{name} {'was' if before.personal else 'was not'} personal in {old.file}",
@@ -203,6 +198,15 @@ def _field_faults(field: Field, before: Field | None, new: Contract, old: Contra
     gone = sorted(set(before.symbols) - set(field.symbols))
     if gone and field.symbols:
         yield DeclarationError(f"{name} has lost the symbols {', '.join(gone)}", where=where, fix="add them again")
+
+
+def _why_not(before: str, field: Field, new: Contract) -> str:
+    """Why `field` may not have its type now that it has been of the type `before`; empty where it may."""
+    if field.name in {*new.key, *new.id} or field.name in re.findall(r"\w+", new.time or ""):
+        return "part of key, id or event time: it stays as it is"
+    if field.name == new.subject and (before, field.type) != ("int", "bigint"):
+        return "restore it: people are told by the subject's text, and written otherwise one would be two"
+    return "" if _wider(before, field.type) else "restore it, or add a new field"
 
 
 def _wider(before: str, now: str) -> bool:

@@ -172,6 +172,33 @@ def test_an_incompatible_change_is_refused_with_field_and_line(told: str) -> Non
     assert "fix:" in faults[0]
 
 
+def decimal(precision: int, scale: int) -> dict[str, Any]:
+    return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "taken"),
+    [
+        ("int", "long", True),
+        ("int", "double", False),
+        ("float", "double", False),
+        (decimal(5, 0), decimal(9, 2), False),
+        (decimal(5, 0), decimal(9, 0), False),
+    ],
+)
+def test_the_type_of_the_subject_stays_so_that_nobody_becomes_two(before: Any, now: Any, taken: bool) -> None:
+    old, new = (
+        contract(
+            lake={"key": ["number"], "id": ["number"], "subject": "who"},
+            fields=fields({"name": "who", "type": kind, "personal": True}),
+        )
+        for kind in (before, now)
+    )
+    faults = [str(fault) for fault in incompatibilities(new, old)]
+    assert taken == (not faults)
+    assert all("people are told by the subject's text" in fault for fault in faults)
+
+
 def test_a_changed_contract_is_remembered_when_it_is_used(project: Settings) -> None:
     first, second = contract(), contract(fields=COMPATIBLE["a wider integer"])
     assert len(register(project, first)) == 1
