@@ -39,8 +39,8 @@ def forget(
     """Forget a person: destroy the key of what is personal of them in STREAM, and remove it from every table.
 
     WHO is the value of the field that the contract calls the subject. Tables follow and a new edition is published;
-    then earlier editions expire, and old versions of what is derived from STREAM are deleted. Without --yes, only says
-    what would be done.
+    then earlier editions expire, and old versions of all tables are deleted. Without --yes, only says what would be
+    done.
 
     \b
     lake forget orders subject=joan

@@ -1,10 +1,11 @@
 """Purge: once an edition without a forgotten person is published, nothing of them is left in any older one.
 
 1. Destroy keys that a crash has left.
-2. Have every table that is derived from the stream begin anew, and publish that: the same rows, and no past.
+2. Have every table begin anew, and publish that: the same rows, and no past. One that is not derived from the stream
+   may have been, before it was redefined.
 3. See that nobody still reads what has them: a pin, or a process that began before the edition, is waited for.
 4. Let every other edition expire: `lake sql --edition` says so from then on.
-5. End the past of these tables and of the stream's quarantine; drop the homes that are not live, what was staged or
+5. End the past of the tables and of the stream's quarantine; drop the homes that are not live, what was staged or
    spilled, and what a kill has left.
 """
 
@@ -17,7 +18,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from lake.config import Settings
-from lake.declaration import Declaration
 from lake.project import Project
 from lake.run.forget import destroy_keys
 from lake.run.needed import retired
@@ -47,14 +47,13 @@ def purge(project: Project, tell: Callable[[str], None]) -> Purged | None:
         return None
     destroy_keys(settings)
     number, streams = max(each.number for each in fresh), {each.stream for each in fresh}
-    touched = [each for each in project.tables.values() if project.logs(each) & streams]
-    if waiting := _not_published(settings, number) or _anew(project, touched, number) or _still_read(settings):
+    if waiting := _not_published(settings, number) or _anew(project, number) or _still_read(settings):
         tell(f"purge   waits: {waiting}")
         return Purged(number, waiting=waiting)
     older = [each.number for each in editions.kept_editions(settings)][1:]
     expired = editions.expire_editions(settings, older)
     files = 0
-    for declaration in touched:
+    for declaration in project.tables.values():
         table = project.table(declaration)
         with lease(settings, table.lease):
             files += history.end(table.path)
@@ -66,7 +65,7 @@ def purge(project: Project, tell: Callable[[str], None]) -> Purged | None:
         tell(f"purge   {place.name}: dropped, it was live before")
     files += sum(_end_quarantine(settings, stream) for stream in sorted(streams))
     erasures.mark_purged(settings, number, at=datetime.now(UTC))
-    return Purged(number, tuple(each.name for each in touched), tuple(expired), files)
+    return Purged(number, tuple(project.tables), tuple(expired), files)
 
 
 def _end_quarantine(settings: Settings, stream: str) -> int:
@@ -101,11 +100,11 @@ def _not_published(settings: Settings, number: int) -> str:
     return ""
 
 
-def _anew(project: Project, touched: list[Declaration], number: int) -> str:
-    """Has the tables begin anew, each in one commit, and publishes them; nothing where that has been done."""
+def _anew(project: Project, number: int) -> str:
+    """Has all tables begin anew, each in one commit, and publishes them; nothing where that has been done."""
     settings, latest = project.settings, editions.latest_edition(project.settings)
     assert latest is not None
-    for declaration in touched:
+    for declaration in project.tables.values():
         table = project.table(declaration)
         with lease(settings, table.lease):
             position = table.position()

@@ -16,13 +16,15 @@ from deltalake import DeltaTable
 import lake as public
 from lake.errors import DeclarationError
 from lake.run import forget as module
-from lake.run.cut import pick_cut
+from lake.run.cut import cut, pick_cut
 from lake.run.cycle import catch_up
 from lake.run.forget import GivenUp, destroy_keys, forget, give_up
+from lake.run.ingest import ingest
 from lake.run.inputs import Inputs
 from lake.run.log import check
 from lake.run.proof import search
 from lake.run.purge import purge
+from lake.run.rebuild import rebuild
 from lake.run.sql import reader
 from lake.run.verify import verify_all
 from lake.store import delta, erasures, log, quarantine, sealing
@@ -190,6 +192,40 @@ def test_what_killed_processes_have_left_goes_too(shop):
     done = forgotten(shop)
     assert [file for file in left if file.exists()] == []
     assert search(shop.settings, done.values).found == ()
+
+
+GUEST = """
+from lake import Latest, log, table
+
+@table(Latest(key="order_id", sequence="changed_at"), log("STREAM"))
+def guest(rows):
+    \"\"\"Who is there.
+
+    changed_at: UTC
+    \"\"\"
+    return rows.select("order_id", "customer", "changed_at")
+"""
+
+
+def test_a_table_that_was_of_the_stream_before_it_was_redefined_in_place_loses_its_past_too(shop):
+    def declared(stream: str) -> Lakehouse:
+        job = shop.settings.path("jobs/silver/guest.py")
+        job.write_text(GUEST.replace("STREAM", stream))
+        return Lakehouse(shop.settings.path("."), shop.home)
+
+    declared("orders").run()
+    schemas = shop.settings.path("schemas")
+    visits = (schemas / "orders.avsc").read_text().replace('"name": "orders"', '"name": "visits"')
+    visits = visits.replace('"subject": "customer", ', "").replace(', "personal": true', "")
+    (schemas / "visits.avsc").write_text(visits)
+    after = declared("visits").land("visits", order(1, "a guest"))
+    ingest(after.settings, after.spark, after.project.contracts)
+    rebuild(Inputs(lambda: after.spark, after.project, cut(after.project)), after.project.tables["guest"])
+    after.run()
+    assert [row["customer"] for row in after.table("guest")] == ["a guest"]
+    done = forgotten(after)
+    assert search(after.settings, done.values).found == ()
+    assert verdicts(after) == {"identical"}
 
 
 def test_a_destroyed_key_is_not_in_the_file_any_more(shop):
