@@ -6,8 +6,10 @@ characters, which is all that Delta's column statistics keep of a text.
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
+import zlib
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,7 @@ STATISTICS: Final = 32
 PARQUET: Final = re.compile(r"\.parquet(#\d+)?$")
 """The names of Parquet files, and of those that delta-rs had not finished."""
 ROW: Final = "to_json(t)::VARCHAR"
+UNREADABLE: Final = (duckdb.Error, gzip.BadGzipFile, EOFError, zlib.error)
 MANY: Final = 10_000
 CHUNK: Final = 16 << 20
 OVERLAP: Final = 4096
@@ -33,7 +36,7 @@ OVERLAP: Final = 4096
 class Proof:
     """Where any of so many `values` was found: `files` were searched, of `size` bytes in all.
 
-    `found` are files below the warehouse and the folder it lies in, those among them that cannot be unpacked;
+    `found` are files below the warehouse and the folder it lies in, with those that cannot be unpacked;
     `outside`, landing files and archived ones, which are no one's to change but their owner's; `names`, those of files
     that were taken in, which logs keep for good.
     """
@@ -96,9 +99,13 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _holds(file: Path, text: re.Pattern[str], bytes_: re.Pattern[bytes]) -> bool:
-    if any(bytes_.search(chunk) for chunk in _chunks(file)):
-        return True
-    return _rows(file, text) if PARQUET.search(file.name) else _escaped(file, text)
+    """Whether one of the values is in `file`; what cannot be unpacked may have them."""
+    try:
+        if any(bytes_.search(chunk) for chunk in _chunks(file)):
+            return True
+        return _rows(file, text) if PARQUET.search(file.name) else _escaped(file, text)
+    except UNREADABLE:
+        return file.stat().st_size > 0
 
 
 def _escaped(file: Path, text: re.Pattern[str]) -> bool:
@@ -109,7 +116,7 @@ def _escaped(file: Path, text: re.Pattern[str]) -> bool:
 
 def _chunks(file: Path) -> Iterator[bytes]:
     """The content of `file` in parts that overlap, so that nothing is cut in two."""
-    with file.open("rb") as opened:
+    with gzip.open(file) if file.suffix.lower() == ".gz" else file.open("rb") as opened:
         while chunk := opened.read(CHUNK):
             yield chunk
             if len(chunk) < CHUNK:
@@ -118,17 +125,13 @@ def _chunks(file: Path) -> Iterator[bytes]:
 
 
 def _rows(file: Path, text: re.Pattern[str]) -> bool:
-    """Whether a row of a Parquet file holds one of the values, in any column; one that cannot be read may."""
+    """Whether a row of a Parquet file holds one of the values, in any column."""
     with delta.connection() as con:
-        try:
-            con.register("t", con.read_parquet(str(file)))
-            found = con.execute(f"SELECT 1 FROM t WHERE regexp_matches({ROW}, $1) LIMIT 1", [text.pattern])
-            if found.fetchone():
-                return True
-            escaped = con.execute(f"SELECT {ROW} FROM t WHERE contains({ROW}, '\\')")
-            return any(text.search(each) for row in _each(escaped) for each in decoded(row))
-        except duckdb.Error:
-            return file.stat().st_size > 0
+        con.register("t", con.read_parquet(str(file)))
+        if con.execute(f"SELECT 1 FROM t WHERE regexp_matches({ROW}, $1) LIMIT 1", [text.pattern]).fetchone():
+            return True
+        escaped = con.execute(f"SELECT {ROW} FROM t WHERE contains({ROW}, '\\')")
+        return any(text.search(each) for row in _each(escaped) for each in decoded(row))
 
 
 def _each(found: duckdb.DuckDBPyConnection) -> Iterator[str]:

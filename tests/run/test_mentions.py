@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -135,6 +136,12 @@ def test_the_proof_tells_of_a_file_that_it_cannot_unpack(tmp_path):
     refused(settings, "{}")
     [whole] = settings.quarantine_path("orders").glob("*.parquet")
     assert search(settings, {"margaret"}).holds
+    zipped = settings.path("landing/orders/1.jsonl.gz")
+    zipped.parent.mkdir(parents=True)
+    zipped.write_bytes(gzip.compress(b'{"customer":"margaret"}'))
+    assert search(settings, {"margaret"}).outside == (str(zipped),)
+    zipped.write_bytes(zipped.read_bytes()[:-9])
+    assert search(settings, {"grace"}).outside == (str(zipped),)
     half = whole.with_name(f"{whole.name}#1")
     half.write_bytes(whole.read_bytes()[:-20])
     assert search(settings, {"margaret"}).found == (str(half),)
