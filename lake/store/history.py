@@ -32,10 +32,10 @@ def begin_anew(path: Path, position: Position | None = None, **also: object) -> 
 
 
 def begins(path: Path) -> int:
-    """The version of the table's newest checkpoint: whoever reads from it on needs nothing older. -1 where none is."""
+    """The version of the table's newest checkpoint: whoever reads from it on needs nothing older. -1 for none whole."""
     try:
         version: int = json.loads((path / "_delta_log" / "_last_checkpoint").read_text())["version"]
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):
         return -1
     return version
 

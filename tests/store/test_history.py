@@ -1,0 +1,53 @@
+"""A table that begins anew keeps nothing of its past, wherever that was interrupted. No JVM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from lake.store import delta, history
+from lake.store.delta import Position, start
+
+APP = "table:guest"
+NAME = "margaret hamilton"
+
+
+@pytest.fixture(params=[1, 23])
+def guests(request, tmp_path: Path) -> Path:
+    """A table of so many commits, the last of which has removed a person."""
+    position = start(APP)
+    for _ in range(request.param):
+        position = Position(APP, position.txn + 1, {"cut": 1, "verb": "advance"})
+        delta.append(tmp_path / "guest", "who VARCHAR", [[NAME]], position)
+    DeltaTable(str(tmp_path / "guest")).delete()
+    return tmp_path / "guest"
+
+
+def told(path: Path) -> list[Path]:
+    return [file for file in path.rglob("*") if file.is_file() and NAME.encode() in file.read_bytes()]
+
+
+def test_what_was_killed_before_its_checkpoint_begins_anew_again(guests, monkeypatch):
+    def dies(_: DeltaTable) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as killed:
+        killed.setattr(DeltaTable, "create_checkpoint", dies)
+        with pytest.raises(KeyboardInterrupt):
+            history.begin_anew(guests, delta.head(guests, APP), purge=1)
+    head = delta.head(guests, APP)
+    assert head.data["purge"] == 1
+    assert history.begins(guests) < head.version
+    assert told(guests)
+    version = history.begin_anew(guests, head, purge=1)
+    assert history.begins(guests) == version == delta.head(guests, APP).version
+    history.end(guests)
+    assert told(guests) == []
+
+
+def test_a_note_of_the_checkpoint_that_was_cut_short_is_none(guests):
+    history.begin_anew(guests)
+    (guests / "_delta_log/_last_checkpoint").write_text('{"version":')
+    assert history.begins(guests) == -1
