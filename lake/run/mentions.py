@@ -42,11 +42,12 @@ def quarantined(settings: Settings, contract: Contract, subject: str, values: Co
 
     Rows of `_batch`, `_number`, `source`, the last empty where the very name of the file tells of them.
     """
+    texts = ", ".join(f"coalesce({name}, '') AS {name}" for name in ("raw", "detail", "source"))
     path, tells = settings.quarantine_path(contract.name), _tells(contract, subject, values)
     word = _word(values)
     found = []
     for batch in quarantine.counts(settings, contract.name, upto=LAST_BATCH):
-        for row in delta.rows(path, "SELECT _batch, _number, raw, detail, source FROM t WHERE _batch = $1", batch):
+        for row in delta.rows(path, f"SELECT _batch, _number, {texts} FROM t WHERE _batch = $1", batch):
             raw, detail, source = row.pop("raw"), row.pop("detail"), row["source"]
             named = word(source)
             if named or tells(raw) or (detail != BLANKED and word(detail)):

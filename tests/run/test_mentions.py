@@ -106,6 +106,12 @@ def test_the_proof_tells_of_a_file_that_is_called_like_somebody(tmp_path):
     assert search(settings, {"hamil"}).names == ()
 
 
+def test_a_record_without_a_text_tells_of_nobody(tmp_path, orders):
+    settings = Settings(project=tmp_path)
+    delta.append(settings.quarantine_path("orders"), quarantine.SCHEMA, [(1, 1, "oversized", None, None, "f:1", NOW)])
+    assert mentions.quarantined(settings, orders, "ada lovelace", {"ada lovelace"}) == []
+
+
 def test_thousands_of_records_of_one_person_are_blanked_in_one_commit(tmp_path, orders):
     settings = Settings(project=tmp_path)
     path = settings.quarantine_path("orders")
