@@ -36,9 +36,9 @@ OVERLAP: Final = 4096
 class Proof:
     """Where any of so many `values` was found: `files` were searched, of `size` bytes in all.
 
-    `found` are files below the warehouse and the folder it lies in, with those that cannot be unpacked;
-    `outside`, landing files and archived ones, which are no one's to change but their owner's; `names`, those of files
-    that were taken in, which logs keep for good.
+    `found` are files below the warehouse and the folder it lies in, with those that cannot be unpacked; `outside`,
+    landing files and archived ones, which are no one's to change but their owner's; `names`, those of files that were
+    taken in, which logs keep for good.
     """
 
     values: int
@@ -116,12 +116,11 @@ def _escaped(file: Path, text: re.Pattern[str]) -> bool:
 
 def _chunks(file: Path) -> Iterator[bytes]:
     """The content of `file` in parts that overlap, so that nothing is cut in two."""
+    tail = b""
     with gzip.open(file) if file.suffix.lower() == ".gz" else file.open("rb") as opened:
         while chunk := opened.read(CHUNK):
-            yield chunk
-            if len(chunk) < CHUNK:
-                return
-            opened.seek(-OVERLAP, 1)
+            yield tail + chunk
+            tail = chunk[-OVERLAP:]
 
 
 def _rows(file: Path, text: re.Pattern[str]) -> bool:

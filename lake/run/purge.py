@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 from lake.config import Settings
 from lake.project import Project
@@ -88,8 +89,9 @@ def _clear_left(settings: Settings) -> None:
     scratch = [each for name in ("staging", "sql") for each in settings.path(f".lake/{name}").glob("*")]
     old = [each for each in scratch if each.lstat().st_mtime < latest.published_at.timestamp()]
     for each in (*old, *settings.warehouse_path.glob("*/.*.gone")):
+        remove = shutil.rmtree if each.is_dir() and not each.is_symlink() else Path.unlink
         with suppress(FileNotFoundError):  # another process may be at it
-            shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
+            remove(each)
 
 
 def _not_published(settings: Settings, number: int) -> str:

@@ -143,11 +143,14 @@ def _keep(secret: bytes, file: Path) -> None:
     if file.exists():
         return
     descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
-    with os.fdopen(descriptor, "w") as opened:
-        opened.write(f"{secret.hex()}\n")
-        opened.flush()
-        os.fsync(descriptor)
-    Path(name).replace(file)
+    try:
+        with os.fdopen(descriptor, "w") as opened:
+            opened.write(f"{secret.hex()}\n")
+            opened.flush()
+            os.fsync(descriptor)
+        Path(name).replace(file)
+    finally:
+        Path(name).unlink(missing_ok=True)
 
 
 @contextmanager

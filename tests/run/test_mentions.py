@@ -13,7 +13,7 @@ from deltalake import write_deltalake
 
 import lake as public
 from lake.config import Settings
-from lake.run import forget, gate, mentions
+from lake.run import forget, gate, mentions, proof
 from lake.run.personal import BLANKED
 from lake.run.proof import search
 from lake.store import delta, quarantine, sources
@@ -100,8 +100,8 @@ def test_the_proof_tells_of_a_file_that_is_called_like_somebody(tmp_path):
     settings = Settings(project=tmp_path)
     landed = [("orders", 1, f"orders/{name}.jsonl", 1, 1) for name in ("margaret hamilton", "monday")]
     delta.append(settings.meta_path("landed"), sources.LANDED, landed)
-    proof = search(settings, {"margaret hamilton"})
-    assert (proof.names, proof.holds) == (("orders/margaret hamilton.jsonl",), False)
+    found = search(settings, {"margaret hamilton"})
+    assert (found.names, found.holds) == (("orders/margaret hamilton.jsonl",), False)
     assert search(settings, {"margaret"}).record["names_of_files"] == ["orders/margaret hamilton.jsonl"]
     assert search(settings, {"hamil"}).names == ()
 
@@ -151,6 +151,18 @@ def test_the_proof_tells_of_a_file_that_it_cannot_unpack(tmp_path):
     half = whole.with_name(f"{whole.name}#1")
     half.write_bytes(whole.read_bytes()[:-20])
     assert search(settings, {"margaret"}).found == (str(half),)
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_the_proof_finds_what_lies_across_the_parts_in_which_it_reads(tmp_path, monkeypatch, zipped):
+    monkeypatch.setattr(proof, "CHUNK", 16)
+    settings = Settings(project=tmp_path)
+    file = settings.warehouse_path / f"left.txt{'.gz' if zipped else ''}"
+    file.parent.mkdir(parents=True)
+    for before in range(20):
+        text = b"-" * before + b" margaret hamilton " + b"-" * 40
+        file.write_bytes(gzip.compress(text) if zipped else text)
+        assert search(settings, {"margaret hamilton"}).found == (str(file),), before
 
 
 @pytest.mark.parametrize(
