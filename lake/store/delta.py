@@ -155,10 +155,20 @@ def positions(path: Path, app: str) -> Iterator[Position]:
             if data.get("repeated"):
                 repeated.append(position)
                 continue
-            yield from (each for each in repeated if each.txn >= position.txn)
+            yield from _in_time(repeated, position.txn)
             repeated.clear()
             yield position
-    yield from repeated  # of a table whose past was ended
+    yield from _in_time(repeated, 0)  # of a table whose past was ended
+
+
+def _in_time(repeated: Sequence[Position], txn: int) -> list[Position]:
+    """Those of the `repeated` positions after transaction `txn`, newest first, that came before a newer one."""
+    found: list[Position] = []
+    for position in reversed(repeated):
+        if position.txn >= txn:
+            txn = position.txn
+            found.insert(0, position)
+    return found
 
 
 def head(path: Path, app: str) -> Position | None:

@@ -152,6 +152,16 @@ def test_a_position_that_is_repeated_too_late_is_passed_over(project):
     assert [(p.txn, p.data["cut"]) for p in delta.positions(path, app)] == [(2, 2), (1, 1)]
 
 
+def test_a_position_that_is_repeated_after_a_fence_is_passed_over(project):
+    path, app = table(project)
+    old = delta.head(path, app)
+    fence(path, app)
+    delta.append(path, "a BIGINT", [], old.again())
+    assert [p.txn for p in delta.positions(path, app)] == [2, 1]
+    delta.append(path, "a BIGINT", [[2]], delta.head(path, app).next(cut=2))
+    assert [p.txn for p in delta.positions(path, app)] == [3, 2, 1]
+
+
 def test_a_full_disk_is_told_with_its_place():
     told = full(OSError(28, os.strerror(28), "/data/shop/meta"))
     assert isinstance(told, Unavailable)
