@@ -167,6 +167,8 @@ class Inputs:
             table, now = self.table(source.table), self._at_cut(source.table)
             if position.data.get("homes", {}).get(source.name) != table.home:
                 raise FeedGap(f"{source.name} was another Delta table then")
+            if not table.had(before, position.data["cut"]):
+                raise FeedGap(f"{source.name} has lost what was read of it then")
             if now.origin == before:
                 return None
             return _ordered(table.changes(self.spark, after=before, upto=now.version), source.table)

@@ -69,6 +69,14 @@ class Table:
         later = takewhile(lambda p: p.data["cut"] >= cut, delta.positions(self.path, self.app))
         return next((p for p in later if p.data["cut"] == cut), None)
 
+    def had(self, version: int, cut: int) -> bool:
+        """Whether the table still has the commit that brought it to `cut` as `version`.
+
+        One that was cut short leaves its number to the next, even where another table has been derived from it.
+        """
+        later = takewhile(lambda p: p.origin >= version, delta.positions(self.path, self.app))
+        return any((p.origin, p.data["cut"]) == (version, cut) for p in later)
+
     def stored(self, version: int) -> int:
         """The newest version that has the rows of `version`: that of a compaction, where there was one since."""
         later = takewhile(lambda p: p.origin >= version, delta.positions(self.path, self.app))
