@@ -5,6 +5,7 @@ from __future__ import annotations
 from lake.errors import DeclarationError
 from lake.project import Project
 from lake.store import log
+from lake.store.lease import lease
 from lake.store.meta import Cut, get_cut, latest_cut, record_cut
 
 
@@ -12,10 +13,15 @@ def cut(project: Project, *, label: str | None = None) -> Cut:
     """Records the heads of all logs as a new cut; the latest cut itself, where nothing has moved since.
 
     With a `label`, the cut that was recorded under it, if there is one: who tries again gets the same cut.
+    Raises Unavailable where a log has lost what the latest cut counts.
     """
     settings = project.settings
-    heads = {stream: log.head(settings, stream).batch for stream in project.contracts}
-    return record_cut(settings, heads, log.voids_head(settings), label=label)
+    with lease(settings, "meta.cuts"):
+        latest = latest_cut(settings)
+        for stream in project.contracts:
+            log.must_reach(settings, stream, latest.batches.get(stream, 0) if latest else 0)
+        heads = {stream: log.head(settings, stream).batch for stream in project.contracts}
+        return record_cut(settings, heads, log.voids_head(settings), label=label)
 
 
 def pick_cut(project: Project, number: int | None) -> Cut:

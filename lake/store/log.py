@@ -25,7 +25,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["BROADCAST", "LogHead", "app", "commit", "head", "head_at", "heads", "read", "voided", "voids_head"]
+__all__ = [
+    "BROADCAST",
+    "LogHead",
+    "app",
+    "commit",
+    "head",
+    "head_at",
+    "heads",
+    "must_reach",
+    "read",
+    "voided",
+    "voids_head",
+]
 
 BROADCAST: Final = -1  # the bucket of events without a key
 OWN: Final = {
@@ -116,6 +128,17 @@ def _head(stream: str, position: Position) -> LogHead:
     )
 
 
+def must_reach(settings: Settings, stream: str, batch: int) -> None:
+    """Raises Unavailable where the log of `stream` ends before `batch`, which it had: its newest commit was lost."""
+    newest = head(settings, stream).batch
+    if newest < batch:
+        raise Unavailable(
+            f"the log of {stream} has lost batch {newest + 1}: it was counted up to batch {batch}",
+            where=str(settings.log_path(stream)),
+            fix=f"lake ingest {stream} makes it again of the same files, or says which of them it lacks",
+        )
+
+
 def read(  # noqa: PLR0913  which part of which log, said by name
     spark: SparkSession,
     settings: Settings,
@@ -130,12 +153,14 @@ def read(  # noqa: PLR0913  which part of which log, said by name
     """The events of the batches after < number <= upto, without those that the voids 1..`voids` name.
 
     Of all buckets, or of one. With `keys`, at least those that equal one of them in columns that files have as they
-    are. The contract's fields, older events upcast to them, then the log's own columns.
+    are. The contract's fields, older events upcast to them, then the log's own columns. Raises Unavailable where the
+    log does not go as far.
     """
     from lake.store.scan import Scan
 
     path = settings.log_path(contract.name)
     known = evolution.with_current(evolution.versions(settings, contract.name), contract)
+    must_reach(settings, contract.name, upto)
     if not delta.exists(path) or upto <= after:
         return empty(spark, contract)
     bounds = {"_batch": (after + 1, upto)} | ({} if bucket is None else {"_bucket": (bucket, bucket)})

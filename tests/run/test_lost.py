@@ -10,12 +10,14 @@ import pytest
 
 import lake as public
 from lake.config import load_settings
+from lake.errors import Unavailable
 from lake.project import Project, load
+from lake.run.cut import cut
 from lake.run.inputs import Inputs
-from lake.store import delta
+from lake.store import delta, log
 from lake.store.delta import Position
 from lake.store.lease import lease
-from lake.store.meta import Cut
+from lake.store.meta import Cut, latest_cut
 from lake.store.tables import FeedGap
 from lake.store.torn import commit_file
 
@@ -48,7 +50,29 @@ def advanced(shop: Project, name: str, cut: int, **inputs: int) -> Position:
 
 
 def at(shop: Project, number: int, voids: int = 0, **batches: int) -> Inputs:
-    return Inputs(lambda: pytest.fail("no JVM"), shop, Cut(number, batches, voids, datetime.now(UTC)))
+    return Inputs(lambda: None, shop, Cut(number, batches, voids, datetime.now(UTC)))
+
+
+def appended(shop: Project, batch: int) -> None:
+    """Commits a batch of orders, of no event."""
+    head = log.head(shop.settings, "orders")
+    data = {"offsets": {}, "watermark": None, "counts": {}, "files": [], "contract": 1, "at": "2024-01-01T00:00:00Z"}
+    with lease(shop.settings, "log.orders"):
+        delta.append(shop.settings.log_path("orders"), "_batch BIGINT", [[batch]], head.next(**data))
+
+
+def test_a_cut_never_goes_back_to_before_what_another_has_counted(shop):
+    appended(shop, 1)
+    appended(shop, 2)
+    assert cut(shop).batches == {"orders": 2}
+    tear(shop.settings.log_path("orders"))
+    with pytest.raises(Unavailable, match="the log of orders has lost batch 2"):
+        cut(shop)
+    with pytest.raises(Unavailable, match="the log of orders has lost batch 2"):
+        at(shop, 1, orders=2).whole(shop.tables[ORDER].inputs[0])
+    assert latest_cut(shop.settings).batches == {"orders": 2}
+    appended(shop, 2)
+    assert cut(shop).number == 1
 
 
 def test_a_table_reads_anew_an_input_that_lost_the_commit_it_was_derived_from(shop):
