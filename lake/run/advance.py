@@ -179,8 +179,8 @@ def _fresh(inputs: Inputs, declaration: Declaration, position: Position) -> bool
     """Whether the table already follows from what its inputs are now."""
     if position.data["cut"] > inputs.cut.number:
         return True
-    then = position.data["inputs"], position.data.get("homes")
-    return then == (inputs.versions(declaration), inputs.homes(declaration))
+    then = position.data["voids"], position.data["inputs"], position.data.get("homes")
+    return then == (inputs.cut.voids, inputs.versions(declaration), inputs.homes(declaration))
 
 
 def _next(inputs: Inputs, declaration: Declaration, position: Position, verb: str, counts: Counts) -> Position:

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 from lake.config import Settings
 from lake.store import delta
 from lake.store.book import Book, as_state, instant, parsed, unknown
+from lake.store.editions import latest_edition
 from lake.store.lease import lease
 
 WHOLE: Final = ("build", "rebuild")
@@ -127,7 +128,7 @@ def record_cut(settings: Settings, batches: Mapping[str, int], voids: int, *, la
         if latest and (dict(latest.batches), latest.voids) == (dict(batches), voids):
             cut = latest
         else:
-            cut = Cut(latest.number + 1 if latest else 1, dict(sorted(batches.items())), voids, datetime.now(UTC))
+            cut = Cut(_newest(settings, latest) + 1, dict(sorted(batches.items())), voids, datetime.now(UTC))
         if cut is not latest or label:
             _CUTS.add(settings, head, [*asdict(cut).values(), label], cut=as_state(cut))
         return cut
@@ -192,6 +193,14 @@ def _check(row: Mapping[str, Any]) -> Check:
     home = row.get("home") or row["table"]
     read = {"home": home, "results": json.loads(row["results"]), "checked_at": instant(row["checked_at"])}
     return Check(**{**row, **read})
+
+
+def _newest(settings: Settings, latest: Cut | None) -> int:
+    """The greatest number that a cut has had: tables and editions know those that a damaged book has lost."""
+    edition, folders = latest_edition(settings), [settings.warehouse_path / layer for layer in ("silver", "gold")]
+    heads = [delta.head(path, f"table:{path.name}") for folder in folders for path in folder.glob("*")]
+    known = [latest.number if latest else 0, edition.cut if edition else 0]
+    return max([*known, *(int(head.data["cut"]) for head in heads if head is not None)])
 
 
 def _cut_of(head: delta.Position) -> Cut | None:

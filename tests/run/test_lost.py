@@ -12,9 +12,10 @@ import lake as public
 from lake.config import load_settings
 from lake.errors import Unavailable
 from lake.project import Project, load
+from lake.run.advance import _fresh
 from lake.run.cut import cut
 from lake.run.inputs import Inputs
-from lake.store import delta, log
+from lake.store import delta, editions, log
 from lake.store.delta import Position
 from lake.store.lease import lease
 from lake.store.meta import Cut, latest_cut
@@ -73,6 +74,27 @@ def test_a_cut_never_goes_back_to_before_what_another_has_counted(shop):
     assert latest_cut(shop.settings).batches == {"orders": 2}
     appended(shop, 2)
     assert cut(shop).number == 1
+
+
+def test_the_number_of_a_cut_that_was_lost_is_not_given_again(shop):
+    appended(shop, 1)
+    assert cut(shop).number == 1
+    appended(shop, 2)
+    assert cut(shop).number == 2
+    tear(shop.settings.meta_path("cuts"))
+    assert cut(shop).number == 2, "nothing knows of the first one"
+    advanced(shop, ORDER, 2, orders=2)
+    tear(shop.settings.meta_path("cuts"))
+    assert cut(shop).number == 3
+    editions.record_edition(shop.settings, 57, {})
+    shutil.rmtree(shop.settings.meta_path("cuts"))
+    assert cut(shop).number == 58
+
+
+def test_a_table_is_not_fresh_where_something_was_voided_since(shop):
+    before = advanced(shop, ORDER, 2, orders=2)
+    assert _fresh(at(shop, 2, orders=2), shop.tables[ORDER], before)
+    assert not _fresh(at(shop, 2, orders=2, voids=1), shop.tables[ORDER], before)
 
 
 def test_a_table_reads_anew_an_input_that_lost_the_commit_it_was_derived_from(shop):
