@@ -20,7 +20,7 @@ from lake.run.inputs import Inputs
 from lake.run.order import after_inputs
 from lake.store.commit import CHANGE, Counts, commit, replace
 from lake.store.compaction import pack_table
-from lake.store.delta import Position, start
+from lake.store.delta import Position, standing
 from lake.store.lease import lease
 from lake.store.meta import WHOLE, record_run
 
@@ -60,7 +60,7 @@ def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
         if position is None:
             analyse(inputs, declaration)
             diff: pa.Table | DataFrame = first_rows(inputs, declaration)
-            after = put_all(inputs, declaration, table, start(table.app), diff, verb="build")
+            after = put_all(inputs, declaration, table, standing(table.path, table.app), diff, verb="build")
         else:
             diff = difference(inputs, declaration, table, position)
             after = put(inputs, declaration, table, position, diff, verb="advance")

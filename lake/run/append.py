@@ -125,8 +125,7 @@ def _write(batch: Batch) -> BatchCounts:
     if delivery.keeps_rejects and counts.quarantined:
         put = quarantine.put_files(settings, contract.name, batch.number, delivery.faults, at=batch.now)
         if counts.quarantined > put:
-            rejects = batch.rejects(put)
-            quarantine.put(settings, contract.name, rejects, count=counts.quarantined - put)
+            quarantine.put(settings, contract.name, batch.rejects(put), upto=counts.quarantined)
     redeliveries.put(settings, contract.name, batch.number, batch.verdict)
     position = batch.head.next(
         offsets={str(bucket): offset for bucket, offset in batch.offsets.items()},

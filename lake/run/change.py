@@ -16,7 +16,7 @@ from lake.run.difference import gathered, nothing
 from lake.run.fingerprint import fingerprints
 from lake.run.inputs import Inputs
 from lake.store.commit import CHANGE, Counts
-from lake.store.delta import Position, start
+from lake.store.delta import Position, standing
 from lake.store.tables import Table
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def first_build(inputs: Inputs, declaration: Declaration, table: Table) -> Chang
     """The change that makes a table that is not there; its rows are counted where they are in memory."""
     rows = first_rows(inputs, declaration)
     counts = Counts(rows.num_rows) if isinstance(rows, pa.Table) else Counts()
-    return Change(table, start(table.app), rows, counts, whole=True)
+    return Change(table, standing(table.path, table.app), rows, counts, whole=True)
 
 
 def of_all(inputs: Inputs, declaration: Declaration, table: Table, position: Position) -> Change:

@@ -107,8 +107,7 @@ def _only_writer(table: Table, position: Position) -> Iterator[None]:
     delta-rs does not compare transaction numbers, and Spark's MERGE skips a taken one in silence: so they are compared
     here first. Between this and the commit itself stand the lease and Delta's own conflict detection.
     """
-    head = table.position()
-    if (head.txn if head else 0) != position.txn - 1:
+    if delta.standing(table.path, table.app).txn != position.txn - 1:
         raise _outrun(table)
     try:
         yield

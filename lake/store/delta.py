@@ -176,6 +176,18 @@ def head(path: Path, app: str) -> Position | None:
     return next(positions(path, app), None)
 
 
+def standing(path: Path, app: str) -> Position:
+    """What the next commit of `app` follows: the head, or before the first one the number that a fence has taken."""
+    found = head(path, app)
+    if found is not None:
+        return found
+    try:
+        with opened(path) as table:
+            return Position(app, table.transaction_version(app) or 0)
+    except TableNotFoundError:
+        return start(app)
+
+
 def commits(path: Path) -> Iterator[dict[str, Any]]:
     """The commits of the table at `path`, newest first. The first few are usually enough, so few are read at first."""
     limit, last = 8, math.inf

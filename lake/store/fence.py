@@ -22,19 +22,22 @@ def fence(path: Path, app: str) -> None:
 
     What the dead writer's Spark has committed before is there to be seen afterwards; what it has not, never will be.
     """
-    while (head := delta.head(path, app)) is not None:
-        newest = next(delta.commits(path))
-        following = Position(app, head.txn + 1, head.again().data)
-        if _committed(path, newest, following):
+    while delta.exists(path):
+        standing, newest = delta.standing(path, app), next(delta.commits(path))
+        if _committed(path, newest, Position(app, standing.txn + 1, standing.again().data, standing.version)):
             return
 
 
 def _committed(path: Path, newest: dict[str, Any], position: Position) -> bool:
-    """Makes the commit after `newest` by hand, which delta-rs refuses for logs; False where there is one by now."""
+    """Makes the commit after `newest` by hand, which delta-rs refuses for logs; False where there is one by now.
+
+    Where the table has no position yet, the commit has none either.
+    """
     at = newest["timestamp"] + 1
     info = {"inCommitTimestamp": at, "timestamp": at, "operation": "FENCE", "operationParameters": {}}
+    repeated = {"userMetadata": position.metadata} if position.version >= 0 else {}
     actions = [
-        {"commitInfo": {**info, "userMetadata": position.metadata}},
+        {"commitInfo": {**info, **repeated}},
         {"txn": {"appId": position.app, "version": position.txn, "lastUpdated": at}},
     ]
     file = commit_file(path, newest["version"] + 1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from pathlib import Path
 
 from deltalake import CommitProperties, DeltaTable
@@ -49,7 +50,7 @@ def end(path: Path) -> int:
     log, since = path / "_delta_log", begins(path)
     _on_disk([*log.glob(f"{since:020}.*"), log / "_last_checkpoint", log])
     old = [file for file in sorted(log.iterdir()) if _version(file) < since]
-    gone = [*old, *vacuum.unneeded(path, keep=(), since=since)]
+    gone = [*old, *vacuum.unneeded(path, keep=(), since=since, unnamed=timedelta())]
     for file in gone:
         file.unlink()
     return len(gone)

@@ -57,8 +57,9 @@ def lease(settings: Settings, name: str, *, seconds: float | None = None, commit
     try:
         if lock.lock_counter == 1:
             died = holder.exists()
-            ended = commits or not died
+            ended = not died
             _mend(settings, name, died=died and commits)
+            ended = commits or not died
             holder.write_text(json.dumps({"pid": os.getpid(), "command": _command(), "since": _now()}))
         yield
     except BaseException as error:

@@ -96,8 +96,8 @@ def app(stream: str) -> str:
 
 def head(settings: Settings, stream: str) -> LogHead:
     """Where the log of `stream` stands."""
-    position = delta.head(settings.log_path(stream), app(stream))
-    return LogHead(stream, delta.start(app(stream))) if position is None else _head(stream, position)
+    position = delta.standing(settings.log_path(stream), app(stream))
+    return _head(stream, position) if position.data else LogHead(stream, position)
 
 
 def heads(settings: Settings, stream: str) -> list[LogHead]:
@@ -244,10 +244,13 @@ def commit(settings: Settings, contract: Contract, rows: DataFrame, position: Po
     path = settings.log_path(contract.name)
     own = [column for column in OWN if column in rows.columns]
     ordered = rows.select(*own, *(column for column in rows.columns if column not in OWN))
-    properties = {} if delta.exists(path) else PROPERTIES | {"delta.dataSkippingStatsColumns": _counted(contract)}
     writer = ordered.write.format("delta").mode("append").partitionBy("_bucket").option("mergeSchema", "true")
+    if not delta.exists(path):  # before its first batch, so that who comes after a dead writer finds a log to fence off
+        properties = PROPERTIES | {"delta.dataSkippingStatsColumns": _counted(contract)}
+        made = ordered.limit(0).write.format("delta").mode("ignore").partitionBy("_bucket")
+        made.options(**properties).save(str(path))
     try:
-        writer.options(**properties, **position.writer_options).save(str(path))
+        writer.options(**position.writer_options).save(str(path))
     except Exception as error:
         if "ConcurrentTransactionException" in str(error) or "DELTA_CONCURRENT" in str(error):
             raise _beaten(contract.name, position) from None

@@ -28,6 +28,8 @@ COLUMNS: Final = {
     "_ingested_at": "TIMESTAMPTZ",
 }
 SCHEMA: Final = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+PART_ROWS: Final = 100_000
+"""So many rows are in this process's memory at once."""
 
 
 @dataclass(frozen=True)
@@ -79,13 +81,14 @@ def put_files(settings: Settings, stream: str, batch: int, faults: Iterable[tupl
     return len(rows)
 
 
-def put(settings: Settings, stream: str, rows: DataFrame, *, count: int) -> None:
-    """Appends `rows` (the columns of a quarantine, `count` of them) through the cheaper committer."""
+def put(settings: Settings, stream: str, rows: DataFrame, *, upto: int) -> None:
+    """Appends `rows` (the columns of a quarantine), whose numbers go up to `upto`: part by part, where they are many.
+
+    Never by Spark, which may commit when its client is dead.
+    """
     path = settings.quarantine_path(stream)
-    ordered = rows.select(*COLUMNS)
     if not delta.exists(path):
         delta.append(path, SCHEMA, [])
-    if count <= settings.small_diff_rows:
-        write_deltalake(str(path), ordered.toArrow(), mode="append")
-    else:
-        ordered.write.format("delta").mode("append").save(str(path))
+    for first in range(0, upto, PART_ROWS):
+        part = rows.select(*COLUMNS).where(f"_number > {first} AND _number <= {first + PART_ROWS}")
+        write_deltalake(str(path), part.toArrow(), mode="append")

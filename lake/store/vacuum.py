@@ -11,7 +11,7 @@ import re
 import shutil
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
@@ -19,23 +19,28 @@ from urllib.parse import unquote
 from deltalake import DeltaTable
 
 from lake.store import delta
+from lake.store.torn import commit_file
 
 GRACE: Final = timedelta(minutes=1)
 """A commit's time is that of its beginning: who began to read shortly after may not have seen it."""
 CHECKPOINT_EVERY: Final = 20
 UPLOAD: Final = re.compile(r"#\d+$")
 """What delta-rs has begun to write is called so until it is whole, and its own listing hides it."""
+UNNAMED: Final = timedelta(days=1)
+"""So long a file that no commit names is left alone: Spark may be at work for a client that died, and commit it yet."""
 
 
-def unneeded(path: Path, *, keep: Iterable[int], since: int) -> list[Path]:
+def unneeded(path: Path, *, keep: Iterable[int], since: int, unnamed: timedelta = UNNAMED) -> list[Path]:
     """The files that no version of `keep`, none from `since` on, and no change feed after `since` reads.
 
-    The caller holds the table's lease, so that no writer's new files are among them.
+    Those that no commit names once they are `unnamed` old. The caller holds the table's lease, so that no writer's new
+    files are among them.
     """
     stale = DeltaTable(str(path)).vacuum(0, dry_run=True, enforce_retention_duration=False, full=True)
     needed = _needed(path, sorted({*keep, since}), since)
     # What a commit has removed is named for good, whether its file is still there or not.
     gone = {file for name in stale if (file := path / name) not in needed and file.exists()}
+    gone -= _awaited(path, gone, datetime.now(UTC) - unnamed)
     log = path / "_delta_log"
     gone |= {file for file in path.rglob("*#*") if UPLOAD.search(file.name)}
     return [*sorted(file for file in gone if not _checks(file, gone)), *log.glob("_commit_*.tmp"), *log.glob(".*.tmp")]
@@ -60,6 +65,18 @@ def _needed(path: Path, keep: Sequence[int], since: int) -> set[Path]:
                 if kept or version > since:
                     needed.add(file)
     return needed | born.keys()
+
+
+def _awaited(path: Path, files: Iterable[Path], moment: datetime) -> set[Path]:
+    """Those of `files` that were made after `moment`, and that no commit, which is no older than its files, names."""
+    after = moment.timestamp()
+    young = {file for file in files if file.suffix != ".crc" and file.stat().st_mtime > after}
+    for version in range(delta.version(path), -1, -1):
+        commit = commit_file(path, version)
+        if not young or not commit.exists() or commit.stat().st_mtime <= after:
+            break
+        young -= {file for _, file in _actions(path, version)}
+    return young
 
 
 def seen_at(path: Path, moment: datetime) -> int:

@@ -27,7 +27,9 @@ from lake.store.lease import lease
 from tests.store.events import NOW, READING, Land, declare, events, fields, reading, take
 
 
-def test_numbering_redeliveries_and_conflicts(project: Settings, spark: SparkSession, land: Land) -> None:
+def test_numbering_redeliveries_and_conflicts(
+    project: Settings, spark: SparkSession, land: Land, monkeypatch: pytest.MonkeyPatch
+) -> None:
     declare(project)
     meters = [f"m{number}" for number in range(9)]
     land("readings", "1.jsonl", *(reading(meter) for meter in meters), reading("m0"), reading("m1", value=7))
@@ -59,13 +61,18 @@ def test_numbering_redeliveries_and_conflicts(project: Settings, spark: SparkSes
     assert log_run.check(project, "readings") == []
 
     land("readings", "4.jsonl", *(reading(meter) for meter in meters))
-    large = replace(project, small_diff_rows=0)  # the search, and the quarantine, by Spark
+    large = replace(project, small_diff_rows=0)  # the search by Spark
+    monkeypatch.setattr(quarantine, "PART_ROWS", 1)
     land("readings", "5.jsonl", reading("m5", 5), reading("m5", 5), "broken", reading("m0", value=8))
     third = take(large, spark)
     assert (third.read, third.accepted, third.duplicates, third.quarantined) == (13, 1, 10, 2)
     assert log_run.check(project, "readings") == []
     properties = delta.open_table(project.log_path("readings")).metadata().configuration  # type: ignore[union-attr]
     assert properties["delta.appendOnly"] == properties["delta.enableInCommitTimestamps"] == "true"
+    *_, made = delta.commits(project.log_path("readings"))
+    assert "userMetadata" not in made, "a log is there before its first batch"
+    by = {commit.get("engineInfo", "delta-rs")[:8] for commit in delta.commits(project.quarantine_path("readings"))}
+    assert by == {"delta-rs"}, "what Spark writes may be committed when its client is dead"
 
 
 def test_a_crash_before_the_log_leaves_nothing_behind(

@@ -16,9 +16,11 @@ from deltalake.table import TableMerger
 from lake.config import Settings
 from lake.errors import Unavailable, full
 from lake.store import delta, erasures
+from lake.store.commit import replace
 from lake.store.fence import fence
 from lake.store.lease import forget_the_dead, lease
 from lake.store.meta import latest_cut, record_cut
+from lake.store.tables import Table
 from lake.store.torn import commit_file, torn
 
 NOW = datetime(2024, 4, 1, tzinfo=UTC)
@@ -133,6 +135,31 @@ def test_who_comes_after_a_dead_writer_fences_it_off(project):
     for txn in (2, 2):
         with lease(project, "table.current_order"):
             assert delta.head(path, app).txn == txn
+
+
+def test_a_table_that_was_never_built_is_fenced_off_too(project):
+    new = Table(project, "silver", "current_order", "current_order")
+    new.create(pa.schema([("a", pa.int64())]), description="", comments={})
+    assert delta.standing(new.path, new.app).txn == 0
+    subprocess.run([sys.executable, "-c", PROGRAM, project.project, new.lease], check=False)
+    with lease(project, new.lease):
+        assert (new.position(), delta.standing(new.path, new.app).txn) == (None, 1)
+        rows = pa.table({"a": [1]})
+        first = delta.standing(new.path, new.app).next(cut=1)
+        assert replace(new, rows, ["a"], first, comments={}).txn == 2
+    with pytest.raises(Unavailable, match="another writer committed first"):
+        replace(new, rows, ["a"], delta.start(new.app).next(cut=1), comments={})
+
+
+def test_a_dead_writer_is_known_until_it_has_been_fenced_off(project, monkeypatch):
+    path, app = table(project)
+    subprocess.run([sys.executable, "-c", PROGRAM, project.project, "table.current_order"], check=False)
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr("lake.store.lease.fence", lambda *_: os.close(-1))
+        with pytest.raises(OSError, match="Bad file"), lease(project, "table.current_order"):
+            pass
+    with lease(project, "table.current_order"):
+        assert delta.head(path, app).txn == 2
 
 
 def test_maintenance_clears_no_dead_writer_away_without_a_fence(project):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -151,6 +152,7 @@ def test_vacuum_keeps_the_versions_asked_for_and_every_later_one(table):
     kept = {version: numbers(table, version) for version in (2, 5, 6)}
     orphan, mark = table.path / "part-orphan.parquet", table.path / "_delta_log" / "_commit_1.json.tmp"
     orphan.write_text("left by a crash")
+    os.utime(orphan, (0, 0))
     mark.write_text("left by a crash")
     assert delete(table, keep=(2,), since=5) > 2
     assert not orphan.exists()
@@ -167,6 +169,16 @@ def test_an_upload_that_delta_rs_never_finished_is_not_needed(table):
     for half in halves:
         half.write_bytes(whole.read_bytes()[:99])
     assert {*halves} <= {*vacuum.unneeded(table.path, keep=(), since=0)}
+
+
+def test_a_file_that_a_dead_writer_s_spark_may_yet_commit_is_left_alone_for_a_day(table):
+    late = table.path / "part-late.snappy.parquet"
+    [file] = delta.files(DeltaTable(str(table.path), version=1))
+    late.write_bytes(Path(file).read_bytes())
+    assert vacuum.unneeded(table.path, keep=(), since=0) == []
+    assert vacuum.unneeded(table.path, keep=(), since=0, unnamed=timedelta()) == [late]
+    os.utime(late, (time.time() - 90_000,) * 2)
+    assert vacuum.unneeded(table.path, keep=(), since=0) == [late]
 
 
 def test_what_no_version_needs_is_what_deltalake_says(table):
