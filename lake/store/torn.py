@@ -12,10 +12,16 @@ import logging
 import os
 import re
 import zlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 COMMIT: Final = re.compile(r"\d{20}\.json")
+RESTORED: Final = "numRestoredFile"
+ADDED: Final = ("num_added_files", "num_target_files_added", "numFilesAdded", RESTORED)
+REMOVED: Final = ("num_removed_files", "num_target_files_removed", "numFilesRemoved", "numRemovedFile")
+"""How delta-rs calls the numbers of files of WRITE, UPDATE and DELETE, of MERGE, of OPTIMIZE, of RESTORE."""
 
 
 def commit_file(path: Path, version: int) -> Path:
@@ -62,12 +68,23 @@ def _complete(commit: Path) -> bool:
         actions = [next(iter(json.loads(line).items())) for line in content.splitlines()]
     except (ValueError, AttributeError, StopIteration):
         return False
-    kinds = [kind for kind, _ in actions]
+    kinds = Counter(kind for kind, _ in actions)
     info: dict[str, Any] = next((action for kind, action in actions if kind == "commitInfo"), {})
+    added, removed = (_counted(info, names) for names in (ADDED, REMOVED))
     # Of a DELETE or a MERGE, delta-rs counts the files of the change feed too.
-    counted = info.get("operation") == "WRITE" and (info.get("operationMetrics") or {}).get("num_added_files")
-    whole = bool(kinds) and kinds.count("add") >= (counted or 0) and ("txn" in kinds or not _positioned(info))
-    return whole and _agrees(content, commit.with_name(f".{commit.name}.crc"))
+    whole = kinds["add"] + kinds["cdc"] >= added and kinds["remove"] >= removed
+    needed = {"txn"} if _positioned(info) else set()
+    if int(commit.stem) == 0 or RESTORED in (info.get("operationMetrics") or {}):
+        needed |= {"protocol", "metaData"}
+    return (
+        bool(kinds) and whole and needed <= kinds.keys() and _agrees(content, commit.with_name(f".{commit.name}.crc"))
+    )
+
+
+def _counted(info: Mapping[str, Any], names: Sequence[str]) -> int:
+    """How many files the commit says that it has, under the first of `names` that it knows: as delta-rs, in numbers."""
+    metrics = info.get("operationMetrics") or {}
+    return next((metrics[name] for name in names if isinstance(metrics.get(name), int)), 0)
 
 
 def _agrees(content: bytes, checksum: Path) -> bool:

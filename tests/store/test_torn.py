@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -218,3 +219,41 @@ def test_what_other_tools_commit_is_never_taken_for_torn(tmp_path):
     ):
         change()
         assert torn(path) is None, newest(path).read_text()
+
+
+@pytest.mark.parametrize("feed", ["true", "false"])
+def test_whatever_delta_rs_commits_is_known_for_torn_at_every_line(tmp_path, feed):
+    path, rows, taken = tmp_path / "t", pa.table({"k": [1, 2, 3, 4], "a": [1, 2, 3, 4]}), []
+
+    def merge() -> TableMerger:
+        return DeltaTable(str(path)).merge(rows.slice(0, 2), "s.k = t.k", source_alias="s", target_alias="t")
+
+    def append() -> None:
+        write_deltalake(str(path), rows, mode="append")
+
+    for change in (
+        lambda: DeltaTable.create(str(path), rows.schema, configuration={"delta.enableChangeDataFeed": feed}),
+        append,
+        append,
+        lambda: DeltaTable(str(path)).update(updates={"a": "a + 1"}, predicate="a >= 3"),
+        append,
+        lambda: DeltaTable(str(path)).delete("a = 1"),
+        lambda: merge().when_matched_update_all().when_not_matched_insert_all().execute(),
+        append,
+        lambda: DeltaTable(str(path)).optimize.compact(target_size=1 << 20),
+        append,
+        lambda: DeltaTable(str(path)).optimize.z_order(["k"]),
+        lambda: write_deltalake(str(path), rows, mode="overwrite", schema_mode="overwrite"),
+        lambda: DeltaTable(str(path)).restore(4),
+        lambda: DeltaTable(str(path)).delete(),
+    ):
+        change()
+        content, file = newest(path).read_bytes(), newest(path)
+        *lines, _ = content.splitlines(keepends=True)
+        for count in range(len(lines) + 1):
+            file.write_bytes(b"".join(lines[:count]))
+            if torn(path) is None:
+                taken.append((json.loads(lines[0])["commitInfo"]["operation"], count, len(lines) + 1))
+        file.write_bytes(content)
+    # Of an UPDATE, which no table with a change feed is given here, the feed's files are not counted, and come last.
+    assert [operation for operation, *_ in taken] == (["UPDATE"] if feed == "true" else [])
