@@ -1,8 +1,9 @@
 """A commit that was cut short: the machine stopped while its JSON was written, and only the beginning is there.
 
 It was never complete, so nothing of it counts. Readers go by the version before it; the next writer, once it holds the
-lease, puts the file aside under a hidden name, and its own commit takes the number. Data files that only the torn
-commit named are of no table, and `lake maintain` deletes them.
+lease, puts the file aside under a hidden name, and its own commit takes the number; where the table's past was ended at
+the torn commit, an empty one takes its place. Data files that only the torn commit named are of no table, and `lake
+maintain` deletes them.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ import json
 import logging
 import os
 import re
+import shutil
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
+
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 
 COMMIT: Final = re.compile(r"\d{20}\.json")
 RESTORED: Final = "numRestoredFile"
@@ -50,12 +55,36 @@ def put_aside(path: Path) -> None:
     if version is None:
         return
     torn_file = commit_file(path, version)
-    told_of = [f"{version:020}.crc", f".{version:020}.crc.crc", f".{torn_file.name}.crc", "_last_checkpoint"]
-    for file in [*map(torn_file.with_name, told_of), *torn_file.parent.glob(f"{version:020}.checkpoint*")]:
-        file.unlink(missing_ok=True)
     aside = torn_file.with_name(f".{torn_file.name}.torn")
-    torn_file.replace(aside)
+    told_of = [f"{version:020}.crc", f".{version:020}.crc.crc", f".{torn_file.name}.crc"]
+    for file in map(torn_file.with_name, told_of):
+        file.unlink(missing_ok=True)
+    if _begins(path, version):
+        shutil.copy2(torn_file, aside)
+        at = int(torn_file.stat().st_mtime * 1000)
+        empty = torn_file.with_name(f".{torn_file.name}.tmp")
+        empty.write_text(json.dumps({"commitInfo": {"timestamp": at, "operation": "EMPTY"}}))
+        empty.replace(torn_file)
+    else:
+        for file in [torn_file.with_name("_last_checkpoint"), *_checkpoints(path, version)]:
+            file.unlink(missing_ok=True)
+        torn_file.replace(aside)
     logging.getLogger("lake").warning("version %s of %s was cut short and does not count: %s", version, path, aside)
+
+
+def _begins(path: Path, version: int) -> bool:
+    """Whether the table's past was ended at `version`: its checkpoint holds all that there is, and stays."""
+    if not version or not _checkpoints(path, version):
+        return False
+    try:
+        DeltaTable(str(path), version=version - 1)
+    except TableNotFoundError:
+        return True
+    return False
+
+
+def _checkpoints(path: Path, version: int) -> list[Path]:
+    return list((path / "_delta_log").glob(f"{version:020}.checkpoint*"))
 
 
 def _complete(commit: Path) -> bool:

@@ -16,7 +16,7 @@ from deltalake.table import TableMerger
 
 from lake.config import Settings
 from lake.errors import Unavailable, full
-from lake.store import delta, erasures
+from lake.store import delta, erasures, history
 from lake.store.commit import replace
 from lake.store.fence import fence
 from lake.store.lease import forget_the_dead, lease
@@ -90,6 +90,24 @@ def test_a_checkpoint_of_a_torn_commit_goes_with_it(project):
     assert record_cut(project, {"orders": 4}, 0).number == 3
     assert [path for path in (path / "_delta_log").iterdir() if "checkpoint" in path.name] == []
     assert len(delta.rows(path, "SELECT * FROM t")) == 3
+
+
+@pytest.mark.parametrize("left", [0, 1, 200, -3])
+def test_a_table_whose_past_was_ended_at_a_torn_commit_keeps_its_rows(project, left):
+    path, app = table(project)
+    for number in (2, 3):
+        delta.append(path, "a BIGINT", [[number]], delta.head(path, app).next(cut=number))
+    history.begin_anew(path, delta.head(path, app), purge=1)
+    history.end(path)
+    written(path, left)
+    delta._kept.clear()
+    for _ in range(2):
+        with lease(project, "table.current_order"):
+            assert (delta.head(path, app), delta.standing(path, app).txn) == (None, 3)
+            assert [row["a"] for row in delta.rows(path, "SELECT a FROM t ORDER BY a")] == [1, 2, 3]
+    with lease(project, "table.current_order"):
+        delta.append(path, "a BIGINT", [[4]], delta.standing(path, app).next(cut=4))
+    assert (delta.head(path, app).txn, len(delta.rows(path, "SELECT a FROM t"))) == (4, 4)
 
 
 def test_every_place_where_a_commit_can_be_cut_is_told(project):
