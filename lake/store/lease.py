@@ -21,6 +21,7 @@ from lake import private
 from lake.config import Settings
 from lake.errors import Unavailable
 from lake.session import gone
+from lake.store import reads
 from lake.store.fence import fence
 from lake.store.torn import put_aside
 
@@ -42,6 +43,7 @@ def lease(settings: Settings, name: str, *, seconds: float | None = None, commit
     default `settings.lease_seconds`.
     """
     folder = private.locks(settings)
+    reads.join(settings)
     file, holder = folder / f"{name}.lock", folder / f"{name}.holder"
     lock = FileLock(file, is_singleton=True)
     seconds = settings.lease_seconds if seconds is None else seconds

@@ -22,6 +22,8 @@ from lake.config import Settings
 
 _own: dict[Path, tuple[int, str]] = {}
 """This process's own file in a folder: its descriptor, which is locked, and its name."""
+_said: dict[Path, dict[str, object]] = {}
+"""What this process says there."""
 
 
 @dataclass(frozen=True)
@@ -41,25 +43,42 @@ class Running:
 def begin(settings: Settings, command: str, *, edition: int | None = None) -> None:
     """Makes this process known as one at work, from now until it ends; once is enough.
 
-    A warehouse that is not there yet, or that this process may not write to, has no such list.
+    A warehouse that this process may not write to has no such list; one that is not there yet, from its first lease on.
     """
+    _said.setdefault(_folder(settings), {"pid": os.getpid(), "command": command, "edition": edition})
+    if settings.warehouse_path.is_dir():
+        join(settings)
+
+
+def join(settings: Settings) -> None:
+    """Puts this process on the list of the warehouse, which is there, if it has begun and is not on it."""
     folder = _folder(settings)
-    if folder in _own:
-        return
-    told = {"pid": os.getpid(), "command": command, "edition": edition}
-    if not settings.warehouse_path.is_dir():
+    if folder not in _said or folder in _own:
         return
     with suppress(OSError), _listed(private.readers(settings)):
-        descriptor, name = tempfile.mkstemp(prefix=f"{os.getpid()}.", dir=folder)
-        os.fchmod(descriptor, 0o666 & ~private.umask(settings))
+        if folder not in _own:
+            _own[folder] = _locked(folder, json.dumps(_said[folder]), 0o666 & ~private.umask(settings))
+
+
+def _locked(folder: Path, text: str, mode: int) -> tuple[int, str]:
+    """A new file in `folder`, locked, its descriptor and its name; none is left where the disk is full."""
+    descriptor, name = tempfile.mkstemp(prefix=f"{os.getpid()}.", dir=folder)
+    try:
+        os.fchmod(descriptor, mode)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        os.write(descriptor, json.dumps(told).encode())
-        _own[folder] = descriptor, name
+        with open(descriptor, "w", closefd=False) as file:
+            file.write(text)
+    except OSError:
+        os.close(descriptor)
+        Path(name).unlink()
+        raise
+    return descriptor, name
 
 
 @atexit.register
 def end() -> None:
     """Takes this process off every list; what one that is killed leaves there, the next `others` removes."""
+    _said.clear()
     while _own:
         _, (descriptor, name) = _own.popitem()
         Path(name).unlink(missing_ok=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -85,6 +88,32 @@ def test_this_process_is_no_other_and_begins_anew_when_it_says_so(project):
     assert reads.others(project) == []
     reads.end()
     assert list((project.warehouse_path / "locks/reads").iterdir()) == []
+
+
+def test_who_makes_a_warehouse_is_known_as_at_work_from_then_on(project):
+    reads.begin(project, "lake run --follow")
+    with lease.lease(project, "table.thing"):
+        [own] = (project.warehouse_path / "locks/reads").iterdir()
+    assert json.loads(own.read_text())["command"] == "lake run --follow"
+    reads.end()
+    with lease.lease(project, "table.thing"):
+        assert not own.exists()
+
+
+def test_where_the_disk_is_full_nobody_is_listed_by_half(project):
+    project.warehouse_path.mkdir(parents=True)
+    program = """
+import os, resource, signal, sys
+from pathlib import Path
+from lake.config import load_settings
+from lake.store import reads
+settings = load_settings(Path(sys.argv[1]))
+resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+reads.begin(settings, 'lake run')
+print(os.listdir(settings.warehouse_path / 'locks/reads'))"""
+    done = subprocess.run([sys.executable, "-c", program, project.project], check=True, capture_output=True, text=True)
+    assert done.stdout == "[]\n"
 
 
 def test_who_waits_for_a_lease_is_told_who_has_it(project):
