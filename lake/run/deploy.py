@@ -29,7 +29,7 @@ def deploy(project: Project, connect: Callable[[], SparkSession], tell: Callable
     A table whose definition has changed, or that of one it is derived from, is built in a home of its own; the live one
     stays as it is, and the jobs that made it can go on until the edition is published. What an interrupted deploy has
     built is taken up again. Readers that are held at an edition stay there. Raises as `advance` and `check` do, and
-    Unavailable where another deploy was first; readers then see what they saw.
+    Unavailable where another deploy, or an edition of a later cut, was first; readers then see what they saw.
     """
     load_suites(project)  # a faulty one is told before anything is built
     staged = project.with_staged(_homes(project))
@@ -45,9 +45,9 @@ def deploy(project: Project, connect: Callable[[], SparkSession], tell: Callable
         cut = pick_cut(staged, None)
         inputs = Inputs(connect, staged, cut)
         after_inputs(staged.tables.values(), build, workers=staged.settings.tables_at_once)
+        check(staged, connect, cut=cut.number)
         if latest_cut(staged.settings) == cut:  # else micro-batches went on meanwhile
             break
-    check(staged, connect, cut=cut.number)
     return record_edition(staged.settings, cut.number, at_cut(staged, cut), live=project.live_homes)
 
 

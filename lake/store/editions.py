@@ -117,13 +117,19 @@ def record_edition(
 ) -> Edition:
     """Publishes `tables` at `cut` as the next edition; the latest one, unchanged, where it is the same. A pin stays.
 
-    Raises Unavailable where the newest edition's homes are not those that the caller took for `live`.
+    Raises Unavailable where the newest edition is of a later cut, or its homes are not those that the caller took for
+    `live`.
     """
     with lease(settings, "meta.editions"):
         head = _EDITIONS.head(settings)
         latest = _edition_of(head, "edition")
         if live is not None and any(live.get(name, name) != home for name, home in _homes(latest).items()):
             raise Unavailable("tables were deployed meanwhile", fix="try again; with the jobs that were deployed")
+        if latest and latest.cut > cut:
+            raise Unavailable(
+                f"edition {latest.number} of cut {latest.cut} was published meanwhile",
+                fix=f"try again, beyond cut {cut}",
+            )
         if latest and (latest.cut, dict(latest.tables)) == (cut, dict(tables)):
             return latest
         edition = Edition(latest.number + 1 if latest else 1, cut, dict(sorted(tables.items())), datetime.now(UTC))

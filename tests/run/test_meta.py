@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from lake.config import Settings
-from lake.errors import DeclarationError
+from lake.errors import DeclarationError, Unavailable
 from lake.store import book, delta, editions, meta
 
 TABLES = {"carrier_daily": editions.EditionTable("gold", "gold/carrier_daily", 3, "f1")}
@@ -53,6 +53,13 @@ def test_an_edition_keeps_the_exact_version_of_each_table(project: Settings):
 def test_publishing_the_same_tables_at_the_same_cut_is_one_edition(project: Settings):
     assert editions.record_edition(project, 1, TABLES) == editions.record_edition(project, 1, TABLES)
     assert editions.record_edition(project, 2, TABLES).number == 2
+
+
+def test_an_edition_is_never_followed_by_one_of_an_earlier_cut(project: Settings):
+    newest = editions.record_edition(project, 2, LATER)
+    with pytest.raises(Unavailable, match="edition 1 of cut 2 was published meanwhile"):
+        editions.record_edition(project, 1, TABLES)
+    assert editions.latest_edition(project) == newest
 
 
 def test_a_pin_keeps_readers_at_an_old_edition_until_it_is_let_go(project: Settings):

@@ -13,10 +13,11 @@ from deltalake import DeltaTable
 import lake as public
 from lake.errors import DeclarationError, QualityError, Unavailable
 from lake.run import deploy as deploying
-from lake.run.advance import Advanced
+from lake.run.advance import Advanced, advance_all
 from lake.run.backfill import backfill
-from lake.run.cut import pick_cut
+from lake.run.cut import cut, pick_cut
 from lake.run.deploy import deploy
+from lake.run.ingest import ingest
 from lake.run.inputs import Inputs
 from lake.run.numbers import table_change
 from lake.run.plan import plan
@@ -119,6 +120,23 @@ def test_a_changed_definition_is_planned_built_beside_the_live_table_and_rolled_
     assert "noted" not in reader(changed.settings).relation("FROM current_order").columns
     resume_editions(changed.settings)
     assert "noted" in reader(changed.settings).relation("FROM current_order").columns
+
+
+def test_a_deploy_follows_what_is_published_while_it_checks(shop, monkeypatch):
+    changed, check = edit(shop, '"amount",', '(-orders.amount).alias("amount"),'), deploying.check
+
+    def meanwhile(*arguments: Any, **options: Any) -> object:
+        monkeypatch.undo()
+        shop.land("orders", order(7, "9.00"))
+        ingest(shop.settings, shop.spark, shop.project.contracts)
+        now = cut(shop.project)
+        advance_all(Inputs(lambda: shop.spark, shop.project, now), tell=lambda _: None)
+        assert publish(shop.project, now, lambda: shop.spark).cut == 2
+        return check(*arguments, **options)
+
+    monkeypatch.setattr(deploying, "check", meanwhile)
+    edition, _ = deployed(changed)
+    assert (edition.number, edition.cut) == (3, 2)
 
 
 def test_a_deploy_that_is_stopped_leaves_what_readers_and_micro_batches_have(shop, monkeypatch):
