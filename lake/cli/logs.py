@@ -59,18 +59,23 @@ def schemas(shell: Shell) -> None:
 
 @click.command()
 @click.argument("streams", nargs=-1)
+@click.option("--give-up", is_flag=True, help="Have a batch be empty that damage took and that cannot be made again.")
 @shared
-def ingest(shell: Shell, streams: tuple[str, ...]) -> int:
+def ingest(shell: Shell, streams: tuple[str, ...], give_up: bool) -> int:
     """Take new landing files into the logs, of STREAMS or of all; for each, print the token of its newest batch.
 
     \b
     Example: lake ingest flights weather
     """
+    from lake.run import lost
     from lake.run.ingest import ingest as run
 
     contracts, faults = sound_contracts(shell.settings)
     for stream in streams:
         load_contract(shell.settings, stream)
+        if give_up:
+            batch = lost.give_up(shell.settings, stream)
+            shell.say(f"batch {batch} of {stream} is empty now: lake rebuild --all, once all streams can be read")
     failures: list[LakeError] = []
 
     def failed(stream: str, error: LakeError) -> None:

@@ -22,6 +22,7 @@ from lake import private
 from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.run.batch import Batch, reading
+from lake.run.lost import remade
 from lake.run.personal import sealed_with
 from lake.store import compaction, delta, evolution, log, quarantine, redeliveries, sources
 from lake.store.contracts import Contract
@@ -73,8 +74,8 @@ def append(
         sources.remember(settings, stream, log.app(stream))
         quarantine.clear_above(settings, stream, head.batch)
         redeliveries.clear_above(settings, stream, head.batch)
-        lost = sources.lost(settings, stream, head.batch + 1)
-        delivery = Files.checked(settings, lost, contract) if lost else deliver(head)
+        lost = remade(settings, contract, head.batch + 1)
+        delivery = lost or deliver(head)
         if delivery is None:
             return BatchCounts(head.batch)
         known = evolution.register(settings, contract)

@@ -122,13 +122,17 @@ def _replay(
     settings: Settings, spark: SparkSession, contract: Contract, rows: tuple[Rejected, ...], now: datetime | None
 ) -> BatchCounts:
     from lake.run.append import BatchCounts, append
+    from lake.run.lost import keep
     from lake.store.delivery import Replayed
 
     def delivery(part: tuple[Rejected, ...]) -> Callable[[LogHead], Delivery | None]:
-        def deliver(_: LogHead) -> Delivery | None:
+        def deliver(head: LogHead) -> Delivery | None:
             still = {row.mark for row in _waiting(settings, contract.name)}
             left = tuple(row for row in part if row.mark in still)
-            return Replayed(left) if left else None
+            if not left:
+                return None
+            keep(settings, contract.name, head.batch + 1, left)
+            return Replayed(left)
 
         return deliver
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import pyarrow as pa
 
 from lake.config import Settings
+from lake.errors import LakeError
 from lake.session import first_line, raise_if_gone
 from lake.store import formats
 from lake.store.contracts import Contract
@@ -122,9 +123,13 @@ class Files:
 
 @dataclass(frozen=True)
 class Replayed:
-    """Quarantined records, put to their log once more. Those that fail again stay where they are."""
+    """Quarantined records, put to their log once more. Those that fail again stay where they are.
+
+    Where they are a `whole`, the batch that they were before, none may fail: `marks` raises LakeError.
+    """
 
     rows: tuple[Rejected, ...]
+    whole: bool = False
     faults: tuple[tuple[str, str], ...] = ()
     keeps_rejects: bool = False
 
@@ -140,6 +145,12 @@ class Replayed:
         return {row.mark: Origin(rank, row.source, 0) for rank, row in enumerate(self.rows)}
 
     def marks(self, refused: set[int]) -> list[Mark]:
+        if self.whole and refused:
+            stream = self.rows[0].stream
+            raise LakeError(
+                f"a batch of {stream} cannot be made again: {len(refused)} of its records break the contract",
+                fix="restore the contract under which they were taken in",
+            )
         return [(row.mark, len(row.raw), 0) for seq, row in enumerate(self.rows) if seq not in refused]
 
     def settled(self) -> Replayed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +25,21 @@ def fence(path: Path, app: str) -> None:
     """
     while delta.exists(path):
         standing, newest = delta.standing(path, app), next(delta.commits(path))
-        if _committed(path, newest, Position(app, standing.txn + 1, standing.again().data, standing.version)):
+        data = standing.again().data if standing.data else {}
+        if commit_nothing(path, newest, Position(app, standing.txn + 1, data)):
             return
 
 
-def _committed(path: Path, newest: dict[str, Any], position: Position) -> bool:
-    """Makes the commit after `newest` by hand, which delta-rs refuses for logs; False where there is one by now.
+def commit_nothing(path: Path, newest: Mapping[str, Any], position: Position) -> bool:
+    """Commits `position` and no row after `newest`, by hand, as delta-rs refuses logs; False where there is one by now.
 
-    Where the table has no position yet, the commit has none either.
+    Of a position without data only its number is taken.
     """
     at = newest["timestamp"] + 1
     info = {"inCommitTimestamp": at, "timestamp": at, "operation": "FENCE", "operationParameters": {}}
-    repeated = {"userMetadata": position.metadata} if position.version >= 0 else {}
+    told = {"userMetadata": position.metadata} if position.data else {}
     actions = [
-        {"commitInfo": {**info, **repeated}},
+        {"commitInfo": {**info, **told}},
         {"txn": {"appId": position.app, "version": position.txn, "lastUpdated": at}},
     ]
     file = commit_file(path, newest["version"] + 1)

@@ -18,6 +18,7 @@ from lake.names import SPARK, quoted
 from lake.store import delta, erasures, evolution, sealing
 from lake.store.contracts import Contract
 from lake.store.delta import Position
+from lake.store.fence import commit_nothing
 from lake.store.keys import COPY, KeyStore, open_store
 from lake.store.voids import voided, voids_head
 
@@ -35,6 +36,7 @@ __all__ = [
     "heads",
     "must_reach",
     "read",
+    "skip",
     "voided",
     "voids_head",
 ]
@@ -259,6 +261,18 @@ def commit(settings: Settings, contract: Contract, rows: DataFrame, position: Po
     if found is None or (found.txn, found.data) != (position.txn, position.data):
         raise _beaten(contract.name, position)
     return _head(contract.name, found)
+
+
+def skip(settings: Settings, head: LogHead, *, at: datetime) -> None:
+    """Commits the batch after `head` without any event. Raises Unavailable where another writer was first."""
+    path, repeated = settings.log_path(head.stream), {"repeated", "origin"}
+    same = {name: value for name, value in head.position.data.items() if name not in repeated}
+    counts = dict.fromkeys(("read", "accepted", "duplicates", "quarantined", "control"), 0)
+    empty = {"offsets": {}, "watermark": None, "contract": 0} | same
+    empty |= {"batch": head.batch + 1, "counts": counts, "files": [], "at": at.isoformat()}
+    position = head.position.next(**empty)
+    if not commit_nothing(path, next(delta.commits(path)), position):
+        raise _beaten(head.stream, position)
 
 
 def _counted(contract: Contract) -> str:

@@ -56,6 +56,11 @@ def mark(batch: int, number: int) -> str:
     return f"quarantine:{batch}/{number}"
 
 
+def is_mark(name: str) -> bool:
+    """Whether the log calls a quarantined record so."""
+    return name.startswith("quarantine:")
+
+
 def rejected(settings: Settings, stream: str, *, upto: int) -> list[Rejected]:
     """The rows of `stream` up to batch `upto`, in order."""
     query = f"SELECT {', '.join(COLUMNS)} FROM t WHERE _batch <= $1 ORDER BY _batch, _number"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lake.config import Settings
-from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.errors import DeclarationError, Unavailable
 from lake.store import delta
 from lake.store.lease import lease
 
@@ -116,29 +116,28 @@ def landed(settings: Settings, stream: str, app: str) -> set[tuple[str, int, int
     }
 
 
-def lost(settings: Settings, stream: str, batch: int) -> list[File]:
-    """The files of `batch`, which is remembered and which the log has lost again: by damage to its newest commit.
-
-    They must be that batch once more, for cuts may have counted it. Raises LakeError where one is gone.
-    """
-    query = "SELECT name, size, mtime FROM t WHERE stream = $1 AND batch = $2 ORDER BY name"
-    found = []
-    for row in delta.rows(settings.meta_path("landed"), query, stream, batch):
-        places = _places(settings, stream, row["name"], row["mtime"])
-        files = [at_hand(settings, path, name=row["name"]) for path in places if path.is_file()]
-        same = next((file for file in files if file.mark == tuple(row.values())), None)
-        if same is None:
-            raise LakeError(
-                f"the log of {stream} has lost batch {batch}, and {row['name']}, which was in it, is gone",
-                where=str(settings.log_path(stream)),
-                fix=f"bring the file back, as it was, to {places[0]}",
-            )
-        found.append(same)
-    return found
+def marks(settings: Settings, stream: str, batch: int) -> list[tuple[str, int, int]]:
+    """The marks of what is remembered as `batch`, in the order in which it was read."""
+    query = "SELECT name, size, mtime FROM t WHERE stream = $1 AND batch = $2"
+    found = delta.rows(settings.meta_path("landed"), query, stream, batch)
+    return [(row["name"], row["size"], row["mtime"]) for row in found]
 
 
-def _places(settings: Settings, stream: str, name: str, mtime: int) -> list[Path]:
-    """Where the file called `name` may be by now."""
+def found_again(settings: Settings, stream: str, mark: tuple[str, int, int]) -> File | None:
+    """The file of a `mark`, as it was when it was read, wherever it is by now; None where it is gone."""
+    files = [at_hand(settings, path, name=mark[0]) for path in places(settings, stream, mark) if path.is_file()]
+    return next((file for file in files if file.mark == mark), None)
+
+
+def disown(settings: Settings, stream: str, batch: int) -> None:
+    """Forgets what is remembered as `batch`: files of it that are there are new again."""
+    with lease(settings, "meta.landed"), delta.opened(settings.meta_path("landed")) as table:
+        table.delete(f"stream = '{stream}' AND batch = {batch}")
+
+
+def places(settings: Settings, stream: str, mark: tuple[str, int, int]) -> list[Path]:
+    """Where the file of `mark` may be by now."""
+    name, _, mtime = mark
     file = Path(name).name
     places = [settings.path(settings.landing) / stream / file, settings.path(name)]
     if settings.archive is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,15 +11,18 @@ import pytest
 
 import lake as public
 from lake.config import load_settings
-from lake.errors import Unavailable
+from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.project import Project, load
+from lake.run import lost
 from lake.run.advance import _fresh
 from lake.run.cut import cut
 from lake.run.inputs import Inputs
-from lake.store import delta, editions, log
+from lake.run.quarantine import waiting
+from lake.store import delta, editions, log, quarantine, sources
 from lake.store.delta import Position
 from lake.store.lease import lease
 from lake.store.meta import Cut, latest_cut
+from lake.store.quarantine import Rejected
 from lake.store.tables import FeedGap
 from lake.store.torn import commit_file
 
@@ -54,12 +58,14 @@ def at(shop: Project, number: int, voids: int = 0, **batches: int) -> Inputs:
     return Inputs(lambda: None, shop, Cut(number, batches, voids, datetime.now(UTC)))
 
 
-def appended(shop: Project, batch: int) -> None:
+def appended(shop: Project, batch: int, *marks: tuple[str, int, int]) -> None:
     """Commits a batch of orders, of no event."""
-    head = log.head(shop.settings, "orders")
-    data = {"offsets": {}, "watermark": None, "counts": {}, "files": [], "contract": 1, "at": "2024-01-01T00:00:00Z"}
+    files = [{"path": name, "size": size, "mtime": mtime} for name, size, mtime in marks]
+    data = {"offsets": {}, "watermark": None, "counts": {}, "files": files, "contract": 1, "at": "2024-01-01T00:00:00Z"}
     with lease(shop.settings, "log.orders"):
+        head = log.head(shop.settings, "orders")
         delta.append(shop.settings.log_path("orders"), "_batch BIGINT", [[batch]], head.next(**data))
+        sources.remember(shop.settings, "orders", log.app("orders"))
 
 
 def test_a_cut_never_goes_back_to_before_what_another_has_counted(shop):
@@ -109,3 +115,67 @@ def test_a_table_reads_anew_an_input_that_lost_the_commit_it_was_derived_from(sh
     assert advanced(shop, ORDER, 3, orders=3).version == lost.version
     with pytest.raises(FeedGap, match="lost what was read"):
         at(shop, 3, orders=3).changes(source, daily)
+
+
+def replayed(shop: Project, *raws: str) -> list[Rejected]:
+    """A batch of orders, then one of records from the quarantine, whose texts are `raws` by now; then it is lost."""
+    settings = shop.settings
+    rows = [
+        (1, number, "wrong type", "", raw, "a.jsonl", datetime.now(UTC)) for number, raw in ((1, "one"), (2, "two"))
+    ]
+    delta.append(settings.quarantine_path("orders"), quarantine.SCHEMA, rows)
+    appended(shop, 1, ("orders/a.jsonl", 1, 1))
+    mended = [
+        replace(row, raw=raw) for row, raw in zip(quarantine.rejected(settings, "orders", upto=1), raws, strict=True)
+    ]
+    lost.keep(settings, "orders", 2, mended)
+    appended(shop, 2, *((row.mark, len(row.raw), 0) for row in reversed(mended)))
+    assert lost.remade(settings, shop.contracts["orders"], 3) is None
+    tear(settings.log_path("orders"))
+    return mended
+
+
+def test_records_from_the_quarantine_are_put_to_the_log_again_as_they_were_mended(shop):
+    mended = replayed(shop, "one, mended", "two")
+    found = lost.remade(shop.settings, shop.contracts["orders"], 2)
+    assert (found.rows, found.whole) == (tuple(reversed(mended)), True)
+    with pytest.raises(LakeError, match="1 of its records break the contract"):
+        found.marks({0})
+
+
+def test_records_that_were_not_mended_are_in_the_quarantine_itself(shop):
+    mended = replayed(shop, "one", "two")
+    shutil.rmtree(shop.settings.path(".lake/staging"))
+    assert lost.remade(shop.settings, shop.contracts["orders"], 2).rows == tuple(reversed(mended))
+
+
+def test_a_lost_batch_whose_records_are_gone_can_be_given_up(shop):
+    settings = shop.settings
+    with pytest.raises(DeclarationError, match="no batch to give up"):
+        lost.give_up(settings, "orders")
+    replayed(shop, "one, mended", "two")
+    shutil.rmtree(settings.path(".lake/staging"))
+    with pytest.raises(
+        LakeError, match=r"lost batch 2, and quarantine:1/1, .* is gone(.|\n)*lake ingest orders --give-up"
+    ):
+        lost.remade(settings, shop.contracts["orders"], 2)
+    assert [lost.give_up(settings, "orders") for _ in range(2)] == [2, 2]
+    head = log.head(settings, "orders")
+    assert (head.batch, head.files, head.position.txn) == (2, [], 2)
+    assert lost.remade(settings, shop.contracts["orders"], 3) is None
+    assert sources.landed(settings, "orders", log.app("orders")) == {("orders/a.jsonl", 1, 1)}
+    assert len(waiting(settings)) == 2
+    appended(shop, 3, ("orders/b.jsonl", 1, 1))
+    with pytest.raises(DeclarationError, match="no batch to give up"):
+        lost.give_up(settings, "orders")
+
+
+def test_a_lost_batch_of_a_file_that_is_gone_can_be_given_up_and_the_file_is_new_when_it_comes_back(shop):
+    settings, mark = shop.settings, ("orders/a.jsonl", 2, 1)
+    delta.append(settings.log_path("orders"), "_batch BIGINT", [])
+    appended(shop, 1, mark)
+    tear(settings.log_path("orders"))
+    with pytest.raises(LakeError, match=r"lost batch 1, and orders/a.jsonl, which was in it, is gone"):
+        lost.remade(settings, shop.contracts["orders"], 1)
+    assert lost.give_up(settings, "orders") == 1
+    assert sources.landed(settings, "orders", log.app("orders")) == set()

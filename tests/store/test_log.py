@@ -24,6 +24,7 @@ from lake.run.void import void
 from lake.store import delta, log, quarantine, redeliveries
 from lake.store.contracts import load_contracts
 from lake.store.lease import lease
+from lake.store.torn import commit_file
 from tests.store.events import NOW, READING, Land, declare, events, fields, reading, take
 
 
@@ -224,6 +225,14 @@ def test_replay_takes_what_is_mended_exactly_once(
         "b": "readings/1.jsonl:3",
         "c": "readings/1.jsonl:4",
     }
+    assert log_run.check(project, "readings") == []
+
+    before, path = events(project, spark), project.log_path("readings")
+    newest = commit_file(path, delta.version(path))
+    newest.write_bytes(newest.read_bytes()[:100])  # as a machine that lost its power leaves it
+    spark.sql(f"REFRESH TABLE delta.`{path}`")
+    assert take(project, spark).batch == 3
+    assert (waiting(project), events(project, spark)) == ([], before)
     assert log_run.check(project, "readings") == []
 
 

@@ -1,0 +1,96 @@
+"""A batch that a log has lost again, by damage to its newest commit: made once more of the same records, or given up.
+
+They must be that batch, for cuts may have counted it. Of what came back from quarantine, the texts lie among the staged
+files for a while, as they may have been mended by hand; unmended ones are in the quarantine itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from lake import private
+from lake.config import Settings
+from lake.errors import DeclarationError, LakeError
+from lake.store import delta, log, quarantine, redeliveries, sources
+from lake.store.contracts import Contract
+from lake.store.delivery import Delivery, Files, Mark, Replayed
+from lake.store.lease import lease
+from lake.store.quarantine import Rejected
+
+
+def remade(settings: Settings, contract: Contract, batch: int) -> Delivery | None:
+    """What `batch` was made of, which is remembered and which the log does not have; None where there is no such batch.
+
+    Raises LakeError where some of it is gone.
+    """
+    marks = sources.marks(settings, contract.name, batch)
+    if not marks:
+        return None
+    if quarantine.is_mark(marks[0][0]):
+        return Replayed(_rejected(settings, contract.name, batch, marks), whole=True)
+    return Files.checked(settings, [_file(settings, contract.name, batch, mark) for mark in marks], contract)
+
+
+def keep(settings: Settings, stream: str, batch: int, rows: Sequence[Rejected]) -> None:
+    """Keeps the texts of `rows`, which are put to the log of `stream` as `batch`."""
+    _kept(settings, stream, batch).write_text(json.dumps({row.mark: row.raw for row in rows}))
+
+
+def give_up(settings: Settings, stream: str) -> int:
+    """Puts an empty batch in the place of the one that the log has lost, and returns its number.
+
+    Files of it that are there, or come back, are new; records that had come back from quarantine wait again. Tables
+    that have its events are to be rebuilt. Raises DeclarationError where nothing is lost, or the whole log.
+    """
+    with lease(settings, f"log.{stream}"):
+        head = log.head(settings, stream)
+        if sources.marks(settings, stream, head.batch + 1) and delta.exists(settings.log_path(stream)):
+            quarantine.clear_above(settings, stream, head.batch)
+            redeliveries.clear_above(settings, stream, head.batch)
+            log.skip(settings, head, at=datetime.now(UTC))
+            head = log.head(settings, stream)
+        if not head.batch or head.files:
+            raise DeclarationError(
+                f"the log of {stream} has no batch to give up after batch {head.batch}",
+                fix=f"lake ingest {stream} says what it lacks, if anything",
+            )
+        sources.disown(settings, stream, head.batch)
+        return head.batch
+
+
+def _file(settings: Settings, stream: str, batch: int, mark: Mark) -> sources.File:
+    found = sources.found_again(settings, stream, mark)
+    if found is None:
+        place = sources.places(settings, stream, mark)[0]
+        raise _gone(settings, stream, batch, mark, fix=f"bring the file back, as it was, to {place}")
+    return found
+
+
+def _rejected(settings: Settings, stream: str, batch: int, marks: Sequence[Mark]) -> tuple[Rejected, ...]:
+    kept = _kept(settings, stream, batch)
+    texts = json.loads(kept.read_text()) if kept.exists() else {}
+    there = {row.mark: row for row in quarantine.rejected(settings, stream, upto=batch - 1)}
+    rows = []
+    for mark in marks:
+        row = there.get(mark[0])
+        row = row and replace(row, raw=texts.get(row.mark, row.raw))
+        if row is None or len(row.raw) != mark[1]:
+            raise _gone(settings, stream, batch, mark, fix="mend the record again afterwards")
+        rows.append(row)
+    return tuple(rows)
+
+
+def _kept(settings: Settings, stream: str, batch: int) -> Path:
+    return private.scratch(settings, "staging") / f"replay-{stream}-{batch}.json"
+
+
+def _gone(settings: Settings, stream: str, batch: int, mark: Mark, *, fix: str) -> LakeError:
+    return LakeError(
+        f"the log of {stream} has lost batch {batch}, and {mark[0]}, which was in it, is gone",
+        where=str(settings.log_path(stream)),
+        fix=f"{fix}; or lake ingest {stream} --give-up, which has the batch be empty, then lake rebuild --all",
+    )
