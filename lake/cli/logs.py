@@ -70,6 +70,8 @@ def ingest(shell: Shell, streams: tuple[str, ...], give_up: bool) -> int:
     from lake.run import lost
     from lake.run.ingest import ingest as run
 
+    if give_up and not streams:
+        raise click.UsageError("--give-up wants the names of the streams")
     contracts, faults = sound_contracts(shell.settings)
     for stream in streams:
         load_contract(shell.settings, stream)

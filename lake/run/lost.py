@@ -7,6 +7,7 @@ files for a while, as they may have been mended by hand; unmended ones are in th
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -36,8 +37,11 @@ def remade(settings: Settings, contract: Contract, batch: int) -> Delivery | Non
 
 
 def keep(settings: Settings, stream: str, batch: int, rows: Sequence[Rejected]) -> None:
-    """Keeps the texts of `rows`, which are put to the log of `stream` as `batch`."""
-    _kept(settings, stream, batch).write_text(json.dumps({row.mark: row.raw for row in rows}))
+    """Keeps the texts of `rows`, which are put to the log of `stream` as `batch`, on the disk before its commit."""
+    with _kept(settings, stream, batch).open("w") as file:
+        json.dump({row.mark: row.raw for row in rows}, file)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def give_up(settings: Settings, stream: str) -> int:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
+
+from deltalake.exceptions import DeltaError
 
 from lake.config import Settings
 from lake.store import delta
@@ -197,10 +200,13 @@ def _check(row: Mapping[str, Any]) -> Check:
 
 def _newest(settings: Settings, latest: Cut | None) -> int:
     """The greatest number that a cut has had: tables and editions know those that a damaged book has lost."""
-    edition, folders = latest_edition(settings), [settings.warehouse_path / layer for layer in ("silver", "gold")]
-    heads = [delta.head(path, f"table:{path.name}") for folder in folders for path in folder.glob("*")]
-    known = [latest.number if latest else 0, edition.cut if edition else 0]
-    return max([*known, *(int(head.data["cut"]) for head in heads if head is not None)])
+    edition, known = latest_edition(settings), [latest.number if latest else 0]
+    known += [edition.cut] if edition else []
+    for layer in ("silver", "gold"):
+        for log in (settings.warehouse_path / layer).glob("*/_delta_log"):
+            with suppress(DeltaError):  # a table that cannot be read keeps no log from being counted
+                known.append(delta.standing(log.parent, f"table:{log.parent.name}").data.get("cut", 0))
+    return max(known)
 
 
 def _cut_of(head: delta.Position) -> Cut | None:

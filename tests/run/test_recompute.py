@@ -123,15 +123,16 @@ def test_a_changed_definition_is_planned_built_beside_the_live_table_and_rolled_
 
 
 def test_a_deploy_follows_what_is_published_while_it_checks(shop, monkeypatch):
-    changed, check = edit(shop, '"amount",', '(-orders.amount).alias("amount"),'), deploying.check
+    live, check = shop.project, deploying.check
+    changed = edit(shop, '"amount",', '(-orders.amount).alias("amount"),')
 
     def meanwhile(*arguments: Any, **options: Any) -> object:
         monkeypatch.undo()
         shop.land("orders", order(7, "9.00"))
-        ingest(shop.settings, shop.spark, shop.project.contracts)
-        now = cut(shop.project)
-        advance_all(Inputs(lambda: shop.spark, shop.project, now), tell=lambda _: None)
-        assert publish(shop.project, now, lambda: shop.spark).cut == 2
+        ingest(shop.settings, shop.spark, live.contracts)
+        now = cut(live)
+        advance_all(Inputs(lambda: shop.spark, live, now), tell=lambda _: None)
+        assert publish(live, now, lambda: shop.spark).cut == 2
         return check(*arguments, **options)
 
     monkeypatch.setattr(deploying, "check", meanwhile)
