@@ -58,10 +58,8 @@ class Commands:
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
-        self._folder.cleanup()
+        with self._process:  # closes its pipes, upon which it ends
+            self._folder.cleanup()
 
     def lake(
         self,
