@@ -72,9 +72,9 @@ def test_all_tables_are_judged_and_recorded_before_one_stops(shop):
 
 def test_a_stop_binds_its_cut_only(shop):
     expect(shop, "current_order", "expect_table_row_count_to_be_between", max_value=2)
+    meta.record_cut(shop, {"orders": 2}, 0)
     put(shop, "silver", "current_order", {"order_id": ["a", "b", "c"], "customer": ["x"] * 3, "amount": [1] * 3}, cut=2)
     put(shop, "gold", "customer_daily", {"customer": ["x"], "day": ["2024-03-30"], "orders": [3]}, cut=2)
-    meta.record_cut(shop, {"orders": 2}, 0)
     with pytest.raises(QualityError, match="expected max_value 2, found 3"):
         judge(shop)
     assert [each.outcome for each in judge(shop, cut=1)] == ["passed", "passed"]

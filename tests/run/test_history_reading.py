@@ -102,8 +102,8 @@ def put(settings: Settings, *versions: tuple[Any, ...]) -> None:
     rows = pa.Table.from_pylist([dict(zip(names, version, strict=True)) for version in versions])
     position = delta.start("table:tenancy").next(verb="build", cut=1, counts={"inserted": len(versions)})
     path = Table(settings, "silver", "tenancy", "tenancy").path
-    write_deltalake(str(path), rows, commit_properties=position.commit_properties)
     meta.record_cut(settings, {"moves": 1}, 0)
+    write_deltalake(str(path), rows, commit_properties=position.commit_properties)
 
 
 def no_spark() -> SparkSession:
