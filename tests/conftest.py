@@ -15,15 +15,14 @@ from pyspark.sql import SparkSession
 from lake.config import Settings, SparkSettings, load_settings
 from lake.session import start
 from lake.testing import Commands
-from tests.serving import QUICK
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session: two shuffle partitions, no UI."""
     home = tmp_path_factory.mktemp("spark")
-    conf = QUICK | _served()
-    session = start(Settings(project=home, spark=SparkSettings(master="local[2]", driver_memory="3g", conf=conf)))
+    conf = SparkSettings(master="local[2]", driver_memory="3g", conf=_served())
+    session = start(Settings(project=home, spark=conf))
     yield session
     session.stop()
 

@@ -7,17 +7,19 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 LAKE = Path(sys.executable).with_name("lake")
-QUICK: Final = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
-"""For JVMs of tests: jobs are small and many, so the optimising compiler costs more than it saves."""
-SMALL: Final = {"LAKE_SPARK__DRIVER_MEMORY": "1g", "LAKE_SPARK__CONF": json.dumps(QUICK)}
-"""The environment of a command whose JVM is there beside another, and not for long."""
+SMALL: Final = {"LAKE_SPARK__DRIVER_MEMORY": "1g"}
+"""The environment of a JVM that is there beside another."""
+SHORT_LIVED: Final = SMALL | {
+    "LAKE_SPARK__CONF": json.dumps({"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"})
+}
+"""And of one that ends before what the optimising compiler costs has paid: after a minute or two it has."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +31,13 @@ class Serving:
 
 
 @contextmanager
-def serving(project: Path) -> Iterator[Serving]:
-    """`lake serve connect` on a free port, with a small heap: the tests' own JVM is there beside it."""
+def serving(project: Path, environment: Mapping[str, str] = SMALL) -> Iterator[Serving]:
+    """`lake serve connect` on a free port."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     command = [LAKE, "serve", "connect", "--port", port, "--project", project]
-    environment = os.environ | SMALL
     with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as server:
         try:
             assert server.stdout is not None

@@ -6,6 +6,7 @@ import random
 import shutil
 from collections import Counter
 from contextlib import ExitStack
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from lake.testing.points import jvm_of
 from tests.crash.crashes import Crash, Outcome, disk_full, file_too_large, happen
 from tests.crash.room import small_disk
 from tests.crash.shop import CUSTOMERS, TEMPLATE, Shop
-from tests.serving import SMALL, Serving, serving
+from tests.serving import SHORT_LIVED, SMALL, Serving, serving
 
 AGES = {"first": 1, "people": 5}
 AGE = 25
@@ -38,7 +39,7 @@ class Soak:
         self.up = ExitStack()
         self.disk = self.stack.enter_context(small_disk(home / "disk", megabytes=64))
         shutil.copytree(TEMPLATE, home / "server")
-        self.commands = self.stack.enter_context(Commands(**SMALL))
+        self.commands = self.stack.enter_context(Commands(**SHORT_LIVED))
         self.restart()
 
     def __enter__(self) -> Soak:
@@ -48,10 +49,12 @@ class Soak:
         self.up.close()
         self.stack.close()
 
-    def restart(self) -> None:
-        """A new server, for every command from now on."""
+    def restart(self, *, short_lived: bool = False) -> None:
+        """A new server, for every command from now on; a `short_lived` one is to be killed soon."""
         self.up.close()
-        self.server: Serving = self.up.enter_context(serving(self.home / "server"))
+        self.short_lived = short_lived
+        environment = SHORT_LIVED if short_lived else SMALL
+        self.server: Serving = self.up.enter_context(serving(self.home / "server", environment))
         token = (self.home / "server/.lake/spark/connect.token").read_text()
         self.commands.environment |= {
             "SPARK_REMOTE": self.server.remote,
@@ -79,12 +82,15 @@ class Soak:
         return outcome
 
     def _crash(self, shop: Shop, crash: Crash) -> Outcome:
+        mend = partial(self.restart, short_lived=True)
         if crash.jvm == "own":
             self.up.close()  # one JVM at a time is enough for this machine
             self.commands.environment["SPARK_REMOTE"] = ""
-            return happen(shop, self.commands, crash, mend=self.restart)
+            return happen(shop, self.commands, crash, mend=mend)
+        if self.short_lived and not crash.jvm:
+            self.restart()
         jvm = jvm_of(self.server.process.pid) if crash.jvm else 0
-        return happen(shop, self.commands, crash, jvm=jvm, mend=self.restart)
+        return happen(shop, self.commands, crash, jvm=jvm, mend=mend)
 
     def _shop(self, kind: str) -> Shop:
         """The shop of this kind: an old one, or one that is opened now."""
