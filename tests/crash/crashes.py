@@ -17,7 +17,6 @@ DUE: Final = {"lake.store.compaction.SMALL_FILES": 0}
 CHECKPOINTS: Final = {"lake.store.vacuum.CHECKPOINT_EVERY": 1}
 WHOM: Final = "subject=…"
 DROP: Final = ("maintain", "--drop-retired", "--yes")
-PARENT: Final = "silver/current_order"
 SHORT: Final = {"LAKE_KEEP_EDITIONS": "1", "LAKE_KEEP_DAYS": "0"}
 
 Harm = Callable[[Shop, Path], None]
@@ -51,14 +50,19 @@ def truncated(shop: Shop, path: Path) -> None:
         file.truncate(shop.chance.choice([0, shop.chance.randrange(newest.stat().st_size)]))
 
 
-def truncated_at(folder: str) -> Harm:
-    """Cuts the newest commit of a folder of the warehouse short."""
-    return lambda shop, _: truncated(shop, shop.lakehouse.settings.warehouse_path / folder)
+def at(folder: str, harm: Harm) -> Harm:
+    """Does `harm` to a folder of the warehouse, whatever was being written."""
+    return lambda shop, _: harm(shop, shop.lakehouse.settings.warehouse_path / folder)
 
 
-def without(folder: str) -> Harm:
-    """Loses a folder of the warehouse."""
-    return lambda shop, _: shutil.rmtree(shop.lakehouse.settings.warehouse_path / folder)
+def to_parent(harm: Harm) -> Harm:
+    """Does `harm` to the live table that others are derived from."""
+    return lambda shop, _: harm(shop, shop.lakehouse.settings.warehouse_path / shop.live("current_order"))
+
+
+def lost(_: Shop, path: Path) -> None:
+    """Loses a folder."""
+    shutil.rmtree(path)
 
 
 def stale_leases(shop: Shop, _: Path) -> None:
@@ -105,21 +109,21 @@ HARMS: Final = [
         for what in ("log", "quarantine", "redeliveries", "table", "meta", "edition")
     ),
     Crash("truncated: last commit of a compaction", ("run",), "compaction.after", truncated, tuned=PACKING),
-    Crash("truncated: a table that others have read", ("run",), "edition.before", truncated_at(PARENT)),
-    Crash("truncated: the cut of a published edition", ("run",), "edition.after", truncated_at("meta/cuts")),
+    Crash("truncated: a table that others have read", ("run",), "edition.before", to_parent(truncated)),
+    Crash("truncated: the cut of a published edition", ("run",), "edition.after", at("meta/cuts", truncated)),
     Crash(
         "truncated: the book of the erased",
         ("forget", "orders", WHOM, "--yes"),
         "edition.before",
-        truncated_at("meta/erasures"),
+        at("meta/erasures", truncated),
         shop="people",
     ),
-    Crash("lost: meta/cuts", ("run",), "table.after", without("meta/cuts")),
-    Crash("lost: a table", ("run",), "edition.before", without(PARENT)),
-    Crash("lost: meta/landed", ("run",), "log.after", without("meta/landed")),
-    Crash("lost: meta/runs", ("run",), "table.after", without("meta/runs")),
-    Crash("lost: meta/checks", ("run",), "meta.after", without("meta/checks")),
-    Crash("lost: leases", ("run",), "table.before", without("locks")),
+    Crash("lost: meta/cuts", ("run",), "table.after", at("meta/cuts", lost)),
+    Crash("lost: a table", ("run",), "edition.before", to_parent(lost)),
+    Crash("lost: meta/landed", ("run",), "log.after", at("meta/landed", lost)),
+    Crash("lost: meta/runs", ("run",), "table.after", at("meta/runs", lost)),
+    Crash("lost: meta/checks", ("run",), "meta.after", at("meta/checks", lost)),
+    Crash("lost: leases", ("run",), "table.before", at("locks", lost)),
     Crash("stale: leases", ("run",), "table.before", stale_leases),
 ]
 FIRST: Final = [
@@ -213,7 +217,13 @@ def _refused(shop: Shop, commands: Commands, done: Done) -> Outcome:
 
 def _pass(shop: Shop, crash: Crash) -> int:
     """Which pass: of points that are passed often, any of the first ones."""
-    often = {"meta": 4, "vacuum": 6, "table": 3, "compaction": 2, "checkpoint": 4}
+    often = {
+        "meta": 2 if crash.command[0] == "rebuild" else 4,
+        "vacuum": 6,
+        "table": 3,
+        "compaction": 2,
+        "checkpoint": 4,
+    }
     if WHOM in crash.command:
         often |= {"vacuum": 12, "table": 6, "checkpoint": 3}
     if crash.point.endswith("middle"):

@@ -198,6 +198,12 @@ class Shop:
         if found != self.refused:
             yield f"quarantine has {found}, wanted {self.refused}"
 
+    def live(self, table: str) -> str:
+        """The folder in the warehouse of a table as readers see it."""
+        edition = current_edition(self.lakehouse.settings)
+        assert edition is not None
+        return edition.tables[table].path
+
     def status(self, done: Done) -> str:
         """What a command said, where it did not end well."""
         return f"{done.code}: {done.out[-500:]}{done.err[-2000:]}"
