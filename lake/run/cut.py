@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lake.errors import DeclarationError
 from lake.project import Project
+from lake.run.forget import heed_destroyed
 from lake.store import log
 from lake.store.lease import lease
 from lake.store.meta import Cut, get_cut, latest_cut, record_cut
@@ -16,6 +17,7 @@ def cut(project: Project, *, label: str | None = None) -> Cut:
     Raises Unavailable where a log has lost what the latest cut counts.
     """
     settings = project.settings
+    heed_destroyed(settings, project.contracts.values())
     with lease(settings, "meta.cuts"):
         latest = latest_cut(settings)
         for stream in project.contracts:

@@ -9,6 +9,7 @@ What earlier versions of tables still hold, `purge` removes once an edition with
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -137,6 +138,16 @@ def destroy_keys(settings: Settings) -> None:
     for stream, tokens in gone.items():
         if left := tokens - store.destroyed(stream):
             store.destroy(stream, left)
+
+
+def heed_destroyed(settings: Settings, contracts: Iterable[Contract]) -> None:
+    """Records again the erasures of people whose keys are destroyed, where damage took them from the book."""
+    sealed = [each.name for each in contracts if each.sealed] if settings.keys_path.exists() else []
+    for stream in sealed:
+        gone = open_store(settings).destroyed(stream)
+        if gone - erasures.subjects(settings, stream):
+            with lease(settings, f"log.{stream}"):  # a forget may be between the one and the other
+                erasures.record(settings, stream, gone, at=datetime.now(UTC))
 
 
 def _sealed_with(settings: Settings, stream: str) -> dict[str, Any]:

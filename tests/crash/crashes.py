@@ -60,9 +60,11 @@ def to_parent(harm: Harm) -> Harm:
     return lambda shop, _: harm(shop, shop.lakehouse.settings.warehouse_path / shop.live("current_order"))
 
 
-def lost(_: Shop, path: Path) -> None:
-    """Loses a folder."""
+def lost(shop: Shop, path: Path) -> None:
+    """Loses a folder; of a table, what editions have had of it until now."""
     shutil.rmtree(path)
+    if path.parent.name == "silver":
+        shop.lost_until = shop.edition()
 
 
 def stale_leases(shop: Shop, _: Path) -> None:

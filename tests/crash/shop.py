@@ -53,7 +53,8 @@ Row = dict[str, Any]
 class Shop:
     """A Lakehouse, the events that its log must have (the first of each id), and the dice that make more of them.
 
-    `refused` are the texts that quarantine must have, each so many times.
+    `refused` are the texts that quarantine must have, each so many times. Of editions up to `lost_until` a table is
+    gone.
     """
 
     home: Path
@@ -63,6 +64,7 @@ class Shop:
     refused: Counter[str] = field(default_factory=Counter)
     steps: int = 0
     changed: bool = False
+    lost_until: int = 0
 
     def __post_init__(self) -> None:
         shutil.copytree(TEMPLATE, self.home / "shop", ignore=shutil.ignore_patterns("__pycache__", "landing"))
@@ -184,7 +186,8 @@ class Shop:
 
     def unreadable(self) -> Iterator[str]:
         """The tables of kept editions that cannot be read."""
-        for edition in kept_editions(self.lakehouse.settings):
+        kept = [each for each in kept_editions(self.lakehouse.settings) if each.number > self.lost_until]
+        for edition in kept:
             for name, entry in edition.tables.items():
                 try:
                     Scan(self.lakehouse.settings.warehouse_path / entry.path, entry.version).arrow()
@@ -203,6 +206,11 @@ class Shop:
         edition = current_edition(self.lakehouse.settings)
         assert edition is not None
         return edition.tables[table].path
+
+    def edition(self) -> int:
+        """The number of the newest edition."""
+        edition = current_edition(self.lakehouse.settings)
+        return edition.number if edition else 0
 
     def status(self, done: Done) -> str:
         """What a command said, where it did not end well."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pytest
@@ -16,13 +17,17 @@ from deltalake.table import TableMerger
 
 from lake.config import Settings
 from lake.errors import Unavailable, full
+from lake.project import load
+from lake.run.cut import cut
 from lake.store import delta, erasures, history
 from lake.store.commit import replace
 from lake.store.fence import fence
+from lake.store.keys import open_store
 from lake.store.lease import forget_the_dead, lease
 from lake.store.meta import latest_cut, record_cut
 from lake.store.tables import Table
 from lake.store.torn import commit_file, torn
+from tests.crash.shop import Shop
 
 NOW = datetime(2024, 4, 1, tzinfo=UTC)
 PROGRAM = """
@@ -134,6 +139,19 @@ def table(project: Settings) -> tuple[Path, str]:
     path = project.warehouse_path / "silver" / "current_order"
     delta.append(path, "a BIGINT", [[1]], delta.start("table:current_order").next(cut=1))
     return path, "table:current_order"
+
+
+def test_an_erasure_that_damage_took_is_recorded_again_as_the_key_is_destroyed(tmp_path):
+    project = load(Shop(tmp_path, Random(1)).lakehouse.settings)
+    store = open_store(project.settings, make=True)
+    store.make("orders", ["ada", "joan"])
+    assert cut(project).voids == 0
+    store.destroy("orders", ["ada"])
+    assert [cut(project).voids, cut(project).voids] == [1, 1]
+    assert erasures.subjects(project.settings, "orders") == {"ada"}
+    (project.settings.meta_path("erasures") / "_delta_log/00000000000000000000.json").write_text("{")
+    assert cut(project).voids == 1
+    assert erasures.subjects(project.settings, "orders") == {"ada"}
 
 
 def test_a_fence_takes_a_number_and_changes_nothing(project):
