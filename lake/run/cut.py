@@ -20,9 +20,8 @@ def cut(project: Project, *, label: str | None = None) -> Cut:
     heed_destroyed(settings, project.contracts.values())
     with lease(settings, "meta.cuts"):
         latest = latest_cut(settings)
-        for stream in project.contracts:
-            log.must_reach(settings, stream, latest.batches.get(stream, 0) if latest else 0)
-        heads = {stream: log.head(settings, stream).batch for stream in project.contracts}
+        counted = latest.batches if latest else {}
+        heads = {s: log.must_reach(settings, s, counted.get(s, 0)).batch for s in project.contracts}
         return record_cut(settings, heads, log.voids_head(settings), label=label)
 
 

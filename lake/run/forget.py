@@ -56,7 +56,7 @@ def whom(project: Project, stream: str, subject: str) -> tuple[Contract, str]:
     """
     contract = known_stream(project.contracts, stream)
     _must_seal(contract)
-    store = open_store(project.settings, make=not _sealed_with(project.settings, stream))
+    store = open_store(project.settings, make=not log.head(project.settings, stream).keys)
     token = store.token(stream, subject)
     known = token in erasures.subjects(project.settings, stream) or token in store.known(stream)
     if not known and not mentions.quarantined(project.settings, contract, subject, {subject}):
@@ -121,7 +121,7 @@ def give_up(project: Project, stream: str) -> GivenUp:
             erasures.record(settings, stream, lost, at=began)
             destroy_keys(settings)
             _told(settings, stream, began, people=len(lost))
-    return GivenUp(len(lost), _renamed(store, _sealed_with(settings, stream)))
+    return GivenUp(len(lost), _renamed(store, log.head(settings, stream).keys))
 
 
 def destroy_keys(settings: Settings) -> None:
@@ -134,7 +134,7 @@ def destroy_keys(settings: Settings) -> None:
         gone.setdefault(each.stream, set()).add(each.subject)
     if not gone:
         return
-    store = open_store(settings, make=not any(_sealed_with(settings, stream) for stream in gone))
+    store = open_store(settings, make=not any(log.head(settings, stream).keys for stream in gone))
     for stream, tokens in gone.items():
         if left := tokens - store.destroyed(stream):
             store.destroy(stream, left)
@@ -142,18 +142,15 @@ def destroy_keys(settings: Settings) -> None:
 
 def heed_destroyed(settings: Settings, contracts: Iterable[Contract]) -> None:
     """Records again the erasures of people whose keys are destroyed, where damage took them from the book."""
-    sealed = [each.name for each in contracts if each.sealed] if settings.keys_path.exists() else []
+    sealed = [each.name for each in contracts if each.sealed]
+    if not sealed or not settings.keys_path.exists():
+        return
+    store = open_store(settings)
     for stream in sealed:
-        gone = open_store(settings).destroyed(stream)
+        gone = store.destroyed(stream)
         if gone - erasures.subjects(settings, stream):
             with lease(settings, f"log.{stream}"):  # a forget may be between the one and the other
                 erasures.record(settings, stream, gone, at=datetime.now(UTC))
-
-
-def _sealed_with(settings: Settings, stream: str) -> dict[str, Any]:
-    """What the log's newest batch says of the key store; empty where nothing of it is sealed."""
-    said: dict[str, Any] = log.head(settings, stream).position.data.get("keys", {})
-    return said
 
 
 def _renamed(store: KeyStore, said: dict[str, Any]) -> bool:

@@ -200,15 +200,11 @@ class _Work:
 
 def _clear(settings: Settings, running: tuple[Running, ...], *, dry_run: bool) -> list[str]:
     """What crashes left beside the tables: its names."""
-    gone = sorted(settings.warehouse_path.glob("*/.*.gone"))
-    for folder in gone if not dry_run else ():
-        shutil.rmtree(folder, ignore_errors=True)
-    oldest = min([datetime.now(UTC) - STAGED, *(each.since for each in running)]).timestamp()
-    lake = settings.path(".lake")
-    staged = [file for file in (*lake.glob("staging/*"), *lake.glob("sql/*")) if file.lstat().st_mtime < oldest]
-    for file in staged if not dry_run else ():
+    oldest = min([datetime.now(UTC) - STAGED, *(each.since for each in running)])
+    left = vacuum.left_behind(settings, oldest)
+    for file in left if not dry_run else ():
         if file.is_dir() and not file.is_symlink():
             shutil.rmtree(file, ignore_errors=True)
         else:
             file.unlink(missing_ok=True)
-    return [str(path) for path in (*gone, *staged, *lease.forget_the_dead(settings, dry_run=dry_run))]
+    return [str(path) for path in (*left, *lease.forget_the_dead(settings, dry_run=dry_run))]

@@ -86,9 +86,7 @@ def _clear_left(settings: Settings) -> None:
     """
     latest = editions.latest_edition(settings)
     assert latest is not None
-    scratch = [each for name in ("staging", "sql") for each in settings.path(f".lake/{name}").glob("*")]
-    old = [each for each in scratch if each.lstat().st_mtime < latest.published_at.timestamp()]
-    for each in (*old, *settings.warehouse_path.glob("*/.*.gone")):
+    for each in vacuum.left_behind(settings, latest.published_at):
         remove = shutil.rmtree if each.is_dir() and not each.is_symlink() else Path.unlink
         with suppress(FileNotFoundError):  # another process may be at it
             remove(each)

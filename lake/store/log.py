@@ -86,6 +86,12 @@ class LogHead:
     def version(self) -> int:
         return self.position.version
 
+    @property
+    def keys(self) -> dict[str, Any]:
+        """What the newest batch says of the key store; empty where nothing is sealed."""
+        said: dict[str, Any] = self.position.data.get("keys", {})
+        return said
+
     def next(self, **data: Any) -> Position:
         """The position of the commit that appends the next batch."""
         return self.position.next(batch=self.batch + 1, **data)
@@ -130,15 +136,19 @@ def _head(stream: str, position: Position) -> LogHead:
     )
 
 
-def must_reach(settings: Settings, stream: str, batch: int) -> None:
-    """Raises Unavailable where the log of `stream` ends before `batch`, which it had: its newest commit was lost."""
-    newest = head(settings, stream).batch
-    if newest < batch:
+def must_reach(settings: Settings, stream: str, batch: int) -> LogHead:
+    """Where the log of `stream` stands.
+
+    Raises Unavailable where it ends before `batch`, which it had: its newest commit was lost.
+    """
+    newest = head(settings, stream)
+    if newest.batch < batch:
         raise Unavailable(
-            f"the log of {stream} has lost batch {newest + 1}: it was counted up to batch {batch}",
+            f"the log of {stream} has lost batch {newest.batch + 1}: it was counted up to batch {batch}",
             where=str(settings.log_path(stream)),
             fix=f"lake ingest {stream} makes it again of the same files, or says which of them it lacks",
         )
+    return newest
 
 
 def read(  # noqa: PLR0913  which part of which log, said by name
@@ -198,8 +208,8 @@ def key_store(settings: Settings, contract: Contract) -> KeyStore:
 
     Raises DeclarationError where it is another one, or an older copy, that lacks keys.
     """
-    said = head(settings, contract.name).position.data.get("keys")
-    store = open_store(settings, make=said is None)
+    said = head(settings, contract.name).keys
+    store = open_store(settings, make=not said)
     other = said and (store.id != said["store"] or store.count(contract.name) < said["subjects"])
     if other and (missing := keyless(settings, contract.name, store)):
         raise DeclarationError(

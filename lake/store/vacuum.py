@@ -18,6 +18,7 @@ from urllib.parse import unquote
 
 from deltalake import DeltaTable
 
+from lake.config import Settings
 from lake.store import delta
 from lake.store.torn import commit_file
 
@@ -85,6 +86,13 @@ def seen_at(path: Path, moment: datetime) -> int:
     return next((c["version"] for c in delta.commits(path) if c["timestamp"] <= latest), 0)
 
 
+def left_behind(settings: Settings, before: datetime) -> list[Path]:
+    """What crashes left beside the tables: tables whose removal was cut short, what was staged or spilled `before`."""
+    scratch = [file for name in ("staging", "sql") for file in settings.path(f".lake/{name}").glob("*")]
+    old = [file for file in scratch if file.lstat().st_mtime < before.timestamp()]
+    return [*sorted(settings.warehouse_path.glob("*/.*.gone")), *old]
+
+
 def remove_table(path: Path) -> None:
     """Removes the Delta table at `path`; a crash leaves the whole table, or what no one takes for one."""
     gone = path.with_name(f".{path.name}.gone")
@@ -103,7 +111,7 @@ def checkpoint(path: Path) -> None:
 
 def _actions(path: Path, version: int) -> Iterator[tuple[str, Path]]:
     """What the commit `version` did with files: add, remove, cdc (of the change feed)."""
-    for line in (path / "_delta_log" / f"{version:020}.json").read_text().splitlines():
+    for line in commit_file(path, version).read_text().splitlines():
         [(kind, action)] = json.loads(line).items()
         if kind in {"add", "remove", "cdc"}:
             yield kind, path / unquote(action["path"])

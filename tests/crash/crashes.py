@@ -50,7 +50,7 @@ def truncated(shop: Shop, path: Path) -> None:
         file.truncate(shop.chance.choice([0, shop.chance.randrange(newest.stat().st_size)]))
 
 
-def at(folder: str, harm: Harm) -> Harm:
+def to_folder(folder: str, harm: Harm) -> Harm:
     """Does `harm` to a folder of the warehouse, whatever was being written."""
     return lambda shop, _: harm(shop, shop.lakehouse.settings.warehouse_path / folder)
 
@@ -112,20 +112,20 @@ HARMS: Final = [
     ),
     Crash("truncated: last commit of a compaction", ("run",), "compaction.after", truncated, tuned=PACKING),
     Crash("truncated: a table that others have read", ("run",), "edition.before", to_parent(truncated)),
-    Crash("truncated: the cut of a published edition", ("run",), "edition.after", at("meta/cuts", truncated)),
+    Crash("truncated: the cut of a published edition", ("run",), "edition.after", to_folder("meta/cuts", truncated)),
     Crash(
         "truncated: the book of the erased",
         ("forget", "orders", WHOM, "--yes"),
         "edition.before",
-        at("meta/erasures", truncated),
+        to_folder("meta/erasures", truncated),
         shop="people",
     ),
-    Crash("lost: meta/cuts", ("run",), "table.after", at("meta/cuts", lost)),
+    Crash("lost: meta/cuts", ("run",), "table.after", to_folder("meta/cuts", lost)),
     Crash("lost: a table", ("run",), "edition.before", to_parent(lost)),
-    Crash("lost: meta/landed", ("run",), "log.after", at("meta/landed", lost)),
-    Crash("lost: meta/runs", ("run",), "table.after", at("meta/runs", lost)),
-    Crash("lost: meta/checks", ("run",), "meta.after", at("meta/checks", lost)),
-    Crash("lost: leases", ("run",), "table.before", at("locks", lost)),
+    Crash("lost: meta/landed", ("run",), "log.after", to_folder("meta/landed", lost)),
+    Crash("lost: meta/runs", ("run",), "table.after", to_folder("meta/runs", lost)),
+    Crash("lost: meta/checks", ("run",), "meta.after", to_folder("meta/checks", lost)),
+    Crash("lost: leases", ("run",), "table.before", to_folder("locks", lost)),
     Crash("stale: leases", ("run",), "table.before", stale_leases),
 ]
 FIRST: Final = [
