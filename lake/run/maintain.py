@@ -165,7 +165,7 @@ class _Work:
 
     def _vacuum(self, kept: Kept) -> None:
         place, needed = kept.place, self.needed()
-        versions = needed.by_editions(place.path).values()
+        versions = [*needed.by_editions(place.path).values(), *vacuum.before_newest(place.path)]
         stale = vacuum.unneeded(place.path, keep=versions, since=needed.since(place))
         kept.files, kept.freed = len(stale), sum(file.stat().st_size for file in stale)
         if stale and not self.policy.dry_run:

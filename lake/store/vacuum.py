@@ -17,6 +17,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from lake.config import Settings
 from lake.store import delta
@@ -86,6 +87,18 @@ def seen_at(path: Path, moment: datetime) -> int:
     return next((c["version"] for c in delta.commits(path) if c["timestamp"] <= latest), 0)
 
 
+def before_newest(path: Path) -> list[int]:
+    """The version before the newest, which counts again should the newest's commit turn out to be cut short.
+
+    None where the table begins at its newest.
+    """
+    before = delta.version(path) - 1
+    try:
+        return [DeltaTable(str(path), version=before).version()] if before >= 0 else []
+    except DeltaError:  # its past was ended
+        return []
+
+
 def left_behind(settings: Settings, before: datetime) -> list[Path]:
     """What crashes left beside the tables: tables whose removal was cut short, what was staged or spilled `before`."""
     scratch = [file for name in ("staging", "sql") for file in settings.path(f".lake/{name}").glob("*")]
@@ -96,6 +109,8 @@ def left_behind(settings: Settings, before: datetime) -> list[Path]:
 def remove_table(path: Path) -> None:
     """Removes the Delta table at `path`; a crash leaves the whole table, or what no one takes for one."""
     gone = path.with_name(f".{path.name}.gone")
+    if gone.exists():  # an earlier removal was cut short, and the table built again
+        shutil.rmtree(gone)
     path.rename(gone)
     shutil.rmtree(gone)
 

@@ -21,6 +21,7 @@ from lake.store.commit import CHANGE, Counts, commit
 from lake.store.delta import start
 from lake.store.scan import Scan
 from lake.store.tables import FeedGap, Table
+from lake.store.torn import commit_file, put_aside
 from tests.processes import another
 
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string()), ("_order", pa.struct([("_batch", pa.int64())]))])
@@ -330,3 +331,29 @@ def test_an_interrupted_end_of_the_past_is_taken_up(table, monkeypatch):
     assert history.end(table.path) > 0
     assert numbers(table) == before
     assert len(list((table.path / "_delta_log").glob("*.json"))) == 1
+
+
+def test_a_compaction_that_turns_out_to_be_cut_short_has_lost_no_row(table):
+    before, rows = files(table), numbers(table)
+    DeltaTable(str(table.path)).optimize.compact()
+    newest = delta.version(table.path)
+    assert files(table) < before
+    delete(table, keep=tuple(vacuum.before_newest(table.path)), since=newest)
+    commit_file(table.path, newest).write_text("{")
+    delta._kept.clear()
+    put_aside(table.path)
+    assert (files(table), numbers(table)) == (before, rows)
+
+
+def test_a_table_that_begins_at_its_newest_version_has_none_before(table):
+    history.begin_anew(table.path)
+    assert vacuum.before_newest(table.path) == [delta.version(table.path) - 1]
+    history.end(table.path)
+    assert vacuum.before_newest(table.path) == []
+
+
+def test_a_home_is_removed_though_an_earlier_removal_of_it_was_cut_short(table):
+    left = table.path.with_name(f".{table.path.name}.gone")
+    (left / "some").mkdir(parents=True)
+    vacuum.remove_table(table.path)
+    assert [table.path.exists(), left.exists()] == [False, False]
