@@ -1,6 +1,6 @@
 """The append: the only way into a log. One batch, numbered without gaps, in one commit with the log's new head.
 
-1. Under the log's lease, see where the log stands, and clear what a crash left beside it.
+1. Under the log's lease, see where the log stands, clear what a crash left beside it, and make good what damage took.
 2. Parse the records; those that break the contract go to quarantine, under the batch's number, before the log.
 3. Drop re-deliveries, noted beside the log, number the rest, and commit rows and head together.
 4. Pack small files where many batches have left them.
@@ -12,7 +12,9 @@ of no event.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,15 +22,17 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 
 from lake import private
 from lake.config import Settings
-from lake.errors import DeclarationError
+from lake.errors import DeclarationError, LakeError
+from lake.run import lost
 from lake.run.batch import Batch, reading
-from lake.run.lost import remade
+from lake.run.log import lacking
 from lake.run.personal import sealed_with
-from lake.store import compaction, delta, evolution, log, quarantine, redeliveries, sources
+from lake.store import beside, compaction, delta, evolution, log, quarantine, redeliveries, sources, torn
 from lake.store.contracts import Contract
 from lake.store.delivery import Delivery, Files
 from lake.store.lease import lease
 from lake.store.log import LogHead
+from lake.store.sources import Taken
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,17 +76,23 @@ def append(
     with lease(settings, f"log.{stream}"):
         head = log.head(settings, stream)
         sources.remember(settings, stream, log.app(stream))
+        lost.disown(settings, head)
         quarantine.clear_above(settings, stream, head.batch)
         redeliveries.clear_above(settings, stream, head.batch)
-        lost = remade(settings, contract, head.batch + 1)
-        delivery = lost or deliver(head)
-        if delivery is None:
-            return BatchCounts(head.batch)
-        known = evolution.register(settings, contract)
-        with reading(spark, settings, known, head, delivery, now=now or datetime.now(UTC)) as batch:
-            counts = _write(batch)
+        _restore_beside(settings, spark, contract)
+        again = sources.taken(settings, stream, head.batch + 1)
+        if again is not None:
+            with _reading_again(settings, spark, contract, head, again) as batch:
+                _write(batch)
+        else:
+            delivery = deliver(head)
+            if delivery is None:
+                return BatchCounts(head.batch)
+            known = evolution.register(settings, contract)
+            with reading(spark, settings, known, head, delivery, now=now or datetime.now(UTC)) as batch:
+                counts = _write(batch)
         sources.remember(settings, stream, log.app(stream))
-    return append(settings, spark, contract, deliver, now=now) if lost else counts
+    return append(settings, spark, contract, deliver, now=now) if again else counts
 
 
 def append_files(
@@ -116,18 +126,58 @@ def keep_stdin(settings: Settings, stream: BinaryIO) -> Path:
     return file
 
 
+@contextmanager
+def _reading_again(
+    settings: Settings, spark: SparkSession, contract: Contract, before: LogHead, taken: Taken
+) -> Iterator[Batch]:
+    """The batch after `before` as it was read at first. Raises LakeError where some of it is gone."""
+    known = evolution.register(settings, contract)[: taken.contract]
+    delivery = lost.delivery_of(settings, known[-1], taken)
+    with reading(spark, settings, known, before, delivery, now=taken.at or datetime.now(UTC)) as batch:
+        yield batch
+
+
+def _restore_beside(settings: Settings, spark: SparkSession, contract: Contract) -> None:
+    """Makes again what stood beside the log and was lost by damage; what it was made of may be gone, which is told."""
+    stream = contract.name
+    paths = settings.quarantine_path(stream), settings.redeliveries_path(stream)
+    damages = [file for path in paths for file in torn.damages(path)]
+    if not damages:
+        return
+    broken = {head.batch: head for head, _ in lacking(settings, stream, log.heads(settings, stream)) if head.files}
+    for head in broken.values():
+        marks = tuple((file["path"], file["size"], file["mtime"]) for file in head.files)
+        taken = Taken(head.batch, marks, datetime.fromisoformat(head.at), head.contract)
+        before = log.head_at(settings, stream, head.batch - 1)
+        try:
+            with _reading_again(settings, spark, contract, before, taken) as batch:
+                for path in paths:
+                    beside.clear(path, head.batch)
+                _put_beside(batch)
+        except LakeError as error:
+            logging.getLogger("lake").warning("what batch %s of %s refused was lost: %s", head.batch, stream, error)
+    for file in damages:
+        file.unlink()
+
+
+def _put_beside(batch: Batch) -> BatchCounts:
+    settings, stream, delivery = batch.settings, batch.contract.name, batch.delivery
+    counts = _counts(batch, len(list(delivery.faults)))
+    if delivery.keeps_rejects and counts.quarantined:
+        put = quarantine.put_files(settings, stream, batch.number, delivery.faults, at=batch.now)
+        if counts.quarantined > put:
+            quarantine.put(settings, stream, batch.rejects(put), upto=counts.quarantined)
+    redeliveries.put(settings, stream, batch.number, batch.verdict)
+    return counts
+
+
 def _write(batch: Batch) -> BatchCounts:
     settings, contract, delivery = batch.settings, batch.contract, batch.delivery
     refused = set() if delivery.keeps_rejects else batch.refused_seqs()
     marks = delivery.marks(refused)
     if not marks:
         return BatchCounts(batch.head.batch)
-    counts = _counts(batch, len(list(delivery.faults)))
-    if delivery.keeps_rejects and counts.quarantined:
-        put = quarantine.put_files(settings, contract.name, batch.number, delivery.faults, at=batch.now)
-        if counts.quarantined > put:
-            quarantine.put(settings, contract.name, batch.rejects(put), upto=counts.quarantined)
-    redeliveries.put(settings, contract.name, batch.number, batch.verdict)
+    counts = _put_beside(batch)
     position = batch.head.next(
         offsets={str(bucket): offset for bucket, offset in batch.offsets.items()},
         watermark=batch.watermark.isoformat() if batch.watermark else None,
@@ -139,9 +189,9 @@ def _write(batch: Batch) -> BatchCounts:
     )
     after = log.commit(settings, contract, batch.events(), position)
     compaction.pack_log(batch.spark, settings.log_path(contract.name), after.position)
-    for beside in (settings.quarantine_path(contract.name), settings.redeliveries_path(contract.name)):
-        if delta.exists(beside):
-            compaction.pack_table(beside)
+    for path in (settings.quarantine_path(contract.name), settings.redeliveries_path(contract.name)):
+        if delta.exists(path):
+            compaction.pack_table(path)
     return counts
 
 

@@ -103,7 +103,8 @@ class Batch:
         accepted = self.read - self.refused - self.control
         if not accepted:
             return VERDICT_SCHEMA.empty_table()
-        return Search(self.spark, self.settings, self.known, self.placed.where("_reason IS NULL"), accepted).verdict()
+        events = self.placed.where("_reason IS NULL")
+        return Search(self.spark, self.settings, self.known, events, accepted, before=self.number).verdict()
 
     @property
     def read(self) -> int:

@@ -123,7 +123,7 @@ def diff_editions(  # noqa: PLR0913 which editions, and how much
     settings = project.settings
     editions = get_edition(settings, old), get_edition(settings, new)
     entries = _entry(editions[0], name), _entry(editions[1], name)
-    pair, declaration = Pair(*(published(settings, name, entry) for entry in entries)), project.tables.get(name)
+    pair, declaration = Pair(*(published(settings, name, each) for each in editions)), project.tables.get(name)
     counts, rows = _compared(pair, pair.identity(declaration), limit)
     notes = list(_notes(editions, entries, declaration))
     if events and rows and declaration is not None:

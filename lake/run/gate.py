@@ -83,7 +83,7 @@ def judge_table(  # noqa: PLR0913 - one table at one version, and who judges it
     `spark` is asked for a session only where the table is large. Raises DeclarationError where the suite is wrong.
     """
     known = meta.last_checks(table.settings, "table").get(table.name)
-    if known is not None and (known.suite, known.home) != (suite.hash, table.home):
+    if known is not None and ((known.suite, known.home) != (suite.hash, table.home) or not _is_there(table, known)):
         known = None
     if known is not None and _unchanged(table, known, version):
         if (known.version, known.cut) == (version, cut):
@@ -162,6 +162,12 @@ def _record(  # noqa: PLR0913, PLR0917 - the parts of one entry
 def _withheld(result: Mapping[str, Any]) -> dict[str, Any]:
     """A result without values of rows: what is kept of a table about people tells of no one. A count may stay."""
     return {**result, "examples": [], "observed": result["observed"] if "_count_" in result["type"] else None}
+
+
+def _is_there(table: Table, known: Check) -> bool:
+    """Whether the judged version still is: damage leaves the number of a commit that it took to another one."""
+    later = takewhile(lambda p: p.version >= (known.version or 0), delta.positions(table.path, table.app))
+    return any((p.version, p.data["cut"]) == (known.version, known.cut) for p in later)
 
 
 def _unchanged(table: Table, known: Check, version: int) -> bool:

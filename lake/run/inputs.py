@@ -20,6 +20,7 @@ from lake.store.delta import Position
 from lake.store.meta import Cut
 from lake.store.scan import Scan, to_frame
 from lake.store.tables import FeedGap, Table
+from lake.store.voids import is_there
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -173,6 +174,8 @@ class Inputs:
                 return None
             return _ordered(table.changes(self.spark, after=before, upto=now.version), source.table)
         after, voids = self.cut.batches.get(source.name, 0), position.data["voids"]
+        if voids and not is_there(settings, voids):
+            raise FeedGap(f"void {voids}, which was heeded then, was lost")
         if erasures.erased(settings, source.name, voids, self.cut.voids):
             raise FeedGap(f"people of {source.name} were forgotten since")
         voided = [v for v in log.voided(settings, source.name, voids, self.cut.voids) if v[0] <= before]

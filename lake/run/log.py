@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -66,8 +66,7 @@ def check(settings: Settings, stream: str) -> list[str]:
     faults += [
         f"bucket {row['bucket']}: offset {row['offset']} is of an earlier batch" for row in delta.rows(path, DISORDER)
     ]
-    faults += _beside(found.batches, settings, stream)
-    return faults
+    return faults + [fault for _, fault in lacking(settings, stream, found.batches)]
 
 
 def _offsets(head: LogHead | None, buckets: list[dict[str, Any]]) -> Iterator[str]:
@@ -104,14 +103,15 @@ def _batches(heads: list[LogHead], rows: Mapping[int, dict[str, Any]]) -> Iterat
         yield f"batch {number} has {rows[number]['events']} rows and no head"
 
 
-def _beside(heads: list[LogHead], settings: Settings, stream: str) -> Iterator[str]:
+def lacking(settings: Settings, stream: str, heads: Sequence[LogHead]) -> Iterator[tuple[LogHead, str]]:
+    """The batches, oldest first, that do not have beside the log what they count, and what is wrong."""
     upto = heads[0].batch if heads else 0
     refused = quarantine.counts(settings, stream, upto=upto)
     again = redeliveries.counts(settings, stream, upto=upto)
     for head in reversed(heads):
         said, found = head.counts["quarantined"], refused.get(head.batch, 0)
         if said != found:
-            yield f"batch {head.batch}: {said} quarantined, {found} in quarantine"
+            yield head, f"batch {head.batch}: {said} quarantined, {found} in quarantine"
         said, found = head.counts["duplicates"], again.get(head.batch, 0)
         if said != found:
-            yield f"batch {head.batch}: {said} duplicates, {found} among the re-deliveries"
+            yield head, f"batch {head.batch}: {said} duplicates, {found} among the re-deliveries"

@@ -1,7 +1,8 @@
 """A batch that a log has lost again, by damage to its newest commit: made once more of the same records, or given up.
 
-They must be that batch, for cuts may have counted it. Of what came back from quarantine, the texts lie among the staged
-files for a while, as they may have been mended by hand; unmended ones are in the quarantine itself.
+It must be that batch, for cuts may have counted it: the same records, at the same time of arrival, under the same
+contract. Of what came back from quarantine, the texts lie among the staged files for a while, as they may have been
+mended by hand; unmended ones are in the quarantine itself.
 """
 
 from __future__ import annotations
@@ -18,22 +19,23 @@ from lake.config import Settings
 from lake.errors import DeclarationError, LakeError
 from lake.store import delta, log, quarantine, redeliveries, sources
 from lake.store.contracts import Contract
-from lake.store.delivery import Delivery, Files, Mark, Replayed
+from lake.store.delivery import GIVE_UP, Delivery, Files, Replayed
 from lake.store.lease import lease
+from lake.store.log import LogHead
 from lake.store.quarantine import Rejected
+from lake.store.sources import Mark, Taken
 
 
-def remade(settings: Settings, contract: Contract, batch: int) -> Delivery | None:
-    """What `batch` was made of, which is remembered and which the log does not have; None where there is no such batch.
+def delivery_of(settings: Settings, contract: Contract, taken: Taken) -> Delivery:
+    """What a batch was made of. Raises LakeError where some of it is gone.
 
-    Raises LakeError where some of it is gone.
+    `contract` is the one under which it was made.
     """
-    marks = sources.marks(settings, contract.name, batch)
-    if not marks:
-        return None
-    if quarantine.is_mark(marks[0][0]):
-        return Replayed(_rejected(settings, contract.name, batch, marks), whole=True)
-    return Files.checked(settings, [_file(settings, contract.name, batch, mark) for mark in marks], contract)
+    if quarantine.is_mark(taken.marks[0][0]):
+        return Replayed(_rejected(settings, contract.name, taken), whole=True)
+    return Files.checked(
+        settings, [_file(settings, contract.name, taken.batch, mark) for mark in taken.marks], contract
+    )
 
 
 def keep(settings: Settings, stream: str, batch: int, rows: Sequence[Rejected]) -> None:
@@ -52,7 +54,7 @@ def give_up(settings: Settings, stream: str) -> int:
     """
     with lease(settings, f"log.{stream}"):
         head = log.head(settings, stream)
-        if sources.marks(settings, stream, head.batch + 1) and delta.exists(settings.log_path(stream)):
+        if sources.taken(settings, stream, head.batch + 1) and delta.exists(settings.log_path(stream)):
             quarantine.clear_above(settings, stream, head.batch)
             redeliveries.clear_above(settings, stream, head.batch)
             log.skip(settings, head, at=datetime.now(UTC))
@@ -62,8 +64,14 @@ def give_up(settings: Settings, stream: str) -> int:
                 f"the log of {stream} has no batch to give up after batch {head.batch}",
                 fix=f"lake ingest {stream} says what it lacks, if anything",
             )
-        sources.disown(settings, stream, head.batch)
+        disown(settings, head)
         return head.batch
+
+
+def disown(settings: Settings, head: LogHead) -> None:
+    """Has what the newest batch was made of be new again, where that was given up: the batch is empty."""
+    if head.batch and not head.files and sources.taken(settings, head.stream, head.batch):
+        sources.disown(settings, head.stream, head.batch)
 
 
 def _file(settings: Settings, stream: str, batch: int, mark: Mark) -> sources.File:
@@ -74,16 +82,17 @@ def _file(settings: Settings, stream: str, batch: int, mark: Mark) -> sources.Fi
     return found
 
 
-def _rejected(settings: Settings, stream: str, batch: int, marks: Sequence[Mark]) -> tuple[Rejected, ...]:
-    kept = _kept(settings, stream, batch)
+def _rejected(settings: Settings, stream: str, taken: Taken) -> tuple[Rejected, ...]:
+    kept = _kept(settings, stream, taken.batch)
     texts = json.loads(kept.read_text()) if kept.exists() else {}
-    there = {row.mark: row for row in quarantine.rejected(settings, stream, upto=batch - 1)}
+    there = {row.mark: row for row in quarantine.rejected(settings, stream, upto=taken.batch - 1)}
     rows = []
-    for mark in marks:
+    for mark in taken.marks:
         row = there.get(mark[0])
         row = row and replace(row, raw=texts.get(row.mark, row.raw))
-        if row is None or len(row.raw) != mark[1]:
-            raise _gone(settings, stream, batch, mark, fix="mend the record again afterwards")
+        # The CRC is 0 in logs of long ago.
+        if row is None or mark not in {row.fingerprint, (*row.fingerprint[:2], 0)}:
+            raise _gone(settings, stream, taken.batch, mark, fix="mend the record again afterwards")
         rows.append(row)
     return tuple(rows)
 
@@ -96,5 +105,5 @@ def _gone(settings: Settings, stream: str, batch: int, mark: Mark, *, fix: str) 
     return LakeError(
         f"the log of {stream} has lost batch {batch}, and {mark[0]}, which was in it, is gone",
         where=str(settings.log_path(stream)),
-        fix=f"{fix}; or lake ingest {stream} --give-up, which has the batch be empty, then lake rebuild --all",
+        fix=f"{fix}; or {GIVE_UP.format(stream=stream)}",
     )

@@ -56,7 +56,7 @@ class Reader:
                 f"no table {name!r} in edition {self.edition.number}", fix=did_you_mean(name, self.edition.tables)
             )
         if plain not in self._opened:
-            self._opened[plain] = published(self.settings, plain, entry)
+            self._opened[plain] = published(self.settings, plain, self.edition)
         return self._opened[plain]
 
     def mentioned(self, query: str) -> list[Published]:

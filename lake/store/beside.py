@@ -1,7 +1,7 @@
 """What stands beside a log: small tables of rows under the number of a batch.
 
 They are written before the log's commit. Rows above the log's head are what a crash left behind; the next append
-deletes them.
+deletes them, and makes again what it finds that damage has taken.
 """
 
 from __future__ import annotations
@@ -19,6 +19,13 @@ def counts(path: Path, *, upto: int) -> dict[int, int]:
     """How many rows each batch has, up to batch `upto`."""
     query = "SELECT _batch, count(*)::INTEGER AS n FROM t WHERE _batch <= $1 GROUP BY _batch"
     return {row["_batch"]: row["n"] for row in delta.rows(path, query, upto)}
+
+
+def clear(path: Path, batch: int) -> None:
+    """Deletes the rows of one batch."""
+    table = delta.open_table(path)
+    if table is not None:
+        table.delete(f"_batch = {batch}")
 
 
 def clear_above(path: Path, batch: int) -> None:

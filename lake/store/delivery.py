@@ -16,7 +16,7 @@ from lake.session import first_line, raise_if_gone
 from lake.store import formats
 from lake.store.contracts import Contract
 from lake.store.quarantine import Rejected
-from lake.store.sources import File
+from lake.store.sources import File, Mark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 RECORDS: Final = pa.schema(
     [("_file", pa.string()), ("_block", pa.int64()), ("_seq", pa.int64()), ("_raw", pa.string())]
 )
-Mark = tuple[str, int, int]
+GIVE_UP: Final = "lake ingest {stream} --give-up, which has the batch be empty, then lake rebuild --all"
 
 
 @dataclass(frozen=True)
@@ -149,9 +149,9 @@ class Replayed:
             stream = self.rows[0].stream
             raise LakeError(
                 f"a batch of {stream} cannot be made again: {len(refused)} of its records break the contract",
-                fix="restore the contract under which they were taken in",
+                fix=f"restore the contract under which they were taken in; or {GIVE_UP.format(stream=stream)}",
             )
-        return [(row.mark, len(row.raw), 0) for seq, row in enumerate(self.rows) if seq not in refused]
+        return [row.fingerprint for seq, row in enumerate(self.rows) if seq not in refused]
 
     def settled(self) -> Replayed:
         return self

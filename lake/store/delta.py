@@ -211,8 +211,21 @@ def _commits_upto(path: Path, version: int) -> Iterator[dict[str, Any]]:
     for number in range(version, -1, -1):
         if not commit_file(path, number).exists():
             return
-        lines = map(json.loads, commit_file(path, number).read_text("utf-8").splitlines())
-        yield next(line["commitInfo"] for line in lines if "commitInfo" in line) | {"version": number}
+        yield _info(path, number) | {"version": number}
+
+
+def metadata(path: Path, version: int) -> dict[str, Any]:
+    """What the commit `version` of the table at `path` carries; {} where it carries nothing, or its past was ended."""
+    try:
+        return _metadata(_info(path, version))
+    except FileNotFoundError:
+        return {}
+
+
+def _info(path: Path, version: int) -> dict[str, Any]:
+    with commit_file(path, version).open(encoding="utf-8") as lines:
+        told = (json.loads(line)["commitInfo"] for line in lines if line.startswith('{"commitInfo"'))
+        return next(told, {})
 
 
 def _metadata(commit: Mapping[str, Any]) -> dict[str, Any]:

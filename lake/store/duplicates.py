@@ -61,13 +61,17 @@ VERDICT_SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True)
 class Search:
-    """The search for re-deliveries among `events`: the `rows` accepted so far, with `_seq`, `_position`, `_source`."""
+    """The search for re-deliveries among `events`: the `rows` accepted so far, with `_seq`, `_position`, `_source`.
+
+    Nothing in the log from batch `before` on was there.
+    """
 
     spark: SparkSession
     settings: Settings
     known: Sequence[Contract]
     events: DataFrame
     rows: int
+    before: int
 
     @property
     def contract(self) -> Contract:
@@ -148,7 +152,8 @@ class Search:
         con.register("narrow", self._narrow)
         con.register("log", con.read_parquet(paths, union_by_name=True, hive_partitioning=True))
         return con.sql(
-            "SELECT * FROM log WHERE EXISTS (SELECT 1 FROM narrow b WHERE b._bucket = log._bucket AND b._id = log._id)"
+            f"""SELECT * FROM log WHERE _batch < {self.before}
+                AND EXISTS (SELECT 1 FROM narrow b WHERE b._bucket = log._bucket AND b._id = log._id)"""
         ).to_arrow_table()
 
     def _narrowed(self, files: pa.Table) -> DataFrame:
@@ -158,7 +163,7 @@ class Search:
             [[least, greatest]] = con.sql("SELECT min(least)::VARCHAR, max(greatest)::VARCHAR FROM meeting").fetchall()
         rows = self.spark.read.format("delta").load(str(self.settings.log_path(self.contract.name)))
         buckets = sorted(set(files["bucket"].to_pylist()))
-        rows = rows.where(f"_bucket IN ({', '.join(map(str, buckets))})")
+        rows = rows.where(f"_bucket IN ({', '.join(map(str, buckets))}) AND _batch < {self.before}")
         if least is None:
             return rows
         return rows.where(f"_time BETWEEN timestamp '{least}' AND timestamp '{greatest}'")

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from lake.config import Settings
 from lake.store import delta
 from lake.store.lease import lease
-from lake.store.voids import voids_head
+from lake.store.voids import next_number
 
 SCHEMA: Final = 'action VARCHAR, number BIGINT, stream VARCHAR, subject VARCHAR, "at" TIMESTAMPTZ'
 
@@ -58,7 +58,7 @@ def record(settings: Settings, stream: str, tokens: Iterable[str], *, at: dateti
     """
     with lease(settings, "meta.voids"):
         known = {each.subject: each.number for each in entries(settings, stream)}
-        new, number = sorted(set(tokens) - (set() if again else set(known))), voids_head(settings) + 1
+        new, number = sorted(set(tokens) - (set() if again else set(known))), next_number(settings)
         if not new:
             return max(known[token] for token in tokens)
         _append(settings, [("erased", number, stream, token, at) for token in new])

@@ -118,6 +118,11 @@ def get_cut(settings: Settings, number: int) -> Cut:
     raise unknown("cut", number, latest.number if latest else 0, fix="lake cut")
 
 
+def counted_voids(settings: Settings) -> int:
+    """The greatest number of a void that a cut has counted, also of one that damage has taken since."""
+    return max((row["voids"] for row in _CUTS.find(settings, "true ORDER BY voids DESC LIMIT 1")), default=0)
+
+
 def record_cut(settings: Settings, batches: Mapping[str, int], voids: int, *, label: str | None = None) -> Cut:
     """Records a new cut at `batches` and `voids`; the latest cut, unchanged, where nothing has moved since.
 

@@ -13,7 +13,7 @@ from lake.config import Settings
 from lake.errors import LakeError
 from lake.names import quoted
 from lake.store import delta
-from lake.store.editions import EditionTable
+from lake.store.editions import Edition
 
 # Reader features that change nothing in how a Parquet file is read.
 HARMLESS: Final = frozenset({"timestampNtz"})
@@ -61,11 +61,12 @@ class Published:
         return {"valid_from", "valid_to", "version_id"} <= {column.name for column in self.columns}
 
 
-def published(settings: Settings, name: str, entry: EditionTable) -> Published:
-    """Table `name` of an edition, opened at the edition's version.
+def published(settings: Settings, name: str, edition: Edition) -> Published:
+    """Table `name` of `edition`, opened at the edition's version.
 
     Raises LakeError where the version is gone, or where its files cannot be read as they are.
     """
+    entry = edition.tables[name]
     path = settings.warehouse_path / entry.path
     try:
         table = DeltaTable(str(path), version=entry.version)
@@ -75,6 +76,12 @@ def published(settings: Settings, name: str, entry: EditionTable) -> Published:
             where=str(path),
             fix="publish another edition with `lake publish --edition N`, or rebuild the table",
         ) from None
+    if delta.metadata(path, entry.version).get("cut", edition.cut) != edition.cut:
+        raise LakeError(
+            f"{name}: damage took version {entry.version} of edition {edition.number}, and another has its number",
+            where=str(path),
+            fix="read another edition: without --edition, the newest",
+        )
     protocol = table.protocol()
     features = sorted(set(protocol.reader_features or ()) - HARMLESS)
     if features or protocol.min_reader_version == 2:

@@ -5,6 +5,7 @@ It stands beside the log.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -49,6 +50,11 @@ class Rejected:
     def mark(self) -> str:
         """The name under which the log remembers that it has taken the record after all."""
         return mark(self.batch, self.number)
+
+    @property
+    def fingerprint(self) -> tuple[str, int, int]:
+        """The mark, with what tells one text of the record from another: its length and its CRC-32."""
+        return self.mark, len(self.raw), zlib.crc32(self.raw.encode("utf-8", "surrogatepass"))
 
 
 def mark(batch: int, number: int) -> str:

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from lake.config import Settings
@@ -18,9 +19,25 @@ from lake.errors import DeclarationError, Unavailable
 from lake.store import delta
 from lake.store.lease import lease
 
-LANDED = "stream VARCHAR, batch BIGINT, name VARCHAR, size BIGINT, mtime BIGINT"
+LANDED = 'stream VARCHAR, batch BIGINT, name VARCHAR, size BIGINT, mtime BIGINT, "at" VARCHAR, contract INTEGER'
 FOLDER = "make it a folder that this user may read"
 PARTIAL = (".tmp", ".part", ".partial", ".crdownload")
+
+
+Mark = tuple[str, int, int]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What batch `batch` was made of, in the order of reading: `marks`, `at` which time, under which contract version.
+
+    The latter two are not known of batches of long ago.
+    """
+
+    batch: int
+    marks: tuple[Mark, ...]
+    at: datetime | None = None
+    contract: int | None = None
 
 
 @dataclass(frozen=True)
@@ -38,7 +55,7 @@ class File:
     seen: tuple[int, ...] = field(default=(), repr=False)
 
     @property
-    def mark(self) -> tuple[str, int, int]:
+    def mark(self) -> Mark:
         """What progress remembers of the file."""
         return self.name, self.size, self.mtime
 
@@ -51,7 +68,7 @@ class File:
         return (now.st_size, now.st_mtime_ns) == (self.size, self.mtime) and self.seen in {(), _seen(now, target)}
 
 
-def pending(settings: Settings, stream: str, marks: set[tuple[str, int, int]]) -> list[File]:
+def pending(settings: Settings, stream: str, marks: set[Mark]) -> list[File]:
     """The landing files of `stream` that are among `marks`, by name: as many as one batch may take.
 
     Hidden files, folders and files still being written under a partial name (`.tmp`, `.part` …) are passed over.
@@ -105,25 +122,29 @@ def printable(name: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def landed(settings: Settings, stream: str, app: str) -> set[tuple[str, int, int]]:
+def landed(settings: Settings, stream: str, app: str) -> set[Mark]:
     """The marks of every file that the log of `stream` has taken in; `app` is the log's app id."""
     head = delta.head(settings.log_path(stream), app)
     query = "SELECT batch, name, size, mtime FROM t WHERE stream = $1 AND batch <= $2"
     old = delta.rows(settings.meta_path("landed"), query, stream, head.data["batch"] if head else 0)
     known = max((row["batch"] for row in old), default=0)
     return {(row["name"], row["size"], row["mtime"]) for row in old} | {
-        (name, size, mtime) for _, name, size, mtime in _newer(settings, stream, app, known)
+        (name, size, mtime) for _, name, size, mtime, *_ in _newer(settings, stream, app, known)
     }
 
 
-def marks(settings: Settings, stream: str, batch: int) -> list[tuple[str, int, int]]:
-    """The marks of what is remembered as `batch`, in the order in which it was read."""
-    query = "SELECT name, size, mtime FROM t WHERE stream = $1 AND batch = $2"
+def taken(settings: Settings, stream: str, batch: int) -> Taken | None:
+    """What is remembered as `batch`; None for nothing."""
+    query = "SELECT * FROM t WHERE stream = $1 AND batch = $2"
     found = delta.rows(settings.meta_path("landed"), query, stream, batch)
-    return [(row["name"], row["size"], row["mtime"]) for row in found]
+    if not found:
+        return None
+    marks = tuple((row["name"], row["size"], row["mtime"]) for row in found)
+    at = found[0].get("at")
+    return Taken(batch, marks, datetime.fromisoformat(at) if at else None, found[0].get("contract"))
 
 
-def found_again(settings: Settings, stream: str, mark: tuple[str, int, int]) -> File | None:
+def found_again(settings: Settings, stream: str, mark: Mark) -> File | None:
     """The file of a `mark`, as it was when it was read, wherever it is by now; None where it is gone."""
     files = [at_hand(settings, path, name=mark[0]) for path in places(settings, stream, mark) if path.is_file()]
     return next((file for file in files if file.mark == mark), None)
@@ -135,7 +156,7 @@ def disown(settings: Settings, stream: str, batch: int) -> None:
         table.delete(f"stream = '{stream}' AND batch = {batch}")
 
 
-def places(settings: Settings, stream: str, mark: tuple[str, int, int]) -> list[Path]:
+def places(settings: Settings, stream: str, mark: Mark) -> list[Path]:
     """Where the file of `mark` may be by now."""
     name, _, mtime = mark
     file = Path(name).name
@@ -159,7 +180,7 @@ def remember(settings: Settings, stream: str, app: str) -> None:
             pack_table(path)
 
 
-def archive(settings: Settings, stream: str, marks: set[tuple[str, int, int]]) -> None:
+def archive(settings: Settings, stream: str, marks: set[Mark]) -> None:
     """Moves the landing files among `marks` to the archive folder, where there is one set."""
     if settings.archive is None:
         return
@@ -173,15 +194,16 @@ def archive(settings: Settings, stream: str, marks: set[tuple[str, int, int]]) -
             shutil.move(file.path, target)
 
 
-def _newer(settings: Settings, stream: str, app: str, known: int) -> Iterator[tuple[int, str, int, int]]:
-    """(batch, name, size, mtime) of the files in the log's commits after batch `known`."""
+def _newer(settings: Settings, stream: str, app: str, known: int) -> Iterator[tuple[int, str, int, int, str, int]]:
+    """As LANDED, but the stream: the files in the log's commits after batch `known`."""
     for position in delta.positions(settings.log_path(stream), app):
         batch = position.data["batch"]
         if batch <= known:
             return
         if not position.data.get("repeated"):
             for file in position.data["files"]:
-                yield batch, file["path"], file["size"], file["mtime"]
+                mark = file["path"], file["size"], file["mtime"]
+                yield batch, *mark, position.data["at"], position.data["contract"]
 
 
 def _wanted(entry: os.DirEntry[str]) -> bool:

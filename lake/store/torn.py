@@ -72,6 +72,11 @@ def put_aside(path: Path) -> None:
     logging.getLogger("lake").warning("version %s of %s was cut short and does not count: %s", version, path, aside)
 
 
+def damages(path: Path) -> list[Path]:
+    """The commits of the table at `path` that were put aside."""
+    return list((path / "_delta_log").glob(".*.json.torn"))
+
+
 def _begins(path: Path, version: int) -> bool:
     """Whether the table's past was ended at `version`: its checkpoint holds all that there is, and stays."""
     if not version or not _checkpoints(path, version):

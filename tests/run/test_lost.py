@@ -13,15 +13,17 @@ import lake as public
 from lake.config import load_settings
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.project import Project, load
-from lake.run import lost
+from lake.run import gate, lost
 from lake.run.advance import _fresh
 from lake.run.cut import cut
 from lake.run.inputs import Inputs
 from lake.run.quarantine import waiting
-from lake.store import delta, editions, log, quarantine, sources
+from lake.store import delta, editions, erasures, log, quarantine, sources, voids
+from lake.store.delivery import Delivery
 from lake.store.delta import Position
 from lake.store.lease import lease
-from lake.store.meta import Cut, latest_cut
+from lake.store.meta import Cut, latest_cut, record_check
+from lake.store.published import published
 from lake.store.quarantine import Rejected
 from lake.store.tables import FeedGap
 from lake.store.torn import commit_file
@@ -129,24 +131,38 @@ def replayed(shop: Project, *raws: str) -> list[Rejected]:
         replace(row, raw=raw) for row, raw in zip(quarantine.rejected(settings, "orders", upto=1), raws, strict=True)
     ]
     lost.keep(settings, "orders", 2, mended)
-    appended(shop, 2, *((row.mark, len(row.raw), 0) for row in reversed(mended)))
-    assert lost.remade(settings, shop.contracts["orders"], 3) is None
+    appended(shop, 2, *(row.fingerprint for row in reversed(mended)))
+    assert sources.taken(settings, "orders", 3) is None
     tear(settings.log_path("orders"))
     return mended
 
 
+def again(shop: Project, batch: int) -> Delivery:
+    taken = sources.taken(shop.settings, "orders", batch)
+    assert (taken.at, taken.contract) == (datetime(2024, 1, 1, tzinfo=UTC), 1)
+    return lost.delivery_of(shop.settings, shop.contracts["orders"], taken)
+
+
 def test_records_from_the_quarantine_are_put_to_the_log_again_as_they_were_mended(shop):
     mended = replayed(shop, "one, mended", "two")
-    found = lost.remade(shop.settings, shop.contracts["orders"], 2)
+    found = again(shop, 2)
     assert (found.rows, found.whole) == (tuple(reversed(mended)), True)
-    with pytest.raises(LakeError, match="1 of its records break the contract"):
+    with pytest.raises(LakeError, match=r"1 of its records break the contract(.|\n)*--give-up"):
         found.marks({0})
 
 
 def test_records_that_were_not_mended_are_in_the_quarantine_itself(shop):
     mended = replayed(shop, "one", "two")
     shutil.rmtree(shop.settings.path(".lake/staging"))
-    assert lost.remade(shop.settings, shop.contracts["orders"], 2).rows == tuple(reversed(mended))
+    assert again(shop, 2).rows == tuple(reversed(mended))
+
+
+def test_a_record_that_was_mended_is_not_taken_for_the_one_in_the_quarantine_where_both_are_as_long(shop):
+    replayed(shop, "1ne", "two")
+    assert [row.raw for row in again(shop, 2).rows] == ["two", "1ne"]
+    shutil.rmtree(shop.settings.path(".lake/staging"))
+    with pytest.raises(LakeError, match="quarantine:1/1, which was in it, is gone"):
+        again(shop, 2)
 
 
 def test_a_lost_batch_whose_records_are_gone_can_be_given_up(shop):
@@ -158,11 +174,11 @@ def test_a_lost_batch_whose_records_are_gone_can_be_given_up(shop):
     with pytest.raises(
         LakeError, match=r"lost batch 2, and quarantine:1/1, .* is gone(.|\n)*lake ingest orders --give-up"
     ):
-        lost.remade(settings, shop.contracts["orders"], 2)
+        again(shop, 2)
     assert [lost.give_up(settings, "orders") for _ in range(2)] == [2, 2]
     head = log.head(settings, "orders")
     assert (head.batch, head.files, head.position.txn) == (2, [], 2)
-    assert lost.remade(settings, shop.contracts["orders"], 3) is None
+    assert sources.taken(settings, "orders", 3) is None
     assert sources.landed(settings, "orders", log.app("orders")) == {("orders/a.jsonl", 1, 1)}
     assert len(waiting(settings)) == 2
     appended(shop, 3, ("orders/b.jsonl", 1, 1))
@@ -176,6 +192,64 @@ def test_a_lost_batch_of_a_file_that_is_gone_can_be_given_up_and_the_file_is_new
     appended(shop, 1, mark)
     tear(settings.log_path("orders"))
     with pytest.raises(LakeError, match=r"lost batch 1, and orders/a.jsonl, which was in it, is gone"):
-        lost.remade(settings, shop.contracts["orders"], 1)
+        again(shop, 1)
     assert lost.give_up(settings, "orders") == 1
     assert sources.landed(settings, "orders", log.app("orders")) == set()
+
+
+def test_what_a_batch_was_made_of_is_new_again_though_giving_it_up_was_cut_short(shop, monkeypatch):
+    settings = shop.settings
+    replayed(shop, "one", "two")
+    with monkeypatch.context() as crash:
+        crash.setattr(sources, "disown", lambda *_: None)
+        lost.give_up(settings, "orders")
+    assert len(waiting(settings)) == 0
+    lost.disown(settings, log.head(settings, "orders"))
+    assert len(waiting(settings)) == 2
+    appended(shop, 3, ("orders/b.jsonl", 1, 1))
+    lost.disown(settings, log.head(settings, "orders"))
+    assert sources.taken(settings, "orders", 3)
+
+
+def void(shop: Project, offset: int) -> int:
+    at = datetime.now(UTC)
+    [made] = voids.record(shop.settings, "orders", [(1, 0, offset)], reason="a test", at=at)
+    return made.number
+
+
+def test_the_number_of_a_void_that_was_lost_is_not_given_again(shop):
+    appended(shop, 1)
+    assert [void(shop, 1), void(shop, 2), cut(shop).voids] == [1, 2, 2]
+    tear(shop.settings.meta_path("voids"))
+    assert cut(shop).voids == 1
+    assert erasures.record(shop.settings, "orders", ["somebody"], at=datetime.now(UTC)) == 3
+    tear(shop.settings.meta_path("erasures"))
+    assert void(shop, 3) == 3, "no cut has counted it"
+
+
+def test_a_table_that_heeds_a_void_that_was_lost_reads_its_log_anew(shop):
+    appended(shop, 1)
+    void(shop, 1)
+    [source], position = shop.tables[ORDER].inputs, Position("table", 1, {"inputs": {"orders": 1}, "voids": 1})
+    assert at(shop, 1, orders=1, voids=1).changes(source, position) is None
+    tear(shop.settings.meta_path("voids"))
+    with pytest.raises(FeedGap, match="void 1, which was heeded then, was lost"):
+        at(shop, 2, orders=1).changes(source, position)
+
+
+def test_a_version_that_was_lost_is_neither_shown_nor_taken_for_judged(shop):
+    table = shop.table(shop.tables[ORDER])
+    for number in (1, 2):
+        version = advanced(shop, ORDER, number, orders=number).version
+    entry = editions.EditionTable("silver", "silver/current_order", version, "")
+    edition = editions.record_edition(shop.settings, 2, {ORDER: entry})
+    check = record_check(
+        shop.settings, ORDER, home=ORDER, scope="table", cut=2, version=version, suite="", outcome="passed", results=[]
+    )
+    assert published(shop.settings, ORDER, edition).version == version
+    assert gate._is_there(table, check)
+    tear(table.path)
+    assert advanced(shop, ORDER, 3, orders=3).version == version
+    with pytest.raises(LakeError, match=f"damage took version {version} of edition 1"):
+        published(shop.settings, ORDER, edition)
+    assert not gate._is_there(table, check)

@@ -123,7 +123,7 @@ def test_what_was_taken_in_again_is_in_quarantine_no_more(flights: Project, proj
     at = datetime(2026, 1, 1, tzinfo=UTC)
     refused = [(1, 1, "type", "", "x", "f:1", at), (2, 1, "type", "", "x", "f:2", at)]
     delta.append(project.quarantine_path("flights"), quarantine.SCHEMA, refused)
-    delta.append(project.meta_path("landed"), sources.LANDED, [("flights", 2, quarantine.mark(1, 1), 0, 0)])
+    delta.append(project.meta_path("landed"), sources.LANDED, [("flights", 2, quarantine.mark(1, 1), 0, 0, "", 1)])
     [stream] = look(flights).streams
     assert stream.quarantined == {"type": 1}
 

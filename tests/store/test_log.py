@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from lake.run.void import void
 from lake.store import delta, log, quarantine, redeliveries
 from lake.store.contracts import load_contracts
 from lake.store.lease import lease
-from lake.store.torn import commit_file
+from lake.store.torn import commit_file, damages
 from tests.store.events import NOW, READING, Land, declare, events, fields, reading, take
 
 
@@ -99,6 +100,64 @@ def test_a_crash_before_the_log_leaves_nothing_behind(
         "readings/1.jsonl:2"
     ]
     assert log_run.check(project, "readings") == []
+
+
+def test_what_damage_took_from_beside_the_log_is_made_again(
+    project: Settings, spark: SparkSession, land: Land, caplog: pytest.LogCaptureFixture
+) -> None:
+    declare(project)
+    land("readings", "1.jsonl", reading("a"), reading("a"), "broken")
+    land("readings", "2.jsonl", reading("b"), reading("a"), reading("a", value=7), "broken too", reading("z", 20))
+    for _ in range(2):
+        ingest(replace(project, batch_files=1), spark, load_contracts(project), now=NOW, batches=1)
+    land("readings", "3.jsonl", reading("c"))
+    take(project, spark)
+    paths = project.quarantine_path("readings"), project.redeliveries_path("readings")
+    before = quarantine.rejected(project, "readings", upto=9), redeliveries.counts(project, "readings", upto=9)
+    assert [len(each) for each in before] == [4, 2]
+    for path in paths:
+        tear(path)
+    with lease(project, "log.readings"):
+        assert len(log_run.check(project, "readings")) == 2
+    assert take(project, spark, now=NOW + timedelta(days=1)).read == 0
+    after = quarantine.rejected(project, "readings", upto=9), redeliveries.counts(project, "readings", upto=9)
+    assert (after, log_run.check(project, "readings")) == (before, [])
+    assert not [file for path in paths for file in damages(path)]
+
+    tear(paths[0])
+    project.path("landing/readings/2.jsonl").unlink()
+    take(project, spark)
+    assert "what batch 2 of readings refused was lost" in caplog.text
+    assert len(log_run.check(project, "readings")) == 1
+    land("readings", "4.jsonl", reading("d"))
+    assert take(project, spark).accepted == 1
+
+
+def test_a_batch_that_is_made_again_is_what_it_was_whatever_the_time_and_the_contract_say_by_now(
+    project: Settings, spark: SparkSession, land: Land
+) -> None:
+    declare(project)
+    land("readings", "1.jsonl", reading("a"))
+    take(project, spark)
+    land("readings", "2.jsonl", reading("b"), reading("early", 20), reading("oil", kind="OIL"))
+    counts, found = take(project, spark), quarantine.rejected(project, "readings", upto=9)
+    assert sorted(row.reason for row in found) == ["ahead", "not in enum"]
+    tear(project.log_path("readings"))
+    kind = {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["GAS", "POWER", "OIL"]}}
+    declare(project, fields=fields(kind | {"default": "POWER"}))
+    land("readings", "3.jsonl", reading("c", kind="OIL"))
+    assert take(project, spark, now=NOW + timedelta(days=1)).accepted == 1
+    assert [head.counts["accepted"] for head in log.heads(project, "readings")] == [1, counts.accepted, 1]
+    assert quarantine.rejected(project, "readings", upto=9) == found
+    assert [head.contract for head in log.heads(project, "readings")] == [2, 1, 1]
+    assert log_run.check(project, "readings") == []
+
+
+def tear(path: Path) -> None:
+    """Cuts the newest commit of the table at `path` short."""
+    file = commit_file(path, delta.version(path))
+    file.write_bytes(file.read_bytes()[:100])
+    delta._kept.clear()
 
 
 def _crash(*_: Any) -> None:
