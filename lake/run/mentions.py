@@ -1,15 +1,17 @@
 """Where a person is mentioned: in a text that has a value of theirs as a whole word, in a record that is about them.
 
 A producer may write the same value in many ways: `{"customer": "J\\u00f6rg"}` is of Jörg. So texts are searched as they
-are, and once more with the escapes of JSON decoded; and what a record says of its subject is compared as the contract
-reads it, under each name of the field.
+are, and once more with the escapes of JSON decoded; numbers and instants are found however they are spelled; and what a
+record says of its subject is compared as the contract reads it, under each name of the field.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import struct
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
@@ -21,13 +23,70 @@ from lake.store.contracts import Contract
 
 SHORTEST: Final = 4
 """Shorter values are found anywhere by chance, so they are not searched for."""
+MOST_DIGITS: Final = 38
+NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:E[+-]?\d{1,3})?")
+INSTANT: Final = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?:\.(\d{1,3})(\d*))?")
+"""Numbers and instants as Spark writes them."""
 ESCAPES: Final = re.compile(r'(?:\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt]))+')
 
 
-def pattern(values: Iterable[str]) -> str:
-    """A regular expression, as RE2 and Python have it, that finds any of `values` as a whole word."""
-    words = "|".join(re.escape(value) for value in sorted(values, key=lambda value: (-len(value), value)))
-    return f"(?:^|[^0-9A-Za-z])(?:{words})(?:$|[^0-9A-Za-z])"
+def whole_word(expressions: Iterable[str]) -> str:
+    """A regular expression, as RE2 and Python have it, that finds what any of `expressions` does as a whole word."""
+    return f"(?:^|[^0-9A-Za-z])(?:{'|'.join(sorted(expressions))})(?:$|[^0-9A-Za-z])"
+
+
+def spelled(value: str) -> str:
+    """A regular expression of a value as Spark writes it, and as other engines and producers spell the same."""
+    if NUMBER.fullmatch(value):
+        return "|".join(sorted({re.escape(value), *map(_digits, _kept_as(Decimal(value)))}))
+    if instant := INSTANT.fullmatch(value):
+        day, time, millis, micros = instant.groups(default="")
+        # Statistics keep milliseconds.
+        fraction = rf"\.{millis}(?:{micros}|)0*" if millis else r"(?:\.0+)?"
+        return f"{re.escape(day)}[ T]{time}{fraction}Z?"
+    return re.escape(value)
+
+
+def is_long_enough(value: str) -> bool:
+    """Whether a value, of a number its shortest form, is long enough to be searched for."""
+    return len(_plain(Decimal(value)) if NUMBER.fullmatch(value) else value) >= SHORTEST
+
+
+def _kept_as(number: Decimal) -> set[Decimal]:
+    """A number, and what is left of it in 64 bits, as statistics keep decimals, and of one of 32 bits in 64.
+
+    delta-rs divides the digits of a decimal by a power of ten, which may round once more.
+    """
+    _, digits, exponent = number.as_tuple()
+    found = {number, Decimal(repr(float(number)))}
+    if isinstance(exponent, int) and -MOST_DIGITS <= exponent < 0:
+        found.add(Decimal(repr(int("".join(map(str, digits))) / 10.0**-exponent)).copy_sign(number))
+    with suppress(OverflowError):
+        [single] = struct.unpack("f", struct.pack("f", float(number)))
+        if Decimal(f"{single:.{len(_significant(number))}g}") == number:
+            found.add(Decimal(repr(single)))
+    return {each for each in found if each.is_finite() and len(_plain(each)) >= SHORTEST}
+
+
+def _digits(number: Decimal) -> str:
+    """A regular expression of a number, with or without an exponent, whatever zeros come last."""
+    plain = _plain(number)
+    fixed = re.escape(plain) + ("0*" if "." in plain else "")
+    digits, exponent = _significant(number), number.adjusted()
+    fraction = rf"\.{digits[1:]}0*" if digits[1:] else r"(?:\.0+)?"
+    sign = "-" if number.is_signed() else ""
+    return rf"{fixed}|{sign}{digits[0]}{fraction}[eE]{'-' if exponent < 0 else '[+]?'}0*{abs(exponent)}"
+
+
+def _plain(number: Decimal) -> str:
+    """The shortest form of a number without an exponent."""
+    fixed = f"{number:f}"
+    return fixed.rstrip("0").rstrip(".") if "." in fixed else fixed
+
+
+def _significant(number: Decimal) -> str:
+    """The digits of a number from the first that is not zero to the last."""
+    return "".join(map(str, number.as_tuple().digits)).rstrip("0") or "0"
 
 
 def decoded(text: str) -> Iterator[str]:
@@ -57,8 +116,8 @@ def quarantined(settings: Settings, contract: Contract, subject: str, values: Co
 
 def _word(values: Collection[str]) -> Callable[[str], bool]:
     """Whether a text has one of `values`, of those that are long enough to be searched for."""
-    longer = [value for value in values if len(value) >= SHORTEST]
-    words = re.compile(pattern(longer)) if longer else None
+    longer = [spelled(value) for value in values if is_long_enough(value)]
+    words = re.compile(whole_word(longer)) if longer else None
     return lambda text: words is not None and any(words.search(each) for each in decoded(text))
 
 

@@ -1,7 +1,7 @@
 """The proof that a person is forgotten: a search of every byte under the warehouse, compressed ones unpacked.
 
-Values are looked for as whole words: as they are, as JSON may write them, as an address does, and by the first 32
-characters, which is all that Delta's column statistics keep of a text.
+Values are looked for as whole words: as they are, as JSON may write them, as an address does, and by their beginnings,
+which are all that Delta's column statistics keep of a text.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,13 +19,17 @@ from urllib.parse import quote
 import duckdb
 
 from lake.config import Settings
-from lake.run.mentions import decoded, pattern
+from lake.run.mentions import decoded, spelled, whole_word
 from lake.store import delta
 
-STATISTICS: Final = 32
+SPARK_KEEPS: Final = 32
+"""So many characters of a text Spark keeps in statistics, and a mark after the greatest value's."""
+DELTA_RS_KEEPS: Final = 64
+"""So many bytes delta-rs does; of the greatest value, the last character is one further in Unicode."""
 PARQUET: Final = re.compile(r"\.parquet(#\d+)?$")
 """The names of Parquet files, and of those that delta-rs had not finished."""
-ROW: Final = "to_json(t)::VARCHAR"
+ROW: Final = 'to_json("a row")::VARCHAR'
+"""A table's columns have names of one word: else a column would be taken for the row."""
 UNREADABLE: Final = (duckdb.Error, gzip.BadGzipFile, EOFError, zlib.error)
 MANY: Final = 10_000
 CHUNK: Final = 16 << 20
@@ -70,7 +74,7 @@ def search(settings: Settings, values: Collection[str]) -> Proof:
     """Searches for `values` under the warehouse, beside it, and in landing files. Nothing is found of none."""
     if not values:
         return Proof(0, 0, 0, (), ())
-    text = re.compile(pattern(_spelled(values)))
+    text = re.compile(whole_word({each for value in values for each in _guises(value)}))
     bytes_ = re.compile(text.pattern.encode())
     inside = sorted({*_files(settings.warehouse_path), *_files(settings.path(".lake")), settings.keys_path})
     inside = [file for file in inside if file.is_file()]
@@ -88,10 +92,18 @@ def _named(settings: Settings, text: re.Pattern[str]) -> Iterator[str]:
     return (row["name"] for row in landed if any(text.search(each) for each in decoded(row["name"])))
 
 
-def _spelled(values: Iterable[str]) -> Iterator[str]:
-    for value in values:
-        for text in {value, value[:STATISTICS]}:
-            yield from {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], quote(text)}
+def _guises(value: str) -> Iterator[str]:
+    """Regular expressions of what files may have of a value."""
+    yield spelled(value)
+    cut = value.encode()[:DELTA_RS_KEEPS].decode(errors="ignore")
+    for text in (value, value[:SPARK_KEEPS], cut):
+        yield from map(re.escape, _written(text))
+    if cut != value:
+        yield from (f'{re.escape(text)}[^"]{{1,4}}' for text in _written(cut[:-1]))  # four bytes at most
+
+
+def _written(text: str) -> set[str]:
+    return {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], quote(text)}
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -126,10 +138,10 @@ def _chunks(file: Path) -> Iterator[bytes]:
 def _rows(file: Path, text: re.Pattern[str]) -> bool:
     """Whether a row of a Parquet file holds one of the values, in any column."""
     with delta.connection() as con:
-        con.register("t", con.read_parquet(str(file)))
-        if con.execute(f"SELECT 1 FROM t WHERE regexp_matches({ROW}, $1) LIMIT 1", [text.pattern]).fetchone():
+        con.register("a row", con.read_parquet(str(file)))
+        if con.execute(f'SELECT 1 FROM "a row" WHERE regexp_matches({ROW}, $1) LIMIT 1', [text.pattern]).fetchone():
             return True
-        escaped = con.execute(f"SELECT {ROW} FROM t WHERE contains({ROW}, '\\')")
+        escaped = con.execute(f"""SELECT {ROW} FROM "a row" WHERE contains({ROW}, '\\')""")
         return any(text.search(each) for row in _each(escaped) for each in decoded(row))
 
 

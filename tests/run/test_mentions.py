@@ -6,6 +6,7 @@ import gzip
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -48,12 +49,19 @@ TOLD = [
     ("al", '{"buyer":"\\u0061l"}'),
     ("al", '{"after":{"customer":"al"},"op":"c"}'),
     ("al", '{"customer":"al", "amount": 1'),
+    ("52310.00", '{"note":52310.0}'),
+    ("52310.00", '{"note":5.231e4}'),
+    ("12345678901234567890123456789012.34", '{"note":12345678901234567890123456789012.3400}'),
+    ("1.23456785E7", '{"note":12345678.50}'),
+    ("1990-05-01 12:30:00", '{"note":"1990-05-01T12:30:00Z"}'),
 ]
 OTHERS = [
     ("Jörg Müller", '{"customer":"Jörg Müllerin"}'),
     ("al", '{"customer":"ali","note":"al"}'),
     ("None", '{"customer":null}'),
     ("7", '{"customer":"07"}'),
+    ("0052310", '{"customer":"52310"}'),
+    ("5.00", '{"note":5}'),
 ]
 
 
@@ -151,6 +159,54 @@ def test_the_proof_tells_of_a_file_that_it_cannot_unpack(tmp_path):
     half = whole.with_name(f"{whole.name}#1")
     half.write_bytes(whole.read_bytes()[:-20])
     assert search(settings, {"margaret"}).found == (str(half),)
+
+
+LONG = "abcdefghij" * 7
+SPELLED = [
+    ("DECIMAL(12, 2)", Decimal("52310.00"), "52310.00"),
+    ("DECIMAL(12, 2)", Decimal("-52310.50"), "-52310.50"),
+    ("DECIMAL(38, 4)", Decimal("12345678901234567890.1234"), "12345678901234567890.1234"),
+    ("DECIMAL(38, 6)", Decimal("12345678901234567890123456789012.345600"), "12345678901234567890123456789012.345600"),
+    ("DECIMAL(12, 10)", Decimal("0.0000012345"), "0.0000012345"),
+    ("DOUBLE", 12345678.5, "1.23456785E7"),
+    ("DOUBLE", 1.25e-9, "1.25E-9"),
+    ("FLOAT", 123.1, "123.1"),
+    ("TIMESTAMP", datetime(1990, 5, 1, 12, 30), "1990-05-01 12:30:00"),
+    ("TIMESTAMPTZ", datetime(1990, 5, 1, 12, 30, tzinfo=UTC), "1990-05-01 12:30:00"),
+    ("TIMESTAMPTZ", datetime(1990, 5, 1, 12, 30, 0, 123456, tzinfo=UTC), "1990-05-01 12:30:00.123456"),
+    ("TIMESTAMPTZ", datetime(1990, 5, 1, 12, 30, 0, 500000, tzinfo=UTC), "1990-05-01 12:30:00.5"),
+    ("VARCHAR", LONG, LONG),
+    ("VARCHAR", "\u00e4\u00f6\u20ac" * 30, "\u00e4\u00f6\u20ac" * 30),
+]
+"""Values as their tables have them, and as Spark casts them to text."""
+
+
+@pytest.mark.parametrize(("kind", "value", "text"), SPELLED)
+@pytest.mark.parametrize("column", ["t", "born"])
+def test_the_proof_finds_a_value_in_rows_and_in_statistics_however_they_spell_it(tmp_path, column, kind, value, text):
+    settings = Settings(project=tmp_path)
+    path = settings.warehouse_path / "silver/guest"
+    delta.append(path, f"{column} {kind}, who VARCHAR", [[value, "ada"]])
+    found = search(settings, {text}).found
+    assert [Path(file).suffix for file in found] == [".json", ".parquet"]
+
+
+@pytest.mark.parametrize("end", ["", "\ufffd"])
+def test_the_proof_finds_what_spark_keeps_of_a_long_text(tmp_path, end):
+    settings = Settings(project=tmp_path)
+    settings.warehouse_path.mkdir(parents=True)
+    (settings.warehouse_path / "0.json").write_text(json.dumps({"minValues": {"note": LONG[:32] + end}}))
+    assert search(settings, {LONG}).found
+    assert not search(settings, {LONG[1:]}).found
+
+
+@pytest.mark.parametrize(
+    "other", ["52310.01", "5231.0", "152310.00", "1990-05-01 12:30:01", LONG[:32] + "klm", "123.05"]
+)
+def test_the_proof_does_not_take_one_value_for_another(tmp_path, other):
+    settings = Settings(project=tmp_path)
+    delta.append(settings.warehouse_path / "silver/guest", "v VARCHAR", [[other]])
+    assert search(settings, {"52310.10", "1990-05-01 12:30:00", LONG, "123.1"}).holds
 
 
 @pytest.mark.parametrize("zipped", [False, True])
