@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -76,14 +78,42 @@ def search(settings: Settings, values: Collection[str]) -> Proof:
         return Proof(0, 0, 0, (), ())
     text = re.compile(whole_word({each for value in values for each in _guises(value)}))
     bytes_ = re.compile(text.pattern.encode())
-    inside = sorted({*_files(settings.warehouse_path), *_files(settings.path(".lake")), settings.keys_path})
-    inside = [file for file in inside if file.is_file()]
     sources = [settings.path(settings.landing)] + ([settings.path(settings.archive)] if settings.archive else [])
-    outside = sorted(file for folder in sources for file in _files(folder))
-    found = [str(file) for file in inside if _holds(file, text, bytes_)]
-    beyond = [str(file) for file in outside if _holds(file, text, bytes_)]
-    size = sum(file.stat().st_size for file in inside)
-    return Proof(len(values), len(inside), size, tuple(found), tuple(beyond), tuple(_named(settings, text)))
+    inside = _searched(lambda: _inside(settings), text, bytes_)
+    outside = _searched(lambda: (file for folder in sources for file in _files(folder)), text, bytes_)
+    found, beyond = (tuple(str(each.file) for each in part if each.found) for part in (inside, outside))
+    size = sum(each.size for each in inside)
+    return Proof(len(values), len(inside), size, found, beyond, tuple(_named(settings, text)))
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """A file of `size` bytes, and whether one of the values was `found` in it."""
+
+    file: Path
+    size: int
+    found: bool
+
+
+def _searched(listed: Callable[[], Iterable[Path]], text: re.Pattern[str], bytes_: re.Pattern[bytes]) -> list[_Looked]:
+    """Every file that is `listed`, and what comes while they are searched: a compaction has rows in other files then.
+
+    Files that go meanwhile, as those that say who holds a lease, have nothing.
+    """
+    looked, known = [], set[Path]()
+    while new := {*listed()} - known:
+        known |= new
+        for file in new:
+            with suppress(FileNotFoundError):
+                looked.append(_Looked(file, file.stat().st_size, _holds(file, text, bytes_)))
+    return sorted(looked, key=lambda each: each.file)
+
+
+def _inside(settings: Settings) -> Iterator[Path]:
+    yield from _files(settings.warehouse_path)
+    yield from _files(settings.path(".lake"))
+    if settings.keys_path.is_file():
+        yield settings.keys_path
 
 
 def _named(settings: Settings, text: re.Pattern[str]) -> Iterator[str]:
@@ -107,7 +137,8 @@ def _written(text: str) -> set[str]:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    return (file for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
+    paths = (Path(parent, name) for parent, _, names in os.walk(folder) for name in names)
+    return (file for file in paths if file.is_file() and not file.is_symlink())
 
 
 def _holds(file: Path, text: re.Pattern[str], bytes_: re.Pattern[bytes]) -> bool:

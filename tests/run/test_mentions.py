@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -181,7 +182,7 @@ SPELLED = [
 """Values as their tables have them, and as Spark casts them to text."""
 
 
-@pytest.mark.parametrize(("kind", "value", "text"), SPELLED)
+@pytest.mark.parametrize(("kind", "value", "text"), SPELLED, ids=lambda each: ascii(each)[:20])
 @pytest.mark.parametrize("column", ["t", "born"])
 def test_the_proof_finds_a_value_in_rows_and_in_statistics_however_they_spell_it(tmp_path, column, kind, value, text):
     settings = Settings(project=tmp_path)
@@ -207,6 +208,25 @@ def test_the_proof_does_not_take_one_value_for_another(tmp_path, other):
     settings = Settings(project=tmp_path)
     delta.append(settings.warehouse_path / "silver/guest", "v VARCHAR", [[other]])
     assert search(settings, {"52310.10", "1990-05-01 12:30:00", LONG, "123.1"}).holds
+
+
+def test_the_proof_goes_on_where_files_come_and_go(tmp_path, monkeypatch):
+    settings = Settings(project=tmp_path)
+    settings.warehouse_path.mkdir(parents=True)
+    there, then = (settings.warehouse_path / name for name in ("part-1.txt", "part-2.txt"))
+    for name in ("other.txt", there.name):
+        (settings.warehouse_path / name).write_text("of margaret")
+    holds = proof._holds
+
+    def renaming(file: Path, *sought: re.Pattern) -> bool:
+        if there.exists():
+            there.rename(then)
+        return holds(file, *sought)
+
+    monkeypatch.setattr(proof, "_holds", renaming)
+    found = search(settings, {"margaret"})
+    assert found.found == (str(settings.warehouse_path / "other.txt"), str(then))
+    assert (found.files, found.size) == (2, 22)
 
 
 @pytest.mark.parametrize("zipped", [False, True])
