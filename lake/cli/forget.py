@@ -54,13 +54,13 @@ def forget(
         _give_up(shell, project, stream, yes=yes)
         return
     subject = _subject(person)
-    searched = {*values, subject}
+    theirs = {*values}
     if yes:
-        searched |= _forget(shell, project, stream, subject)
+        theirs |= _forget(shell, project, stream, subject)
     elif not proof:
         _would(shell, project, stream, subject)
     if proof:
-        _prove(shell, project, stream, subject, searched)
+        _prove(shell, project, stream, subject, theirs)
 
 
 def _subject(person: str | None) -> str:
@@ -109,14 +109,17 @@ def _forget(shell: Shell, project: Project, stream: str, subject: str) -> frozen
 
 def _prove(shell: Shell, project: Project, stream: str, subject: str, values: Collection[str]) -> None:
     from lake.run.forget import whom
+    from lake.run.mentions import sought
     from lake.run.proof import search
 
-    _, token = whom(project, stream, subject)
-    proof = search(project.settings, values)
+    contract, token = whom(project, stream, subject)
+    searched, left_out = sought(contract, subject, values)
+    proof = search(project.settings, searched)
     report = project.settings.keys_path.with_name(f"forgotten-{stream}-{token[:8]}.json")
-    record: dict[str, Any] = {"stream": stream, "person": token, **proof.record}
+    record: dict[str, Any] = {"stream": stream, "person": token, **proof.record, "not_searched": left_out}
     report.write_text(json.dumps(record, indent=2) + "\n")
-    shell.emit(record, [*_lines(proof), f"report: {click.format_filename(report)}"])
+    unsearched = [f"not searched for: {what}" for what in left_out]
+    shell.emit(record, [*_lines(proof), *unsearched, f"report: {click.format_filename(report)}"])
     if not proof.holds:
         raise LawError(
             f"what was theirs is still in {len(proof.found)} files",

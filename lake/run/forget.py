@@ -69,13 +69,16 @@ def whom(project: Project, stream: str, subject: str) -> tuple[Contract, str]:
 
 
 def about(project: Project, spark: SparkSession, contract: Contract, subject: str) -> tuple[int, frozenset[str]]:
-    """How many events are about a person, and the personal values that no one else in the stream has."""
+    """How many events are about a person, and the personal values that no one else in the stream has.
+
+    Those of `shared` fields are left out.
+    """
     settings = project.settings
     head = log.head(settings, contract.name)
     events = log.read(spark, settings, contract, upto=head.batch)
     theirs = f"(cast({quoted(contract.subject or '')} AS string) <=> {literal(subject)})"
     values = _stacked(events, contract, theirs).groupBy("value").agg({"theirs": "min"})
-    alone = {row["value"] for row in values.where("`min(theirs)`").collect() if len(row["value"]) >= mentions.SHORTEST}
+    alone = {row["value"] for row in values.where("`min(theirs)`").collect()}
     return events.where(theirs).count(), frozenset(alone | {subject})
 
 
@@ -170,8 +173,9 @@ def _must_seal(contract: Contract) -> None:
 
 
 def _stacked(events: DataFrame, contract: Contract, theirs: str) -> DataFrame:
-    """Every personal value of the events: `value`, and whether it is `theirs`."""
-    texts = ", ".join(f"cast({quoted(name)} AS string)" for name in contract.sealed)
+    """Every personal value of the events that may be somebody's own: `value`, and whether it is `theirs`."""
+    own = [name for name in contract.sealed if not contract.field(name).shared]
+    texts = ", ".join(["cast(null AS string)", *(f"cast({quoted(name)} AS string)" for name in own)])
     return events.selectExpr(f"{theirs} AS theirs", f"explode(array({texts})) AS value").where("value IS NOT NULL")
 
 

@@ -52,6 +52,25 @@ def is_long_enough(value: str) -> bool:
     return len(_plain(Decimal(value)) if NUMBER.fullmatch(value) else value) >= SHORTEST
 
 
+def sought(contract: Contract, subject: str, values: Collection[str]) -> tuple[set[str], list[str]]:
+    """Those of a person's `values`, and of the subject, that can be searched for; what cannot, and why.
+
+    The latter in words that tell no value.
+    """
+    field, left_out = contract.field(contract.subject or ""), []
+    found = {*values, subject}
+    if not field.personal:
+        found.remove(subject)
+        left_out.append(f"{field.name}, which the contract does not call personal: logs keep it in clear")
+    short = {value for value in found if not is_long_enough(value)}
+    if short:
+        what = field.name if short == {subject} else f"{len(short)} values"
+        left_out.append(f"{what} of fewer than {SHORTEST} characters, which are found anywhere by chance")
+    if shared := [name for name in contract.sealed if contract.field(name).shared]:
+        left_out.append(f"{', '.join(shared)}, whose few values others have too")
+    return found - short, left_out
+
+
 def _kept_as(number: Decimal) -> set[Decimal]:
     """A number, and what is left of it in 64 bits, as statistics keep decimals, and of one of 32 bits in 64.
 

@@ -79,6 +79,11 @@ class Field:
         return (self.name, *self.aliases)
 
     @property
+    def shared(self) -> bool:
+        """Whether its values are so few that each is many people's, whoever is the only one for now."""
+        return self.type == "boolean" or bool(self.symbols)
+
+    @property
     def nested(self) -> bool:
         return self.type.startswith(("array<", "map<", "struct<"))
 

@@ -287,6 +287,21 @@ def test_who_is_known_from_a_refused_record_alone_can_be_forgotten(shop):
     assert verdicts(shop) == {"identical"}
 
 
+def test_a_value_of_few_is_nobodys_own(shop):
+    schema = shop.settings.path("schemas/orders.avsc")
+    plans = '{"type": "enum", "name": "plan", "symbols": ["basic", "gold"]}'
+    more = f"""{{"name": "member", "type": ["null", "boolean"], "default": null, "doc": "d", "personal": true}},
+        {{"name": "plan", "type": ["null", {plans}], "default": null, "doc": "d", "personal": true}},
+        {{"name": "changed_at" """
+    schema.write_text(schema.read_text().replace('{"name": "changed_at"', more))
+    shop = Lakehouse(shop.settings.path("."), shop.home)
+    own = {"member": True, "plan": "gold"}
+    shop.land("orders", order(3, "katherine johnson") | own, order(4, "grace") | own | {"amount": "none"}).run()
+    done = forgotten(shop, "katherine johnson")
+    assert (done.events, done.quarantined, done.values) == (1, 0, {"katherine johnson"})
+    assert [row.raw for row in quarantine.rejected(shop.settings, "orders", upto=9)][1:] != [""]
+
+
 def test_who_was_forgotten_stays_so_when_the_other_keys_are_lost(shop):
     forgotten(shop)
     shop.settings.keys_path.unlink()

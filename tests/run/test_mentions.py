@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -14,7 +15,8 @@ import pytest
 from deltalake import write_deltalake
 
 import lake as public
-from lake.config import Settings
+from lake import cli
+from lake.config import Settings, load_settings
 from lake.run import forget, gate, mentions, proof
 from lake.run.personal import BLANKED
 from lake.run.proof import search
@@ -239,6 +241,39 @@ def test_the_proof_finds_what_lies_across_the_parts_in_which_it_reads(tmp_path, 
         text = b"-" * before + b" margaret hamilton " + b"-" * 40
         file.write_bytes(gzip.compress(text) if zipped else text)
         assert search(settings, {"margaret hamilton"}).found == (str(file),), before
+
+
+def with_customer(contract: Contract, **facts: object) -> Contract:
+    return replace(contract, fields=tuple(replace(f, **facts) if f.name == "customer" else f for f in contract.fields))
+
+
+def test_what_is_not_searched_for_is_told_with_the_reason_and_without_the_value(orders):
+    assert mentions.sought(orders, "margaret hamilton", {"0798"}) == ({"margaret hamilton", "0798"}, [])
+    assert mentions.sought(orders, "7", {"0798"}) == (
+        {"0798"},
+        ["customer of fewer than 4 characters, which are found anywhere by chance"],
+    )
+    short = "2 values of fewer than 4 characters, which are found anywhere by chance"
+    assert mentions.sought(orders, "ada", {"5.00", "0798"}) == ({"0798"}, [short])
+    clear = "customer, which the contract does not call personal: logs keep it in clear"
+    assert mentions.sought(with_customer(orders, personal=False), "margaret", {"0798"}) == ({"0798"}, [clear])
+    few = "customer, whose few values others have too"
+    for facts in ({"type": "boolean"}, {"symbols": ("male", "female")}):
+        assert mentions.sought(with_customer(orders, **facts), "female", {}) == ({"female"}, [few])
+
+
+def test_a_report_says_what_was_not_searched_for(tmp_path, monkeypatch, capsys):
+    shutil.copytree(SCHEMA.parents[1], tmp_path / "shop")
+    settings = load_settings(tmp_path / "shop")
+    refused(settings, '{"customer":"ada"}')
+    monkeypatch.setattr(
+        "sys.argv", ["lake", "forget", "orders", "subject=ada", "--proof", "--project", str(tmp_path / "shop")]
+    )
+    assert cli._run() == 0
+    reason = "customer of fewer than 4 characters, which are found anywhere by chance"
+    assert f"not searched for: {reason}" in capsys.readouterr().out
+    [report] = settings.keys_path.parent.glob("forgotten-orders-*.json")
+    assert json.loads(report.read_text())["not_searched"] == [reason]
 
 
 @pytest.mark.parametrize(
