@@ -1,8 +1,11 @@
 """Forget a person: their key is destroyed, and from the next cut on every table is what the log says without them.
 
 1. Find what is personal of them, while it can still be read: what only they have.
-2. Under the log's lease, blank the quarantined records that tell of them; somebody may be known from these alone.
+2. Under the log's lease, blank the quarantined records that tell of them.
 3. Record the erasure, which is what counts; destroy the key. A crash between the two is made good by `destroy_keys`.
+
+Of whom the log has nothing to be read, 3 comes before 2: they may be known from the quarantine alone, and after a crash
+they are to be found again. Whoever is forgotten once more is purged once more.
 
 What earlier versions of tables still hold, `purge` removes once an edition without the person is published.
 """
@@ -83,17 +86,18 @@ def about(project: Project, spark: SparkSession, contract: Contract, subject: st
 
 
 def forget(project: Project, spark: SparkSession, stream: str, subject: str) -> Forgotten:
-    """Erases a person; of who was erased before, blanks what is quarantined still. Raises as `whom` does."""
+    """Erases a person; one who was erased before, once more, with what is quarantined still. Raises as `whom` does."""
     contract, token = whom(project, stream, subject)
     settings, began = project.settings, datetime.now(UTC)
     before = token in erasures.subjects(settings, stream)
     events, values = (0, frozenset({subject})) if before else about(project, spark, contract, subject)
     with lease(settings, f"log.{stream}"):
         told = mentions.quarantined(settings, contract, subject, values)
-        if before and told:  # a crash before they are blanked leaves them to be found again; after, a purge is due
-            erasures.record(settings, stream, [token], at=began, again=True)
-        _blank(settings, stream, told)
-        number = erasures.record(settings, stream, [token], at=began)
+        if events:
+            _blank(settings, stream, told)
+        number = erasures.record(settings, stream, [token], at=began, again=True)
+        if not events:
+            _blank(settings, stream, told)
         destroy_keys(settings)
     _told(settings, stream, began, events=events)
     return Forgotten(stream, token, number, events, len(told), values)

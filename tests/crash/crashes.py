@@ -149,7 +149,7 @@ FIRST: Final = [
 ]
 FORGETTING: Final = [
     Crash(f"forget: {point}", ("forget", "orders", WHOM, "--yes"), point, shop="people")
-    for point in (*_sides("meta", "edition", "vacuum", "checkpoint"), *_moments("table"))
+    for point in (*_sides("meta", "quarantine", "edition", "vacuum", "checkpoint"), *_moments("table"))
 ]
 OF_PYTHON: Final = [*RUN, *FIRST, *MERGE, *UPKEEP, *RECOMPUTATION, *DEPLOYMENT, *FORGETTING, *HARMS]
 
@@ -242,7 +242,7 @@ def _pass(shop: Shop, crash: Crash) -> int:
         "checkpoint": 4,
     }
     if WHOM in crash.command:
-        often |= {"vacuum": 12, "table": 6, "checkpoint": 3}
+        often |= {"vacuum": 12, "quarantine": 2, "table": 6, "checkpoint": 3}
     if crash.point.endswith("middle"):
         return 1
     return shop.chance.randrange(1, 1 + often.get(crash.point.partition(".")[0], 1))
