@@ -24,6 +24,7 @@ from lake.run.forget import destroy_keys
 from lake.run.needed import retired
 from lake.run.publish import at_cut
 from lake.store import delta, editions, erasures, history, reads, vacuum
+from lake.store.editions import Edition
 from lake.store.lease import lease
 from lake.store.meta import get_cut
 
@@ -48,17 +49,21 @@ def purge(project: Project, tell: Callable[[str], None]) -> Purged | None:
         return None
     destroy_keys(settings)
     number, streams = max(each.number for each in fresh), {each.stream for each in fresh}
-    if waiting := _not_published(settings, number) or _anew(project, number) or _still_read(settings):
+    waiting = _not_published(settings, number) or _anew(project, number)
+    edition = editions.latest_edition(settings)
+    if waiting := waiting or _still_read(settings, edition):
         tell(f"purge   waits: {waiting}")
         return Purged(number, waiting=waiting)
-    older = [each.number for each in editions.kept_editions(settings)][1:]
+    assert edition is not None
+    older = [each.number for each in editions.kept_editions(settings) if each.number < edition.number]
     expired = editions.expire_editions(settings, older)
     files = 0
+    published = {settings.warehouse_path / each.path: each.version for each in edition.tables.values()}
     for declaration in project.tables.values():
         table = project.table(declaration)
         with lease(settings, table.lease):
-            files += history.end(table.path)
-        tell(f"purge   {declaration.name}: only its newest version is left")
+            files += history.end(table.path, upto=published.get(table.path))
+        tell(f"purge   {declaration.name}: only what is published is left")
     _clear_left(settings)
     for place in retired(project):
         with lease(settings, place.lease):
@@ -111,18 +116,18 @@ def _anew(project: Project, number: int) -> str:
             if position is None or position.data["cut"] != latest.cut:
                 return f"{declaration.name} has gone on since edition {latest.number}: lake run"
             # A crash may have come between the commit that says so and its checkpoint.
-            if position.data.get("purge", 0) < number or history.begins(table.path) < position.version:
+            if position.data.get("purge", 0) < number or history.begins(table.path) != position.version:
                 history.begin_anew(table.path, position, purge=number)
     tables = at_cut(project, get_cut(settings, latest.cut))
     editions.record_edition(settings, latest.cut, tables, live=project.live_homes)
     return ""
 
 
-def _still_read(settings: Settings) -> str:
-    """Who may still read what has the person; empty for nobody."""
-    latest, pin = editions.latest_edition(settings), editions.pinned(settings)
-    assert latest is not None
-    if pin is not None and pin != latest.number:
+def _still_read(settings: Settings, edition: Edition | None) -> str:
+    """Who may still read what has the person, which no one does who has begun since `edition`; empty for nobody."""
+    pin = editions.pinned(settings)
+    assert edition is not None
+    if pin is not None and pin != edition.number:
         return f"readers are held at edition {pin}: lake publish --resume"
-    early = [each for each in reads.others(settings) if each.since <= latest.published_at]
+    early = [each for each in reads.others(settings) if each.since <= edition.published_at]
     return f"{early[0]} may still read what has the person" if early else ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -41,19 +41,25 @@ def begins(path: Path) -> int:
     return version
 
 
-def end(path: Path) -> int:
+def end(path: Path, *, upto: int | None = None) -> int:
     """Removes every version of the table at `path` before its newest checkpoint, and files that none since needs.
 
-    The caller holds the table's lease, and has had the table begin anew. Returns how many files went; after a crash,
-    called again, it goes on.
+    With `upto`, before the newest one that is not beyond this version: it may have been published, and the table gone
+    on since. The caller holds the table's lease, and has had the table begin anew. Returns how many files went; after a
+    crash, called again, it goes on.
     """
-    log, since = path / "_delta_log", begins(path)
+    log, newest = path / "_delta_log", begins(path)
+    since = newest if upto is None else max(each for each in _checkpoints(log) if each <= min(upto, newest))
     _on_disk([*log.glob(f"{since:020}.*"), log / "_last_checkpoint", log])
     old = [file for file in sorted(log.iterdir()) if _version(file) < since]
     gone = [*old, *vacuum.unneeded(path, keep=(), since=since, unnamed=timedelta())]
     for file in gone:
         file.unlink()
     return len(gone)
+
+
+def _checkpoints(log: Path) -> Iterator[int]:
+    return (int(file.name[:20]) for file in log.glob("[0-9]*.checkpoint*.parquet"))
 
 
 def _kept(path: Path, position: Position, also: Mapping[str, object]) -> Position:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from lake.store import delta, history
 from lake.store.delta import Position, start
@@ -51,3 +52,19 @@ def test_a_note_of_the_checkpoint_that_was_cut_short_is_none(guests):
     history.begin_anew(guests)
     (guests / "_delta_log/_last_checkpoint").write_text('{"version":')
     assert history.begins(guests) == -1
+
+
+def test_what_was_published_stays_where_the_table_has_gone_on_over_a_checkpoint(guests):
+    published = history.begin_anew(guests, delta.head(guests, APP), purge=1)
+    for number in range(25):
+        head = delta.head(guests, APP)
+        delta.append(guests, "who VARCHAR", [[f"guest {number}"]], Position(APP, head.txn + 1, head.data))
+        DeltaTable(str(guests)).delete()
+    DeltaTable(str(guests)).create_checkpoint()
+    assert history.begins(guests) > published
+    assert history.end(guests, upto=published) > 0
+    assert delta.rows(guests, "SELECT * FROM t", version=published) == []
+    assert delta.rows(guests, "SELECT * FROM t", version=published + 1) == [{"who": "guest 0"}]
+    assert told(guests) == []
+    with pytest.raises(DeltaError):
+        DeltaTable(str(guests), version=published - 1)
