@@ -85,13 +85,12 @@ def _end_quarantine(settings: Settings, stream: str) -> int:
 
 
 def _clear_left(settings: Settings) -> None:
-    """Removes what was staged, or spilled by a query, before the edition was published: whoever is at work began later.
+    """Removes what was staged, or spilled by a query, before anybody else at work began.
 
-    And tables whose removal was cut short.
+    Nobody at work began before the edition. And removes tables whose removal was cut short.
     """
-    latest = editions.latest_edition(settings)
-    assert latest is not None
-    for each in vacuum.left_behind(settings, latest.published_at):
+    oldest = min((each.since for each in reads.others(settings)), default=datetime.now(UTC))
+    for each in vacuum.left_behind(settings, oldest):
         remove = shutil.rmtree if each.is_dir() and not each.is_symlink() else Path.unlink
         with suppress(FileNotFoundError):  # another process may be at it
             remove(each)

@@ -114,12 +114,17 @@ def replay(
     done = {}
     for name in dict.fromkeys(row.stream for row in chosen):
         mine = tuple(row for row in chosen if row.stream == name)
-        done[name] = _replay(settings, spark, load_contract(settings, name), mine, now)
+        done[name] = _replay(settings, spark, load_contract(settings, name), mine, repairs is not None, now)
     return done
 
 
-def _replay(
-    settings: Settings, spark: SparkSession, contract: Contract, rows: tuple[Rejected, ...], now: datetime | None
+def _replay(  # noqa: PLR0913, PLR0917  what is put to which log, and when
+    settings: Settings,
+    spark: SparkSession,
+    contract: Contract,
+    rows: tuple[Rejected, ...],
+    mended: bool,
+    now: datetime | None,
 ) -> BatchCounts:
     from lake.run.append import BatchCounts, append
     from lake.run.lost import keep
@@ -127,8 +132,9 @@ def _replay(
 
     def delivery(part: tuple[Rejected, ...]) -> Callable[[LogHead], Delivery | None]:
         def deliver(head: LogHead) -> Delivery | None:
-            still = {row.mark for row in _waiting(settings, contract.name)}
-            left = tuple(row for row in part if row.mark in still)
+            # Under the log's lease: until then, records of somebody may have been blanked.
+            still = {row.mark: row for row in _waiting(settings, contract.name)}
+            left = tuple(row if mended else still[row.mark] for row in part if row.mark in still)
             if not left:
                 return None
             keep(settings, contract.name, head.batch + 1, left)

@@ -15,8 +15,10 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from deltalake import DeltaTable
 
 import lake as public
+from lake import private
 from lake.errors import DeclarationError
 from lake.run import forget as module
+from lake.run import purge as purging
 from lake.run.cut import cut, pick_cut
 from lake.run.cycle import catch_up
 from lake.run.forget import GivenUp, destroy_keys, forget, give_up
@@ -28,7 +30,7 @@ from lake.run.purge import purge
 from lake.run.rebuild import rebuild
 from lake.run.sql import reader
 from lake.run.verify import verify_all
-from lake.store import delta, erasures, log, quarantine, sealing
+from lake.store import delta, erasures, history, log, quarantine, sealing
 from lake.store.keys import open_store, secret_file
 from lake.testing import Lakehouse
 from tests.processes import another
@@ -205,6 +207,36 @@ def test_what_killed_processes_have_left_goes_too(shop):
     done = forgotten(shop)
     assert [file for file in left if file.exists()] == []
     assert search(shop.settings, done.values).found == ()
+
+
+def test_what_was_spilled_before_anybody_at_work_began_goes(project):
+    def spilled(name: str) -> Path:
+        folder = private.scratch(project, "sql") / name
+        folder.mkdir()
+        return folder
+
+    project.warehouse_path.mkdir(parents=True)
+    before = spilled("headwater-1-00")
+    with another(project, "reading"):
+        theirs = spilled("headwater-2-00")
+        purging._clear_left(project)
+        assert (before.exists(), theirs.exists()) == (False, True)
+    purging._clear_left(project)
+    assert not theirs.exists()
+
+
+def test_what_is_published_stays_where_a_table_goes_on_during_the_purge(shop, monkeypatch):
+    still_read = purging._still_read
+
+    def goes_on(*given: Any) -> str:
+        table = shop.project.table(shop.project.tables["current_order"])
+        history.begin_anew(table.path, table.position())
+        return still_read(*given)
+
+    monkeypatch.setattr(purging, "_still_read", goes_on)
+    forgotten(shop)
+    seen = reader(shop.settings).relation("select customer from current_order order by 1").fetchall()
+    assert seen == [("grace",), (None,)]
 
 
 GUEST = """

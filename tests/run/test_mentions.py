@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -18,10 +19,14 @@ import lake as public
 from lake import cli
 from lake.config import Settings, load_settings
 from lake.run import forget, gate, mentions, proof
+from lake.run.append import BatchCounts
 from lake.run.personal import BLANKED
 from lake.run.proof import search
-from lake.store import delta, quarantine, sources
+from lake.run.quarantine import replay
+from lake.store import delta, log, quarantine, sources
 from lake.store.contracts import Contract, read_contract
+from lake.store.delivery import Replayed
+from lake.store.log import LogHead
 
 NOW = datetime(2024, 4, 1, tzinfo=UTC)
 SCHEMA = Path(public.__file__).parent / "templates/project/schemas/orders.avsc"
@@ -115,6 +120,28 @@ def test_the_proof_tells_of_a_file_that_is_called_like_somebody(tmp_path):
     assert (found.names, found.holds) == (("orders/margaret hamilton.jsonl",), False)
     assert search(settings, {"margaret"}).record["names_of_files"] == ["orders/margaret hamilton.jsonl"]
     assert search(settings, {"hamil"}).names == ()
+
+
+def test_what_was_blanked_since_it_was_listed_comes_back_blank(tmp_path, monkeypatch):
+    shutil.copytree(SCHEMA.parents[1], tmp_path / "shop")
+    settings, raw = load_settings(tmp_path / "shop"), '{"customer":"margaret hamilton"}'
+    row = (0, 1, "wrong type", "amount", raw, "orders/1.jsonl:1", NOW)
+    delta.append(settings.quarantine_path("orders"), quarantine.SCHEMA, [row])
+    come: list[str] = []
+
+    def append(_: Settings, __: object, contract: Contract, deliver: Callable[[LogHead], Replayed], **___: object):
+        told = mentions.quarantined(settings, contract, "margaret hamilton", {"margaret hamilton"})
+        forget._blank(settings, "orders", told)
+        come.extend(row.raw for row in deliver(log.head(settings, "orders")).rows)
+        return BatchCounts(0)
+
+    monkeypatch.setattr("lake.run.append.append", append)
+    replay(settings, None)  # type: ignore[arg-type]
+    assert come == [""]
+    assert "hamilton" not in settings.path(".lake/staging/replay-orders-1.json").read_text()
+    repair = {"stream": "orders", "batch": 0, "number": 1, "raw": "{}"}
+    replay(settings, None, repairs=[repair])  # type: ignore[arg-type]
+    assert come == ["", "{}"]
 
 
 def test_a_record_without_a_text_tells_of_nobody(tmp_path, orders):
