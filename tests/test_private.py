@@ -6,7 +6,8 @@ import grp
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from pyspark.sql import SparkSession
 from lake import private
 from lake.config import Settings, load_settings
 from lake.errors import DeclarationError
+from lake.run import serve
 from lake.run.append import keep_stdin
 from lake.run.sql import reader
 from lake.session import embedded_conf, properties
@@ -195,6 +197,33 @@ def test_a_token_in_an_address_is_not_shown(project: Settings):
     told = lake(project, "status", "--json", SPARK_REMOTE="sc://localhost:1/;token=hush")
     told_too = lake(project, "doctor", SPARK_REMOTE="sc://localhost:1/;token=hush")
     assert "hush" not in told.stdout + told.stderr + told_too.stdout + told_too.stderr
+
+
+SPARK = """#!/bin/sh
+echo first; while ! test -e "$SPARK_HOME/emptied"; do sleep 0.02; done; echo second; exec sleep 60
+"""
+
+
+def test_what_a_server_says_after_its_log_was_emptied_stands_at_its_beginning(project: Settings, monkeypatch):
+    home = project.path("spark")
+    (home / "bin").mkdir(parents=True)
+    (home / "bin/spark-submit").write_text(SPARK)
+    (home / "bin/spark-submit").chmod(0o700)
+    monkeypatch.setattr(serve, "files", lambda _: home)
+    log = private.scratch(project, "spark") / "connect.log"
+    log.write_text("what the last server said")
+    with serve._jvm(project, {}, "token", log):
+        until(lambda: log.read_text() == "first\n")
+        os.truncate(log, 0)
+        (home / "emptied").touch()
+        until(lambda: log.read_text() == "second\n")
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_airflow_listens_on_loopback_alone():

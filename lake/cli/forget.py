@@ -133,7 +133,7 @@ def _lines(proof: Proof) -> list[str]:
     lines = [f"{proof.values} values searched for in {proof.files} files, {proof.size:,} bytes: {found}"]
     lines += [f"  {file}" for file in proof.found]
     if proof.outside:
-        lines.append(f"still in {len(proof.outside)} source files, which are yours to delete:")
+        lines.append(f"still in {len(proof.outside)} files outside the tables, which are yours to delete:")
         lines += [f"  {file}" for file in proof.outside]
     if proof.names:
         lines.append(f"in the names of {len(proof.names)} files that were taken in, which logs keep:")

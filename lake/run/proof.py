@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -28,6 +29,8 @@ SPARK_KEEPS: Final = 32
 """So many characters of a text Spark keeps in statistics, and a mark after the greatest value's."""
 DELTA_RS_KEEPS: Final = 64
 """So many bytes delta-rs does; of the greatest value, the last character is one further in Unicode."""
+OWNERS: Final = (".lake/airflow", ".lake/spark/local", ".lake/sql_history")
+"""What Airflow keeps of what commands print, Spark's temporary files, and what somebody has typed."""
 PARQUET: Final = re.compile(r"\.parquet(#\d+)?$")
 """The names of Parquet files, and of those that delta-rs had not finished."""
 ROW: Final = 'to_json("a row")::VARCHAR'
@@ -43,8 +46,8 @@ class Proof:
     """Where any of so many `values` was found: `files` were searched, of `size` bytes in all.
 
     `found` are files below the warehouse and the folder it lies in, with those that cannot be unpacked; `outside`,
-    landing files and archived ones, which are no one's to change but their owner's; `names`, those of files that were
-    taken in, which logs keep for good.
+    landing files, archived ones and OWNERS, which are no one's to change but their owner's; `names`, those of files
+    that were taken in, which logs keep for good.
     """
 
     values: int
@@ -73,14 +76,13 @@ class Proof:
 
 
 def search(settings: Settings, values: Collection[str]) -> Proof:
-    """Searches for `values` under the warehouse, beside it, and in landing files. Nothing is found of none."""
+    """Searches for `values` under the warehouse, beside it, and in its owner's files. Nothing is found of none."""
     if not values:
         return Proof(0, 0, 0, (), ())
     text = re.compile(whole_word({each for value in values for each in _guises(value)}))
     bytes_ = re.compile(text.pattern.encode())
-    sources = [settings.path(settings.landing)] + ([settings.path(settings.archive)] if settings.archive else [])
     inside = _searched(lambda: _inside(settings), text, bytes_)
-    outside = _searched(lambda: (file for folder in sources for file in _files(folder)), text, bytes_)
+    outside = _searched(lambda: _outside(settings), text, bytes_)
     found, beyond = (tuple(str(each.file) for each in part if each.found) for part in (inside, outside))
     size = sum(each.size for each in inside)
     return Proof(len(values), len(inside), size, found, beyond, tuple(_named(settings, text)))
@@ -110,10 +112,16 @@ def _searched(listed: Callable[[], Iterable[Path]], text: re.Pattern[str], bytes
 
 
 def _inside(settings: Settings) -> Iterator[Path]:
+    owners = [settings.path(folder) for folder in OWNERS]
     yield from _files(settings.warehouse_path)
-    yield from _files(settings.path(".lake"))
+    yield from (file for file in _files(settings.path(".lake")) if not any(map(file.is_relative_to, owners)))
     if settings.keys_path.is_file():
         yield settings.keys_path
+
+
+def _outside(settings: Settings) -> Iterator[Path]:
+    folders = [settings.landing, *([settings.archive] if settings.archive else []), *map(Path, OWNERS)]
+    return (file for folder in folders for file in _files(settings.path(folder)))
 
 
 def _named(settings: Settings, text: re.Pattern[str]) -> Iterator[str]:
@@ -136,9 +144,10 @@ def _written(text: str) -> set[str]:
     return {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], quote(text)}
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    paths = (Path(parent, name) for parent, _, names in os.walk(folder) for name in names)
-    return (file for file in paths if file.is_file() and not file.is_symlink())
+def _files(place: Path) -> Iterator[Path]:
+    """The files below a folder, or the one that `place` is."""
+    below = (Path(parent, name) for parent, _, names in os.walk(place) for name in names)
+    return (file for file in chain([place], below) if file.is_file() and not file.is_symlink())
 
 
 def _holds(file: Path, text: re.Pattern[str], bytes_: re.Pattern[bytes]) -> bool:

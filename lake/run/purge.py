@@ -6,11 +6,12 @@
 3. See that nobody still reads what has them: a pin, or a process that began before the edition, is waited for.
 4. Let every other edition expire: `lake sql --edition` says so from then on.
 5. End the past of the tables and of the stream's quarantine; drop the homes that are not live, what was staged or
-   spilled, and what a kill has left.
+   spilled, what a kill has left, and what Spark has said, in which values are.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -85,7 +86,7 @@ def _end_quarantine(settings: Settings, stream: str) -> int:
 
 
 def _clear_left(settings: Settings) -> None:
-    """Removes what was staged, or spilled by a query, before anybody else at work began.
+    """Removes what was staged, or spilled by a query, before anybody else at work began; empties what Spark has said.
 
     Nobody at work began before the edition. And removes tables whose removal was cut short.
     """
@@ -94,6 +95,8 @@ def _clear_left(settings: Settings) -> None:
         remove = shutil.rmtree if each.is_dir() and not each.is_symlink() else Path.unlink
         with suppress(FileNotFoundError):  # another process may be at it
             remove(each)
+    for log in settings.path(".lake/spark").glob("*.log"):
+        os.truncate(log, 0)  # whoever writes to it appends
 
 
 def _not_published(settings: Settings, number: int) -> str:

@@ -135,7 +135,8 @@ def _jvm(settings: Settings, conf: Mapping[str, str], token: str, log: Path) -> 
     }
     with properties(settings, conf) as file:
         command = [str(home / "bin/spark-submit"), "--properties-file", str(file), "--class", SERVER, "spark-internal"]
-        with log.open("wb") as out:
+        log.write_bytes(b"")
+        with log.open("ab") as out:  # a purge empties it meanwhile
             process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         try:
             yield process

@@ -209,6 +209,16 @@ def test_what_killed_processes_have_left_goes_too(shop):
     assert search(shop.settings, done.values).found == ()
 
 
+def test_what_spark_has_said_goes_too(shop):
+    logs = [shop.settings.path(f".lake/spark/{name}.log") for name in ("driver", "connect")]
+    for log_file in logs:
+        log_file.parent.mkdir(parents=True, exist_ok=True)
+        log_file.write_text("The value 'margaret hamilton' of the type STRING cannot be cast")
+    done = forgotten(shop)
+    assert [log_file.read_text() for log_file in logs] == ["", ""]
+    assert search(shop.settings, done.values).found == ()
+
+
 def test_what_was_spilled_before_anybody_at_work_began_goes(project):
     def spilled(name: str) -> Path:
         folder = private.scratch(project, "sql") / name

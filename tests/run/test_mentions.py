@@ -239,6 +239,16 @@ def test_the_proof_does_not_take_one_value_for_another(tmp_path, other):
     assert search(settings, {"52310.10", "1990-05-01 12:30:00", LONG, "123.1"}).holds
 
 
+@pytest.mark.parametrize("name", ["airflow/logs/attempt=1.log", "spark/local/block", "sql_history"])
+def test_what_is_kept_of_what_was_printed_and_typed_is_told_as_the_owners(tmp_path, name):
+    settings = Settings(project=tmp_path)
+    kept = settings.path(".lake") / name
+    kept.parent.mkdir(parents=True)
+    kept.write_text("order: expect_column_values_to_be_positive(amount) failed for 1 of 2 rows: customer=margaret")
+    found = search(settings, {"margaret"})
+    assert (found.found, found.outside) == ((), (str(kept),))
+
+
 def test_the_proof_goes_on_where_files_come_and_go(tmp_path, monkeypatch):
     settings = Settings(project=tmp_path)
     settings.warehouse_path.mkdir(parents=True)
