@@ -23,9 +23,11 @@ BLANKED: Final = "of a person who was forgotten"
 def sealable(spark: SparkSession, settings: Settings, contract: Contract, events: DataFrame) -> DataFrame:
     """Parsed `events` with the token and the key of the person each is about; a key is made for who has none.
 
-    Of people who were forgotten, nothing personal is left in them. Raises DeclarationError where keys are lost.
+    Of people who were forgotten, nothing personal is left in them: also of those whom damage took from the book of
+    erasures, until a cut records them again. Raises DeclarationError where keys are lost.
     """
-    store, gone = log.key_store(settings, contract), erasures.subjects(settings, contract.name)
+    store = log.key_store(settings, contract)
+    gone = erasures.subjects(settings, contract.name) | store.destroyed(contract.name)
     told = sealing.tokened(spark, events, contract, store.secret)
     people = told.where("_reason IS NULL").select(sealing.SUBJECT).distinct().toArrow().column(sealing.SUBJECT)
     there = {token for token in people.to_pylist() if token is not None}

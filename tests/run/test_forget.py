@@ -158,6 +158,16 @@ def test_who_was_forgotten_does_not_come_back(shop):
     assert verdicts(shop) == {"identical"}
 
 
+def test_who_was_forgotten_stays_so_where_damage_has_taken_the_book(shop):
+    forgotten(shop)
+    shutil.rmtree(shop.settings.meta_path("erasures"))
+    refused = order(5, "margaret hamilton") | {"amount": "a lot"}
+    shop.land("orders", refused)
+    ingest(shop.settings, shop.spark, shop.project.contracts)
+    [*_, last] = quarantine.rejected(shop.settings, "orders", upto=9)
+    assert (last.raw, last.reason) == ("", "wrong type")
+
+
 def test_what_could_not_be_read_is_blanked_when_somebody_is_forgotten_again(shop):
     first = forgotten(shop)
     shop.land("orders", '{"order_id": 7, "customer": "margaret \\u0068amilton"').run()
