@@ -44,6 +44,7 @@ class Purged:
 def purge(project: Project, tell: Callable[[str], None]) -> Purged | None:
     """Does it, where people were forgotten since the last one; else None."""
     settings = project.settings
+    _expire_again(settings)
     since, all_ = erasures.purged(settings), erasures.entries(settings)
     fresh = [each for each in all_ if each.number > since]
     if not fresh:
@@ -71,8 +72,16 @@ def purge(project: Project, tell: Callable[[str], None]) -> Purged | None:
             vacuum.remove_table(place.path)
         tell(f"purge   {place.name}: dropped, it was live before")
     files += sum(_end_quarantine(settings, stream) for stream in sorted(streams))
-    erasures.mark_purged(settings, number, at=datetime.now(UTC))
+    erasures.mark_purged(settings, number, at=edition.published_at)
     return Purged(number, tuple(project.tables), tuple(expired), files)
+
+
+def _expire_again(settings: Settings) -> None:
+    """Lets those editions expire once more that damage to their book has brought back: their files are gone."""
+    before = erasures.purged_before(settings)
+    if before is not None:
+        back = [each.number for each in editions.kept_editions(settings) if each.published_at < before]
+        editions.expire_editions(settings, back)
 
 
 def _end_quarantine(settings: Settings, stream: str) -> int:

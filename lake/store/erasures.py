@@ -51,6 +51,12 @@ def purged(settings: Settings) -> int:
     return max((row["n"] or 0 for row in found), default=0)
 
 
+def purged_before(settings: Settings) -> datetime | None:
+    """What was published before this moment has been purged; None before the first purge."""
+    query = """SELECT max("at") AS "at" FROM t WHERE action = 'purged'"""
+    return next((row["at"] for row in delta.rows(settings.meta_path("erasures"), query)), None)
+
+
 def record(settings: Settings, stream: str, tokens: Iterable[str], *, at: datetime, again: bool = False) -> int:
     """Records the erasure of `tokens`, all under one number, which it returns; that of the last where none is new.
 
@@ -66,7 +72,7 @@ def record(settings: Settings, stream: str, tokens: Iterable[str], *, at: dateti
 
 
 def mark_purged(settings: Settings, number: int, *, at: datetime) -> None:
-    """Records that the erasures up to `number` have been purged."""
+    """Records that the erasures up to `number` have been purged from what was published before `at`."""
     _append(settings, [("purged", number, "", "", at)])
 
 

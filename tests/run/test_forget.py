@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import shutil
 import sqlite3
 import stat
@@ -25,12 +26,14 @@ from lake.run.forget import GivenUp, destroy_keys, forget, give_up
 from lake.run.ingest import ingest
 from lake.run.inputs import Inputs
 from lake.run.log import check
+from lake.run.maintain import Policy, maintain
 from lake.run.proof import search
 from lake.run.purge import purge
 from lake.run.rebuild import rebuild
 from lake.run.sql import reader
 from lake.run.verify import verify_all
 from lake.store import delta, erasures, history, log, quarantine, sealing
+from lake.store.editions import kept_editions
 from lake.store.keys import open_store, secret_file
 from lake.testing import Lakehouse
 from tests.processes import another
@@ -257,6 +260,20 @@ def test_what_is_published_stays_where_a_table_goes_on_during_the_purge(shop, mo
     forgotten(shop)
     seen = reader(shop.settings).relation("select customer from current_order order by 1").fetchall()
     assert seen == [("grace",), (None,)]
+
+
+@pytest.mark.parametrize("first", ["run", "maintain"])
+def test_editions_that_damage_brings_back_expire_again(shop, first):
+    forgotten(shop)
+    [*_, expiry] = sorted((shop.settings.meta_path("editions") / "_delta_log").glob("*.json"))
+    os.truncate(expiry, 100)
+    delta._kept.clear()
+    assert [each.number for each in kept_editions(shop.settings)] == [3, 2, 1]
+    if first == "run":
+        shop.run()
+    done = maintain(shop.project, lambda: shop.spark, Policy.of(shop.settings), quiet)
+    assert done.kept == [3]
+    assert verdicts(shop) == {"identical"}
 
 
 GUEST = """
