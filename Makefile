@@ -1,4 +1,4 @@
-# Headwater's targets. They need make, Python 3.11 or newer and a JDK 17 or newer; everything else goes into .venv.
+# Headwater's targets. They need make, Python 3.11 to 3.14 and a JDK 17 or newer; everything else goes into .venv.
 
 VENV := .venv
 BIN := $(VENV)/bin

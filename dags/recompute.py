@@ -1,4 +1,4 @@
-"""Full recomputation, by hand: tables are evaluated from the first event again, proved, and published."""
+"""Full recomputation, by hand: tables are evaluated from their inputs again, proved, and published."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PARAMS = {
         items={"type": "string", "enum": [table["name"] for table in steps.tables()]},
         uniqueItems=True,
         title="Tables",
-        description="Which tables to evaluate from the first event; none stands for all.",
+        description="Which tables to evaluate from their inputs again; none stands for all.",
     ),
     "cut": Param(None, type=["null", "integer"], minimum=1, title="Cut", description="A new one unless given."),
     "dry_run": Param(False, type="boolean", title="Dry run", description="Show what would change, and change nothing."),

@@ -69,7 +69,7 @@ class Settings:
     keep_days: float = _number(2.0, least=0)
     maintain_bytes: int = _number(4 << 30, least=1)
     maintain_every: int = _number(50, least=0)
-    committer: Literal["auto", "delta-rs", "spark"] = "auto"
+    committer: Literal["auto", "spark"] = "auto"
     small_diff_rows: int = _number(500_000, least=0)
     tables_at_once: int = _number(2, least=1)
     spark: SparkSettings = SparkSettings()

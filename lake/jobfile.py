@@ -33,6 +33,10 @@ READABLE: Final = "a job is a file of Python in UTF-8, with one table in it"
 _CALL: Final = re.compile(r"\b([a-z_]+)\s*\(", re.IGNORECASE)
 _BARE: Final = re.compile(r"\b(current_timestamp|current_date|current_time|localtimestamp)\b", re.IGNORECASE)
 _PYTHON: Final = frozenset({"random", "uuid", "time", "secrets", "os", "socket"})
+IMPORTS: Final = (
+    "a job may import pyspark, lake, jobs by their full names, and the standard library but for "
+    + ", ".join(sorted(_PYTHON))
+)
 
 
 @dataclass(frozen=True)
@@ -122,9 +126,7 @@ class JobFile:
     def faults(self) -> list[DeclarationError]:
         """Imports that would escape the fingerprint, and functions whose value is not a function of the log."""
         faults = [
-            self._fault(line, f"imports {name}", "a job may import the standard library, pyspark, lake and jobs")
-            for name, line in self._imports()
-            if not _importable(name)
+            self._fault(line, f"imports {name}", IMPORTS) for name, line in self._imports() if not _importable(name)
         ]
         for called, line, inside in self._calls():
             if called in NONDETERMINISTIC:

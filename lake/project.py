@@ -192,7 +192,8 @@ def _wrong_inputs(declared: Declaration, contracts: Mapping[str, Contract]) -> I
     kind, found = declared.kind, len(declared.inputs)
     least, most = kind.inputs
     if declared.inputs and not least <= found <= most:
-        wanted = {1: "one input", 2: "two inputs"}[least] if least == most else f"{least} or more inputs"
+        exactly = {1: "one input", 2: "two inputs"}.get(least, f"{least} inputs")
+        wanted = exactly if least == most else f"{least} or more inputs"
         yield declared.fault(
             f"{kind.name} takes {wanted}, found {found}",
             fix="name one input for each frame, or join in a View",

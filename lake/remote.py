@@ -23,7 +23,7 @@ TOKEN: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 PATIENCE: Final = 5.0  # seconds until a server must take a connection
 RETRIES: Final = 6  # a lost server is given up after some four seconds
-START: Final = "start the server (`lake serve connect`) and try again, or unset SPARK_REMOTE for an embedded session"
+START: Final = "start the server (`lake serve connect`) and try again, or unset SPARK_REMOTE (or spark.remote)"
 
 
 def server(settings: Settings) -> str:

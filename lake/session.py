@@ -199,7 +199,9 @@ def class_path(jars: Path) -> str:
     found = sorted(jars.glob("*.jar"))
     if not found:
         raise DeclarationError(
-            "the Delta jars are missing", where=str(jars), fix="run `make setup` (or `lake doctor` to see what else)"
+            "the Delta jars are missing",
+            where=str(jars),
+            fix="run `make setup` in Headwater's folder (`lake doctor` shows what else)",
         )
     return os.pathsep.join(map(str, found))
 

@@ -45,7 +45,7 @@ def test_all_faults_are_told_at_once(tmp_path: Path):
         "setting 'batch_files': a whole number of at least 1, found 0",
         "setting 'batch_bytes': a whole number of at least 1, found 1.5",
         "setting 'record_bytes': a whole number of at least 1, found True",
-        "setting 'committer': one of auto, delta-rs, spark, found 'delta'",
+        "setting 'committer': one of auto, spark, found 'delta'",
         "setting 'landing': a path, found 3",
         "setting 'spark.master': text, found 4",
         "LAKE_SPARK__MASTER",

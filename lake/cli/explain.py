@@ -7,7 +7,12 @@ import click
 from lake.cli import Shell, shared
 
 LIMIT = click.option(
-    "--limit", default=10, show_default=True, type=click.IntRange(min=1), metavar="N", help="Show this many of many."
+    "--limit",
+    default=10,
+    show_default=True,
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Show at most N rows, and N events of each.",
 )
 
 
@@ -20,7 +25,7 @@ LIMIT = click.option(
 def explain(shell: Shell, table: str, key: tuple[str, ...], at_cut: int | None, limit: int) -> None:
     """Show a row of TABLE and the events that made it, with what became of each.
 
-    Values are written as SQL writes them in quotes: 7, 2013-01-31, UA; null is null. Of a table whose rows are told
+    Values are written as in SQL, without quotes: 7, 2013-01-31, UA; null is null. Of a table whose rows are told
     apart by more than its key (versions, matches), the key alone shows all of them.
 
     \b
@@ -37,8 +42,8 @@ def explain(shell: Shell, table: str, key: tuple[str, ...], at_cut: int | None, 
 
 @click.command()
 @click.argument("table")
-@click.option("--from-edition", "old", type=int, required=True, metavar="A", help="The edition to compare with.")
-@click.option("--to-edition", "new", type=int, required=True, metavar="B", help="The edition that is compared.")
+@click.option("--from-edition", "old", type=int, required=True, metavar="A", help="The edition before.")
+@click.option("--to-edition", "new", type=int, required=True, metavar="B", help="The edition after.")
 @click.option("--no-events", is_flag=True, help="Only the rows: at once, without Spark.")
 @LIMIT
 @shared

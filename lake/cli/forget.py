@@ -29,9 +29,14 @@ RENAMED: Final = (
 @click.argument("stream")
 @click.argument("person", required=False, metavar="subject=WHO")
 @click.option("--yes", is_flag=True, help="Do it; it cannot be undone.")
-@click.option("--proof", is_flag=True, help="Search every byte of the warehouse for what was theirs, and report.")
+@click.option(
+    "--proof",
+    is_flag=True,
+    help="Search every byte of the warehouse, and report: with --yes for all that "
+    "only they had, later for WHO and each --value.",
+)
 @click.option("--value", "values", multiple=True, metavar="TEXT", help="With --proof: search for this too.")
-@click.option("--lost", is_flag=True, help="Forget everybody in STREAM whose key is lost.")
+@click.option("--lost", is_flag=True, help="Instead of subject=WHO: give up everybody in STREAM whose key is lost.")
 @shared
 def forget(
     shell: Shell, stream: str, person: str | None, yes: bool, proof: bool, values: tuple[str, ...], lost: bool

@@ -132,7 +132,11 @@ def log(shell: Shell, stream: str, check: bool) -> None:
         faults = run(shell.settings, stream)
         shell.emit({"stream": stream, "faults": faults}, faults or f"{stream}: the log keeps its promises")
         if faults:
-            raise ContractError(f"{stream}: {len(faults)} promises of the log are broken", where=f"log {stream}")
+            raise ContractError(
+                f"{stream}: {len(faults)} promises of the log are broken",
+                where=f"log {stream}",
+                fix=f"if a batch is missing, lake ingest {stream}; else keep a copy of the warehouse, and lake verify",
+            )
         return
     found = report(shell.settings, stream)
     shell.emit(_log_data(found), _log_text(found))

@@ -45,4 +45,4 @@ def doctor(shell: Shell) -> None:
             lines.append(f"{'':<26}fix: {finding.fix}")
     shell.emit([{"ok": finding.ok, **asdict(finding)} for finding in findings], lines)
     if failed := sum(not finding.ok for finding in findings):
-        raise LakeError(f"{failed} of {len(findings)} things are not well")
+        raise LakeError(f"{failed} of {len(findings)} things are not well", fix="mend what says FAIL above")

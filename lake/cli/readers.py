@@ -90,7 +90,9 @@ def _query(query: str | None, file: Path | None) -> str | None:
 
 
 @click.command()
-@click.option("--format", "kind", type=click.Choice(["text", "mermaid", "json", "svg"]), default="text")
+@click.option(
+    "--format", "kind", type=click.Choice(["text", "mermaid", "json", "svg"]), default="text", help="Default: text."
+)
 @shared
 def graph(shell: Shell, kind: str) -> None:
     """Show how tables are derived from streams and from each other.

@@ -134,7 +134,7 @@ def deploy(shell: Shell) -> None:
     """Build changed tables beside the live ones, check them, and let readers see all of them in one edition.
 
     Readers see the old tables until then, and `lake publish --edition N` shows them again. A table whose job is gone
-    leaves the edition; `lake maintain --drop-retired` deletes it.
+    leaves the edition; `lake maintain --drop-retired --yes` deletes it.
 
     \b
     lake deploy

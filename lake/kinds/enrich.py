@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 class AsOf:
     """A dimension whose row of equal `on` columns is found as of the event's time.
 
-    `time`: from when a version holds, inclusive. `until`: the column with its exclusive end, null where it still holds,
-    as a History table has it; without one a version holds until the next. Of versions of one time the last in the log
-    counts. `tolerance`: a version that began longer before the event does not count.
+    `time`: from when a version holds, inclusive. `until`: the column with its exclusive end, null where it still holds.
+    Unless said otherwise they are a History's, `valid_from` and `valid_to`; with another `time` and no `until`, a
+    version holds until the next. Of versions of one time the last in the log counts. `tolerance`: a version that began
+    longer before the event does not count.
     """
 
     on: tuple[str, ...]

@@ -27,7 +27,7 @@ class Fold(Kind):
     step: {field: SQL over `state.x` and `event.y`}, or a pure Python function (state, event) -> state over dictionaries
     refuse: SQL over both for the reason why an event must not change the state, null where it may; a Python step
         returns Refusal(reason) instead. The state's column `refused` counts a key's refused events
-    reducer_version: for readers; a changed number is a changed definition
+    version: the reducer's, for readers; a changed number is a changed definition
 
     An event is the declared function's row. `refusals(id=…)` is the kind of the table of refused events.
     """
@@ -131,7 +131,7 @@ class Fold(Kind):
 
         events = _events(changes)
         placed = changes.select(*events, SIGN, F.expr(place(*self.sequence)).alias(AT))
-        known = old.select(*self.key, held(old, self.reducer).alias(HELD), F.col(AT).alias("_seen"))
+        known = old.select(*self.key, held(self.reducer).alias(HELD), F.col(AT).alias("_seen"))
         joined = placed.join(known, same(placed, known, self.key), "left").drop(*[known[name] for name in self.key])
         key = Window.partitionBy(*self.key)
         again = (F.min(SIGN).over(key) < 0) | F.coalesce(F.min(AT).over(key) <= F.col("_seen"), F.lit(False))

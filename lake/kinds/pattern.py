@@ -30,7 +30,8 @@ _PREV: Final = re.compile(r"\bprev\.`?(\w+)")
 class Pattern(Kind):
     """One row per match of `steps` over a key's consecutive rows, in the order of (`sequence`, log order).
 
-    measures: what is told of a match: FirstOf, LastOf, and the measures of an Aggregate; In(step, …) over one step
+    measures: what is told of a match: FirstOf, LastOf, and the measures of an Aggregate, but CountDistinct,
+        ApproxDistinct and Quantile; In(step, …) over one step
     skip: where the next match may begin: "past last", after the last row of this one, or "to next", at its second row
     within: a match's last row is less than this after its first, by the first column of `sequence`, a timestamp
 

@@ -54,8 +54,8 @@ class Reducer(Protocol):
         """The refused events of `rows`: columns `events` and REASON."""
 
 
-def held(old: DataFrame, reducer: Reducer) -> Column:
-    """The state in the rows `old` of a table, as one column."""
+def held(reducer: Reducer) -> Column:
+    """The state in the rows of a table, as one column."""
     from pyspark.sql import functions as F
 
     return F.struct(*reducer.fields, *([REFUSED] if reducer.refuses else []))

@@ -26,7 +26,8 @@ from lake.store.duplicates import VERDICT_SCHEMA, Search
 from lake.store.envelope import CONTROL
 from lake.store.identity import identity
 from lake.store.log import LogHead
-from lake.store.parse import BLANK, CONFLICT, parse
+from lake.store.parse import BLANK, parse
+from lake.store.reasons import Reason
 from lake.store.scan import to_frame
 
 NO_EVENTS: Final = f"'{BLANK}', '{CONTROL}'"  # nothing is wrong with them
@@ -166,7 +167,9 @@ class Batch:
             )
             texts = self.delivery.records(self.spark).select("_seq", "_raw")
             told = self.placed.drop("_raw").join(F.broadcast(conflicts), "_seq").join(texts, "_seq")
-            rejects = rejects.union(told.selectExpr("_position", f"'{CONFLICT}'", f"concat({same})", raw, "_source"))
+            rejects = rejects.union(
+                told.selectExpr("_position", f"'{Reason.CONFLICT}'", f"concat({same})", raw, "_source")
+            )
         return rejects.selectExpr(
             f"{self.number}L AS _batch",
             f"cast({after} + row_number() OVER (ORDER BY _position) AS int) AS _number",

@@ -22,7 +22,8 @@ def catalogue(project: Project) -> list[dict[str, Any]]:
         path = project.table(table).path
         built = delta.open_table(path)
         entry = published.get(table.name)
-        shown = path.relative_to(settings.project) if path.is_relative_to(settings.project) else path
+        shown = settings.warehouse_path / entry.path if entry else path
+        shown = shown.relative_to(settings.project) if shown.is_relative_to(settings.project) else shown
         found.append(
             {
                 "table": f"{table.layer}.{table.name}",

@@ -97,7 +97,9 @@ def _packages() -> Iterator[Finding]:
                 found = version(name)
             except PackageNotFoundError:
                 found = "not installed"
-            yield Finding(name, found, "" if found == pinned else f"install {name}=={pinned}: `make setup`")
+            yield Finding(
+                name, found, "" if found == pinned else f"install {name}=={pinned}: `make setup` in Headwater's folder"
+            )
 
 
 def _jars(folder: Path) -> Finding:

@@ -15,7 +15,6 @@ import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -30,50 +29,38 @@ from lake.store.lease import lease
 from lake.store.meta import get_cut
 
 
-@dataclass(frozen=True)
-class Purged:
-    """What a purge did for the erasures up to `number`; nothing yet where it is `waiting` for somebody."""
-
-    number: int
-    tables: tuple[str, ...] = ()
-    expired: tuple[int, ...] = ()
-    files: int = 0
-    waiting: str = ""
-
-
-def purge(project: Project, tell: Callable[[str], None]) -> Purged | None:
-    """Does it, where people were forgotten since the last one; else None."""
+def purge(project: Project, tell: Callable[[str], None]) -> None:
+    """Does it, where people were forgotten since the last one; later, where it has to wait for somebody."""
     settings = project.settings
     _expire_again(settings)
     since, all_ = erasures.purged(settings), erasures.entries(settings)
     fresh = [each for each in all_ if each.number > since]
     if not fresh:
-        return None
+        return
     destroy_keys(settings)
     number, streams = max(each.number for each in fresh), {each.stream for each in fresh}
     waiting = _not_published(settings, number) or _anew(project, number)
     edition = editions.latest_edition(settings)
     if waiting := waiting or _still_read(settings, edition):
         tell(f"purge   waits: {waiting}")
-        return Purged(number, waiting=waiting)
+        return
     assert edition is not None
     older = [each.number for each in editions.kept_editions(settings) if each.number < edition.number]
-    expired = editions.expire_editions(settings, older)
-    files = 0
+    editions.expire_editions(settings, older)
     published = {settings.warehouse_path / each.path: each.version for each in edition.tables.values()}
     for declaration in project.tables.values():
         table = project.table(declaration)
         with lease(settings, table.lease):
-            files += history.end(table.path, upto=published.get(table.path))
+            history.end(table.path, upto=published.get(table.path))
         tell(f"purge   {declaration.name}: only what is published is left")
     _clear_left(settings)
     for place in retired(project):
         with lease(settings, place.lease):
             vacuum.remove_table(place.path)
         tell(f"purge   {place.name}: dropped, it was live before")
-    files += sum(_end_quarantine(settings, stream) for stream in sorted(streams))
+    for stream in sorted(streams):
+        _end_quarantine(settings, stream)
     erasures.mark_purged(settings, number, at=edition.published_at)
-    return Purged(number, tuple(project.tables), tuple(expired), files)
 
 
 def _expire_again(settings: Settings) -> None:
@@ -84,14 +71,13 @@ def _expire_again(settings: Settings) -> None:
         editions.expire_editions(settings, back)
 
 
-def _end_quarantine(settings: Settings, stream: str) -> int:
-    """Ends the past of a quarantine, in which records were blanked. Returns how many files went."""
+def _end_quarantine(settings: Settings, stream: str) -> None:
+    """Ends the past of a quarantine, in which records were blanked."""
     path = settings.quarantine_path(stream)
-    if not delta.exists(path):
-        return 0
-    with lease(settings, f"log.{stream}"):
-        history.begin_anew(path)
-        return history.end(path)
+    if delta.exists(path):
+        with lease(settings, f"log.{stream}"):
+            history.begin_anew(path)
+            history.end(path)
 
 
 def _clear_left(settings: Settings) -> None:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lake.config import Settings
 from lake.errors import DeclarationError
-from lake.store import envelope, log, parse, quarantine, sources
+from lake.store import log, quarantine, sources
 from lake.store.contracts import Contract, load_contract, streams_of
 from lake.store.quarantine import Rejected
+from lake.store.reasons import Reason
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,19 +26,21 @@ if TYPE_CHECKING:
 REPAIRS: Final = "edit `raw` in what `lake quarantine list --json` prints, and leave the rest"
 REPLAY: Final = "lake quarantine list --json, mend `raw`, lake quarantine replay STREAM FILE"
 FIXES: Final[Mapping[str, str]] = {
-    parse.OVERSIZED: "record_bytes in [tool.lake] is how long a record may be; the whole one is in its file",
-    parse.UNPARSEABLE: f"one JSON object a line, in UTF-8: {REPLAY}",
-    parse.MISSING: f"have its producer send it, or give it a default in the contract; {REPLAY}",
-    parse.WRONG_TYPE: f"mend the value, or widen the field in the contract; {REPLAY}",
-    parse.NOT_IN_ENUM: f"mend the value, or add the symbol to the contract; {REPLAY}",
-    parse.OUT_OF_BOUNDS: f"mend the value, or the bound in the contract; {REPLAY}",
-    parse.NULL_KEY: f"have its producer send the key; {REPLAY}",
-    parse.NULL_TIME: f"have its producer send the event time; {REPLAY}",
-    parse.AHEAD: f"mend the producer's clock or max_ahead in the contract; {REPLAY}",
-    parse.CONFLICT: "the first one stays: void it and replay this one, or name in the contract what tells them apart",
-    parse.FILE: "mend the file in its landing folder: changed, it is read again",
-    envelope.ENVELOPE: f"a change message of Debezium is expected, with op and row; {REPLAY}",
-    envelope.OTHER_TABLE: "route the table's messages to its own stream, or mend `table` in the contract",
+    Reason.OVERSIZED: "raise record_bytes in [tool.lake] and land the record again: only its beginning is kept here",
+    Reason.UNPARSEABLE: f"one JSON object a line, in UTF-8: {REPLAY}",
+    Reason.MISSING: f"have its producer send it, or give it a default in the contract; {REPLAY}",
+    Reason.WRONG_TYPE: f"mend the value, or widen the field in the contract; {REPLAY}",
+    Reason.NOT_IN_ENUM: f"mend the value, or add the symbol to the contract; {REPLAY}",
+    Reason.OUT_OF_BOUNDS: f"mend the value, or the bound in the contract; {REPLAY}",
+    Reason.NULL_KEY: f"have its producer send the key; {REPLAY}",
+    Reason.NULL_SUBJECT: f"have its producer say whom it is about; {REPLAY}",
+    Reason.NULL_TIME: f"have its producer send the event time; {REPLAY}",
+    Reason.AHEAD: f"mend the producer's clock or max_ahead in the contract; {REPLAY}",
+    Reason.CONFLICT: 'the first one stays; where they differ only in how they came, say "transport": true of those '
+    "fields in the contract and replay, else have this one sent under an id of its own",
+    Reason.FILE: "mend the file and land it again: changed, it is read again",
+    Reason.ENVELOPE: f"a change message of Debezium is expected, with op and row; {REPLAY}",
+    Reason.OTHER_TABLE: "route the table's messages to its own stream, or mend `table` in the contract",
 }
 """What to do about records that are in quarantine, by reason."""
 
@@ -110,7 +113,7 @@ def replay(
     for a repair of a record that does not wait.
     """
     rows = waiting(settings, [] if stream is None else [stream])
-    chosen = [row for row in rows if row.reason != parse.FILE] if repairs is None else _mended(rows, repairs)
+    chosen = [row for row in rows if row.reason != Reason.FILE] if repairs is None else _mended(rows, repairs)
     done = {}
     for name in dict.fromkeys(row.stream for row in chosen):
         mine = tuple(row for row in chosen if row.stream == name)

@@ -90,7 +90,7 @@ def _table(table: TableStatus) -> list[Any]:
         "" if table.lag is None else span(table.lag),
         "" if table.rows is None else table.rows,
         "" if table.late is None else f"{table.late.events} {DONE_WITH[table.late.policy]}",
-        f"{last}; its definition has changed since: lake rebuild" if table.changed else last,
+        f"{last}; its definition has changed since: lake plan, lake deploy" if table.changed else last,
     ]
 
 

@@ -67,7 +67,9 @@ def connect(settings: Settings, *, port: int, ready: Callable[[Server], None]) -
             ready(Server(f"sc://localhost:{port}", port, process.pid, file, log))
         code = process.wait()
         if not stopping:
-            raise Unavailable(f"the Spark Connect server {_end(code, log)}", where=str(log))
+            raise Unavailable(
+                f"the Spark Connect server {_end(code, log)}", where=str(log), fix="the log says why; start it again"
+            )
 
 
 def _served_at(port: int) -> dict[str, str]:

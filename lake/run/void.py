@@ -40,5 +40,5 @@ def _must_exist(settings: Settings, stream: str, place: Place) -> None:
     if not delta.rows(settings.log_path(stream), query, *place):
         raise DeclarationError(
             f"{stream} has no event at {':'.join(map(str, place))}",
-            fix=f"_batch, _bucket and _offset of the event: `lake log {stream}` shows batches and buckets",
+            fix="`lake explain TABLE COLUMN=VALUE` shows the place of each event: BATCH:BUCKET:OFFSET",
         )

@@ -1,7 +1,8 @@
 """The one write primitive of derived tables: a diff and the new position, in one Delta commit.
 
 Two committers stand behind `commit`. delta-rs takes diffs that fit in this process: 0.02 s into a small table, where
-Spark's MERGE takes 1 to 2 s. Spark takes the rest, and everything where the setting `committer` says so.
+Spark's MERGE takes 1 to 2 s. Spark takes the rest, and with `committer = "spark"` every diff; a whole table that fits
+in this process is written by delta-rs.
 """
 
 from __future__ import annotations

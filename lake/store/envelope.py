@@ -59,6 +59,7 @@ from typing import TYPE_CHECKING, Final
 from lake.store.contracts import Contract
 from lake.store.fields import Field
 from lake.store.identity import literal, quoted
+from lake.store.reasons import Reason
 from lake.store.values import decoded, defaulted, text_name
 
 if TYPE_CHECKING:
@@ -66,8 +67,6 @@ if TYPE_CHECKING:
 
 # Why a message is not an event: what is counted and goes no further, and reasons of the quarantine.
 CONTROL: Final = "control message"
-ENVELOPE: Final = "envelope"
-OTHER_TABLE: Final = "other table"
 
 ROWS: Final[Mapping[str, str]] = {"c": "after", "r": "after", "u": "after", "d": "before"}
 COLUMNS: Final = (
@@ -139,20 +138,20 @@ def _verdicts(contract: Contract) -> Iterator[tuple[str, str]]:
         ("heartbeat", "json_object_keys(cast(_payload AS string)) = array('ts_ms')"),
     ):
         yield f"_op IS NULL AND ({test})", _struct(CONTROL, literal(kind))
-    yield "_op IS NULL", _struct(ENVELOPE, "'no op, and no control message either'")
+    yield "_op IS NULL", _struct(Reason.ENVELOPE, "'no op, and no control message either'")
     yield "_op = 'm'", _struct(CONTROL, "'logical message'")
     known = [*ROWS, "t"]
     unknown = f"concat('op ', _op, ' is none of {', '.join(known)}, m')"
-    yield f"_op NOT IN ({_literals(known)})", _struct(ENVELOPE, unknown)
+    yield f"_op NOT IN ({_literals(known)})", _struct(Reason.ENVELOPE, unknown)
     if contract.table:
         names = ", ".join(_text_at("_payload", "source", name) for name in ("db", "schema", "table"))
         table = f"concat_ws('.', {names})"
         shown = f"if({table} = '', 'source names no table', {table})"
-        yield f"NOT endswith(concat('.', {table}), {literal(f'.{contract.table}')})", _struct(OTHER_TABLE, shown)
+        yield f"NOT endswith(concat('.', {table}), {literal(f'.{contract.table}')})", _struct(Reason.OTHER_TABLE, shown)
     if not contract.broadcast:
-        yield "_op = 't'", _struct(ENVELOPE, "'a truncate, and the contract declares no broadcast'")
+        yield "_op = 't'", _struct(Reason.ENVELOPE, "'a truncate, and the contract declares no broadcast'")
     lacking = f"concat('op ', _op, ' without a row in ', {_case('_op', ROWS)})"
-    yield "_op <> 't' AND _image IS NULL", _struct(ENVELOPE, lacking)
+    yield "_op <> 't' AND _image IS NULL", _struct(Reason.ENVELOPE, lacking)
 
 
 def _found(field: Field) -> str:

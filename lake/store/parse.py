@@ -17,25 +17,13 @@ from lake.store import envelope
 from lake.store.contracts import Contract
 from lake.store.fields import Field
 from lake.store.identity import bucket, identity, literal, quoted
+from lake.store.reasons import Reason
 from lake.store.values import defaulted, text_name, value, widest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Why a record is not accepted: reasons of the quarantine, and blank lines, which are no records.
-BLANK: Final = "blank line"
-OVERSIZED: Final = "oversized"
-UNPARSEABLE: Final = "unparseable"
-MISSING: Final = "missing field"
-WRONG_TYPE: Final = "wrong type"
-NOT_IN_ENUM: Final = "not in enum"
-OUT_OF_BOUNDS: Final = "out of bounds"
-NULL_KEY: Final = "null key"
-NULL_SUBJECT: Final = "null subject"
-NULL_TIME: Final = "null event time"
-AHEAD: Final = "too far ahead"
-CONFLICT: Final = "conflict"
-FILE: Final = "file"
+BLANK: Final = "blank line"  # in the place of a reason: it is no record
 
 PLACES: Final = ("_file", "_block", "_seq", "_raw")
 QUICK_OPTIONS: Final = "map('allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false')"
@@ -213,12 +201,12 @@ def _extra(fields: tuple[Field, ...], record_bytes: int) -> str:
 def _record_checks(record_bytes: int) -> Iterator[tuple[str, str, str]]:
     size = "octet_length(_raw)"
     yield r"btrim(_raw, ' \t\r') = ''", BLANK, "''"
-    yield f"{size} > {record_bytes}", OVERSIZED, f"concat({size}, ' bytes, at most {record_bytes} are taken')"
-    yield "NOT is_valid_utf8(_raw)", UNPARSEABLE, "'not valid UTF-8'"
+    yield f"{size} > {record_bytes}", Reason.OVERSIZED, f"concat({size}, ' bytes, at most {record_bytes} are taken')"
+    yield "NOT is_valid_utf8(_raw)", Reason.UNPARSEABLE, "'not valid UTF-8'"
     lone = f"locate('u', _raw) > 0 AND regexp_like(_raw, {literal(LONE)})"
-    yield lone, UNPARSEABLE, "'half a surrogate pair, which is no character'"
+    yield lone, Reason.UNPARSEABLE, "'half a surrogate pair, which is no character'"
     csv = r"lower(_file) LIKE '%.csv' OR lower(_file) LIKE '%.csv.gz'"
-    yield "_unread", UNPARSEABLE, f"if({csv}, 'not as many columns as the header', 'not one JSON object')"
+    yield "_unread", Reason.UNPARSEABLE, f"if({csv}, 'not as many columns as the header', 'not one JSON object')"
 
 
 def _field_checks(contract: Contract, reading: Reading) -> Iterator[tuple[str, str, str]]:
@@ -227,34 +215,38 @@ def _field_checks(contract: Contract, reading: Reading) -> Iterator[tuple[str, s
         shown = f"concat({literal(name + ': ')}, substring({text}, 1, 200), "
         if not field.nullable:
             lacking = f"{column} IS NULL AND {text} IS NULL AND NOT {reading.lacks(field)}"
-            yield lacking, MISSING, literal(name)
-        yield f"{column} IS NULL AND {text} IS NOT NULL", WRONG_TYPE, f"{shown}{literal(' is not ' + field.type)})"
+            yield lacking, Reason.MISSING, literal(name)
+        yield (
+            f"{column} IS NULL AND {text} IS NOT NULL",
+            Reason.WRONG_TYPE,
+            f"{shown}{literal(' is not ' + field.type)})",
+        )
         if field.symbols:
             symbols = ", ".join(literal(symbol) for symbol in field.symbols)
             yield (
                 f"{column} NOT IN ({symbols})",
-                NOT_IN_ENUM,
+                Reason.NOT_IN_ENUM,
                 f"{shown}{literal(' is none of ' + ', '.join(field.symbols))})",
             )
         for bound, sign, words in ((field.minimum, "<", "below"), (field.maximum, ">", "above")):
             if bound is not None:
                 limit = f"cast({literal(bound)} AS {field.type})"
-                yield f"{column} {sign} {limit}", OUT_OF_BOUNDS, f"{shown}{literal(f' is {words} {bound}')})"
+                yield f"{column} {sign} {limit}", Reason.OUT_OF_BOUNDS, f"{shown}{literal(f' is {words} {bound}')})"
 
 
 def _event_checks(contract: Contract, now: datetime) -> Iterator[tuple[str, str, str]]:
     for name in contract.key:
-        yield f"{quoted(name)} IS NULL AND NOT {_is_broadcast(contract)}", NULL_KEY, literal(name)
+        yield f"{quoted(name)} IS NULL AND NOT {_is_broadcast(contract)}", Reason.NULL_KEY, literal(name)
     if contract.sealed:
         subject = contract.subject or ""
-        yield f"{quoted(subject)} IS NULL AND NOT {_is_broadcast(contract)}", NULL_SUBJECT, literal(subject)
+        yield f"{quoted(subject)} IS NULL AND NOT {_is_broadcast(contract)}", Reason.NULL_SUBJECT, literal(subject)
     if contract.time is None:
         return
-    yield "_time IS NULL", NULL_TIME, literal(contract.time)
+    yield "_time IS NULL", Reason.NULL_TIME, literal(contract.time)
     latest = f"timestamp '{(now + contract.max_ahead).isoformat()}'"
     yield (
         f"_time > {latest}",
-        AHEAD,
+        Reason.AHEAD,
         f"concat(_time, {literal(f' is more than {contract.max_ahead} ahead of its arrival')})",
     )
 

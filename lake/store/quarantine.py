@@ -15,6 +15,7 @@ from deltalake import write_deltalake
 
 from lake.config import Settings
 from lake.store import beside, delta
+from lake.store.reasons import Reason
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -86,7 +87,7 @@ def clear_above(settings: Settings, stream: str, batch: int) -> None:
 
 def put_files(settings: Settings, stream: str, batch: int, faults: Iterable[tuple[str, str]], *, at: datetime) -> int:
     """Files that could not be read, as (source, detail): the first rows of the batch. Returns their count."""
-    rows = [(batch, number, "file", detail, "", source, at) for number, (source, detail) in enumerate(faults, 1)]
+    rows = [(batch, number, Reason.FILE, detail, "", source, at) for number, (source, detail) in enumerate(faults, 1)]
     if rows:
         delta.append(settings.quarantine_path(stream), SCHEMA, rows)
     return len(rows)

@@ -80,6 +80,10 @@ def test_a_project_loads_in_dependency_order(things):
         ("x = 1", "declares no table"),
         ("raise ValueError('no')", "ValueError: no"),
         ("@table(Latest('id'), log('things'), log('things'))\ndef newest(t, u):\n    '''A.'''\n", "takes one input"),
+        (
+            "@table(Enrich('id', AsOf('id'), AsOf('size'), time='at'), log('things'))\ndef newest(t):\n    '''A.'''\n",
+            "takes 3 inputs, found 1",
+        ),
         ("@table(View(()), log('things'))\ndef newest(t):\n    '''A thing.'''\n    return t", "tells its rows apart"),
         ("import requests", "imports requests"),
         ("import random", "imports random"),

@@ -15,7 +15,9 @@ from pyspark.sql import SparkSession
 from lake.cli import Shell, lake
 from lake.config import Settings
 from lake.errors import ContractError, DeclarationError
+from lake.run.quarantine import FIXES
 from lake.store import delta
+from lake.store.reasons import Reason
 from tests.store.events import Land, declare, reading
 
 Run = Callable[..., Result]
@@ -39,6 +41,10 @@ def run(project: Settings, spark: SparkSession) -> Run:
         return CliRunner().invoke(lake, list(words), input=stdin, obj=fresh, standalone_mode=False)
 
     return command
+
+
+def test_every_reason_to_refuse_a_record_has_its_way_out() -> None:
+    assert set(Reason) == FIXES.keys()
 
 
 def test_a_session_of_commands(project: Settings, run: Run, land: Land, tmp_path: Path) -> None:

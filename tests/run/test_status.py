@@ -149,7 +149,7 @@ def test_a_changed_definition_is_told(flights: Project, project: Settings):
     project.path("jobs/gold/carrier_total.py").write_text(JOB.replace("return flights", "return flights.distinct()"))
     found = look(load(project))
     assert table(found, "carrier_total").changed
-    assert "its definition has changed since: lake rebuild" in "\n".join(as_text(found))
+    assert "its definition has changed since: lake plan, lake deploy" in "\n".join(as_text(found))
 
 
 def test_the_last_run_of_a_table_is_told(flights: Project, project: Settings):

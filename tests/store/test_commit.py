@@ -65,8 +65,7 @@ class Writer:
 
 @pytest.fixture(params=["delta-rs", "spark", "spark-frames"])
 def writer(request, project, spark) -> Writer:
-    committer = "delta-rs" if request.param == "delta-rs" else "spark"
-    settings = Settings(project=project.project, committer=committer)
+    settings = Settings(project=project.project, committer="auto" if request.param == "delta-rs" else "spark")
     table = Table(settings, "gold", "sums", "sums")
     table.create(SCHEMA, description="Sums.", comments={"n": "how many"})
     return Writer(table, spark, request.param == "spark-frames")

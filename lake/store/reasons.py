@@ -1,0 +1,24 @@
+"""Why a record is not accepted."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """What the quarantine, and whoever counts what is in it, calls it."""
+
+    OVERSIZED = "oversized"
+    UNPARSEABLE = "unparseable"
+    MISSING = "missing field"
+    WRONG_TYPE = "wrong type"
+    NOT_IN_ENUM = "not in enum"
+    OUT_OF_BOUNDS = "out of bounds"
+    NULL_KEY = "null key"
+    NULL_SUBJECT = "null subject"
+    NULL_TIME = "null event time"
+    AHEAD = "too far ahead"
+    CONFLICT = "conflict"
+    FILE = "file"
+    ENVELOPE = "envelope"
+    OTHER_TABLE = "other table"
