@@ -22,6 +22,9 @@ from lake.errors import DeclarationError, did_you_mean
 
 NOUNS: Final = {int: "a whole number", float: "a number", str: "text", Path: "a path"}
 
+UNFIT: Final = frozenset("#?*%[]^|\\")
+"""What a path must not have: delta-rs takes some for parts of a URL, DuckDB and Spark others for a pattern."""
+
 UNTOLD: Final = frozenset({"spark.conf", "spark.remote"})
 """Settings that may hold a password or a token: their values are in no message."""
 
@@ -148,9 +151,16 @@ def _mistyped() -> Iterator[DeclarationError]:
 
 
 def _must_be_folders(settings: Settings) -> None:
-    """Raises DeclarationError where a file stands in the way of a folder that a setting names."""
+    """Raises DeclarationError where a setting names no folder that can be: for its name, or a file in its way."""
     for name in ("warehouse", "landing"):
         path = settings.path(getattr(settings, name))
+        if odd := sorted(set(str(path)) & UNFIT):
+            raise _fault(
+                f"setting {name!r}: {path} has {' '.join(odd)} in it, which stands for a pattern or part of a URL",
+                name,
+                settings.project,
+                "move the project, or name another folder",
+            )
         in_the_way = next((each for each in (path, *path.parents) if each.exists()), path)
         if in_the_way.exists() and not in_the_way.is_dir():
             raise _fault(

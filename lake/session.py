@@ -163,6 +163,11 @@ def _for_its_owner(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
+# Hadoop calls chmod. A JVM that is killed while two of its threads start one leaves two helpers of the JDK, each of
+# which waits for a pipe that the other holds open, and its sockets with it: whoever talks to the JVM waits for ever.
+STARTING: Final = " -Djdk.lang.Process.launchMechanism=VFORK" if sys.platform == "linux" else ""
+
+
 def embedded_conf(settings: Settings) -> dict[str, str]:
     """The static settings of an embedded session or of a server of this project's own."""
     scratch = settings.path(".lake/spark")
@@ -175,7 +180,7 @@ def embedded_conf(settings: Settings) -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraClassPath": class_path(settings.path(settings.jars)),
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch} -XX:+UseParallelGC",
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch} -XX:+UseParallelGC{STARTING}",
         "spark.ui.enabled": "false",
         # Hadoop's local file system sets what a file allows by this, whatever the process's umask.
         "spark.hadoop.fs.permissions.umask-mode": f"{private.umask(settings):03o}",
