@@ -143,7 +143,7 @@ def deploy(shell: Shell) -> None:
     from lake.run.deploy import deploy as publish
     from lake.store.editions import pinned
 
-    shown = publish(project(shell), lambda: connect(shell), lambda each: shell.say(line(each)))
+    shown = publish(project(shell), lambda: connect(shell), lambda each: shell.say(line(each)), shell.say)
     tables = {name: {"path": each.path, "version": each.version} for name, each in shown.tables.items()}
     data = {"edition": shown.number, "cut": shown.cut, "tables": tables}
     shell.emit(data, f"edition {shown.number} of cut {shown.cut}: {len(tables)} tables")

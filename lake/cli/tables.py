@@ -65,10 +65,13 @@ def check(shell: Shell, tables: tuple[str, ...], number: int | None, *, strict: 
     from lake.project import load
     from lake.run.check import check as judge
     from lake.run.cut import pick_cut
+    from lake.run.gate import warnings
 
     project = load(shell.settings)
     at = pick_cut(project, number)
     judged = judge(project, lambda: shell.spark, tables=tables or None, cut=at.number, strict=strict)
+    for warning in warnings(judged):
+        shell.say(warning)
     data = [asdict(each) for each in judged]
     shell.emit({"cut": at.number, "checks": data}, table(data, "table", "outcome", "version"))
 
@@ -102,7 +105,7 @@ def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bo
         shown = latest
     else:
         project = load(shell.settings)
-        shown = move(project, pick_cut(project, number), lambda: shell.spark)
+        shown = move(project, pick_cut(project, number), lambda: shell.spark, shell.say)
     versions = {name: each.version for name, each in shown.tables.items()}
     data = {"edition": shown.number, "cut": shown.cut, "tables": versions}
     shell.emit(data, f"edition {shown.number} of cut {shown.cut}: {len(versions)} tables")

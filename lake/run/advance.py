@@ -98,9 +98,9 @@ def put_all(  # noqa: PLR0913 the parts of one commit
     comments = inputs.comments(declaration)
     if not table.exists():
         table.create(arrow_types(rows), description=declaration.doc, comments=comments)
-    judge(inputs, declaration, table, rows)
+    met = judge(inputs, declaration, table, rows)
     counts = Counts(inserted=rows.num_rows) if isinstance(rows, pa.Table) else Counts()
-    following = _next(inputs, declaration, position, verb, counts)
+    following = _next(inputs, declaration, position, verb, counts, met)
     after = replace(table, rows, declaration.kind.identity, following, comments=comments)
     if isinstance(rows, pa.Table):
         return after
@@ -118,26 +118,25 @@ def put(  # noqa: PLR0913 the parts of one commit
     verb: str,
 ) -> Position:
     """Applies `diff` to the table, after the gate, and records the position."""
-    judge(inputs, declaration, table, diff)
+    met = judge(inputs, declaration, table, diff)
     counts = Counts.of(diff)
-    following = _next(inputs, declaration, position, verb, counts)
+    following = _next(inputs, declaration, position, verb, counts, met)
     after = commit(table, diff, counts, declaration.kind.identity, following)
     pack_table(table.path, after)
     return after
 
 
-def judge(inputs: Inputs, declaration: Declaration, table: Table, rows: pa.Table | DataFrame) -> None:
-    """Row-local expectations on the rows that are about to be written. Raises QualityError where one stops."""
+def judge(inputs: Inputs, declaration: Declaration, table: Table, rows: pa.Table | DataFrame) -> str | None:
+    """Row-local expectations on the rows that are about to be written: the suite that they meet, see `judge_diff`."""
     from lake.kinds.kind import visible
 
     if isinstance(rows, pa.Table):
         if CHANGE in rows.column_names:
             rows = rows.filter(pa.compute.not_equal(rows.column(CHANGE), "delete"))
-        gate.judge_diff(table, declaration, rows.select(visible(rows.column_names)), cut=inputs.cut.number)
-    else:
-        if CHANGE in rows.columns:
-            rows = rows.where(f"{CHANGE} <> 'delete'")
-        gate.judge_diff_frame(table, declaration, rows.select(*visible(rows.columns)), cut=inputs.cut.number)
+        return gate.judge_diff(table, declaration, rows.select(visible(rows.column_names)), cut=inputs.cut.number)
+    if CHANGE in rows.columns:
+        rows = rows.where(f"{CHANGE} <> 'delete'")
+    return gate.judge_diff_frame(table, declaration, rows.select(*visible(rows.columns)), cut=inputs.cut.number)
 
 
 def same_definition(project: Project, declaration: Declaration, position: Position) -> None:
@@ -183,7 +182,9 @@ def _fresh(inputs: Inputs, declaration: Declaration, position: Position) -> bool
     return then == (inputs.cut.voids, inputs.versions(declaration), inputs.homes(declaration))
 
 
-def _next(inputs: Inputs, declaration: Declaration, position: Position, verb: str, counts: Counts) -> Position:
+def _next(  # noqa: PLR0913, PLR0917 the parts of one position
+    inputs: Inputs, declaration: Declaration, position: Position, verb: str, counts: Counts, met: str | None
+) -> Position:
     project = inputs.project
     # What the definition consisted of is said where it may have changed, not in every micro-batch.
     built = {"definition": project.definition(declaration)} if verb in WHOLE else {}
@@ -195,5 +196,6 @@ def _next(inputs: Inputs, declaration: Declaration, position: Position, verb: st
         homes=inputs.homes(declaration),
         fingerprint=project.fingerprint(declaration),
         counts=asdict(counts),
+        met=met,
         **built,
     )

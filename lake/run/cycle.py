@@ -73,7 +73,7 @@ def catch_up(
         tell(f"publish readers stay at edition {pin} until `lake publish --resume`")
         edition = None
     else:
-        edition = publish(project, now, spark)
+        edition = publish(project, now, spark, tell)
         tell(f"publish edition {edition.number}")
     purge(project, tell)
     return now, advanced, edition

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 from lake.declaration import Declaration
 from lake.project import Project
 from lake.run.advance import Advanced, advance
-from lake.run.check import check
 from lake.run.cut import pick_cut
 from lake.run.inputs import Inputs
 from lake.run.order import after_inputs
 from lake.run.plan import stale
-from lake.run.publish import at_cut
+from lake.run.publish import checked
 from lake.run.rebuild import rebuild
 from lake.run.suites import load_suites
 from lake.store.editions import Edition, record_edition
@@ -23,7 +22,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def deploy(project: Project, connect: Callable[[], SparkSession], tell: Callable[[Advanced], None]) -> Edition:
+def deploy(
+    project: Project,
+    connect: Callable[[], SparkSession],
+    tell: Callable[[Advanced], None],
+    warn: Callable[[str], None],
+) -> Edition:
     """Publishes all tables by their current definitions, at the newest cut, in one edition.
 
     A table whose definition has changed, or that of one it is derived from, is built in a home of its own; the live one
@@ -45,10 +49,10 @@ def deploy(project: Project, connect: Callable[[], SparkSession], tell: Callable
         cut = pick_cut(staged, None)
         inputs = Inputs(connect, staged, cut)
         after_inputs(staged.tables.values(), build, workers=staged.settings.tables_at_once)
-        check(staged, connect, cut=cut.number)
+        tables = checked(staged, cut, connect, warn)
         if latest_cut(staged.settings) == cut:  # else micro-batches went on meanwhile
             break
-    return record_edition(staged.settings, cut.number, at_cut(staged, cut), live=project.live_homes)
+    return record_edition(staged.settings, cut.number, tables, live=project.live_homes)
 
 
 def _homes(project: Project) -> dict[str, str]:

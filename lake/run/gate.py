@@ -39,24 +39,24 @@ def warm_up() -> None:
     threading.Thread(target=prepare, name="gate", daemon=True).start()
 
 
-def judge_diff(table: Table, declaration: Declaration, diff: pa.Table, *, cut: int) -> None:
+def judge_diff(table: Table, declaration: Declaration, diff: pa.Table, *, cut: int) -> str | None:
     """Judges the new images of rows, without state columns, by the row-local expectations.
 
-    Failures are recorded. Raises QualityError where one of severity stop failed, DeclarationError where the table's
-    quality file is wrong.
+    Returns the hash of the suite that they meet, None where one only warns. Failures are recorded. Raises QualityError
+    where one of severity stop failed, DeclarationError where the table's quality file is wrong.
     """
     suite = load_suite(table.settings, declaration.name)
     if suite is None or not suite.row_local or not diff.num_rows:
-        return
+        return suite.hash if suite else None
     _must_fit(suite, diff.column_names)
-    _settle(table, suite, judge_rows(suite.row_local, diff, declaration.kind.identity), cut)
+    return _settle(table, suite, judge_rows(suite.row_local, diff, declaration.kind.identity), cut)
 
 
-def judge_diff_frame(table: Table, declaration: Declaration, diff: DataFrame, *, cut: int) -> None:
+def judge_diff_frame(table: Table, declaration: Declaration, diff: DataFrame, *, cut: int) -> str | None:
     """As `judge_diff`, for a diff that may be too large for this process."""
     suite = load_suite(table.settings, declaration.name)
     if suite is None or not suite.row_local:
-        return
+        return suite.hash if suite else None
     _must_fit(suite, diff.columns)
     identity = declaration.kind.identity
     needed = diff.select(*_needed(suite.row_local, identity, diff.columns))
@@ -65,7 +65,7 @@ def judge_diff_frame(table: Table, declaration: Declaration, diff: DataFrame, *,
         findings = judge_rows(suite.row_local, rows, identity)
     else:
         findings = judge_frame(suite.row_local, needed, identity)
-    _settle(table, suite, findings, cut)
+    return _settle(table, suite, findings, cut)
 
 
 def judge_table(  # noqa: PLR0913 - one table at one version, and who judges it
@@ -79,7 +79,7 @@ def judge_table(  # noqa: PLR0913 - one table at one version, and who judges it
 ) -> Check:
     """The judgement of the whole table at `version`, made and recorded, or remembered.
 
-    Row-local expectations, which the diffs have met, are judged again only where the suite has changed or failed.
+    Row-local expectations are judged again only where not all diffs since the last judgement have met this suite.
     `spark` is asked for a session only where the table is large. Raises DeclarationError where the suite is wrong.
     """
     known = meta.last_checks(table.settings, "table").get(table.name)
@@ -89,7 +89,7 @@ def judge_table(  # noqa: PLR0913 - one table at one version, and who judges it
         if (known.version, known.cut) == (version, cut):
             return known
         return _record(table, suite, "table", cut, version, known.outcome, known.results)
-    met = known is not None and known.outcome == "passed"
+    met = known is not None and known.outcome == "passed" and _met_since(table, suite, known, version)
     expectations = suite.whole_table if met else suite.expectations
     findings = _judge_version(table, declaration, suite, expectations, version, spark)
     findings += judge_invariants(table, declaration, version)
@@ -100,6 +100,11 @@ def stopped(checks: Iterable[Check]) -> QualityError | None:
     """What the stopping ones of `checks` say, as one error; None where none stopped."""
     told = [failure(check.table, result) for check in checks if check.outcome == "stopped" for result in _stops(check)]
     return QualityError("\n".join(told), fix=FIX) if told else None
+
+
+def warnings(checks: Iterable[Check]) -> list[str]:
+    """What the expectations say of `checks` that failed and do not stop."""
+    return [failure(c.table, r) for c in checks for r in c.results if not r["success"] and r["severity"] == "warn"]
 
 
 def failure(table: str, result: Mapping[str, Any]) -> str:
@@ -117,14 +122,15 @@ def failure(table: str, result: Mapping[str, Any]) -> str:
     return f"{what} for {result['failed']} of {result['rows']} rows: {rows}{more} ({result['where']})"
 
 
-def _settle(table: Table, suite: Suite, findings: Sequence[Finding], cut: int) -> None:
-    """Records a judgement that found a failure. Raises QualityError where it stops."""
+def _settle(table: Table, suite: Suite, findings: Sequence[Finding], cut: int) -> str | None:
+    """Records a judgement that found a failure; else returns the suite's hash. Raises QualityError where it stops."""
     found = _outcome(findings)
     if found == "passed":
-        return
+        return suite.hash
     check = _record(table, suite, "diff", cut, None, found, [each.record for each in findings])
     if error := stopped([check]):
         raise error
+    return None
 
 
 def _outcome(findings: Iterable[Finding]) -> Outcome:
@@ -172,10 +178,19 @@ def _is_there(table: Table, known: Check) -> bool:
 
 def _unchanged(table: Table, known: Check, version: int) -> bool:
     """Whether every commit since the judgement `known`, up to `version`, changed no row."""
+    return _each_since(table, known, version, _changed_nothing)
+
+
+def _met_since(table: Table, suite: Suite, known: Check, version: int) -> bool:
+    """Whether what every commit since the judgement `known`, up to `version`, wrote has met `suite`."""
+    return _each_since(table, known, version, lambda p: _changed_nothing(p) or p.data.get("met") == suite.hash)
+
+
+def _each_since(table: Table, known: Check, version: int, holds: Callable[[delta.Position], bool]) -> bool:
+    """Whether `version` is not before the judgement `known`, and every commit between is ours, and one that `holds`."""
     since = known.version if known.version is not None else -1
     later = takewhile(lambda p: p.version > since, delta.positions(table.path, table.app))
-    empty = [p for p in later if p.version <= version and _changed_nothing(p)]
-    return len(empty) == version - since
+    return sum(holds(p) for p in later if p.version <= version) == version - since
 
 
 def _changed_nothing(position: delta.Position) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lake.errors import DeclarationError
 from lake.project import Project
+from lake.run import gate
 from lake.run.advance import same_definition
 from lake.run.check import check
 from lake.store.editions import Edition, EditionTable, latest_edition, pinned, record_edition
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def publish(project: Project, cut: Cut, spark: Callable[[], SparkSession]) -> Edition:
+def publish(project: Project, cut: Cut, spark: Callable[[], SparkSession], tell: Callable[[str], None]) -> Edition:
     """Publishes every table at `cut` as one edition; the edition it already is in, where nothing has changed.
 
-    Checks what has not been checked. Raises QualityError where a gate stopped, DeclarationError where a table is not at
-    the cut or readers are pinned to an older edition.
+    Checks what has not been checked, and tells of expectations that warn. Raises QualityError where a gate stopped,
+    DeclarationError where a table is not at the cut or readers are pinned to an older edition.
     """
     settings = project.settings
     pin = pinned(settings)
@@ -28,17 +29,29 @@ def publish(project: Project, cut: Cut, spark: Callable[[], SparkSession]) -> Ed
         raise DeclarationError(
             f"readers are held at edition {pin}", fix="lake publish --resume lets editions move again"
         )
-    tables = at_cut(project, cut)
     latest = latest_edition(settings)
     if latest is not None and latest.cut > cut.number:
         raise DeclarationError(
             f"edition {latest.number} is of cut {latest.cut}, beyond cut {cut.number}",
             fix="lake publish --edition N goes back to an older edition",
         )
-    check(project, spark, cut=cut.number)
+    tables = checked(project, cut, spark, tell)
     if latest is not None and latest.cut == cut.number and dict(latest.tables) == tables:
         return latest
     return record_edition(settings, cut.number, tables, live=project.live_homes)
+
+
+def checked(
+    project: Project, cut: Cut, spark: Callable[[], SparkSession], tell: Callable[[str], None]
+) -> dict[str, EditionTable]:
+    """The versions of all tables at `cut` that the gate let pass. Raises as `at_cut` and `check` do."""
+    while True:
+        tables = at_cut(project, cut)
+        checks = check(project, spark, cut=cut.number)
+        if all(tables[each.table].version == each.version for each in checks):  # else one was rebuilt meanwhile
+            for warning in gate.warnings(checks):
+                tell(f"warning {warning}")
+            return tables
 
 
 def at_cut(project: Project, cut: Cut) -> dict[str, EditionTable]:

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from lake.config import Settings
 from lake.errors import DeclarationError, did_you_mean
+from lake.kinds.kind import visible
 from lake.run import rules
-from lake.store import delta
 from lake.store.avrotext import Twice, once
 
 if TYPE_CHECKING:
@@ -116,7 +116,8 @@ class Suite:
 def load_suites(project: Project) -> dict[str, Suite]:
     """The suites of the project's tables; a table without a quality file has none.
 
-    Columns are checked for tables that are built. Raises DeclarationError that tells every fault at once.
+    Columns are checked for tables that are built by their current definition. Raises DeclarationError that tells every
+    fault at once.
     """
     suites: dict[str, Suite] = {}
     faults: list[DeclarationError] = []
@@ -146,8 +147,12 @@ def load_suite(settings: Settings, table: str) -> Suite | None:
 
 
 def _columns(project: Project, declaration: Declaration) -> list[str]:
-    table = delta.open_table(project.table(declaration).path)
-    return [each.name for each in table.schema().fields if not each.name.startswith("_")] if table else []
+    """The table's visible columns; none where it has not been built by its current definition."""
+    table = project.table(declaration)
+    position = table.position()
+    if position is None or position.data["fingerprint"] != project.fingerprint(declaration):
+        return []
+    return visible(table.schema().names)
 
 
 def _read(file: Path) -> Suite:

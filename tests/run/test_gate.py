@@ -190,13 +190,18 @@ def no_spark() -> SparkSession:
 
 @pytest.fixture
 def put(project: Settings) -> Callable[..., int]:
-    """`put(rows)` appends to the table in one commit with a position, and returns its version."""
+    """`put(rows)` appends to the table in one commit with a position, and returns its version.
+
+    `met`: whether the rows have been judged as a diff, by the expectations as they are.
+    """
     path, app = at(project).path, at(project).app
 
-    def append(rows: pa.Table) -> int:
+    def append(rows: pa.Table, *, met: bool = False) -> int:
         position = delta.head(path, app) or delta.start(app)
         counts = {"inserted": rows.num_rows, "updated": 0, "deleted": 0}
-        following: Position = position.next(verb="advance", cut=position.txn + 1, counts=counts)
+        suite = load_suite(project, "carrier_daily") if met else None
+        judged = suite.hash if suite else None
+        following: Position = position.next(verb="advance", cut=position.txn + 1, counts=counts, met=judged)
         write_deltalake(str(path), rows, mode="append", commit_properties=following.commit_properties)
         return position.version + 1
 
@@ -245,7 +250,35 @@ def test_a_judged_version_is_not_judged_again(expect, put, judged, monkeypatch):
 def test_changed_rows_are_judged_again_by_what_only_the_whole_table_can_fail(expect, put, judged):
     expect(compound(), between("flights", min_value=-1))
     assert len(judged(put(ROWS)).results) == 2
-    assert [each["type"] for each in judged(put(ROWS), cut=2).results] == [compound()[0]]
+    assert [each["type"] for each in judged(put(ROWS, met=True), cut=2).results] == [compound()[0]]
+
+
+def test_rows_that_met_another_suite_are_judged_even_where_an_older_cut_passes(expect, put, judged):
+    expect(between("flights", min_value=-1))
+    first = put(ROWS.slice(0, 1), met=True)
+    second = put(ROWS, met=True)
+    expect(between("flights", min_value=0))
+    assert [judged(second, cut=2).outcome, judged(first).outcome, judged(second, cut=2).outcome] == [
+        "stopped",
+        "passed",
+        "stopped",
+    ]
+
+
+def test_rows_that_only_warned_are_told_with_the_whole_table(project, declaration, expect, put, judged):
+    expect(between("flights", min_value=0), severity="warn")
+    judged(put(ROWS.slice(0, 1), met=True))
+    assert gate.judge_diff(at(project), declaration, ROWS, cut=2) is None
+    check = judged(put(ROWS), cut=2)
+    assert check.outcome == "warned"
+    assert [told.partition(":")[0] for told in gate.warnings([check])] == ["carrier_daily"]
+
+
+def test_what_a_tool_of_somebody_else_wrote_is_judged_by_everything(project, expect, put, judged):
+    expect(between("flights", min_value=0))
+    judged(put(ROWS.slice(0, 1), met=True))
+    write_deltalake(str(at(project).path), ROWS, mode="append")
+    assert judged(put(ROWS.slice(0, 1), met=True), cut=2).outcome == "stopped"
 
 
 def test_a_changed_suite_judges_the_rows_that_are_there_already(expect, put, judged):
