@@ -87,11 +87,12 @@ def verify(inputs: Inputs, declaration: Declaration) -> Verdict:
     not those versions that are `inputs.proved`, to which this one is added if it is identical.
     """
     table, cut = inputs.table(declaration), inputs.cut.number
-    position = table.position()
-    if position is None:
+    version = table.version() if table.exists() else 0
+    position, then = table.position(), table.position_at(cut)
+    if position is None or then is None:
         return _never_built(declaration)
-    if position.data["cut"] != cut:
-        return Verdict(declaration.name, cut, "unknown", why=f"it is at cut {position.data['cut']} by now")
+    if position.data["cut"] != cut:  # it went on meanwhile; what it was can be told all the same
+        position, version = then, then.version
     if position.data["fingerprint"] != inputs.project.fingerprint(declaration):
         why = "its definition has changed since: lake plan, then lake deploy"
         return Verdict(declaration.name, cut, "unknown", why=why)
@@ -103,7 +104,7 @@ def verify(inputs: Inputs, declaration: Declaration) -> Verdict:
         )
     try:
         with python_faults(declaration):
-            return _judged(inputs, declaration, table)
+            return _judged(inputs, declaration, table, version)
     except Unavailable:
         raise
     except LakeError as error:
@@ -114,8 +115,8 @@ def _never_built(declaration: Declaration) -> Verdict:
     return Verdict(declaration.name, None, "unknown", why="it was never built")
 
 
-def _judged(inputs: Inputs, declaration: Declaration, table: Table) -> Verdict:
-    name, cut, version = declaration.name, inputs.cut.number, table.version()
+def _judged(inputs: Inputs, declaration: Declaration, table: Table, version: int) -> Verdict:
+    name, cut = declaration.name, inputs.cut.number
     rows, old, total = inputs.evaluate(declaration), table.read(inputs.spark, version), table.rows(version)
     if columns := column_changes(dict(old.dtypes), dict(rows.dtypes)):
         why = "; ".join(f"{column} {what}" for column, what in columns.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +25,7 @@ from lake.run.plan import plan
 from lake.run.publish import publish
 from lake.run.rebuild import rebuild, rebuild_all
 from lake.run.sql import reader
-from lake.run.verify import verify_all
+from lake.run.verify import verify, verify_all
 from lake.store.commit import Counts
 from lake.store.editions import Edition, current_edition, latest_edition, pin_edition, resume_editions
 from lake.store.scan import Scan
@@ -68,7 +69,7 @@ def states(shop: Lakehouse) -> dict[str, str]:
 
 def deployed(shop: Lakehouse) -> tuple[Edition, dict[str, Advanced]]:
     done: dict[str, Advanced] = {}
-    edition = deploy(shop.project, lambda: shop.spark, lambda each: done.update({each.table: each}))
+    edition = deploy(shop.project, lambda: shop.spark, lambda each: done.update({each.table: each}), print)
     return edition, done
 
 
@@ -109,7 +110,7 @@ def test_a_changed_definition_is_planned_built_beside_the_live_table_and_rolled_
     assert {each.verb for each in done.values()} == {"build"}
     assert all("@" in each.path for each in edition.tables.values())
     with pytest.raises(Unavailable, match="deployed meanwhile"):
-        publish(shop.project, pick_cut(shop.project, before.cut), lambda: shop.spark)
+        publish(shop.project, pick_cut(shop.project, before.cut), lambda: shop.spark, print)
     changed = again(changed)
     assert verdicts(changed) == IDENTICAL
     changed.land("orders", order(7, "9.00")).run()
@@ -122,8 +123,28 @@ def test_a_changed_definition_is_planned_built_beside_the_live_table_and_rolled_
     assert "noted" in reader(changed.settings).relation("FROM current_order").columns
 
 
+def test_an_expectation_of_a_new_column_comes_with_it(shop):
+    changed = edit(shop, '"amount",', '"amount", orders.changed_at.alias("noted"),')
+    file = changed.settings.path("quality/current_order.json")
+    noted = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "noted"}}
+    file.write_text(json.dumps({"expectations": [*json.loads(file.read_text())["expectations"], noted]}))
+    assert states(changed)["current_order"] == "changed"
+    edition, _ = deployed(changed)
+    assert edition.number == 2
+    file.write_text(file.read_text().replace("noted", "noticed"))
+    with pytest.raises(DeclarationError, match="no column 'noticed'"):
+        plan(again(changed).project)
+
+
+def test_a_table_that_went_on_meanwhile_is_verified_as_it_was(shop):
+    then = Inputs(lambda: shop.spark, shop.project, pick_cut(shop.project, None), recompute=True)
+    shop.land("orders", order(7, "9.00")).run()
+    found = verify(then, shop.project.tables["customer_daily"])
+    assert (found.cut, found.verdict, found.rows) == (1, "identical", 3)
+
+
 def test_a_deploy_follows_what_is_published_while_it_checks(shop, monkeypatch):
-    live, check = shop.project, deploying.check
+    live, checked = shop.project, deploying.checked
     changed = edit(shop, '"amount",', '(-orders.amount).alias("amount"),')
 
     def meanwhile(*arguments: Any, **options: Any) -> object:
@@ -132,10 +153,10 @@ def test_a_deploy_follows_what_is_published_while_it_checks(shop, monkeypatch):
         ingest(shop.settings, shop.spark, live.contracts)
         now = cut(live)
         advance_all(Inputs(lambda: shop.spark, live, now), tell=lambda _: None)
-        assert publish(live, now, lambda: shop.spark).cut == 2
-        return check(*arguments, **options)
+        assert publish(live, now, lambda: shop.spark, print).cut == 2
+        return checked(*arguments, **options)
 
-    monkeypatch.setattr(deploying, "check", meanwhile)
+    monkeypatch.setattr(deploying, "checked", meanwhile)
     edition, _ = deployed(changed)
     assert (edition.number, edition.cut) == (3, 2)
 
