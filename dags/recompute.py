@@ -49,14 +49,16 @@ def rebuild(table: Mapping[str, Any], number: XComArg) -> XComArg:
     """The task that evaluates one table, if it was chosen.
 
     One that was not is skipped where it is at the cut already. Where it is not, it follows, because what is derived
-    from it is evaluated at the cut, and published with it. A skipped table holds up none that is derived from it.
+    from it is evaluated at the cut, and published with it. A skipped table holds up none that is derived from it. One
+    that a micro-batch has brought beyond the cut is evaluated where it is.
     """
     asset, name = steps.asset(table), table["name"]
 
     @task(task_id=name, outlets=[asset], trigger_rule=TriggerRule.NONE_FAILED)
     def work(number: int, *, outlet_events: Any = None) -> dict[str, Any]:
         verb = "rebuild" if name in chosen() else "advance"
-        (done,) = steps.lake(verb, name, "--cut", str(number))["tables"]
+        there = {each["name"]: each["cut"] or 0 for each in steps.lake("status")["tables"]}
+        (done,) = steps.lake(verb, name, "--cut", str(max(number, there[name])))["tables"]
         if verb == "advance" and done["verb"] == "none":
             raise AirflowSkipException(f"{name} was not chosen, and is at cut {number}")
         outlet_events[asset].extra = steps.changes(done)

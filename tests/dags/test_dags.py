@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,7 +82,7 @@ def test_a_table_that_was_not_chosen_holds_up_none_that_was(parsed):
 
 
 @pytest.mark.parametrize(
-    ("dag", "order"), [("backfill", ["redo", "cut", "check", "publish"]), ("nightly", ["verify", "maintain"])]
+    ("dag", "order"), [("backfill", ["redo", "cut", "follow", "check", "publish"]), ("nightly", ["verify", "maintain"])]
 )
 def test_each_step_waits_for_the_one_before(parsed, dag, order):
     tasks = parsed["dags"][dag]
@@ -89,18 +90,29 @@ def test_each_step_waits_for_the_one_before(parsed, dag, order):
     assert all(before in tasks[after] for before, after in pairwise(order))
 
 
+def raised(folder: Path, lake: str, call: str) -> str:
+    """The name of the exception that `call` raises where the command `lake` is this shell script; else empty."""
+    command = folder / "lake"
+    command.write_text(f"#!/bin/sh\n{lake}\n")
+    command.chmod(0o755)
+    code = (
+        f"import steps\nfrom pathlib import Path\nsteps.LAKE = Path({str(command)!r})\n"
+        f"try:\n    {call}\n    print()\nexcept Exception as error:\n    print(type(error).__name__)"
+    )
+    environment = {**os.environ, "AIRFLOW_HOME": str(folder), "PYTHONPATH": str(DAGS)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[-1]
+
+
 @pytest.mark.parametrize(("exit_code", "told"), [(75, "AirflowException"), (1, "AirflowFailException")])
 def test_only_what_may_pass_by_itself_is_tried_again(tmp_path, exit_code, told):
-    lake = tmp_path / "lake"
-    lake.write_text(f"#!/bin/sh\nexit {exit_code}\n")
-    lake.chmod(0o755)
-    code = (
-        f"import steps\nfrom pathlib import Path\nsteps.LAKE = Path({str(lake)!r})\n"
-        "try:\n    steps.lake('status')\nexcept Exception as error:\n    print(type(error).__name__)"
-    )
-    environment = {**os.environ, "AIRFLOW_HOME": str(tmp_path), "PYTHONPATH": str(DAGS)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == told
+    assert raised(tmp_path, f"exit {exit_code}", "steps.lake('status')") == told
+
+
+@pytest.mark.parametrize(("number", "told"), [(8, "AirflowSkipException"), (9, "")])
+def test_an_older_run_leaves_checks_and_publishing_to_the_one_that_took_a_later_cut(tmp_path, number, told):
+    lake = """echo '{"cut": {"number": 9}}'"""
+    assert raised(tmp_path, lake, f"steps.must_be_newest({number})") == told
 
 
 def test_a_micro_batch_leaves_one_published_cut(airflow: Airflow):
