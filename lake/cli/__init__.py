@@ -77,6 +77,16 @@ class Commands(click.Group):
             raise DeclarationError(f"no such command {args[0]!r}", fix=did_you_mean(args[0], COMMANDS))
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """See click.Command. Whoever reads the answer may have what they want before its end, as `head` has."""
+        try:
+            done = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        return done
+
 
 class Finite(click.FloatRange):
     """A number of at least zero that there is: neither nan nor without end."""

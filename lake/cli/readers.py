@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -78,15 +79,16 @@ def _query(query: str | None, file: Path | None) -> str | None:
     """The query's text, None where a person is to be asked."""
     if query is not None and file is not None:
         raise DeclarationError("a query and --file were given", fix="give one of them")
-    if file is not None:
-        try:
-            return file.read_text("utf-8")
-        except UnicodeDecodeError as error:
-            fix = "write it again as UTF-8"
-            raise DeclarationError(f"a query is not UTF-8 at byte {error.start}", where=str(file), fix=fix) from None
-    if query is None or query == "-":
-        return None if query is None and sys.stdin.isatty() else sys.stdin.read()
-    return query
+    if file is None and query is None and sys.stdin.isatty():
+        return None
+    piped = query is None or query == "-"
+    given = file.read_bytes() if file else sys.stdin.buffer.read() if piped else os.fsencode(query or "")
+    try:
+        return given.decode()
+    except UnicodeDecodeError as error:
+        where = str(file) if file else "standard input" if piped else ""
+        fix = "write it again as UTF-8"
+        raise DeclarationError(f"a query is not UTF-8 at byte {error.start}", where=where, fix=fix) from None
 
 
 @click.command()

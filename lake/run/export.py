@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -59,13 +58,17 @@ def _rows(fetch: Any) -> Iterator[Sequence[Any]]:
 
 @contextmanager
 def _whole(output: Path | None) -> Iterator[IO[bytes]]:
-    """Standard output, which may close early as in `| head`; or a file that is put in place when it is complete."""
+    """Standard output, or a file that is put in place when it is complete.
+
+    What a link names is replaced, not the link.
+    """
     if output is None:
-        try:
-            yield sys.stdout.buffer
-            sys.stdout.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        yield sys.stdout.buffer
+        return
+    output = output.resolve()
+    if output.exists() and not output.is_file():  # a device or a pipe
+        with output.open("wb") as out:
+            yield out
         return
     part = output.with_name(f".{output.name}.part")
     try:

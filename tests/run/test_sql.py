@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -50,7 +52,7 @@ def rows(found: Reader, query: str) -> list[tuple[Any, ...]]:
     return found.relation(query).fetchall()
 
 
-def run(found: Reader, *args: str, stdin: str = "") -> Any:
+def run(found: Reader, *args: str, stdin: str | bytes = "") -> Any:
     return CliRunner().invoke(lake, [*args, "--project", str(found.settings.project)], input=stdin)
 
 
@@ -441,6 +443,39 @@ def test_a_failed_query_leaves_no_file(edition: Reader, tmp_path: Path):
     out = tmp_path / "answer.csv"
     run(edition, "sql", "SELECT carrier::INTEGER FROM carrier_daily", "--format", "csv", "--output", str(out))
     assert not list(tmp_path.glob("*answer*"))
+
+
+def test_what_a_link_names_is_written_and_the_link_stays(edition: Reader, tmp_path: Path):
+    link, target = tmp_path / "link.csv", tmp_path / "target.csv"
+    link.symlink_to(target)
+    run(edition, "sql", "SELECT 1 AS one", "--format", "csv", "--output", str(link))
+    assert link.is_symlink()
+    assert target.read_text() == "one\n1\n"
+
+
+def test_a_pipe_is_written_to(edition: Reader, tmp_path: Path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as pool:
+        read = pool.submit(pipe.read_text)
+        run(edition, "sql", "SELECT 1 AS one", "--format", "csv", "--output", str(pipe))
+        assert read.result() == "one\n1\n"
+    assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("words", [["tables"], ["sql", "FROM range(100000)"]])
+def test_whoever_has_read_enough_is_no_fault(edition: Reader, words: list[str]):
+    command = [Path(sys.executable).parent / "lake", *words, "--project", edition.settings.project]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
+        assert started.stdout
+        assert started.stderr
+        started.stdout.close()
+        assert (started.stderr.read(), started.wait()) == (b"", 0)
+
+
+def test_a_query_that_is_not_utf8_is_told(edition: Reader):
+    told = run(edition, "sql", stdin=b"SELECT '\xff'").exception
+    assert str(told).startswith("a query is not UTF-8 at byte 8 (standard input)")
 
 
 def test_a_query_comes_from_standard_input_or_a_file(edition: Reader, tmp_path: Path):
