@@ -171,7 +171,7 @@ def test_a_deploy_that_is_stopped_leaves_what_readers_and_micro_batches_have(sho
         deployed(changed)
     quality.write_text(suite)
 
-    monkeypatch.setattr(deploying, "check", interrupted)
+    monkeypatch.setattr(deploying, "checked", interrupted)
     with pytest.raises(KeyboardInterrupt):
         deployed(again(changed))
     monkeypatch.undo()
