@@ -15,6 +15,7 @@ from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, QualityError
 from lake.project import load
 from lake.run.check import check
+from lake.run.gate import warnings
 from lake.run.init import init
 from lake.store import delta, meta
 from lake.store.meta import Check
@@ -39,7 +40,9 @@ def shop(tmp_path: Path) -> Settings:
 def put(settings: Settings, layer: str, table: str, rows: dict[str, list[Any]], cut: int = 1) -> None:
     path, app = Table(settings, layer, table, table).path, f"table:{table}"
     counts = {"inserted": len(rows), "updated": 0, "deleted": 0}
-    position = (delta.head(path, app) or delta.start(app)).next(verb="advance", cut=cut, counts=counts)
+    project = load(settings)
+    built = {"verb": "advance", "cut": cut, "counts": counts, "fingerprint": project.fingerprint(project.tables[table])}
+    position = (delta.head(path, app) or delta.start(app)).next(**built)
     write_deltalake(str(path), pa.table(rows), mode="overwrite", commit_properties=position.commit_properties)
 
 
@@ -82,7 +85,11 @@ def test_a_stop_binds_its_cut_only(shop):
 
 def test_warnings_are_told_and_stop_nothing(shop):
     expect(shop, "current_order", "expect_table_row_count_to_equal", severity="warn", value=3)
-    assert [each.outcome for each in judge(shop)] == ["warned", "passed"]
+    checks = judge(shop)
+    assert [each.outcome for each in checks] == ["warned", "passed"]
+    assert [told.partition(" failed")[0] for told in warnings(checks)] == [
+        "current_order: expect_table_row_count_to_equal"
+    ]
 
 
 def test_a_table_without_a_quality_file_is_refused_only_when_strict(shop):
