@@ -123,9 +123,10 @@ class Enrich(Kind):
 
         dimension = self.dimensions[side - 1]
         began = F.col(dimension.time)
-        last = began + F.lit(dimension.tolerance) if dimension.tolerance is not None else F.lit(None)
-        marks = [began.alias("_began"), last.cast(changes.schema[dimension.time].dataType).alias("_last")]
-        return changes.select(*dimension.on, *marks, (F.col(SIGN) > 0).alias("_came"))
+        no_end = F.lit(None).cast(changes.schema[dimension.time].dataType)
+        last = no_end if dimension.tolerance is None else began + F.lit(dimension.tolerance)  # of a date, an instant
+        marks = [began.alias("_began"), last.alias("_last"), (F.col(SIGN) > 0).alias("_came")]
+        return changes.select(*dimension.on, *marks)
 
     def reaches(self, side: int, quote: str, /) -> str:
         """See Kind.reaches: a version that came takes over where none or an older one held; one that went leaves."""

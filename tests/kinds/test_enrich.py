@@ -5,7 +5,7 @@ Sources: Flink, temporal joins (C8); Kafka Streams, stream-table join (C10) and 
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -34,7 +34,6 @@ def both(spark: SparkSession, left: str, right: str, *parts: tuple[list[tuple], 
 
 
 def test_an_order_has_the_rate_of_its_time_as_flink_prints_it(spark):
-    from datetime import datetime
     from decimal import Decimal
 
     def at(text: str) -> datetime:
@@ -84,6 +83,15 @@ def test_of_two_versions_of_one_time_the_last_in_the_log_counts(spark):
     schemas = "id string, key int, at int", "key int, t int, value string"
     parts = both(spark, *schemas, ([("e", 1, 5)], [(1, 5, "first")]), ([], [(1, 5, "second")]))
     assert table(kind, parts) == [("e", 1, 5, "second")]
+
+
+def test_a_version_of_a_day_counts_to_the_hour_that_its_tolerance_ends(spark):
+    kind = Enrich("id", AsOf("key", time="since", tolerance=timedelta(hours=36)), time="at")
+    within, beyond = datetime(2020, 1, 2, 10), datetime(2020, 1, 2, 13)
+    events = [("e", 1, within), ("f", 1, beyond)]
+    schemas = "id string, key int, at timestamp", "key int, since date, value string"
+    parts = both(spark, *schemas, (events, []), ([], [(1, date(2020, 1, 1), "v")]))
+    assert table(kind, parts) == [("e", 1, within, "v"), ("f", 1, beyond, None)]
 
 
 @pytest.mark.parametrize(
