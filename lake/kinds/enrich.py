@@ -129,13 +129,17 @@ class Enrich(Kind):
         return changes.select(*dimension.on, *marks)
 
     def reaches(self, side: int, quote: str, /) -> str:
-        """See Kind.reaches: a version that came takes over where none or an older one held; one that went leaves."""
+        """See Kind.reaches: a version that came takes over where none or an older one held; one that went leaves.
+
+        Where none held, one that went may have ended and hidden an older one that still holds.
+        """
         time, held = f"t.{quote}{self.time}{quote}", f"t.{_held(side)}"
         alike = " and ".join(f"k.{quote}{c}{quote} = t.{quote}{c}{quote}" for c in self.dimensions[side - 1].on)
         holds = f"k._began <= {time} and (k._last is null or {time} <= k._last)"
         if not self.absorbs:
             return f"{alike} and {holds}"
-        return f"{alike} and if(k._came, {holds} and ({held} is null or {held} <= k._began), {held} = k._began)"
+        decides = f"{held} is null or if(k._came, {held} <= k._began, {held} = k._began)"
+        return f"{alike} and {holds} and ({decides})"
 
     def evaluate(self, events: DataFrame, *dimensions: DataFrame) -> DataFrame:
         """See Kind.evaluate. State: from when the version held that each dimension gave."""

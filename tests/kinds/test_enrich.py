@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from lake import AsOf, DeclarationError, Enrich
-from lake.kinds.kind import visible
+from lake.kinds.kind import SIGN, visible
 from lake.laws import at_once, by_slices
 from tests.kinds.events import batches
 
@@ -83,6 +84,19 @@ def test_of_two_versions_of_one_time_the_last_in_the_log_counts(spark):
     schemas = "id string, key int, at int", "key int, t int, value string"
     parts = both(spark, *schemas, ([("e", 1, 5)], [(1, 5, "first")]), ([], [(1, 5, "second")]))
     assert table(kind, parts) == [("e", 1, 5, "second")]
+
+
+@pytest.mark.parametrize("how", ["left", "inner"])
+def test_a_version_that_ended_and_goes_gives_way_to_the_one_it_hid(spark, how):
+    kind = Enrich("id", AsOf("key", time="since", until="until"), time="at", how=how)
+    schemas = "id string, key int, at int", "key int, since int, until int, value string"
+    old, ended, other = (1, 5, None, "a"), (1, 5, 6, "b"), (1, 7, 8, "c")
+    hidden = both(spark, *schemas, ([("e", 1, 8)], [old]), ([], [ended]), ([], [other]))
+    assert table(kind, hidden) == ([("e", 1, 8, None)] if how == "left" else [])
+    nothing, _ = both(spark, *schemas, ([], []))[0]
+    gone = [(nothing, versions.withColumn(SIGN, F.lit(-1))) for _, versions in hidden[1:]]
+    assert table(kind, [*hidden, *gone]) == [("e", 1, 8, "a")]
+    assert table(kind, [*hidden, *reversed(gone)]) == [("e", 1, 8, "a")]
 
 
 def test_a_version_of_a_day_counts_to_the_hour_that_its_tolerance_ends(spark):

@@ -52,7 +52,7 @@ def histories(seed: int, *, history: bool) -> tuple[list[list[tuple[Any, int]]],
             _comes(chance, events, event)
         ends = sorted(chance.sample(range(12), chance.randrange(2, 6)))
         for place, (begins, end) in enumerate(pairwise(ends)):
-            until = chance.choice([end, begins + 1, None if place == len(ends) - 2 else end]) if history else None
+            until = chance.choice([end, begins + 1, None]) if history else None
             begin = begins if history else chance.choice([None, *range(10)])
             _comes(chance, versions, Version(key, chance.choice([0, 0, 0, 1]), begin, until, place * 7, place))
     return events, versions
