@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lake.errors import DeclarationError
-from lake.kinds.kind import AGAIN, ORDER, SIGN, STANDING, Kind, names, newest, same, visible
+from lake.kinds.kind import AGAIN, ORDER, SIGN, STANDING, Kind, in_log_order, names, newest, same, visible
 from lake.kinds.standing import newest_of
 
 if TYPE_CHECKING:
@@ -150,11 +150,15 @@ class Enrich(Kind):
         return rows
 
     def absorb(self, old: DataFrame, changes: DataFrame, *dimensions: DataFrame) -> DataFrame:
-        """See Kind.absorb. The touched events are at hand: in the table, or among the changes."""
+        """See Kind.absorb. The touched events are at hand: in the table, or among the changes of a log.
+
+        An id of which a row of a table changed is evaluated again: another of its rows may be the newest.
+        """
         from pyspark.sql import functions as F
 
         columns = visible(changes.columns)
-        came = newest(changes.where(f"{SIGN} > 0"), self.id).select(*columns)
+        newer = f"{SIGN} > 0" if in_log_order(changes) else "false"
+        came = newest(changes.where(newer), self.id).select(*columns)
         stay = old.join(changes, same(old, changes, self.id), "left_anti").select(*columns)
         events = stay.unionByName(came)
         some = [

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError
-from lake.kinds.kind import AGAIN, ORDER, SIGN, STANDING, Kind, names, visible
+from lake.kinds.kind import AGAIN, SIGN, STANDING, Kind, in_log_order, names, visible
 from lake.kinds.place import AT, place
 from lake.kinds.removal import GONE, Removal
 from lake.kinds.standing import DECIDES, DELETED, DELETES, SUPERSEDED, TRUNCATES
@@ -70,10 +70,9 @@ class Extreme(Kind):
         if self.removal.truncate:  # what is in the table is newer than every truncate
             held = held.withColumn(TRUNCATED, F.lit(None).cast(news.schema[TRUNCATED].dataType))
         again = [f"min({SIGN}) over ({self._by}) < 0"]
-        in_log_order = not self.sequence and "_batch" in changes.select(f"{ORDER}.*").columns
         if self._remembers:
             again.append(f"max({GONE}) over ({self._by})")
-        if self._remembers or (self.removal.by_key and not in_log_order):
+        if self._remembers or (self.removal.by_key and (self.sequence or not in_log_order(changes))):
             again.append(f"({LIVE} and not max({HELD}) over ({self._by}))")
         return self._winners(held.unionByName(news), again=" or ".join(again))
 

@@ -174,6 +174,11 @@ def same(left: DataFrame, right: DataFrame, columns: Sequence[str]) -> Column:
     return condition
 
 
+def in_log_order(rows: DataFrame) -> bool:
+    """Whether `rows` are of a log, where what comes later is newer, and not of a table."""
+    return "_batch" in rows.select(f"{ORDER}.*").columns
+
+
 def newest(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     """Of each `key` the last row in log order."""
     from pyspark.sql import Window

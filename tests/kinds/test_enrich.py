@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake import AsOf, DeclarationError, Enrich
-from lake.kinds.kind import SIGN, visible
+from lake.kinds.kind import ORDER, SIGN, visible
 from lake.laws import at_once, by_slices
 from tests.kinds.events import batches
 
@@ -84,6 +84,20 @@ def test_of_two_versions_of_one_time_the_last_in_the_log_counts(spark):
     schemas = "id string, key int, at int", "key int, t int, value string"
     parts = both(spark, *schemas, ([("e", 1, 5)], [(1, 5, "first")]), ([], [(1, 5, "second")]))
     assert table(kind, parts) == [("e", 1, 5, "second")]
+
+
+def test_of_several_rows_of_a_table_the_newest_stays_when_another_changes(spark):
+    """Of two lines of an order, which tell the table's rows apart, the first is corrected."""
+    kind = Enrich("order", AsOf("key", time="t"), time="at")
+    schemas = "order string, line int, key int, at int, what string", "key int, t int, value string"
+    first, second, corrected = (("o1", line, 1, 5, what) for line, what in ((1, "x"), (2, "y"), (1, "z")))
+    parts = both(spark, *schemas, ([first, second], [(1, 0, "v")]), ([first], []), ([corrected], []), ([second], []))
+    lines = [events.withColumn(ORDER, F.struct("order", "line")) for events, _ in parts]
+    gone = [events.withColumn(SIGN, F.lit(-1)) for events in lines]
+    nothing = parts[1][1]
+    corrects = [(lines[0], parts[0][1]), (gone[1].unionByName(lines[2]), nothing)]
+    assert table(kind, corrects) == [("o1", 2, 1, 5, "y", "v")]
+    assert table(kind, [*corrects, (gone[3], nothing)]) == [("o1", 1, 1, 5, "z", "v")]
 
 
 @pytest.mark.parametrize("how", ["left", "inner"])

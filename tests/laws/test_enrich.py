@@ -69,7 +69,7 @@ def frames(spark: SparkSession, events: list[Any], versions: list[Any]) -> tuple
     ours = [(e.id, e.key, e.on, day(e.at), e.place, s) for e, s in events]
     theirs = [(v.key, v.on, day(v.begins), day(v.until), v.value, v.place, s) for v, s in versions]
     return tuple(
-        spark.createDataFrame(rows, schema).withColumn(ORDER, F.struct("place")).drop("place")
+        spark.createDataFrame(rows, schema).withColumn(ORDER, F.struct(F.col("place").alias("_batch"))).drop("place")
         for rows, schema in ((ours, EVENTS), (theirs, VERSIONS))
     )  # type: ignore[return-value]
 
