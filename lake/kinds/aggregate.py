@@ -16,7 +16,7 @@ from lake.kinds.standing import COUNTS, DROPPED
 from lake.kinds.windows import END, START, Window
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 # How many rows a group has: a group is there as long as it has one.
 ROWS: Final = "_rows"
@@ -152,10 +152,9 @@ class Aggregate(Kind):
 
         if self.window is not None:
             rows = self.window.gather(rows, self.by)
-        groups = [F.col(source).alias(name) for name, source in self._groups.items()]
         state = self._state
         plain = [F.expr(each.fill).alias(name) for name, each in state.items() if not each.per]
-        filled = rows.groupBy(*groups).agg(*plain, (F.min(SIGN) < 0).alias(RETRACTED))
+        filled = rows.groupBy(*self._grouping()).agg(*plain, (F.min(SIGN) < 0).alias(RETRACTED))
         for name, each in state.items():
             if each.per:
                 filled = self._with_entries(filled, rows, name, each)
@@ -205,7 +204,7 @@ class Aggregate(Kind):
             step = f"(a, b) -> cast({_combination(each, 'a', 'b')} as {type_})"
             combined.append(F.expr(f"aggregate(collect_list(`{name}`), cast(null as {type_}), {step})").alias(name))
         joint = joined(both, self.by, f"`{START}`", f"`{END}`")
-        return joint.groupBy(*self._groups).agg(*combined, F.max(AGAIN).alias(AGAIN))
+        return joint.groupBy(*self._grouping()).agg(*combined, F.max(AGAIN).alias(AGAIN))
 
     def _finish(self, groups: DataFrame) -> DataFrame:
         """Groups that still have rows, with the values that readers see beside the state."""
@@ -232,6 +231,12 @@ class Aggregate(Kind):
     def _groups(self) -> dict[str, str]:
         """{column of the table: column of the gathered rows} of what tells groups apart."""
         return {name: name for name in self.by} | (self.window.sources if self.window else {})
+
+    def _grouping(self) -> list[Column]:
+        """What tells groups apart, of gathered rows, called as in the table."""
+        from pyspark.sql import functions as F
+
+        return [F.col(source).alias(name) for name, source in self._groups.items()]
 
     def _check(self) -> None:
         """Raises DeclarationError for what could never be a table."""

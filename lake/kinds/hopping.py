@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # A row's windows differ in this: an instant in microseconds, or a local date.
 EACH = "_window"
+# Where the whole windows begin and end whose parts cumulative windows are.
+FROM, TO = "_whole_start", "_whole_end"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,17 +110,18 @@ class Cumulative(Window):
 
         whole = Tumbling(length=self.length, on=self.on, zone=self.zone, offset=self.offset)
         bounds = whole.columns(f"`{self.on}`")
-        rows = rows.withColumns({START: F.expr(bounds[START]), END: F.expr(bounds[END])})
         if self.step < DAY or self.zone == "UTC":
-            return exploded(rows, self._instants(), {END: f"least(`{END}`, timestamp_micros({EACH}))"})
+            rows = rows.withColumns({FROM: F.expr(bounds[START]), TO: F.expr(bounds[END])})
+            columns = {START: FROM, END: f"least({TO}, timestamp_micros({EACH}))"}
+            return exploded(rows, self._instants(), columns).drop(FROM, TO)
         number, step = self.length // self.step, self.step // DAY
         first = whole.first_day(f"`{self.on}`")
         ends = f"transform(sequence(1, {number}), _k -> {whole.day(f'date_add({first}, _k * {step})')})"
-        return exploded(rows, f"filter({ends}, _end -> _end > `{self.on}`)", {END: EACH})
+        return exploded(rows, f"filter({ends}, _end -> _end > `{self.on}`)", {START: bounds[START], END: EACH})
 
     def _instants(self) -> str:
         """SQL of the ends, in microseconds, that come after a row's time, the last perhaps beyond the whole window."""
-        start, end, step = f"unix_micros(`{START}`)", f"unix_micros(`{END}`)", micros(self.step)
+        start, end, step = f"unix_micros({FROM})", f"unix_micros({TO})", micros(self.step)
         first = f"{start} + ((unix_micros(`{self.on}`) - {start}) div {step} + 1) * {step}"
         return f"sequence({first}, {end} + {step} - 1, {step})"
 

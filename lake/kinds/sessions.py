@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from lake.errors import DeclarationError
 from lake.kinds.windows import END, START, Window, interval
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+# Where the session of a gathered row begins; its own columns may be called like a window's.
+SESSION: Final = "_session_start"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +32,7 @@ class Session(Window):
     names: ClassVar[tuple[str, ...]] = (START, END)
     key: ClassVar[tuple[str, ...]] = ()
     identity: ClassVar[tuple[str, ...]] = (START,)
-    sources: ClassVar[dict[str, str]] = {START: START}
+    sources: ClassVar[dict[str, str]] = {START: SESSION}
     merges: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -47,7 +50,7 @@ class Session(Window):
 
 
 def joined(frame: DataFrame, by: Sequence[str], start: str, end: str) -> DataFrame:
-    """`frame` with `window_start`: where the union of overlapping spans [start, end) that a row's span is in begins.
+    """`frame` with SESSION: where the union of overlapping spans [start, end) that a row's span is in begins.
 
     `start` and `end` are SQL over the frame; spans that only touch are two.
     """
@@ -62,6 +65,6 @@ def joined(frame: DataFrame, by: Sequence[str], start: str, end: str) -> DataFra
     opened = F.expr("if(_reach > _from, null, _from)")
     return (
         spans.withColumn("_opened", opened)
-        .withColumn(START, F.max("_opened").over(upto))
+        .withColumn(SESSION, F.max("_opened").over(upto))
         .drop("_from", "_to", "_reach", "_opened")
     )

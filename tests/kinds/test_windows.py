@@ -21,6 +21,8 @@ from lake import (
     Cumulative,
     DeclarationError,
     Hopping,
+    LastValue,
+    Max,
     Session,
     Sliding,
     Sum,
@@ -29,6 +31,7 @@ from lake import (
 )
 from lake.kinds.kind import ORDER, SIGN
 from lake.kinds.windows import Window
+from tests.kinds.events import batches, table
 
 NEW_YORK = "America/New_York"
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
@@ -319,6 +322,47 @@ def test_a_calendar_window_ends_at_the_next_ones_midnight(spark, unit, end):
     window = Calendar(unit=unit, on="t", zone=NEW_YORK)
     frame = window.prepare(spark.createDataFrame([(at("2013-11-03T12:00"),)], "t timestamp"))
     assert frame.selectExpr(window.end).head()[0] == at(end).replace(tzinfo=None)
+
+
+OF_WINDOWS = {
+    "tumbling": lambda on: Tumbling(length=20 * MINUTE, on=on),
+    "calendar": lambda on: Calendar(unit="day", on=on, zone=NEW_YORK, name="window_end"),
+    "hopping": lambda on: Hopping(length=20 * MINUTE, every=10 * MINUTE, on=on),
+    "hopping-days": lambda on: Hopping(length=2 * DAY, every=DAY, on=on, zone=NEW_YORK),
+    "cumulative": lambda on: Cumulative(length=30 * MINUTE, step=10 * MINUTE, on=on),
+    "cumulative-days": lambda on: Cumulative(length=2 * DAY, step=DAY, on=on, zone=NEW_YORK),
+    "session": lambda on: Session(gap=25 * MINUTE, on=on),
+    "sliding": lambda on: Sliding(length=20 * MINUTE, on=on, id="id"),
+}
+
+
+@pytest.mark.parametrize("on", ["window_start", "window_end"])
+@pytest.mark.parametrize("name", OF_WINDOWS)
+def test_windows_of_windows_are_those_of_any_time(spark, name, on):
+    rows = [(n, at(f"2024-01-01T{t}"), n) for n, t in enumerate(("10:00", "10:20", "10:50", "12:00"))]
+    of_windows, of_times = (
+        aggregate(
+            spark,
+            Aggregate((), {"total": Sum("n")}, window=OF_WINDOWS[name](on)),
+            rows,
+            f"id int, {on} timestamp, n int",
+        )
+        for on in (on, "t")
+    )
+    assert of_windows == of_times
+
+
+@pytest.mark.parametrize("on", ["window_start", "window_end"])
+def test_sessions_of_windows_are_the_same_by_slices(spark, on):
+    """So are measures that look at a column which is called like one of the session."""
+    window = Session(gap=15 * MINUTE, on=on)
+    kind = Aggregate("k", {"total": Sum("n"), "last": LastValue("n", by=on), "latest": Max(on)}, window=window)
+    tens = [(1, at(f"2024-01-01T10:{minute}"), n) for minute, n in (("00", 1), ("20", 5), ("40", 2), ("10", 3))]
+    parts = batches(spark, f"k int, {on} timestamp, n int", *([row] for row in tens))
+    assert [shown([row]) for row in table(kind, parts)] == [
+        [(1, "10:00", "10:35", 9, 5, "10:20")],
+        [(1, "10:40", "10:55", 2, 2, "10:40")],
+    ]
 
 
 COUNT = {"n": Count()}
