@@ -7,6 +7,7 @@ costs a call of its own, and what `work` does not look at never becomes a Python
 from __future__ import annotations
 
 import json
+import math
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -87,8 +88,23 @@ def key_starts(batch: pa.RecordBatch, key: Sequence[str]) -> list[int]:
     """Where in `batch`, which is sorted by `key`, each key begins."""
     if not key:
         return [0]
-    keys = list(zip(*(batch.column(name).to_pylist() for name in key), strict=True))
+    keys = list(zip(*(_comparable(batch.column(name)) for name in key), strict=True))
     return [0, *(i for i in range(1, len(keys)) if keys[i] != keys[i - 1])]
+
+
+def _comparable(column: pa.Array) -> list[Any]:
+    """The values of `column`, every NaN one object: Python's tuples, lists and dictionaries find that equal."""
+    values = column.to_pylist()
+    may_hold_nan = pa.types.is_floating(column.type) or pa.types.is_nested(column.type)
+    return [_with_one_nan(value) for value in values] if may_hold_nan else values
+
+
+def _with_one_nan(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_with_one_nan(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _with_one_nan(each) for name, each in value.items()}
+    return math.nan if isinstance(value, float) and math.isnan(value) else value
 
 
 def records(batch: pa.RecordBatch, columns: Sequence[str]) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake import DeclarationError, Fold, Refusal
-from lake.kinds.keyed import fault_of, whole_keys
+from lake.kinds.keyed import fault_of, key_starts, whole_keys
 from lake.kinds.kind import AGAIN, ORDER, SIGN, visible
 from lake.project import load
 
@@ -205,6 +205,23 @@ def test_keys_that_cross_batches_stay_whole():
     parts = [batch.column("k").to_pylist() for batch in whole_keys(iter(batches), ["k"])]
     assert list(chain.from_iterable(parts)) == keys
     assert all(before[-1] != after[0] for before, after in pairwise(parts))
+
+
+def test_keys_that_are_not_a_number_are_one_key():
+    import pyarrow as pa
+
+    nan = float("nan")
+    numbers = [None, None, 0.0, -0.0, nan, nan]
+    nested = [{"x": [number]} for number in numbers]
+    for keys, kind in ((numbers, pa.float64()), (nested, pa.struct({"x": pa.list_(pa.float64())}))):
+        batch = pa.record_batch({"k": pa.array(keys, kind), "l": [1, 1, 1, 1, 1, 1]})
+        assert key_starts(batch, ["k", "l"]) == [0, 2, 4]
+
+
+def test_a_python_fold_has_one_row_for_the_key_that_is_not_a_number(spark):
+    count = Fold("key", state="n int", start={"n": 0}, step=lambda state, _: {"n": state["n"] + 1})
+    table = count.evaluate(rows(spark, [(float("nan"),), (1.5,), (float("nan"),)], "key double"))
+    assert sorted((str(key), n) for key, n, _ in seen(table)) == [("1.5", 1), ("nan", 2)]
 
 
 def fails(state: dict, event: dict) -> dict:
