@@ -47,11 +47,15 @@ def _advanced(kind: Kind, table: DataFrame, parts: Sequence[Part]) -> DataFrame:
     whole, changes = [_netted(side) for side in _sides(kind, parts)], _sides(kind, parts[-1:])
     horizon = _horizon(_sides(kind, parts)[0]) if kind.needs_time else None
     news = kind.broadcast is not None and not changes[0].where(kind.broadcast).isEmpty()
-    if news or not kind.key:
+    if news or not (kind.key or kind.absorbs):
         return local(kind.aged(kind.evaluate(*whole), horizon))
-    keys = local(reduce(lambda a, b: a.unionByName(b), _touched(kind, table, changes, whole[0])).distinct())
-    old = table.join(keys, same(table, keys, kind.key), "left_semi")
-    rest = kind.aged(table.join(keys, same(table, keys, kind.key), "left_anti"), horizon)
+    old, rest = table, table.limit(0)
+    if kind.key:
+        keys = local(reduce(lambda a, b: a.unionByName(b), _touched(kind, table, changes, whole[0])).distinct())
+        old = table.join(keys, same(table, keys, kind.key), "left_semi")
+        rest = kind.aged(table.join(keys, same(table, keys, kind.key), "left_anti"), horizon)
+    elif all(rows.isEmpty() for rows in changes):
+        return local(kind.aged(table, horizon))
     if not kind.absorbs:
         return local(kind.aged(kind.evaluate(*_restricted(kind, whole, keys)), horizon).unionByName(rest))
     heard = changes[0] if kind.broadcast is None else changes[0].unionByName(whole[0].where(kind.broadcast))
@@ -59,9 +63,11 @@ def _advanced(kind: Kind, table: DataFrame, parts: Sequence[Part]) -> DataFrame:
     both = new.unionByName(rest, allowMissingColumns=True).toArrow()
     again = pa.compute.fill_null(both.column(AGAIN), False)
     kept = to_frame(table.sparkSession, both.filter(pa.compute.invert(again)).drop_columns(AGAIN))
-    keys_again = both.filter(again).select(list(kind.key)).group_by(list(kind.key)).aggregate([])
-    if not keys_again.num_rows:
+    if not pa.compute.any(again).as_py():
         return kept
+    if not kind.key:
+        return local(kind.aged(kind.evaluate(*whole), horizon))
+    keys_again = both.filter(again).select(list(kind.key)).group_by(list(kind.key)).aggregate([])
     evaluated = kind.evaluate(*_restricted(kind, whole, to_frame(table.sparkSession, keys_again)))
     return local(kept.unionByName(kind.aged(evaluated, horizon)))
 

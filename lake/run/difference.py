@@ -89,20 +89,25 @@ def _by_spark(
     if found.keys is not None:
         old = _of(old, found.keys)
     if found.changes is not None:
-        rows = kind.aged(kind.absorb(old, *found.changes), inputs.horizon(declaration))
-        again = rows.where(AGAIN).select(*kind.key).distinct().toArrow()
-        if again.num_rows and not kind.key:
-            rows = inputs.evaluate(declaration)
-        elif again.num_rows:
-            evaluated = inputs.evaluated(declaration, restrict(inputs, declaration, again))
-            rows = rows.where(f"not {AGAIN}").drop(AGAIN).unionByName(evaluated)
-        else:
-            rows = rows.drop(AGAIN)
+        rows = _absorbed(inputs, declaration, found.changes, old)
     elif found.keys is None:
         rows = inputs.evaluate(declaration)
     else:
         rows = inputs.evaluated(declaration, restrict(inputs, declaration, found.keys))
     return gathered(inputs, compare(rows, old, kind.identity))
+
+
+def _absorbed(inputs: Inputs, declaration: Declaration, changes: tuple[DataFrame, ...], old: DataFrame) -> DataFrame:
+    """The rows that the touched keys, which have the rows `old`, should have."""
+    kind = declaration.kind
+    rows = kind.aged(kind.absorb(old, *changes), inputs.horizon(declaration))
+    kept, again = rows.where(f"not {AGAIN}").drop(AGAIN), rows.where(AGAIN)
+    if not kind.key:  # Arrow does not count rows without columns
+        return kept if again.isEmpty() else inputs.evaluate(declaration)
+    keys = again.select(*kind.key).distinct().toArrow()
+    if not keys.num_rows:
+        return kept
+    return kept.unionByName(inputs.evaluated(declaration, restrict(inputs, declaration, keys)))
 
 
 def _of(rows: DataFrame, keys: pa.Table | DataFrame) -> DataFrame:

@@ -35,7 +35,7 @@ from lake import (
     Tumbling,
     Variance,
 )
-from lake.kinds.kind import ORDER, Kind
+from lake.kinds.kind import AGAIN, ORDER, Kind
 from lake.laws import at_once, by_slices
 from tests.laws.models import aggregate as model
 from tests.laws.models.aggregate import Row
@@ -147,6 +147,28 @@ def test_any_slicing_of_windows_makes_the_table_of_one_evaluation(spark, name):
     parts = histories(len(name))
     expected = model.aggregate(kept(parts), assigned, lambda rows: (model.exact(rows)[0], *model.exact(rows)[5:7]))
     check(spark, Aggregate("key", FEW, window=window), parts, expected, list(FEW))
+
+
+def test_any_slicing_makes_the_same_sessions_where_there_is_no_key(spark):
+    some = [[(r, sign) for r, sign in part if r.key in (1, 3, 5)] for part in histories(7)]
+    parts = [[(replace(r, key=0, id=100 * r.key + r.id), sign) for r, sign in part] for part in some]
+    found = model.aggregate(kept(parts), model.session(2), lambda rows: (model.exact(rows)[0], *model.exact(rows)[5:7]))
+    expected = {(start, end): values for (_, start, end), values in found.items()}
+    check(spark, Aggregate((), FEW, window=Session(gap=minutes(2), on="t")), parts, expected, list(FEW))
+
+
+class Deaf(Aggregate):
+    """Hears of nothing new."""
+
+    def absorb(self, old: DataFrame, changes: DataFrame) -> DataFrame:
+        return old.withColumn(AGAIN, F.lit(False))
+
+
+@pytest.mark.parametrize("key", [(), "key"])
+def test_slicing_tells_that_a_kind_does_not_absorb(spark, key):
+    frames = [frame(spark, [(Row(1, n, n, n, n), 1)]) for n in range(3)]
+    [row] = by_slices(Deaf(key, {"n": Count()}), frames).collect()
+    assert row.n == 1
 
 
 def test_any_slicing_of_measures_makes_the_table_of_one_evaluation(spark):

@@ -85,6 +85,16 @@ def look_back(readings):
 }
 
 
+BUSY_TIME = '''
+from jobs.silver.meter import meter
+
+@table(Aggregate((), {"meters": Count(), "most": Max("value")}, window=Session(gap=2 * HOUR, on="at")), meter)
+def busy_time(meters):
+    """A time in which meters were last read, none of them two hours after the one before."""
+    return meters
+'''
+
+
 @pytest.fixture(params=[pytest.param(each, marks=pytest.mark.long) for each in ("auto", "spark")])
 def meters(request, spark, project, tmp_path) -> Lakehouse:
     settings = project.path("pyproject.toml")
@@ -111,3 +121,15 @@ def test_aggregates_keep_their_promise_cycle_by_cycle(meters):
     }
     assert [r["most"] for r in meters.table("look_back") if r["meter"] == "a" and r["at"].hour == 4] == [1]
     meters.check_laws(slices=2 if meters.settings.committer == "auto" else 0)
+
+
+def test_sessions_without_a_key_split_when_a_row_moves(spark, project, tmp_path):
+    project.path("schemas/readings.avsc").write_text(json.dumps(READING))
+    for name, text in (("silver/meter", JOBS["silver/meter"]), ("gold/busy_time", BUSY_TIME)):
+        project.path(f"jobs/{name}.py").write_text(HEAD + text)
+    meters = Lakehouse(tmp_path, tmp_path / "home")
+    meters.land("readings", reading("a", 1), reading("b", 2, "9.00"), reading("c", 3)).run()
+    assert [(r["window_start"].hour, r["meters"], r["most"]) for r in meters.table("busy_time")] == [(1, 3, 9)]
+    meters.land("readings", reading("b", 9, "2.00")).run()
+    found = [(r["window_start"].hour, r["window_end"].hour, r["meters"], r["most"]) for r in meters.table("busy_time")]
+    assert found == [(1, 3, 1, 1.5), (3, 5, 1, 1.5), (9, 11, 1, 2)]
