@@ -142,9 +142,13 @@ class Aggregate(Kind):
         return rows.withColumns({INTO: into, STANDING: F.expr(f"if({dropped}, '{DROPPED}', '{COUNTS}')")})
 
     def _closed_until(self, horizon: datetime) -> int:
-        """Windows that end up to this instant (microseconds since 1970) are closed at `horizon`."""
+        """Windows that end up to this instant (microseconds since 1970) are closed at `horizon`.
+
+        A row at the instant itself is not late yet: a window that holds it is still open.
+        """
         instant = horizon if horizon.tzinfo else horizon.replace(tzinfo=UTC)
-        return (instant - self.lateness - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+        late_before = (instant - self.lateness - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+        return late_before - 1 if self.window is not None and self.window.closed else late_before
 
     def _filled(self, rows: DataFrame) -> DataFrame:
         """One row per group with the state that `rows` alone give, and whether one of them is gone."""

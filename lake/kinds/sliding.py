@@ -28,6 +28,7 @@ class Sliding(Window):
     id: tuple[str, ...]
 
     absorbs: ClassVar[bool] = False
+    closed: ClassVar[bool] = True
     key: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, *, length: timedelta, on: str, id: str | Sequence[str]) -> None:

@@ -50,6 +50,9 @@ class Window:
     absorbs: ClassVar[bool] = True
     """Whether a window's measures follow from what they were and the new rows."""
 
+    closed: ClassVar[bool] = False
+    """Whether a row at the very `end` is still in the window."""
+
     @property
     def identity(self) -> tuple[str, ...]:
         return self.key

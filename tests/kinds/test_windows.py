@@ -31,6 +31,7 @@ from lake import (
 )
 from lake.kinds.kind import ORDER, SIGN
 from lake.kinds.windows import Window
+from lake.laws import at_once, by_slices
 from tests.kinds.events import batches, table
 
 NEW_YORK = "America/New_York"
@@ -311,6 +312,22 @@ def test_a_window_is_final_once_the_log_has_passed_its_end(spark):
         assert [row.is_final for row in aged.orderBy("window_start").collect()] == expected
         assert aged.where(kind.due(horizon)).isEmpty()
         assert table.where(kind.due(horizon)).count() == sum(expected)
+
+
+def test_a_look_back_is_not_final_while_a_row_of_its_own_time_is_not_late(spark):
+    """A row at the greatest event time is not late, and is seen by all others of that time."""
+    window = Sliding(length=HOUR, on="t", id="word")
+    kind = Aggregate((), {"n": Count()}, window=window, late="drop", is_final=True)
+    log = of_log(spark, [("10:00", None, "a"), ("10:00", "10:00", "b"), ("10:00:00.000001", "10:00", "c")])
+    parts = [spark.createDataFrame([row], LOG).withColumns({SIGN: F.lit(1), ORDER: F.struct("t")}) for row in log]
+    expected = [
+        {("a", 1, False)},
+        {("a", 2, False), ("b", 2, False)},
+        {("a", 2, True), ("b", 2, True), ("c", 3, False)},
+    ]
+    for number, rows in enumerate(expected, start=1):
+        for table in (at_once(kind, parts[:number]), by_slices(kind, parts[:number])):
+            assert {(row.word, row.n, row.is_final) for row in table.collect()} == rows
 
 
 @pytest.mark.parametrize(
