@@ -27,7 +27,8 @@ class Join(Kind):
 
     `within`: how far the right row's time may lie from the left row's, one timedelta for either way or (before, after);
     `times`: the columns with these times, of the left side and of the right. Without it every pair of a key is meant.
-    A null key has no partner. There is no output delay: a partner that comes later corrects the unmatched row.
+    A null key has no partner; only in a full join of two sides without ids it is a key like any other, of one row.
+    There is no output delay: a partner that comes later corrects the unmatched row.
     """
 
     name: ClassVar[str] = "Join"
@@ -67,6 +68,11 @@ class Join(Kind):
             )
         if self.within is not None and sum(self.within, timedelta(0)) < timedelta(0):
             raise DeclarationError(f"no time lies within {self.within}", fix="(before, after), both not below zero")
+        if within is not None and self._bare:
+            raise DeclarationError(
+                "of a full join within a time both rows of a key may lack a partner, and nothing tells them apart",
+                fix="name what identifies a row of either side: left='order_id', or right='payment_id'",
+            )
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -113,8 +119,13 @@ class Join(Kind):
             return None
         return {column: row[column] for column in (*self.key, *(self.left, self.right)[side]) if column in row}
 
+    @property
+    def _bare(self) -> bool:
+        """Whether the key alone would have to tell a left row without a partner from a right one."""
+        return self.how == "full" and not self.left and not self.right
+
     def _condition(self) -> str:
-        tests = [f"l.`{k}` = r.`{k}`" for k in self.key]
+        tests = [f"l.`{k}` {'<=>' if self._bare else '='} r.`{k}`" for k in self.key]
         if self.within is not None and self.times is not None:
             before, after = (f"make_dt_interval(0, 0, 0, {each.total_seconds():.6f})" for each in self.within)
             earlier, later = f"l.`{self.times[0]}`", f"r.`{self.times[1]}`"

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake import DeclarationError, Join
-from lake.kinds.kind import ORDER
+from lake.kinds.kind import ORDER, SIGN
 from lake.laws import at_once, by_slices
 
 LEFT = {3: "A", 5: "B", 9: "C", 15: "D", 40: "E", 60: "F", 100: "G"}
@@ -102,6 +102,27 @@ def union(parts: list[tuple[DataFrame, DataFrame]]) -> tuple[DataFrame, ...]:
     return tuple(reduce(DataFrame.unionByName, frames) for frames in zip(*parts, strict=True))
 
 
+@pytest.mark.parametrize("ids", [{}, {"left": "left"}, {"right": "right"}, {"left": "left", "right": "right"}])
+def test_a_full_join_has_one_row_of_an_identity_where_keys_are_null(spark, ids):
+    kind = Join(("key", "part"), how="full", **ids)
+    parts = []
+    for name, other in (("left", "right"), ("right", "left")):
+        frames = {name: part_of_key(spark, name, [(None, 1), (1, None), (1, 1)]), other: part_of_key(spark, other, [])}
+        parts.append((frames["left"], frames["right"]))
+    for number in (1, 2):
+        for table in (at_once(kind, parts[:number]), by_slices(kind, parts[:number])):
+            assert table.groupBy(*kind.identity).count().where("count > 1").isEmpty()
+            assert table.where("`left` is not null").count() == 3
+    met = table.where("`left` is not null and `right` is not null").count()
+    assert met == (1 if ids else 3)
+
+
+def part_of_key(spark: SparkSession, name: str, keys: list[tuple[int | None, int | None]]) -> DataFrame:
+    """A row of each key, whose value is `name`."""
+    rows = spark.createDataFrame([(*key, name) for key in keys], f"key int, part int, {name} string")
+    return rows.withColumns({SIGN: F.lit(1), ORDER: F.struct(name)})
+
+
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
@@ -110,6 +131,7 @@ def union(parts: list[tuple[DataFrame, DataFrame]]) -> tuple[DataFrame, ...]:
         (lambda: Join("k", within=timedelta(hours=1)), "needs `within` and `times`"),
         (lambda: Join("k", times=("a", "b")), "needs `within` and `times`"),
         (lambda: Join("k", within=(timedelta(0), timedelta(hours=-1)), times=("a", "b")), "no time lies within"),
+        (lambda: Join("k", how="full", within=timedelta(hours=1), times=("a", "b")), "nothing tells them apart"),
     ],
 )
 def test_an_impossible_join_is_refused(wrong, told):
