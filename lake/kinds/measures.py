@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from lake.errors import DeclarationError
+from lake.kinds.exact import quotient
 from lake.kinds.kind import ORDER, names
 
 COUNTED: Final = "sum(cast(_sign as bigint))"  # how many rows there are
@@ -125,7 +126,10 @@ class Sum(OfValues):
 
 @dataclass(frozen=True)
 class Avg(OfValues):
-    """The mean of `of`, SQL of integers or decimals, as decimal(38, `scale`), half up; null of no values."""
+    """The mean of `of`, SQL of integers or decimals, as decimal(38, `scale`), half up; null of no values.
+
+    It is rounded once, where `scale` is 16 at most or the values have no more places.
+    """
 
     scale: int = 6
     retracts: ClassVar[bool] = True
@@ -140,8 +144,7 @@ class Avg(OfValues):
 
     def value(self, name: str) -> str:
         """See Measure.value."""
-        total = f"cast(coalesce(`_{name}_sum`, 0) as decimal(38, {self.scale}))"
-        return f"cast({total} / nullif(`_{name}_n`, 0) as decimal(38, {self.scale}))"
+        return quotient(f"coalesce(`_{name}_sum`, 0BD)", f"`_{name}_n`", self.scale)
 
 
 @dataclass(frozen=True)

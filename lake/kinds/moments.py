@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from lake.errors import DeclarationError
+from lake.kinds.exact import KEPT, quotient
 from lake.kinds.measures import OfValues, State, nonzero_sum
 
-# Spark keeps six places of a quotient of wide decimals.
-MOST_PLACES: Final = 6
+# Of squares and their sums Spark keeps six places.
+MOST_PLACES: Final = KEPT
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Variance(OfValues):
         n, total, squares = f"`_{name}_n`", f"coalesce(`_{name}_sum`, 0)", f"coalesce(`_{name}_squares`, 0)"
         freedom = n if self.population else f"({n} - 1)"
         deviations = f"({n} * {squares} - {total} * {total})"
-        return f"cast({deviations} / nullif({n} * {freedom}, 0) as decimal(38, {self.scale}))"
+        return quotient(deviations, f"{n} * {freedom}", self.scale)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,10 @@ Source of the moving weights: Kafka Streams, KTable aggregation (C10).
 
 from __future__ import annotations
 
+import random
 from decimal import Decimal
+from fractions import Fraction
+from math import floor
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +29,7 @@ from lake import (
     Sum,
     Variance,
 )
+from lake.kinds.exact import quotient
 from lake.kinds.kind import ORDER, SIGN
 from lake.laws import at_once, by_slices
 
@@ -83,6 +87,49 @@ def test_variance_is_exact(spark, type_):
     )
     found = Aggregate((), table).evaluate(frame).head()
     assert (found.v, found.p, found.s) == (Decimal("2.500000"), Decimal("2.000000"), Decimal("1.581"))
+
+
+@pytest.mark.parametrize(
+    ("type_", "values", "measure", "expected"),
+    [
+        ("int", [1] * 6 + [0] * 5, Avg("x", scale=5), "0.54545"),  # 0.545454…, to six places 0.545455
+        ("int", [1] + [0] * 10, Variance("x", scale=5, population=True), "0.08264"),  # 0.0826446…
+        ("decimal(2, 1)", ["1.4", "1.5"], Avg("x", scale=0), "1"),
+        ("decimal(2, 1)", ["-1.4", "-1.5"], Avg("x", scale=0), "-1"),
+        ("int", [1, 2], Avg("x", scale=0), "2"),
+        ("int", [-1, -2], Avg("x", scale=0), "-2"),
+        ("bigint", [2**62, 2**62 - 1, -(2**62)], Avg("x", scale=2), "1537228672809129301.00"),
+        ("decimal(38, 18)", ["0.000000499999999999", "0.0000005"], Avg("x"), "0.000000"),
+        ("decimal(38, 18)", ["0.00000000499999999", "0.000000005"], Avg("x", scale=8), "0.00000000"),
+        ("decimal(38, 18)", ["0.000000005000000001"], Avg("x", scale=8), "0.00000001"),
+        ("decimal(38, 0)", ["1" * 30, "1" * 30], Avg("x", scale=7), "1" * 30 + ".0000000"),
+        ("decimal(38, 20)", ["0.5", "1"], Avg("x", scale=20), "0.75" + "0" * 18),
+    ],
+)
+def test_a_quotient_is_rounded_once_and_half_up(spark, type_, values, measure, expected):
+    frame = signed(spark, [(n, str(value), 1) for n, value in enumerate(values)], "n int, text string")
+    table = Aggregate((), {"q": measure}).evaluate(frame.withColumn("x", F.expr(f"cast(text as {type_})")))
+    assert table.head().q == Decimal(expected)
+    assert dict(table.dtypes)["q"] == f"decimal(38,{measure.scale})"
+
+
+@pytest.mark.parametrize("places", [0, 4, 9, 18])
+def test_quotients_are_those_of_fractions(spark, places):
+    """Of sums of any number of decimal places; every other one lies at half a unit, or next to it."""
+    chance, scales = random.Random(places), (0, 3, 6, 8, 16)
+    data = []
+    for _ in range(400):
+        by, near = chance.randrange(1, 50), chance.choice([0, 1, 3, 5, 7])
+        half = Fraction(2 * chance.randrange(1000) + 1, 2 * 10**near) * by
+        whole = chance.choice([int(half * 10**places) + chance.randrange(-1, 2), chance.randrange(10**19)])
+        data.append((Decimal(chance.choice([whole, -whole])).scaleb(-places), by))
+    frame = spark.createDataFrame(data, f"s decimal(38, {places}), n bigint")
+    found = frame.select("*", *[F.expr(quotient("s", "n", scale)).alias(str(scale)) for scale in scales]).collect()
+    for total, by, *quotients in found:
+        for scale, value in zip(scales, quotients, strict=True):
+            units = abs(Fraction(total) / by) * 10**scale
+            nearest = floor(units + Fraction(1, 2)) * (-1 if total < 0 else 1)
+            assert (total, by, Fraction(value)) == (total, by, Fraction(nearest, 10**scale))
 
 
 def test_what_is_not_there_does_not_count(spark):

@@ -1,0 +1,34 @@
+"""Exact arithmetic in Spark's decimals, which have at most 38 digits and round what does not fit."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Final
+
+# Spark keeps so many places of a wide result, however many digits it has before the point.
+KEPT: Final = 6
+# So many remain of 38 digits beside a multiple of a bigint, which has 19, and what adding and subtracting ask for.
+MOST_PLACES: Final = 16
+
+
+def quotient(dividend: str, divisor: str, scale: int) -> str:
+    """SQL of a decimal divided by a bigint above zero, as decimal(38, `scale`), rounded once, half up; null by zero.
+
+    Spark rounds a quotient to six places or more, which a cast to fewer rounds again. So the remainder that a quotient
+    of `scale` places leaves is taken away first, or what is missing to the next made up, and the division is even.
+    Of more than 16 places the dividend is rounded to `scale` before it is divided.
+    """
+    by = f"cast(nullif({divisor}, 0) as decimal(19, 0))"
+    unit, half = f"({by} * {_places(1, scale)})", f"({by} * {_places(5, scale + 1)})"
+    rest = f"(({dividend}) % {unit})"
+    missing = f"if(abs({rest}) < {half}, 0BD, if({rest} < 0, -{unit}, {unit}))"
+    even = f"cast((({dividend}) - ({rest} - {missing})) / {by} as decimal(38, {scale}))"
+    if scale <= KEPT:
+        return even
+    direct = f"cast(cast({dividend} as decimal(38, {scale})) / {by} as decimal(38, {scale}))"  # rounds once, to `scale`
+    return direct if scale > MOST_PLACES else f"if(({dividend}) % {_places(1, scale)} = 0, {direct}, {even})"
+
+
+def _places(number: int, places: int) -> str:
+    """SQL of `number` in units of the last of so many decimal places."""
+    return f"{Decimal(number).scaleb(-places):f}BD"
