@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError
+from lake.kinds.exact import summed
 from lake.kinds.kind import AGAIN, INTO, SIGN, STANDING, Kind, names, same
 from lake.kinds.late import is_late
 from lake.kinds.measures import ADD, COUNTED, GREATEST, Measure, State
@@ -187,8 +188,9 @@ class Aggregate(Kind):
         from pyspark.sql import functions as F
 
         new, held = new.alias("b"), old.alias("a")
+        types = {name: _type(new, name) for name in self._state}
         combined = [
-            F.expr(_combination(each, f"a.`{name}`", f"b.`{name}`")).cast(_type(new, name)).alias(name)
+            F.expr(_combination(each, f"a.`{name}`", f"b.`{name}`", types[name])).cast(types[name]).alias(name)
             for name, each in self._state.items()
         ]
         again = F.lit(False) if all(m.retracts for m in self.measures.values()) else F.col(f"b.{RETRACTED}")
@@ -205,7 +207,7 @@ class Aggregate(Kind):
         combined = []
         for name, each in self._state.items():
             type_ = _type(new, name)
-            step = f"(a, b) -> cast({_combination(each, 'a', 'b')} as {type_})"
+            step = f"(a, b) -> cast({_combination(each, 'a', 'b', type_)} as {type_})"
             combined.append(F.expr(f"aggregate(collect_list(`{name}`), cast(null as {type_}), {step})").alias(name))
         joint = joined(both, self.by, f"`{START}`", f"`{END}`")
         return joint.groupBy(*self._grouping()).agg(*combined, F.max(AGAIN).alias(AGAIN))
@@ -262,8 +264,10 @@ class Aggregate(Kind):
             raise DeclarationError("is_final is about windows, and there is none", fix="declare a window")
 
 
-def _combination(state: State, a: str, b: str) -> str:
-    """SQL of two values of a state column made one; either may be null."""
+def _combination(state: State, a: str, b: str, type_: str) -> str:
+    """SQL of two values of a state column of the SQL type `type_` made one; either may be null."""
+    if state.adds:
+        return summed(state.combine, a, b, type_)
     if not state.per:
         return state.combine.format(a=a, b=b)
     both = f"map_from_entries({_not_null(a)}), map_from_entries({_not_null(b)})"

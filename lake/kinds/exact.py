@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 from typing import Final
 
+DIGITS: Final = 38
 # Spark keeps so many places of a wide result, however many digits it has before the point.
 KEPT: Final = 6
 # So many remain of 38 digits beside a multiple of a bigint, which has 19, and what adding and subtracting ask for.
 MOST_PLACES: Final = 16
+
+_DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
 def quotient(dividend: str, divisor: str, scale: int) -> str:
@@ -27,6 +31,27 @@ def quotient(dividend: str, divisor: str, scale: int) -> str:
         return even
     direct = f"cast(cast({dividend} as decimal(38, {scale})) / {by} as decimal(38, {scale}))"  # rounds once, to `scale`
     return direct if scale > MOST_PLACES else f"if(({dividend}) % {_places(1, scale)} = 0, {direct}, {even})"
+
+
+def summed(combine: str, a: str, b: str, type_: str) -> str:
+    """SQL of two states of the SQL type `type_`, `a` and `b`, made one by `combine`, which adds them.
+
+    Spark rounds a + b of decimal(38, 9) to eight places. Numbers that it would so round are added in units of their
+    last place, as whole numbers, which it does not round.
+    """
+    scale = _rounded(type_)
+    if not scale:
+        return combine.format(a=a, b=b)
+    units = (f"cast(concat(cast({each} as string), 'e{scale}') as decimal(38, 0))" for each in (a, b))
+    total = combine.format(**dict(zip("ab", units, strict=True)))
+    return f"cast(concat(cast({total} as string), 'e-{scale}') as {type_})"
+
+
+def _rounded(type_: str) -> int:
+    """The decimal places of a type whose sums of two lose one; 0 for any other."""
+    decimal = _DECIMAL.fullmatch(type_)
+    precision, scale = map(int, decimal.groups()) if decimal else (0, 0)
+    return scale if precision == DIGITS and scale > KEPT else 0
 
 
 def _places(number: int, places: int) -> str:

@@ -30,12 +30,13 @@ class State:
 
     With `per`, a SQL expression, the state is an array of structs (key, value) sorted by key: for each value of `per`
     that is not null what `fill` makes of its rows. Entries whose value is zero are left out; `combine` is that of two
-    values.
+    values. `adds` says that `combine` adds numbers which may be decimals.
     """
 
     fill: str
     combine: str
     per: str = ""
+    adds: bool = False
 
 
 class Measure(ABC):
@@ -117,7 +118,7 @@ class Sum(OfValues):
 
     def state(self, name: str) -> Mapping[str, State]:
         """See Measure.state. The number of values tells a sum of nothing from a sum of zero."""
-        return {name: State(_signed_sum(self.taken), ADD), f"_{name}_n": self.values}
+        return {name: State(_signed_sum(self.taken), ADD, adds=True), f"_{name}_n": self.values}
 
     def value(self, name: str) -> str:
         """See Measure.value."""
@@ -216,7 +217,7 @@ class LastValue(Ranked):
 
 def nonzero_sum(of: str) -> State:
     """The sum of the SQL expression `of`; null for zero, so that a sum of nothing is alike however it came about."""
-    return State(f"nullif({_signed_sum(of)}, 0)", f"nullif({ADD}, 0)")
+    return State(f"nullif({_signed_sum(of)}, 0)", f"nullif({ADD}, 0)", adds=True)
 
 
 def _signed_sum(of: str) -> str:

@@ -6,6 +6,7 @@ Source of the moving weights: Kafka Streams, KTable aggregation (C10).
 from __future__ import annotations
 
 import random
+from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
 from math import floor
@@ -25,6 +26,7 @@ from lake import (
     LastValue,
     Max,
     Quantile,
+    Session,
     Stddev,
     Sum,
     Variance,
@@ -130,6 +132,31 @@ def test_quotients_are_those_of_fractions(spark, places):
             units = abs(Fraction(total) / by) * 10**scale
             nearest = floor(units + Fraction(1, 2)) * (-1 if total < 0 else 1)
             assert (total, by, Fraction(value)) == (total, by, Fraction(nearest, 10**scale))
+
+
+@pytest.mark.parametrize("window", [None, Session(gap=timedelta(days=2), on="t")], ids=["whole", "session"])
+def test_sums_of_sums_lose_no_place(spark, window):
+    """Spark's + of two decimal(38, 9) has eight places."""
+    types = {"a": (38, 9), "b": (28, 7), "c": (38, 37), "d": (38, 2), "e": (10, 0)}
+    digits = [[(3, 1), (-8, 1)], [(4, 1)], [(2, 1), (-9, 1)]] + ([[(4, -1)], [(-9, -1), (2, -1)]] if not window else [])
+    values = {x: F.expr(f"cast(concat(n, 'e-{places}') as decimal({d}, {places}))") for x, (d, places) in types.items()}
+    values["t"] = F.expr("timestamp '2024-01-01'")
+    parts = [signed(spark, [("k", *row) for row in part], "key string, n int").withColumns(values) for part in digits]
+    measures = {f"{each.__name__}_{x}": each(x) for x in types for each in (Sum, Avg, Variance)}
+    found = same_by_slices(Aggregate("key", measures, window=window), parts)
+    last = sum(digit * sign for part in digits for digit, sign in part)
+    assert {x: found[f"Sum_{x}"] for x in types} == {
+        x: Decimal(last).scaleb(-places) for x, (_, places) in types.items()
+    }
+
+
+def same_by_slices(kind: Aggregate, parts: list[DataFrame]) -> dict:
+    """The measures of the one row of the table, once it is the same by slices, types and state included."""
+    whole, sliced = at_once(kind, parts), by_slices(kind, parts)
+    assert sliced.select(*whole.columns).dtypes == whole.dtypes
+    (row,), (other,) = whole.collect(), sliced.select(*whole.columns).collect()
+    assert row == other
+    return {name: value for name, value in row.asDict().items() if name in kind.measures}
 
 
 def test_what_is_not_there_does_not_count(spark):
