@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError
-from lake.kinds.exact import summed
+from lake.kinds.exact import retracted, summed
 from lake.kinds.kind import AGAIN, INTO, SIGN, STANDING, Kind, names, same
 from lake.kinds.late import is_late
 from lake.kinds.measures import ADD, COUNTED, GREATEST, Measure, State
@@ -104,9 +104,10 @@ class Aggregate(Kind):
 
         Sessions join with those that were there; a key that lost a row is evaluated again, as it may split one.
         """
-        new = self._filled(changes)
-        merges = self.window is not None and self.window.merges
-        return self._finish(self._merged(old, new) if merges else self._added(old, new))
+        if self.window is not None and self.window.merges:
+            return self._finish(self._merged(old, self._filled(changes)))
+        gone = {_gone(name): each.gone for name, each in self._state.items() if each.gone}
+        return self._finish(self._added(old, self._filled(changes, gone)))
 
     def aged(self, rows: DataFrame, horizon: datetime | None) -> DataFrame:
         """See Kind.aged."""
@@ -151,15 +152,16 @@ class Aggregate(Kind):
         late_before = (instant - self.lateness - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
         return late_before - 1 if self.window is not None and self.window.closed else late_before
 
-    def _filled(self, rows: DataFrame) -> DataFrame:
-        """One row per group with the state that `rows` alone give, and whether one of them is gone."""
+    def _filled(self, rows: DataFrame, gone: dict[str, str] | None = None) -> DataFrame:
+        """One row per group with the state that `rows` alone give, what is `gone`, and whether a row is."""
         from pyspark.sql import functions as F
 
         if self.window is not None:
             rows = self.window.gather(rows, self.by)
         state = self._state
-        plain = [F.expr(each.fill).alias(name) for name, each in state.items() if not each.per]
-        filled = rows.groupBy(*self._grouping()).agg(*plain, (F.min(SIGN) < 0).alias(RETRACTED))
+        plain = {name: each.fill for name, each in state.items() if not each.per} | (gone or {})
+        columns = [F.expr(sql).alias(name) for name, sql in plain.items()]
+        filled = rows.groupBy(*self._grouping()).agg(*columns, (F.min(SIGN) < 0).alias(RETRACTED))
         for name, each in state.items():
             if each.per:
                 filled = self._with_entries(filled, rows, name, each)
@@ -188,11 +190,13 @@ class Aggregate(Kind):
         from pyspark.sql import functions as F
 
         new, held = new.alias("b"), old.alias("a")
-        types = {name: _type(new, name) for name in self._state}
-        combined = [
-            F.expr(_combination(each, f"a.`{name}`", f"b.`{name}`", types[name])).cast(types[name]).alias(name)
-            for name, each in self._state.items()
-        ]
+        combined = []
+        for name, each in self._state.items():
+            type_, (a, b, gone) = _type(new, name), (f"a.`{name}`", f"b.`{name}`", f"b.`{_gone(name)}`")
+            sql = _combination(each, a, b, type_)
+            if each.gone:
+                sql = f"if({gone} is null, {sql}, {retracted(each.combine, a, b, gone, type_)})"
+            combined.append(F.expr(sql).cast(type_).alias(name))
         again = F.lit(False) if all(m.retracts for m in self.measures.values()) else F.col(f"b.{RETRACTED}")
         groups = [new[name] for name in self._groups]
         return new.join(held, same(new, held, self.identity), "left").select(*groups, *combined, again.alias(AGAIN))
@@ -266,13 +270,18 @@ class Aggregate(Kind):
 
 def _combination(state: State, a: str, b: str, type_: str) -> str:
     """SQL of two values of a state column of the SQL type `type_` made one; either may be null."""
-    if state.adds:
+    if state.gone:
         return summed(state.combine, a, b, type_)
     if not state.per:
         return state.combine.format(a=a, b=b)
     both = f"map_from_entries({_not_null(a)}), map_from_entries({_not_null(b)})"
     zipped = f"map_zip_with({both}, (k, x, y) -> {state.combine.format(a='x', b='y')})"
     return f"sort_array(filter(map_entries({zipped}), e -> e.value <> 0))"
+
+
+def _gone(name: str) -> str:
+    """The column of what rows that are gone take from state column `name`: no state is called so."""
+    return f"__{name}"
 
 
 def _type(frame: DataFrame, column: str) -> str:

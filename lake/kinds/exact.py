@@ -34,24 +34,48 @@ def quotient(dividend: str, divisor: str, scale: int) -> str:
 
 
 def summed(combine: str, a: str, b: str, type_: str) -> str:
-    """SQL of two states of the SQL type `type_`, `a` and `b`, made one by `combine`, which adds them.
+    """SQL of two sums of the SQL type `type_`, `a` and `b`, made one by `combine`, which adds them.
 
     Spark rounds a + b of decimal(38, 9) to eight places. Numbers that it would so round are added in units of their
     last place, as whole numbers, which it does not round.
     """
-    scale = _rounded(type_)
+    scale = _rounded(type_, additions=1)
     if not scale:
         return combine.format(a=a, b=b)
-    units = (f"cast(concat(cast({each} as string), 'e{scale}') as decimal(38, 0))" for each in (a, b))
-    total = combine.format(**dict(zip("ab", units, strict=True)))
-    return f"cast(concat(cast({total} as string), 'e-{scale}') as {type_})"
+    return _number(combine.format(a=_units(a, scale), b=_units(b, scale)), scale, type_)
 
 
-def _rounded(type_: str) -> int:
-    """The decimal places of a type whose sums of two lose one; 0 for any other."""
+def retracted(combine: str, a: str, b: str, gone: str, type_: str) -> str:
+    """As `summed`, with `gone` added too, a decimal that is not null; all is added before the sum must fit `type_`."""
+    scale = _rounded(type_, additions=2)
+    if scale:
+        a, b, gone = (_units(each, scale) for each in (a, b, gone))
+    elif not _DECIMAL.fullmatch(type_):
+        a, b = (f"cast({each} as decimal(38, 0))" for each in (a, b))
+    there = f"(coalesce({a}, 0BD) + coalesce({b}, 0BD))"
+    return _number(combine.format(a=there, b=gone), scale, type_)
+
+
+def negated(value: str) -> str:
+    """SQL of minus a number, as a decimal: the least integer of a type has no opposite in it."""
+    return f"-(coalesce({value}, cast(null as decimal(1, 1))))"
+
+
+def _rounded(type_: str, *, additions: int) -> int:
+    """The decimal places of a type, where so many additions would make Spark round to fewer; else 0."""
     decimal = _DECIMAL.fullmatch(type_)
     precision, scale = map(int, decimal.groups()) if decimal else (0, 0)
-    return scale if precision == DIGITS and scale > KEPT else 0
+    return scale if precision + additions > DIGITS and scale > KEPT else 0
+
+
+def _units(number: str, scale: int) -> str:
+    """SQL of a decimal in units of its last place, as a whole number."""
+    return f"cast(concat(cast({number} as string), 'e{scale}') as decimal(38, 0))"
+
+
+def _number(units: str, scale: int, type_: str) -> str:
+    """SQL of so many units of the last of `scale` places, as a number of the SQL type `type_`."""
+    return f"cast(concat(cast({units} as string), 'e-{scale}') as {type_})" if scale else f"cast({units} as {type_})"
 
 
 def _places(number: int, places: int) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from lake.errors import DeclarationError
-from lake.kinds.exact import quotient
+from lake.kinds.exact import negated, quotient
 from lake.kinds.kind import ORDER, names
 
 COUNTED: Final = "sum(cast(_sign as bigint))"  # how many rows there are
@@ -30,13 +30,13 @@ class State:
 
     With `per`, a SQL expression, the state is an array of structs (key, value) sorted by key: for each value of `per`
     that is not null what `fill` makes of its rows. Entries whose value is zero are left out; `combine` is that of two
-    values. `adds` says that `combine` adds numbers which may be decimals.
+    values. Sums of numbers have `gone`: `fill` adds up what is there alone, `gone` minus what is gone, as a decimal.
     """
 
     fill: str
     combine: str
     per: str = ""
-    adds: bool = False
+    gone: str = ""
 
 
 class Measure(ABC):
@@ -118,7 +118,7 @@ class Sum(OfValues):
 
     def state(self, name: str) -> Mapping[str, State]:
         """See Measure.state. The number of values tells a sum of nothing from a sum of zero."""
-        return {name: State(_signed_sum(self.taken), ADD, adds=True), f"_{name}_n": self.values}
+        return {name: State(_sum(self.taken), ADD, gone=_gone(self.taken)), f"_{name}_n": self.values}
 
     def value(self, name: str) -> str:
         """See Measure.value."""
@@ -217,8 +217,12 @@ class LastValue(Ranked):
 
 def nonzero_sum(of: str) -> State:
     """The sum of the SQL expression `of`; null for zero, so that a sum of nothing is alike however it came about."""
-    return State(f"nullif({_signed_sum(of)}, 0)", f"nullif({ADD}, 0)", adds=True)
+    return State(f"nullif({_sum(of)}, 0)", f"nullif({ADD}, 0)", gone=_gone(of))
 
 
-def _signed_sum(of: str) -> str:
-    return f"sum(if(_sign > 0, {of}, -({of})))"
+def _sum(of: str) -> str:
+    return f"sum(if(_sign > 0, {of}, null))"
+
+
+def _gone(of: str) -> str:
+    return f"sum(if(_sign < 0, {negated(of)}, null))"

@@ -150,6 +150,17 @@ def test_sums_of_sums_lose_no_place(spark, window):
     }
 
 
+def test_the_least_integer_of_a_type_can_go_again(spark):
+    least = -(2**63)
+    steps = [[(least, 1)], [(least, -1), (0, 1)], [(0, -1), (least, 1), (1, 1)], [(least, -1)], [(1, -1), (2, 1)]]
+    types = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+    values = {t: F.expr(f"cast(if(n < 0, {-(2 ** (bits - 1))}, n) as {t})") for t, bits in types.items()}
+    parts = [signed(spark, [(1, *row) for row in step], "key int, n bigint").withColumns(values) for step in steps]
+    measures = {f"{each.__name__}_{t}": each(t) for t in types for each in (Sum, Avg)}
+    found = same_by_slices(Aggregate("key", {**measures, "above": Sum("int", where="int > 0")}), parts)
+    assert {*found.values()} == {2}
+
+
 def same_by_slices(kind: Aggregate, parts: list[DataFrame]) -> dict:
     """The measures of the one row of the table, once it is the same by slices, types and state included."""
     whole, sliced = at_once(kind, parts), by_slices(kind, parts)
