@@ -326,8 +326,8 @@ def test_a_look_back_is_not_final_while_a_row_of_its_own_time_is_not_late(spark)
         {("a", 2, True), ("b", 2, True), ("c", 3, False)},
     ]
     for number, rows in enumerate(expected, start=1):
-        for table in (at_once(kind, parts[:number]), by_slices(kind, parts[:number])):
-            assert {(row.word, row.n, row.is_final) for row in table.collect()} == rows
+        for made in (at_once(kind, parts[:number]), by_slices(kind, parts[:number])):
+            assert {(row.word, row.n, row.is_final) for row in made.collect()} == rows
 
 
 @pytest.mark.parametrize(
