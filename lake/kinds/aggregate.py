@@ -39,7 +39,7 @@ class Aggregate(Kind):
     """
 
     name: ClassVar[str] = "Aggregate"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     by: tuple[str, ...]
     measures: Mapping[str, Measure]

@@ -63,7 +63,7 @@ class Enrich(Kind):
     """
 
     name: ClassVar[str] = "Enrich"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     id: tuple[str, ...]
     dimensions: tuple[AsOf, ...]

@@ -32,7 +32,7 @@ class Join(Kind):
     """
 
     name: ClassVar[str] = "Join"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     key: tuple[str, ...]
     left: tuple[str, ...]

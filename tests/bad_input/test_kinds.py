@@ -25,7 +25,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Mapping
-from io import StringIO
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +104,8 @@ def test_bad_input_is_told_and_harms_nothing(kind, published, tmp_path, monkeypa
         monkeypatch.setenv(name, str(value))
     monkeypatch.chdir(folder)
     monkeypatch.setattr("sys.argv", [word.replace("SHOP", str(folder)) for word in shlex.split(kind["run"])])
-    monkeypatch.setattr("sys.stdin", StringIO(kind.get("stdin", "")))
+    piped = kind.get("stdin", b"")
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(piped if isinstance(piped, bytes) else piped.encode())))
     monkeypatch.setattr("lake.session._embedded", no_jvm)
     monkeypatch.setattr("lake.run.gate.warm_up", lambda: None)
     if session:

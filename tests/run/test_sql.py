@@ -52,7 +52,7 @@ def rows(found: Reader, query: str) -> list[tuple[Any, ...]]:
     return found.relation(query).fetchall()
 
 
-def run(found: Reader, *args: str, stdin: str | bytes = "") -> Any:
+def run(found: Reader, *args: str, stdin: str = "") -> Any:
     return CliRunner().invoke(lake, [*args, "--project", str(found.settings.project)], input=stdin)
 
 
@@ -471,11 +471,6 @@ def test_whoever_has_read_enough_is_no_fault(edition: Reader, words: list[str]):
         assert started.stderr
         started.stdout.close()
         assert (started.stderr.read(), started.wait()) == (b"", 0)
-
-
-def test_a_query_that_is_not_utf8_is_told(edition: Reader):
-    told = run(edition, "sql", stdin=b"SELECT '\xff'").exception
-    assert str(told).startswith("a query is not UTF-8 at byte 8 (standard input)")
 
 
 def test_a_query_comes_from_standard_input_or_a_file(edition: Reader, tmp_path: Path):
