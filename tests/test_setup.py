@@ -217,7 +217,7 @@ def test_doctor_finds_a_remote_file_system(project: Any, monkeypatch: pytest.Mon
 
 def test_doctor_finds_another_version_of_a_pinned_package(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "version", lambda name: "4.0.1")
-    assert findings(project.project)["pyspark"].fix == "install pyspark==4.2.0: `make setup`"
+    assert findings(project.project)["pyspark"].fix == "install pyspark==4.2.0: `make setup` in Headwater's folder"
 
 
 def test_doctor_tells_wrong_settings_and_still_looks_at_the_machine(tmp_path: Path) -> None:
