@@ -100,7 +100,7 @@ def test_of_several_rows_of_a_table_the_newest_stays_when_another_changes(spark)
     assert table(kind, [*corrects, (gone[3], nothing)]) == [("o1", 1, 1, 5, "z", "v")]
 
 
-@pytest.mark.parametrize("how", ["left", "inner"])
+@pytest.mark.parametrize("how", ["left", pytest.param("inner", marks=pytest.mark.long)])
 def test_a_version_that_ended_and_goes_gives_way_to_the_one_it_hid(spark, how):
     kind = Enrich("id", AsOf("key", time="since", until="until"), time="at", how=how)
     schemas = "id string, key int, at int", "key int, since int, until int, value string"
