@@ -20,9 +20,14 @@ COLUMNS = ("table", "kind", "key", "rows", "version", "path", "description")
 @click.option("--edition", type=int, metavar="N", help="Answer from edition N instead of the current one.")
 @click.option("--cut", type=int, metavar="N", help="Answer from the newest edition at or before cut N.")
 @click.option("--after", multiple=True, metavar="TOKEN", help="Wait first until readers see this batch: flights@12.")
-@click.option("--timeout", type=Finite(), default=60.0, metavar="SECONDS", help="Of --after; default 60.")
-@click.option("--format", "kind", type=click.Choice(["table", "csv", "json", "parquet"]), help="Default: table.")
-@click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Write the answer to this file.")
+@click.option("--timeout", type=Finite(), metavar="SECONDS", help="Of --after; default 60.")
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["table", "csv", "json", "jsonl", "md", "parquet"]),
+    help="Default: as the name of FILE ends, else a table.",
+)
+@click.option("--output", "-o", metavar="FILE", help="Write to a .csv, .json, .jsonl, .md or .parquet.")
 @shared
 def sql(
     shell: Shell,
@@ -31,9 +36,9 @@ def sql(
     edition: int | None,
     cut: int | None,
     after: tuple[str, ...],
-    timeout: float,
+    timeout: float | None,
     kind: str | None,
-    output: Path | None,
+    output: str | None,
 ) -> None:
     """Answer a query on the published edition; without one, open a shell (on a terminal) or read standard input.
 
@@ -47,22 +52,45 @@ def sql(
     lake sql "select carrier, sum(flights) from carrier_daily group by all order by all"
     lake sql --cut 12 "from aircraft_operator_at('2013-03-01')"
     lake sql --after flights@12 "select count(*) from flight"
-    lake sql --format csv < question.sql > answer.csv
+    lake sql --file question.sql -o answer.csv
     """
-    from lake.run.export import export
+    from lake.run.export import chosen, export
     from lake.run.sql import reader
 
     text = _query(query, file)
+    into = _file(output)
+    wanted = _format(shell, kind)
+    if text is None and (wanted or into):
+        raise DeclarationError("a shell has no --format, --json and --output", fix='lake sql "SELECT …" --output FILE')
+    form = chosen(wanted, into)
+    if timeout is not None and not after:
+        raise DeclarationError("--timeout is of --after, which was not given", fix="lake sql --after TOKEN")
     if text is not None and "\0" in text:
         raise DeclarationError("a query has a zero byte", where=str(file or "the query"), fix="take it out")
     if after:
-        _wait(shell, after, timeout, another=edition is not None or cut is not None)
+        _wait(shell, after, 60.0 if timeout is None else timeout, another=edition is not None or cut is not None)
     found = reader(shell.settings, edition, cut=cut)
     if text is None:
         from lake.run.shell import converse
 
-        return converse(shell.settings, found.edition.number if cut else edition)
-    export(found, text, kind or ("json" if shell.json else "table"), output)
+        return converse(shell.settings, found.edition.number if cut is not None else edition)
+    export(found, text, form, into)
+
+
+def _format(shell: Shell, kind: str | None) -> str | None:
+    if shell.json and kind not in {None, "json"}:
+        raise DeclarationError(f"--json and --format {kind} were given", fix="give one of them")
+    return "json" if shell.json else kind
+
+
+def _file(output: str | None) -> Path | None:
+    if output is None:
+        return None
+    if not output or "\0" in output:
+        raise DeclarationError(f"--output names no file: {output!r}", fix="--output answer.csv")
+    if Path(output).is_dir():
+        raise DeclarationError("--output is a folder", where=output, fix="name a file in it")
+    return Path(output)
 
 
 def _wait(shell: Shell, tokens: tuple[str, ...], timeout: float, *, another: bool) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from lake.config import Settings, load_settings
 from lake.names import SPARK, quoted
+from lake.run.answer import texts
 from lake.run.render import as_table
 from lake.run.sql import Reader, reader
 from lake.store import reads
@@ -49,8 +50,8 @@ class Answer:
         return self.relation
 
     def __repr__(self) -> str:
-        rows = self.relation.limit(PREVIEW_ROWS + 1).fetchall()
-        lines = [*as_table(self.relation.columns, rows[:PREVIEW_ROWS])]
+        answer, rows = texts(self.relation.limit(PREVIEW_ROWS + 1))
+        lines = [*as_table(answer.names, rows[:PREVIEW_ROWS], numeric=answer.numeric)]
         return "\n".join([*lines, "…"] if len(rows) > PREVIEW_ROWS else lines)
 
 

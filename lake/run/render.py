@@ -1,4 +1,4 @@
-"""Answers as text: an aligned table, CSV or JSON. Decimals are exact, instants in UTC with Z, nulls told from ''."""
+"""Answers as text: an aligned table, or Markdown. Decimals are exact, instants in UTC with Z, nulls told from ''."""
 
 from __future__ import annotations
 
@@ -8,52 +8,44 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from itertools import chain, islice
 from typing import Any, Final
 
-NULL: Final = "null"
+NULL: Final = "NULL"
+FIRST: Final = 1000
+"""So many rows say how wide the columns of a table are."""
+MARKS: Final = str.maketrans({mark: f"\\{mark}" for mark in "\\|*_`<>[]"})
+"""What Markdown would take for its own."""
 Rows = Iterable[Sequence[Any]]
 
 
-def as_table(names: Sequence[str], rows: Rows, *, width: int | None = None) -> Iterator[str]:
-    """Aligned lines under a heading, numbers to the right; cells are cut at `width` characters where it is given."""
-    records = [list(row) for row in rows]
-    numeric = [
-        any(row[i] is not None for row in records) and all(_is_number(row[i]) for row in records)
-        for i in range(len(names))
-    ]
-    grid = [[_cut(shown(value), width) for value in row] for row in records]
-    widths = [max(_width(name), *(_width(line[i]) for line in grid), 0) for i, name in enumerate(names)]
-    for line in ([*names], ["-" * width for width in widths], *grid):
+def as_table(
+    names: Sequence[str], rows: Rows, *, numeric: Sequence[bool] | None = None, width: int | None = None
+) -> Iterator[str]:
+    """Aligned lines under a heading, numbers to the right; cells are cut at `width` characters where it is given.
+
+    The first rows say how wide a column is, and which ones are `numeric` where that is not given; the others are
+    written as they come, and a cell that is wider sticks out.
+    """
+    rows = iter(rows)
+    first = [list(row) for row in islice(rows, FIRST)]
+    if numeric is None:
+        numeric = [_is_numeric([row[i] for row in first]) for i in range(len(names))]
+    heading = [printable(name) for name in names]
+    grid = [[_cut(shown(value), width) for value in row] for row in first]
+    widths = [max(_width(name), *(_width(line[i]) for line in grid), 0) for i, name in enumerate(heading)]
+    later = ([_cut(shown(value), width) for value in row] for row in rows)
+    for line in chain([heading, ["-" * width for width in widths]], grid, later):
         cells = (_pad(cell, size, right) for cell, size, right in zip(line, widths, numeric, strict=True))
         yield "  ".join(cells).rstrip()
 
 
-def as_csv(names: Sequence[str], rows: Rows) -> Iterator[str]:
-    """Lines of RFC 4180 with a heading. Null is nothing between commas, empty text is `""`."""
-    yield ",".join(_csv(name) for name in names)
+def as_markdown(names: Sequence[str], rows: Rows, *, numeric: Sequence[bool]) -> Iterator[str]:
+    """A table of Markdown, whose cells are told from its lines; numbers to the right."""
+    yield f"| {' | '.join(_marked(printable(name)) for name in names)} |"
+    yield f"| {' | '.join('---:' if right else '---' for right in numeric)} |"
     for row in rows:
-        yield ",".join("" if value is None else _csv(text(value)) for value in row)
-
-
-def as_json(names: Sequence[str], rows: Rows) -> Iterator[str]:
-    """One array, a row a line. Decimals are strings, so that no reader rounds them; instants are ISO 8601 in UTC."""
-    keys = _distinct(names)
-    yield "["
-    held = ""
-    for row in rows:
-        if held:
-            yield held + ","
-        held = json.dumps(dict(zip(keys, map(plain, row), strict=True)), ensure_ascii=False)
-    if held:
-        yield held
-    yield "]"
-
-
-FORMATS: Final[Mapping[str, Callable[[Sequence[str], Rows], Iterator[str]]]] = {
-    "table": as_table,
-    "csv": as_csv,
-    "json": as_json,
-}
+        yield f"| {' | '.join(_marked(shown(value)) for value in row)} |"
 
 
 def text(value: Any) -> str:
@@ -86,17 +78,22 @@ def plain(value: Any) -> Any:  # noqa: PLR0911 - one return a type
 
 
 def shown(value: Any) -> str:
-    """A cell of a table: one line, and nothing that a terminal would obey."""
+    """A cell of a table: one line, and nothing that a terminal would obey. A text that reads NULL stands in quotes."""
     if value is None:
         return NULL
-    return printable(text(value))
+    cell = printable(value if isinstance(value, str) else text(value))
+    return f'"{cell}"' if NULL in cell and cell.strip('"') == NULL else cell
 
 
 def printable(text: str) -> str:
     """`text` on one line, with what a terminal would obey spelled out."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return text if text.isprintable() else obeyed(text)
+
+
+def obeyed(text: str, *, keep: str = "", spell: Callable[[str], str] | None = None) -> str:
+    """`text` with each character spelled out that a terminal would obey, but those to `keep`."""
+    spell = spell or (lambda c: c.encode("unicode_escape").decode())
+    return "".join(c if c.isprintable() or c in keep else spell(c) for c in text)
 
 
 def _cut(cell: str, width: int | None) -> str:
@@ -115,22 +112,23 @@ def _pad(cell: str, width: int, right: bool) -> str:
     return space + cell if right else cell + space
 
 
-def _is_number(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float | Decimal) and not isinstance(value, bool))
+def _is_numeric(values: Sequence[Any]) -> bool:
+    there = [value for value in values if value is not None]
+    return bool(there) and all(isinstance(v, int | float | Decimal) and not isinstance(v, bool) for v in there)
 
 
-def _csv(cell: str) -> str:
-    if cell and not any(c in cell for c in ',"\r\n') and cell.strip() == cell:
-        return cell
-    return '"' + cell.replace('"', '""') + '"'
+def _marked(cell: str) -> str:
+    return cell.translate(MARKS)
 
 
-def _distinct(names: Sequence[str]) -> list[str]:
-    """Names that are keys of one object: a second `a` becomes `a_2`."""
+def distinct(names: Sequence[str], fold: Callable[[str], str] = str) -> list[str]:
+    """Names that are keys of one object: a second `a` becomes `a_2`. Names are one that are one when folded."""
     found: list[str] = []
+    taken: set[str] = set()
     for name in names:
         number, fresh = 2, name
-        while fresh in found:
+        while fold(fresh) in taken:
             number, fresh = number + 1, f"{name}_{number}"
         found.append(fresh)
+        taken.add(fold(fresh))
     return found

@@ -22,6 +22,7 @@ from pygments.lexers.sql import PostgresLexer
 from lake import private
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError
+from lake.run.answer import ask
 from lake.run.render import as_table
 from lake.run.sql import Reader, reader
 
@@ -91,11 +92,10 @@ class Conversation:
     def _query(self, query: str) -> Iterator[str]:
         started = time.monotonic()
         with self.reader.connect(query) as con:
-            con.execute(query)
-            names = [column[0] for column in con.description or ()]
-            rows = con.fetchmany(ROWS + 1)
+            answer = ask(con, query)
+            rows = con.execute(answer.texts).fetchmany(ROWS + 1)
         seconds = time.monotonic() - started
-        yield from as_table(names, rows[:ROWS], width=WIDTH)
+        yield from as_table(answer.names, rows[:ROWS], numeric=answer.numeric, width=WIDTH)
         more = len(rows) > ROWS
         count = (
             f"the first {ROWS} rows; add a LIMIT, or use lake sql --format csv" if more else _plural(len(rows), "row")

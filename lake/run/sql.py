@@ -72,14 +72,14 @@ class Reader:
         return {name.lower(): name for name in self.edition.tables}
 
     @contextmanager
-    def connect(self, query: str, *, scratch: Path | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A locked connection that shows the tables `query` mentions; it may write to the folder `scratch` only.
+    def connect(self, query: str, *, pipe: str = "") -> Iterator[duckdb.DuckDBPyConnection]:
+        """A locked connection that shows the tables `query` mentions; the only thing it may write to is `pipe`.
 
         Faults of the query become DeclarationErrors that say where and what to write instead.
         """
         tables = self.mentioned(query)
         try:
-            con = self._locked(tables, scratch)
+            con = self._locked(tables, pipe)
         except duckdb.Error as error:
             raise self._unreadable(error, tables) from None
         try:
@@ -97,14 +97,14 @@ class Reader:
         with self.connect(query) as con:
             return con.sql(query)
 
-    def _locked(self, tables: Iterable[Published], scratch: Path | None) -> duckdb.DuckDBPyConnection:
+    def _locked(self, tables: Iterable[Published], pipe: str) -> duckdb.DuckDBPyConnection:
         tables = list(tables)
         con = duckdb.connect()
         con.execute("SET TimeZone = 'UTC'")
         con.execute(f"SET temp_directory = {literal(str(_spill(self.settings)))}")
-        files = ", ".join(literal(file) for table in tables for file in table.files)
-        con.execute(f"SET allowed_paths = [{files}]")
-        con.execute(f"SET allowed_directories = [{literal(f'{scratch}/') if scratch else ''}]")
+        files = [file for table in tables for file in table.files]
+        con.execute(f"SET allowed_paths = [{', '.join(map(literal, [*files, pipe] if pipe else files))}]")
+        con.execute("SET allowed_directories = []")
         con.execute(
             """SET enable_external_access = false;
                SET autoinstall_known_extensions = false;
@@ -240,7 +240,11 @@ def _place(error: str, query: str) -> str:
     if not found:
         return ""
     number, excerpt, indent = int(found[1]), found[2], len(found[3]) - len(f"LINE {found[1]}: ")
-    line = query.split("\n")[number - 1] if number <= query.count("\n") + 1 else ""
     around = excerpt.removeprefix("...").removesuffix("...")
-    shift = max(line.find(around), 0) - (3 if excerpt.startswith("...") else 0)
+    lines = [i for i, line in enumerate(query.split("\n"), 1) if around in line]
+    if number not in lines:  # the query stands further down in what was run
+        number = lines[0] if len(lines) == 1 else 0
+    if not number:
+        return ""
+    shift = query.split("\n")[number - 1].find(around) - (3 if excerpt.startswith("...") else 0)
     return f"line {number}, column {indent + shift + 1}"

@@ -383,8 +383,8 @@ TABLE = """\
 carrier  flights  delay  last_at                      note
 -------  -------  -----  ---------------------------  ----
 AA            10   1.50  2013-01-01T05:15:00.250000Z  x
-UA            20   null  null
-B6            30   0.10  2013-07-01T00:00:00Z         null
+UA            20   NULL  NULL
+B6            30   0.10  2013-07-01T00:00:00Z         NULL
 """
 CSV = """\
 carrier,flights,delay,last_at,note

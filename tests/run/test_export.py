@@ -1,0 +1,267 @@
+"""What an answer is written to, and how: formats, files, devices, values of every type."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from click.testing import CliRunner
+
+from lake.cli import lake
+from lake.config import load_settings
+from lake.errors import DeclarationError, LakeError
+from lake.run.answer import ask
+from lake.run.export import EXTENSIONS, _whole
+from lake.run.render import FIRST, as_table
+from lake.run.sql import Reader, reader
+from tests.run.published import publish, write
+
+LAKE = Path(sys.executable).parent / "lake"
+
+
+@pytest.fixture(scope="module")
+def edition(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+    """An edition that the tests only read."""
+    home = tmp_path_factory.mktemp("published")
+    (home / "pyproject.toml").write_text("[tool.lake]\n")
+    settings = load_settings(home)
+    write(settings, "gold", "day", "SELECT 'AA' AS carrier, 1 AS flights UNION ALL SELECT 'UA', 2")
+    publish(settings, day=("gold", 0))
+    return reader(settings)
+
+
+def run(found: Reader, *words: str) -> Any:
+    return CliRunner().invoke(lake, ["sql", *words, "--project", str(found.settings.project)])
+
+
+def output(found: Reader, *words: str) -> str:
+    done = run(found, *words)
+    assert done.exit_code == 0, done.exception
+    return str(done.stdout)
+
+
+READ = {
+    ".csv": lambda file: [tuple(row) for row in csv.reader(file.read_text().splitlines())][1:],
+    ".json": lambda file: [tuple(row.values()) for row in json.loads(file.read_text())],
+    ".jsonl": lambda file: [tuple(json.loads(line).values()) for line in file.read_text().splitlines()],
+    ".md": lambda file: [tuple(line.strip("| ").split(" | ")) for line in file.read_text().splitlines()[2:]],
+    ".parquet": lambda file: duckdb.sql(f"FROM '{file}'").fetchall(),
+}
+
+
+@pytest.mark.parametrize("extension", EXTENSIONS)
+def test_the_name_of_a_file_says_its_format(edition: Reader, tmp_path: Path, extension: str):
+    file = tmp_path / f"answer{extension.upper()}"
+    assert output(edition, "SELECT carrier, flights::VARCHAR FROM day ORDER BY 1 -- all;", "-o", str(file)) == ""
+    assert READ[extension](file) == [("AA", "1"), ("UA", "2")]
+    assert [*tmp_path.iterdir()] == [file]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["-o", "answer.txt"], "tells no format\n  fix: end it in .csv, .json, .jsonl, .md or .parquet"),
+        (["-o", "answer"], "the name 'answer' tells no format"),
+        (["-o", "answer.csv", "--json"], "json was asked for, and a file 'answer.csv'"),
+        (["-o", "answer.csv", "--format", "md"], "md was asked for, and a file 'answer.csv'"),
+        (["--json", "--format", "csv"], "--json and --format csv were given"),
+        (["-o", ""], "--output names no file: ''"),
+        (["-o", "."], "--output is a folder (.)"),
+        (["-o", "nothing/answer.csv"], "the folder of --output does not exist (nothing)"),
+        (["--timeout", "3"], "--timeout is of --after"),
+    ],
+)
+def test_a_target_that_is_none_is_told(edition: Reader, words: list[str], told: str):
+    done = run(edition, "SELECT 1", *words)
+    assert isinstance(done.exception, DeclarationError)
+    assert told in str(done.exception)
+
+
+def test_a_format_that_is_named_needs_no_name_that_tells_it(edition: Reader, tmp_path: Path):
+    output(edition, "SELECT 1 AS one", "--format", "table", "-o", str(tmp_path / "answer.txt"))
+    assert (tmp_path / "answer.txt").read_text() == "one\n---\n  1\n"
+
+
+def test_of_two_writers_at_once_each_has_a_file_of_its_own(tmp_path: Path):
+    file = tmp_path / "answer.csv"
+    with _whole(file) as slow:
+        slow.write(b"slow\n" * 3)
+        with _whole(file) as quick:
+            quick.write(b"quick\n")
+        assert file.read_text() == "quick\n"
+        slow.write(b"slow\n")
+    assert file.read_text() == "slow\n" * 4
+    assert [*tmp_path.iterdir()] == [file]
+
+
+def test_a_planted_link_is_not_followed(edition: Reader, tmp_path: Path):
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (tmp_path / ".answer.csv.part").symlink_to(victim)
+    output(edition, "SELECT 1 AS one", "-o", str(tmp_path / "answer.csv"))
+    assert victim.read_text() == "mine"
+    assert (tmp_path / "answer.csv").read_text() == "one\n1\n"
+
+
+@pytest.mark.parametrize("kind", ["table", "md", "csv", "json", "jsonl", "parquet"])
+def test_a_device_that_takes_nothing_is_told_as_what_it_is(edition: Reader, kind: str):
+    done = run(edition, "SELECT 1 AS one", "--format", kind, "-o", "/dev/full")
+    assert isinstance(done.exception, LakeError)
+    assert "the device takes no more: No space left on device (/dev/full)" in str(done.exception)
+
+
+@pytest.mark.parametrize("kind", ["table", "csv"])
+def test_standard_output_that_takes_nothing_is_told(edition: Reader, kind: str):
+    words = [LAKE, "sql", "SELECT 1", "--format", kind, "--project", edition.settings.project]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr.splitlines()[0]) == (
+        1,
+        "lake: the device takes no more: No space left on device (standard output)",
+    )
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "jsonl", "parquet", "md", "table"])
+@pytest.mark.parametrize("query", ["SELECT error('no') FROM day", "SELECT carrier::INT FROM day", "SELEC", "FROM dai"])
+def test_a_query_that_fails_leaves_what_was_there(edition: Reader, tmp_path: Path, kind: str, query: str):
+    file = tmp_path / "answer"
+    file.write_text("before")
+    assert isinstance(run(edition, query, "--format", kind, "-o", str(file)).exception, DeclarationError)
+    assert (file.read_text(), [*tmp_path.iterdir()]) == ("before", [file])
+
+
+def test_a_long_answer_keeps_its_order(edition: Reader, tmp_path: Path):
+    output(edition, "SELECT i FROM range(300000) t(i) ORDER BY -i", "-o", str(tmp_path / "answer.csv"))
+    assert (tmp_path / "answer.csv").read_text().split()[1:] == [str(i) for i in reversed(range(300000))]
+
+
+def test_a_table_is_written_as_its_rows_come():
+    read = 0
+
+    def rows() -> Iterator[list[Any]]:
+        nonlocal read
+        for read in range(1, 10 * FIRST):
+            yield ["long" if read <= FIRST else "longer than the others"]
+
+    lines = as_table(["a"], rows())
+    assert [next(lines) for _ in range(3)] == ["a", "----", "long"]
+    assert read == FIRST
+    *_, last = lines
+    assert last == "longer than the others"
+
+
+# SQL -> what it is in a table, and in JSON where that differs.
+VALUES: dict[str, tuple[str, Any]] = {
+    "DATE 'infinity'": ("infinity", None),
+    "DATE '-infinity'": ("-infinity", None),
+    "TIMESTAMP 'infinity'": ("infinity", None),
+    "TIMESTAMPTZ '-infinity'": ("-infinity", None),
+    "DATE '10000-01-01'": ("10000-01-01", None),
+    "TIMESTAMP '10000-01-01'": ("10000-01-01T00:00:00", None),
+    "TIMESTAMPTZ '10000-01-01'": ("10000-01-01T00:00:00Z", None),
+    "TIMESTAMPTZ '2013-01-01 05:00:00.5+02'": ("2013-01-01T03:00:00.500000Z", None),
+    "TIMESTAMP_NS '2013-01-01 00:00:00.123456789'": ("2013-01-01T00:00:00.123456789", None),
+    "TIMESTAMP_S '2013-01-01 00:00:01'": ("2013-01-01T00:00:01", None),
+    "DATE '0044-03-15 (BC)'": ("0044-03-15 (BC)", None),
+    "TIME '05:15:00'": ("05:15:00", None),
+    "INTERVAL '1 month 2 days'": ("1 month 2 days", None),
+    "1.50::DECIMAL(5, 2)": ("1.50", None),
+    "99999999999999999999999999999999999.999::DECIMAL(38, 3)": ("99999999999999999999999999999999999.999", None),
+    "170141183460469231731687303715884105727": (
+        "170141183460469231731687303715884105727",
+        170141183460469231731687303715884105727,
+    ),
+    "'inf'::DOUBLE": ("inf", None),
+    "'nan'::FLOAT": ("nan", None),
+    "0.5::DOUBLE": ("0.5", 0.5),
+    "true": ("true", True),
+    "'00ff'::BLOB": ("30306666", None),
+    "'null'": ("null", None),
+    "'NULL'": ('"NULL"', "NULL"),
+    "'\"NULL\"'": ('""NULL""', '"NULL"'),
+    "''": ("", None),
+    "chr(27) || 'x'": ("\\x1bx", "\x1bx"),
+    "'{\"a\": 1}'::JSON": ('{"a": 1}', None),
+    "'a'::ENUM('a')": ("a", None),
+    "[1.50::DECIMAL(5, 2), NULL]": ('["1.50",null]', ["1.50", None]),
+    "[['inf'::DOUBLE], [0.5], NULL]": ('[["inf"],[0.5],null]', [["inf"], [0.5], None]),
+    "{'a': {'é\"': DATE 'infinity'}, 'b': []::INT[]}": (
+        '{"a":{"é\\"":"infinity"},"b":[]}',
+        {"a": {'é"': "infinity"}, "b": []},
+    ),
+    "MAP {DATE '2013-01-01': TIMESTAMPTZ '2013-01-01'}": (
+        '{"2013-01-01":"2013-01-01T00:00:00Z"}',
+        {"2013-01-01": "2013-01-01T00:00:00Z"},
+    ),
+    "union_value(x := 1)": ("1", None),
+    "row(1, 2)": ("(1, 2)", None),
+}
+
+
+def test_a_value_of_any_type_is_shown_as_it_is(edition: Reader):
+    """Each beside its NULL, in one query a format."""
+    values = ", ".join(f"({value}) AS c{i}" for i, value in enumerate(VALUES))
+    query = f"SELECT *, NULL::INT AS n FROM (SELECT {values})"
+    [found] = json.loads(output(edition, query, "--json"))
+    assert [*found.values()] == [shown if exact is None else exact for shown, exact in VALUES.values()] + [None]
+    with edition.connect(query) as con:
+        texts = con.execute(ask(con, query).texts).fetchone()
+    table = [*as_table([""], [[text] for text in texts or ()], numeric=[False])]
+    assert table[2:] == [shown for shown, _ in VALUES.values()] + ["NULL"]
+    [_, row] = csv.reader(io.StringIO(output(edition, query, "--format", "csv")))
+    assert row == ["" if text is None else text for text in texts or ()]
+
+
+def test_null_is_told_from_its_name_and_from_empty_text(edition: Reader):
+    query = "SELECT * FROM (VALUES (NULL), ('null'), ('NULL'), ('')) t(a)"
+    assert output(edition, query).splitlines()[2:] == ["NULL", "null", '"NULL"', ""]
+    assert output(edition, f"SELECT a, 1 AS b FROM ({query})", "--format", "csv") == 'a,b\n,1\nnull,1\nNULL,1\n"",1\n'
+
+
+def test_cells_of_markdown_do_not_end_their_row(edition: Reader):
+    query = "SELECT 'a|b' || chr(10) || '*c*' AS \"x|y\", 1 AS n"
+    assert output(edition, query, "--format", "md") == "| x\\|y | n |\n| --- | ---: |\n| a\\|b\\\\n\\*c\\* | 1 |\n"
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("SELECT 1 AS a, 2 AS A, 3 AS a; -- ; the end", ["a", "A", "a_2"]),
+        ("SHOW TABLES;", ["name"]),
+        ("PIVOT day ON carrier USING sum(flights)", ["AA", "UA"]),
+        ("EXPLAIN SELECT 1", ["explain_key", "explain_value"]),
+        ("SELECT ';' AS \"é;\" /* ; */ ; /* ; */", ["é;"]),
+    ],
+)
+def test_whatever_reads_can_be_written(edition: Reader, tmp_path: Path, query: str, names: list[str]):
+    found = json.loads(output(edition, query, "--json"))
+    assert [*found[0]] == names
+    if query.startswith("SHOW"):
+        assert [row["name"] for row in found] == ["day"]
+    for extension in EXTENSIONS:
+        output(edition, query, "-o", str(tmp_path / f"answer{extension}"))
+
+
+@pytest.mark.parametrize("kind", ["table", "md", "csv", "json", "jsonl"])
+def test_a_terminal_gets_nothing_that_it_would_obey(edition: Reader, kind: str):
+    ours, theirs = os.openpty()
+    query = "SELECT chr(27) || '[2J' || chr(155) || chr(8238) || chr(7) || 'é' AS \"h\u202eh\""
+    words = [LAKE, "sql", query, "--format", kind, "--project", edition.settings.project]
+    with subprocess.Popen(words, stdout=theirs) as started:
+        os.close(theirs)
+        shown = b""
+        while b"\xc3\xa9" not in shown:
+            shown += os.read(ours, 4096)
+        started.wait()
+    os.close(ours)
+    assert started.returncode == 0
+    assert all(c.isprintable() or c in "\r\n" for c in shown.decode())
