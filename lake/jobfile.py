@@ -87,9 +87,8 @@ class JobFile:
 
     @property
     def goes_by_batches(self) -> bool:
-        """Whether the way events came in batches may decide the table's rows: what was late, which dump was older."""
-        late = re.search(r"_watermark|\blate\(|\blate=[\"']drop", self.text)
-        return late is not None or ("snapshots=True" in self.text and "marker=" not in self.text)
+        """Whether the way events came in batches may decide the table's rows: what was late."""
+        return re.search(r"_watermark|\blate\(|\blate=[\"']drop", self.text) is not None
 
     def mentions(self, field: str) -> bool:
         """Whether the file may use contract field `field`; `*` and `.columns` use all."""

@@ -11,7 +11,8 @@ from lake.errors import DeclarationError
 from lake.kinds.exact import retracted, summed
 from lake.kinds.kind import AGAIN, INTO, SIGN, STANDING, Kind, names, same
 from lake.kinds.late import is_late
-from lake.kinds.measures import ADD, COUNTED, GREATEST, Measure, State
+from lake.kinds.measures import ADD, COUNTED, GREATEST, Measure, Ranked, State
+from lake.kinds.place import kept
 from lake.kinds.sessions import Session, joined
 from lake.kinds.standing import COUNTS, DROPPED
 from lake.kinds.windows import END, START, Window
@@ -156,6 +157,8 @@ class Aggregate(Kind):
         """One row per group with the state that `rows` alone give, what is `gone`, and whether a row is."""
         from pyspark.sql import functions as F
 
+        if any(isinstance(measure, Ranked) for measure in self.measures.values()):
+            rows = kept(rows)
         if self.window is not None:
             rows = self.window.gather(rows, self.by)
         state = self._state

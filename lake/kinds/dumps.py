@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from lake.kinds.kind import ORDER
+from lake.kinds.kind import ORDER, in_log_order
 from lake.kinds.removal import GONE
 
 if TYPE_CHECKING:
@@ -38,22 +38,21 @@ def differences(rows: DataFrame, key: Sequence[str], dump: str, marker: str | No
 def _counting(rows: DataFrame, dump: str, *, marked: bool) -> DataFrame:
     """The dumps that `rows` speak of, but those older than one that came before; each with the NEXT.
 
-    Markers are in one bucket, so log order tells which came first. Contents are spread over buckets, whose order within
-    a batch means nothing: of them, the batch tells.
+    A dump has come with its marker, or with its first row. Those that came in one batch without arrivals came together:
+    the rows are spread over buckets, whose order says nothing.
     """
     from pyspark.sql import functions as F
 
-    came = ORDER if marked else f"{ORDER}._batch"
-    if "_batch" not in rows.select(f"{ORDER}.*").columns:
-        came = "0"
+    came = "0"
+    if in_log_order(rows):
+        came = ORDER if marked else f"struct({ORDER}._batch, {ORDER}._arrival)"
     arrived = (
         rows.where(f"`{dump}` is not null")
         .groupBy(F.col(dump).alias(NUMBER))
         .agg(F.expr(f"min({came})").alias("__came"))
+        .withColumn("__nth", F.expr("dense_rank() over (order by __came)"))
     )
-    before = "rows between unbounded preceding and 1 preceding"
-    if came != ORDER:
-        before = "range between unbounded preceding and 1 preceding"
-    newest = arrived.withColumn("__newest", F.expr(f"max({NUMBER}) over (order by __came {before})"))
+    before = "over (order by __nth range between unbounded preceding and 1 preceding)"
+    newest = arrived.withColumn("__newest", F.expr(f"max({NUMBER}) {before}"))
     counting = newest.where(f"__newest is null or {NUMBER} > __newest")
     return counting.selectExpr(NUMBER, f"lead({NUMBER}) over (order by {NUMBER}) as {NEXT}")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError
 from lake.kinds.kind import AGAIN, SIGN, STANDING, Kind, in_log_order, names, visible
-from lake.kinds.place import AT, place
+from lake.kinds.place import AT, kept, place
 from lake.kinds.removal import GONE, Removal
 from lake.kinds.standing import DECIDES, DELETED, DELETES, SUPERSEDED, TRUNCATES
 
@@ -125,6 +125,7 @@ class Extreme(Kind):
         columns = visible(rows.columns)
         states = [f"{part.at} as `{part.state}`" for part in self._parts(columns)]
         states += [f"if({self.removal.gone}, {at}, null) as {SINCE}"] if self._remembers else []
+        rows = kept(rows)
         found = rows.where(self.removal.kept).selectExpr(
             *[f"`{column}`" for column in columns],
             f"{at} as {AT}",

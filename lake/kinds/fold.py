@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lake.errors import DeclarationError, did_you_mean
 from lake.kinds.kind import AGAIN, CARRIED, ORDER, SIGN, STANDING, Kind, names, same, visible
-from lake.kinds.place import AT, place
+from lake.kinds.place import AT, kept, place
 from lake.kinds.reducer import HELD, REASON, REFUSED, PythonReducer, Reducer, SqlReducer, Step, held
 from lake.kinds.standing import APPLIED
 from lake.kinds.standing import REFUSED as REFUSED_AS
@@ -119,7 +119,7 @@ class Fold(Kind):
         from pyspark.sql import functions as F
 
         events = _events(rows)
-        placed = rows.select(*events, F.expr(place(*self.sequence)).alias(AT))
+        placed = kept(rows).select(*events, F.expr(place(*self.sequence)).alias(AT))
         if self.rows == "state":
             return self.reducer.states(placed, self.key, events)
         return self.reducer.refusals(placed, self.key, events).select(*visible(events), REASON)
@@ -130,7 +130,7 @@ class Fold(Kind):
         from pyspark.sql import functions as F
 
         events = _events(changes)
-        placed = changes.select(*events, SIGN, F.expr(place(*self.sequence)).alias(AT))
+        placed = kept(changes).select(*events, SIGN, F.expr(place(*self.sequence)).alias(AT))
         known = old.select(*self.key, held(self.reducer).alias(HELD), F.col(AT).alias("_seen"))
         joined = placed.join(known, same(placed, known, self.key), "left").drop(*[known[name] for name in self.key])
         key = Window.partitionBy(*self.key)

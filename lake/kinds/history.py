@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from lake.errors import DeclarationError
 from lake.kinds.dumps import differences
 from lake.kinds.kind import AGAIN, INTO, SIGN, STANDING, Kind, digest, names, visible
-from lake.kinds.place import AT, place
+from lake.kinds.place import AT, kept, place
 from lake.kinds.removal import GONE, Removal
 from lake.kinds.standing import BEGINS, CONTINUES, DELETES, SUPERSEDED, TIMELESS
 
@@ -44,9 +44,9 @@ class History(Kind):
     but key and sequence are tracked.
     `deletes`, `truncate`, `former`: see Removal.
     `snapshots`: rows are full dumps; the first sequence column names the dump. What is not in a dump is deleted. A
-    dump older than one of an earlier batch is ignored. `marker`: SQL over the function's rows, which broadcast events
+    dump older than one that began before it is ignored. `marker`: SQL over the function's rows, which broadcast events
     say that their dump is complete; then only such dumps count, empty ones too, and one is ignored that is older than
-    one whose marker came before, in the same batch or an earlier one.
+    one whose marker came before.
     """
 
     name: ClassVar[str] = "History"
@@ -191,7 +191,7 @@ class History(Kind):
         instant = f"`{self.sequence[0]}`"
         marks = [f"{place(*self.sequence)} as {AT}", f"{instant} as {INSTANT}", f"{gone} as {GONE}"]
         columns = [f"`{column}`" for column in visible(rows.columns)]
-        found = rows.selectExpr(*columns, *marks, SIGN).where(f"{INSTANT} is not null")
+        found = kept(rows).selectExpr(*columns, *marks, SIGN).where(f"{INSTANT} is not null")
         return found.withColumn(SINCE, found[INSTANT])
 
     def _versions(self, events: DataFrame) -> DataFrame:

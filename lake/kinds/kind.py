@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 # Columns that the engine adds to a function's input and finds again in its output.
-ORDER: Final = "_order"  # struct, totally ordered: (batch, bucket, offset) of an event, or a row's identity
+ORDER: Final = "_order"  # struct, totally ordered: of an event (batch, arrival, bucket, offset), or a row's identity
 SIGN: Final = "_sign"  # int: +1 a row that is there, -1 one that is gone
 TIME: Final = "_time"  # timestamp: event time; absent over derived tables
 WATERMARK: Final = "_watermark"  # timestamp: greatest event time of earlier batches; absent over derived tables

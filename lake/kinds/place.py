@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lake.kinds.kind import ORDER
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 AT: Final = "_at"  # state: the place of what a table's row shows
+
+KEPT: Final = f"""if({ORDER} is null, null, struct(
+    {ORDER}._batch as _batch,
+    if({ORDER}._arrival is null, {ORDER}._bucket, null) as _bucket,
+    coalesce({ORDER}._arrival, {ORDER}._offset) as _offset
+))"""
 
 
 def place(*sequence: str) -> str:
     """SQL of a row's place: a struct of its values of `sequence` and its log order; a null is older than any value."""
     return f"struct({', '.join(f'`{column}`' for column in (*sequence, ORDER))})"
+
+
+def kept(rows: DataFrame) -> DataFrame:
+    """`rows` with their order as state keeps it.
+
+    Of an event that is (batch, bucket, offset), or with no bucket (batch, null, arrival). All events of a batch have
+    an arrival or none has, so it is the order of the events themselves; and the state of tables that were built before
+    events had one is what it would be today.
+    """
+    from pyspark.sql import functions as F
+
+    logged = "_arrival" in rows.select(f"{ORDER}.*").columns
+    return rows.withColumn(ORDER, F.expr(KEPT)) if logged else rows

@@ -133,7 +133,9 @@ def _reading_again(
     """The batch after `before` as it was read at first. Raises LakeError where some of it is gone."""
     known = evolution.register(settings, contract)[: taken.contract]
     delivery = lost.delivery_of(settings, known[-1], taken)
-    with reading(spark, settings, known, before, delivery, now=taken.at or datetime.now(UTC)) as batch:
+    with reading(
+        spark, settings, known, before, delivery, now=taken.at or datetime.now(UTC), ordered=taken.ordered
+    ) as batch:
         yield batch
 
 
@@ -185,6 +187,7 @@ def _write(batch: Batch) -> BatchCounts:
         files=[{"path": name, "size": size, "mtime": mtime} for name, size, mtime in marks],
         contract=len(batch.known),
         at=batch.now.isoformat(),
+        ordered=batch.ordered,
         **sealed_with(settings, contract),
     )
     after = log.commit(settings, contract, batch.events(), position)

@@ -21,7 +21,7 @@ from lake.run.personal import BLANKED, extras, sealable, shown
 from lake.session import first_line, raise_if_gone
 from lake.store import evolution
 from lake.store.contracts import Contract
-from lake.store.delivery import Delivery
+from lake.store.delivery import LINE_BITS, Delivery
 from lake.store.duplicates import VERDICT_SCHEMA, Search
 from lake.store.envelope import CONTROL
 from lake.store.identity import identity
@@ -32,7 +32,6 @@ from lake.store.scan import to_frame
 
 NO_EVENTS: Final = f"'{BLANK}', '{CONTROL}'"  # nothing is wrong with them
 REJECT: Final = ("_position", "_reason", "_detail", "_raw", "_source")
-LINE_BITS: Final = 40  # a position is an origin's rank followed by this many bits of line number
 LINES: Final = pa.schema(
     [
         ("_file", pa.string()),
@@ -48,7 +47,8 @@ LINES: Final = pa.schema(
 class Batch:
     """A delivery parsed under the last of the contracts `known`, to follow `head`; `tally` counts its records.
 
-    `parsed` is kept by Spark while the block of `reading` lasts.
+    `parsed` is kept by Spark while the block of `reading` lasts. Events are `ordered` by their arrival, unless the
+    batch is made again that was written without.
     """
 
     spark: SparkSession
@@ -59,6 +59,7 @@ class Batch:
     now: datetime
     parsed: DataFrame
     tally: pa.Table
+    ordered: bool = True
 
     @property
     def contract(self) -> Contract:
@@ -93,7 +94,7 @@ class Batch:
             yield {
                 "_file": row["_file"],
                 "_block": row["_block"],
-                "_shift": (origin.rank << LINE_BITS) + line - row["first_min"],
+                "_shift": origin.base + line - row["first_min"],
                 "_origin": origin.source,
                 "_numbered": origin.first_line > 0,
             }
@@ -193,6 +194,7 @@ class Batch:
         )
         return kept.selectExpr(
             f"{self.number}L AS _batch",
+            "_position AS _arrival" if self.ordered else "cast(NULL AS bigint) AS _arrival",
             "_bucket",
             f"{base} + row_number() OVER (PARTITION BY _bucket ORDER BY _position) - 1 AS _offset",
             "_id",
@@ -219,6 +221,7 @@ def reading(  # noqa: PLR0913  what a batch is made of
     delivery: Delivery,
     *,
     now: datetime,
+    ordered: bool = True,
 ) -> Iterator[Batch]:
     """`delivery` read and parsed once: what cannot be read is put among its faults, what changed meanwhile left out."""
     parsed: DataFrame | None = None
@@ -241,7 +244,7 @@ def reading(  # noqa: PLR0913  what a batch is made of
                     break
             parsed.unpersist()
             delivery = left
-        yield Batch(spark, settings, known, head, delivery, now, parsed, tally)
+        yield Batch(spark, settings, known, head, delivery, now, parsed, tally, ordered)
     finally:
         if parsed is not None:
             parsed.unpersist()

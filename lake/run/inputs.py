@@ -262,10 +262,10 @@ class Inputs:
 
 
 def _event_order(rows: DataFrame, *, sign: int = 1) -> DataFrame:
-    """Events of a log carry their place in it as their order."""
+    """Events of a log carry as their order when they came, and their place."""
     from pyspark.sql import functions as F
 
-    return rows.withColumns({ORDER: F.struct("_batch", "_bucket", "_offset"), SIGN: F.lit(sign)})
+    return rows.withColumns({ORDER: F.struct("_batch", "_arrival", "_bucket", "_offset"), SIGN: F.lit(sign)})
 
 
 def _ordered(rows: DataFrame, table: Declaration) -> DataFrame:

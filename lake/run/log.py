@@ -26,8 +26,13 @@ TWICE: Final = """
     GROUP BY _bucket, _id HAVING count(*) > 1 ORDER BY _bucket, _id LIMIT 20"""
 DISORDER: Final = """
     SELECT _bucket AS bucket, _offset AS "offset" FROM (
-        SELECT _bucket, _offset, _batch < lag(_batch) OVER (PARTITION BY _bucket ORDER BY _offset) AS back FROM t
+        SELECT _bucket, _offset, (_batch, {arrival}) < lag((_batch, {arrival})) OVER (
+            PARTITION BY _bucket ORDER BY _offset
+        ) AS back FROM t
     ) WHERE back ORDER BY ALL LIMIT 20"""
+TOGETHER: Final = """
+    SELECT _batch AS batch, count(*) AS events, count(DISTINCT _arrival) AS arrivals FROM t
+    GROUP BY _batch HAVING arrivals NOT IN (0, events) ORDER BY _batch LIMIT 20"""
 
 
 @dataclass(frozen=True)
@@ -52,10 +57,10 @@ def report(settings: Settings, stream: str) -> LogReport:
 def check(settings: Settings, stream: str) -> list[str]:
     """Every promise that the log of `stream` does not keep; [] where it keeps all.
 
-    Batches are numbered without gaps; offsets in each bucket run from 0 without gaps, in the order of the batches;
-    ids are unique; each batch's `_watermark` is the greatest event time before it; and for each batch
-    read = accepted + duplicates + quarantined + control, with as many rows in the log, in quarantine and among the
-    re-deliveries as it says.
+    Batches are numbered without gaps; offsets in each bucket run from 0 without gaps, in the order of the batches and
+    of arrival; of a batch all events have an arrival of their own, or none has; ids are unique; each batch's
+    `_watermark` is the greatest event time before it; and for each batch read = accepted + duplicates + quarantined +
+    control, with as many rows in the log, in quarantine and among the re-deliveries as it says.
     """
     found = report(settings, stream)
     path = settings.log_path(stream)
@@ -63,8 +68,12 @@ def check(settings: Settings, stream: str) -> list[str]:
     batches = {row["batch"]: row for row in delta.rows(path, BATCHES)}
     faults = [*_offsets(found.head, buckets), *_batches(found.batches, batches)]
     faults += [f"id {row['id']} is {row['times']} times in bucket {row['bucket']}" for row in delta.rows(path, TWICE)]
+    ordered = any(column["column_name"] == "_arrival" for column in delta.rows(path, "DESCRIBE t"))
+    back = delta.rows(path, DISORDER.format(arrival="_arrival" if ordered else "NULL"))
+    faults += [f"bucket {row['bucket']}: offset {row['offset']} came before the one before it" for row in back]
     faults += [
-        f"bucket {row['bucket']}: offset {row['offset']} is of an earlier batch" for row in delta.rows(path, DISORDER)
+        f"batch {row['batch']}: {row['events']} events, {row['arrivals']} arrivals"
+        for row in (delta.rows(path, TOGETHER) if ordered else ())
     ]
     return faults + [fault for _, fault in lacking(settings, stream, found.batches)]
 

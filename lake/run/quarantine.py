@@ -116,7 +116,7 @@ def replay(
     chosen = [row for row in rows if row.reason != Reason.FILE] if repairs is None else _mended(rows, repairs)
     done = {}
     for name in dict.fromkeys(row.stream for row in chosen):
-        mine = tuple(row for row in chosen if row.stream == name)
+        mine = tuple(sorted((row for row in chosen if row.stream == name), key=lambda row: (row.batch, row.number)))
         done[name] = _replay(settings, spark, load_contract(settings, name), mine, repairs is not None, now)
     return done
 

@@ -24,17 +24,20 @@ if TYPE_CHECKING:
 RECORDS: Final = pa.schema(
     [("_file", pa.string()), ("_block", pa.int64()), ("_seq", pa.int64()), ("_raw", pa.string())]
 )
+LINE_BITS: Final = 40  # a record's position is its file's rank followed by this many bits of line number
 GIVE_UP: Final = "lake ingest {stream} --give-up, which has the batch be empty, then lake rebuild --all"
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the records of one `_file` come from: `rank` orders the origins of a delivery, `source` names it.
+    """Where the records of one `_file` come from; `source` names it.
 
-    `first_line` is the line of its first record, 0 where `source` names the one record itself.
+    `base`: added to a record's line it gives the position of the record in its batch, the same whenever that is made
+    again; the `base` itself is the position of the file as a whole. `first_line` is the line of its first record, 0
+    where `source` names the one record itself.
     """
 
-    rank: int
+    base: int
     source: str
     first_line: int = 1
 
@@ -103,7 +106,7 @@ class Files:
     def _origins(self) -> Mapping[Path, Origin]:
         return {
             formats.stage(self.settings, file): Origin(
-                rank, file.name, 2 if formats.format_of(file.path) == "csv" else 1
+                rank << LINE_BITS, file.name, 2 if formats.format_of(file.path) == "csv" else 1
             )
             for rank, file in enumerate(self.files)
             if file not in self.bad
@@ -123,7 +126,7 @@ class Files:
 
 @dataclass(frozen=True)
 class Replayed:
-    """Quarantined records, put to their log once more. Those that fail again stay where they are.
+    """Quarantined records, put to their log once more in their order. Those that fail again stay where they are.
 
     Where they are a `whole`, the batch that they were before, none may fail: `marks` raises LakeError.
     """
@@ -142,7 +145,7 @@ class Replayed:
 
     @cached_property
     def _origins(self) -> Mapping[str, Origin]:
-        return {row.mark: Origin(rank, row.source, 0) for rank, row in enumerate(self.rows)}
+        return {row.mark: Origin((row.batch << 31 | row.number) << 1, row.source, 0) for row in self.rows}
 
     def marks(self, refused: set[int]) -> list[Mark]:
         if self.whole and refused:

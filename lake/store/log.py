@@ -1,8 +1,10 @@
 """The log of a stream: append-only, partitioned by `_bucket`, never updated. Where it stands, reading, one commit.
 
-Its own columns: `_bucket`, `_offset` (gap-free and increasing within a bucket), `_batch` (1, 2, 3 … without gaps),
-`_id`, `_time` (event time), `_watermark` (the greatest `_time` of earlier batches), `_ingested_at` (for people; no
-derivation may read it), `_source`, `_version` (of the contract), `_extra` (what the contract does not know, as JSON).
+Its own columns: `_batch` (1, 2, 3 … without gaps), `_arrival` (an ordinal over all buckets and broadcasts of the batch,
+in the order in which its source gave the events; unique there, with gaps; null in batches written before there was
+one), `_bucket`, `_offset` (gap-free and increasing within a bucket, in the order of batch and arrival), `_id`, `_time`
+(event time), `_watermark` (the greatest `_time` of earlier batches), `_ingested_at` (for people; no derivation may read
+it), `_source`, `_version` (of the contract), `_extra` (what the contract does not know, as JSON).
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ __all__ = [
 BROADCAST: Final = -1  # the bucket of events without a key
 OWN: Final = {
     "_batch": "bigint",
+    "_arrival": "bigint",
     "_bucket": "int",
     "_offset": "bigint",
     "_id": "string",
@@ -195,10 +198,9 @@ def current(rows: DataFrame, known: Sequence[Contract], keys: pa.Table | None = 
         extra = sealing.opened(sealing.EXTRA, sealing.place(known[-1], sealing.EXTRA))
         rows = rows.selectExpr("* EXCEPT (_extra)", f"{extra} AS {sealing.EXTRA}")
     there = set(rows.columns)
+    kinds = {column: kind for (_, kind), column in evolution.columns(known).items()} | OWN
     missing = [
-        f"cast(NULL AS {kind}) AS {quoted(column, SPARK)}"
-        for (_, kind), column in evolution.columns(known).items()
-        if column not in there
+        f"cast(NULL AS {kind}) AS {quoted(column, SPARK)}" for column, kind in kinds.items() if column not in there
     ]
     return rows.selectExpr("*", *missing).selectExpr(*evolution.upcast(known), *OWN)
 

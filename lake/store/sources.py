@@ -19,7 +19,10 @@ from lake.errors import DeclarationError, Unavailable
 from lake.store import delta
 from lake.store.lease import lease
 
-LANDED = 'stream VARCHAR, batch BIGINT, name VARCHAR, size BIGINT, mtime BIGINT, "at" VARCHAR, contract INTEGER'
+LANDED = (
+    'stream VARCHAR, batch BIGINT, name VARCHAR, size BIGINT, mtime BIGINT, "at" VARCHAR, contract INTEGER,'
+    " ordered BOOLEAN"
+)
 FOLDER = "make it a folder that this user may read"
 PARTIAL = (".tmp", ".part", ".partial", ".crdownload")
 
@@ -31,13 +34,14 @@ Mark = tuple[str, int, int]
 class Taken:
     """What batch `batch` was made of, in the order of reading: `marks`, `at` which time, under which contract version.
 
-    The latter two are not known of batches of long ago.
+    Time and contract are not known of batches of long ago, and their events are not `ordered` by arrival.
     """
 
     batch: int
     marks: tuple[Mark, ...]
     at: datetime | None = None
     contract: int | None = None
+    ordered: bool = True
 
 
 @dataclass(frozen=True)
@@ -141,7 +145,8 @@ def taken(settings: Settings, stream: str, batch: int) -> Taken | None:
         return None
     marks = tuple((row["name"], row["size"], row["mtime"]) for row in found)
     at = found[0].get("at")
-    return Taken(batch, marks, datetime.fromisoformat(at) if at else None, found[0].get("contract"))
+    when = datetime.fromisoformat(at) if at else None
+    return Taken(batch, marks, when, found[0].get("contract"), bool(found[0].get("ordered")))
 
 
 def found_again(settings: Settings, stream: str, mark: Mark) -> File | None:
@@ -194,7 +199,9 @@ def archive(settings: Settings, stream: str, marks: set[Mark]) -> None:
             shutil.move(file.path, target)
 
 
-def _newer(settings: Settings, stream: str, app: str, known: int) -> Iterator[tuple[int, str, int, int, str, int]]:
+def _newer(
+    settings: Settings, stream: str, app: str, known: int
+) -> Iterator[tuple[int, str, int, int, str, int, bool]]:
     """As LANDED, but the stream: the files in the log's commits after batch `known`."""
     for position in delta.positions(settings.log_path(stream), app):
         batch = position.data["batch"]
@@ -203,7 +210,8 @@ def _newer(settings: Settings, stream: str, app: str, known: int) -> Iterator[tu
         if not position.data.get("repeated"):
             for file in position.data["files"]:
                 mark = file["path"], file["size"], file["mtime"]
-                yield batch, *mark, position.data["at"], position.data["contract"]
+                data = position.data
+                yield batch, *mark, data["at"], data["contract"], data.get("ordered", False)
 
 
 def _wanted(entry: os.DirEntry[str]) -> bool:

@@ -9,14 +9,17 @@ from dataclasses import dataclass, replace
 KEYS, PARTS = 2000, 4
 SCHEMA = (
     "key int, at int, op string, a int, b int, g int, c int, "
-    "_order struct<_batch: bigint, _bucket: int, _offset: bigint>, _sign int"
+    "_order struct<_batch: bigint, _arrival: bigint, _bucket: int, _offset: bigint>, _sign int"
 )
 Signed = tuple["Event", int]
 
 
 @dataclass(frozen=True)
 class Event:
-    """What a function returns of one event: `op` is put, delete or truncate; `place` is its place in the log."""
+    """What a function returns of one event: `op` is put, delete or truncate; `place` is its place in its batch.
+
+    The first batch was written before events had an arrival.
+    """
 
     key: int | None
     at: int | None
@@ -34,8 +37,18 @@ class Event:
         return self.at is not None, self.at or 0, self.batch, self.place
 
     def row(self, sign: int) -> tuple[object, ...]:
-        bucket = 0 if self.key is not None else -1
-        return self.key, self.at, self.op, self.a, self.b, self.g, self.c, (self.batch, bucket, self.place), sign
+        return self.key, self.at, self.op, self.a, self.b, self.g, self.c, self.log_order, sign
+
+    @property
+    def arrived(self) -> bool:
+        """Whether the batch tells in what order its events arrived."""
+        return self.batch > 1
+
+    @property
+    def log_order(self) -> tuple[int, int | None, int, int]:
+        """Batch, arrival, bucket and offset. A table may have another key than its log: buckets say nothing."""
+        bucket = -1 if self.key is None else 2 - self.place % 3 if self.arrived else 0
+        return self.batch, self.place if self.arrived else None, bucket, self.place
 
 
 def histories(seed: int, *, total: bool = False, nulls: bool = True, voids: bool = True) -> list[list[Signed]]:

@@ -1,0 +1,183 @@
+"""Log order is the order of arrival: how records were cut into files and batches decides nothing.
+
+The tables have another key than their log, so a key's events are in many buckets; sequences have ties, truncates come
+in the middle of a file, keys change, and dumps overlap.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lake.run import log as log_run
+from lake.run.cut import pick_cut
+from lake.run.inputs import Inputs
+from lake.run.rebuild import rebuild_all
+from lake.run.verify import verify_all
+from lake.testing import Lakehouse
+
+Record = dict[str, Any]
+
+
+def field(name: str, kind: str) -> Record:
+    return {"name": name, "type": ["null", kind], "default": None, "doc": "-"}
+
+
+MOVES = {
+    "type": "record", "name": "moves", "doc": "A thing that moves between owners.",
+    "lake": {"key": ["thing"], "id": ["n"], "buckets": 3, "broadcast": "op = 'truncate'"},
+    "fields": [field("thing", "long"), {"name": "n", "type": "long", "doc": "Number of the event."},
+               *(field(name, "string") for name in ("owner", "former", "op")), field("at", "int"), field("v", "int")],
+}  # fmt: skip
+LISTS = MOVES | {
+    "name": "lists", "doc": "A row of a full list of what owners have, or the list's end.",
+    "lake": MOVES["lake"] | {"broadcast": "op = 'end'"},
+}  # fmt: skip
+REMOVED = """deletes="_op = 'delete'", truncate="_op = 'truncate'\""""
+COLUMNS = "'owner', 'n', 'at', 'v', 'op as _op', 'former as _former'"
+ONE_LOG = {
+    "first": 'First("owner")',
+    "first_at": 'First("owner", sequence="at")',
+    "latest": 'Latest("owner")',
+    "latest_kept": f'Latest("owner", {REMOVED})',
+    "latest_at": f'Latest("owner", sequence="at", {REMOVED})',
+    "latest_former": 'Latest("owner", former={"owner": "_former"})',
+    "history": f'History("owner", sequence="at", track="v", {REMOVED}, former={{"owner": "_former"}})',
+    "ends": 'Aggregate("owner", {"one": FirstValue("n", by="at"), "last": LastValue("n", by="at", where="v > 1")})',
+    "walk": 'Fold("owner", sequence="at", state="way array<bigint>", start={"way": []}, '
+    'step={"way": "concat(state.way, array(event.n))"})',
+    "refused": 'Fold("owner", state="way array<bigint>", start={"way": []}, step=stepped)',
+    "turns": 'Pattern("owner", sequence="at", steps=[Step("low", "v < 3"), Step("high", "v > 2", times="+")], '
+    'measures={"start": FirstOf("n"), "end": LastOf("n")})',
+}
+OTHERS = {
+    "newest": ('View("owner")', "moves", """newest.sparkSession.sql(
+        "select owner, max_by(n, struct(_batch, _arrival, _bucket, _offset)) as n from {m} where owner is not null"
+        " group by owner", m=newest)"""),
+    "listed": ('History("owner", sequence="_at", track="v", snapshots=True)', "lists", """listed.where(
+        "op is null").selectExpr("owner", "at as _at", "v", "n")"""),
+    "ended": ('''History("owner", sequence="_at", track="v", snapshots=True, marker="_op = 'end'")''', "lists",
+              """ended.selectExpr("owner", "at as _at", "v", "n", "op as _op")"""),
+}  # fmt: skip
+TWO_LOGS = {
+    "valued": (
+        'Enrich("n", AsOf("owner", time="_since"), time="at")',
+        'moves.selectExpr("n", "owner", "at")',
+        'lists.selectExpr("owner", "at as _since", "n as value")',
+    ),
+    "both": (
+        'Join("owner", how="left")',
+        'moves.selectExpr("owner", "n")',
+        'lists.selectExpr("owner", "n as listed")',
+    ),
+}
+SOME = ("first", "latest_kept", "history", "refused", "listed")
+HEAD = """
+from lake import *
+
+def stepped(state, event):
+    if len(state["way"]) % 3 == 2 and event["v"] == 1:
+        return Refusal("no ones here")
+    return {"way": [*state["way"], event["n"]]}
+"""
+
+
+def jobs() -> dict[str, str]:
+    found = {
+        name: f'@table({kind}, log("moves"))\ndef {name}(moves):\n    """-"""\n    return moves.selectExpr({COLUMNS})\n'
+        for name, kind in ONE_LOG.items()
+    }
+    found |= {
+        name: f'@table({kind}, log("{stream}"))\ndef {name}({name}):\n    """-"""\n    return {body}\n'
+        for name, (kind, stream, body) in OTHERS.items()
+    }
+    return found | {
+        name: f'@table({kind}, log("moves"), log("lists"))\ndef {name}(moves, lists):\n    """-"""\n'
+        f"    return {one}, {other}\n"
+        for name, (kind, one, other) in TWO_LOGS.items()
+    }
+
+
+@pytest.fixture
+def declared(spark, project, request) -> Path:
+    for contract in (MOVES, LISTS):
+        project.path(f"schemas/{contract['name']}.avsc").write_text(json.dumps(contract))
+    for name in request.param:
+        text = jobs()[name]
+        project.path(f"jobs/silver/{name}.py").write_text(HEAD + text)
+    return project.project
+
+
+def moves(chance: random.Random, count: int) -> list[Record]:
+    """Changes of a few owners by many things; times have ties and gaps."""
+    found: list[Record] = []
+    for n in range(count):
+        op = chance.choice(["put", "put", "put", "put", "delete"])
+        owner, former = chance.choice("abcde"), chance.choice([None, None, *"abcde"])
+        at = chance.choice([None, *range(4), n // 8])
+        found.append({"n": n, "thing": chance.randrange(20), "owner": owner, "former": former, "op": op})
+        found[-1] |= {"at": at, "v": chance.randrange(5)}
+    for number in (count // 3, count // 2):
+        found.insert(number, {"n": count + number, "op": "truncate", "at": 2})
+    return found
+
+
+def lists(chance: random.Random, numbers: list[int]) -> list[Record]:
+    """Full lists that come one after the other, some late, each with its end; a row may come after the next began."""
+    found: list[Record] = []
+    for number in numbers:
+        rows = [{"thing": chance.randrange(20), "owner": o, "v": chance.randrange(3), "at": number} for o in "abcde"]
+        late = rows.pop() if chance.random() < 0.5 else None
+        found += [*chance.sample(rows, 4), {"op": "end", "at": number}, *([late] if late else [])]
+    return [{"n": n, **row} for n, row in enumerate(found)]
+
+
+@pytest.fixture(scope="module")
+def records() -> dict[str, list[Record]]:
+    chance = random.Random(7)
+    return {"moves": moves(chance, 60), "lists": lists(chance, [1, 3, 2, 4, 6, 5, 7])}
+
+
+def taken_in(home: Path, project: Path, records: dict[str, list[Record]], *, files: int, runs: int) -> Lakehouse:
+    """The records in their order, in so many `runs` of so many `files` each, cut at random places."""
+    chance, house = random.Random(files * 10 + runs), Lakehouse(project, home)
+    cuts = {
+        stream: sorted([0, len(rows), *(chance.randrange(len(rows)) for _ in range(files * runs - 1))])
+        for stream, rows in records.items()
+    }
+    for number in range(runs):
+        for stream, rows in records.items():
+            for file in range(number * files, (number + 1) * files):
+                house.land(stream, *rows[cuts[stream][file] : cuts[stream][file + 1]])
+        house.run()
+    return house
+
+
+def tables(house: Lakehouse) -> dict[str, list[Record]]:
+    return {name: house.table(name) for name in house.project.tables}
+
+
+@pytest.mark.parametrize(
+    ("declared", "files", "runs"),
+    [
+        (SOME, 2, 2),
+        *(pytest.param([*jobs()], *shape, marks=pytest.mark.long) for shape in ((1, 4), (7, 1), (3, 3))),
+    ],
+    ids=str,
+    indirect=["declared"],
+)
+def test_how_records_are_cut_into_files_and_batches_decides_nothing(declared, tmp_path, records, files, runs):
+    whole = taken_in(tmp_path / "whole", declared, records, files=1, runs=1)
+    sliced = taken_in(tmp_path / "sliced", declared, records, files=files, runs=runs)
+    found, other = tables(whole), tables(sliced)
+    assert [name for name in found if found[name] != other[name]] == []
+    inputs = Inputs(lambda: sliced.spark, sliced.project, pick_cut(sliced.project, None))
+    again = rebuild_all(inputs, [], dry_run=True, tell=lambda _: None)
+    assert [done for done in again if done.inserted or done.updated or done.deleted] == []
+    proved = verify_all(lambda: sliced.spark, sliced.project, tell=lambda _: None)
+    assert {verdict.verdict for verdict in proved} == {"identical"}
+    assert [fault for stream in records for fault in log_run.check(sliced.settings, stream)] == []
