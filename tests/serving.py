@@ -35,7 +35,7 @@ def serving(project: Path, environment: Mapping[str, str] = SMALL) -> Iterator[S
     """`lake serve connect` on a free port."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
-    command = [LAKE, "serve", "connect", "--port", port, "--project", project]
+    command: list[str | Path] = [LAKE, "serve", "connect", "--port", port, "--project", project]
     with subprocess.Popen(
         command, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as server:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import re
 import subprocess
@@ -27,9 +28,7 @@ def audit(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(ROOT / "infra"))
     for name in ("audit", "jars"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    import audit
-
-    return audit
+    return importlib.import_module("audit")
 
 
 def answers(*found: Any) -> Callable[[str], Any]:
@@ -42,13 +41,13 @@ def known(name: str, *vulns: dict[str, Any]) -> dict[str, Any]:
     return {"name": name, "version": "1", "vulns": list(vulns)}
 
 
-def test_every_package_of_the_lock_is_asked_for_with_its_hashes(audit: ModuleType):
+def test_every_package_of_the_lock_is_asked_for_with_its_hashes(audit: ModuleType) -> None:
     assert audit.pinned(TWO) == {"avro": AVRO, "pyspark": SPARK}
     assert set(audit.pinned(LOCK)) == set(re.findall(r"^[a-z0-9._-]+", LOCK, re.MULTILINE))
     assert {"pyspark", "cryptography", "pip-audit"} <= set(audit.pinned(LOCK))
 
 
-def test_a_vulnerability_is_a_fault(audit: ModuleType):
+def test_a_vulnerability_is_a_fault(audit: ModuleType) -> None:
     bad = {"id": "CVE-2030-1", "fix_versions": ["2", "3"]}
     ask = answers({"dependencies": [known("avro")]}, {"dependencies": [known("avro", bad), known("pyspark")]})
     assert [tuple(each) for each in audit.vulnerabilities(TWO, ask)] == [
@@ -57,21 +56,21 @@ def test_a_vulnerability_is_a_fault(audit: ModuleType):
     ]
 
 
-def test_a_database_that_cannot_be_reached_is_told_and_no_fault(audit: ModuleType):
+def test_a_database_that_cannot_be_reached_is_told_and_no_fault(audit: ModuleType) -> None:
     silent = answers("ERROR: could not connect")
     [told] = audit.vulnerabilities(TWO, silent)
     assert told.outcome == "skip"
     assert "nothing was looked up: ERROR: could not connect" in told.told
 
 
-def test_a_registry_without_a_database_is_no_good_news(audit: ModuleType):
+def test_a_registry_without_a_database_is_no_good_news(audit: ModuleType) -> None:
     """pip-audit ends with 0 and `No known vulnerabilities found` where the registry knows none of the packages."""
     skipped = {"name": "avro", "skip_reason": "not found"}
     [told] = audit.vulnerabilities(TWO, answers({"dependencies": [skipped]}))
     assert (told.outcome, told.told) == ("skip", "the database cannot be reached, nothing was looked up: not found")
 
 
-def test_a_package_that_the_database_lacks_is_named(audit: ModuleType):
+def test_a_package_that_the_database_lacks_is_named(audit: ModuleType) -> None:
     skipped = {"name": "pyspark", "skip_reason": "not found"}
     ask = answers({"dependencies": [known("avro")]}, {"dependencies": [known("avro"), skipped]})
     assert [tuple(each) for each in audit.vulnerabilities(TWO, ask)] == [
@@ -80,13 +79,13 @@ def test_a_package_that_the_database_lacks_is_named(audit: ModuleType):
     ]
 
 
-def test_pip_audit_takes_the_lock_as_it_is():
+def test_pip_audit_takes_the_lock_as_it_is() -> None:
     command = [sys.executable, "-m", "pip_audit", "--dry-run", "--disable-pip", "--progress-spinner=off"]
     run = subprocess.run([*command, "-r", str(ROOT / "requirements.lock")], capture_output=True, text=True, check=False)
     assert (run.returncode, re.search(r"would have audited \d{3} packages", run.stderr) is not None) == (0, True)
 
 
-def test_jars_are_what_the_list_says(audit: ModuleType, tmp_path: Path):
+def test_jars_are_what_the_list_says(audit: ModuleType, tmp_path: Path) -> None:
     wanted = audit.listed()
     assert all(re.fullmatch(r"[0-9a-f]{64}", jar.sha256) and jar.licence == "Apache-2.0" for jar in wanted)
     (tmp_path / wanted[0].file).write_bytes(b"something else")
@@ -113,11 +112,11 @@ def test_jars_are_what_the_list_says(audit: ModuleType, tmp_path: Path):
         ("", False),
     ],
 )
-def test_a_licence_is_allowed_or_not(audit: ModuleType, licence: str, holds: bool):
+def test_a_licence_is_allowed_or_not(audit: ModuleType, licence: str, holds: bool) -> None:
     assert audit.allowed(licence) is holds
 
 
-def test_a_package_says_its_licence_in_many_ways(audit: ModuleType):
+def test_a_package_says_its_licence_in_many_ways(audit: ModuleType) -> None:
     def read(name: str) -> Message:
         told = Message()
         for key, value in packages[name]:
@@ -137,12 +136,12 @@ def test_a_package_says_its_licence_in_many_ways(audit: ModuleType):
     assert found["GPL-3.0-only: copyleft"] == found["none told: silent"] == "FAIL"
 
 
-def test_every_package_and_jar_has_a_licence_that_is_compatible(audit: ModuleType):
+def test_every_package_and_jar_has_a_licence_that_is_compatible(audit: ModuleType) -> None:
     wrong = [each.told for each in audit.licences(audit.pinned(LOCK)) if each.outcome != "ok"]
     assert wrong == []
 
 
-def test_the_security_policy_is_where_the_readme_says():
+def test_the_security_policy_is_where_the_readme_says() -> None:
     text = (ROOT / "infra/SECURITY.md").read_text()
     assert "(infra/SECURITY.md)" in (ROOT / "README.md").read_text()
     for promise in ("power", "row-level", "report"):

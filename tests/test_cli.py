@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 import pytest
 
@@ -16,7 +18,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_help_with_an_example(name):
+def test_every_command_has_help_with_an_example(name: Any) -> None:
     command = Commands().get_command(click.Context(lake), name)
     assert command is not None
     assert f"lake {name}" in (command.help or "")
@@ -26,7 +28,9 @@ def test_every_command_has_help_with_an_example(name):
     ("error", "code"),
     [(DeclarationError("no"), 2), (LawError("no"), 1), (Unavailable("no"), 75), (ValueError("no"), 1)],
 )
-def test_the_exit_code_follows_from_the_error(monkeypatch, capsys, error, code):
+def test_the_exit_code_follows_from_the_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Any, code: int
+) -> None:
     def fail(_: Shell) -> None:
         raise error
 
@@ -39,11 +43,13 @@ def test_the_exit_code_follows_from_the_error(monkeypatch, capsys, error, code):
     assert not told.out
 
 
-def test_an_unknown_command_is_met_with_the_nearest(monkeypatch, capsys):
+def test_an_unknown_command_is_met_with_the_nearest(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(monkeypatch, "verfy") == 2
     assert "did you mean 'verify'?" in capsys.readouterr().err
 
 
-def test_a_table_of_text_sets_numbers_to_the_right():
-    rows = [{"a": "x", "n": 1}, {"a": None, "n": 100}]
+def test_a_table_of_text_sets_numbers_to_the_right() -> None:
+    rows: list[dict[str, Any]] = [{"a": "x", "n": 1}, {"a": None, "n": 100}]
     assert table(rows, "a", "n") == ["a    n", "-  ---", "x    1", "   100"]

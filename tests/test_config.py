@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from lake.config import load_settings
+from lake.config import Settings, load_settings
 from lake.errors import DeclarationError
 
 
-def settings(folder: Path, text: str):
+def settings(folder: Path, text: str) -> Settings:
     (folder / "pyproject.toml").write_text(f"[tool.lake]\n{text}\n")
     return load_settings(folder)
 
 
-def test_settings_come_from_the_file_and_the_environment_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_settings_come_from_the_file_and_the_environment_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKE_BATCH_FILES", "7")
     monkeypatch.setenv("LAKE_SPARK__MASTER", "local[1]")
     monkeypatch.setenv("LAKE_SPARK__CONF", '{"a": "b"}')
@@ -24,7 +24,7 @@ def test_settings_come_from_the_file_and_the_environment_wins(tmp_path: Path, mo
     assert found.archive is None
 
 
-def test_all_faults_are_told_at_once(tmp_path: Path):
+def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
     text = """
     warehous = "x"
     batch_files = 0

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -33,6 +35,7 @@ from lake.store.scan import Scan
 from lake.store.tables import Table
 from tests.run.published import publish, write
 from tests.store.events import declare, events, fields, reading, take
+from tests.there import there
 
 NASTY = [
     "a`b",
@@ -58,12 +61,12 @@ NASTY = [
 
 
 @pytest.mark.parametrize("name", NASTY)
-def test_duckdb_takes_a_quoted_name_or_text_for_what_it_is(name: str):
+def test_duckdb_takes_a_quoted_name_or_text_for_what_it_is(name: str) -> None:
     answer = duckdb.sql(f"SELECT {literal(name)} AS {quoted(name)}")
-    assert (answer.columns, answer.fetchall()) == ([name], [(name,)])
+    assert (there(answer).columns, there(answer).fetchall()) == ([name], [(name,)])
 
 
-def test_spark_takes_quoted_names_and_texts_for_what_they_are(spark: SparkSession):
+def test_spark_takes_quoted_names_and_texts_for_what_they_are(spark: SparkSession) -> None:
     one = spark.range(1).selectExpr(*(f"{literal(n, SPARK)} AS {quoted(n, SPARK)}" for n in NASTY))
     assert one.columns == NASTY
     again = one.selectExpr(*(quoted(name, SPARK) for name in NASTY))
@@ -71,7 +74,7 @@ def test_spark_takes_quoted_names_and_texts_for_what_they_are(spark: SparkSessio
     assert os.environ["HOME"] not in str(again.first())
 
 
-def test_rows_are_compared_whatever_their_columns_are_called(spark: SparkSession):
+def test_rows_are_compared_whatever_their_columns_are_called(spark: SparkSession) -> None:
     old = pa.table({name: ["1", "2"] for name in NASTY})
     new = old.set_column(len(NASTY) - 1, NASTY[-1], [["1", "3"]])
     changed = compare_local(new, old, NASTY[:2])
@@ -81,7 +84,7 @@ def test_rows_are_compared_whatever_their_columns_are_called(spark: SparkSession
 
 
 @pytest.mark.parametrize("committer", ["auto", "spark"])
-def test_the_projects_folder_may_have_any_name(tmp_path: Path, spark: SparkSession, committer: str):
+def test_the_projects_folder_may_have_any_name(tmp_path: Path, spark: SparkSession, committer: str) -> None:
     home = tmp_path / "Ann's `lake`; {diff} --"
     settings = Settings(project=home, committer=committer)  # type: ignore[arg-type]
     table = Table(settings, "gold", "sums", "sums")
@@ -98,7 +101,7 @@ def _first(table: Table) -> delta.Position:
     return delta.start(table.app).next(cut=1)
 
 
-def test_a_column_is_called_by_letters_digits_and_underscores():
+def test_a_column_is_called_by_letters_digits_and_underscores() -> None:
     check(["a", "_b", "c9", "größe"])
     for name in set(NASTY) - {"select"}:
         with pytest.raises(DeclarationError, match="no name for a column"):
@@ -106,7 +109,7 @@ def test_a_column_is_called_by_letters_digits_and_underscores():
 
 
 @pytest.mark.parametrize("name", [*(each for each in NASTY if each != "select"), "", "9a"])
-def test_a_contract_names_by_letters_digits_and_underscores(project: Settings, name: str):
+def test_a_contract_names_by_letters_digits_and_underscores(project: Settings, name: str) -> None:
     odd = {"name": name, "type": ["null", "string"], "default": None}
     inside = {"name": "inner", "type": {"type": "record", "name": "Inner", "fields": [odd]}}
     for changes in ({"name": name}, {"fields": fields(odd)}, {"fields": fields(inside)}):
@@ -114,7 +117,7 @@ def test_a_contract_names_by_letters_digits_and_underscores(project: Settings, n
             declare(project, **changes)
 
 
-def test_a_key_that_is_no_name_is_refused_before_anything_runs(project: Settings):
+def test_a_key_that_is_no_name_is_refused_before_anything_runs(project: Settings) -> None:
     declare(project)
     job(project, "Latest('me`ter', sequence='at')", "readings")
     with pytest.raises(DeclarationError, match=r"newest: 'me`ter' is no name for a column \(jobs/silver/newest"):
@@ -122,7 +125,9 @@ def test_a_key_that_is_no_name_is_refused_before_anything_runs(project: Settings
 
 
 @pytest.mark.parametrize("returned", ["value as `a``b`", "value as `${env:HOME}`", "value as `x; drop`"])
-def test_a_column_that_is_no_name_is_refused_before_data_is_read(project: Settings, spark: SparkSession, returned: str):
+def test_a_column_that_is_no_name_is_refused_before_data_is_read(
+    project: Settings, spark: SparkSession, returned: str
+) -> None:
     declare(project)
     job(project, "Latest('meter', sequence='at')", f"readings.selectExpr('meter', 'at', '{returned}')")
     found = load(project)
@@ -143,12 +148,12 @@ def job(project: Settings, kind: str, body: str) -> None:
     (project.project / "jobs/silver/newest.py").write_text(textwrap.dedent(text))
 
 
-def test_names_in_records_are_data(project: Settings, spark: SparkSession, land):
+def test_names_in_records_are_data(project: Settings, spark: SparkSession, land: Callable[..., Path]) -> None:
     """Former names of a field, keys of JSON, headings of CSV: whatever a producer calls them."""
     odd = [name for name in NASTY if "\n" not in name]
     declare(project, fields=fields({"name": "note", "type": ["null", "string"], "default": None, "aliases": odd[:6]}))
-    land("readings", "a.jsonl", reading("json", **dict.fromkeys(odd, "x") | {"note": "n"}))
-    land("readings", "b.jsonl", reading("alias", **{odd[0]: "by its former name"}))
+    land("readings", "a.jsonl", reading("json", **dict[str, Any](dict.fromkeys(odd, "x")) | {"note": "n"}))
+    land("readings", "b.jsonl", reading("alias", **dict[str, Any]({odd[0]: "by its former name"})))
     csv = [["meter", "at", "value", *odd], ["csv", "2024-03-01T00:00:00Z", "1.5", *odd]]
     lines = (",".join('"' + cell.replace('"', '""') + '"' for cell in line) for line in csv)
     land("readings", "c.csv", *lines)
@@ -159,7 +164,7 @@ def test_names_in_records_are_data(project: Settings, spark: SparkSession, land)
     assert {name: json.loads(found["csv"]["_extra"])[name] for name in odd[6:]} == {name: name for name in odd[6:]}
 
 
-def test_defaults_and_symbols_are_data(project: Settings, spark: SparkSession, land):
+def test_defaults_and_symbols_are_data(project: Settings, spark: SparkSession, land: Callable[..., Path]) -> None:
     plain = {"type": ["string"], "doc": "x"}
     declare(project, fields=fields(*({"name": f"d{i}", "default": text, **plain} for i, text in enumerate(NASTY))))
     land("readings", "a.jsonl", reading("a"))
@@ -168,7 +173,7 @@ def test_defaults_and_symbols_are_data(project: Settings, spark: SparkSession, l
 
 
 @pytest.mark.parametrize("value", NASTY)
-def test_a_key_that_is_asked_for_is_a_value(project: Settings, value: str):
+def test_a_key_that_is_asked_for_is_a_value(project: Settings, value: str) -> None:
     write(project, "gold", "t", f"SELECT {literal(value)} AS k, 1::BIGINT AS n UNION ALL SELECT 'other', 2")
     publish(project, t=("gold", 0))
     declaration = Declaration("t", Latest("k", sequence="n"), (), lambda: None)  # type: ignore[arg-type,return-value]
@@ -178,7 +183,7 @@ def test_a_key_that_is_asked_for_is_a_value(project: Settings, value: str):
 
 
 @pytest.mark.parametrize("column", ['k"', "k`", "k) FROM t; --", "k -- ", "n"])
-def test_a_column_that_is_asked_for_is_one_of_the_key(project: Settings, column: str):
+def test_a_column_that_is_asked_for_is_one_of_the_key(project: Settings, column: str) -> None:
     write(project, "gold", "t", "SELECT 'a' AS k, 1::BIGINT AS n")
     declaration = Declaration("t", Latest("k", sequence="n"), (), lambda: None)  # type: ignore[arg-type,return-value]
     with pytest.raises(DeclarationError, match="among its key columns"):
@@ -186,14 +191,14 @@ def test_a_column_that_is_asked_for_is_one_of_the_key(project: Settings, column:
 
 
 @pytest.mark.parametrize("place", ["1:0:0 OR true", "1:0:0; DROP TABLE t", "1:0", "1:0:'0'", "1:0:0\n--"])
-def test_a_place_is_three_numbers(project: Settings, place: str):
+def test_a_place_is_three_numbers(project: Settings, place: str) -> None:
     declare(project)
     with pytest.raises(DeclarationError, match="no place of an event"):
         void(project, "readings", [place], reason="; --")
 
 
 @pytest.mark.parametrize("label", NASTY)
-def test_a_label_is_a_text(project: Settings, label: str):
+def test_a_label_is_a_text(project: Settings, label: str) -> None:
     declare(project)
     found = load(project)
     assert cut(found, label=label).number == cut(found, label=label).number
@@ -201,20 +206,20 @@ def test_a_label_is_a_text(project: Settings, label: str):
 
 
 @pytest.mark.parametrize("text", ["2013-01-01' OR true --", "now()", "date '2013-01-01'", "2013-01-01; DROP t", ""])
-def test_a_time_is_a_time(text: str):
+def test_a_time_is_a_time(text: str) -> None:
     with pytest.raises(DeclarationError, match="is no time"):
         _instant("--from", text)
 
 
 @pytest.mark.parametrize("token", ["readings@1 OR true", "readings@1;--", "readings@'1'", "@1", "readings"])
-def test_a_token_is_a_stream_and_a_number(project: Settings, token: str):
+def test_a_token_is_a_stream_and_a_number(project: Settings, token: str) -> None:
     declare(project)
     with pytest.raises(DeclarationError):
         wait(project, [token], timeout=0)
 
 
 @pytest.mark.parametrize("name", ["../readings", "readings; --", "readings/../../x", "`readings`", ""])
-def test_a_stream_or_table_is_one_that_is_declared(project: Settings, name: str):
+def test_a_stream_or_table_is_one_that_is_declared(project: Settings, name: str) -> None:
     declare(project)
     with pytest.raises(DeclarationError, match="no stream"):
         void(project, name, ["1:0:0"], reason="x")
@@ -222,6 +227,6 @@ def test_a_stream_or_table_is_one_that_is_declared(project: Settings, name: str)
         load(load_settings(project.project)).pick([name])
 
 
-def test_dialects_differ_in_what_they_escape():
+def test_dialects_differ_in_what_they_escape() -> None:
     assert (quoted('a"`'), quoted('a"`', SPARK)) == ('"a""`"', '`a"```')
     assert (literal("a'\\"), literal("a'\\", SPARK), DUCKDB) == ("'a''\\'", "'a\\'\\\\'", '"')

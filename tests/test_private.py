@@ -59,13 +59,13 @@ def others(settings: Settings) -> list[Path]:
     return [path for path in settings.path(".lake").rglob("*") if path.lstat().st_mode & 0o077]
 
 
-def test_a_warehouse_made_by_a_program_lets_nobody_else_in(project: Settings):
+def test_a_warehouse_made_by_a_program_lets_nobody_else_in(project: Settings) -> None:
     with lease(project, "log.x"):
         pass
     assert {mode(project.path(each)) for each in (".lake", ".lake/warehouse", ".lake/warehouse/locks")} == {0o700}
 
 
-def test_a_warehouse_that_stood_open_is_closed(project: Settings):
+def test_a_warehouse_that_stood_open_is_closed(project: Settings) -> None:
     project.warehouse_path.mkdir(parents=True)
     assert mode(project.warehouse_path) == 0o755
     with lease(project, "log.x"):
@@ -73,7 +73,7 @@ def test_a_warehouse_that_stood_open_is_closed(project: Settings):
     assert (mode(project.path(".lake")), mode(project.warehouse_path)) == (0o700, 0o700)
 
 
-def test_a_warehouse_elsewhere_is_closed_and_what_is_above_it_is_left(project: Settings, tmp_path: Path):
+def test_a_warehouse_elsewhere_is_closed_and_what_is_above_it_is_left(project: Settings, tmp_path: Path) -> None:
     there = tmp_path / "srv"
     there.mkdir(mode=0o755)
     with lease(replace(project, warehouse=there / "data/warehouse"), "log.x"):
@@ -81,7 +81,7 @@ def test_a_warehouse_elsewhere_is_closed_and_what_is_above_it_is_left(project: S
     assert [mode(each) for each in (there, there / "data", there / "data/warehouse")] == [0o755, 0o700, 0o700]
 
 
-def test_what_a_command_writes_is_for_its_owner(project: Settings, land):
+def test_what_a_command_writes_is_for_its_owner(project: Settings, land: Callable[..., Path]) -> None:
     (project.project / "schemas/orders.avsc").write_text(
         '{"type": "record", "name": "orders", "doc": "d", "lake": {"key": ["k"]},'
         ' "fields": [{"name": "k", "type": "string"}]}'
@@ -91,7 +91,7 @@ def test_what_a_command_writes_is_for_its_owner(project: Settings, land):
     assert others(project) == []
 
 
-def test_scratch_is_for_its_owner(project: Settings, land, tmp_path: Path):
+def test_scratch_is_for_its_owner(project: Settings, land: Callable[..., Path], tmp_path: Path) -> None:
     with (tmp_path / "in").open("wb+") as stream:
         stream.write(b"{}\n")
         stream.seek(0)
@@ -106,7 +106,7 @@ def test_scratch_is_for_its_owner(project: Settings, land, tmp_path: Path):
 
 
 @pytest.mark.skipif(not GROUPS, reason="this user is in one group alone")
-def test_a_group_may_read_and_not_write(project: Settings):
+def test_a_group_may_read_and_not_write(project: Settings) -> None:
     project = replace(project, group=GROUPS[0])
     number = grp.getgrnam(GROUPS[0]).gr_gid
     private.begin(project)
@@ -128,26 +128,26 @@ def test_a_group_may_read_and_not_write(project: Settings):
     reads.end()
 
 
-def test_a_reader_who_may_not_write_is_on_the_list(project: Settings):
+def test_a_reader_who_may_not_write_is_on_the_list(project: Settings) -> None:
     """Else lake maintain could delete what a member of the group reads."""
     with lease(project, "log.x"), another(project, "reading"):
         [one] = reads.others(project)
     assert one.command == "lake sql"
 
 
-def test_a_group_that_is_not_there_is_told_at_once(project: Settings):
+def test_a_group_that_is_not_there_is_told_at_once(project: Settings) -> None:
     told = lake(project, "status", LAKE_GROUP="nobody-at-all")
     assert (told.returncode, "no group 'nobody-at-all' on this machine" in told.stderr) == (2, True)
 
 
-def test_the_umask_of_a_program_that_reads_stays_its_own(project: Settings):
+def test_the_umask_of_a_program_that_reads_stays_its_own(project: Settings) -> None:
     write(project, "gold", "t", "SELECT 1 AS a")
     publish(project, t=("gold", 0))
     reader(load_settings(project.project)).relation("FROM t").fetchall()
     assert os.umask(0o022) == 0o022
 
 
-def test_hadoop_is_told_what_files_allow(project: Settings):
+def test_hadoop_is_told_what_files_allow(project: Settings) -> None:
     jars = project.path("jars")
     jars.mkdir()
     (jars / "a.jar").touch()
@@ -156,7 +156,7 @@ def test_hadoop_is_told_what_files_allow(project: Settings):
         assert conf["spark.hadoop.fs.permissions.umask-mode"] == said
 
 
-def test_settings_reach_java_as_they_are(project: Settings):
+def test_settings_reach_java_as_they_are(project: Settings) -> None:
     """Java's own escapes: a newline in a value must not begin another setting."""
     conf = {"spark.a": "x\nspark.ui.enabled true", "spark.b": " p:a=s#s!\\n ", "spark.c": "é"}
     with properties(project, conf) as file:
@@ -168,7 +168,7 @@ def test_settings_reach_java_as_they_are(project: Settings):
     ]
 
 
-def test_the_jvm_is_told_nothing_on_its_command_line_and_listens_on_loopback(spark: SparkSession):
+def test_the_jvm_is_told_nothing_on_its_command_line_and_listens_on_loopback(spark: SparkSession) -> None:
     jvm = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
     line = Path(f"/proc/{jvm}/cmdline").read_text().split("\0")
     assert "--properties-file" in line
@@ -186,14 +186,16 @@ def test_the_jvm_is_told_nothing_on_its_command_line_and_listens_on_loopback(spa
         ("LAKE_SPARK", '{"conf": {"a": "hush"}}'),
     ],
 )
-def test_a_setting_that_may_be_secret_is_not_shown(project: Settings, monkeypatch, name: str, value: str):
+def test_a_setting_that_may_be_secret_is_not_shown(
+    project: Settings, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(DeclarationError, match="a table") as told:
         load_settings(project.project)
     assert "hush" not in str(told.value)
 
 
-def test_a_token_in_an_address_is_not_shown(project: Settings):
+def test_a_token_in_an_address_is_not_shown(project: Settings) -> None:
     told = lake(project, "status", "--json", SPARK_REMOTE="sc://localhost:1/;token=hush")
     told_too = lake(project, "doctor", SPARK_REMOTE="sc://localhost:1/;token=hush")
     assert "hush" not in told.stdout + told.stderr + told_too.stdout + told_too.stderr
@@ -204,7 +206,9 @@ echo first; while ! test -e "$SPARK_HOME/emptied"; do sleep 0.02; done; echo sec
 """
 
 
-def test_what_a_server_says_after_its_log_was_emptied_stands_at_its_beginning(project: Settings, monkeypatch):
+def test_what_a_server_says_after_its_log_was_emptied_stands_at_its_beginning(
+    project: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home = project.path("spark")
     (home / "bin").mkdir(parents=True)
     (home / "bin/spark-submit").write_text(SPARK)
@@ -226,7 +230,7 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_airflow_listens_on_loopback_alone():
+def test_airflow_listens_on_loopback_alone() -> None:
     environment = {**os.environ, "AIRFLOW__API__HOST": "0.0.0.0"}
     run = subprocess.run(
         ["bash", str(ROOT / "infra/airflow.sh")], env=environment, capture_output=True, text=True, check=False
@@ -234,7 +238,7 @@ def test_airflow_listens_on_loopback_alone():
     assert (run.returncode, "serves 127.0.0.1 alone" in run.stderr) == (2, True)
 
 
-def test_airflows_password_is_told_by_its_place():
+def test_airflows_password_is_told_by_its_place() -> None:
     script = (ROOT / "infra/airflow.sh").read_text()
     assert "umask 077" in script
     assert 'echo "airflow: $address  user admin  password in $passwords"' in script

@@ -25,7 +25,7 @@ def session() -> list[tuple[str, str]]:
     return steps
 
 
-def test_the_session_prints_what_the_readme_shows(tmp_path):
+def test_the_session_prints_what_the_readme_shows(tmp_path: Path) -> None:
     folder = tmp_path
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {key: value for key, value in os.environ.items() if not key.startswith("LAKE_")} | {"PATH": path}
@@ -43,6 +43,6 @@ def test_the_session_prints_what_the_readme_shows(tmp_path):
     assert open_to_others == []  # written by Python, delta-rs, DuckDB and the JVM
 
 
-def test_the_reference_names_every_command():
+def test_the_reference_names_every_command() -> None:
     for command in COMMANDS:
         assert f"`lake {command}" in README

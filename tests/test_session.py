@@ -34,28 +34,28 @@ def at(project: Settings, remote: str) -> Settings:
 
 
 @pytest.mark.parametrize("remote", ["localhost:15002", "http://localhost", "sc://", "sc://localhost:many"])
-def test_what_is_no_address_is_told_with_one_that_is(project, remote):
+def test_what_is_no_address_is_told_with_one_that_is(project: Settings, remote: str) -> None:
     with pytest.raises(DeclarationError, match="write sc://localhost:15002"):
         start(at(project, remote))
 
 
-def test_a_token_goes_to_localhost_by_this_name_alone(project):
+def test_a_token_goes_to_localhost_by_this_name_alone(project: Settings) -> None:
     with pytest.raises(DeclarationError, match=r"localhost, found 127\.0\.0\.1") as told:
         start(at(project, "sc://127.0.0.1:15002/;token=secret"))
     assert "secret" not in str(told.value)
 
 
-def test_a_server_that_is_not_there_may_come(project):
+def test_a_server_that_is_not_there_may_come(project: Settings) -> None:
     with pytest.raises(Unavailable, match="Connection refused"):
         start(at(project, f"sc://localhost:{_free()}"))
 
 
-def test_a_port_that_is_taken_is_named(project, port):
+def test_a_port_that_is_taken_is_named(project: Settings, port: int) -> None:
     with pytest.raises(Unavailable, match=f"port {port} cannot be served: Address already in use"):
         connect(project, port=port, ready=lambda _: None)
 
 
-def test_a_token_that_others_can_read_is_refused(project):
+def test_a_token_that_others_can_read_is_refused(project: Settings) -> None:
     file = token_file(project)
     file.parent.mkdir(parents=True)
     file.write_text("secret")
@@ -64,13 +64,13 @@ def test_a_token_that_others_can_read_is_refused(project):
         connect(project, port=_free(), ready=lambda _: None)
 
 
-def test_no_server_without_java(project, monkeypatch):
+def test_no_server_without_java(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     with pytest.raises(DeclarationError, match="no bin/java in JAVA_HOME=/nowhere"):
         connect(project, port=_free(), ready=lambda _: None)
 
 
-def test_only_a_lost_session_is_called_lost():
+def test_only_a_lost_session_is_called_lost() -> None:
     assert gone(ConnectionRefusedError("[Errno 111] Connection refused"))
     assert gone(ValueError("no such column")) is None
 
@@ -88,7 +88,9 @@ def _free() -> int:
         ({"spark.connect.authenticate.token": "hush"}, "the server's token stands in the settings"),
     ],
 )
-def test_a_server_is_for_this_machine_and_for_who_has_the_token(project, conf, said):
+def test_a_server_is_for_this_machine_and_for_who_has_the_token(
+    project: Settings, conf: dict[str, str], said: str
+) -> None:
     with pytest.raises(DeclarationError, match=said) as told:
         connect(replace(project, spark=SparkSettings(conf=conf)), port=_free(), ready=lambda _: None)
     assert "hush" not in str(told.value)

@@ -35,7 +35,7 @@ def landed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def write_flights(folder: Path, *options: str) -> str:
-    command = [sys.executable, ROOT / "infra/flights.py", folder, *options]
+    command: list[str | Path] = [sys.executable, ROOT / "infra/flights.py", folder, *options]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 

@@ -44,7 +44,7 @@ def published(folder: Path) -> Project:
     settings, contract = project.settings, project.contracts["orders"]
     evolution.register(settings, contract)
     for batch in (1, 2):
-        said = {"offsets": {"1": batch, "2": 1}, "watermark": AT.isoformat(), "counts": {}, "files": []}
+        said: dict[str, Any] = {"offsets": {"1": batch, "2": 1}, "watermark": AT.isoformat(), "counts": {}, "files": []}
         position = log.head(settings, "orders").next(**said, contract=1, at=AT.isoformat())
         events = f"SELECT * EXCLUDE (changed) FROM ({EVENTS}) WHERE _batch = {batch}"
         _write(settings.log_path("orders"), events, position)
@@ -75,7 +75,14 @@ def published(folder: Path) -> Project:
 def fall_behind(settings: Settings) -> None:
     """Adds a batch to the log of orders that no cut has."""
     head = log.head(settings, "orders")
-    said = {"offsets": {}, "watermark": None, "counts": {}, "files": [], "contract": 1, "at": AT.isoformat()}
+    said: dict[str, Any] = {
+        "offsets": {},
+        "watermark": None,
+        "counts": {},
+        "files": [],
+        "contract": 1,
+        "at": AT.isoformat(),
+    }
     events = f"SELECT * EXCLUDE (changed) REPLACE (3 AS _batch) FROM ({EVENTS}) WHERE _batch = 2"
     _write(settings.log_path("orders"), events, head.next(**said))
 

@@ -92,7 +92,15 @@ def told(err: str, folder: Path) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("kind", kinds(*AREAS))
-def test_bad_input_is_told_and_harms_nothing(kind, published, tmp_path, monkeypatch, capsys, *, request):
+def test_bad_input_is_told_and_harms_nothing(
+    kind: Any,
+    published: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    request: pytest.FixtureRequest,
+) -> None:
     session = request.getfixturevalue("spark") if kind.get("spark") else None
     folder = shop.copied(published, tmp_path / "shop")
     settings = load_settings(folder)
@@ -123,7 +131,7 @@ def test_bad_input_is_told_and_harms_nothing(kind, published, tmp_path, monkeypa
 
 
 @pytest.fixture
-def spoilt(published, tmp_path, monkeypatch) -> Path:
+def spoilt(published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The shop with a contract and a job beside its own that are wrong."""
     folder = shop.copied(published, tmp_path / "shop")
     (folder / "schemas/parcels.avsc").write_text("not a contract")
@@ -143,14 +151,22 @@ def spoilt(published, tmp_path, monkeypatch) -> Path:
         ["void", "orders", "1:1:0", "--reason", "a test"],
     ],
 )
-def test_what_is_wrong_beside_a_stream_stops_no_command_about_it(spoilt, monkeypatch, capsys, words):
+def test_what_is_wrong_beside_a_stream_stops_no_command_about_it(
+    spoilt: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
     monkeypatch.setattr("sys.argv", ["lake", *words])
     assert cli._run() == 0
     assert "lake:" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["ingest"], ["run"]])
-def test_a_sound_stream_is_taken_in_beside_what_is_wrong(spoilt, spark, monkeypatch, capsys, words):
+def test_a_sound_stream_is_taken_in_beside_what_is_wrong(
+    spoilt: Path,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+) -> None:
     shutil.rmtree(spoilt / ".lake/warehouse")
     monkeypatch.setattr("lake.run.gate.warm_up", lambda: None)
     monkeypatch.setattr(cli.Shell, "spark", spark)
@@ -161,13 +177,15 @@ def test_a_sound_stream_is_taken_in_beside_what_is_wrong(spoilt, spark, monkeypa
     assert dict(head.counts) == {"read": 8, "accepted": 6, "duplicates": 1, "quarantined": 1, "control": 0}
 
 
-def test_there_are_a_hundred_kinds_and_each_is_another():
+def test_there_are_a_hundred_kinds_and_each_is_another() -> None:
     found = [kind["input"] for area in (*AREAS, "landing", "changes") for kind in table(area)]
     by_area = [(area, kind["input"]) for area in (*AREAS, "landing", "changes") for kind in table(area)]
     assert len(set(by_area)) == len(found) >= 100
 
 
-def test_debug_shows_the_stack_trace_of_any_command(spoilt, monkeypatch, capsys):
+def test_debug_shows_the_stack_trace_of_any_command(
+    spoilt: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     for words in (["tables", "--debug"], ["tables"]):
         monkeypatch.setattr("sys.argv", ["lake", *words])
         assert cli._run() == 2

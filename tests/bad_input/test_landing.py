@@ -25,6 +25,7 @@ from lake.store.quarantine import Rejected
 from tests.bad_input.test_kinds import table
 
 RECORD_BYTES = 7000
+AMOUNT = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
 EVENTS = {
     "type": "record", "name": "events", "doc": "An event.",
     "lake": {"key": ["id"], "id": ["id"], "time": "at", "buckets": 2, "max_ahead": "1 day"},
@@ -33,7 +34,7 @@ EVENTS = {
         {"name": "kind", "type": {"type": "enum", "name": "kind", "symbols": ["a", "b"]}, "doc": "Kind."},
         {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}, "doc": "When."},
         *({"name": name, "type": ["null", kind], "default": None, "doc": name, **more} for name, kind, more in (
-            ("amount", {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}, {"minimum": 0}),
+            ("amount", AMOUNT, {"minimum": 0}),
             ("count", "int", {}),
             ("ratio", "double", {}),
             ("ok", "boolean", {}),
@@ -52,7 +53,7 @@ CHANGES = {
     "fields": [
         {"name": "id", "type": "long", "doc": "Number."},
         {"name": "lsn", "type": "long", "from": "source.lsn", "doc": "Place."},
-        {"name": "amount", "type": ["null", EVENTS["fields"][3]["type"][1]], "encoding": "base64", "doc": "GBP"},
+        {"name": "amount", "type": ["null", AMOUNT], "encoding": "base64", "doc": "GBP"},
     ],
 }  # fmt: skip
 
@@ -187,16 +188,20 @@ def kept(row: Rejected, file: Path) -> bool:
 
 
 @pytest.mark.parametrize(("number", "kind"), parameters("landing"))
-def test_a_bad_landing_file_is_told_and_the_sound_record_beside_it_gets_in(events, number, kind):
+def test_a_bad_landing_file_is_told_and_the_sound_record_beside_it_gets_in(
+    events: Landed, number: Any, kind: Any
+) -> None:
     check(events, "events", kind)
 
 
 @pytest.mark.parametrize(("number", "kind"), parameters("changes"))
-def test_a_bad_change_message_is_told_and_the_sound_one_beside_it_gets_in(changes, number, kind):
+def test_a_bad_change_message_is_told_and_the_sound_one_beside_it_gets_in(
+    changes: Landed, number: Any, kind: Any
+) -> None:
     check(changes, "changes", kind)
 
 
-def test_every_record_that_was_read_is_somewhere(events, changes):
+def test_every_record_that_was_read_is_somewhere(events: Landed, changes: Landed) -> None:
     for landed, stream in ((events, "events"), (changes, "changes")):
         assert landed.code == 0
         head = log.head(landed.settings, stream)

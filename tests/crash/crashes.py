@@ -17,7 +17,7 @@ DUE: Final = {"lake.store.compaction.SMALL_FILES": 0}
 CHECKPOINTS: Final = {"lake.store.vacuum.CHECKPOINT_EVERY": 1}
 WHOM: Final = "subject=…"
 DROP: Final = ("maintain", "--drop-retired", "--yes")
-SHORT: Final = {"LAKE_KEEP_EDITIONS": "1", "LAKE_KEEP_DAYS": "0"}
+SHORT: Final[Mapping[str, Any]] = {"LAKE_KEEP_EDITIONS": "1", "LAKE_KEEP_DAYS": "0"}
 
 Harm = Callable[[Shop, Path], None]
 
@@ -39,7 +39,7 @@ class Crash:
     shop: Literal["", "first", "people"] = ""
     before: tuple[tuple[str, ...], ...] = ()
     tuned: Mapping[str, Any] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
     changes: bool = False
 
 

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
@@ -54,7 +55,9 @@ def machine(commands: Callable[[], Commands]) -> type[RuleBasedStateMachine]:
             self.home = Path(mkdtemp(prefix="machine-"))
             self.published = False
 
-        def lake(self, *arguments: str, kill: Kill | None = None, tuned: dict | None = None, **env: str) -> Done:
+        def lake(
+            self, *arguments: str, kill: Kill | None = None, tuned: dict[str, Any] | None = None, **env: Any
+        ) -> Done:
             done = commands().lake(*arguments, at=self.shop.lakehouse, kill=kill, tuned=tuned, **env)
             assert done.landed or done.code == 0 or "knows nobody" in done.err, (
                 f"lake {arguments}: {self.shop.status(done)}"

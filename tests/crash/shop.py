@@ -116,7 +116,8 @@ class Shop:
 
     def somebody(self) -> str:
         """A customer who has ordered and is not forgotten."""
-        return self.chance.choice(sorted({record["customer"] for record in self.sent} - self.forgotten()))
+        names: set[str] = {record["customer"] for record in self.sent}
+        return self.chance.choice(sorted(names - self.forgotten()))
 
     def change(self) -> None:
         """Changes the definition of the first table, or takes the change back."""

@@ -45,12 +45,12 @@ def parsed(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_dags_parse_without_lake_and_without_spark(parsed):
+def test_dags_parse_without_lake_and_without_spark(parsed: Any) -> None:
     assert set(parsed["dags"]) == {"microbatch", "recompute", "backfill", "nightly"}
     assert not {"lake", "pyspark", "jobs", "deltalake", "great_expectations"} & set(parsed["modules"])
 
 
-def test_the_graph_that_dags_read_is_the_projects(request):
+def test_the_graph_that_dags_read_is_the_projects(request: pytest.FixtureRequest) -> None:
     project = load(load_settings(request.config.rootpath))
     assert json.loads((DAGS / "graph.json").read_text()) == json.loads(json.dumps(graph(project).data())), (
         "tables have changed: lake graph --json >dags/graph.json"
@@ -64,7 +64,9 @@ def test_the_graph_that_dags_read_is_the_projects(request):
         ("recompute", ["cut", "plan", "in_earnest"], ["verify", "check", "publish"]),
     ],
 )
-def test_tables_follow_their_inputs_and_wait_for_nothing_else(parsed, dag, before, after):
+def test_tables_follow_their_inputs_and_wait_for_nothing_else(
+    parsed: Any, dag: str, before: list[str], after: list[str]
+) -> None:
     tables = {table["name"]: table for table in json.loads((DAGS / "graph.json").read_text())["tables"]}
     tasks = parsed["dags"][dag]
     assert set(tasks) == {*before, *after, *(f"tables.{name}" for name in tables)}
@@ -75,7 +77,7 @@ def test_tables_follow_their_inputs_and_wait_for_nothing_else(parsed, dag, befor
     assert {f"tables.{name}" for name in tables} <= set(tasks[after[0]])
 
 
-def test_a_table_that_was_not_chosen_holds_up_none_that_was(parsed):
+def test_a_table_that_was_not_chosen_holds_up_none_that_was(parsed: Any) -> None:
     rules = parsed["rules"]["recompute"]
     assert {rule for name, rule in rules.items() if name.startswith("tables.")} == {"none_failed"}
     assert rules["verify"] == "none_failed_min_one_success"
@@ -84,7 +86,7 @@ def test_a_table_that_was_not_chosen_holds_up_none_that_was(parsed):
 @pytest.mark.parametrize(
     ("dag", "order"), [("backfill", ["redo", "cut", "follow", "check", "publish"]), ("nightly", ["verify", "maintain"])]
 )
-def test_each_step_waits_for_the_one_before(parsed, dag, order):
+def test_each_step_waits_for_the_one_before(parsed: Any, dag: str, order: list[str]) -> None:
     tasks = parsed["dags"][dag]
     assert set(tasks) == set(order)
     assert all(before in tasks[after] for before, after in pairwise(order))
@@ -105,17 +107,19 @@ def raised(folder: Path, lake: str, call: str) -> str:
 
 
 @pytest.mark.parametrize(("exit_code", "told"), [(75, "AirflowException"), (1, "AirflowFailException")])
-def test_only_what_may_pass_by_itself_is_tried_again(tmp_path, exit_code, told):
+def test_only_what_may_pass_by_itself_is_tried_again(tmp_path: Path, exit_code: int, told: str) -> None:
     assert raised(tmp_path, f"exit {exit_code}", "steps.lake('status')") == told
 
 
 @pytest.mark.parametrize(("number", "told"), [(8, "AirflowSkipException"), (9, "")])
-def test_an_older_run_leaves_checks_and_publishing_to_the_one_that_took_a_later_cut(tmp_path, number, told):
+def test_an_older_run_leaves_checks_and_publishing_to_the_one_that_took_a_later_cut(
+    tmp_path: Path, number: int, told: str
+) -> None:
     lake = """echo '{"cut": {"number": 9}}'"""
     assert raised(tmp_path, lake, f"steps.must_be_newest({number})") == told
 
 
-def test_a_micro_batch_leaves_one_published_cut(airflow: Airflow):
+def test_a_micro_batch_leaves_one_published_cut(airflow: Airflow) -> None:
     airflow.run("microbatch")
     tables = [table["name"] for table in airflow.lake("graph")["tables"]]
     status = airflow.lake("status")
@@ -127,7 +131,7 @@ def test_a_micro_batch_leaves_one_published_cut(airflow: Airflow):
 
 
 @pytest.mark.long
-def test_every_dag_leaves_one_published_cut_and_a_second_run_changes_nothing(airflow: Airflow):
+def test_every_dag_leaves_one_published_cut_and_a_second_run_changes_nothing(airflow: Airflow) -> None:
     airflow.run("microbatch")
     airflow.run("microbatch")
     again = airflow.lake("status")
@@ -146,7 +150,7 @@ def test_every_dag_leaves_one_published_cut_and_a_second_run_changes_nothing(air
     assert airflow.lake("status")["edition"]["cut"] == 1
 
 
-def test_a_cleared_task_works_at_the_cut_that_its_run_had(project: Settings):
+def test_a_cleared_task_works_at_the_cut_that_its_run_had(project: Settings) -> None:
     assert record_cut(project, {"orders": 1}, 0, label="microbatch one").number == 1
     assert record_cut(project, {"orders": 1}, 0, label="microbatch two").number == 1
     assert record_cut(project, {"orders": 2}, 0, label="microbatch three").number == 2

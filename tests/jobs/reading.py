@@ -24,7 +24,7 @@ def _cell(value: Any) -> str | None:
     if value is None:
         return None
     if hasattr(value, "strftime"):
-        return value.strftime("%m-%d %H:%M")
+        return str(value.strftime("%m-%d %H:%M"))
     if isinstance(value, list):
         return " ".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)

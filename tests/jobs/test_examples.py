@@ -8,6 +8,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lake.testing import Lakehouse
 from tests.jobs.reading import cells, shown
@@ -72,7 +73,7 @@ def hour(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def lakehouse(spark, tmp_path_factory) -> Lakehouse:
+def lakehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     """The tables after two cycles: the second half of the legs and the weather come later than the first."""
     lakehouse = Lakehouse(REPOSITORY, tmp_path_factory.mktemp("examples"))
     legs, hours = [flight(leg) for leg in cells(LEGS)], [hour(row) for row in cells(WEATHER)]
@@ -158,13 +159,13 @@ TABLES = {
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_an_example_table_says_what_its_docstring_promises(lakehouse, name):
+def test_an_example_table_says_what_its_docstring_promises(lakehouse: Lakehouse, name: Any) -> None:
     expected = cells(TABLES[name])
     found = shown(lakehouse.table(name), *expected[0])
     assert sorted(found, key=str) == sorted(expected, key=str)
 
 
-def test_a_leg_has_the_version_of_its_operator_at_the_time(lakehouse):
+def test_a_leg_has_the_version_of_its_operator_at_the_time(lakehouse: Lakehouse) -> None:
     versions = {row["version_id"]: row for row in lakehouse.table("aircraft_operator")}
     for leg in lakehouse.table("flight_weather"):
         if leg["tailnum"] is None:
@@ -174,14 +175,14 @@ def test_a_leg_has_the_version_of_its_operator_at_the_time(lakehouse):
             assert (version["tailnum"], version["carrier"]) == (leg["tailnum"], leg["carrier"])
 
 
-def test_quantiles_of_a_route_are_near_those_of_its_legs(lakehouse):
+def test_quantiles_of_a_route_are_near_those_of_its_legs(lakehouse: Lakehouse) -> None:
     [route] = [row for row in lakehouse.table("route_quantiles") if (row["origin"], row["dest"]) == ("EWR", "ORD")]
     assert (route["flights"], route["aircraft"]) == (3, 2)
     assert route["median_delay"] == pytest.approx(45, rel=0.01)
     assert route["worst_tenth"] == pytest.approx(45, rel=0.01)
 
 
-def test_every_example_table_has_its_expectations_and_its_test(lakehouse):
+def test_every_example_table_has_its_expectations_and_its_test(lakehouse: Lakehouse) -> None:
     tables = set(lakehouse.project.tables)
     assert tables == {path.stem for path in (REPOSITORY / "quality").glob("*.json")}
     older = {"flight", "carrier_daily", "carrier_league", "airport_month", "route_first"}  # tests/run/test_flights.py

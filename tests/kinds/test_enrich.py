@@ -6,7 +6,7 @@ Sources: Flink, temporal joins (C8); Kafka Streams, stream-table join (C10) and 
 from __future__ import annotations
 
 from datetime import date, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -20,6 +20,9 @@ from tests.kinds.events import batches
 ORDERS = "id string, currency string, at timestamp"
 RATES = "currency string, since timestamp, rate decimal(4, 2)"
 
+How = Literal["left", "inner"]
+Rows = list[tuple[Any, ...]]
+
 
 def table(kind: Enrich, parts: list[tuple[DataFrame, DataFrame]]) -> list[tuple[Any, ...]]:
     """The visible rows, the same from everything at once and part by part."""
@@ -28,13 +31,15 @@ def table(kind: Enrich, parts: list[tuple[DataFrame, DataFrame]]) -> list[tuple[
     return sorted(tuple(row) for row in whole.select(*visible(whole.columns)).collect())
 
 
-def both(spark: SparkSession, left: str, right: str, *parts: tuple[list[tuple], list[tuple]]) -> list[tuple]:
+def both(
+    spark: SparkSession, left: str, right: str, *parts: tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]
+) -> list[tuple[Any, ...]]:
     ours = batches(spark, left, *(part[0] for part in parts))
     theirs = batches(spark, right, *(part[1] for part in parts))
     return list(zip(ours, theirs, strict=True))
 
 
-def test_an_order_has_the_rate_of_its_time_as_flink_prints_it(spark):
+def test_an_order_has_the_rate_of_its_time_as_flink_prints_it(spark: SparkSession) -> None:
     from decimal import Decimal
 
     def at(text: str) -> datetime:
@@ -48,7 +53,7 @@ def test_an_order_has_the_rate_of_its_time_as_flink_prints_it(spark):
         assert [(id, rate) for id, _, _, rate in rows] == [("o_001", Decimal("1.14")), ("o_002", Decimal("1.10"))]
 
 
-def test_a_late_event_finds_the_version_of_its_own_time(spark):
+def test_a_late_event_finds_the_version_of_its_own_time(spark: SparkSession) -> None:
     """KIP-889: B is b0 at 0 and b3 at 3; a2, which comes after a4, must find b0."""
     kind = Enrich("a", AsOf("key", time="t"), time="at")
     parts = both(
@@ -69,7 +74,7 @@ def test_a_late_event_finds_the_version_of_its_own_time(spark):
         ("left", [("A", 1, 3, None), ("B", 1, 5, "a"), ("C", 1, 9, None), ("D", 1, 15, "d")]),
     ],
 )
-def test_a_stream_meets_a_table_as_kafka_prints_it(spark, how, expected):
+def test_a_stream_meets_a_table_as_kafka_prints_it(spark: SparkSession, how: How, expected: Any) -> None:
     """The table: a at 4, b at 6, gone at 8, c at 10, gone at 11, d at 14, as the versions of a history."""
     kind = Enrich("left", AsOf("key", time="valid_from"), time="at", how=how)
     events = [("A", 1, 3), ("B", 1, 5), ("C", 1, 9), ("D", 1, 15)]
@@ -79,14 +84,14 @@ def test_a_stream_meets_a_table_as_kafka_prints_it(spark, how, expected):
         assert table(kind, both(spark, *schemas, *parts)) == expected
 
 
-def test_of_two_versions_of_one_time_the_last_in_the_log_counts(spark):
+def test_of_two_versions_of_one_time_the_last_in_the_log_counts(spark: SparkSession) -> None:
     kind = Enrich("id", AsOf("key", time="t"), time="at")
     schemas = "id string, key int, at int", "key int, t int, value string"
     parts = both(spark, *schemas, ([("e", 1, 5)], [(1, 5, "first")]), ([], [(1, 5, "second")]))
     assert table(kind, parts) == [("e", 1, 5, "second")]
 
 
-def test_of_several_rows_of_a_table_the_newest_stays_when_another_changes(spark):
+def test_of_several_rows_of_a_table_the_newest_stays_when_another_changes(spark: SparkSession) -> None:
     """Of two lines of an order, which tell the table's rows apart, the first is corrected."""
     kind = Enrich("order", AsOf("key", time="t"), time="at")
     schemas = "order string, line int, key int, at int, what string", "key int, t int, value string"
@@ -101,7 +106,7 @@ def test_of_several_rows_of_a_table_the_newest_stays_when_another_changes(spark)
 
 
 @pytest.mark.parametrize("how", ["left", pytest.param("inner", marks=pytest.mark.long)])
-def test_a_version_that_ended_and_goes_gives_way_to_the_one_it_hid(spark, how):
+def test_a_version_that_ended_and_goes_gives_way_to_the_one_it_hid(spark: SparkSession, how: How) -> None:
     kind = Enrich("id", AsOf("key", time="since", until="until"), time="at", how=how)
     schemas = "id string, key int, at int", "key int, since int, until int, value string"
     old, ended, other = (1, 5, None, "a"), (1, 5, 6, "b"), (1, 7, 8, "c")
@@ -113,7 +118,7 @@ def test_a_version_that_ended_and_goes_gives_way_to_the_one_it_hid(spark, how):
     assert table(kind, [*hidden, *reversed(gone)]) == [("e", 1, 8, "a")]
 
 
-def test_a_version_of_a_day_counts_to_the_hour_that_its_tolerance_ends(spark):
+def test_a_version_of_a_day_counts_to_the_hour_that_its_tolerance_ends(spark: SparkSession) -> None:
     kind = Enrich("id", AsOf("key", time="since", tolerance=timedelta(hours=36)), time="at")
     within, beyond = datetime(2020, 1, 2, 10), datetime(2020, 1, 2, 13)
     events = [("e", 1, within), ("f", 1, beyond)]
@@ -129,15 +134,15 @@ def test_a_version_of_a_day_counts_to_the_hour_that_its_tolerance_ends(spark):
         (lambda: Enrich("id", AsOf(()), time="at"), "without columns"),
         (lambda: Enrich("id", AsOf("k", tolerance=timedelta(hours=-1)), time="at"), "tolerance"),
         (lambda: Enrich("id", AsOf("k"), time="_time"), "hidden"),
-        (lambda: Enrich("id", AsOf("k"), time="at", how="outer"), "how="),
+        (lambda: Enrich("id", AsOf("k"), time="at", how="outer"), "how="),  # type: ignore[arg-type]
     ],
 )
-def test_an_impossible_enrichment_is_refused(wrong, told):
+def test_an_impossible_enrichment_is_refused(wrong: Any, told: str) -> None:
     with pytest.raises(DeclarationError, match=told):
         wrong()
 
 
-def test_a_column_of_two_inputs_is_refused(spark):
+def test_a_column_of_two_inputs_is_refused(spark: SparkSession) -> None:
     kind = Enrich("id", AsOf("key", time="t"), time="at")
     parts = both(spark, "id string, key int, at int, value int", "key int, t int, value int", ([], []))
     with pytest.raises(DeclarationError, match="'value' is a column of two inputs"):

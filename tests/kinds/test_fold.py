@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import chain, pairwise
+from typing import Any
 
 import pytest
 from pyspark.errors import PythonException
@@ -12,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake import DeclarationError, Fold, Refusal
+from lake.config import Settings
 from lake.kinds.keyed import fault_of, key_starts, whole_keys
 from lake.kinds.kind import AGAIN, ORDER, SIGN, visible
 from lake.project import load
@@ -38,7 +40,7 @@ AIRCRAFT_LOG = Fold(
 )
 
 
-def ship(state: dict, event: dict) -> dict | Refusal:
+def ship(state: dict[str, Any], event: dict[str, Any]) -> dict[str, Any] | Refusal:
     """An order goes from placed to paid to shipped, and nowhere else."""
     after = {"placed": None, "paid": "placed", "shipped": "paid"}
     if after[event["what"]] != state["status"]:
@@ -49,17 +51,17 @@ def ship(state: dict, event: dict) -> dict | Refusal:
 ORDERS = Fold("id", sequence="at", state="status string, history array<string>", start={"history": []}, step=ship)
 
 
-def rows(spark: SparkSession, data: list[tuple], schema: str, *, after: int = 0) -> DataFrame:
+def rows(spark: SparkSession, data: list[tuple[Any, ...]], schema: str, *, after: int = 0) -> DataFrame:
     placed = [(*row, after + number) for number, row in enumerate(data)]
     frame = spark.createDataFrame(placed, f"{schema}, place int")
     return frame.withColumns({ORDER: F.struct("place"), SIGN: F.lit(1)}).drop("place")
 
 
-def seen(table: DataFrame) -> list[tuple]:
+def seen(table: DataFrame) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in table.select(*visible(table.columns)).collect())
 
 
-def test_an_aircraft_log_counts_legs_that_start_elsewhere(spark):
+def test_an_aircraft_log_counts_legs_that_start_elsewhere(spark: SparkSession) -> None:
     legs = rows(spark, LEGS, "tailnum string, departs int, origin string, dest string, miles int")
     assert seen(AIRCRAFT_LOG.evaluate(legs)) == [
         ("N1", 3, 2939, ["JFK", "BOS", "EWR", "SFO"], "SFO", 1),
@@ -67,7 +69,7 @@ def test_an_aircraft_log_counts_legs_that_start_elsewhere(spark):
     ]
 
 
-def test_a_newer_event_goes_on_from_the_state_and_a_late_one_folds_again(spark):
+def test_a_newer_event_goes_on_from_the_state_and_a_late_one_folds_again(spark: SparkSession) -> None:
     schema = "tailnum string, departs int, origin string, dest string, miles int"
     table = AIRCRAFT_LOG.evaluate(rows(spark, LEGS, schema))
     news = [("N1", 4, "SFO", "JFK", 2586), ("N2", 0, "JFK", "LGA", 11), ("N3", 1, "JFK", "BOS", 187)]
@@ -82,7 +84,7 @@ def test_a_newer_event_goes_on_from_the_state_and_a_late_one_folds_again(spark):
 HISTORY = [("a", 1, "placed"), ("a", 2, "shipped"), ("a", 3, "paid"), ("a", 4, "shipped"), ("b", 1, "paid")]
 
 
-def test_a_refused_event_is_a_row_and_leaves_the_state(spark):
+def test_a_refused_event_is_a_row_and_leaves_the_state(spark: SparkSession) -> None:
     events = rows(
         spark, [(i, at, f"{i}{at}", what) for i, at, what in HISTORY], "id string, at int, eid string, what string"
     )
@@ -134,7 +136,7 @@ def refused_event(events):
 '''
 
 
-def test_two_job_files_share_a_reducer_that_no_worker_can_import(spark, project):
+def test_two_job_files_share_a_reducer_that_no_worker_can_import(spark: SparkSession, project: Settings) -> None:
     project.path("schemas/order_events.avsc").write_text(STREAM)
     project.path("jobs/silver/purchase.py").write_text(PURCHASE)
     project.path("jobs/silver/refused_event.py").write_text(REFUSED_EVENT)
@@ -145,7 +147,7 @@ def test_two_job_files_share_a_reducer_that_no_worker_can_import(spark, project)
     assert seen(refused) == [("a2", "shipped after placed"), ("b1", "paid after None")]
 
 
-def test_a_value_of_any_type_comes_through_a_python_fold_as_it_was(spark):
+def test_a_value_of_any_type_comes_through_a_python_fold_as_it_was(spark: SparkSession) -> None:
     schema = (
         "key int, t timestamp, n timestamp_ntz, d date, m decimal(20, 4), a array<decimal(5, 2)>, "
         "s struct<x: int, y: array<string>>, b binary, f double"
@@ -170,7 +172,7 @@ def test_a_value_of_any_type_comes_through_a_python_fold_as_it_was(spark):
     assert echo.absorb(table, more).drop("_at", "refused", AGAIN).exceptAll(more.drop(ORDER, SIGN)).isEmpty()
 
 
-def test_the_start_may_be_of_any_type_in_both_reducers(spark):
+def test_the_start_may_be_of_any_type_in_both_reducers(spark: SparkSession) -> None:
     state = "t timestamp, d date, m decimal(9, 3), a array<int>, s struct<x: int>, seen int"
     start = {
         "t": datetime(2024, 1, 1, tzinfo=UTC),
@@ -188,7 +190,7 @@ def test_the_start_may_be_of_any_type_in_both_reducers(spark):
     assert (in_sql.m, in_sql.a, in_sql.s.x, in_sql.seen) == (Decimal("1.500"), [1, None], 3, 1)
 
 
-def test_the_whole_table_may_be_one_key(spark):
+def test_the_whole_table_may_be_one_key(spark: SparkSession) -> None:
     total = Fold((), state="total bigint", start={"total": 0}, step={"total": "state.total + event.n"})
     events = rows(spark, [(1,), (2,)], "n int")
     assert seen(total.evaluate(events)) == [(3,)]
@@ -197,7 +199,7 @@ def test_the_whole_table_may_be_one_key(spark):
     assert seen(last.evaluate(events)) == [(3, 0)]
 
 
-def test_keys_that_cross_batches_stay_whole():
+def test_keys_that_cross_batches_stay_whole() -> None:
     import pyarrow as pa
 
     keys = [1, 1, 2, None, None, None, None, 5, 6, 6, 6]
@@ -207,7 +209,7 @@ def test_keys_that_cross_batches_stay_whole():
     assert all(before[-1] != after[0] for before, after in pairwise(parts))
 
 
-def test_keys_that_are_not_a_number_are_one_key():
+def test_keys_that_are_not_a_number_are_one_key() -> None:
     import pyarrow as pa
 
     nan = float("nan")
@@ -218,13 +220,13 @@ def test_keys_that_are_not_a_number_are_one_key():
         assert key_starts(batch, ["k", "l"]) == [0, 2, 4]
 
 
-def test_a_python_fold_has_one_row_for_the_key_that_is_not_a_number(spark):
+def test_a_python_fold_has_one_row_for_the_key_that_is_not_a_number(spark: SparkSession) -> None:
     count = Fold("key", state="n int", start={"n": 0}, step=lambda state, _: {"n": state["n"] + 1})
     table = count.evaluate(rows(spark, [(float("nan"),), (1.5,), (float("nan"),)], "key double"))
     assert sorted((str(key), n) for key, n, _ in seen(table)) == [("1.5", 1), ("nan", 2)]
 
 
-def fails(state: dict, event: dict) -> dict:
+def fails(state: dict[str, Any], event: dict[str, Any]) -> dict[str, Any]:
     return {"n": 1 // event["n"]}
 
 
@@ -238,7 +240,9 @@ def fails(state: dict, event: dict) -> dict:
     ],
     ids=["raises", "type", "fields", "nothing"],
 )
-def test_what_goes_wrong_in_a_python_reducer_is_told_in_a_line(spark, step, words):
+def test_what_goes_wrong_in_a_python_reducer_is_told_in_a_line(
+    spark: SparkSession, step: Any, words: list[str]
+) -> None:
     fold = Fold("key", state="n int", step=step)
     with pytest.raises(PythonException) as caught:
         fold.evaluate(rows(spark, [("x", 0)], "key string, n int")).collect()
@@ -264,6 +268,8 @@ def test_what_goes_wrong_in_a_python_reducer_is_told_in_a_line(spark, step, word
         ({"state": "n int, key int"}, "'key' is a column of its own"),
     ],
 )
-def test_a_wrong_fold_is_refused_when_it_is_declared(options, words):
+def test_a_wrong_fold_is_refused_when_it_is_declared(
+    options: dict[str, Any] | dict[str, dict[str, int]] | dict[str, dict[str, str]] | dict[str, str], words: str
+) -> None:
     with pytest.raises(DeclarationError, match=words):
         Fold("key", **{"state": "n int", "step": {"n": "1"}, **options})

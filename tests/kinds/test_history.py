@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import date, datetime
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lake import DeclarationError, History
 from tests.kinds.events import batches, table
@@ -13,12 +15,12 @@ from tests.kinds.test_latest import CHANGES, SLICINGS, TRUNCATE, USERS, sliced
 SPAN = ("valid_from", "valid_to")
 
 
-def user_history(**options) -> History:
+def user_history(**options: Any) -> History:
     return History("id", sequence="_number", deletes="_operation = 'DELETE'", **options)
 
 
 @pytest.mark.parametrize("ends", SLICINGS.values(), ids=SLICINGS)
-def test_c1_every_version_however_the_changes_come(spark, ends):
+def test_c1_every_version_however_the_changes_come(spark: SparkSession, ends: Any) -> None:
     assert table(user_history(), batches(spark, USERS, *sliced(CHANGES, ends)), "id", "name", "city", *SPAN) == [
         (123, "Isabel", "Chihuahua", 5, 6),
         (123, "Isabel", "Monterrey", 1, 5),
@@ -31,7 +33,7 @@ def test_c1_every_version_however_the_changes_come(spark, ends):
 
 
 @pytest.mark.parametrize("ends", SLICINGS.values(), ids=SLICINGS)
-def test_c1_ignored_columns_follow_the_newest_event(spark, ends):
+def test_c1_ignored_columns_follow_the_newest_event(spark: SparkSession, ends: Any) -> None:
     kind = user_history(ignore="city")
     assert table(kind, batches(spark, USERS, *sliced(CHANGES, ends)), "id", "name", "city", *SPAN) == [
         (123, "Isabel", "Chihuahua", 1, 6),
@@ -42,7 +44,7 @@ def test_c1_ignored_columns_follow_the_newest_event(spark, ends):
 
 
 @pytest.mark.parametrize("at", [0, 8])
-def test_a_truncate_closes_every_version_older_than_it(spark, at):
+def test_a_truncate_closes_every_version_older_than_it(spark: SparkSession, at: int) -> None:
     kind = user_history(ignore="city", truncate="_operation = 'TRUNCATE'")
     rows = [*CHANGES[:at], TRUNCATE, *CHANGES[at:]]
     assert table(kind, batches(spark, USERS, *sliced(rows, [5, 9])), "id", "city", *SPAN) == [
@@ -55,9 +57,15 @@ def test_a_truncate_closes_every_version_older_than_it(spark, at):
     ]
 
 
+Rows = list[tuple[Any, ...]]
 DUMPS = "id int, city string, _number int"
-DUMP_0 = [(1, "Oaxaca", 0), (2, "Monterrey", 0), (3, "Tijuana", 0)]
-DUMP_1 = [(2, "Carmel", 1), (3, "Los Angeles", 1), (4, "Death Valley", 1), (6, "Kings Canyon", 1)]
+DUMP_0: Rows = [(1, "Oaxaca", 0), (2, "Monterrey", 0), (3, "Tijuana", 0)]
+DUMP_1: Rows = [
+    (2, "Carmel", 1),
+    (3, "Los Angeles", 1),
+    (4, "Death Valley", 1),
+    (6, "Kings Canyon", 1),
+]
 AFTER_1 = [
     (1, "Oaxaca", 0, 1),
     (2, "Carmel", 1, None),
@@ -69,13 +77,13 @@ AFTER_1 = [
 ]
 
 
-def test_c2_dumps_become_changes_and_deletes(spark):
+def test_c2_dumps_become_changes_and_deletes(spark: SparkSession) -> None:
     kind = History("id", sequence="_number", snapshots=True)
     for parts in ([DUMP_0, DUMP_1], [DUMP_0[:2], [*DUMP_0[2:], *DUMP_1]]):
         assert table(kind, batches(spark, DUMPS, *parts), "id", "city", *SPAN) == AFTER_1
 
 
-def test_c2_a_dump_older_than_one_before_it_is_ignored(spark):
+def test_c2_a_dump_older_than_one_before_it_is_ignored(spark: SparkSession) -> None:
     kind = History("id", sequence="_number", snapshots=True)
     three, four = [(1, "c", 3)], [(1, "d", 4), (2, "d", 4)]
     found = table(kind, batches(spark, DUMPS, DUMP_0, four, three), "id", "city", *SPAN)
@@ -83,7 +91,7 @@ def test_c2_a_dump_older_than_one_before_it_is_ignored(spark):
 
 
 @pytest.mark.long
-def test_only_dumps_with_a_marker_count_and_empty_ones_delete_everything(spark):
+def test_only_dumps_with_a_marker_count_and_empty_ones_delete_everything(spark: SparkSession) -> None:
     kind = History("id", sequence="_number", snapshots=True, marker="city = 'complete'")
     marked = [(None, "complete", 0)], [(None, "complete", 1)], [(None, "complete", 2)]
     assert table(kind, batches(spark, DUMPS, DUMP_0 + marked[0], DUMP_1), "id", *SPAN) == [
@@ -95,7 +103,7 @@ def test_only_dumps_with_a_marker_count_and_empty_ones_delete_everything(spark):
     assert {(to, current) for _, to, current in emptied} == {(1, False), (2, False)}
 
 
-def test_c4_type_2_upsert_with_null_in_a_tracked_column(spark):
+def test_c4_type_2_upsert_with_null_in_a_tracked_column(spark: SparkSession) -> None:
     kind = History("pkey", sequence="_from")
     schema = "pkey int, attr1 string, attr2 string, _from date"
     start = date(2019, 1, 1)
@@ -116,9 +124,9 @@ RUN_2, RUN_3 = JAN_2.replace(hour=11), JAN_3.replace(hour=11)
 MENU = "id int, name string, price string, _at timestamp_ntz, _gone boolean"
 
 
-def test_c6_by_time_with_hard_deletes_at_the_time_of_the_run(spark):
+def test_c6_by_time_with_hard_deletes_at_the_time_of_the_run(spark: SparkSession) -> None:
     """The first load counts from 1970, as SQLMesh has it; src2's row 4 is corrected to 2020-01-03 (ERRATUM)."""
-    parts = [
+    parts: list[Rows] = [
         [
             (1, "Chicken Sandwich", "10.99", EPOCH, False),
             (2, "Cheeseburger", "8.99", EPOCH, False),
@@ -148,7 +156,7 @@ def test_c6_by_time_with_hard_deletes_at_the_time_of_the_run(spark):
     ]
 
 
-def test_c6_by_column_every_boundary_is_the_time_of_the_dump(spark):
+def test_c6_by_column_every_boundary_is_the_time_of_the_dump(spark: SparkSession) -> None:
     menus = [
         (EPOCH, [(1, "10.99", "Chicken Sandwich"), (2, "8.99", "Cheeseburger"), (3, "4.99", "French Fries")]),
         (RUN_2, [(1, "12.99", "Chicken Sandwich"), (3, "4.99", "French Fries"), (4, "3.99", "Milkshake")]),
@@ -162,7 +170,7 @@ def test_c6_by_column_every_boundary_is_the_time_of_the_dump(spark):
             ],
         ),
     ]
-    parts = [[(*row, at) for row in rows] for at, rows in menus]
+    parts: list[Rows] = [[(*row, at) for row in rows] for at, rows in menus]
     kind = History("id", sequence="_at", snapshots=True)
     logs = batches(spark, "id int, price string, name string, _at timestamp_ntz", *parts)
     assert table(kind, logs, "id", "price", *SPAN) == [
@@ -177,7 +185,7 @@ def test_c6_by_column_every_boundary_is_the_time_of_the_dump(spark):
     ]
 
 
-def test_c6_equal_neighbours_are_one_version(spark):
+def test_c6_equal_neighbours_are_one_version(spark: SparkSession) -> None:
     """Daily snapshots one by one; the first counts from 1970."""
     days = [(1, 1, EPOCH), (1, 2, datetime(2025, 1, 2)), (1, 3, datetime(2025, 1, 3)), (1, 3, datetime(2025, 1, 4))]
     logs = batches(spark, "id int, v int, _at timestamp_ntz", *[[day] for day in days])
@@ -188,7 +196,7 @@ def test_c6_equal_neighbours_are_one_version(spark):
     ]
 
 
-def test_c8_a_changelog_answers_as_of_any_time(spark):
+def test_c8_a_changelog_answers_as_of_any_time(spark: SparkSession) -> None:
     schema = "id string, name string, price string, _at string, _kind string"
     changelog = [
         ("p_001", "scooter", "11.11", "00:01", "+I"),
@@ -208,19 +216,19 @@ def test_c8_a_changelog_answers_as_of_any_time(spark):
     assert as_of("18:00") == {"p_002": "19.99"}
 
 
-def test_a_late_event_inside_a_version_that_was_one_splits_it(spark):
+def test_a_late_event_inside_a_version_that_was_one_splits_it(spark: SparkSession) -> None:
     kind = History("k", sequence="_at")
     schema = "k int, v string, _at int"
-    parts = [[(1, "a", 1), (1, "a", 5)], [(1, "a", 9)], [(1, "b", 7)], [(1, "b", 3)]]
+    parts: list[Rows] = [[(1, "a", 1), (1, "a", 5)], [(1, "a", 9)], [(1, "b", 7)], [(1, "b", 3)]]
     assert table(kind, batches(spark, schema, *parts), "v", *SPAN) == [
         ("a", 1, 3), ("a", 5, 7), ("a", 9, None), ("b", 3, 5), ("b", 7, 9)
     ]  # fmt: skip
 
 
-def test_the_last_event_of_an_instant_counts_and_a_null_instant_does_not(spark):
+def test_the_last_event_of_an_instant_counts_and_a_null_instant_does_not(spark: SparkSession) -> None:
     kind = History(("k", "part"), sequence=("_day", "_number"), deletes="v = 'x'")
     schema = "k int, part string, v string, _day int, _number int"
-    parts = [
+    parts: list[Rows] = [
         [(1, "p", "a", 1, 1), (1, "p", "b", 1, 3), (1, None, "n", 1, 1)],
         [(1, "p", "c", 1, 2), (1, "p", "never", None, 9), (1, "p", "x", 2, 1)],
         [(1, "p", "d", 2, 2), (1, None, "x", 1, 2)],
@@ -229,16 +237,16 @@ def test_the_last_event_of_an_instant_counts_and_a_null_instant_does_not(spark):
     assert table(kind, batches(spark, schema, *parts), "part", "v", *SPAN) == [("p", "b", 1, 2), ("p", "d", 2, 3)]
 
 
-def test_a_changed_key_closes_the_former_one(spark):
+def test_a_changed_key_closes_the_former_one(spark: SparkSession) -> None:
     kind = History("k", sequence="_at", former={"k": "_before"})
-    parts = [[(1, "a", 1, None)], [(2, "a", 4, 1)]]
+    parts: list[Rows] = [[(1, "a", 1, None)], [(2, "a", 4, 1)]]
     assert table(kind, batches(spark, "k int, v string, _at int, _before int", *parts), "k", *SPAN) == [
         (1, 1, 4),
         (2, 4, None),
     ]
 
 
-def test_a_version_keeps_its_id_whatever_comes_later(spark):
+def test_a_version_keeps_its_id_whatever_comes_later(spark: SparkSession) -> None:
     kind, schema = History("k", sequence="_at"), "k int, v string, _at int"
     [(before,)] = table(kind, batches(spark, schema, [(1, "a", 1)]), "version_id")
     later = table(kind, batches(spark, schema, [(1, "a", 1)], [(1, "b", 2), (2, "a", 1)]), "version_id", "k", *SPAN)
@@ -256,6 +264,6 @@ def test_a_version_keeps_its_id_whatever_comes_later(spark):
         ({"sequence": "at", "marker": "complete"}, "marker is given without snapshots"),
     ],
 )
-def test_options_that_contradict_each_other_are_refused(options, message):
+def test_options_that_contradict_each_other_are_refused(options: dict[str, Any] | dict[str, str], message: str) -> None:
     with pytest.raises(DeclarationError, match=message):
         History("id", **options)

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake import DeclarationError, Join
+from lake.kinds.join import How
 from lake.kinds.kind import ORDER, SIGN
 from lake.laws import at_once, by_slices
 
@@ -38,7 +39,7 @@ def pairs(table: DataFrame) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize(
     ("how", "expected"), [("inner", NEAR), ("left", NEAR | ALONE), ("full", NEAR | ALONE | ALONE_RIGHT)]
 )
-def test_streams_meet_within_fifteen_seconds_as_kafka_prints_it(spark, how, expected):
+def test_streams_meet_within_fifteen_seconds_as_kafka_prints_it(spark: SparkSession, how: How, expected: Any) -> None:
     kind = Join(
         "key",
         left="left",
@@ -76,17 +77,17 @@ CHANGES = [  # second, side, the value from then on, and the row of an inner, a 
 
 
 @pytest.mark.parametrize("how", ["inner", "left", "full"])
-def test_tables_meet_by_key_as_kafka_prints_it(spark, how):
+def test_tables_meet_by_key_as_kafka_prints_it(spark: SparkSession, how: How) -> None:
     """Each second is a key of its own, whose changes end there."""
     kind = Join("key", how=how)
     parts = []
     held: dict[str, str | None] = {"left": None, "right": None}
     for second, name, value, *_ in CHANGES:
         later = [at for at, *_ in CHANGES if at >= second]
-        rows = {"left": [], "right": []}
+        rows: dict[str, list[tuple[Any, ...]]] = {"left": [], "right": []}
         rows[name] = [(key, old, sign) for key in later for old, sign in ((held[name], -1), (value, 1)) if old]
         held[name] = value
-        parts.append(tuple(changed(spark, each, rows[each]) for each in ("left", "right")))
+        parts.append((changed(spark, "left", rows["left"]), changed(spark, "right", rows["right"])))
     expected = {second: row[("inner", "left", "full").index(how)] for second, _, _, *row in CHANGES}
     for table in (at_once(kind, parts), by_slices(kind, [*parts[:4], union(parts[4:8]), union(parts[8:])])):
         found = {row["key"]: (row["left"], row["right"]) for row in table.collect()}
@@ -103,7 +104,7 @@ def union(parts: list[tuple[DataFrame, DataFrame]]) -> tuple[DataFrame, ...]:
 
 
 @pytest.mark.parametrize("ids", [{}, {"left": "left"}, {"right": "right"}, {"left": "left", "right": "right"}])
-def test_a_full_join_has_one_row_of_an_identity_where_keys_are_null(spark, ids):
+def test_a_full_join_has_one_row_of_an_identity_where_keys_are_null(spark: SparkSession, ids: Any) -> None:
     kind = Join(("key", "part"), how="full", **ids)
     parts = []
     for name, other in (("left", "right"), ("right", "left")):
@@ -127,13 +128,13 @@ def part_of_key(spark: SparkSession, name: str, keys: list[tuple[int | None, int
     ("wrong", "told"),
     [
         (lambda: Join(()), "without a key"),
-        (lambda: Join("k", how="outer"), "how="),
+        (lambda: Join("k", how="outer"), "how="),  # type: ignore[arg-type]
         (lambda: Join("k", within=timedelta(hours=1)), "needs `within` and `times`"),
         (lambda: Join("k", times=("a", "b")), "needs `within` and `times`"),
         (lambda: Join("k", within=(timedelta(0), timedelta(hours=-1)), times=("a", "b")), "no time lies within"),
         (lambda: Join("k", how="full", within=timedelta(hours=1), times=("a", "b")), "nothing tells them apart"),
     ],
 )
-def test_an_impossible_join_is_refused(wrong, told):
+def test_an_impossible_join_is_refused(wrong: Any, told: str) -> None:
     with pytest.raises(DeclarationError, match=told):
         wrong()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from pyspark.sql import SparkSession
 
 from lake import DeclarationError, First, Latest
 from tests.kinds.events import batches, table
@@ -22,13 +25,13 @@ TRUNCATE = (None, None, None, "TRUNCATE", 3)
 SLICINGS = {"one": [8], "three": [1, 5, 8]}
 
 
-def sliced(rows: list, ends: list[int]) -> list[list]:
+def sliced(rows: list[Any], ends: list[int]) -> list[list[Any]]:
     starts = [0, *ends[:-1]]
     return [rows[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
 @pytest.mark.parametrize("ends", SLICINGS.values(), ids=SLICINGS)
-def test_c1_an_upsert_older_than_a_delete_stays_deleted(spark, ends):
+def test_c1_an_upsert_older_than_a_delete_stays_deleted(spark: SparkSession, ends: Any) -> None:
     kind = Latest("id", sequence="_number", deletes="_operation = 'DELETE'")
     assert table(kind, batches(spark, USERS, *sliced(CHANGES, ends))) == [
         (124, "Raul", "Oaxaca"),
@@ -38,13 +41,13 @@ def test_c1_an_upsert_older_than_a_delete_stays_deleted(spark, ends):
 
 
 @pytest.mark.parametrize("at", [0, 8])
-def test_c1_a_truncate_leaves_what_is_newer(spark, at):
+def test_c1_a_truncate_leaves_what_is_newer(spark: SparkSession, at: int) -> None:
     kind = Latest("id", sequence="_number", deletes="_operation = 'DELETE'", truncate="_operation = 'TRUNCATE'")
     rows = [*CHANGES[:at], TRUNCATE, *CHANGES[at:]]
     assert table(kind, batches(spark, USERS, *sliced(rows, [5, 9]))) == [(125, "Mercedes", "Guadalajara")]
 
 
-def test_c13_a_null_keeps_the_value_before(spark):
+def test_c13_a_null_keeps_the_value_before(spark: SparkSession) -> None:
     """Paimon, merge engine partial-update."""
     kind = Latest("k", partial=True)
     rows = [(1, "23.0", 10, None), (1, None, None, "This is a book"), (1, "25.2", None, None)]
@@ -56,7 +59,7 @@ def test_c13_a_null_keeps_the_value_before(spark):
 GROUPED = "k int, a int, b int, g1 int, c int, d int, g2 int"
 
 
-def test_c13_groups_of_columns_follow_sequences_of_their_own(spark):
+def test_c13_groups_of_columns_follow_sequences_of_their_own(spark: SparkSession) -> None:
     """Paimon, fields.<g>.sequence-group."""
     kind = Latest("k", groups={"g1": ("a", "b"), "g2": ("c", "d")})
     one, two, three = (1, 1, 1, 1, 1, 1, 1), (1, 2, 2, 2, 2, 2, None), (1, 3, 3, 1, 3, 3, 3)
@@ -64,7 +67,7 @@ def test_c13_groups_of_columns_follow_sequences_of_their_own(spark):
     assert table(kind, batches(spark, GROUPED, [one, two], [three])) == [(1, 2, 2, 2, 3, 3, 3)]
 
 
-def test_c13_event_time_orders_what_the_log_does_not(spark):
+def test_c13_event_time_orders_what_the_log_does_not(spark: SparkSession) -> None:
     """Hudi, EVENT_TIME_ORDERING, and its partial merge."""
     schema = "id int, name string, ts int, price string"
     first, older, newer = (1, "a1", 1000, "10.0"), (1, "a1", 900, "20.0"), (1, None, 2000, "20.0")
@@ -73,14 +76,19 @@ def test_c13_event_time_orders_what_the_log_does_not(spark):
     assert table(partial, batches(spark, schema, [first], [newer])) == [(1, "a1", 2000, "20.0")]
 
 
-def test_a_changed_key_deletes_the_former_one_at_the_same_place(spark):
+def test_a_changed_key_deletes_the_former_one_at_the_same_place(spark: SparkSession) -> None:
     schema = "id int, part int, name string, _before int"
     kind = Latest(("id", "part"), former={"id": "_before"})
-    parts = [[(1, 7, "a", None)], [(1, 7, "b", 1), (2, 8, "z", None)], [(3, 7, "b", 1)], [(3, 7, "c", 3)]]
+    parts: list[list[tuple[Any, ...]]] = [
+        [(1, 7, "a", None)],
+        [(1, 7, "b", 1), (2, 8, "z", None)],
+        [(3, 7, "b", 1)],
+        [(3, 7, "c", 3)],
+    ]
     assert table(kind, batches(spark, schema, *parts)) == [(2, 8, "z"), (3, 7, "c")]
 
 
-def test_a_sequence_of_several_columns_puts_null_first(spark):
+def test_a_sequence_of_several_columns_puts_null_first(spark: SparkSession) -> None:
     kind = Latest("id", sequence=("day", "number"))
     rows = [(1, 2, None, "a"), (1, 2, 1, "b"), (1, None, 9, "c"), (2, None, None, "d"), (2, None, None, "e")]
     assert table(kind, batches(spark, "id int, day int, number int, v string", rows[:2], rows[2:])) == [
@@ -89,14 +97,14 @@ def test_a_sequence_of_several_columns_puts_null_first(spark):
     ]
 
 
-def test_first_starts_again_after_a_delete(spark):
+def test_first_starts_again_after_a_delete(spark: SparkSession) -> None:
     kind = First("name", deletes="not taken")
     rows = [("joe", "a", True), ("joe", "b", True), ("joe", None, False), ("joe", "c", True), ("joe", "d", True)]
     for parts in ([rows], [rows[:2], rows[2:3], rows[3:4], rows[4:]]):
         assert table(kind, batches(spark, "name string, who string, taken boolean", *parts)) == [("joe", "c", True)]
 
 
-def test_first_counts_what_came_late_since_the_delete(spark):
+def test_first_counts_what_came_late_since_the_delete(spark: SparkSession) -> None:
     kind = First("k", sequence="at", deletes="v is null")
     rows = [(1, 5, "e"), (1, 2, "b"), (1, 1, "a"), (1, 3, None), (1, 4, "d"), (2, 9, None), (2, 8, "z")]
     assert table(kind, batches(spark, "k int, at int, v string", *[[row] for row in rows])) == [(1, 4, "d")]
@@ -111,6 +119,9 @@ def test_first_counts_what_came_late_since_the_delete(spark):
         ({"former": {"ident": "before"}}, "'ident' is no column of the key"),
     ],
 )
-def test_options_that_contradict_each_other_are_refused(options, message):
+def test_options_that_contradict_each_other_are_refused(
+    options: dict[str, Any] | dict[str, dict[str, str]] | dict[str, dict[str, tuple[str]]] | dict[str, str],
+    message: str,
+) -> None:
     with pytest.raises(DeclarationError, match=message):
         Latest("id", **options)

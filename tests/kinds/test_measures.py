@@ -10,6 +10,7 @@ from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
 from math import floor
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -34,19 +35,20 @@ from lake import (
 from lake.kinds.exact import quotient
 from lake.kinds.kind import ORDER, SIGN
 from lake.laws import at_once, by_slices
+from tests.there import there
 
 
-def signed(spark: SparkSession, rows: list[tuple], schema: str) -> DataFrame:
+def signed(spark: SparkSession, rows: list[tuple[Any, ...]], schema: str) -> DataFrame:
     """Rows whose last field is the sign, in an order by their first."""
     return spark.createDataFrame(rows, f"{schema}, {SIGN} int").withColumn(ORDER, F.expr("struct(*)").dropFields(SIGN))
 
 
-def measured(spark: SparkSession, measures: dict, rows: list[tuple], schema: str) -> dict:
+def measured(spark: SparkSession, measures: dict[str, Any], rows: list[tuple[Any, ...]], schema: str) -> dict[str, Any]:
     table = Aggregate((), measures).evaluate(signed(spark, [(*row, 1) for row in rows], schema))
-    return {name: value for name, value in table.head().asDict().items() if name in measures}
+    return {name: value for name, value in there(table.head()).asDict().items() if name in measures}
 
 
-def test_a_row_that_moves_between_groups_takes_its_weight_along(spark):
+def test_a_row_that_moves_between_groups_takes_its_weight_along(spark: SparkSession) -> None:
     """As Kafka's; but a group without rows has no row, where Kafka keeps a zero."""
     alice, bob, charlie = ("alice", "E"), ("bob", "A"), ("charlie", "A")
     steps = [
@@ -67,7 +69,7 @@ def test_a_row_that_moves_between_groups_takes_its_weight_along(spark):
     assert found == {("A", 5, 5, 1), ("E", 3, 3, 1)}
 
 
-def test_first_and_last_go_by_all_columns_named_and_then_by_the_log(spark):
+def test_first_and_last_go_by_all_columns_named_and_then_by_the_log(spark: SparkSession) -> None:
     rows = [(1, 5, "b", "one"), (2, 5, "a", "two"), (3, 5, "b", "three"), (4, 9, "z", None), (5, None, "a", "five")]
     measures = {
         "first": FirstValue("name", by=("at", "code")),
@@ -80,7 +82,7 @@ def test_first_and_last_go_by_all_columns_named_and_then_by_the_log(spark):
 
 
 @pytest.mark.parametrize("type_", ["tinyint", "int", "bigint", "decimal(9, 3)", "decimal(18, 2)"])
-def test_variance_is_exact(spark, type_):
+def test_variance_is_exact(spark: SparkSession, type_: str) -> None:
     big = 10**9 if type_ in ("int", "bigint", "decimal(18, 2)") else 100
     rows = [(n, big + n) for n in range(5)]
     table = {"v": Variance("x"), "p": Variance("x", population=True), "s": Stddev("x", scale=3)}
@@ -88,7 +90,11 @@ def test_variance_is_exact(spark, type_):
         "x", F.expr(f"cast(raw as {type_})")
     )
     found = Aggregate((), table).evaluate(frame).head()
-    assert (found.v, found.p, found.s) == (Decimal("2.500000"), Decimal("2.000000"), Decimal("1.581"))
+    assert (there(found).v, there(found).p, there(found).s) == (
+        Decimal("2.500000"),
+        Decimal("2.000000"),
+        Decimal("1.581"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -108,15 +114,17 @@ def test_variance_is_exact(spark, type_):
         ("decimal(38, 20)", ["0.5", "1"], Avg("x", scale=20), "0.75" + "0" * 18),
     ],
 )
-def test_a_quotient_is_rounded_once_and_half_up(spark, type_, values, measure, expected):
+def test_a_quotient_is_rounded_once_and_half_up(
+    spark: SparkSession, type_: str, values: Any, measure: Any, expected: Any
+) -> None:
     frame = signed(spark, [(n, str(value), 1) for n, value in enumerate(values)], "n int, text string")
     table = Aggregate((), {"q": measure}).evaluate(frame.withColumn("x", F.expr(f"cast(text as {type_})")))
-    assert table.head().q == Decimal(expected)
+    assert there(table.head()).q == Decimal(expected)
     assert dict(table.dtypes)["q"] == f"decimal(38,{measure.scale})"
 
 
 @pytest.mark.parametrize("places", [0, 4, 9, 18])
-def test_quotients_are_those_of_fractions(spark, places):
+def test_quotients_are_those_of_fractions(spark: SparkSession, places: int) -> None:
     """Of sums of any number of decimal places; every other one lies at half a unit, or next to it."""
     chance, scales = random.Random(places), (0, 3, 6, 8, 16)
     data = []
@@ -135,7 +143,7 @@ def test_quotients_are_those_of_fractions(spark, places):
 
 
 @pytest.mark.parametrize("window", [None, Session(gap=timedelta(days=2), on="t")], ids=["whole", "session"])
-def test_sums_of_sums_lose_no_place(spark, window):
+def test_sums_of_sums_lose_no_place(spark: SparkSession, window: Any) -> None:
     """Spark's + of two decimal(38, 9) has eight places."""
     types = {"a": (38, 9), "b": (28, 7), "c": (38, 37), "d": (38, 2), "e": (10, 0)}
     digits = [[(3, 1), (-8, 1)], [(4, 1)], [(2, 1), (-9, 1)]] + ([[(4, -1)], [(-9, -1), (2, -1)]] if not window else [])
@@ -150,7 +158,7 @@ def test_sums_of_sums_lose_no_place(spark, window):
     }
 
 
-def test_the_least_integer_of_a_type_can_go_again(spark):
+def test_the_least_integer_of_a_type_can_go_again(spark: SparkSession) -> None:
     least = -(2**63)
     steps = [[(least, 1)], [(least, -1), (0, 1)], [(0, -1), (least, 1), (1, 1)], [(least, -1)], [(1, -1), (2, 1)]]
     types = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
@@ -161,7 +169,7 @@ def test_the_least_integer_of_a_type_can_go_again(spark):
     assert {*found.values()} == {2}
 
 
-def same_by_slices(kind: Aggregate, parts: list[DataFrame]) -> dict:
+def same_by_slices(kind: Aggregate, parts: list[DataFrame]) -> dict[str, Any]:
     """The measures of the one row of the table, once it is the same by slices, types and state included."""
     whole, sliced = at_once(kind, parts), by_slices(kind, parts)
     assert sliced.select(*whole.columns).dtypes == whole.dtypes
@@ -170,7 +178,7 @@ def same_by_slices(kind: Aggregate, parts: list[DataFrame]) -> dict:
     return {name: value for name, value in row.asDict().items() if name in kind.measures}
 
 
-def test_what_is_not_there_does_not_count(spark):
+def test_what_is_not_there_does_not_count(spark: SparkSession) -> None:
     measures = {
         "n": Count(),
         "sum": Sum("x", where="x > 10"),
@@ -198,6 +206,6 @@ def test_what_is_not_there_does_not_count(spark):
         (lambda: FirstValue("x", by=()), "needs an order"),
     ],
 )
-def test_what_could_never_be_measured_is_refused(wrong, told):
+def test_what_could_never_be_measured_is_refused(wrong: Any, told: str) -> None:
     with pytest.raises(DeclarationError, match=told):
         wrong()

@@ -5,8 +5,11 @@ Source of the V shape and of the running average: Flink, MATCH_RECOGNIZE (C9; th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
+from typing import Any, Literal
 
 import pytest
 from pyspark.errors import PythonException
@@ -20,7 +23,7 @@ from lake.kinds.kind import ORDER, SIGN, visible
 TEN = datetime(2024, 1, 1, 10, tzinfo=UTC)
 
 
-def rows(spark: SparkSession, data: list[tuple], schema: str) -> DataFrame:
+def rows(spark: SparkSession, data: list[tuple[Any, ...]], schema: str) -> DataFrame:
     frame = spark.createDataFrame([(*row, i) for i, row in enumerate(data)], f"{schema}, place int")
     return frame.withColumns({ORDER: F.struct("place"), SIGN: F.lit(1)}).drop("place")
 
@@ -34,7 +37,7 @@ def seconds(*times: datetime) -> tuple[int, ...]:
     return tuple(time.second for time in times)
 
 
-def test_a_v_shape_as_flink_prints_it(spark):
+def test_a_v_shape_as_flink_prints_it(spark: SparkSession) -> None:
     v_shape = Pattern(
         "symbol",
         sequence="at",
@@ -49,12 +52,12 @@ def test_a_v_shape_as_flink_prints_it(spark):
     assert seconds(match.start_at, match.bottom_at, match.end_at) == (4, 7, 8)
 
 
-def cheap_so_far(event: dict, matched: dict[str, list[dict]]) -> bool:
+def cheap_so_far(event: dict[str, Any], matched: Mapping[str, list[dict[str, Any]]]) -> bool:
     prices = [each["price"] for each in matched["a"]] + [event["price"]]
-    return sum(prices) < 15 * len(prices)
+    return bool(sum(prices) < 15 * len(prices))
 
 
-def test_a_condition_over_the_running_match_as_flink_prints_it(spark):
+def test_a_condition_over_the_running_match_as_flink_prints_it(spark: SparkSession) -> None:
     cheap = Pattern(
         "symbol",
         sequence="at",
@@ -91,16 +94,20 @@ def test_a_condition_over_the_running_match_as_flink_prints_it(spark):
         ("aaac", [("a", "+"), ("b", 1)], "past last", []),
     ],
 )
-def test_quantifiers_take_many_rows_or_few(spark, letters, steps, skip, expected):
+def is_one_of(accepted: str, event: dict[str, Any], _: object) -> bool:
+    return event["letter"] in accepted
+
+
+def test_quantifiers_take_many_rows_or_few(
+    spark: SparkSession, letters: str, steps: Any, skip: Literal["past last", "to next"], expected: Any
+) -> None:
     data = [(1, i, letter) for i, letter in enumerate(letters)]
     frame = rows(spark, data, "key int, at int, letter string")
     for in_python in (False, True):
         made = [
             Step(
                 f"s{i}",
-                (lambda event, _, accepted=accepted: event["letter"] in accepted)
-                if in_python
-                else f"letter in ({', '.join(map(repr, accepted))})",
+                partial(is_one_of, accepted) if in_python else f"letter in ({', '.join(map(repr, accepted))})",
                 times=times,
             )
             for i, (accepted, times) in enumerate(steps)
@@ -112,7 +119,7 @@ def test_quantifiers_take_many_rows_or_few(spark, letters, steps, skip, expected
         assert [letters[m.start : m.start + m.rows] for m in found] == expected
 
 
-def test_within_a_match_ends_before_its_time_is_over(spark):
+def test_within_a_match_ends_before_its_time_is_over(spark: SparkSession) -> None:
     burst = Pattern(
         "symbol",
         sequence="at",
@@ -143,14 +150,14 @@ def legs(spark: SparkSession, *delays: tuple[int, int | None]) -> DataFrame:
     return rows(spark, [("N1", TEN + timedelta(hours=hour), "UA", hour, delay) for hour, delay in delays], LEG)
 
 
-def test_a_streak_of_delays_has_a_start_an_end_and_a_worst_leg(spark):
+def test_a_streak_of_delays_has_a_start_an_end_and_a_worst_leg(spark: SparkSession) -> None:
     table = DELAY_STREAK.evaluate(legs(spark, (0, 45), (1, 31), (2, 90), (3, 30), (4, 99), (5, 99), (6, None)))
     [streak] = table.collect()
     assert (streak.start_at.hour, streak.end_at.hour) == (10, 12)
     assert (streak.legs, streak.worst, streak.minutes) == (3, 90, 166)
 
 
-def test_a_late_event_corrects_the_match_it_falls_into(spark):
+def test_a_late_event_corrects_the_match_it_falls_into(spark: SparkSession) -> None:
     first = [(0, 45), (1, 50), (3, 60), (4, 70)]
     [before] = DELAY_STREAK.evaluate(legs(spark, *first)).collect()
     assert DELAY_STREAK.evaluate(legs(spark, *first, (2, 5))).isEmpty()
@@ -159,16 +166,16 @@ def test_a_late_event_corrects_the_match_it_falls_into(spark):
     assert before.match_id == after.match_id
 
 
-def test_rows_of_one_place_in_the_sequence_make_matches_of_their_own(spark):
+def test_rows_of_one_place_in_the_sequence_make_matches_of_their_own(spark: SparkSession) -> None:
     each = Pattern((), sequence="at", steps=[Step("one")], measures={"n": Count()})
     table = each.evaluate(rows(spark, [(1,), (1,), (None,), (None,), (2,)], "at int"))
     assert visible(table.columns) == ["match_id", "n"]
     assert table.distinct().count() == 5
 
 
-def test_a_condition_that_fails_is_told_in_a_line(spark):
-    def fails(event: dict, matched: dict) -> bool:
-        return event["price"] / 0 > 1
+def test_a_condition_that_fails_is_told_in_a_line(spark: SparkSession) -> None:
+    def fails(event: dict[str, Any], _: object) -> bool:
+        return bool(event["price"] / 0 > 1)
 
     pattern = Pattern("symbol", sequence="at", steps=[Step("bad", fails)], measures={})
     with pytest.raises(PythonException) as caught:
@@ -180,7 +187,8 @@ def test_a_condition_that_fails_is_told_in_a_line(spark):
 
 
 def pattern(**options: object) -> Pattern:
-    return Pattern("key", **{"sequence": "at", "steps": [Step("a")], "measures": {"n": Count()}, **options})
+    usual: dict[str, Any] = {"sequence": "at", "steps": [Step("a")], "measures": {"n": Count()}}
+    return Pattern("key", **(usual | options))
 
 
 @pytest.mark.parametrize(
@@ -200,7 +208,7 @@ def pattern(**options: object) -> Pattern:
         (lambda: pattern(skip="nowhere"), "unknown skip"),
     ],
 )
-def test_an_impossible_pattern_is_refused_when_it_is_declared(wrong, words):
+def test_an_impossible_pattern_is_refused_when_it_is_declared(wrong: Any, words: str) -> None:
     with pytest.raises(DeclarationError, match=words):
         wrong()
 
@@ -212,6 +220,8 @@ def test_an_impossible_pattern_is_refused_when_it_is_declared(wrong, words):
         ({"measures": {"x": Sum("cast(at as double)")}}, "x adds up floats"),
     ],
 )
-def test_what_the_types_forbid_is_refused_before_data_is_read(spark, options, words):
+def test_what_the_types_forbid_is_refused_before_data_is_read(
+    spark: SparkSession, options: dict[str, dict[str, Any]] | dict[str, timedelta], words: str
+) -> None:
     with pytest.raises(DeclarationError, match=words):
         pattern(**options).evaluate(rows(spark, [(1, 1)], "key int, at int"))

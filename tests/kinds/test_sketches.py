@@ -6,16 +6,18 @@ import math
 import random
 
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lake import Aggregate, ApproxDistinct, CountDistinct, Quantile
 from lake.kinds.kind import ORDER, SIGN
+from tests.there import there
 
 GROUPS = 60
 
 
 @pytest.mark.parametrize("size", [30, 600, 2500, 12000])
-def test_the_standard_error_of_about_how_many_is_the_one_stated(spark, size):
+def test_the_standard_error_of_about_how_many_is_the_one_stated(spark: SparkSession, size: int) -> None:
     """Small, around the number of registers, and many: no range where the estimator is worse."""
     precision = 10
     rows = spark.range(GROUPS * size).selectExpr(f"id div {size} as key", "id * 7919 as x")
@@ -26,16 +28,16 @@ def test_the_standard_error_of_about_how_many_is_the_one_stated(spark, size):
     assert abs(sum(errors) / GROUPS) <= 0.015
 
 
-def test_repeated_values_count_once(spark):
+def test_repeated_values_count_once(spark: SparkSession) -> None:
     rows = spark.range(10_000).selectExpr("id", "id % 100 as x").withColumns({SIGN: F.lit(1), ORDER: F.struct("id")})
     kind = Aggregate((), {"exact": CountDistinct("x"), "about": ApproxDistinct("x", precision=14)})
     found = kind.evaluate(rows).head()
-    assert found.exact == 100
-    assert abs(found.about - 100) <= 2
+    assert there(found).exact == 100
+    assert abs(there(found).about - 100) <= 2
 
 
 @pytest.mark.parametrize("error", [0.001, 0.01, 0.1])
-def test_a_quantile_is_within_its_relative_error_of_the_value_of_that_rank(spark, error):
+def test_a_quantile_is_within_its_relative_error_of_the_value_of_that_rank(spark: SparkSession, error: float) -> None:
     chance = random.Random(7)
     values = [chance.choice([-1, 1, 1]) * chance.lognormvariate(0, 6) for _ in range(4000)] + [0.0] * 300
     values += [1e-300, -1.5e308, 1.5e308]
@@ -43,7 +45,7 @@ def test_a_quantile_is_within_its_relative_error_of_the_value_of_that_rank(spark
     odd = [float("nan"), float("inf"), float("-inf"), None]
     rows = spark.createDataFrame(list(enumerate(values + odd)), "n int, x double")
     rows = rows.withColumns({SIGN: F.lit(1), ORDER: F.struct("n")})
-    found = Aggregate((), {"q": Quantile("x", quantiles, error=error)}).evaluate(rows).head().q
+    found = there(Aggregate((), {"q": Quantile("x", quantiles, error=error)}).evaluate(rows).head()).q
     ordered = sorted(values)
     for q, estimate in zip(quantiles, found, strict=True):
         truth = ordered[math.floor(q * (len(values) - 1))]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from lake import Aggregate, AsOf, Count, Enrich, First, Fold, History, Join, Latest, Pattern, Session, Step
 from lake.kinds.kind import INTO, ORDER, STANDING, Kind
@@ -13,13 +16,13 @@ from tests.kinds.test_latest import CHANGES, TRUNCATE, USERS
 ORDERS = "k int, at int, v string"
 
 
-def told(kind: Kind, frame, side: int = 0) -> list[tuple]:
+def told(kind: Kind, frame: Any, side: int = 0) -> list[tuple[Any, ...]]:
     """By log order, the identity of the row that each row goes into, and its standing."""
     rows = kind.traced(kind.tolerant.prepare(frame, side), side).orderBy(ORDER)
     return [(*(row[INTO] if INTO in rows.columns else ()), row[STANDING]) for row in rows.collect()]
 
 
-def test_of_latest_one_decides_unless_a_delete_does(spark):
+def test_of_latest_one_decides_unless_a_delete_does(spark: SparkSession) -> None:
     kind = Latest("id", sequence="_number", deletes="_operation = 'DELETE'", truncate="_operation = 'TRUNCATE'")
     assert told(kind, batch(spark, 1, USERS, *CHANGES)) == [
         (124, "decides"),
@@ -35,13 +38,13 @@ def test_of_latest_one_decides_unless_a_delete_does(spark):
     assert truncated == {None: "truncates", 124: "deleted", 123: "deleted", 125: "deleted", 126: "deleted"}
 
 
-def test_of_latest_each_part_has_its_row(spark):
+def test_of_latest_each_part_has_its_row(spark: SparkSession) -> None:
     rows = [(1, "23.0", 10, None), (1, None, None, "a book"), (1, "25.2", None, None)]
     frame = batch(spark, 1, "k int, price string, stock int, note string", *rows)
     assert told(Latest("k", partial=True), frame) == [(1, "decides stock"), (1, "decides note"), (1, "decides")]
 
 
-def test_of_first_the_oldest_since_the_delete_decides(spark):
+def test_of_first_the_oldest_since_the_delete_decides(spark: SparkSession) -> None:
     rows = [(1, 5, "e"), (1, 2, "b"), (1, 3, None), (1, 4, "d")]
     assert told(First("k", sequence="at", deletes="v is null"), batch(spark, 1, ORDERS, *rows)) == [
         (1, "superseded"),
@@ -51,7 +54,7 @@ def test_of_first_the_oldest_since_the_delete_decides(spark):
     ]
 
 
-def test_of_a_history_one_begins_each_version(spark):
+def test_of_a_history_one_begins_each_version(spark: SparkSession) -> None:
     rows = [(1, 1, "a"), (1, 4, "b"), (1, 2, "a"), (1, 3, "x"), (1, 3, "a"), (1, 5, None), (1, None, "c"), (1, 7, "b")]
     kind = History("k", sequence="at", track="v", deletes="v is null")
     assert told(kind, batch(spark, 1, ORDERS, *rows)) == [
@@ -66,7 +69,7 @@ def test_of_a_history_one_begins_each_version(spark):
     ]
 
 
-def test_of_an_aggregate_rows_count_in_their_session(spark):
+def test_of_an_aggregate_rows_count_in_their_session(spark: SparkSession) -> None:
     kind = Aggregate("k", {"n": Count()}, window=Session(gap=timedelta(hours=1), on="at"))
     rows = [(1, "2024-03-01 10:00"), (1, "2024-03-01 10:59"), (1, "2024-03-01 12:00")]
     frame = batch(spark, 1, "k int, at string", *rows).selectExpr("k", "timestamp(at) as at", ORDER, "_sign")
@@ -77,7 +80,7 @@ def test_of_an_aggregate_rows_count_in_their_session(spark):
     ]
 
 
-def test_of_a_fold_events_are_applied_or_refused(spark):
+def test_of_a_fold_events_are_applied_or_refused(spark: SparkSession) -> None:
     kind = Fold(
         "k",
         state="total int",
@@ -89,7 +92,7 @@ def test_of_a_fold_events_are_applied_or_refused(spark):
     assert told(kind, batch(spark, 1, ORDERS, *rows)) == [(1, "applied"), (1, "refused: overdrawn"), (1, "applied")]
 
 
-def test_of_a_pattern_rows_are_steps_of_their_match(spark):
+def test_of_a_pattern_rows_are_steps_of_their_match(spark: SparkSession) -> None:
     measures: dict[str, Measure] = {"n": Count()}
     kind = Pattern("k", sequence="at", steps=[Step("low", "v = 'l'"), Step("high", "v = 'h'")], measures=measures)
     frame = batch(spark, 1, ORDERS, (1, 1, "h"), (1, 2, "l"), (1, 3, "h"), (1, 4, "h"))
@@ -97,7 +100,7 @@ def test_of_a_pattern_rows_are_steps_of_their_match(spark):
     assert told(kind, frame) == [(1, row["match_id"], "step low"), (1, row["match_id"], "step high")]
 
 
-def test_of_one_id_the_last_in_the_log_decides(spark):
+def test_of_one_id_the_last_in_the_log_decides(spark: SparkSession) -> None:
     one, other = batches(spark, ORDERS, [(1, 1, "a"), (1, 1, "b")], [(1, 2, "c")])
     assert told(Join("k", left="at"), one) == [(1, 1, "superseded"), (1, 1, "decides")]
     kind = Enrich("v", AsOf("k", time="at"), time="at")

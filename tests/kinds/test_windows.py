@@ -6,7 +6,9 @@ streaming (C12); Materialize, temporal filters (C15).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -33,8 +35,10 @@ from lake.kinds.kind import ORDER, SIGN
 from lake.kinds.windows import Window
 from lake.laws import at_once, by_slices
 from tests.kinds.events import batches, table
+from tests.there import there
 
 NEW_YORK = "America/New_York"
+Unit = Literal["day", "week", "month", "quarter", "year"]
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 
 
@@ -42,13 +46,13 @@ def at(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
-def aggregate(spark: SparkSession, kind: Aggregate, rows: list[tuple], schema: str) -> list[tuple]:
+def aggregate(spark: SparkSession, kind: Aggregate, rows: list[tuple[Any, ...]], schema: str) -> list[tuple[Any, ...]]:
     frame = spark.createDataFrame(rows, schema).withColumns({SIGN: F.lit(1), ORDER: F.struct(F.lit(1))})
     table = kind.evaluate(kind.prepare(frame))
     return sorted(tuple(row) for row in table.select(*[c for c in table.columns if not c.startswith("_")]).collect())
 
 
-def windows(spark: SparkSession, window: Window, times: list[datetime]) -> list[tuple]:
+def windows(spark: SparkSession, window: Window, times: list[datetime]) -> list[tuple[Any, ...]]:
     """The windows of each time, in the order of `times`."""
     rows = spark.createDataFrame(list(enumerate(times)), "n int, t timestamp")
     return [tuple(row) for row in window.prepare(rows).orderBy("n", *window.names).select(*window.names).collect()]
@@ -69,7 +73,9 @@ TRIPS = [("22:00:00", 4), ("22:01:00", 6), ("22:02:10", 3), ("22:03:00", 7), ("2
         (timedelta(minutes=1), [("08:01", "08:11", 11), ("08:11", "08:21", 10)]),
     ],
 )
-def test_tumbling_sums_as_flink_prints_them(spark, offset, expected):
+def test_tumbling_sums_as_flink_prints_them(
+    spark: SparkSession, offset: timedelta, expected: list[tuple[str, str, int]]
+) -> None:
     kind = Aggregate(
         key=(), measures={"price": Sum("price")}, window=Tumbling(length=timedelta(minutes=10), on="t", offset=offset)
     )
@@ -82,14 +88,14 @@ def test_tumbling_sums_as_flink_prints_them(spark, offset, expected):
     [(-16, "06-29 23:54"), (-6, "06-29 23:54"), (4, "06-29 23:54"), (-4, "06-29 23:56"), (6, "06-29 23:56"),
      (16, "06-29 23:56"), (0, "06-30 00:00")],
 )  # fmt: skip
-def test_an_offset_moves_windows_either_way(spark, minutes, start):
+def test_an_offset_moves_windows_either_way(spark: SparkSession, minutes: int, start: str) -> None:
     window = Tumbling(length=timedelta(minutes=10), on="t", offset=timedelta(minutes=minutes))
     [(found, end)] = windows(spark, window, [at("2021-06-30T00:00:04")])
     assert found.strftime("%m-%d %H:%M") == start
     assert end - found == timedelta(minutes=10)
 
 
-def test_tumbling_counts_as_risingwave_prints_them(spark):
+def test_tumbling_counts_as_risingwave_prints_them(spark: SparkSession) -> None:
     kind = Aggregate(
         key=(), measures={"n": Count(), "km": Sum("km")}, window=Tumbling(length=timedelta(minutes=2), on="t")
     )
@@ -100,7 +106,7 @@ def test_tumbling_counts_as_risingwave_prints_them(spark):
 
 
 @pytest.mark.parametrize(("day", "hours"), [("2013-03-10", 23), ("2013-11-03", 25), ("2013-07-04", 24)])
-def test_a_day_of_a_clock_change_has_its_own_number_of_hours(spark, day, hours):
+def test_a_day_of_a_clock_change_has_its_own_number_of_hours(spark: SparkSession, day: str, hours: int) -> None:
     zone = ZoneInfo(NEW_YORK)
     midnight = datetime.fromisoformat(day).replace(tzinfo=zone).astimezone(UTC)
     times = [midnight + timedelta(minutes=30) + timedelta(hours=h) for h in range(hours)]
@@ -112,26 +118,27 @@ def test_a_day_of_a_clock_change_has_its_own_number_of_hours(spark, day, hours):
     assert set(windows(spark, Calendar(unit="day", on="t", zone=NEW_YORK), times)) == {(date.fromisoformat(day),)}
 
 
-def test_the_last_window_of_a_short_day_ends_at_midnight(spark):
+def test_the_last_window_of_a_short_day_ends_at_midnight(spark: SparkSession) -> None:
     times = [at("2013-03-11T02:00")]  # 22:00 in New York on the day of 23 hours, 21 elapsed
     [(start, end)] = windows(spark, Tumbling(length=timedelta(hours=6), on="t", zone=NEW_YORK), times)
     assert (start, end) == (datetime(2013, 3, 10, 23), datetime(2013, 3, 11, 4))
 
 
-def test_calendar_windows_begin_where_the_zone_says(spark):
+def test_calendar_windows_begin_where_the_zone_says(spark: SparkSession) -> None:
     times = [at("2014-01-01T04:59:59"), at("2014-01-01T05:00:00")]
-    for unit, before, after in [
+    units: list[tuple[Unit, date, date]] = [
         ("day", date(2013, 12, 31), date(2014, 1, 1)),
         ("month", date(2013, 12, 1), date(2014, 1, 1)),
         ("year", date(2013, 1, 1), date(2014, 1, 1)),
-    ]:
+    ]
+    for unit, before, after in units:
         window = Calendar(unit=unit, on="t", zone=NEW_YORK)
         assert windows(spark, window, times) == [(before,), (after,)]
 
 
 def day_starts(window: Hopping | Cumulative, length: timedelta, near: date) -> list[datetime]:
     """Where windows of `length` (a day at most) begin around a date, by the standard library's time zones."""
-    zone, starts = ZoneInfo(window.zone), []
+    zone, starts = ZoneInfo(there(window.zone)), []
     for day in (near + timedelta(days=n) for n in range(-4, 5)):
         midnight, following = (
             datetime.combine(d, datetime.min.time(), zone).astimezone(UTC) for d in (day, day + timedelta(days=1))
@@ -150,7 +157,9 @@ HOPS = [(3 * HOUR, HOUR), (4 * HOUR, 2 * HOUR), (24 * HOUR, 8 * HOUR), (HOUR, 20
 
 
 @pytest.mark.parametrize(("zone", "day"), CLOCK_CHANGES)
-def test_hops_across_a_clock_change_are_every_window_that_contains_the_time(spark, zone, day):
+def test_hops_across_a_clock_change_are_every_window_that_contains_the_time(
+    spark: SparkSession, zone: Any, day: Any
+) -> None:
     near, place = date.fromisoformat(day), ZoneInfo(zone)
     times = [datetime.fromisoformat(day).replace(tzinfo=UTC) + n * timedelta(minutes=50) for n in range(-30, 60)]
     for length, every in HOPS:
@@ -167,7 +176,7 @@ def test_hops_across_a_clock_change_are_every_window_that_contains_the_time(spar
 
 
 @pytest.mark.parametrize(("zone", "day"), CLOCK_CHANGES)
-def test_cumulative_windows_across_a_clock_change_grow_to_midnight(spark, zone, day):
+def test_cumulative_windows_across_a_clock_change_grow_to_midnight(spark: SparkSession, zone: Any, day: Any) -> None:
     near = date.fromisoformat(day)
     times = [datetime.fromisoformat(day).replace(tzinfo=UTC) + n * timedelta(minutes=50) for n in range(-30, 60)]
     window = Cumulative(length=DAY, step=6 * HOUR, on="t", zone=zone)
@@ -181,17 +190,17 @@ def test_cumulative_windows_across_a_clock_change_grow_to_midnight(spark, zone, 
     assert windows(spark, window, times) == expected
 
 
-def test_an_old_time_hops_as_its_zone_then_kept_time(spark):
+def test_an_old_time_hops_as_its_zone_then_kept_time(spark: SparkSession) -> None:
     window = Hopping(length=3 * HOUR, every=HOUR, on="t", zone="Asia/Kolkata")
     found = windows(spark, window, [at("1900-06-01T12:00")])  # 5:21:10 ahead of UTC then
     assert [start.strftime("%H:%M:%S") for start, _ in found] == ["09:38:50", "10:38:50", "11:38:50"]
 
 
-def shown(found: list[tuple]) -> list[tuple]:
+def shown(found: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return [tuple(v.strftime("%H:%M") if isinstance(v, datetime) else v for v in row) for row in found]
 
 
-def test_hops_sum_as_flink_prints_them_and_count_each_price_twice(spark):
+def test_hops_sum_as_flink_prints_them_and_count_each_price_twice(spark: SparkSession) -> None:
     window = Hopping(length=10 * MINUTE, every=5 * MINUTE, on="t")
     found = aggregate(spark, Aggregate((), {"price": Sum("price")}, window=window), [(at(t), p) for t, p in BIDS], BID)
     assert shown(found) == [
@@ -200,7 +209,7 @@ def test_hops_sum_as_flink_prints_them_and_count_each_price_twice(spark):
     assert sum(price for _, _, price in found) == 2 * sum(price for _, price in BIDS)
 
 
-def test_cumulative_sums_are_as_flink_prints_them(spark):
+def test_cumulative_sums_are_as_flink_prints_them(spark: SparkSession) -> None:
     window = Cumulative(length=10 * MINUTE, step=2 * MINUTE, on="t")
     found = aggregate(spark, Aggregate((), {"price": Sum("price")}, window=window), [(at(t), p) for t, p in BIDS], BID)
     assert shown(found) == [
@@ -209,7 +218,7 @@ def test_cumulative_sums_are_as_flink_prints_them(spark):
     ]  # fmt: skip
 
 
-def test_hops_sum_as_risingwave_prints_them(spark):
+def test_hops_sum_as_risingwave_prints_them(spark: SparkSession) -> None:
     window = Hopping(length=2 * MINUTE, every=MINUTE, on="t")
     kind = Aggregate((), {"n": Count(), "km": Sum("km")}, window=window)
     found = aggregate(spark, kind, [(at(f"2022-07-01T{t}"), km) for t, km in TRIPS], "t timestamp, km int")
@@ -219,7 +228,7 @@ def test_hops_sum_as_risingwave_prints_them(spark):
     ]  # fmt: skip
 
 
-def test_sessions_are_those_of_risingwave_with_an_exclusive_end(spark):
+def test_sessions_are_those_of_risingwave_with_an_exclusive_end(spark: SparkSession) -> None:
     """RisingWave prints a session's end as its last event's time; ours is that and the gap."""
     views = [
         (1, 1001, "22:00"), (1, 1002, "22:01"), (1, 1001, "22:03"), (1, 1003, "22:10"),
@@ -236,13 +245,13 @@ def test_sessions_are_those_of_risingwave_with_an_exclusive_end(spark):
     ]
 
 
-def test_an_event_a_whole_gap_after_the_last_opens_a_session(spark):
+def test_an_event_a_whole_gap_after_the_last_opens_a_session(spark: SparkSession) -> None:
     kind = Aggregate((), {"n": Count()}, window=Session(gap=5 * MINUTE, on="t"))
     rows = [(at(t),) for t in ("2024-01-01T10:00", "2024-01-01T10:04:59.999999", "2024-01-01T10:09:59.999999")]
     assert [n for *_, n in aggregate(spark, kind, rows, "t timestamp")] == [2, 1]
 
 
-def test_a_look_back_holds_an_event_for_its_length_as_materialize_does(spark):
+def test_a_look_back_holds_an_event_for_its_length_as_materialize_does(spark: SparkSession) -> None:
     """An event enters at once and has left 30 seconds later."""
     entered = datetime.fromtimestamp(1686868190.714, UTC)
     rows = [(n, entered + timedelta(milliseconds=ms)) for n, ms in enumerate((0, 29_998, 30_000))]
@@ -250,13 +259,13 @@ def test_a_look_back_holds_an_event_for_its_length_as_materialize_does(spark):
     assert [(id, n) for id, _, n in aggregate(spark, kind, rows, "id int, t timestamp")] == [(0, 1), (1, 2), (2, 2)]
 
 
-def test_events_of_one_time_see_each_other(spark):
+def test_events_of_one_time_see_each_other(spark: SparkSession) -> None:
     rows = [(1, at("2024-01-01")), (2, at("2024-01-01")), (2, at("2024-01-01"))]
     kind = Aggregate((), {"n": Count()}, window=Sliding(length=HOUR, on="t", id="id"))
     assert [(id, n) for id, _, n in aggregate(spark, kind, rows, "id int, t timestamp")] == [(1, 3), (2, 3)]
 
 
-def of_log(spark: SparkSession, rows: list[tuple[str, str | None, str]]) -> list[tuple]:
+def of_log(spark: SparkSession, rows: list[tuple[str, str | None, str]]) -> list[tuple[Any, ...]]:
     """(event time, watermark, word) as rows of a log on one day."""
     day = "2024-01-01T"
     return [(at(day + t), at(day + t), at(day + w) if w else None, word) for t, w, word in rows]
@@ -265,7 +274,7 @@ def of_log(spark: SparkSession, rows: list[tuple[str, str | None, str]]) -> list
 LOG = "t timestamp, _time timestamp, _watermark timestamp, word string"
 
 
-def test_late_words_are_counted_or_dropped_as_in_sparks_guide(spark):
+def test_late_words_are_counted_or_dropped_as_in_sparks_guide(spark: SparkSession) -> None:
     """Window 10 minutes by 5, watermark 10 minutes behind.
 
     Spark promises only that what is within the delay is counted; here the row itself decides: what is beyond it is
@@ -287,7 +296,7 @@ def test_late_words_are_counted_or_dropped_as_in_sparks_guide(spark):
     assert {word for word, *_ in aggregate(spark, correcting, rows, LOG)} == {"dog", "cat", "owl", "donkey", "fox"}
 
 
-def test_the_row_behind_risingwaves_watermark_is_the_late_one(spark):
+def test_the_row_behind_risingwaves_watermark_is_the_late_one(spark: SparkSession) -> None:
     rows = of_log(
         spark,
         [("11:59:30", None, "F"), ("12:00:00", "11:59:30", "G"), ("12:00:11", "12:00:00", "H"),
@@ -298,7 +307,7 @@ def test_the_row_behind_risingwaves_watermark_is_the_late_one(spark):
     assert late(frame, by=timedelta(seconds=21)).isEmpty()
 
 
-def test_a_window_is_final_once_the_log_has_passed_its_end(spark):
+def test_a_window_is_final_once_the_log_has_passed_its_end(spark: SparkSession) -> None:
     kind = Aggregate((), {"n": Count()}, window=Tumbling(length=HOUR, on="t"), lateness=5 * MINUTE, is_final=True)
     frame = spark.createDataFrame(of_log(spark, [("10:30", None, "a"), ("11:30", None, "b")]), LOG)
     table = kind.evaluate(kind.prepare(frame.withColumns({SIGN: F.lit(1), ORDER: F.struct("t")})))
@@ -310,11 +319,11 @@ def test_a_window_is_final_once_the_log_has_passed_its_end(spark):
     ]:
         aged = kind.aged(table, horizon)
         assert [row.is_final for row in aged.orderBy("window_start").collect()] == expected
-        assert aged.where(kind.due(horizon)).isEmpty()
-        assert table.where(kind.due(horizon)).count() == sum(expected)
+        assert aged.where(there(kind.due(horizon))).isEmpty()
+        assert table.where(there(kind.due(horizon))).count() == sum(expected)
 
 
-def test_a_look_back_is_not_final_while_a_row_of_its_own_time_is_not_late(spark):
+def test_a_look_back_is_not_final_while_a_row_of_its_own_time_is_not_late(spark: SparkSession) -> None:
     """A row at the greatest event time is not late, and is seen by all others of that time."""
     window = Sliding(length=HOUR, on="t", id="word")
     kind = Aggregate((), {"n": Count()}, window=window, late="drop", is_final=True)
@@ -335,13 +344,13 @@ def test_a_look_back_is_not_final_while_a_row_of_its_own_time_is_not_late(spark)
     [("day", "2013-11-04T05:00"), ("week", "2013-11-04T05:00"), ("month", "2013-12-01T05:00"),
      ("quarter", "2014-01-01T05:00"), ("year", "2014-01-01T05:00")],
 )  # fmt: skip
-def test_a_calendar_window_ends_at_the_next_ones_midnight(spark, unit, end):
+def test_a_calendar_window_ends_at_the_next_ones_midnight(spark: SparkSession, unit: Unit, end: str) -> None:
     window = Calendar(unit=unit, on="t", zone=NEW_YORK)
     frame = window.prepare(spark.createDataFrame([(at("2013-11-03T12:00"),)], "t timestamp"))
-    assert frame.selectExpr(window.end).head()[0] == at(end).replace(tzinfo=None)
+    assert there(frame.selectExpr(window.end).head())[0] == at(end).replace(tzinfo=None)
 
 
-OF_WINDOWS = {
+OF_WINDOWS: dict[str, Callable[[str], Window]] = {
     "tumbling": lambda on: Tumbling(length=20 * MINUTE, on=on),
     "calendar": lambda on: Calendar(unit="day", on=on, zone=NEW_YORK, name="window_end"),
     "hopping": lambda on: Hopping(length=20 * MINUTE, every=10 * MINUTE, on=on),
@@ -355,7 +364,7 @@ OF_WINDOWS = {
 
 @pytest.mark.parametrize("on", ["window_start", "window_end"])
 @pytest.mark.parametrize("name", OF_WINDOWS)
-def test_windows_of_windows_are_those_of_any_time(spark, name, on):
+def test_windows_of_windows_are_those_of_any_time(spark: SparkSession, name: Any, on: str) -> None:
     rows = [(n, at(f"2024-01-01T{t}"), n) for n, t in enumerate(("10:00", "10:20", "10:50", "12:00"))]
     of_windows, of_times = (
         aggregate(
@@ -370,7 +379,7 @@ def test_windows_of_windows_are_those_of_any_time(spark, name, on):
 
 
 @pytest.mark.parametrize("on", ["window_start", "window_end"])
-def test_sessions_of_windows_are_the_same_by_slices(spark, on):
+def test_sessions_of_windows_are_the_same_by_slices(spark: SparkSession, on: str) -> None:
     """So are measures that look at a column which is called like one of the session."""
     window = Session(gap=15 * MINUTE, on=on)
     kind = Aggregate("k", {"total": Sum("n"), "last": LastValue("n", by=on), "latest": Max(on)}, window=window)
@@ -394,7 +403,7 @@ COUNT = {"n": Count()}
         (lambda: Tumbling(length=timedelta(0), on="t"), "no fixed place"),
         (lambda: Tumbling(length=DAY, on="t"), "needs a time zone"),
         (lambda: Calendar(unit="day", on="t"), "needs a time zone"),
-        (lambda: Calendar(unit="decade", on="t", zone="UTC"), "unknown calendar unit"),
+        (lambda: Calendar(unit="decade", on="t", zone="UTC"), "unknown calendar unit"),  # type: ignore[arg-type]
         (lambda: Hopping(length=DAY, every=HOUR, on="t"), "needs a time zone"),
         (lambda: Hopping(length=3 * HOUR, every=2 * HOUR, on="t"), "not a multiple"),
         (lambda: Hopping(length=HOUR, every=2 * HOUR, on="t"), "not a multiple"),
@@ -408,12 +417,12 @@ COUNT = {"n": Count()}
         (lambda: Aggregate("k", {"window_end": Count()}, window=Session(gap=HOUR, on="t")), "has already"),
         (lambda: Aggregate("k", {"_n": Count()}), "are hidden"),
         (lambda: Aggregate(("k", "k"), COUNT), "not all different"),
-        (lambda: Aggregate("k", COUNT, late="ignore"), "unknown late policy"),
+        (lambda: Aggregate("k", COUNT, late="ignore"), "unknown late policy"),  # type: ignore[arg-type]
         (lambda: Aggregate("k", COUNT, lateness=-HOUR), "a lateness of"),
         (lambda: Aggregate("k", COUNT, is_final=True), "declare a window"),
         (lambda: Aggregate("k", {"is_final": Count()}, is_final=True, window=Session(gap=HOUR, on="t")), "already"),
     ],
 )
-def test_what_could_never_be_a_window_is_refused(wrong, told):
+def test_what_could_never_be_a_window_is_refused(wrong: Any, told: str) -> None:
     with pytest.raises(DeclarationError, match=told):
         wrong()

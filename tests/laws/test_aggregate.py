@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -35,7 +36,8 @@ from lake import (
     Tumbling,
     Variance,
 )
-from lake.kinds.kind import AGAIN, ORDER, Kind
+from lake.kinds.kind import AGAIN, ORDER
+from lake.kinds.windows import Window
 from lake.laws import at_once, by_slices
 from tests.laws.models import aggregate as model
 from tests.laws.models.aggregate import Row
@@ -68,13 +70,14 @@ ADDED = {
 FEW = {"n": Count(), "greatest": Max("value"), "different": CountDistinct("value")}
 
 Signed = list[tuple[Row, int]]
+Content = dict[tuple[Any, ...], tuple[Any, ...]]
 
 
 def minutes(number: int) -> timedelta:
     return timedelta(minutes=number)
 
 
-WINDOWS: dict[str, tuple[object, Callable]] = {
+WINDOWS: dict[str, tuple[Window, Callable[..., Any]]] = {
     "tumbling": (Tumbling(length=minutes(10), on="t"), model.tumbling(10)),
     "hopping": (Hopping(length=minutes(15), every=minutes(5), on="t"), model.hopping(15, 5)),
     "cumulative": (Cumulative(length=minutes(20), step=minutes(5), on="t"), model.cumulative(20, 5)),
@@ -117,7 +120,7 @@ def kept(parts: list[Signed]) -> list[Row]:
     return [row for part in parts for row, sign in part if sign > 0 and row not in gone]
 
 
-def content(kind: Kind, table: DataFrame, shown: list[str]) -> dict[tuple, tuple]:
+def content(kind: Aggregate, table: DataFrame, shown: list[str]) -> Content:
     """{key and window: values}; windows as minutes since EPOCH."""
 
     def plain(value: object) -> object:
@@ -130,7 +133,13 @@ def content(kind: Kind, table: DataFrame, shown: list[str]) -> dict[tuple, tuple
     return found
 
 
-def check(spark: SparkSession, kind: Kind, parts: list[Signed], expected: dict[tuple, tuple], shown: list[str]) -> None:
+def check(
+    spark: SparkSession,
+    kind: Aggregate,
+    parts: list[Signed],
+    expected: dict[tuple[Any, ...], tuple[Any, ...]],
+    shown: list[str],
+) -> None:
     """At once = the model; slice by slice = at once, state included."""
     frames = [frame(spark, part) for part in parts]
     everything = at_once(kind, frames)
@@ -142,14 +151,14 @@ def check(spark: SparkSession, kind: Kind, parts: list[Signed], expected: dict[t
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in CORE else pytest.mark.long) for n in WINDOWS])
-def test_any_slicing_of_windows_makes_the_table_of_one_evaluation(spark, name):
+def test_any_slicing_of_windows_makes_the_table_of_one_evaluation(spark: SparkSession, name: Any) -> None:
     window, assigned = WINDOWS[name]
     parts = histories(len(name))
     expected = model.aggregate(kept(parts), assigned, lambda rows: (model.exact(rows)[0], *model.exact(rows)[5:7]))
     check(spark, Aggregate("key", FEW, window=window), parts, expected, list(FEW))
 
 
-def test_any_slicing_makes_the_same_sessions_where_there_is_no_key(spark):
+def test_any_slicing_makes_the_same_sessions_where_there_is_no_key(spark: SparkSession) -> None:
     some = [[(r, sign) for r, sign in part if r.key in (1, 3, 5)] for part in histories(7)]
     parts = [[(replace(r, key=0, id=100 * r.key + r.id), sign) for r, sign in part] for part in some]
     found = model.aggregate(kept(parts), model.session(2), lambda rows: (model.exact(rows)[0], *model.exact(rows)[5:7]))
@@ -165,20 +174,20 @@ class Deaf(Aggregate):
 
 
 @pytest.mark.parametrize("key", [(), "key"])
-def test_slicing_tells_that_a_kind_does_not_absorb(spark, key):
+def test_slicing_tells_that_a_kind_does_not_absorb(spark: SparkSession, key: Any) -> None:
     frames = [frame(spark, [(Row(1, n, n, n, n), 1)]) for n in range(3)]
     [row] = by_slices(Deaf(key, {"n": Count()}), frames).collect()
     assert row.n == 1
 
 
-def test_any_slicing_of_measures_makes_the_table_of_one_evaluation(spark):
+def test_any_slicing_of_measures_makes_the_table_of_one_evaluation(spark: SparkSession) -> None:
     parts = histories(1)
     expected = model.aggregate(kept(parts), model.whole, model.exact)
     check(spark, Aggregate("key", EXACT), parts, expected, list(EXACT))
 
 
 @pytest.mark.long
-def test_what_adds_also_subtracts(spark):
+def test_what_adds_also_subtracts(spark: SparkSession) -> None:
     parts = histories(2)
     kind = Aggregate("key", ADDED)
     frames = [frame(spark, part) for part in parts]
@@ -189,7 +198,7 @@ def test_what_adds_also_subtracts(spark):
 
 
 @pytest.mark.long
-def test_sketches_are_the_same_by_slices_and_as_near_as_they_say(spark):
+def test_sketches_are_the_same_by_slices_and_as_near_as_they_say(spark: SparkSession) -> None:
     parts = histories(3)
     kind = Aggregate(
         "key", {"about": ApproxDistinct("value"), "middle": Quantile("value"), "both": Quantile("value", (0.1, 1.0))}
@@ -213,7 +222,7 @@ def test_sketches_are_the_same_by_slices_and_as_near_as_they_say(spark):
 
 
 @pytest.mark.parametrize("name", [pytest.param("hopping", marks=pytest.mark.long), "session"])
-def test_any_order_of_arrival_makes_the_same_table(spark, name):
+def test_any_order_of_arrival_makes_the_same_table(spark: SparkSession, name: str) -> None:
     window, _ = WINDOWS[name]
     kind = Aggregate("key", FEW, window=window)
     rows = [replace(row, watermark=None) for row in kept(histories(4))]
@@ -229,7 +238,7 @@ def test_any_order_of_arrival_makes_the_same_table(spark, name):
 
 
 @pytest.mark.parametrize("name", [pytest.param("session", marks=pytest.mark.long), "tumbling"])
-def test_late_rows_are_dropped_alike_however_the_log_is_sliced(spark, name):
+def test_late_rows_are_dropped_alike_however_the_log_is_sliced(spark: SparkSession, name: str) -> None:
     window, assigned = WINDOWS[name]
     parts = histories(5)
     kind = Aggregate("key", FEW, window=window, late="drop", lateness=minutes(5), is_final=True)
@@ -240,10 +249,10 @@ def test_late_rows_are_dropped_alike_however_the_log_is_sliced(spark, name):
     check(spark, kind, parts, expected, [*FEW, "is_final"])
 
 
-def test_nothing_that_is_final_ever_changes_where_late_rows_are_dropped(spark):
+def test_nothing_that_is_final_ever_changes_where_late_rows_are_dropped(spark: SparkSession) -> None:
     kind = Aggregate("key", FEW, window=WINDOWS["hopping"][0], late="drop", lateness=minutes(3), is_final=True)
     frames: list[DataFrame] = []
-    closed: dict[tuple, tuple] = {}
+    closed: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     watermark = None
     for number, part in enumerate(histories(6), start=1):
         rows = [replace(row, watermark=watermark) for row, sign in part if sign > 0 and row.at < 8 * number]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from datetime import date, timedelta
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +30,7 @@ def day(number: int | None) -> date | None:
     return None if number is None else EPOCH + timedelta(days=number)
 
 
-def kind(*, history: bool, tolerance: int | None, how: str = "left") -> Enrich:
+def kind(*, history: bool, tolerance: int | None, how: Literal["left", "inner"] = "left") -> Enrich:
     dimension = AsOf(
         ("key", "part"),
         time="begins",
@@ -91,7 +91,9 @@ def content(table: DataFrame) -> dict[int, tuple[Any, ...]]:
     ],
     ids=["log", "log-tolerance", "history", "history-inner"],
 )
-def test_any_slicing_gives_each_event_the_version_of_its_time(spark, history, tolerance, how):
+def test_any_slicing_gives_each_event_the_version_of_its_time(
+    spark: SparkSession, history: bool, tolerance: Any, how: Literal["left", "inner"]
+) -> None:
     enriched = kind(history=history, tolerance=tolerance, how=how)
     events, versions = histories(seed=7 + history + (tolerance or 0), history=history)
     parts = [frames(spark, *part) for part in zip(events, versions, strict=True)]

@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 from decimal import Decimal
 from itertools import groupby
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +38,7 @@ IN_SQL = Fold(
 )
 
 
-def post(state: dict, event: dict) -> dict | Refusal:
+def post(state: dict[str, Any], event: dict[str, Any]) -> dict[str, Any] | Refusal:
     left = state["balance"] + event["amount"]
     if left < 0:
         return Refusal(f"{-left} short")
@@ -90,12 +91,12 @@ def kept(parts: list[list[tuple[Entry, int]]]) -> list[Entry]:
     return [entry for part in parts for entry, sign in part if sign > 0 and entry not in gone]
 
 
-def states(table: DataFrame) -> dict:
+def states(table: DataFrame) -> dict[Any, Any]:
     return {row.key: (row.balance, row.entries, row.amounts, row.refused) for row in table.collect()}
 
 
 @pytest.mark.parametrize("reducer", KINDS)
-def test_a_fold_by_slices_is_the_fold_of_everything(spark, reducer):
+def test_a_fold_by_slices_is_the_fold_of_everything(spark: SparkSession, reducer: Any) -> None:
     parts = histories()
     slices = frames(spark, parts)
     everything, sliced = at_once(KINDS[reducer], slices), by_slices(KINDS[reducer], slices)
@@ -106,7 +107,7 @@ def test_a_fold_by_slices_is_the_fold_of_everything(spark, reducer):
 
 
 @pytest.mark.parametrize("reducer", KINDS)
-def test_refused_events_are_the_same_rows_however_they_came(spark, reducer):
+def test_refused_events_are_the_same_rows_however_they_came(spark: SparkSession, reducer: Any) -> None:
     kind = KINDS[reducer].refusals(id="place")
     parts = histories()
     slices = frames(spark, parts)
@@ -120,7 +121,7 @@ def test_refused_events_are_the_same_rows_however_they_came(spark, reducer):
 
 @pytest.mark.long
 @pytest.mark.parametrize("reducer", KINDS)
-def test_where_the_sequence_is_total_the_order_of_arrival_does_not_matter(spark, reducer):
+def test_where_the_sequence_is_total_the_order_of_arrival_does_not_matter(spark: SparkSession, reducer: Any) -> None:
     parts = histories(total=True)
     entries = [entry for part in parts for entry, _ in part]
     random.Random(7).shuffle(entries)

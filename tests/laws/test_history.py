@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import duckdb
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake import History, Latest
@@ -14,10 +16,10 @@ from tests.laws.models import history as model
 from tests.laws.models.events import dumps, histories, kept, shuffled, truncated
 
 VERSION = ("key", "a", "b", "valid_from", "valid_to")
-REMOVED = {"deletes": "op = 'delete'", "truncate": "op = 'truncate'"}
+REMOVED: dict[str, Any] = {"deletes": "op = 'delete'", "truncate": "op = 'truncate'"}
 KIND = History("key", sequence="at", track="a", **REMOVED)
 FUNCTION = ("key", "at as _at", "op as _op", "a", "b", "_order", "_sign")
-EVERY = {"sequence": "_at", "deletes": "_op = 'delete'"}
+EVERY: dict[str, Any] = {"sequence": "_at", "deletes": "_op = 'delete'"}
 
 
 def all_keep(kind: History, table: DataFrame) -> bool:
@@ -29,44 +31,44 @@ def all_keep(kind: History, table: DataFrame) -> bool:
 
 
 @pytest.mark.parametrize("truncate", [False, pytest.param(True, marks=pytest.mark.long)], ids=["deletes", "truncate"])
-def test_slices_make_the_history_of_everything(spark, truncate):
+def test_slices_make_the_history_of_everything(spark: SparkSession, truncate: bool) -> None:
     parts = histories(seed=1 + truncate)
     parts = truncated(parts, at=3, part=2) if truncate else parts
     assert tried(KIND, frames(spark, parts), *VERSION) == model.table(kept(parts))
 
 
 @pytest.mark.long
-def test_events_that_are_no_deletes_make_a_history_without_gaps(spark):
+def test_events_that_are_no_deletes_make_a_history_without_gaps(spark: SparkSession) -> None:
     kind = History("key", sequence="at", track="a")
     parts = [[(each, sign) for each, sign in part if each.op == "put"] for part in histories(seed=3)]
     assert tried(kind, frames(spark, parts), *VERSION) == model.table(kept(parts))
 
 
-def test_the_order_of_arrival_does_not_matter_where_the_sequence_is_total(spark):
+def test_the_order_of_arrival_does_not_matter_where_the_sequence_is_total(spark: SparkSession) -> None:
     parts = histories(seed=4, total=True, voids=False)
     mixed = by_slices(KIND, frames(spark, shuffled(parts, seed=4)))
     assert rows(mixed, *VERSION) == model.table(kept(parts))
 
 
-def test_dumps_make_the_history_of_their_differences(spark):
+def test_dumps_make_the_history_of_their_differences(spark: SparkSession) -> None:
     kind = History("key", sequence="at", track="a", snapshots=True)
     parts = dumps(seed=8)
     versions = tried(kind, frames(spark, parts), "key", "a", "valid_from", "valid_to")
     assert versions == model.of_dumps([event for event, _ in part] for part in parts)
 
 
-def test_every_history_keeps_the_invariants_that_the_gate_checks(spark):
+def test_every_history_keeps_the_invariants_that_the_gate_checks(spark: SparkSession) -> None:
     assert all_keep(KIND, at_once(KIND, frames(spark, truncated(histories(seed=5), at=4, part=3))))
 
 
-def test_type_1_is_the_current_rows_of_type_2(spark):
+def test_type_1_is_the_current_rows_of_type_2(spark: SparkSession) -> None:
     parts = [part.selectExpr(*FUNCTION) for part in frames(spark, histories(seed=6, nulls=False))]
     current = at_once(History("key", **EVERY), parts).where("is_current")
     assert rows(current, "key", "a", "b") == rows(at_once(Latest("key", **EVERY), parts), "key", "a", "b")
 
 
 @pytest.mark.long
-def test_a_history_as_of_a_time_is_latest_of_what_was_up_to_it(spark):
+def test_a_history_as_of_a_time_is_latest_of_what_was_up_to_it(spark: SparkSession) -> None:
     parts = [part.selectExpr(*FUNCTION) for part in frames(spark, histories(seed=7, nulls=False))]
     times = spark.range(7).selectExpr("cast(id as int) as time")
     versions = at_once(History("key", **EVERY), parts).crossJoin(times)

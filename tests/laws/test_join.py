@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from datetime import date, timedelta
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +47,7 @@ def frame(spark: SparkSession, rows: list[tuple[Side, int]], name: str) -> DataF
     "how", [*(pytest.param(n, marks=pytest.mark.long) for n in ("inner", "left", "right")), "full"]
 )
 @pytest.mark.parametrize("within", [WITHIN, None], ids=["stream-stream", "table-table"])
-def test_any_slicing_gives_the_same_pairs(spark, how, within):
+def test_any_slicing_gives_the_same_pairs(spark: SparkSession, how: Any, within: Any) -> None:
     span = None if within is None else timedelta(days=within)
     times = None if within is None else ("order_at", "payment_at")
     kind = Join("key", left="order", right="payment", how=how, within=span, times=times)
@@ -61,7 +62,7 @@ def test_any_slicing_gives_the_same_pairs(spark, how, within):
         assert set(rows) == model
 
 
-def test_inner_is_part_of_left_is_part_of_full(spark):
+def test_inner_is_part_of_left_is_part_of_full(spark: SparkSession) -> None:
     left, right = histories(seed=3)
     parts = [(frame(spark, left[0], "order"), frame(spark, right[0], "payment"))]
     found = defaultdict(set)

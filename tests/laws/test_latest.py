@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from pyspark.sql import SparkSession
 
 from lake import First, Latest
 from lake.laws import by_slices
@@ -11,8 +14,8 @@ from tests.laws.models import latest as model
 from tests.laws.models.events import histories, kept, shuffled, truncated, untimed
 
 COLUMNS = ("key", "at", "a", "b", "g", "c")
-REMOVED = {"deletes": "op = 'delete'", "truncate": "op = 'truncate'"}
-COMBINED = {"partial": "a", "groups": {"g": "c"}}
+REMOVED: dict[str, Any] = {"deletes": "op = 'delete'", "truncate": "op = 'truncate'"}
+COMBINED: dict[str, Any] = {"partial": "a", "groups": {"g": "c"}}
 KINDS = {
     "latest": (Latest("key", sequence="at", **REMOVED), model.latest),
     "first": (First("key", sequence="at", **REMOVED), model.first),
@@ -26,7 +29,7 @@ IN_LOG_ORDER = {
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_slices_make_the_table_of_everything(spark, name):
+def test_slices_make_the_table_of_everything(spark: SparkSession, name: Any) -> None:
     kind, of = KINDS[name]
     parts = histories(seed=len(name))
     assert tried(kind, frames(spark, parts), *COLUMNS) == model.table(kept(parts), of)
@@ -34,7 +37,7 @@ def test_slices_make_the_table_of_everything(spark, name):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", KINDS)
-def test_a_truncate_leaves_what_is_newer_by_sequence(spark, name):
+def test_a_truncate_leaves_what_is_newer_by_sequence(spark: SparkSession, name: Any) -> None:
     kind, of = KINDS[name]
     parts = truncated(histories(seed=10 + len(name)), at=3, part=2)
     assert tried(kind, frames(spark, parts), *COLUMNS) == model.table(kept(parts), of)
@@ -42,14 +45,14 @@ def test_a_truncate_leaves_what_is_newer_by_sequence(spark, name):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", IN_LOG_ORDER)
-def test_without_a_sequence_log_order_decides(spark, name):
+def test_without_a_sequence_log_order_decides(spark: SparkSession, name: Any) -> None:
     kind, of = IN_LOG_ORDER[name]
     parts = untimed(truncated(histories(seed=20 + len(name)), at=3, part=1))
     assert tried(kind, frames(spark, parts), *COLUMNS) == model.table(kept(parts), of)
 
 
 @pytest.mark.parametrize("name", [*(pytest.param(n, marks=pytest.mark.long) for n in ("latest", "first")), "partial"])
-def test_the_order_of_arrival_does_not_matter_where_the_sequence_is_total(spark, name):
+def test_the_order_of_arrival_does_not_matter_where_the_sequence_is_total(spark: SparkSession, name: Any) -> None:
     kind, of = (KINDS | {"partial": (Latest("key", sequence="at", partial=True, **REMOVED), model.partial)})[name]
     parts = histories(seed=30 + len(name), total=True, voids=False)
     mixed = by_slices(kind, frames(spark, shuffled(parts, seed=len(name))))

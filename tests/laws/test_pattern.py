@@ -6,6 +6,7 @@ import random
 from collections import defaultdict
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -99,7 +100,9 @@ def frames(spark: SparkSession, parts: list[list[tuple[Tick, int]]]) -> list[Dat
     return [spark.createDataFrame(part, schema).withColumn(ORDER, F.struct("place")) for part in rows]
 
 
-def expected(parts: list[list[tuple[Tick, int]]], name: str, *, to_next: bool, within: int | None) -> set[tuple]:
+def expected(
+    parts: list[list[tuple[Tick, int]]], name: str, *, to_next: bool, within: int | None
+) -> set[tuple[Any, ...]]:
     gone = {tick for part in parts for tick, sign in part if sign < 0}
     keys = defaultdict(list)
     for part in parts:
@@ -115,7 +118,7 @@ def expected(parts: list[list[tuple[Tick, int]]], name: str, *, to_next: bool, w
     return found
 
 
-def visible(table: DataFrame) -> set[tuple]:
+def visible(table: DataFrame) -> set[tuple[Any, ...]]:
     rows = table.drop("match_id").collect()
     assert len(set(rows)) == len(rows)
     return {tuple(row) for row in rows}
@@ -123,13 +126,15 @@ def visible(table: DataFrame) -> set[tuple]:
 
 @pytest.mark.parametrize(("to_next", "within"), [(False, None), (True, 4)], ids=["past last", "to next within"])
 @pytest.mark.parametrize("name", PATTERNS)
-def test_matches_are_those_of_a_regular_expression(spark, name, to_next, within):
+def test_matches_are_those_of_a_regular_expression(
+    spark: SparkSession, name: Any, to_next: bool, within: int | None
+) -> None:
     parts = histories()
     table = at_once(kind(name, to_next=to_next, within=within), frames(spark, parts))
     assert visible(table) == expected(parts, name, to_next=to_next, within=within)
 
 
-def test_matches_by_slices_are_the_matches_in_everything(spark):
+def test_matches_by_slices_are_the_matches_in_everything(spark: SparkSession) -> None:
     greedy = kind("greedy", to_next=False, within=4)
     slices = frames(spark, histories())
     everything, sliced = at_once(greedy, slices), by_slices(greedy, slices)
@@ -138,7 +143,7 @@ def test_matches_by_slices_are_the_matches_in_everything(spark):
     assert everything.select("key", "match_id").distinct().count() == everything.count()
 
 
-def test_where_the_sequence_is_total_the_order_of_arrival_does_not_matter(spark):
+def test_where_the_sequence_is_total_the_order_of_arrival_does_not_matter(spark: SparkSession) -> None:
     greedy = kind("greedy", to_next=True, within=None)
     parts = histories(total=True)
     ticks = [tick for part in parts for tick, _ in part]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import arro3.core
 from deltalake import DeltaTable, write_deltalake
@@ -11,20 +12,23 @@ from lake.config import Settings
 from lake.store import delta, editions
 from lake.store.tables import Table
 
+Mode = Literal["append", "overwrite"]
 
-def write(settings: Settings, layer: str, name: str, query: str, *, mode: str = "append", merge: bool = False) -> int:
+
+def write(settings: Settings, layer: str, name: str, query: str, *, mode: Mode = "append", merge: bool = False) -> int:
     """Writes what a DuckDB `query` answers as one commit of a table; its new version."""
     path = Table(settings, layer, name, name).path
     with delta.connection() as con:
         rows = arro3.core.Table.from_arrow(con.sql(query))
-    write_deltalake(
-        str(path),
-        rows,
-        mode=mode,
-        schema_mode="merge" if merge else None,
-        name=name,
-        description=f"One row per {name}.",
-    )
+    about = f"One row per {name}."
+    if mode == "overwrite":
+        write_deltalake(
+            str(path), rows, mode=mode, schema_mode="merge" if merge else None, description=about, name=name
+        )
+    else:
+        write_deltalake(
+            str(path), rows, mode=mode, schema_mode="merge" if merge else None, description=about, name=name
+        )
     return DeltaTable(str(path)).version()
 
 

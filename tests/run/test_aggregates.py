@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+from lake.config import Settings
 from lake.testing import Lakehouse
 from tests.store.events import READING, reading
 
@@ -96,7 +99,7 @@ def busy_time(meters):
 
 
 @pytest.fixture(params=[pytest.param(each, marks=pytest.mark.long) for each in ("auto", "spark")])
-def meters(request, spark, project, tmp_path) -> Lakehouse:
+def meters(request: pytest.FixtureRequest, spark: SparkSession, project: Settings, tmp_path: Path) -> Lakehouse:
     settings = project.path("pyproject.toml")
     settings.write_text(f'[tool.lake]\ncommitter = "{request.param}"\n')
     project.path("schemas/readings.avsc").write_text(json.dumps(READING))
@@ -105,7 +108,7 @@ def meters(request, spark, project, tmp_path) -> Lakehouse:
     return Lakehouse(tmp_path, tmp_path / "home")
 
 
-def test_aggregates_keep_their_promise_cycle_by_cycle(meters):
+def test_aggregates_keep_their_promise_cycle_by_cycle(meters: Lakehouse) -> None:
     meters.land("readings", reading("a", 1, "1.00"), reading("b", 2, "2.00", kind="GAS"), reading("a", 5, "5.00")).run()
     assert [(r["meter"], r["readings"], r["is_final"]) for r in meters.table("sitting")] == [
         ("a", 1, True), ("a", 1, False), ("b", 1, True)
@@ -123,7 +126,7 @@ def test_aggregates_keep_their_promise_cycle_by_cycle(meters):
     meters.check_laws(slices=2 if meters.settings.committer == "auto" else 0)
 
 
-def test_sessions_without_a_key_split_when_a_row_moves(spark, project, tmp_path):
+def test_sessions_without_a_key_split_when_a_row_moves(spark: SparkSession, project: Settings, tmp_path: Path) -> None:
     project.path("schemas/readings.avsc").write_text(json.dumps(READING))
     for name, text in (("silver/meter", JOBS["silver/meter"]), ("gold/busy_time", BUSY_TIME)):
         project.path(f"jobs/{name}.py").write_text(HEAD + text)

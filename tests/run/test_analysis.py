@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lake.config import Settings
 from lake.errors import DeclarationError
@@ -54,7 +55,7 @@ def declare(settings: Settings, kind: str, *inputs: str, returns: str = "rows") 
         ),
     ],
 )
-def test_an_unknown_column_is_told_with_the_line(spark, project, kind, told):
+def test_an_unknown_column_is_told_with_the_line(spark: SparkSession, project: Settings, kind: str, told: str) -> None:
     declare(project, kind)
     loaded = load(project)
     with pytest.raises(DeclarationError) as error:
@@ -70,7 +71,9 @@ def test_an_unknown_column_is_told_with_the_line(spark, project, kind, told):
         ("History('id', sequence='at')", "valid_from"),
     ],
 )
-def test_a_column_that_the_kind_makes_is_refused(spark, project, kind, column):
+def test_a_column_that_the_kind_makes_is_refused(
+    spark: SparkSession, project: Settings, kind: str, column: str
+) -> None:
     declare(project, kind, returns=f"rows.selectExpr('*', '1 as {column}')")
     loaded = load(project)
     with pytest.raises(DeclarationError, match=rf"t: the function returns a column '{column}', which .*t\.py:4"):
@@ -87,7 +90,9 @@ def test_a_column_that_the_kind_makes_is_refused(spark, project, kind, column):
         ("View('id', identity=('id', 'line'))", "rows", "no column 'line' (identity)"),
     ],
 )
-def test_what_is_wrong_between_inputs_is_told_with_the_line(spark, project, kind, returns, told):
+def test_what_is_wrong_between_inputs_is_told_with_the_line(
+    spark: SparkSession, project: Settings, kind: str, returns: str, told: str
+) -> None:
     declare(project, kind, EVENT_LOG, EVENT_LOG, returns=returns)
     loaded = load(project)
     with pytest.raises(DeclarationError) as error:
@@ -96,7 +101,9 @@ def test_what_is_wrong_between_inputs_is_told_with_the_line(spark, project, kind
     assert "jobs/silver/t.py:4" in str(error.value)
 
 
-def test_a_wrong_declaration_reads_nothing_and_stops_no_other(spark, project, tmp_path: Path):
+def test_a_wrong_declaration_reads_nothing_and_stops_no_other(
+    spark: SparkSession, project: Settings, tmp_path: Path
+) -> None:
     declare(project, "Latest('id', deletes='gone')")
     project.path("jobs/silver/good.py").write_text(
         HEAD + '@table(Latest("id"), log("events"))\ndef good(rows):\n    """A row."""\n    return rows\n'
@@ -109,7 +116,9 @@ def test_a_wrong_declaration_reads_nothing_and_stops_no_other(spark, project, tm
     assert [done.verb for done in advance_all(inputs, ["good"], tell=lambda _: None)] == ["none"]
 
 
-def test_what_a_python_reducer_does_wrong_is_one_line_with_its_place(spark, project, tmp_path: Path):
+def test_what_a_python_reducer_does_wrong_is_one_line_with_its_place(
+    spark: SparkSession, project: Settings, tmp_path: Path
+) -> None:
     declare(project, "Fold('id', state='n int', start={'n': 0}, step=step)")
     job = project.path("jobs/silver/t.py")
     job.write_text(

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
+from lake.config import Settings
 from lake.testing import Lakehouse
 
 CHANGES = {
@@ -85,7 +87,7 @@ USERS = [
 
 
 @pytest.fixture
-def lakehouse(spark, project, tmp_path: Path) -> Lakehouse:
+def lakehouse(spark: SparkSession, project: Settings, tmp_path: Path) -> Lakehouse:
     for contract in (CHANGES, STOCK):
         project.path(f"schemas/{contract['name']}.avsc").write_text(json.dumps(contract))
     for name, text in JOBS.items():
@@ -107,7 +109,7 @@ def stock(dump: int, *, ended: bool = True, **pieces: int) -> list[dict[str, Any
     [(9,), pytest.param((2, 5, 9), marks=pytest.mark.long), pytest.param((4, 5, 9), marks=pytest.mark.long)],
     ids=str,
 )
-def test_a_truncate_touches_every_key_whenever_it_comes(lakehouse, slices):
+def test_a_truncate_touches_every_key_whenever_it_comes(lakehouse: Lakehouse, slices: tuple[int, ...]) -> None:
     done = 0
     for end in slices:
         lakehouse.land("changes", *changes(*USERS[done:end])).run()
@@ -122,7 +124,7 @@ def test_a_truncate_touches_every_key_whenever_it_comes(lakehouse, slices):
     assert {row["user_id"]: row["moves"] for row in lakehouse.table("moves")} == {123: 3, 124: 1, 125: 3, 126: 1}
 
 
-def test_an_event_older_than_a_truncate_stays_gone_in_a_later_batch(lakehouse):
+def test_an_event_older_than_a_truncate_stays_gone_in_a_later_batch(lakehouse: Lakehouse) -> None:
     lakehouse.land("changes", *changes((1, "Oslo", "INSERT", 1), (None, None, "TRUNCATE", 3))).run()
     assert lakehouse.table("user") == []
     lakehouse.land("changes", *changes((1, "Rome", "UPDATE", 2), (2, "Bern", "INSERT", 4))).run()
@@ -130,7 +132,7 @@ def test_an_event_older_than_a_truncate_stays_gone_in_a_later_batch(lakehouse):
 
 
 @pytest.mark.long
-def test_a_dump_counts_once_it_is_complete_and_an_older_one_never(lakehouse):
+def test_a_dump_counts_once_it_is_complete_and_an_older_one_never(lakehouse: Lakehouse) -> None:
     def items() -> set[tuple[Any, ...]]:
         return {(r["item"], r["pieces"], r["valid_from"], r["valid_to"]) for r in lakehouse.table("item")}
 

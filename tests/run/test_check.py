@@ -55,14 +55,14 @@ def expect(settings: Settings, table: str, kind: str, severity: str = "stop", **
     (settings.path("quality") / f"{table}.json").write_text(json.dumps(suite))
 
 
-def test_every_table_is_judged_without_spark(shop):
+def test_every_table_is_judged_without_spark(shop: Settings) -> None:
     assert [(each.table, each.outcome, each.version) for each in judge(shop, strict=True)] == [
         ("current_order", "passed", 0),
         ("customer_daily", "passed", 0),
     ]
 
 
-def test_all_tables_are_judged_and_recorded_before_one_stops(shop):
+def test_all_tables_are_judged_and_recorded_before_one_stops(shop: Settings) -> None:
     expect(shop, "current_order", "expect_table_row_count_to_be_between", min_value=3)
     expect(shop, "customer_daily", "expect_column_values_to_be_unique", column="day")
     with pytest.raises(QualityError, match=r"current_order: .*found 2(.|\n)*customer_daily: .* failed for 2 of 2 rows"):
@@ -73,7 +73,7 @@ def test_all_tables_are_judged_and_recorded_before_one_stops(shop):
     }
 
 
-def test_a_stop_binds_its_cut_only(shop):
+def test_a_stop_binds_its_cut_only(shop: Settings) -> None:
     expect(shop, "current_order", "expect_table_row_count_to_be_between", max_value=2)
     meta.record_cut(shop, {"orders": 2}, 0)
     put(shop, "silver", "current_order", {"order_id": ["a", "b", "c"], "customer": ["x"] * 3, "amount": [1] * 3}, cut=2)
@@ -83,7 +83,7 @@ def test_a_stop_binds_its_cut_only(shop):
     assert [each.outcome for each in judge(shop, cut=1)] == ["passed", "passed"]
 
 
-def test_warnings_are_told_and_stop_nothing(shop):
+def test_warnings_are_told_and_stop_nothing(shop: Settings) -> None:
     expect(shop, "current_order", "expect_table_row_count_to_equal", severity="warn", value=3)
     checks = judge(shop)
     assert [each.outcome for each in checks] == ["warned", "passed"]
@@ -92,20 +92,20 @@ def test_warnings_are_told_and_stop_nothing(shop):
     ]
 
 
-def test_a_table_without_a_quality_file_is_refused_only_when_strict(shop):
+def test_a_table_without_a_quality_file_is_refused_only_when_strict(shop: Settings) -> None:
     (shop.path("quality") / "current_order.json").unlink()
     assert [each.table for each in judge(shop)] == ["customer_daily"]
     with pytest.raises(DeclarationError, match=r"current_order: has no expectations \(jobs/silver/current_order.py"):
         judge(shop, strict=True)
 
 
-def test_a_table_that_is_not_at_the_cut_cannot_be_judged(shop):
+def test_a_table_that_is_not_at_the_cut_cannot_be_judged(shop: Settings) -> None:
     meta.record_cut(shop, {"orders": 2}, 0)
     with pytest.raises(DeclarationError, match=r"(?s)current_order: not at cut 2.*customer_daily: not at cut 2"):
         judge(shop)
 
 
-def test_faults_of_all_quality_files_are_told_at_once(shop):
+def test_faults_of_all_quality_files_are_told_at_once(shop: Settings) -> None:
     expect(shop, "current_order", "expect_column_values_to_be_unique", column="order")
     expect(shop, "customer_daily", "expect_column_values_to_be_unik", column="day")
     expect(shop, "customer_dayly", "expect_column_values_to_be_unique", column="day")

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
+from typing import Any
 
+import pytest
+from pyspark.sql import SparkSession
+
+from lake.config import Settings
 from lake.testing import Lakehouse
 
 CONTRACT = """{
@@ -49,15 +54,17 @@ CYCLES = [
 
 
 @pytest.fixture
-def names(project, tmp_path) -> Lakehouse:
+def names(project: Settings, tmp_path: Path) -> Lakehouse:
     project.path("schemas/claims.avsc").write_text(CONTRACT)
     project.path("jobs/silver/account.py").write_text(WINNERS)
     project.path("jobs/gold/refusal.py").write_text(REFUSALS)
     return Lakehouse(tmp_path, tmp_path / "home")
 
 
-def test_a_published_winner_is_never_revoked_and_every_other_claim_is_refused(spark, names):
-    published: list[dict] = []
+def test_a_published_winner_is_never_revoked_and_every_other_claim_is_refused(
+    spark: SparkSession, names: Lakehouse
+) -> None:
+    published: list[dict[str, Any]] = []
     for claims in CYCLES:
         names.land("claims", *[dict(zip(("claim_id", "username", "who"), claim, strict=True)) for claim in claims])
         winners = names.run().table("account")

@@ -127,10 +127,10 @@ def shop(tmp_path: Path) -> Path:
 
 
 def changes(table: dict[str, Any]) -> int:
-    return table["inserted"] + table["updated"] + table["deleted"]
+    return int(table["inserted"] + table["updated"] + table["deleted"])
 
 
-def test_what_a_server_made_an_embedded_session_proves(shop, spark):
+def test_what_a_server_made_an_embedded_session_proves(shop: Path, spark: SparkSession) -> None:
     with serving(shop) as server:
         lake = Client(shop, server.remote)
         assert {table["verb"] for table in lake.call("run")["tables"]} == {"build"}

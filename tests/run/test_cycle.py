@@ -7,8 +7,10 @@ import shutil
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 import lake as public
 from lake.errors import DeclarationError, QualityError, Unavailable
@@ -18,18 +20,19 @@ from lake.run.rebuild import rebuild
 from lake.store.editions import current_edition, latest_edition, pin_edition, resume_editions
 from lake.store.lease import lease
 from lake.testing import Lakehouse
+from tests.there import there
 
 TEMPLATE = Path(public.__file__).parent / "templates/project"
 
 
 @pytest.fixture
-def shop(spark, tmp_path) -> Lakehouse:
+def shop(spark: SparkSession, tmp_path: Path) -> Lakehouse:
     """The project of `lake init`, run once."""
     shutil.copytree(TEMPLATE, tmp_path / "shop")
     return Lakehouse(tmp_path / "shop", tmp_path).land_samples().run()
 
 
-def order(number: int, amount: str) -> dict:
+def order(number: int, amount: str) -> dict[str, Any]:
     at = "2024-04-03T10:00:00Z"
     return {"order_id": number, "customer": "joan", "status": "placed", "amount": amount} | dict.fromkeys(
         ("placed_at", "changed_at"), at
@@ -47,33 +50,33 @@ def expect(shop: Lakehouse, most: int) -> None:
     file.write_text(json.dumps({"expectations": [amount | {"severity": "stop", "doc": "no such order"}]}))
 
 
-def test_a_gate_stops_the_row_and_the_edition_and_nothing_else(shop):
+def test_a_gate_stops_the_row_and_the_edition_and_nothing_else(shop: Lakehouse) -> None:
     expect(shop, most=500)
     before = shop.table("current_order")
     shop.land("orders", order(7, "9000.00"))
     with pytest.raises(QualityError, match="order_id=7"):
         shop.run()
     assert shop.table("current_order") == before
-    assert latest_edition(shop.settings).number == 1
+    assert there(latest_edition(shop.settings)).number == 1
     shop.land("orders", order(8, "20.00"))
     with pytest.raises(QualityError, match="order_id=7"):
         shop.run()
     expect(shop, most=10_000)
     shop.run().check_laws()
     assert [row["order_id"] for row in shop.table("current_order")][-2:] == [7, 8]
-    assert latest_edition(shop.settings).number == 2
+    assert there(latest_edition(shop.settings)).number == 2
 
 
-def test_readers_stay_at_a_pinned_edition_until_it_is_let_go(shop):
+def test_readers_stay_at_a_pinned_edition_until_it_is_let_go(shop: Lakehouse) -> None:
     pin_edition(shop.settings, 1)
     shop.land("orders", order(7, "9.00")).run()
-    assert current_edition(shop.settings).number == 1
+    assert there(current_edition(shop.settings)).number == 1
     resume_editions(shop.settings)
     shop.run()
-    assert current_edition(shop.settings).number == 2
+    assert there(current_edition(shop.settings)).number == 2
 
 
-def test_a_changed_definition_waits_for_a_rebuild(shop):
+def test_a_changed_definition_waits_for_a_rebuild(shop: Lakehouse) -> None:
     job = shop.settings.path("jobs/silver/current_order.py")
     text = job.read_text().replace(".select(", ".selectExpr(")
     for number, (twice, shown) in enumerate([("amount * 2", "18.00"), ("concat(amount, '')", "9.00")], start=7):
@@ -87,7 +90,7 @@ def test_a_changed_definition_waits_for_a_rebuild(shop):
         assert [str(row["twice"]) for row in changed.table("current_order")][-1] == shown
 
 
-def test_a_table_that_someone_else_writes_is_left_to_them(shop):
+def test_a_table_that_someone_else_writes_is_left_to_them(shop: Lakehouse) -> None:
     shop.land("orders", order(7, "9.00"))
     shop.settings = replace(shop.settings, lease_seconds=0.1)
     taken, done = threading.Event(), threading.Event()
@@ -108,7 +111,7 @@ def test_a_table_that_someone_else_writes_is_left_to_them(shop):
 
 
 @pytest.mark.long
-def test_what_is_too_large_for_one_process_goes_through_spark(spark, tmp_path):
+def test_what_is_too_large_for_one_process_goes_through_spark(spark: SparkSession, tmp_path: Path) -> None:
     shutil.copytree(TEMPLATE, tmp_path / "shop")
     shop = Lakehouse(tmp_path / "shop", tmp_path)
     shop.settings = replace(shop.settings, small_diff_rows=0)

@@ -10,19 +10,21 @@ import base64
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lake.run import near
 from lake.run.ingest import ingest
 from lake.run.log import check
 from lake.store import log, quarantine
 from lake.testing import Lakehouse
+from tests.there import there
 
 SAMPLES = Path(os.environ.get("SHARED_DATA", Path(__file__).parents[3] / "shared/data")) / "debezium_samples"
 samples = pytest.mark.skipif(not SAMPLES.is_dir(), reason=f"no sample messages in {SAMPLES}")
@@ -47,6 +49,7 @@ def versions(rows):
 '''
 PLACED = ["op <> 'r' AS _changed", "lsn AS _lsn", "op AS _op"]
 BY_PLACE = """sequence=("_changed", "_lsn"), deletes="_op = 'd'" """
+Make = Callable[..., Lakehouse]
 MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
 
 
@@ -60,7 +63,7 @@ def job(template: str, options: str, columns: Iterable[str]) -> str:
 
 
 @pytest.fixture
-def lakehouse(spark, tmp_path, monkeypatch):
+def lakehouse(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     """`lakehouse(fields, facts, jobs…)` is a project whose stream `rows` comes in Debezium's envelope.
 
     Its log counts as large: rows of a few keys are looked up in its files.
@@ -72,12 +75,12 @@ def lakehouse(spark, tmp_path, monkeypatch):
         for folder in ("schemas", "jobs/silver", "quality"):
             (project / folder).mkdir(parents=True, exist_ok=True)
         (project / "pyproject.toml").write_text("[tool.lake]\n")
-        about = {"key": ["id"], "envelope": "debezium", "buckets": 2} | facts
+        about: dict[str, Any] = {"key": ["id"], "envelope": "debezium", "buckets": 2} | facts
         whole = [{"name": about["key"][0], "type": "int"}, {"name": "op", "type": "string", "from": "op"}, *fields]
         contract = {"type": "record", "name": "rows", "doc": "A change of a row.", "lake": about, "fields": whole}
         (project / "schemas/rows.avsc").write_text(json.dumps(contract, indent=1))
         for text in jobs:
-            name = re.search(r"def (\w+)", text)[1]
+            name = there(re.search(r"def (\w+)", text))[1]
             (project / f"jobs/silver/{name}.py").write_text(text)
         return Lakehouse(project, tmp_path)
 
@@ -141,7 +144,7 @@ def change(op: str, key: int, name: str, lsn: int, before: Any = None) -> dict[s
     return {"op": op, "before": before, "after": {"id": key, "first_name": name}, "source": {"lsn": lsn}}
 
 
-def test_the_documented_messages(lakehouse):
+def test_the_documented_messages(lakehouse: Make) -> None:
     """Create and update have one lsn, and ts_ms runs backwards: log order decides."""
     columns = ["id", "first_name", "email", *PLACED]
     shop = lakehouse(CUSTOMER, CUSTOMER_FACTS, job(CURRENT, BY_PLACE, columns))
@@ -153,7 +156,7 @@ def test_the_documented_messages(lakehouse):
     assert [(count["duplicates"], count["control"]) for count in counts] == [(0, 1), (1, 0), (0, 0)]
 
 
-def test_a_truncate_empties_the_table_before_it(lakehouse):
+def test_a_truncate_empties_the_table_before_it(lakehouse: Make) -> None:
     columns = ["id", "first_name", *PLACED]
     options = """sequence="_lsn", deletes="_op = 'd'", truncate="_op = 't'" """
     shop = lakehouse(CUSTOMER, CUSTOMER_FACTS, job(CURRENT, options, columns))
@@ -163,7 +166,7 @@ def test_a_truncate_empties_the_table_before_it(lakehouse):
     assert first_names(shop) == {3: "Cy"}
 
 
-def test_a_snapshot_read_never_beats_a_change(lakehouse):
+def test_a_snapshot_read_never_beats_a_change(lakehouse: Make) -> None:
     """The trap of memiiso/debezium-server-iceberg, issue 544: a read of the old value comes hours after the change."""
     columns = ["id", "first_name", *PLACED]
     shop = lakehouse(CUSTOMER, CUSTOMER_FACTS, job(CURRENT, BY_PLACE, columns))
@@ -174,7 +177,7 @@ def test_a_snapshot_read_never_beats_a_change(lakehouse):
 
 
 @pytest.mark.long
-def test_in_a_history_a_read_is_as_old_as_time(lakehouse):
+def test_in_a_history_a_read_is_as_old_as_time(lakehouse: Make) -> None:
     columns = ["id", "first_name", "if(op = 'r', timestamp '1970-01-01', at) AS since", "lsn AS _lsn", "op AS _op"]
     options = """sequence=("since", "_lsn"), deletes="_op = 'd'" """
     at = field("at", MILLIS, "source.ts_ms")
@@ -187,16 +190,20 @@ def test_in_a_history_a_read_is_as_old_as_time(lakehouse):
     assert sorted(found) == [("510", 1, False), ("511", 10, True), ("70", 0, False)]
 
 
-def test_a_changed_primary_key_is_a_delete_and_a_create(lakehouse):
+def test_a_changed_primary_key_is_a_delete_and_a_create(lakehouse: Make) -> None:
     columns = ["id", "first_name", *PLACED]
     shop = lakehouse(CUSTOMER, CUSTOMER_FACTS, job(CURRENT, BY_PLACE, columns))
     shop.land("rows", CREATE).run()
-    moved = [{**DELETE, "source": {"lsn": 24023200}}, "null", change("c", 7, "Anne", 24023200)]
+    moved: list[dict[str, Any] | str] = [
+        {**DELETE, "source": {"lsn": 24023200}},
+        "null",
+        change("c", 7, "Anne", 24023200),
+    ]
     shop.land("rows", *moved).run().check_laws(slices=0)
     assert first_names(shop) == {7: "Anne"}
 
 
-def test_an_update_that_names_the_former_key_deletes_it(lakehouse):
+def test_an_update_that_names_the_former_key_deletes_it(lakehouse: Make) -> None:
     """Not Debezium's way, but that of some who write its format: one update with both keys."""
     columns = ["id", "first_name", "former_id AS _former_id", *PLACED]
     options = BY_PLACE + """, former={"id": "_former_id"}"""
@@ -213,7 +220,7 @@ AT = [field("file", "string", "source.file"), field("pos", "long", "source.pos")
 
 @pytest.mark.long
 @samples
-def test_products_of_mysql_by_their_place_in_its_log(lakehouse):
+def test_products_of_mysql_by_their_place_in_its_log(lakehouse: Make) -> None:
     """Without the schema wrapper; the versions begin when the source committed, those of the snapshot at its 0."""
     lines = messages("seatunnel/debezium-data.txt")
     current = """sequence=("_file", "_pos", "_row"), deletes="_op = 'd'" """
@@ -239,7 +246,7 @@ def test_products_of_mysql_by_their_place_in_its_log(lakehouse):
 @pytest.mark.long
 @samples
 @pytest.mark.parametrize("name", ["debezium-json.txt", "debezium-json-with-schema.txt"])
-def test_a_column_added_in_mid_stream_and_another_table(lakehouse, name):
+def test_a_column_added_in_mid_stream_and_another_table(lakehouse: Make, name: str) -> None:
     """One topic for two tables, no place in the database's log: log order decides, the other table is kept apart."""
     lines = messages(f"flink-cdc/{name}")
     columns = [*COLUMNS, "enum_c", "json_c", "new_col"]
@@ -255,7 +262,7 @@ def test_a_column_added_in_mid_stream_and_another_table(lakehouse, name):
 
 @pytest.mark.long
 @samples
-def test_a_contract_that_learns_of_a_column_later(lakehouse):
+def test_a_contract_that_learns_of_a_column_later(lakehouse: Make) -> None:
     """With the schema wrapper; `age` was in the messages before it was in the contract, and becomes text at last."""
     folder = "paimon/debezium__table__schema__schemaevolution__debezium-data-"
     parts = [messages(f"{folder}{part}.txt") for part in ("1", "2", "3", "4", "5", "with-delete")]
@@ -306,7 +313,7 @@ EXPECTED_MOMENTS = [
     ("name", "declared"),
     [("exclude", DECIMALS), ("exclude-with-numeric-decimal", DECIMALS), ("include", ["decimal_un_c", "big_decimal_c"])],
 )
-def test_every_type_of_mysql(lakehouse, name, declared):
+def test_every_type_of_mysql(lakehouse: Make, name: str, declared: Any) -> None:
     """Encodings as the contract declares them, but where the message's own schema says them. (That of the sample has
     scale and precision of big_decimal_c exchanged: it is taken out, as are types that are of no interest here.)"""
     document = json.loads((SAMPLES / f"flink-cdc/debezium-data-schema-{name}.json").read_text())["expected_snapshot"]
@@ -336,7 +343,7 @@ def plain_decimal(found: Any, scale: int) -> Decimal:
 
 
 @samples
-def test_a_schema_change_over_many_lines_is_no_event(lakehouse):
+def test_a_schema_change_over_many_lines_is_no_event(lakehouse: Make) -> None:
     shop = lakehouse(PRODUCT, {})
     file = shop.settings.path(shop.settings.landing) / "rows/change.json"
     file.parent.mkdir(parents=True)

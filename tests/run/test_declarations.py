@@ -25,7 +25,7 @@ def newest(things):
 
 
 @pytest.fixture
-def things(project) -> Settings:
+def things(project: Settings) -> Settings:
     """A project with one stream, `things`."""
     contract = {
         "type": "record", "name": "things", "doc": "A thing.", "lake": {"key": ["id"], "buckets": 2},
@@ -46,7 +46,7 @@ def refusal(settings: Settings) -> str:
     return str(error.value)
 
 
-def test_a_project_loads_in_dependency_order(things):
+def test_a_project_loads_in_dependency_order(things: Settings) -> None:
     write(things, "newest", GOOD)
     write(
         things,
@@ -96,7 +96,7 @@ def test_a_project_loads_in_dependency_order(things):
         ("def newest(:", "not valid Python"),
     ],
 )
-def test_a_wrong_job_is_refused_with_its_file(things, function, told):
+def test_a_wrong_job_is_refused_with_its_file(things: Settings, function: str, told: str) -> None:
     write(things, "newest", function)
     message = refusal(things)
     assert told in message
@@ -121,7 +121,7 @@ def test_a_wrong_job_is_refused_with_its_file(things, function, told):
         ("View('id', recursive=True)", "a recursive query is local to no key"),
     ],
 )
-def test_an_impossible_kind_is_refused_with_its_line(things, kind, told):
+def test_an_impossible_kind_is_refused_with_its_line(things: Settings, kind: str, told: str) -> None:
     lines = [
         "@table(",
         f"    {kind},",
@@ -138,30 +138,30 @@ def test_an_impossible_kind_is_refused_with_its_line(things, kind, told):
     assert "fix: " in message
 
 
-def test_lateness_without_event_time_is_refused(things):
+def test_lateness_without_event_time_is_refused(things: Settings) -> None:
     kind = "Aggregate('id', {'n': Count()}, window=Tumbling(length=timedelta(hours=1), on='at'), late='drop')"
     write(things, "newest", f"@table({kind}, log('things'))\ndef newest(t):\n    '''A thing.'''\n    return t\n")
     assert "an input has none" in refusal(things)
 
 
-def test_sorted_lists_are_no_matter_of_order(things):
+def test_sorted_lists_are_no_matter_of_order(things: Settings) -> None:
     write(things, "newest", "x = 'select sort_array(collect_list(a)) from t'\n" + GOOD)
     assert list(load(things).tables) == ["newest"]
 
 
-def test_a_cycle_is_told_as_one(things):
+def test_a_cycle_is_told_as_one(things: Settings) -> None:
     for name, other in [("one", "two"), ("two", "one")]:
         write(things, name, f"from jobs.silver.{other} import {other}")
     assert "inputs form a cycle: one → two → one" in refusal(things) or "two → one → two" in refusal(things)
 
 
-def test_a_name_declared_in_both_layers_is_refused(things):
+def test_a_name_declared_in_both_layers_is_refused(things: Settings) -> None:
     write(things, "newest", GOOD)
     write(things, "newest", GOOD, layer="gold")
     assert "declared twice, first in jobs/silver/newest.py" in refusal(things)
 
 
-def test_all_faults_are_told_at_once(things):
+def test_all_faults_are_told_at_once(things: Settings) -> None:
     write(things, "one", "x = 'uuid()'")
     write(things, "two", "import numpy")
     message = refusal(things)
@@ -169,7 +169,7 @@ def test_all_faults_are_told_at_once(things):
     assert "numpy" in message
 
 
-def test_a_fingerprint_changes_with_what_decides_rows_and_with_nothing_else(tmp_path):
+def test_a_fingerprint_changes_with_what_decides_rows_and_with_nothing_else(tmp_path: Path) -> None:
     def fingerprint(text: str) -> str:
         file = tmp_path / "t.py"
         file.write_text(text)
@@ -180,7 +180,7 @@ def test_a_fingerprint_changes_with_what_decides_rows_and_with_nothing_else(tmp_
     assert base != fingerprint('def f(t):\n    """One."""\n    return t.select("b")\n')
 
 
-def test_a_contract_field_that_is_used_is_part_of_the_fingerprint(things):
+def test_a_contract_field_that_is_used_is_part_of_the_fingerprint(things: Settings) -> None:
     write(things, "newest", GOOD)
     before = load(things)
     contract = json.loads(things.path("schemas/things.avsc").read_text())
@@ -194,20 +194,20 @@ def test_a_contract_field_that_is_used_is_part_of_the_fingerprint(things):
     assert prints[0] == prints[1] != prints[2]
 
 
-def test_every_exported_name_is_there_and_has_one_home():
+def test_every_exported_name_is_there_and_has_one_home() -> None:
     for name in lake.__all__:
         assert getattr(lake, name) is not None
     with pytest.raises(AttributeError):
         _ = lake.nothing
 
 
-def test_this_repository_loads():
+def test_this_repository_loads() -> None:
     project = load(load_settings(REPOSITORY))
     assert list(project.tables).index("carrier_daily") < list(project.tables).index("carrier_league")
     assert all(declaration.doc and declaration.comments for declaration in project.tables.values())
 
 
-def test_what_a_job_borrows_from_another_is_part_of_its_definition(things):
+def test_what_a_job_borrows_from_another_is_part_of_its_definition(things: Settings) -> None:
     write(things, "newest", GOOD)
     lines = ["from jobs.silver.newest import newest", "@table(newest.kind, log('things'))", "def same(t):", "    'A.'"]
     write(things, "same", "\n".join([*lines, "    return t"]))
@@ -217,7 +217,7 @@ def test_what_a_job_borrows_from_another_is_part_of_its_definition(things):
     assert before.fingerprint(before.tables["same"]) != after.fingerprint(after.tables["same"])
 
 
-def test_a_definition_is_told_part_by_part(tmp_path):
+def test_a_definition_is_told_part_by_part(tmp_path: Path) -> None:
     file = tmp_path / "total.py"
 
     def parts(text: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from lake.errors import DeclarationError
 from lake.run.cut import cut
@@ -94,7 +95,7 @@ CYCLES = [
 
 
 @pytest.fixture(scope="module")
-def lakehouse(spark, tmp_path_factory) -> Lakehouse:
+def lakehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     """Two cycles; a third one after order 3 was voided; and a cut that no table has reached."""
     folder = tmp_path_factory.mktemp("orders")
     (folder / "pyproject.toml").write_text("[tool.lake]\n")
@@ -144,7 +145,7 @@ def _told(row: Explained, *facts: str) -> list[tuple[Any, ...]]:
     return [tuple(event[fact] for fact in facts) for event in _events(row)]
 
 
-def test_a_row_has_its_events_with_what_became_of_them(lakehouse):
+def test_a_row_has_its_events_with_what_became_of_them(lakehouse: Lakehouse) -> None:
     [row] = _explain(lakehouse, "current_order", "order_id=1").rows
     assert row.values is not None
     assert (row.values["status"], row.values["amount"]) == ("paid", 12)
@@ -155,17 +156,17 @@ def test_a_row_has_its_events_with_what_became_of_them(lakehouse):
     ]
 
 
-def test_many_events_are_told_by_the_first_and_the_last(lakehouse):
+def test_many_events_are_told_by_the_first_and_the_last(lakehouse: Lakehouse) -> None:
     [row] = _explain(lakehouse, "current_order", "order_id=1", limit=2).rows
     assert (row.sides[0].count, [cause.nth for cause in row.sides[0].causes]) == (3, [1, 3])
 
 
-def test_the_past_is_told_as_it_was(lakehouse):
+def test_the_past_is_told_as_it_was(lakehouse: Lakehouse) -> None:
     [row] = _explain(lakehouse, "current_order", "order_id=2", at_cut=1).rows
     assert _told(row, "standing", "hour") == [("decides", 10)]
 
 
-def test_a_row_that_is_not_there_has_the_events_that_took_it_away(lakehouse):
+def test_a_row_that_is_not_there_has_the_events_that_took_it_away(lakehouse: Lakehouse) -> None:
     found = _explain(lakehouse, "current_order", "order_id=2")
     assert (found.count, found.rows[0].values) == (0, None)
     assert _told(found.rows[0], "standing", "hour") == [("deleted", 10), ("deletes", 12)]
@@ -173,7 +174,7 @@ def test_a_row_that_is_not_there_has_the_events_that_took_it_away(lakehouse):
     assert _told(gone, "standing", "void") == [("voided", "a test")]
 
 
-def test_each_version_has_the_events_within_it(lakehouse):
+def test_each_version_has_the_events_within_it(lakehouse: Lakehouse) -> None:
     found = _explain(lakehouse, "order_status", "order_id=1")
     assert [_told(row, "standing", "hour") for row in found.rows] == [
         [("begins a version", 9)],
@@ -184,7 +185,7 @@ def test_each_version_has_the_events_within_it(lakehouse):
     assert _told(row, "standing", "hour") == [("begins a version", 10), ("deletes", 12)]
 
 
-def test_events_that_came_too_late_are_told_beside_those_that_count(lakehouse):
+def test_events_that_came_too_late_are_told_beside_those_that_count(lakehouse: Lakehouse) -> None:
     [row] = _explain(lakehouse, "daily", "day=2024-03-01").rows
     assert sorted(_told(row, "hour", "standing")) == [
         (9, "dropped, too late"),
@@ -196,7 +197,7 @@ def test_events_that_came_too_late_are_told_beside_those_that_count(lakehouse):
     ]
 
 
-def test_a_row_of_a_derived_table_is_told_down_to_the_log(lakehouse):
+def test_a_row_of_a_derived_table_is_told_down_to_the_log(lakehouse: Lakehouse) -> None:
     [row] = _explain(lakehouse, "customer_total", "customer=ada").rows
     [cause] = row.sides[0].causes
     assert (cause.standing, cause.row is not None and cause.row.identity) == ("counts", {"order_id": 1})
@@ -204,16 +205,16 @@ def test_a_row_of_a_derived_table_is_told_down_to_the_log(lakehouse):
     assert ("decides", 11) in _told(cause.row, "standing", "hour")
 
 
-def test_an_input_is_narrowed_by_what_the_function_hands_on(lakehouse):
+def test_an_input_is_narrowed_by_what_the_function_hands_on(lakehouse: Lakehouse) -> None:
     declared = lakehouse.project.tables["current_order"]
     inputs = Inputs(lambda: lakehouse.spark, lakehouse.project, cut(lakehouse.project))
 
-    def once(orders):
+    def once(orders: DataFrame) -> DataFrame:
         return orders.selectExpr("order_id + 0 as order_id", "customer as status", "at", "false as _gone").where(
             "order_id > 0"
         )
 
-    def twice(orders):
+    def twice(orders: DataFrame) -> DataFrame:
         return once(orders).unionByName(once(orders))
 
     assert handed_on(inputs, replace(declared, function=once)) == [{"status": "customer", "at": "at"}]
@@ -234,7 +235,9 @@ def test_an_input_is_narrowed_by_what_the_function_hands_on(lakehouse):
         (("current_order", "order_id=1"), {"at_cut": 4}, "it was at --at-cut 3"),
     ],
 )
-def test_what_is_not_there_is_told_with_a_fix(lakehouse, words, options, told):
+def test_what_is_not_there_is_told_with_a_fix(
+    lakehouse: Lakehouse, words: tuple[str, ...], options: Any, told: str
+) -> None:
     with pytest.raises(DeclarationError) as fault:
         _explain(lakehouse, *words, **options)
     assert told in str(fault.value)
@@ -246,7 +249,7 @@ def _diff(lakehouse: Lakehouse, table: str, old: int, new: int) -> dict[str, Any
     return diff_data(found)
 
 
-def test_rows_that_changed_have_the_events_responsible(lakehouse):
+def test_rows_that_changed_have_the_events_responsible(lakehouse: Lakehouse) -> None:
     found = _diff(lakehouse, "customer_total", 1, 2)
     assert (found["inserted"], found["updated"], found["deleted"]) == (0, 1, 0)
     [row] = found["sample"]
@@ -264,7 +267,7 @@ def test_rows_that_changed_have_the_events_responsible(lakehouse):
     ]
 
 
-def test_a_void_is_responsible_too(lakehouse):
+def test_a_void_is_responsible_too(lakehouse: Lakehouse) -> None:
     [row] = _diff(lakehouse, "current_order", 2, 3)["sample"]
     assert (row["change"], row["key"]) == ("delete", {"order_id": 3})
     assert [(event["standing"], event["void"]) for event in row["from"][0]["events"]] == [("voided", "a test")]

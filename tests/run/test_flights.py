@@ -12,7 +12,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from lake.declaration import Declaration
 from lake.errors import LawError, Unavailable
@@ -26,6 +26,7 @@ from lake.run.verify import verify
 from lake.run.void import void
 from lake.testing import Lakehouse
 from tests.run import reference
+from tests.there import there
 
 REPOSITORY = Path(__file__).parents[2]
 DAYS = 6
@@ -33,16 +34,16 @@ COLUMNS = "{carrier: 'varchar', dep_time: 'int', arr_delay: 'int'}"
 
 
 @pytest.fixture(scope="module")
-def landed(tmp_path_factory) -> Path:
+def landed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Landing files of the first days, with re-deliveries and broken lines."""
     folder = tmp_path_factory.mktemp("flights")
-    command = [sys.executable, REPOSITORY / "infra/flights.py", folder, "--days", str(DAYS)]
+    command: list[str | Path] = [sys.executable, REPOSITORY / "infra/flights.py", folder, "--days", str(DAYS)]
     subprocess.run(command, check=True, capture_output=True)
     return folder
 
 
 @pytest.fixture(scope="module")
-def sliced(spark, landed, tmp_path_factory) -> Lakehouse:
+def sliced(spark: SparkSession, landed: Path, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     """The tables after three cycles; in the second, a writer dies between two tables."""
     lakehouse = Lakehouse(REPOSITORY, tmp_path_factory.mktemp("sliced"))
     landing = lakehouse.settings.path(lakehouse.settings.landing)
@@ -75,11 +76,11 @@ def proving(lakehouse: Lakehouse) -> Inputs:
     return replace(inputs_of(lakehouse), recompute=True)
 
 
-def test_every_table_equals_its_recomputation_in_any_order_of_rows(sliced):
+def test_every_table_equals_its_recomputation_in_any_order_of_rows(sliced: Lakehouse) -> None:
     sliced.check_laws(slices=0)  # it is sliced already
 
 
-def test_the_league_agrees_with_a_computation_on_the_source_files(sliced, landed):
+def test_the_league_agrees_with_a_computation_on_the_source_files(sliced: Lakehouse, landed: Path) -> None:
     files = [str(file) for file in (landed / "flights").iterdir() if "made" not in file.name]
     with duckdb.connect() as con:
         expected = con.execute(
@@ -98,7 +99,7 @@ def test_the_league_agrees_with_a_computation_on_the_source_files(sliced, landed
 
 
 @pytest.mark.parametrize("name", reference.QUERIES)
-def test_a_table_agrees_with_a_computation_on_the_source_files(sliced, landed, name):
+def test_a_table_agrees_with_a_computation_on_the_source_files(sliced: Lakehouse, landed: Path, name: Any) -> None:
     expected = reference.computed(landed, name)
     found = [{column: naive(row[column]) for column in expected[0]} for row in sliced.table(name)]
     assert sorted(map(str, found)) == sorted(map(str, expected))
@@ -108,7 +109,7 @@ def naive(value: Any) -> Any:
     return value.replace(tzinfo=None) if isinstance(value, datetime) else value
 
 
-def test_a_table_stands_at_every_cut_once(sliced):
+def test_a_table_stands_at_every_cut_once(sliced: Lakehouse) -> None:
     from lake.store.delta import positions
 
     for declaration in sliced.project.tables.values():
@@ -117,15 +118,15 @@ def test_a_table_stands_at_every_cut_once(sliced):
         assert cuts == [3, 2, 1], declaration.name
 
 
-def test_advancing_again_does_nothing(sliced):
+def test_advancing_again_does_nothing(sliced: Lakehouse) -> None:
     inputs = inputs_of(sliced)
     for declaration in sliced.project.tables.values():
-        version = inputs.table(declaration).position().version
+        version = there(inputs.table(declaration).position()).version
         again = advancing.advance(inputs, declaration)
         assert (again.verb, again.version) == ("none", version)
 
 
-def test_the_state_of_a_lost_race_is_left_alone(sliced, monkeypatch):
+def test_the_state_of_a_lost_race_is_left_alone(sliced: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs, declaration = inputs_of(sliced), sliced.project.tables["route_first"]
     table = inputs.table(declaration)
     stale = next(iter([p for p in [table.position_at(1)] if p]))
@@ -134,7 +135,7 @@ def test_the_state_of_a_lost_race_is_left_alone(sliced, monkeypatch):
         advancing.put(inputs, declaration, table, stale, nothing(table), verb="advance")
 
 
-def test_verify_finds_rows_that_were_tampered_with_and_rebuild_mends_them(sliced):
+def test_verify_finds_rows_that_were_tampered_with_and_rebuild_mends_them(sliced: Lakehouse) -> None:
     from deltalake import DeltaTable
 
     inputs, declaration = inputs_of(sliced), sliced.project.tables["carrier_daily"]
@@ -153,7 +154,7 @@ def test_verify_finds_rows_that_were_tampered_with_and_rebuild_mends_them(sliced
 
 
 @pytest.mark.long
-def test_a_voided_event_leaves_every_table_and_its_absence_verifies(sliced, tmp_path):
+def test_a_voided_event_leaves_every_table_and_its_absence_verifies(sliced: Lakehouse, tmp_path: Path) -> None:
     shutil.copytree(sliced.home, tmp_path, dirs_exist_ok=True)
     lakehouse = Lakehouse(REPOSITORY, tmp_path)
     before = {row["carrier"]: row["flights"] for row in lakehouse.table("carrier_league")}
@@ -173,7 +174,7 @@ def one_event(lakehouse: Lakehouse) -> tuple[str, str]:
     return f"{row['_batch']}:{row['_bucket']}:{row['_offset']}", row["carrier"]
 
 
-def test_a_rebuild_of_what_is_right_changes_nothing(sliced):
+def test_a_rebuild_of_what_is_right_changes_nothing(sliced: Lakehouse) -> None:
     inputs = inputs_of(sliced)
     for declaration in sliced.project.tables.values():
         done = rebuild(inputs, declaration)
@@ -181,7 +182,7 @@ def test_a_rebuild_of_what_is_right_changes_nothing(sliced):
 
 
 @pytest.mark.long
-def test_laws_are_broken_by_a_table_that_is_not_its_log(sliced, monkeypatch):
+def test_laws_are_broken_by_a_table_that_is_not_its_log(sliced: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Inputs.evaluate
 
     def evaluate(self: Inputs, declaration: Declaration) -> DataFrame:

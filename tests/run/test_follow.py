@@ -13,11 +13,13 @@ from threading import Thread
 
 import pytest
 
+from tests.there import there
+
 LAKE = Path(sys.executable).with_name("lake")
 
 
 @pytest.fixture
-def shop(tmp_path) -> Path:
+def shop(tmp_path: Path) -> Path:
     subprocess.run([LAKE, "init", tmp_path / "shop"], check=True, capture_output=True)
     return tmp_path / "shop"
 
@@ -26,18 +28,21 @@ class Following:
     """A running `lake run --follow`, and the lines that it says."""
 
     def __init__(self, project: Path) -> None:
-        self.process = subprocess.Popen(
-            [LAKE, "run", "--follow", "--every", "1s", "--project", project], stderr=subprocess.PIPE, text=True
-        )
+        command: list[str | Path] = [LAKE, "run", "--follow", "--every", "1s", "--project", project]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         self.lines: Queue[str] = Queue()
-        self.listener = Thread(target=lambda: [self.lines.put(line) for line in self.process.stderr])
+        self.listener = Thread(target=self._listen)
         self.listener.start()
+
+    def _listen(self) -> None:
+        for line in there(self.process.stderr):
+            self.lines.put(line)
 
     def end(self) -> None:
         self.process.kill()
         self.process.wait()
         self.listener.join()
-        self.process.stderr.close()
+        there(self.process.stderr).close()
 
     def until(self, text: str) -> Iterator[str]:
         while True:
@@ -47,7 +52,7 @@ class Following:
                 return
 
 
-def test_it_follows_past_a_failing_source_and_stops_on_sigterm(shop):
+def test_it_follows_past_a_failing_source_and_stops_on_sigterm(shop: Path) -> None:
     broken = json.loads((shop / "schemas/orders.avsc").read_text()) | {"name": "returns"}
     (shop / "schemas/returns.avsc").write_text(json.dumps(broken))
     (shop / "landing/returns").write_text("a file where a folder should be")
@@ -64,6 +69,6 @@ def test_it_follows_past_a_failing_source_and_stops_on_sigterm(shop):
         assert following.process.wait(timeout=60) == 0
     finally:
         following.end()
-    query = [LAKE, "sql", "select customer from current_order where order_id = 9", "--format", "csv"]
+    query: list[str | Path] = [LAKE, "sql", "select customer from current_order where order_id = 9", "--format", "csv"]
     shown = subprocess.run([*query, "--project", shop], check=True, capture_output=True, text=True)
     assert shown.stdout.split() == ["customer", "joan"]

@@ -72,13 +72,17 @@ def between(column: str, **bounds: object) -> tuple[str, Mapping[str, Any]]:
     return "expect_column_values_to_be_between", {"column": column, **bounds}
 
 
-def test_a_diff_that_meets_every_expectation_passes_and_is_not_recorded(project, declaration, expect):
+def test_a_diff_that_meets_every_expectation_passes_and_is_not_recorded(
+    project: Settings, declaration: Declaration, expect: Expect
+) -> None:
     expect(not_null("day"), between("at", min_value="2013-01-01T00:00:00Z"))
     gate.judge_diff(at(project), declaration, ROWS, cut=1)
     assert meta.last_checks(project) == {}
 
 
-def test_a_failing_row_stops_and_is_told_by_its_key(project, declaration, expect):
+def test_a_failing_row_stops_and_is_told_by_its_key(
+    project: Settings, declaration: Declaration, expect: Expect
+) -> None:
     expect(between("flights", min_value=0))
     with pytest.raises(QualityError) as told:
         gate.judge_diff(at(project), declaration, ROWS, cut=7)
@@ -91,7 +95,9 @@ def test_a_failing_row_stops_and_is_told_by_its_key(project, declaration, expect
     assert check.results[0]["examples"] == [{"carrier": "UA", "day": "2013-01-01", "flights": -1}]
 
 
-def test_a_warning_is_recorded_and_lets_the_diff_through(project, declaration, expect):
+def test_a_warning_is_recorded_and_lets_the_diff_through(
+    project: Settings, declaration: Declaration, expect: Expect
+) -> None:
     expect(not_null("carrier"), severity="warn")
     gate.judge_diff(at(project), declaration, ROWS, cut=1)
     check = meta.last_checks(project)["carrier_daily"]
@@ -99,7 +105,7 @@ def test_a_warning_is_recorded_and_lets_the_diff_through(project, declaration, e
     assert check.results[0]["examples"] == [{"carrier": None, "day": "2013-01-03"}]
 
 
-def test_all_that_stops_is_told_at_once(project, declaration, expect):
+def test_all_that_stops_is_told_at_once(project: Settings, declaration: Declaration, expect: Expect) -> None:
     expect(not_null("carrier"), between("flights", min_value=0))
     with pytest.raises(QualityError, match=r"not_be_null\(carrier\)(.|\n)*be_between\(flights\)"):
         gate.judge_diff(at(project), declaration, ROWS, cut=1)
@@ -140,7 +146,9 @@ def test_all_that_stops_is_told_at_once(project, declaration, expect):
     ],
 )
 @pytest.mark.parametrize("copies", [1, FEW_ROWS])
-def test_nulls_decimals_instants_and_dates_compare_as_they_should(project, declaration, expect, case, copies):
+def test_nulls_decimals_instants_and_dates_compare_as_they_should(
+    project: Settings, declaration: Declaration, expect: Expect, case: Any, copies: Any
+) -> None:
     expectation, failing = case
     expect(expectation, severity="warn")
     gate.judge_diff(at(project), declaration, pa.concat_tables([ROWS] * copies), cut=1)
@@ -148,7 +156,9 @@ def test_nulls_decimals_instants_and_dates_compare_as_they_should(project, decla
     assert (check.results[0]["failed"] if check else 0) == failing * copies
 
 
-def test_the_first_ten_failing_rows_are_shown_in_the_order_of_their_keys(project, declaration, expect):
+def test_the_first_ten_failing_rows_are_shown_in_the_order_of_their_keys(
+    project: Settings, declaration: Declaration, expect: Expect
+) -> None:
     expect(between("flights", min_value=0))
     rows = pa.table(
         {"carrier": [f"C{n:02}" for n in range(40)][::-1], "day": [date(2013, 1, 1)] * 40, "flights": [-1] * 40}
@@ -157,11 +167,11 @@ def test_the_first_ten_failing_rows_are_shown_in_the_order_of_their_keys(project
         gate.judge_diff(at(project), declaration, rows, cut=1)
 
 
-def test_a_table_without_a_quality_file_is_let_through(project, declaration):
+def test_a_table_without_a_quality_file_is_let_through(project: Settings, declaration: Declaration) -> None:
     gate.judge_diff(at(project), declaration, ROWS, cut=1)
 
 
-def test_a_share_of_rows_is_a_statement_about_the_whole_table(project, expect):
+def test_a_share_of_rows_is_a_statement_about_the_whole_table(project: Settings, expect: Expect) -> None:
     expect(not_null("day"), (not_null("share")[0], {"column": "share", "mostly": 0.7}), unique := compound())
     suite = load_suite(project, "carrier_daily")
     assert suite is not None
@@ -221,7 +231,9 @@ def judged(project: Settings, declaration: Declaration, monkeypatch: pytest.Monk
     return judge
 
 
-def test_a_whole_table_is_judged_by_what_only_it_can_fail(expect, put, judged):
+def test_a_whole_table_is_judged_by_what_only_it_can_fail(
+    expect: Expect, put: Callable[..., int], judged: Callable[..., meta.Check]
+) -> None:
     expect(compound(), row_count(min_value=9))
     version = put(pa.concat_tables([ROWS, ROWS.slice(1, 1)]))
     check = judged(version)
@@ -236,7 +248,9 @@ def test_a_whole_table_is_judged_by_what_only_it_can_fail(expect, put, judged):
     )
 
 
-def test_a_judged_version_is_not_judged_again(expect, put, judged, monkeypatch):
+def test_a_judged_version_is_not_judged_again(
+    expect: Expect, put: Callable[..., int], judged: Callable[..., meta.Check], monkeypatch: pytest.MonkeyPatch
+) -> None:
     expect(compound())
     version = put(ROWS)
     first = judged(version)
@@ -247,13 +261,17 @@ def test_a_judged_version_is_not_judged_again(expect, put, judged, monkeypatch):
     assert (again.version, again.cut, again.outcome, again.results) == (empty, 2, "passed", first.results)
 
 
-def test_changed_rows_are_judged_again_by_what_only_the_whole_table_can_fail(expect, put, judged):
+def test_changed_rows_are_judged_again_by_what_only_the_whole_table_can_fail(
+    expect: Expect, put: Callable[..., int], judged: Callable[..., meta.Check]
+) -> None:
     expect(compound(), between("flights", min_value=-1))
     assert len(judged(put(ROWS)).results) == 2
     assert [each["type"] for each in judged(put(ROWS, met=True), cut=2).results] == [compound()[0]]
 
 
-def test_rows_that_met_another_suite_are_judged_even_where_an_older_cut_passes(expect, put, judged):
+def test_rows_that_met_another_suite_are_judged_even_where_an_older_cut_passes(
+    expect: Expect, put: Callable[..., int], judged: Callable[..., meta.Check]
+) -> None:
     expect(between("flights", min_value=-1))
     first = put(ROWS.slice(0, 1), met=True)
     second = put(ROWS, met=True)
@@ -265,7 +283,13 @@ def test_rows_that_met_another_suite_are_judged_even_where_an_older_cut_passes(e
     ]
 
 
-def test_rows_that_only_warned_are_told_with_the_whole_table(project, declaration, expect, put, judged):
+def test_rows_that_only_warned_are_told_with_the_whole_table(
+    project: Settings,
+    declaration: Declaration,
+    expect: Expect,
+    put: Callable[..., int],
+    judged: Callable[..., meta.Check],
+) -> None:
     expect(between("flights", min_value=0), severity="warn")
     judged(put(ROWS.slice(0, 1), met=True))
     assert gate.judge_diff(at(project), declaration, ROWS, cut=2) is None
@@ -274,14 +298,18 @@ def test_rows_that_only_warned_are_told_with_the_whole_table(project, declaratio
     assert [told.partition(":")[0] for told in gate.warnings([check])] == ["carrier_daily"]
 
 
-def test_what_a_tool_of_somebody_else_wrote_is_judged_by_everything(project, expect, put, judged):
+def test_what_a_tool_of_somebody_else_wrote_is_judged_by_everything(
+    project: Settings, expect: Expect, put: Callable[..., int], judged: Callable[..., meta.Check]
+) -> None:
     expect(between("flights", min_value=0))
     judged(put(ROWS.slice(0, 1), met=True))
     write_deltalake(str(at(project).path), ROWS, mode="append")
     assert judged(put(ROWS.slice(0, 1), met=True), cut=2).outcome == "stopped"
 
 
-def test_a_changed_suite_judges_the_rows_that_are_there_already(expect, put, judged):
+def test_a_changed_suite_judges_the_rows_that_are_there_already(
+    expect: Expect, put: Callable[..., int], judged: Callable[..., meta.Check]
+) -> None:
     expect(compound())
     version = put(ROWS)
     judged(version)
@@ -290,7 +318,7 @@ def test_a_changed_suite_judges_the_rows_that_are_there_already(expect, put, jud
     assert judged(put(pa.concat_tables([ROWS]).slice(0, 0)), cut=2).outcome == "stopped"
 
 
-def test_an_empty_table_is_judged(expect, put, judged):
+def test_an_empty_table_is_judged(expect: Expect, put: Callable[..., int], judged: Callable[..., meta.Check]) -> None:
     expect(compound(), between("share", min_value=0), row_count(min_value=1))
     assert [each["success"] for each in judged(put(ROWS.slice(0, 0))).results] == [True, True, False]
 
@@ -330,25 +358,33 @@ def test_an_empty_table_is_judged(expect, put, judged):
         ),
     ],
 )
-def test_a_wrong_quality_file_says_what_and_where(project, declaration, text, told):
+def test_a_wrong_quality_file_says_what_and_where(
+    project: Settings, declaration: Declaration, text: str, told: str
+) -> None:
     (project.path("quality") / "carrier_daily.json").write_text(text)
     with pytest.raises(DeclarationError, match=told):
         gate.judge_diff(at(project), declaration, ROWS, cut=1)
 
 
-def test_an_unknown_column_is_told_with_its_line_and_the_nearest_one(project, declaration, expect):
+def test_an_unknown_column_is_told_with_its_line_and_the_nearest_one(
+    project: Settings, declaration: Declaration, expect: Expect
+) -> None:
     expect(not_null("day"), not_null("carier"))
     with pytest.raises(DeclarationError, match=r"no column 'carier' \(quality/carrier_daily.json:10\)\n.*'carrier'"):
         gate.judge_diff(at(project), declaration, ROWS, cut=1)
 
 
-def test_arguments_that_the_library_refuses_are_told_with_their_line(project, declaration, expect):
+def test_arguments_that_the_library_refuses_are_told_with_their_line(
+    project: Settings, declaration: Declaration, expect: Expect
+) -> None:
     expect(("expect_column_value_lengths_to_be_between", {"column": "carrier", "min_value": "two"}))
     with pytest.raises(DeclarationError, match=r"carrier_daily.json:3\)"):
         gate.judge_diff(at(project), declaration, ROWS, cut=1)
 
 
-def test_an_expectation_that_does_not_fit_the_type_of_a_column_is_told_with_its_line(project, declaration, expect):
+def test_an_expectation_that_does_not_fit_the_type_of_a_column_is_told_with_its_line(
+    project: Settings, declaration: Declaration, expect: Expect
+) -> None:
     expect(between("carrier", min_value=0))
     with pytest.raises(DeclarationError, match=r"cannot be judged: .*carrier_daily.json:3\)"):
         gate.judge_diff(at(project), declaration, ROWS, cut=1)
@@ -357,7 +393,9 @@ def test_an_expectation_that_does_not_fit_the_type_of_a_column_is_told_with_its_
 # --- large ones
 
 
-def test_spark_finds_what_pandas_finds(spark, project, declaration, expect):
+def test_spark_finds_what_pandas_finds(
+    spark: SparkSession, project: Settings, declaration: Declaration, expect: Expect
+) -> None:
     expect(
         not_null("carrier"),
         between("flights", min_value=0),
@@ -380,7 +418,7 @@ def test_spark_finds_what_pandas_finds(spark, project, declaration, expect):
         gate.judge_diff_frame(at(project), declaration, frame, cut=1)
 
 
-def test_this_repositorys_quality_files_are_whole(request):
+def test_this_repositorys_quality_files_are_whole(request: pytest.FixtureRequest) -> None:
     from lake.config import load_settings
     from lake.project import load
     from lake.run.suites import load_suites

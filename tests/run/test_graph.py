@@ -23,7 +23,7 @@ def graph() -> Graph:
     )
 
 
-def test_the_graph_is_data(graph: Graph):
+def test_the_graph_is_data(graph: Graph) -> None:
     assert graph.data()["streams"] == ["airlines", "flights", "planes"]
     assert graph.data()["tables"][1] == {
         "name": "carrier_daily",
@@ -34,13 +34,13 @@ def test_the_graph_is_data(graph: Graph):
     }
 
 
-def test_the_graph_knows_what_depends_on_a_table(graph: Graph):
+def test_the_graph_knows_what_depends_on_a_table(graph: Graph) -> None:
     assert graph.below("flight") == ["carrier_daily", "league"]
     assert graph.below("carrier_daily", including=["carrier_daily"]) == ["carrier_daily", "league"]
     assert graph.below("planes") == []
 
 
-def test_a_tree_tells_each_table_in_full_once(graph: Graph):
+def test_a_tree_tells_each_table_in_full_once(graph: Graph) -> None:
     assert [*as_tree(graph)] == [
         "airlines",
         "└── gold.league, under gold.carrier_daily",
@@ -52,7 +52,7 @@ def test_a_tree_tells_each_table_in_full_once(graph: Graph):
     ]
 
 
-def test_mermaid_names_every_node_and_edge(graph: Graph):
+def test_mermaid_names_every_node_and_edge(graph: Graph) -> None:
     text = "\n".join(as_mermaid(graph))
     assert text.startswith("flowchart LR\n  subgraph log_ [log]\n")
     assert 'gold_carrier_daily["carrier_daily<br/><small>Aggregate by carrier, day</small>"]' in text
@@ -60,14 +60,14 @@ def test_mermaid_names_every_node_and_edge(graph: Graph):
     assert text.count("-->") == 4
 
 
-def test_the_drawing_is_well_formed_and_complete(graph: Graph):
+def test_the_drawing_is_well_formed_and_complete(graph: Graph) -> None:
     root = ET.fromstring("\n".join(as_svg(graph)))
     texts = [each.text for each in root.iter(f"{SVG}text")]
     assert {"airlines", "gold.league", "Latest by leg_id"} <= set(texts)
     assert len([each for each in root.iter(f"{SVG}path") if each.get("class") == "edge"]) == 4
 
 
-def test_the_drawing_puts_each_table_to_the_right_of_its_inputs(graph: Graph):
+def test_the_drawing_puts_each_table_to_the_right_of_its_inputs(graph: Graph) -> None:
     layout = lay_out(graph)
     middles = layout.middles()
     assert all(middles[source][0] < middles[table.name][0] for table in graph.tables for source in table.inputs)
@@ -75,5 +75,5 @@ def test_the_drawing_puts_each_table_to_the_right_of_its_inputs(graph: Graph):
     assert [slot.name for slot in layout.columns[0]][-1] == "planes"
 
 
-def test_an_empty_project_can_be_drawn():
+def test_an_empty_project_can_be_drawn() -> None:
     assert ET.fromstring("\n".join(as_svg(Graph((), ())))).tag == f"{SVG}svg"

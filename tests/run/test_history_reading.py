@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -63,7 +64,9 @@ def tenants(found: Reader, moment: str) -> list[str]:
     return [name for (name,) in found.relation(f"SELECT tenant FROM tenancy_at({moment}) ORDER BY flat").fetchall()]
 
 
-def test_what_was_believed_at_a_cut_about_a_time_differs_between_editions(spark, flats, tmp_path):
+def test_what_was_believed_at_a_cut_about_a_time_differs_between_editions(
+    spark: SparkSession, flats: Settings, tmp_path: Path
+) -> None:
     house = Lakehouse(flats.project, tmp_path / "home")
     house.land("moves", move(1, "ada", "2024-01-01"), move(2, "bob", "2024-01-01")).run()
     house.land("moves", move(1, "eve", "2024-02-01"), move(2, None, "2024-05-01")).run()
@@ -80,7 +83,7 @@ def asked(settings: Settings, *args: str) -> Any:
     return CliRunner().invoke(lake, ["sql", *args, "--format", "csv", "--project", str(settings.project)])
 
 
-def test_the_command_reads_a_history_at_a_moment_and_a_cut(project):
+def test_the_command_reads_a_history_at_a_moment_and_a_cut(project: Settings) -> None:
     write(project, "silver", "tenancy", VERSIONS)
     publish(project, cut=3, tenancy=("silver", 0))
     query = "SELECT tenant FROM tenancy_at('2024-02-29')"
@@ -89,7 +92,7 @@ def test_the_command_reads_a_history_at_a_moment_and_a_cut(project):
     assert "give one of them" in str(asked(project, query, "--cut", "4", "--edition", "1").exception)
 
 
-def test_the_moment_of_a_history_opens_no_other_file(project):
+def test_the_moment_of_a_history_opens_no_other_file(project: Settings) -> None:
     write(project, "silver", "tenancy", VERSIONS)
     publish(project, tenancy=("silver", 0))
     for query in ("FROM tenancy_at((SELECT max(content) FROM read_text('/etc/hostname')))", "DROP MACRO tenancy_at"):
@@ -124,13 +127,15 @@ OPEN = (1, "eve", JUNE, None, True, "b", False)
         ("current_versions_are_open", (1, "ada", MAY, JUNE, True, "a", True), (2, "eve", MAY, JUNE, False, "b", True)),
     ],
 )
-def test_a_history_that_was_tampered_with_is_not_published(flats, invariant, first, second):
+def test_a_history_that_was_tampered_with_is_not_published(
+    flats: Settings, invariant: str, first: Any, second: Any
+) -> None:
     put(flats, first, second)
     with pytest.raises(QualityError, match=rf"(?s)tenancy: {invariant} failed for \d of 2 rows: .*flat=1 valid_from"):
         check(load(flats), no_spark)
     assert meta.last_checks(flats)["tenancy"].outcome == "stopped"
 
 
-def test_a_gap_made_by_a_delete_is_none(flats):
+def test_a_gap_made_by_a_delete_is_none(flats: Settings) -> None:
     put(flats, (1, "ada", MAY, JUNE, False, "a", True), (1, "eve", JULY, None, True, "b", False))
     assert [each.outcome for each in check(load(flats), no_spark)] == ["passed"]

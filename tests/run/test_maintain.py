@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 import lake as public
 from lake.errors import DeclarationError, LawError
-from lake.run.advance import advance_all
+from lake.run.advance import Advanced, advance_all
 from lake.run.cut import pick_cut
 from lake.run.inputs import Inputs
 from lake.run.log import check
@@ -25,7 +27,7 @@ BATCHES = 3
 
 
 @pytest.fixture(scope="module")
-def shop(spark, tmp_path_factory) -> Lakehouse:
+def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     """The project of `lake init` after so many batches that its log and its tables are due."""
     home = tmp_path_factory.mktemp("maintain")
     shutil.copytree(TEMPLATE, home / "shop")
@@ -35,14 +37,14 @@ def shop(spark, tmp_path_factory) -> Lakehouse:
     return shop
 
 
-def order(number: int) -> dict:
+def order(number: int) -> dict[str, Any]:
     at = f"2024-04-{number % 100 + 3:02}T10:00:00Z"
     return {"order_id": number, "customer": "joan", "status": "placed", "amount": "9.00"} | dict.fromkeys(
         ("placed_at", "changed_at"), at
     )
 
 
-def rows(shop: Lakehouse, edition: int) -> dict[str, list]:
+def rows(shop: Lakehouse, edition: int) -> dict[str, list[Any]]:
     found = reader(shop.settings, edition)
     return {name: sorted(found.relation(f"from {name}").fetchall(), key=repr) for name in found.edition.tables}
 
@@ -71,9 +73,11 @@ def verdicts(shop: Lakehouse) -> set[str]:
     return {each.verdict for each in verify_all(lambda: shop.spark, shop.project, tell=lambda _: None)}
 
 
-def test_maintain_leaves_fewer_files_and_the_same_rows_numbers_and_editions(shop, spark, monkeypatch):
+def test_maintain_leaves_fewer_files_and_the_same_rows_numbers_and_editions(
+    shop: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(compaction, "SMALL_FILES", 1)
-    settings, said = shop.settings, []
+    settings, said = shop.settings, list[str]()
     inputs = Inputs(lambda: spark, shop.project, pick_cut(shop.project, None))
     orders, daily = settings.log_path("orders"), shop.project.table(shop.project.tables["customer_daily"])
     tables = [shop.project.table(each).path for each in shop.project.tables.values()]
@@ -92,7 +96,7 @@ def test_maintain_leaves_fewer_files_and_the_same_rows_numbers_and_editions(shop
     with pytest.raises(DeclarationError, match="edition 2 has expired; kept: 3 to 4"):
         reader(settings, 2)
     assert verdicts(shop) == {"identical"}
-    told = []
+    told: list[Advanced] = []
     advance_all(inputs, tell=told.append)
     assert {each.verb for each in told} == {"none"}, "compaction is no change that a child must follow"
 
@@ -107,7 +111,7 @@ def test_maintain_leaves_fewer_files_and_the_same_rows_numbers_and_editions(shop
     assert verdicts(shop) == {"identical"}
 
 
-def test_a_batch_packs_what_many_batches_left_in_small_files(shop, monkeypatch):
+def test_a_batch_packs_what_many_batches_left_in_small_files(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     settings, path = shop.settings, shop.settings.log_path("orders")
     lines = ('{"order_id": 1', '{"order_id": "two"}')
     shop.land("orders", *lines).run()
@@ -123,7 +127,7 @@ def test_a_batch_packs_what_many_batches_left_in_small_files(shop, monkeypatch):
     assert verdicts(shop) == {"identical"}
 
 
-def test_a_log_whose_compaction_changed_rows_is_as_it_was(shop, monkeypatch):
+def test_a_log_whose_compaction_changed_rows_is_as_it_was(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     settings, path = shop.settings, shop.settings.log_path("orders")
     heads, count = log.heads(settings, "orders"), "SELECT count(*) AS n FROM t"
     before = files(path), delta.rows(path, count)

@@ -12,7 +12,7 @@ TABLES = {"carrier_daily": editions.EditionTable("gold", "gold/carrier_daily", 3
 LATER = {"carrier_daily": editions.EditionTable("gold", "gold/carrier_daily", 4, "f1")}
 
 
-def test_nothing_is_recorded_in_an_empty_project(project: Settings):
+def test_nothing_is_recorded_in_an_empty_project(project: Settings) -> None:
     assert meta.latest_cut(project) is None
     assert editions.current_edition(project) is None
     assert editions.pinned(project) is None
@@ -21,7 +21,7 @@ def test_nothing_is_recorded_in_an_empty_project(project: Settings):
     assert meta.last_checks(project) == {}
 
 
-def test_a_cut_is_numbered_recorded_and_found_again(project: Settings):
+def test_a_cut_is_numbered_recorded_and_found_again(project: Settings) -> None:
     first = meta.record_cut(project, {"flights": 1}, 0)
     second = meta.record_cut(project, {"flights": 2, "airlines": 1}, 0)
     assert (first.number, second.number) == (1, 2)
@@ -30,13 +30,13 @@ def test_a_cut_is_numbered_recorded_and_found_again(project: Settings):
     assert first.made_at.tzinfo == UTC
 
 
-def test_a_cut_at_which_nothing_moved_is_the_latest_one(project: Settings):
+def test_a_cut_at_which_nothing_moved_is_the_latest_one(project: Settings) -> None:
     first = meta.record_cut(project, {"flights": 1, "airlines": 2}, 0)
     assert meta.record_cut(project, {"airlines": 2, "flights": 1}, 0) == first
     assert meta.record_cut(project, {"airlines": 2, "flights": 1}, 1).number == 2
 
 
-def test_an_unknown_cut_says_which_there_are(project: Settings):
+def test_an_unknown_cut_says_which_there_are(project: Settings) -> None:
     with pytest.raises(DeclarationError, match="there is no cut yet"):
         meta.get_cut(project, 1)
     meta.record_cut(project, {"flights": 1}, 0)
@@ -44,25 +44,25 @@ def test_an_unknown_cut_says_which_there_are(project: Settings):
         meta.get_cut(project, 7)
 
 
-def test_an_edition_keeps_the_exact_version_of_each_table(project: Settings):
+def test_an_edition_keeps_the_exact_version_of_each_table(project: Settings) -> None:
     edition = editions.record_edition(project, 1, TABLES)
     assert editions.current_edition(project) == edition
     assert editions.get_edition(project, 1).tables == TABLES
 
 
-def test_publishing_the_same_tables_at_the_same_cut_is_one_edition(project: Settings):
+def test_publishing_the_same_tables_at_the_same_cut_is_one_edition(project: Settings) -> None:
     assert editions.record_edition(project, 1, TABLES) == editions.record_edition(project, 1, TABLES)
     assert editions.record_edition(project, 2, TABLES).number == 2
 
 
-def test_an_edition_is_never_followed_by_one_of_an_earlier_cut(project: Settings):
+def test_an_edition_is_never_followed_by_one_of_an_earlier_cut(project: Settings) -> None:
     newest = editions.record_edition(project, 2, LATER)
     with pytest.raises(Unavailable, match="edition 1 of cut 2 was published meanwhile"):
         editions.record_edition(project, 1, TABLES)
     assert editions.latest_edition(project) == newest
 
 
-def test_a_pin_keeps_readers_at_an_old_edition_until_it_is_let_go(project: Settings):
+def test_a_pin_keeps_readers_at_an_old_edition_until_it_is_let_go(project: Settings) -> None:
     old = editions.record_edition(project, 1, TABLES)
     new = editions.record_edition(project, 2, LATER)
     editions.pin_edition(project, 1)
@@ -75,13 +75,13 @@ def test_a_pin_keeps_readers_at_an_old_edition_until_it_is_let_go(project: Setti
     assert (editions.current_edition(project), editions.pinned(project)) == (newest, None)
 
 
-def test_an_unknown_edition_cannot_be_pinned(project: Settings):
+def test_an_unknown_edition_cannot_be_pinned(project: Settings) -> None:
     editions.record_edition(project, 1, TABLES)
     with pytest.raises(DeclarationError, match="no edition 2: editions 1 to 1 exist"):
         editions.pin_edition(project, 2)
 
 
-def test_the_newest_run_of_each_subject_is_told(project: Settings):
+def test_the_newest_run_of_each_subject_is_told(project: Settings) -> None:
     at = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
     for cut in (1, 2):
         meta.record_run(project, "advance", "flight", cut, "done", {"inserted": cut}, at, 0.25)
@@ -91,9 +91,10 @@ def test_the_newest_run_of_each_subject_is_told(project: Settings):
     assert runs["flights"].cut is None
 
 
-def test_the_newest_check_of_each_table_is_told_with_its_rows(project: Settings):
+def test_the_newest_check_of_each_table_is_told_with_its_rows(project: Settings) -> None:
     results = [{"type": "expect_x", "success": False, "examples": [{"carrier": "AA", "day": None}]}]
-    for cut, outcome in ((1, "passed"), (2, "stopped")):
+    outcomes: tuple[tuple[int, meta.Outcome], ...] = ((1, "passed"), (2, "stopped"))
+    for cut, outcome in outcomes:
         made = meta.record_check(
             project,
             "flight",
@@ -109,7 +110,9 @@ def test_the_newest_check_of_each_table_is_told_with_its_rows(project: Settings)
     assert meta.last_checks(project, "table") == {}
 
 
-def test_a_long_book_is_kept_in_few_files_and_loses_no_entry(project: Settings, monkeypatch: pytest.MonkeyPatch):
+def test_a_long_book_is_kept_in_few_files_and_loses_no_entry(
+    project: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(book, "COMPACT_EVERY", 4)
     for batch in range(1, 11):
         meta.record_cut(project, {"flights": batch}, 0)

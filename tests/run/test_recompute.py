@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 import lake as public
 from lake.errors import DeclarationError, QualityError, Unavailable
 from lake.run import deploy as deploying
+from lake.run import publish as publishing
 from lake.run.advance import Advanced, advance_all
 from lake.run.backfill import backfill
 from lake.run.cut import cut, pick_cut
@@ -30,13 +32,14 @@ from lake.store.commit import Counts
 from lake.store.editions import Edition, current_edition, latest_edition, pin_edition, resume_editions
 from lake.store.scan import Scan
 from lake.testing import Lakehouse
+from tests.there import there
 
 TEMPLATE = Path(public.__file__).parent / "templates/project"
 JOB = "jobs/silver/current_order.py"
 
 
 @pytest.fixture
-def shop(spark, tmp_path) -> Lakehouse:
+def shop(spark: SparkSession, tmp_path: Path) -> Lakehouse:
     """The project of `lake init`, run once."""
     shutil.copytree(TEMPLATE, tmp_path / "shop", ignore=shutil.ignore_patterns("__pycache__"))
     return Lakehouse(tmp_path / "shop", tmp_path).land_samples().run()
@@ -60,7 +63,7 @@ def order(number: int, amount: str, day: str = "2024-04-03", **more: Any) -> dic
 
 
 def log_rows(shop: Lakehouse) -> list[dict[str, Any]]:
-    return Scan(shop.settings.log_path("orders")).arrow().to_pylist()
+    return list(Scan(shop.settings.log_path("orders")).arrow().to_pylist())
 
 
 def states(shop: Lakehouse) -> dict[str, str]:
@@ -85,7 +88,7 @@ def inputs_of(shop: Lakehouse) -> Inputs:
 IDENTICAL = {"current_order": "identical", "customer_daily": "identical"}
 
 
-def test_a_changed_definition_is_planned_built_beside_the_live_table_and_rolled_back(shop):
+def test_a_changed_definition_is_planned_built_beside_the_live_table_and_rolled_back(shop: Lakehouse) -> None:
     assert states(shop) == {"current_order": "unchanged", "customer_daily": "unchanged"}
     twice = '(orders.amount * 2).cast("decimal(18, 2)").alias("amount"), orders.changed_at.alias("noted"),'
     changed = edit(shop, '"amount",', twice)
@@ -101,29 +104,29 @@ def test_a_changed_definition_is_planned_built_beside_the_live_table_and_rolled_
 
     change = table_change(lambda: changed.spark, changed.project, changed.project.tables["customer_daily"])
     amounts = {each.column: each for each in change.columns}["amount"]
-    assert amounts.after == 2 * amounts.before
+    assert amounts.after == 2 * there(amounts.before)
     assert change.counts == Counts(updated=amounts.rows)
 
     before = latest_edition(shop.settings)
     edition, done = deployed(changed)
-    assert [edition.number, edition.cut] == [before.number + 1, before.cut]
+    assert [edition.number, edition.cut] == [there(before).number + 1, there(before).cut]
     assert {each.verb for each in done.values()} == {"build"}
     assert all("@" in each.path for each in edition.tables.values())
     with pytest.raises(Unavailable, match="deployed meanwhile"):
-        publish(shop.project, pick_cut(shop.project, before.cut), lambda: shop.spark, print)
+        publish(shop.project, pick_cut(shop.project, there(before).cut), lambda: shop.spark, print)
     changed = again(changed)
     assert verdicts(changed) == IDENTICAL
     changed.land("orders", order(7, "9.00")).run()
     assert changed.table("current_order")[-1]["noted"] == datetime(2024, 4, 3, 10, tzinfo=UTC)
     assert verdicts(changed) == IDENTICAL
 
-    pin_edition(changed.settings, before.number)
+    pin_edition(changed.settings, there(before).number)
     assert "noted" not in reader(changed.settings).relation("FROM current_order").columns
     resume_editions(changed.settings)
     assert "noted" in reader(changed.settings).relation("FROM current_order").columns
 
 
-def test_an_expectation_of_a_new_column_comes_with_it(shop):
+def test_an_expectation_of_a_new_column_comes_with_it(shop: Lakehouse) -> None:
     changed = edit(shop, '"amount",', '"amount", orders.changed_at.alias("noted"),')
     file = changed.settings.path("quality/current_order.json")
     noted = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "noted"}}
@@ -136,15 +139,15 @@ def test_an_expectation_of_a_new_column_comes_with_it(shop):
         plan(again(changed).project)
 
 
-def test_a_table_that_went_on_meanwhile_is_verified_as_it_was(shop):
+def test_a_table_that_went_on_meanwhile_is_verified_as_it_was(shop: Lakehouse) -> None:
     then = Inputs(lambda: shop.spark, shop.project, pick_cut(shop.project, None), recompute=True)
     shop.land("orders", order(7, "9.00")).run()
     found = verify(then, shop.project.tables["customer_daily"])
     assert (found.cut, found.verdict, found.rows) == (1, "identical", 3)
 
 
-def test_a_deploy_follows_what_is_published_while_it_checks(shop, monkeypatch):
-    live, checked = shop.project, deploying.checked
+def test_a_deploy_follows_what_is_published_while_it_checks(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    live, checked = shop.project, publishing.checked
     changed = edit(shop, '"amount",', '(-orders.amount).alias("amount"),')
 
     def meanwhile(*arguments: Any, **options: Any) -> object:
@@ -161,12 +164,14 @@ def test_a_deploy_follows_what_is_published_while_it_checks(shop, monkeypatch):
     assert (edition.number, edition.cut) == (3, 2)
 
 
-def test_a_deploy_that_is_stopped_leaves_what_readers_and_micro_batches_have(shop, monkeypatch):
+def test_a_deploy_that_is_stopped_leaves_what_readers_and_micro_batches_have(
+    shop: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     changed = edit(shop, '"amount",', '(-orders.amount).alias("amount"),')
     quality = changed.settings.path("quality/current_order.json")
     suite = quality.read_text()
     quality.write_text(suite.replace('"warn"', '"stop"').replace('"max_value": 10000', '"min_value": 0'))
-    live = {name: table.version for name, table in current_edition(shop.settings).tables.items()}
+    live = {name: table.version for name, table in there(current_edition(shop.settings)).tables.items()}
     with pytest.raises(QualityError, match="current_order"):
         deployed(changed)
     quality.write_text(suite)
@@ -175,10 +180,10 @@ def test_a_deploy_that_is_stopped_leaves_what_readers_and_micro_batches_have(sho
     with pytest.raises(KeyboardInterrupt):
         deployed(again(changed))
     monkeypatch.undo()
-    assert {name: table.version for name, table in current_edition(shop.settings).tables.items()} == live
+    assert {name: table.version for name, table in there(current_edition(shop.settings)).tables.items()} == live
     original = edit(changed, '(-orders.amount).alias("amount"),', '"amount",')
     original.land("orders", order(7, "9.00")).run()
-    assert latest_edition(shop.settings).number == 2
+    assert there(latest_edition(shop.settings)).number == 2
 
     changed = edit(original, '"amount",', '(-orders.amount).alias("amount"),')
     _, done = deployed(changed)
@@ -191,7 +196,7 @@ def interrupted(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_table_whose_job_is_gone_is_retired_and_a_new_one_joins(shop):
+def test_a_table_whose_job_is_gone_is_retired_and_a_new_one_joins(shop: Lakehouse) -> None:
     gone, new = (shop.settings.path(f"jobs/gold/{name}.py") for name in ("customer_daily", "daily"))
     new.write_text(gone.read_text().replace("def customer_daily", "def daily").replace('key="customer"', "key=()"))
     gone.unlink()
@@ -204,7 +209,7 @@ def test_a_table_whose_job_is_gone_is_retired_and_a_new_one_joins(shop):
     assert states(again(changed)) == {"current_order": "unchanged", "daily": "unchanged"}
 
 
-def test_what_was_tampered_with_is_found_shown_and_mended_in_the_range_that_is_asked(shop):
+def test_what_was_tampered_with_is_found_shown_and_mended_in_the_range_that_is_asked(shop: Lakehouse) -> None:
     shop.land("orders", order(7, "9.00"), order(8, "5.00", day="2024-05-01")).run()
     orders, daily = (shop.project.tables[name] for name in ("current_order", "customer_daily"))
     path = str(shop.project.table(orders).path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -55,7 +56,9 @@ def recursive(things: DataFrame) -> DataFrame:
         (Latest("id"), lambda t: t.withColumn("n", F.expr("row_number() over (order by at)")), "each row alone"),
     ],
 )
-def test_what_could_differ_between_two_runs_is_refused(spark, kind, function, told):
+def test_what_could_differ_between_two_runs_is_refused(
+    spark: SparkSession, kind: Any, function: Any, told: str
+) -> None:
     with pytest.raises(DeclarationError, match=told) as error:
         checked(spark, kind, function)
     assert "fix: " in str(error.value)
@@ -70,16 +73,16 @@ def test_what_could_differ_between_two_runs_is_refused(spark, kind, function, to
         (View("id"), lambda t: t.groupBy("id").agg(F.sum("price").alias("s"), F.max("size").alias("m"))),
     ],
 )
-def test_what_is_repeatable_passes(spark, kind, function):
+def test_what_is_repeatable_passes(spark: SparkSession, kind: Any, function: Any) -> None:
     checked(spark, kind, function)
 
 
-def test_a_select_keeps_what_the_kind_needs(spark):
+def test_a_select_keeps_what_the_kind_needs(spark: SparkSession) -> None:
     rows = checked(spark, Latest("id"), lambda t: t.filter(t.id > 1).select("id").selectExpr("id + 1 as id"))
     assert rows.columns == ["id", ORDER, SIGN]
 
 
-def test_a_frame_answers_as_an_ordinary_one(spark):
+def test_a_frame_answers_as_an_ordinary_one(spark: SparkSession) -> None:
     frame = CarryingFrame(events(spark))
     assert isinstance(frame, DataFrame)
     assert frame.columns[:2] == ["id", "size"]

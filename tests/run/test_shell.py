@@ -27,41 +27,41 @@ def completions(talk: Conversation, text: str) -> list[str]:
     return [each.text for each in found]
 
 
-def test_a_query_is_answered_with_its_rows_and_time(talk: Conversation):
+def test_a_query_is_answered_with_its_rows_and_time(talk: Conversation) -> None:
     *table, footer = talk.answer("SELECT * FROM carrier_daily;")
     assert table == ["carrier  flights", "-------  -------", "AA             1"]
     assert footer.startswith("(1 row, ")
 
 
-def test_a_long_answer_is_cut(talk: Conversation):
+def test_a_long_answer_is_cut(talk: Conversation) -> None:
     *_, footer = talk.answer(f"FROM range({ROWS + 1})")
     assert footer.startswith(f"(the first {ROWS} rows; add a LIMIT")
 
 
-def test_backslash_d_lists_tables_and_columns(talk: Conversation):
+def test_backslash_d_lists_tables_and_columns(talk: Conversation) -> None:
     assert any(line.startswith("gold.carrier_daily") for line in talk.answer("\\d"))
     columns = [*talk.answer("\\d carrier_daily")]
     assert columns[0] == "gold.carrier_daily: One row per carrier_daily."
     assert [line.split()[0] for line in columns[3:]] == ["carrier", "flights"]
 
 
-def test_the_edition_can_be_changed(talk: Conversation):
+def test_the_edition_can_be_changed(talk: Conversation) -> None:
     assert next(talk.answer("\\edition 1")).startswith("Edition 1 at cut 1")
     assert talk.reader.edition.number == 1
     assert next(talk.answer("\\edition")).startswith("Edition 2 at cut 2")
 
 
 @pytest.mark.parametrize("line", ["\\edition x", "\\edition 9", "\\d nothing", "\\nothing", "SELEC 1"])
-def test_what_is_wrong_is_told(talk: Conversation, line: str):
+def test_what_is_wrong_is_told(talk: Conversation, line: str) -> None:
     with pytest.raises(DeclarationError):
         [*talk.answer(line)]
 
 
-def test_help_warns_of_doubles(talk: Conversation):
+def test_help_warns_of_doubles(talk: Conversation) -> None:
     assert "avg(decimal) and a division of decimals are DOUBLE" in "\n".join(talk.answer("\\?"))
 
 
-def test_names_are_completed(talk: Conversation):
+def test_names_are_completed(talk: Conversation) -> None:
     assert completions(talk, "select * from carr") == ["carrier_daily", "carrier"]
     assert completions(talk, "\\d fli") == ["flight"]
     assert completions(talk, "select leg_id from flight where le") == ["leg_id", "left"]
@@ -71,7 +71,7 @@ def test_names_are_completed(talk: Conversation):
 
 def test_a_conversation_goes_on_after_an_error_and_remembers(
     talk: Conversation, project: Settings, capsys: pytest.CaptureFixture[str]
-):
+) -> None:
     with create_pipe_input() as keys:
         keys.send_text("selec 1;\nselect 40 +\n 2 as answer;\n\\q\n")
         converse(project, stdin=keys, stdout=DummyOutput())
@@ -94,6 +94,6 @@ def test_a_conversation_goes_on_after_an_error_and_remembers(
         ".shell ls",
     ],
 )
-def test_a_conversation_stays_in_the_edition(talk: Conversation, line: str):
+def test_a_conversation_stays_in_the_edition(talk: Conversation, line: str) -> None:
     with pytest.raises(DeclarationError):
         list(talk.answer(line))

@@ -21,6 +21,7 @@ from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, LakeError
 from lake.run.sql import Reader, reader
 from tests.run.published import publish, write
+from tests.there import there
 
 DAILY = """
     SELECT * FROM (VALUES
@@ -57,11 +58,11 @@ def run(found: Reader, *args: str, stdin: str = "") -> Any:
 
 
 @pytest.mark.parametrize("name", ["carrier_daily", "gold.carrier_daily", "CARRIER_DAILY", '"carrier_daily"'])
-def test_a_table_is_called_by_name_or_with_its_layer(edition: Reader, name: str):
+def test_a_table_is_called_by_name_or_with_its_layer(edition: Reader, name: str) -> None:
     assert rows(edition, f"SELECT sum(flights) FROM {name}") == [(60,)]
 
 
-def test_values_keep_their_types(edition: Reader):
+def test_values_keep_their_types(edition: Reader) -> None:
     query = "SELECT carrier, day, flights, delay, last_at FROM carrier_daily ORDER BY flights"
     assert rows(edition, query)[:2] == [
         ("AA", date(2013, 1, 1), 10, Decimal("1.50"), datetime(2013, 1, 1, 5, 15, 0, 250000, tzinfo=UTC)),
@@ -69,17 +70,17 @@ def test_values_keep_their_types(edition: Reader):
     ]
 
 
-def test_state_columns_are_hidden(edition: Reader):
+def test_state_columns_are_hidden(edition: Reader) -> None:
     assert edition.relation("FROM carrier_daily").columns == ["carrier", "day", "flights", "delay", "last_at", "note"]
 
 
-def test_a_listing_shows_every_table(edition: Reader):
+def test_a_listing_shows_every_table(edition: Reader) -> None:
     assert rows(edition, "SHOW TABLES") == [("carrier_daily",), ("flight",)]
     schemas = "SELECT DISTINCT table_schema FROM information_schema.tables WHERE table_schema <> 'main' ORDER BY ALL"
     assert rows(edition, schemas) == [("gold",), ("silver",)]
 
 
-def test_an_edition_is_read_at_its_version_whatever_came_later(project: Settings):
+def test_an_edition_is_read_at_its_version_whatever_came_later(project: Settings) -> None:
     edition = given(project)
     write(project, "gold", "carrier_daily", DAILY, mode="overwrite")
     later = write(project, "gold", "carrier_daily", DAILY)
@@ -89,7 +90,7 @@ def test_an_edition_is_read_at_its_version_whatever_came_later(project: Settings
     assert rows(reader(project, 1), "SELECT count(*) FROM carrier_daily") == [(3,)]
 
 
-def test_a_column_that_older_files_lack_is_null_there(project: Settings):
+def test_a_column_that_older_files_lack_is_null_there(project: Settings) -> None:
     write(project, "gold", "t", "SELECT 1::BIGINT AS a")
     write(project, "gold", "t", "SELECT 2::BIGINT AS a, 0.5::DECIMAL(5, 2) AS b", merge=True)
     publish(project, t=("gold", 1))
@@ -98,7 +99,7 @@ def test_a_column_that_older_files_lack_is_null_there(project: Settings):
     assert str(found.relation("FROM t").types[1]) == "DECIMAL(5,2)"
 
 
-def test_a_column_that_no_file_has_yet_is_null_with_its_type(project: Settings):
+def test_a_column_that_no_file_has_yet_is_null_with_its_type(project: Settings) -> None:
     write(project, "gold", "t", "SELECT 1::BIGINT AS a")
     version = write(project, "gold", "t", "SELECT 2::BIGINT AS a, now() AS at WHERE false", merge=True)
     publish(project, t=("gold", version))
@@ -106,7 +107,7 @@ def test_a_column_that_no_file_has_yet_is_null_with_its_type(project: Settings):
     assert (found.fetchall(), str(found.types[1])) == ([(1, None)], "TIMESTAMP WITH TIME ZONE")
 
 
-def test_an_empty_table_has_its_columns_and_types(project: Settings):
+def test_an_empty_table_has_its_columns_and_types(project: Settings) -> None:
     write(project, "gold", "t", f"FROM ({NESTED}) WHERE false")
     publish(project, t=("gold", 0))
     found = reader(project).relation("FROM t")
@@ -119,7 +120,7 @@ def test_an_empty_table_has_its_columns_and_types(project: Settings):
     ]
 
 
-def test_a_table_whose_files_do_not_say_it_all_is_refused(project: Settings, monkeypatch: pytest.MonkeyPatch):
+def test_a_table_whose_files_do_not_say_it_all_is_refused(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     write(project, "gold", "t", "SELECT 1 AS a")
     publish(project, t=("gold", 0))
     log = project.warehouse_path / "gold/t" / "_delta_log" / f"{0:020}.json"
@@ -137,18 +138,18 @@ def test_a_table_whose_files_do_not_say_it_all_is_refused(project: Settings, mon
         rows(reader(project), "FROM t")
 
 
-def test_a_query_that_builds_a_table_name_finds_it(edition: Reader):
+def test_a_query_that_builds_a_table_name_finds_it(edition: Reader) -> None:
     assert rows(edition, "SELECT count(*) FROM query_table('carrier_' || 'daily')") == [(3,)]
 
 
-def test_a_table_name_may_have_capitals(project: Settings):
+def test_a_table_name_may_have_capitals(project: Settings) -> None:
     write(project, "gold", "CarrierDaily", DAILY)
     publish(project, CarrierDaily=("gold", 0))
     assert rows(reader(project), "SELECT count(*) FROM carrierdaily") == [(3,)]
     assert rows(reader(project), "SELECT count(*) FROM gold.CarrierDaily") == [(3,)]
 
 
-def test_a_file_that_is_gone_is_named(project: Settings):
+def test_a_file_that_is_gone_is_named(project: Settings) -> None:
     found = given(project)
     [file] = found.table("carrier_daily").files
     Path(file).unlink()
@@ -158,7 +159,7 @@ def test_a_file_that_is_gone_is_named(project: Settings):
     assert rows(found, "SELECT count(*) FROM flight") == [(1,)]
 
 
-def test_the_project_folder_may_have_any_name(tmp_path: Path):
+def test_the_project_folder_may_have_any_name(tmp_path: Path) -> None:
     home = tmp_path / "Ann's projects, é"
     home.mkdir()
     (home / "pyproject.toml").write_text("[tool.lake]\n")
@@ -184,7 +185,7 @@ READS = [
 
 
 @pytest.mark.parametrize("query", READS)
-def test_what_reads_is_answered(edition: Reader, query: str):
+def test_what_reads_is_answered(edition: Reader, query: str) -> None:
     with edition.connect(query) as con:
         assert con.execute(query).fetchall()
 
@@ -270,7 +271,7 @@ WRITES = [
 
 
 @pytest.mark.parametrize("query", WRITES)
-def test_nothing_but_the_edition_is_read_or_changed(edition: Reader, query: str, tmp_path: Path):
+def test_nothing_but_the_edition_is_read_or_changed(edition: Reader, query: str, tmp_path: Path) -> None:
     query = query.replace("OUT", str(tmp_path))
     secret = duckdb.values(1)
     with pytest.raises(DeclarationError), edition.connect(query) as con:
@@ -288,7 +289,7 @@ OVERWRITES = [
 
 
 @pytest.mark.parametrize("query", OVERWRITES)
-def test_a_file_of_the_edition_cannot_be_written(project: Settings, query: str):
+def test_a_file_of_the_edition_cannot_be_written(project: Settings, query: str) -> None:
     edition = given(project)
     file = Path(edition.table("carrier_daily").files[0])
     before = file.read_bytes()
@@ -299,7 +300,7 @@ def test_a_file_of_the_edition_cannot_be_written(project: Settings, query: str):
     assert file.read_bytes() == before
 
 
-def test_what_another_query_spills_to_disk_is_not_read(project: Settings):
+def test_what_another_query_spills_to_disk_is_not_read(project: Settings) -> None:
     edition = given(project)
     spilled = project.path(".lake/sql/headwater-1-other/spilled.tmp")
     spilled.parent.mkdir(parents=True)
@@ -320,13 +321,13 @@ def test_what_another_query_spills_to_disk_is_not_read(project: Settings):
         lambda answer, _: answer.query("v", "SELECT * FROM read_text('/etc/passwd')").fetchall(),
     ],
 )
-def test_the_lazy_relation_of_a_program_cannot_leave_the_edition(edition: Reader, tmp_path: Path, call: Any):
+def test_the_lazy_relation_of_a_program_cannot_leave_the_edition(edition: Reader, tmp_path: Path, call: Any) -> None:
     with pytest.raises(duckdb.Error):
         call(headwater.open(edition.settings.project).sql("FROM carrier_daily").duckdb(), tmp_path / "out")
     assert not list(tmp_path.iterdir())
 
 
-def test_files_of_the_warehouse_outside_the_edition_are_not_read(project: Settings):
+def test_files_of_the_warehouse_outside_the_edition_are_not_read(project: Settings) -> None:
     edition = given(project)
     write(project, "gold", "carrier_daily", DAILY)
     write(project, "gold", "draft", "SELECT 1 AS a")
@@ -368,13 +369,13 @@ def test_files_of_the_warehouse_outside_the_edition_are_not_read(project: Settin
         ("SELECT 1; SELECT 2", "found 2 statements, one is answered at a time"),
     ],
 )
-def test_a_wrong_query_is_told_with_place_and_fix(edition: Reader, query: str, told: str):
+def test_a_wrong_query_is_told_with_place_and_fix(edition: Reader, query: str, told: str) -> None:
     result = run(edition, "sql", query)
     assert isinstance(result.exception, DeclarationError)
     assert told in str(result.exception)
 
 
-def test_without_an_edition_there_is_a_fix(project: Settings):
+def test_without_an_edition_there_is_a_fix(project: Settings) -> None:
     with pytest.raises(DeclarationError, match=r"no edition has been published yet(.|\n)*fix: run `lake run`"):
         reader(project)
 
@@ -400,21 +401,21 @@ JSON = [
 QUERY = "SELECT carrier, flights, delay, last_at, note FROM carrier_daily ORDER BY flights"
 
 
-def test_an_answer_is_an_aligned_table(edition: Reader):
+def test_an_answer_is_an_aligned_table(edition: Reader) -> None:
     assert run(edition, "sql", QUERY).stdout == TABLE
 
 
-def test_csv_tells_null_from_empty_text(edition: Reader):
+def test_csv_tells_null_from_empty_text(edition: Reader) -> None:
     assert run(edition, "sql", QUERY, "--format", "csv").stdout == CSV
 
 
 @pytest.mark.parametrize("option", [("--format", "json"), ("--json",)])
-def test_json_keeps_decimals_exact(edition: Reader, option: tuple[str, ...]):
+def test_json_keeps_decimals_exact(edition: Reader, option: tuple[str, ...]) -> None:
     assert json.loads(run(edition, "sql", QUERY, *option).stdout) == JSON
     assert json.loads(run(edition, "sql", f"FROM ({QUERY}) WHERE false", *option).stdout) == []
 
 
-def test_nested_values_are_readable(edition: Reader):
+def test_nested_values_are_readable(edition: Reader) -> None:
     [row] = json.loads(run(edition, "sql", "FROM flight", "--format", "json").stdout)
     assert row == {
         "id": 1,
@@ -424,28 +425,28 @@ def test_nested_values_are_readable(edition: Reader):
     }
 
 
-def test_a_cell_cannot_move_the_cursor(edition: Reader):
+def test_a_cell_cannot_move_the_cursor(edition: Reader) -> None:
     assert "a\\x1b[2Jb\\nc" in run(edition, "sql", "SELECT 'a' || chr(27) || '[2Jb' || chr(10) || 'c' AS x").stdout
 
 
-def test_columns_of_one_name_stay_apart_in_json(edition: Reader):
+def test_columns_of_one_name_stay_apart_in_json(edition: Reader) -> None:
     assert json.loads(run(edition, "sql", "SELECT 1 AS a, 2 AS a", "--json").stdout) == [{"a": 1, "a_2": 2}]
 
 
-def test_parquet_keeps_types(edition: Reader, tmp_path: Path):
+def test_parquet_keeps_types(edition: Reader, tmp_path: Path) -> None:
     out = tmp_path / "answer.parquet"
     assert run(edition, "sql", QUERY, "--format", "parquet", "--output", str(out)).exit_code == 0
-    types = dict(duckdb.sql(f"SELECT column_name, column_type FROM (DESCRIBE FROM '{out}')").fetchall())
+    types = dict(there(duckdb.sql(f"SELECT column_name, column_type FROM (DESCRIBE FROM '{out}')")).fetchall())
     assert (types["delay"], types["last_at"]) == ("DECIMAL(18,2)", "TIMESTAMP WITH TIME ZONE")
 
 
-def test_a_failed_query_leaves_no_file(edition: Reader, tmp_path: Path):
+def test_a_failed_query_leaves_no_file(edition: Reader, tmp_path: Path) -> None:
     out = tmp_path / "answer.csv"
     run(edition, "sql", "SELECT carrier::INTEGER FROM carrier_daily", "--format", "csv", "--output", str(out))
     assert not list(tmp_path.glob("*answer*"))
 
 
-def test_what_a_link_names_is_written_and_the_link_stays(edition: Reader, tmp_path: Path):
+def test_what_a_link_names_is_written_and_the_link_stays(edition: Reader, tmp_path: Path) -> None:
     link, target = tmp_path / "link.csv", tmp_path / "target.csv"
     link.symlink_to(target)
     run(edition, "sql", "SELECT 1 AS one", "--format", "csv", "--output", str(link))
@@ -453,7 +454,7 @@ def test_what_a_link_names_is_written_and_the_link_stays(edition: Reader, tmp_pa
     assert target.read_text() == "one\n1\n"
 
 
-def test_a_pipe_is_written_to(edition: Reader, tmp_path: Path):
+def test_a_pipe_is_written_to(edition: Reader, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with ThreadPoolExecutor() as pool:
@@ -464,8 +465,8 @@ def test_a_pipe_is_written_to(edition: Reader, tmp_path: Path):
 
 
 @pytest.mark.parametrize("words", [["tables"], ["sql", "FROM range(100000)"]])
-def test_whoever_has_read_enough_is_no_fault(edition: Reader, words: list[str]):
-    command = [Path(sys.executable).parent / "lake", *words, "--project", edition.settings.project]
+def test_whoever_has_read_enough_is_no_fault(edition: Reader, words: list[str]) -> None:
+    command: list[str | Path] = [Path(sys.executable).parent / "lake", *words, "--project", edition.settings.project]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
         assert started.stdout
         assert started.stderr
@@ -473,7 +474,7 @@ def test_whoever_has_read_enough_is_no_fault(edition: Reader, words: list[str]):
         assert (started.stderr.read(), started.wait()) == (b"", 0)
 
 
-def test_a_query_comes_from_standard_input_or_a_file(edition: Reader, tmp_path: Path):
+def test_a_query_comes_from_standard_input_or_a_file(edition: Reader, tmp_path: Path) -> None:
     (tmp_path / "q.sql").write_text(QUERY)
     assert run(edition, "sql", stdin=QUERY).stdout == TABLE
     assert run(edition, "sql", "-", stdin=QUERY).stdout == TABLE
@@ -481,7 +482,7 @@ def test_a_query_comes_from_standard_input_or_a_file(edition: Reader, tmp_path: 
     assert isinstance(run(edition, "sql", QUERY, "--file", str(tmp_path / "q.sql")).exception, DeclarationError)
 
 
-def test_from_python_an_answer_becomes_what_is_wanted(edition: Reader):
+def test_from_python_an_answer_becomes_what_is_wanted(edition: Reader) -> None:
     found = headwater.open(edition.settings.project)
     assert (found.tables, found.edition.number) == (("carrier_daily", "flight"), 1)
     answer = found.sql("SELECT carrier, delay FROM carrier_daily ORDER BY flights")
@@ -496,7 +497,7 @@ HEAVY = {"pyspark", "pyarrow", "pandas", "rich", "great_expectations", "prompt_t
 
 
 @pytest.mark.parametrize("command", [["sql", "FROM carrier_daily"], ["tables"], ["status"], ["graph"]])
-def test_reading_starts_without_heavy_imports(edition: Reader, command: list[str]):
+def test_reading_starts_without_heavy_imports(edition: Reader, command: list[str]) -> None:
     code = f"""
 import sys
 from lake.cli import lake

@@ -92,19 +92,21 @@ def table(found: Status, name: str) -> Any:
     return next(each for each in found.tables if each.name == name)
 
 
-def test_an_empty_project_says_what_to_do_first(project: Settings):
+def test_an_empty_project_says_what_to_do_first(project: Settings) -> None:
     text = "\n".join(as_text(look(load(project))))
     assert "cut      none yet: lake cut" in text
     assert "edition  none yet: lake run" in text
 
 
-def test_a_stream_tells_batches_events_and_event_time(flights: Project):
+def test_a_stream_tells_batches_events_and_event_time(flights: Project) -> None:
     [stream] = look(flights).streams
     assert (stream.batch, stream.events) == (2, 7)
     assert stream.event_time == datetime(2013, 1, 2, 15, 20, tzinfo=UTC)
 
 
-def test_a_stream_tells_what_waits_and_what_was_refused(flights: Project, land: Callable[..., Path], project: Settings):
+def test_a_stream_tells_what_waits_and_what_was_refused(
+    flights: Project, land: Callable[..., Path], project: Settings
+) -> None:
     land("flights", "new.jsonl", {"carrier": "AA"})
     at = datetime(2026, 1, 1, tzinfo=UTC)
     refused = [
@@ -119,7 +121,7 @@ def test_a_stream_tells_what_waits_and_what_was_refused(flights: Project, land: 
     assert stream.quarantined == {"type": 2, "key": 1}
 
 
-def test_what_was_taken_in_again_is_in_quarantine_no_more(flights: Project, project: Settings):
+def test_what_was_taken_in_again_is_in_quarantine_no_more(flights: Project, project: Settings) -> None:
     at = datetime(2026, 1, 1, tzinfo=UTC)
     refused = [(1, 1, "type", "", "x", "f:1", at), (2, 1, "type", "", "x", "f:2", at)]
     delta.append(project.quarantine_path("flights"), quarantine.SCHEMA, refused)
@@ -128,31 +130,31 @@ def test_what_was_taken_in_again_is_in_quarantine_no_more(flights: Project, proj
     assert stream.quarantined == {"type": 1}
 
 
-def test_a_table_tells_how_far_it_is_behind_in_batches_and_event_time(flights: Project):
+def test_a_table_tells_how_far_it_is_behind_in_batches_and_event_time(flights: Project) -> None:
     found = table(look(flights), "carrier_total")
     assert (found.cut, found.behind, found.rows) == (1, 1, 3)
     assert str(found.lag) == "1 day, 3:20:00"
 
 
-def test_a_table_at_the_head_is_not_behind(flights: Project):
+def test_a_table_at_the_head_is_not_behind(flights: Project) -> None:
     built(flights, "carrier_total", cut=2, rows=4)
     found = table(look(flights), "carrier_total")
     assert (found.behind, found.lag.total_seconds()) == (0, 0)
 
 
-def test_a_table_that_was_not_built_is_behind_by_everything(flights: Project):
+def test_a_table_that_was_not_built_is_behind_by_everything(flights: Project) -> None:
     found = table(look(flights), "league")
     assert (found.cut, found.behind, found.lag, found.rows) == (None, 2, None, None)
 
 
-def test_a_changed_definition_is_told(flights: Project, project: Settings):
+def test_a_changed_definition_is_told(flights: Project, project: Settings) -> None:
     project.path("jobs/gold/carrier_total.py").write_text(JOB.replace("return flights", "return flights.distinct()"))
     found = look(load(project))
     assert table(found, "carrier_total").changed
     assert "its definition has changed since: lake plan, lake deploy" in "\n".join(as_text(found))
 
 
-def test_the_last_run_of_a_table_is_told(flights: Project, project: Settings):
+def test_the_last_run_of_a_table_is_told(flights: Project, project: Settings) -> None:
     at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     meta.record_run(project, "advance", "carrier_total", 1, "done", {}, at, 0.42)
     assert "advance, 2026-01-02 03:04:05Z, 0.4 s" in "\n".join(as_text(look(flights)))
@@ -183,7 +185,7 @@ def stop(project: Settings, cut: int) -> None:
     )
 
 
-def test_a_stopped_check_is_named_with_what_it_blocks(flights: Project, project: Settings):
+def test_a_stopped_check_is_named_with_what_it_blocks(flights: Project, project: Settings) -> None:
     stop(project, 2)
     [stopper] = look(flights).stoppers
     assert stopper.blocks == ("carrier_total", "league")
@@ -193,13 +195,13 @@ def test_a_stopped_check_is_named_with_what_it_blocks(flights: Project, project:
     assert "blocks carrier_total, league, the next edition" in text
 
 
-def test_a_stop_is_overcome_by_an_edition_of_its_cut(flights: Project, project: Settings):
+def test_a_stop_is_overcome_by_an_edition_of_its_cut(flights: Project, project: Settings) -> None:
     stop(project, 2)
     publish(project, 2, carrier_total=("gold", 0))
     assert look(flights).stoppers == ()
 
 
-def test_a_pin_is_told(flights: Project, project: Settings):
+def test_a_pin_is_told(flights: Project, project: Settings) -> None:
     publish(project, 2, carrier_total=("gold", 0))
     editions.pin_edition(project, 1)
     text = "\n".join(as_text(look(flights)))
@@ -207,7 +209,7 @@ def test_a_pin_is_told(flights: Project, project: Settings):
     assert "pinned   readers stay at edition 1, the newest is 2: lake publish --resume" in text
 
 
-def test_the_status_is_json(flights: Project, project: Settings):
+def test_the_status_is_json(flights: Project, project: Settings) -> None:
     stop(project, 2)
     data = json.loads(json.dumps(as_data(look(flights))))
     assert data["cut"]["number"] == 2
@@ -217,7 +219,7 @@ def test_the_status_is_json(flights: Project, project: Settings):
     assert data["stoppers"][0]["blocks"] == ["carrier_total", "league"]
 
 
-def test_the_catalogue_says_where_a_published_table_is(flights: Project):
+def test_the_catalogue_says_where_a_published_table_is(flights: Project) -> None:
     total, league = catalogue(flights)
     assert total == {
         "table": "gold.carrier_total",
@@ -235,7 +237,7 @@ def test_the_catalogue_says_where_a_published_table_is(flights: Project):
 
 
 @pytest.mark.parametrize("command", ["status", "tables", "graph"])
-def test_the_commands_answer_in_text_and_json(flights: Project, project: Settings, command: str):
+def test_the_commands_answer_in_text_and_json(flights: Project, project: Settings, command: str) -> None:
     for option in ([], ["--json"]):
         result = CliRunner().invoke(lake, [command, *option, "--project", str(project.project)])
         assert result.exit_code == 0, result.exception

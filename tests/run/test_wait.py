@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -25,7 +26,7 @@ def settings(tmp_path: Path) -> Settings:
     settings = replace(load_settings(TEMPLATE), warehouse=tmp_path / "warehouse")
     for batch in (1, 2, 3):
         head = log.head(settings, "orders")
-        said = {"offsets": {}, "watermark": None, "counts": {}, "files": [], "contract": 1, "at": ""}
+        said: dict[str, Any] = {"offsets": {}, "watermark": None, "counts": {}, "files": [], "contract": 1, "at": ""}
         delta.append(settings.log_path("orders"), "n BIGINT", [(batch,)], head.next(**said))
     publish(settings, 2)
     return settings
@@ -36,18 +37,18 @@ def publish(settings: Settings, batch: int) -> editions.Edition:
     return editions.record_edition(settings, cut.number, {})
 
 
-def test_a_batch_that_readers_see_is_not_waited_for(settings):
+def test_a_batch_that_readers_see_is_not_waited_for(settings: Settings) -> None:
     assert wait(settings, ["orders@1", "orders@2", "orders@2"], timeout=0).number == 1
 
 
-def test_a_batch_is_waited_for_until_it_is_published(settings):
+def test_a_batch_is_waited_for_until_it_is_published(settings: Settings) -> None:
     publisher = threading.Thread(target=publish, args=(settings, 3))
     publisher.start()
     assert wait(settings, ["orders@1", "orders@3"], timeout=60).cut == 2
     publisher.join()
 
 
-def test_who_waits_in_vain_is_told_what_is_missing(settings):
+def test_who_waits_in_vain_is_told_what_is_missing(settings: Settings) -> None:
     def missing(*words: str) -> None:
         with pytest.raises(Unavailable, match=".*".join(words)):
             wait(settings, ["orders@2", "orders@3"], timeout=0)
@@ -72,7 +73,7 @@ def test_who_waits_in_vain_is_told_what_is_missing(settings):
     missing("readers are held at edition 1, the newest is 2 of cut 2")
 
 
-def test_before_the_first_edition_nothing_is_published(settings):
+def test_before_the_first_edition_nothing_is_published(settings: Settings) -> None:
     bare = replace(settings, warehouse=settings.warehouse.parent / "other")
     delta.append(bare.log_path("orders"), "n BIGINT", [], log.head(settings, "orders").position)
     with pytest.raises(Unavailable, match="nothing has been published yet; no cut has it yet"):
@@ -90,12 +91,12 @@ def test_before_the_first_edition_nothing_is_published(settings):
         ("orders@4", "the log of orders has no batch 4: its newest batch is 3"),
     ],
 )
-def test_what_cannot_become_true_is_refused_at_once(settings, token, said):
+def test_what_cannot_become_true_is_refused_at_once(settings: Settings, token: str, said: str) -> None:
     with pytest.raises(DeclarationError, match=said):
         wait(settings, ["orders@1", token], timeout=60)
 
 
-def test_a_query_after_a_token_is_of_the_current_edition(settings, monkeypatch):
+def test_a_query_after_a_token_is_of_the_current_edition(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Shell, "settings", settings)
     context = click.Context(readers.sql, obj=Shell())
     with context, pytest.raises(DeclarationError, match="--after waits for the current edition"):

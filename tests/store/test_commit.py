@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from lake.config import Settings
 from lake.errors import Unavailable
@@ -16,6 +18,7 @@ from lake.store.commit import CHANGE, Counts, commit, replace
 from lake.store.delta import Position, start
 from lake.store.scan import Scan, to_frame
 from lake.store.tables import Table
+from tests.there import there
 
 DAYS = [dt.date(2013, 1, 1) + dt.timedelta(days=n) for n in range(40)]
 SCHEMA = pa.schema(
@@ -33,13 +36,13 @@ IDENTITY = ("day", "code")
 CODES = ["AA", None, "o'neil; drop"]
 
 
-def row(day: dt.date, code: str | None, n: int, change: str = "insert") -> dict:
+def row(day: dt.date, code: str | None, n: int, change: str = "insert") -> dict[str, Any]:
     at = dt.datetime(2013, 1, 1, 12, tzinfo=dt.UTC)
     order = {"_batch": n, "_offset": 2**40 + n}
     return {"day": day, "code": code, "n": n, "amount": Decimal(n) / 4, "at": at, "_order": order, CHANGE: change}
 
 
-def diff(*rows: dict) -> pa.Table:
+def diff(*rows: dict[str, Any]) -> pa.Table:
     return pa.Table.from_pylist(list(rows), SCHEMA.append(pa.field(CHANGE, pa.string())))
 
 
@@ -48,30 +51,30 @@ class Writer:
     """A table, and a committer to write it with."""
 
     table: Table
-    spark: object
+    spark: SparkSession
     frames: bool
 
-    def write(self, *rows: dict, position: Position | None = None) -> Position:
+    def write(self, *rows: dict[str, Any], position: Position | None = None) -> Position:
         before = position or self.table.position() or start(self.table.app)
         data = diff(*rows)
         following = before.next(verb="advance", cut=before.txn + 1, inputs={}, counts={})
         given = to_frame(self.spark, data) if self.frames else data
         return commit(self.table, given, Counts.of(data), IDENTITY, following)
 
-    def content(self) -> list[tuple]:
+    def content(self) -> list[tuple[Any, ...]]:
         rows = Scan(self.table.path).arrow().to_pylist()
         return sorted(((r["day"], r["code"], r["n"], r["amount"]) for r in rows), key=str)
 
 
 @pytest.fixture(params=["delta-rs", "spark", "spark-frames"])
-def writer(request, project, spark) -> Writer:
+def writer(request: pytest.FixtureRequest, project: Settings, spark: SparkSession) -> Writer:
     settings = Settings(project=project.project, committer="auto" if request.param == "delta-rs" else "spark")
     table = Table(settings, "gold", "sums", "sums")
     table.create(SCHEMA, description="Sums.", comments={"n": "how many"})
     return Writer(table, spark, request.param == "spark-frames")
 
 
-def test_a_null_in_the_first_column_of_the_identity_is_a_value_like_any(project):
+def test_a_null_in_the_first_column_of_the_identity_is_a_value_like_any(project: Settings) -> None:
     table = Table(project, "gold", "sums", "sums")
     table.create(SCHEMA, description="Sums.", comments={})
     position = start(table.app)
@@ -81,7 +84,7 @@ def test_a_null_in_the_first_column_of_the_identity_is_a_value_like_any(project)
     assert sorted(r["n"] for r in Scan(table.path).arrow().to_pylist()) == [1, 3]
 
 
-def test_a_commit_inserts_updates_and_deletes_and_says_where_it_stands(writer):
+def test_a_commit_inserts_updates_and_deletes_and_says_where_it_stands(writer: Writer) -> None:
     first = [row(day, code, 1) for day in DAYS for code in CODES]
     assert writer.write(*first).txn == 1
     after = writer.write(
@@ -98,27 +101,27 @@ def test_a_commit_inserts_updates_and_deletes_and_says_where_it_stands(writer):
     assert (head.txn, head.data["cut"]) == (2, 2)
 
 
-def test_an_empty_diff_is_a_commit_with_a_position(writer):
+def test_an_empty_diff_is_a_commit_with_a_position(writer: Writer) -> None:
     writer.write(row(DAYS[0], "AA", 1))
     after = writer.write()
     assert (after.txn, writer.table.position()) == (2, after)
     assert len(writer.content()) == 1
 
 
-def test_the_change_feed_nets_what_several_commits_did(writer):
+def test_the_change_feed_nets_what_several_commits_did(writer: Writer) -> None:
     writer.write(*[row(day, "AA", 1) for day in DAYS[:5]])
-    before = writer.table.position().version
+    before = there(writer.table.position()).version
     writer.write(row(DAYS[0], "AA", 2, "update"), row(DAYS[1], "AA", 0, "delete"), row(DAYS[6], "AA", 6))
     writer.write(row(DAYS[0], "AA", 3, "update"), row(DAYS[6], "AA", 0, "delete"))
     writer.write()
-    rows = writer.table.changes(writer.spark, after=before, upto=writer.table.position().version).collect()
+    rows = writer.table.changes(writer.spark, after=before, upto=there(writer.table.position()).version).collect()
     assert sorted((r.day, r.n, r["_sign"]) for r in rows) == [
         (DAYS[0], 1, -1), (DAYS[0], 3, 1), (DAYS[1], 1, -1)
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("change", ["insert", "update", "delete", "none"])
-def test_a_writer_that_read_an_older_state_loses(writer, change):
+def test_a_writer_that_read_an_older_state_loses(writer: Writer, change: str) -> None:
     stale = writer.write(row(DAYS[0], "AA", 1))
     writer.write(row(DAYS[0], "AA", 2, "update"))
     rows = [] if change == "none" else [row(DAYS[1] if change == "insert" else DAYS[0], "AA", 9, change)]
@@ -127,7 +130,7 @@ def test_a_writer_that_read_an_older_state_loses(writer, change):
     assert writer.content() == [(DAYS[0], "AA", 2, Decimal("0.5"))]
 
 
-def test_replacing_a_table_changes_its_columns_in_one_commit(writer):
+def test_replacing_a_table_changes_its_columns_in_one_commit(writer: Writer) -> None:
     before = writer.write(row(DAYS[0], "AA", 1), row(DAYS[1], "AA", 1))
     rows = pa.table({"code": ["AA", None], "total": pa.array([2, 3], pa.int64())})
     given = writer.spark.createDataFrame(rows) if writer.frames else rows
@@ -140,7 +143,7 @@ def test_replacing_a_table_changes_its_columns_in_one_commit(writer):
     assert Scan(writer.table.path, before.version).arrow().num_rows == 2
 
 
-def test_readers_see_descriptions_and_need_no_reader_features(writer):
+def test_readers_see_descriptions_and_need_no_reader_features(writer: Writer) -> None:
     writer.write(row(DAYS[0], "AA", 1))
     table = DeltaTable(str(writer.table.path))
     assert table.metadata().description == "Sums."

@@ -126,7 +126,9 @@ BAD: list[tuple[Any, str, str]] = [
 ]
 
 
-def test_a_row_comes_from_its_image_and_facts_from_the_envelope(project: Settings, spark: SparkSession, land: Land):
+def test_a_row_comes_from_its_image_and_facts_from_the_envelope(
+    project: Settings, spark: SparkSession, land: Land
+) -> None:
     declare(project)
     land(
         "customers",
@@ -148,7 +150,9 @@ def test_a_row_comes_from_its_image_and_facts_from_the_envelope(project: Setting
     assert read["seen_at"] == datetime(2024, 3, 1, 8)
 
 
-def test_what_is_no_change_is_counted_and_what_is_wrong_is_kept(project: Settings, spark: SparkSession, land: Land):
+def test_what_is_no_change_is_counted_and_what_is_wrong_is_kept(
+    project: Settings, spark: SparkSession, land: Land
+) -> None:
     declare(project)
     messages = [*CONTROL, *(message for message, _, _ in BAD), change("c", 1, after=ANNE)]
     land("customers", "a.jsonl", *messages)
@@ -160,7 +164,9 @@ def test_what_is_no_change_is_counted_and_what_is_wrong_is_kept(project: Setting
         assert row.raw == (message if isinstance(message, str) else json.dumps(message))
 
 
-def test_a_truncate_needs_a_broadcast_and_quarantine_gives_back(project: Settings, spark: SparkSession, land: Land):
+def test_a_truncate_needs_a_broadcast_and_quarantine_gives_back(
+    project: Settings, spark: SparkSession, land: Land
+) -> None:
     declare(project, lake={"broadcast": None, "table": "customers"})
     text = project.path("schemas/customers.avsc").read_text().replace('"broadcast": null,', "")
     project.path("schemas/customers.avsc").write_text(text)
@@ -178,7 +184,7 @@ def test_a_truncate_needs_a_broadcast_and_quarantine_gives_back(project: Setting
 
 
 @pytest.mark.parametrize("identity", [["lsn", "op"], "content"])
-def test_a_message_sent_again_is_a_duplicate(project: Settings, spark: SparkSession, land: Land, identity: Any):
+def test_a_message_sent_again_is_a_duplicate(project: Settings, spark: SparkSession, land: Land, identity: Any) -> None:
     declare(project, lake={"id": identity})
     first = [change("c", 1, after=ANNE), change("u", 2, ANNE, ANNE | {"email": "x@y.z"}), change("d", 2, ANNE)]
     again = [message | {"ts_ms": 1709290000000} for message in first]
@@ -247,7 +253,7 @@ ENCODED: list[tuple[Any, str | None, Mapping[str, Any] | None, Any, Any]] = [
 ]
 
 
-def test_every_encoding(project: Settings, spark: SparkSession, land: Land):
+def test_every_encoding(project: Settings, spark: SparkSession, land: Land) -> None:
     fields: list[dict[str, Any]] = [{"name": "id", "type": "int"}]
     messages = []
     for number, (kind, encoding, described, found, _) in enumerate(ENCODED):
@@ -269,7 +275,7 @@ def test_every_encoding(project: Settings, spark: SparkSession, land: Land):
     assert {row.reason for row in rejected} == {"wrong type"}
 
 
-def test_a_column_is_there_from_its_first_change_on(project: Settings, spark: SparkSession, land: Land):
+def test_a_column_is_there_from_its_first_change_on(project: Settings, spark: SparkSession, land: Land) -> None:
     declare(project)
     later = {"balance": unscaled(1050), "since": DAYS}
     land("customers", "a.jsonl", change("c", 1, after=ANNE), change("u", 2, after=ANNE | later))
@@ -285,7 +291,7 @@ def test_a_column_is_there_from_its_first_change_on(project: Settings, spark: Sp
     assert found == [(None, None), (Decimal("10.50"), DAY), (Decimal("10.50"), DAY)]
 
 
-def test_a_document_over_many_lines_is_one_message(project: Settings, spark: SparkSession, land: Land):
+def test_a_document_over_many_lines_is_one_message(project: Settings, spark: SparkSession, land: Land) -> None:
     declare(project)
     land("customers", "a.json", json.dumps(wrapped(change("c", 1, after=ANNE)), indent=2))
     land("customers", "b.json", json.dumps(change("u", 2, after=ANNE)), "null")
@@ -308,7 +314,7 @@ def test_a_document_over_many_lines_is_one_message(project: Settings, spark: Spa
         ({}, {"form": "op"}, "did you mean 'from'"),
     ],
 )
-def test_a_wrong_contract_is_told_with_its_line(lake: dict[str, Any], field: dict[str, Any], told: str):
+def test_a_wrong_contract_is_told_with_its_line(lake: dict[str, Any], field: dict[str, Any], told: str) -> None:
     fields = [*CUSTOMER["fields"], {"name": "more", "type": "string"} | field]
     text = json.dumps(CUSTOMER | {"lake": CUSTOMER["lake"] | lake, "fields": fields}, indent=1)
     with pytest.raises(DeclarationError, match=told) as error:
@@ -316,7 +322,7 @@ def test_a_wrong_contract_is_told_with_its_line(lake: dict[str, Any], field: dic
     assert "schemas/customers.avsc:" in str(error.value)
 
 
-def test_without_an_envelope_there_is_nothing_to_take_from():
+def test_without_an_envelope_there_is_nothing_to_take_from() -> None:
     facts = {"key": ["id"], "table": "customers"}
     text = json.dumps(CUSTOMER | {"lake": facts}, indent=1)
     with pytest.raises(DeclarationError, match="a table without an envelope") as error:

@@ -10,13 +10,14 @@ from deltalake.exceptions import DeltaError
 
 from lake.store import delta, history
 from lake.store.delta import Position, start
+from tests.there import there
 
 APP = "table:guest"
 NAME = "margaret hamilton"
 
 
 @pytest.fixture(params=[1, 23])
-def guests(request, tmp_path: Path) -> Path:
+def guests(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A table of so many commits, the last of which has removed a person."""
     position = start(APP)
     for _ in range(request.param):
@@ -30,7 +31,7 @@ def told(path: Path) -> list[Path]:
     return [file for file in path.rglob("*") if file.is_file() and NAME.encode() in file.read_bytes()]
 
 
-def test_what_was_killed_before_its_checkpoint_begins_anew_again(guests, monkeypatch):
+def test_what_was_killed_before_its_checkpoint_begins_anew_again(guests: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def dies(_: DeltaTable) -> None:
         raise KeyboardInterrupt
 
@@ -39,26 +40,26 @@ def test_what_was_killed_before_its_checkpoint_begins_anew_again(guests, monkeyp
         with pytest.raises(KeyboardInterrupt):
             history.begin_anew(guests, delta.head(guests, APP), purge=1)
     head = delta.head(guests, APP)
-    assert head.data["purge"] == 1
-    assert history.begins(guests) < head.version
+    assert there(head).data["purge"] == 1
+    assert history.begins(guests) < there(head).version
     assert told(guests)
     version = history.begin_anew(guests, head, purge=1)
-    assert history.begins(guests) == version == delta.head(guests, APP).version
+    assert history.begins(guests) == version == there(delta.head(guests, APP)).version
     history.end(guests)
     assert told(guests) == []
 
 
-def test_a_note_of_the_checkpoint_that_was_cut_short_is_none(guests):
+def test_a_note_of_the_checkpoint_that_was_cut_short_is_none(guests: Path) -> None:
     history.begin_anew(guests)
     (guests / "_delta_log/_last_checkpoint").write_text('{"version":')
     assert history.begins(guests) == -1
 
 
-def test_what_was_published_stays_where_the_table_has_gone_on_over_a_checkpoint(guests):
+def test_what_was_published_stays_where_the_table_has_gone_on_over_a_checkpoint(guests: Path) -> None:
     published = history.begin_anew(guests, delta.head(guests, APP), purge=1)
     for number in range(25):
         head = delta.head(guests, APP)
-        delta.append(guests, "who VARCHAR", [[f"guest {number}"]], Position(APP, head.txn + 1, head.data))
+        delta.append(guests, "who VARCHAR", [[f"guest {number}"]], Position(APP, there(head).txn + 1, there(head).data))
         DeltaTable(str(guests)).delete()
     DeltaTable(str(guests)).create_checkpoint()
     assert history.begins(guests) > published

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -12,11 +13,11 @@ from lake.store.keys import open_store, secret_file
 
 
 @pytest.fixture
-def settings(tmp_path) -> Settings:
+def settings(tmp_path: Path) -> Settings:
     return Settings(project=tmp_path)
 
 
-def test_a_store_that_is_made_anew_tells_people_by_the_same_tokens(settings):
+def test_a_store_that_is_made_anew_tells_people_by_the_same_tokens(settings: Settings) -> None:
     before = open_store(settings, make=True)
     kept = secret_file(settings.keys_path)
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
@@ -27,20 +28,20 @@ def test_a_store_that_is_made_anew_tells_people_by_the_same_tokens(settings):
     assert (after.token("orders", "ada"), after.fingerprint) == (before.token("orders", "ada"), before.fingerprint)
 
 
-def test_a_store_without_such_a_file_goes_on_and_gets_one(settings):
+def test_a_store_without_such_a_file_goes_on_and_gets_one(settings: Settings) -> None:
     before = open_store(settings, make=True)
     secret_file(settings.keys_path).unlink()
     assert open_store(settings) == before
     assert bytes.fromhex(secret_file(settings.keys_path).read_text()) == before.secret
 
 
-def test_the_secret_in_the_store_is_what_counts(settings):
+def test_the_secret_in_the_store_is_what_counts(settings: Settings) -> None:
     before = open_store(settings, make=True)
     secret_file(settings.keys_path).write_text("00" * 32)
     assert open_store(settings) == before
 
 
-def test_with_both_gone_tokens_are_others(settings):
+def test_with_both_gone_tokens_are_others(settings: Settings) -> None:
     before = open_store(settings, make=True)
     for file in (settings.keys_path, secret_file(settings.keys_path)):
         file.unlink()
@@ -48,7 +49,7 @@ def test_with_both_gone_tokens_are_others(settings):
 
 
 @pytest.mark.parametrize("text", ["", "no digits", "00"])
-def test_a_secret_that_cannot_be_read_is_told_and_not_replaced(settings, text):
+def test_a_secret_that_cannot_be_read_is_told_and_not_replaced(settings: Settings, text: str) -> None:
     settings.keys_path.parent.mkdir(parents=True)
     secret_file(settings.keys_path).write_text(text)
     with pytest.raises(DeclarationError, match="the secret of the key store cannot be read"):

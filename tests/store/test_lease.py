@@ -12,6 +12,7 @@ import pytest
 from lake.config import Settings, load_settings
 from lake.store.lease import lease
 from lake.store.meta import latest_cut, record_cut
+from tests.there import there
 
 LAKE = Path(sys.executable).with_name("lake")
 HOLD = """
@@ -38,47 +39,51 @@ def holder(shop: Settings, request: pytest.FixtureRequest) -> Iterator[subproces
     """Another process that holds a lease until it is told to end."""
     command = [sys.executable, "-c", HOLD, str(shop.project), request.param]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "held\n"
+        assert there(process.stdout).readline() == "held\n"
         yield process
-        process.stdin.close()
+        there(process.stdin).close()
 
 
 def waiter(shop: Settings, *arguments: str) -> subprocess.Popen[str]:
-    command = [LAKE, *arguments, "--project", shop.project]
+    command: list[str | Path] = [LAKE, *arguments, "--project", shop.project]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.mark.parametrize("holder", ["table.current_order"], indirect=True)
-def test_who_waits_too_long_says_for_whom_and_may_try_again(shop, holder, monkeypatch):
+def test_who_waits_too_long_says_for_whom_and_may_try_again(
+    shop: Settings, holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LAKE_LEASE_SECONDS", "1.2")
     with waiter(shop, "advance", "current_order") as waiting:
-        said = waiting.stderr.readline()
+        said = there(waiting.stderr).readline()
         assert "waiting for the table current_order, held by" in said
         assert f"pid {holder.pid}" in said
-        assert "waited 1.2 s" in waiting.stderr.read()
+        assert "waited 1.2 s" in there(waiting.stderr).read()
     assert waiting.returncode == 75
 
 
 @pytest.mark.parametrize("holder", ["meta.cuts"], indirect=True)
-def test_who_waits_goes_on_when_the_other_is_done(shop, holder):
+def test_who_waits_goes_on_when_the_other_is_done(shop: Settings, holder: subprocess.Popen[str]) -> None:
     with waiter(shop, "cut", "--label", "after") as waiting:
-        assert "waiting for the book cuts" in waiting.stderr.readline()
+        assert "waiting for the book cuts" in there(waiting.stderr).readline()
         holder.communicate("")
-        assert waiting.stdout.read() == "cut 2\n"
+        assert there(waiting.stdout).read() == "cut 2\n"
     assert waiting.returncode == 0
 
 
-def test_a_lease_is_let_go_when_its_process_dies(shop):
+def test_a_lease_is_let_go_when_its_process_dies(shop: Settings) -> None:
     command = [sys.executable, "-c", HOLD, str(shop.project), "meta.cuts"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "held\n"
+        assert there(process.stdout).readline() == "held\n"
         process.kill()
         process.wait()
         with lease(shop, "meta.cuts"):
-            assert latest_cut(shop).number == 1
+            assert there(latest_cut(shop)).number == 1
 
 
-def test_a_holder_is_told_without_the_values_that_it_was_called_with(shop, monkeypatch):
+def test_a_holder_is_told_without_the_values_that_it_was_called_with(
+    shop: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sys.argv", ["/bin/lake", "forget", "orders", "subject=joan", "--value", "joan@example.org"])
     with lease(shop, "table.current_order"):
         told = (shop.warehouse_path / "locks/table.current_order.holder").read_text()

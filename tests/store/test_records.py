@@ -69,10 +69,10 @@ def test_each_record_goes_where_it_belongs(project: Settings, spark: SparkSessio
 
     rejected = quarantine.rejected(small, "readings", upto=1)
     assert [row.number for row in rejected] == list(range(1, len(BAD) + 2))
-    for line, (row, (raw, (reason, detail))) in enumerate(zip(rejected[:-1], BAD.items(), strict=True), len(good) + 2):
-        assert (row.reason, row.source) == (reason, f"readings/a.jsonl:{line}"), raw
-        assert detail in row.detail, raw
-        assert row.raw == raw[:2000]
+    for line, (kept, (raw, (reason, detail))) in enumerate(zip(rejected[:-1], BAD.items(), strict=True), len(good) + 2):
+        assert (kept.reason, kept.source) == (reason, f"readings/a.jsonl:{line}"), raw
+        assert detail in kept.detail, raw
+        assert kept.raw == raw[:2000]
     assert (rejected[-1].detail, rejected[-1].raw[:11]) == ("not valid UTF-8", '{"meter": "')
 
     found = {row["meter"]: row for row in events(small, spark)}

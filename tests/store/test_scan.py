@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 
 from py4j.finalizer import ThreadSafeFinalizer
+from pyspark.sql import SparkSession
 
 from lake.session import HANDED, hand_over, let_go
 
 
-def test_what_python_needs_no_more_goes_from_the_jvm_once_much_is_handed_to_it(spark):
+def test_what_python_needs_no_more_goes_from_the_jvm_once_much_is_handed_to_it(spark: SparkSession) -> None:
     let_go()
     held = len(ThreadSafeFinalizer.finalizers)
     gc.disable()

@@ -9,10 +9,12 @@ import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
 
 from lake.config import Settings
 from lake.errors import LakeError, LawError, Unavailable
@@ -23,7 +25,9 @@ from lake.store.scan import Scan
 from lake.store.tables import FeedGap, Table
 from lake.store.torn import commit_file, put_aside
 from tests.processes import another
+from tests.there import there
 
+NO_SPARK = cast("SparkSession", None)
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string()), ("_order", pa.struct([("_batch", pa.int64())]))])
 
 
@@ -69,7 +73,7 @@ def delete(table: Table, *, keep: tuple[int, ...] = (), since: int) -> int:
     return len(gone)
 
 
-def test_a_process_at_work_is_known_until_it_is_dead(project):
+def test_a_process_at_work_is_known_until_it_is_dead(project: Settings) -> None:
     project.warehouse_path.mkdir(parents=True)
     assert reads.others(project) == []
     with another(project, "reading") as process:
@@ -80,7 +84,7 @@ def test_a_process_at_work_is_known_until_it_is_dead(project):
     assert reads.others(project) == []
 
 
-def test_this_process_is_no_other_and_begins_anew_when_it_says_so(project):
+def test_this_process_is_no_other_and_begins_anew_when_it_says_so(project: Settings) -> None:
     reads.begin(project, "lake run")
     assert not project.warehouse_path.exists(), "reading alone makes no warehouse"
     project.warehouse_path.mkdir(parents=True)
@@ -91,7 +95,7 @@ def test_this_process_is_no_other_and_begins_anew_when_it_says_so(project):
     assert list((project.warehouse_path / "locks/reads").iterdir()) == []
 
 
-def test_who_makes_a_warehouse_is_known_as_at_work_from_then_on(project):
+def test_who_makes_a_warehouse_is_known_as_at_work_from_then_on(project: Settings) -> None:
     reads.begin(project, "lake run --follow")
     with lease.lease(project, "table.thing"):
         [own] = (project.warehouse_path / "locks/reads").iterdir()
@@ -101,7 +105,7 @@ def test_who_makes_a_warehouse_is_known_as_at_work_from_then_on(project):
         assert not own.exists()
 
 
-def test_where_the_disk_is_full_nobody_is_listed_by_half(project):
+def test_where_the_disk_is_full_nobody_is_listed_by_half(project: Settings) -> None:
     project.warehouse_path.mkdir(parents=True)
     program = """
 import os, resource, signal, sys
@@ -117,7 +121,7 @@ print(os.listdir(settings.warehouse_path / 'locks/reads'))"""
     assert done.stdout == "[]\n"
 
 
-def test_who_waits_for_a_lease_is_told_who_has_it(project):
+def test_who_waits_for_a_lease_is_told_who_has_it(project: Settings) -> None:
     with (
         another(project, "table.thing") as process,
         pytest.raises(Unavailable, match=rf"the table thing is being written by `-c` \(pid {process.pid}, since"),
@@ -132,32 +136,32 @@ def test_who_waits_for_a_lease_is_told_who_has_it(project):
     assert not left.exists()
 
 
-def test_compaction_keeps_rows_and_position_and_is_no_change_in_the_feed(table):
-    head, before = table.position(), numbers(table)
+def test_compaction_keeps_rows_and_position_and_is_no_change_in_the_feed(table: Table) -> None:
+    head, before = there(table.position()), numbers(table)
     done = compaction.compact_table(table.path, head, ["n", "_order"])
     assert (done.files[1], done.rows, numbers(table)) == (1, 5, before)
-    again = table.position()
+    again = there(table.position())
     assert (again.txn, again.version, again.origin) == (head.txn, head.version + 1, head.version)
     assert again.data == {**head.data, "repeated": True, "origin": head.version}
     assert again.again() == again.again().again()
     assert feed(table, head.version, again.version) == []
     assert change(table, "insert", 7) == again.version + 1
-    assert table.position().txn == head.txn + 1
+    assert there(table.position()).txn == head.txn + 1
     assert feed(table, head.version, table.version()) == [(7, "insert")]
     assert [table.stored(version) for version in (4, head.version, table.version())] == [4, 6, 7]
 
 
-def test_a_compaction_that_changes_rows_is_undone_and_told(table, monkeypatch):
-    head, before = table.position(), numbers(table)
+def test_a_compaction_that_changes_rows_is_undone_and_told(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    head, before = there(table.position()), numbers(table)
     told = iter([(5, "1"), (4, "2")])
     monkeypatch.setattr(compaction, "fingerprint", lambda *_: next(told))
     with pytest.raises(LawError, match=r"undone: 5 rows \(1\) became 4"):
         compaction.compact_table(table.path, head, ["n"])
     assert numbers(table) == before
-    assert (table.position().txn, table.position().origin) == (head.txn, head.version)
+    assert (there(table.position()).txn, there(table.position()).origin) == (head.txn, head.version)
 
 
-def test_a_fingerprint_is_that_of_the_rows_and_of_nothing_else(table):
+def test_a_fingerprint_is_that_of_the_rows_and_of_nothing_else(table: Table) -> None:
     opened = DeltaTable(str(table.path))
     rows, print_ = compaction.fingerprint(opened, delta.files(opened))
     compaction.compact_table(table.path, table.position(), [])
@@ -169,7 +173,7 @@ def test_a_fingerprint_is_that_of_the_rows_and_of_nothing_else(table):
     assert compaction.fingerprint(opened, []) == (0, "0")
 
 
-def test_parts_are_due_when_there_are_many_more_files_than_bytes_need():
+def test_parts_are_due_when_there_are_many_more_files_than_bytes_need() -> None:
     ideal = compaction.TARGET_BYTES
     assert compaction.Part(None, 10, 1000, 10).due
     assert not compaction.Part(None, 9, 1000, 9).due
@@ -177,7 +181,7 @@ def test_parts_are_due_when_there_are_many_more_files_than_bytes_need():
     assert compaction.Part(3, 28, 10 * ideal, 0).due
 
 
-def test_vacuum_keeps_the_versions_asked_for_and_every_later_one(table):
+def test_vacuum_keeps_the_versions_asked_for_and_every_later_one(table: Table) -> None:
     compaction.compact_table(table.path, table.position(), ["n"])
     kept = {version: numbers(table, version) for version in (2, 5, 6)}
     orphan, mark = table.path / "part-orphan.parquet", table.path / "_delta_log" / "_commit_1.json.tmp"
@@ -193,7 +197,7 @@ def test_vacuum_keeps_the_versions_asked_for_and_every_later_one(table):
     assert delete(table, keep=(2,), since=5) == 0
 
 
-def test_an_upload_that_delta_rs_never_finished_is_not_needed(table):
+def test_an_upload_that_delta_rs_never_finished_is_not_needed(table: Table) -> None:
     [whole, *_] = sorted(table.path.glob("*.parquet"))
     halves = [folder / f"{whole.name}#{n}" for n, folder in enumerate((table.path, table.path / "_delta_log"))]
     for half in halves:
@@ -201,7 +205,7 @@ def test_an_upload_that_delta_rs_never_finished_is_not_needed(table):
     assert {*halves} <= {*vacuum.unneeded(table.path, keep=(), since=0)}
 
 
-def test_a_file_that_a_dead_writer_s_spark_may_yet_commit_is_left_alone_for_a_day(table):
+def test_a_file_that_a_dead_writer_s_spark_may_yet_commit_is_left_alone_for_a_day(table: Table) -> None:
     late = table.path / "part-late.snappy.parquet"
     [file] = delta.files(DeltaTable(str(table.path), version=1))
     late.write_bytes(Path(file).read_bytes())
@@ -211,7 +215,7 @@ def test_a_file_that_a_dead_writer_s_spark_may_yet_commit_is_left_alone_for_a_da
     assert vacuum.unneeded(table.path, keep=(), since=0) == [late]
 
 
-def test_what_no_version_needs_is_what_deltalake_says(table):
+def test_what_no_version_needs_is_what_deltalake_says(table: Table) -> None:
     compaction.compact_table(table.path, table.position(), ["n"])
     change(table, "update", 1, 2, text="c")
     last = table.version()
@@ -226,7 +230,9 @@ def test_what_no_version_needs_is_what_deltalake_says(table):
             assert {file for file in found if file.parent == table.path} == data, (since, keep)
 
 
-def test_vacuum_keeps_the_change_feed_whole_since_the_version_asked_for_and_before_it_there_is_a_gap(table):
+def test_vacuum_keeps_the_change_feed_whole_since_the_version_asked_for_and_before_it_there_is_a_gap(
+    table: Table,
+) -> None:
     whole = feed(table, 3, 5)
     assert [kind for _, kind in whole] == ["update_postimage", "update_preimage", "delete"]
     compaction.compact_table(table.path, table.position(), ["n"])
@@ -236,16 +242,16 @@ def test_vacuum_keeps_the_change_feed_whole_since_the_version_asked_for_and_befo
     delete(table, since=6)
     assert [kind for _, kind in feed(table, 6, 7)] == ["update_postimage", "update_preimage"]
     with pytest.raises(FeedGap):
-        table.changes(None, after=3, upto=7)
+        table.changes(NO_SPARK, after=3, upto=7)
 
 
-def test_a_moment_is_at_the_newest_version_that_was_surely_seen(table):
+def test_a_moment_is_at_the_newest_version_that_was_surely_seen(table: Table) -> None:
     now = datetime.now(UTC)
     assert vacuum.seen_at(table.path, now) == 0, "commits of the last minute may not have been seen"
     assert vacuum.seen_at(table.path, now + 2 * vacuum.GRACE) == table.version()
 
 
-def test_a_table_of_many_commits_gets_a_checkpoint(project):
+def test_a_table_of_many_commits_gets_a_checkpoint(project: Settings) -> None:
     path = project.meta_path("book")
     for number in range(vacuum.CHECKPOINT_EVERY + 1):
         write_deltalake(str(path), pa.table({"n": [number]}), mode="append")
@@ -253,21 +259,21 @@ def test_a_table_of_many_commits_gets_a_checkpoint(project):
     assert (path / "_delta_log" / f"{vacuum.CHECKPOINT_EVERY:020}.checkpoint.parquet").exists()
 
 
-def test_writers_pack_small_files_once_there_are_many_and_no_sooner(table):
+def test_writers_pack_small_files_once_there_are_many_and_no_sooner(table: Table) -> None:
     for number in range(100, 100 + compaction.CROWDED - files(table) - 1):
         change(table, "insert", number)
     before, crowd = numbers(table), files(table)
     compaction.pack_table(table.path, table.position())
     assert files(table) == crowd == compaction.CROWDED - 1
     head = change(table, "insert", 99)
-    position = table.position()
+    position = there(table.position())
     compaction.pack_table(table.path, position)
-    assert (files(table), table.position().origin, numbers(table)) == (1, head, sorted([*before, 99]))
+    assert (files(table), there(table.position()).origin, numbers(table)) == (1, head, sorted([*before, 99]))
     compaction.pack_table(table.path, table.position())
     assert table.version() == head + 1
 
 
-def test_writers_leave_alone_what_another_tool_wrote_last(table):
+def test_writers_leave_alone_what_another_tool_wrote_last(table: Table) -> None:
     for number in range(100, 100 + compaction.CROWDED):
         change(table, "insert", number)
     with delta.opened(table.path) as opened:
@@ -277,28 +283,32 @@ def test_writers_leave_alone_what_another_tool_wrote_last(table):
     assert files(table) == crowd
 
 
-def test_a_table_whose_past_was_ended_is_its_newest_version_and_tells_nothing_of_the_others(table):
+def test_a_table_whose_past_was_ended_is_its_newest_version_and_tells_nothing_of_the_others(table: Table) -> None:
     change(table, "update", 1, text="a secret of version 6")
     change(table, "update", 1, text="no secret")
-    before, head = Scan(table.path).arrow().sort_by("n").to_pylist(), table.position()
+    before, head = Scan(table.path).arrow().sort_by("n").to_pylist(), there(table.position())
     assert history.begin_anew(table.path, head, purge=3) == head.version + 1
     assert history.end(table.path) > 6
     assert Scan(table.path).arrow().sort_by("n").to_pylist() == before
-    position = table.position()
-    assert (position.txn, position.origin, table.version()) == (head.txn, head.version, head.version + 1)
+    position = there(table.position())
+    assert (position.txn, position.origin, table.version()) == (
+        head.txn,
+        head.version,
+        head.version + 1,
+    )
     assert not [file for file in table.path.rglob("*") if file.is_file() and b"secret of" in file.read_bytes()]
     assert {file.suffix for file in (table.path / "_delta_log").iterdir()} == {".json", ".parquet", ""}
     assert change(table, "insert", 7) == position.version + 1
     with pytest.raises(FeedGap):
-        table.changes(None, after=3, upto=table.version())
+        table.changes(NO_SPARK, after=3, upto=table.version())
     history.begin_anew(table.path, table.position())
     assert history.end(table.path) > 0
     assert change(table, "delete", 7) == position.version + 3
     assert numbers(table) == [row["n"] for row in before]
 
 
-def test_what_was_said_of_a_definition_outlives_the_past(table):
-    position = table.position().next(verb="rebuild", cut=9, inputs={}, counts={}, definition={"kind": "Latest"})
+def test_what_was_said_of_a_definition_outlives_the_past(table: Table) -> None:
+    position = there(table.position()).next(verb="rebuild", cut=9, inputs={}, counts={}, definition={"kind": "Latest"})
     commit(
         table,
         Scan(table.path).arrow(limit=0).append_column(CHANGE, pa.array([], pa.string())),
@@ -309,11 +319,11 @@ def test_what_was_said_of_a_definition_outlives_the_past(table):
     change(table, "insert", 8)
     history.begin_anew(table.path, table.position())
     history.end(table.path)
-    assert table.position().data["definition"] == {"kind": "Latest"}
+    assert there(table.position()).data["definition"] == {"kind": "Latest"}
 
 
-def test_an_interrupted_end_of_the_past_is_taken_up(table, monkeypatch):
-    gone = []
+def test_an_interrupted_end_of_the_past_is_taken_up(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone: list[Path] = []
 
     def unlink(file: Path) -> None:
         if len(gone) == 4:
@@ -333,7 +343,7 @@ def test_an_interrupted_end_of_the_past_is_taken_up(table, monkeypatch):
     assert len(list((table.path / "_delta_log").glob("*.json"))) == 1
 
 
-def test_a_compaction_that_turns_out_to_be_cut_short_has_lost_no_row(table):
+def test_a_compaction_that_turns_out_to_be_cut_short_has_lost_no_row(table: Table) -> None:
     before, rows = files(table), numbers(table)
     DeltaTable(str(table.path)).optimize.compact()
     newest = delta.version(table.path)
@@ -345,14 +355,14 @@ def test_a_compaction_that_turns_out_to_be_cut_short_has_lost_no_row(table):
     assert (files(table), numbers(table)) == (before, rows)
 
 
-def test_a_table_that_begins_at_its_newest_version_has_none_before(table):
+def test_a_table_that_begins_at_its_newest_version_has_none_before(table: Table) -> None:
     history.begin_anew(table.path)
     assert vacuum.before_newest(table.path) == [delta.version(table.path) - 1]
     history.end(table.path)
     assert vacuum.before_newest(table.path) == []
 
 
-def test_a_home_is_removed_though_an_earlier_removal_of_it_was_cut_short(table):
+def test_a_home_is_removed_though_an_earlier_removal_of_it_was_cut_short(table: Table) -> None:
     left = table.path.with_name(f".{table.path.name}.gone")
     (left / "some").mkdir(parents=True)
     vacuum.remove_table(table.path)

@@ -72,7 +72,9 @@ def sliding(length: int) -> Callable[[list[Row]], Groups]:
     return look_back
 
 
-def aggregate(rows: list[Row], windows: Callable[[list[Row]], Groups], measures: Callable[[list[Row]], Any]) -> dict:
+def aggregate(
+    rows: list[Row], windows: Callable[[list[Row]], Groups], measures: Callable[[list[Row]], Any]
+) -> dict[Any, Any]:
     """{(key, window…): measures of the rows in it}"""
     ordered = sorted(rows, key=lambda r: r.key)
     return {

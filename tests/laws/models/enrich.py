@@ -39,6 +39,6 @@ def _value(event: Event, versions: list[Version], tolerance: int | None) -> int 
     ]
     if not begun:
         return None
-    last = max(begun, key=lambda v: (v.begins, v.place))
-    old = tolerance is not None and event.at - last.begins > tolerance
+    began, last = max(((v.begins, v) for v in begun if v.begins is not None), key=lambda pair: (pair[0], pair[1].place))
+    old = tolerance is not None and event.at - began > tolerance
     return None if old or (last.until is not None and event.at >= last.until) else last.value
