@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from inspect import isfunction
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lake.errors import DeclarationError
 from lake.kinds.kind import Kind
@@ -34,9 +34,9 @@ class Declaration:
     name: str
     kind: Kind
     inputs: tuple[Input, ...]
-    function: Callable[..., DataFrame] = field(compare=False)
+    function: Callable[..., DataFrame | tuple[DataFrame, ...]] = field(compare=False)
 
-    def __call__(self, *frames: DataFrame) -> DataFrame:
+    def __call__(self, *frames: DataFrame) -> Any:
         return self.function(*frames)
 
     @property
@@ -76,11 +76,13 @@ def log(stream: str) -> Input:
     return Input(stream)
 
 
-def table(kind: Kind, *inputs: Input | Declaration) -> Callable[[Callable[..., DataFrame]], Declaration]:
+def table(
+    kind: Kind, *inputs: Input | Declaration
+) -> Callable[[Callable[..., DataFrame | tuple[DataFrame, ...]]], Declaration]:
     """Declares a table: `kind` says how it grows, `inputs` what it is derived from, the function how rows map.
 
-    The function gets one DataFrame per input and returns one. Its docstring says what one row of the table is.
-    Columns may be named in the docstring's body as `column: comment`.
+    The function gets one DataFrame per input and returns one, or one per input, as its kind says. Its docstring says
+    what one row of the table is. Columns may be named in the docstring's body as `column: comment`.
     """
     if not isinstance(kind, Kind):
         raise DeclarationError(
@@ -93,7 +95,7 @@ def table(kind: Kind, *inputs: Input | Declaration) -> Callable[[Callable[..., D
         )
     sources = tuple(each if isinstance(each, Input) else Input(each.name, each) for each in inputs)
 
-    def declare(function: Callable[..., DataFrame]) -> Declaration:
+    def declare(function: Callable[..., DataFrame | tuple[DataFrame, ...]]) -> Declaration:
         if not isfunction(function):
             raise DeclarationError(f"{_shown(function)} is no function", fix="def a_table(its_input): return its_input")
         return Declaration(function.__name__, kind, sources, function)

@@ -12,13 +12,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from lake.config import Settings, load_settings
-from lake.project import load
+from lake.project import Project, load
 from lake.run.advance import advance
 from lake.run.cut import cut
 from lake.run.ingest import ingest
@@ -29,36 +30,54 @@ from lake.run.verify import verify, verify_all
 from lake.session import start
 from lake.store.delta import connection
 from tests.bench.handwritten import DUCKDB, Lake
+from tests.bench.part import part
 from tests.bench.times import Times, heading, line
 
 REPOSITORY = Path(__file__).parents[2]
-LAST_DAYS = 4
 
 
 def main() -> None:
     """Runs all benchmarks and prints their tables."""
     parser = argparse.ArgumentParser(description="Headwater beside hand-written Spark and DuckDB.")
     parser.add_argument("--days", type=int, default=365, help="days of flights (default: all)")
+    parser.add_argument("--last", type=int, default=4, help="how many of them come as micro-batches (default: 4)")
     parser.add_argument("--repeat", type=int, default=3, help="repetitions of each rebuild")
+    parser.add_argument("--table", action="append", help="this table only, with those it is derived from; repeatable")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headwater-bench-") as folder:
-        bench(Path(folder), arguments.days, arguments.repeat)
+        size = Size(arguments.days, arguments.last, arguments.repeat, arguments.table or ())
+        bench(Path(folder), size)
 
 
-def bench(home: Path, days: int, repeat: int) -> None:
+@dataclass(frozen=True)
+class Size:
+    """How many days of flights, how many of them a batch each, how often, and which tables (all, for none)."""
+
+    days: int
+    last: int
+    repeat: int
+    tables: Collection[str] = field(default=())
+
+    def load(self, settings: Settings) -> Project:
+        """The repository's project with these tables, and those that they are derived from."""
+        return part(load(settings), self.tables)
+
+
+def bench(home: Path, size: Size) -> None:
     """Everything, in `home`."""
     times = Times()
     landing, held = home / "landing", home / "held"
-    generate = [sys.executable, str(REPOSITORY / "infra/flights.py"), str(landing), "--days", str(days), "--no-made"]
+    generate = [sys.executable, str(REPOSITORY / "infra/flights.py"), str(landing), "--days", str(size.days)]
+    generate.append("--no-made")
     subprocess.run(generate, check=True, stdout=subprocess.DEVNULL)
     settings = replace(load_settings(REPOSITORY), landing=landing, warehouse=home / "warehouse")
     files = sorted((landing / "flights").iterdir())
     held.mkdir()
-    last = [Path(shutil.move(file, held / file.name)) for file in files[-LAST_DAYS:]]
+    last = [Path(shutil.move(file, held / file.name)) for file in files[-size.last :]]
     with times.timed("session"):
         spark = start(settings)
     spark.range(1000).selectExpr("sum(id)").collect()
-    project = load(settings)
+    project = size.load(settings)
 
     plain = home / "plain"
     with times.timed("land plain"):
@@ -67,14 +86,14 @@ def bench(home: Path, days: int, repeat: int) -> None:
         counts = ingest(settings, spark, {"flights": project.contracts["flights"]})["flights"]
     with times.timed("land dimensions"):
         ingest(settings, spark, project.contracts)
-    heading(f"Landing files to log: {counts.accepted:,} events of {len(files) - LAST_DAYS} files")
+    heading(f"Landing files to log: {counts.accepted:,} events of {len(files) - size.last} files")
     line("lake ingest", times["land"], f"{counts.accepted / times['land']:,.0f} events/s")
     line("plain Spark append", times["land plain"], f"ratio {times['land'] / times['land plain']:.2f} (target 1.5)")
 
     hand = Lake(spark, settings.warehouse_path / "logs", home / "hand")
-    _rebuilds(Inputs(lambda: spark, project, cut(project)), hand, times, repeat)
-    _micro_batches(settings, hand, last, times)
-    _commands(settings, times)
+    _rebuilds(Inputs(lambda: spark, project, cut(project)), hand, times, size.repeat)
+    _micro_batches(settings, size, hand, last, times)
+    _commands(settings, project, times, 2 * size.repeat + 1)
     heading("Cold start of a session")
     line("session", times["session"], "")
 
@@ -113,8 +132,8 @@ def _rebuilds(inputs: Inputs, hand: Lake, times: Times, repeat: int) -> None:
     print(f"{'rebuild --all':<20}{ours:9.2f}{theirs:9.2f}{ours / theirs:8.2f}{times['verify --all']:28.2f}")
 
 
-def _micro_batches(settings: Settings, hand: Lake, files: list[Path], times: Times) -> None:
-    project = load(settings)
+def _micro_batches(settings: Settings, size: Size, hand: Lake, files: list[Path], times: Times) -> None:
+    project = size.load(settings)
     spark = hand.spark
     for file in files:
         shutil.move(file, settings.path(settings.landing) / "flights" / file.name)
@@ -130,7 +149,7 @@ def _micro_batches(settings: Settings, hand: Lake, files: list[Path], times: Tim
                 with times.timed(f"merge {name}"):
                     hand.step(name, batch)
         with times.timed("step publish"):
-            publish(project, now, lambda: spark)
+            publish(project, now, lambda: spark, lambda _: None)
     heading("Warm micro-batch of one day (target: 0.6 of the hand-written MERGE)")
     print(f"{'table':<20}{'lake s':>9}{'MERGE s':>9}{'ratio':>8}")
     for name in project.tables:
@@ -138,21 +157,22 @@ def _micro_batches(settings: Settings, hand: Lake, files: list[Path], times: Tim
         if name in DUCKDB:
             beside = f"{times[f'merge {name}']:9.2f}{ours / times[f'merge {name}']:8.2f}"
         print(f"{name:<20}{ours:9.2f}{beside}")
-    ours, theirs = (sum(times[f"{verb} {name}"] for name in DUCKDB) for verb in ("step", "merge"))
+    compared = [name for name in project.tables if name in DUCKDB]
+    ours, theirs = (sum(times[f"{verb} {name}"] for name in compared) for verb in ("step", "merge"))
     print(f"{'the compared':<20}{ours:9.2f}{theirs:9.2f}{ours / theirs:8.2f}")
     for verb in ("ingest", "cut", "publish"):
         line(verb, times[f"step {verb}"], "")
 
 
-def _commands(settings: Settings, times: Times) -> None:
+def _commands(settings: Settings, project: Project, times: Times, repeat: int) -> None:
     environment = {"LAKE_WAREHOUSE": str(settings.warehouse), "LAKE_LANDING": str(settings.landing), "PATH": "/usr/bin"}
     lake = str(Path(sys.executable).with_name("lake"))
     commands = {
         "import deltalake, duckdb": [sys.executable, "-c", "import deltalake, duckdb"],
-        "lake sql": [lake, "sql", "select count(*) from carrier_daily"],
+        "lake sql": [lake, "sql", f"select count(*) from {next(iter(project.tables))}"],
         "lake status": [lake, "status"],
     }
-    for _ in range(7):
+    for _ in range(repeat):
         for name, command in commands.items():
             with times.timed(name):
                 subprocess.run(command, check=True, cwd=REPOSITORY, env=environment, stdout=subprocess.DEVNULL)

@@ -60,7 +60,7 @@ def forward(project: Project, stream: str, spark: Callable[[], SparkSession], *,
             assert position is not None
             after = put(inputs, declaration, table, position, diffs[declaration.name], verb="advance")
             told(inputs, declaration, after, began)
-        publish(project, inputs.cut, spark)
+        publish(project, inputs.cut, spark, lambda _: None)
     for declaration in project.tables.values():
         rebuild(inputs, declaration)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -59,40 +59,41 @@ def main() -> None:
         spark.stop()
 
 
-def copied(home: Path) -> Settings:
-    """The bench's project in `home`, its contract beside it."""
-    shutil.copytree(PROJECT, home, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+def copied(home: Path, *, without: Iterable[str] = ()) -> Settings:
+    """The bench's project in `home`, its contract beside it; `without` some tables."""
+    files = [f"{name}.*" for name in without]
+    shutil.copytree(PROJECT, home, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", *files))
     for folder in ("schemas", f"landing/{STREAM}"):
         (home / folder).mkdir(parents=True, exist_ok=True)
     (home / "schemas" / f"{STREAM}.avsc").write_text(contract(STREAM).text)
     return load_settings(home)
 
 
-def growth(spark: SparkSession, settings: Settings, commits: Sequence[int]) -> None:
-    """Measures around each of `commits`, in rising order, and prints the medians."""
+def growth(spark: SparkSession, settings: Settings, commits: Sequence[int], *, around: int = AROUND) -> None:
+    """Measures `around` each of `commits`, in rising order, and prints the medians."""
     times = Times()
     with patch.dict(log.PROPERTIES, {"delta.enableInCommitTimestamps": "false"}):
-        for _ in range(commits[0] - AROUND - 1):
+        for _ in range(commits[0] - around - 1):
             cycle(spark, settings, Times())
     for commit in commits:
         done = log.head(settings, STREAM).batch
-        if batches := commit - AROUND - 1 - done:
+        if batches := commit - around - 1 - done:
             forward(small(settings), STREAM, lambda: spark, batches=batches)
-        measure(spark, settings, times, f"{commit:,}")
+        measure(spark, settings, times, f"{commit:,}", around)
     maintain(small(settings), lambda: spark, POLICY, lambda _: None)
-    measure(spark, settings, times, MAINTAINED)
+    measure(spark, settings, times, MAINTAINED, around)
     verify_all(lambda: spark, small(settings), tell=must_be_identical)
     heading(f"A micro-batch of {BATCH} events, seconds by part, after so many commits (target: 1.3 of the first)")
     columns = [*(f"{commit:,}" for commit in commits), MAINTAINED]
     print(f"{'part':<20}" + "".join(f"{column:>12}" for column in columns) + f"{'ratio':>8}")
-    for part in ("ingest", "cut", "advance", *TABLES, "publish", "cycle"):
+    for part in ("ingest", "cut", "advance", *small(settings).tables, "publish", "cycle"):
         found = [times[f"{column} {part}"] for column in columns]
         print(f"{part:<20}" + "".join(f"{each:12.3f}" for each in found) + f"{found[-1] / found[0]:8.2f}", flush=True)
 
 
-def measure(spark: SparkSession, settings: Settings, times: Times, mark: str) -> None:
+def measure(spark: SparkSession, settings: Settings, times: Times, mark: str, around: int) -> None:
     """Cycles, timed under `mark`; the first, which reads what was written behind Spark's back, is not."""
-    for number in range(2 * AROUND + 2):
+    for number in range(2 * around + 2):
         cycle(spark, settings, times if number else Times(), mark=f"{mark} ")
 
 
@@ -111,7 +112,7 @@ def cycle(spark: SparkSession, settings: Settings, times: Times, *, mark: str = 
         with times.timed(f"{mark}advance"):
             done = advance_all(Inputs(lambda: spark, project, now), tell=lambda _: None)
         with times.timed(f"{mark}publish"):
-            publish(project, now, lambda: spark)
+            publish(project, now, lambda: spark, lambda _: None)
     for each in done:
         times.seconds.setdefault(f"{mark}{each.table}", []).append(each.seconds)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from tests.bench.queries import QUERIES
@@ -25,11 +25,9 @@ def flight(events: DataFrame) -> DataFrame:
         "concat_ws('-', carrier, flight, origin, date_format(time_hour, 'yyyyMMdd\\'T\\'HH')) as leg_id",
         "carrier", "flight", "tailnum", "origin", "dest", f"{SCHEDULED} as scheduled_at", f"{DEPARTED} as departed_at",
         "dep_delay as departure_delay", "arr_delay as arrival_delay", "dep_time is null as cancelled", "distance",
-        "_batch", "_bucket", "_offset",
+        "_batch", "_arrival",
     )  # fmt: skip
-    return _first(legs, ["leg_id"], [F.desc("_batch"), F.desc("_bucket"), F.desc("_offset")]).drop(
-        "_batch", "_bucket", "_offset"
-    )
+    return _first(legs, ["leg_id"], [F.desc("_batch"), F.desc("_arrival")]).drop("_batch", "_arrival")
 
 
 def aircraft_position(events: DataFrame) -> DataFrame:
@@ -80,7 +78,7 @@ def carrier_league(days: DataFrame, airlines: DataFrame) -> DataFrame:
     return shares.withColumn("rank", F.row_number().over(place))
 
 
-def _first(rows: DataFrame, key: list[str], order: list) -> DataFrame:
+def _first(rows: DataFrame, key: list[str], order: list[Column]) -> DataFrame:
     ranked = rows.withColumn("_rank", F.row_number().over(Window.partitionBy(*key).orderBy(*order)))
     return ranked.where("_rank = 1").drop("_rank")
 
@@ -152,8 +150,8 @@ _AT = "(time_hour + to_minutes(minute))"
 _GONE = "(time_hour + to_minutes(minute + dep_delay))"
 DUCKDB = {
     "flight": f"""select concat_ws('-', carrier, flight, origin, strftime(time_hour, '%Y%m%dT%H')) as leg_id, *
-                  from {_EVENTS} qualify row_number() over (partition by leg_id order by _batch desc, _bucket desc,
-                  _offset desc) = 1""",
+                  from {_EVENTS} qualify row_number() over (partition by leg_id order by _batch desc,
+                  _arrival desc) = 1""",
     "aircraft_position": f"""select tailnum, dest, {_GONE} as gone, carrier, flight from {_EVENTS}
                   where tailnum is not null and dep_time is not null
                   qualify row_number() over (partition by tailnum order by gone desc, carrier desc, flight desc) = 1""",

@@ -8,6 +8,7 @@ in the same session. The rows of both are compared after the build and after the
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -51,7 +52,8 @@ def main() -> None:
         spark = start(settings)
         try:
             bench = Bench.over(Meters(spark, arguments.events, arguments.keys), settings, arguments.repeat)
-            bench.run(arguments.kind or names)
+            if bench.run(arguments.kind or names):
+                sys.exit("not all kinds were measured")
         finally:
             spark.stop()
 
@@ -90,8 +92,12 @@ class Bench:
         hand = Hand(meters.spark, settings.warehouse_path / "logs", settings.warehouse_path / "hand")
         return cls(meters.spark, project, hand, cuts, sorts, repeat)
 
-    def run(self, names: Iterable[str]) -> None:
-        """Measures each kind and prints its line; a kind that fails is told, and the next one follows."""
+    def run(self, names: Iterable[str]) -> list[str]:
+        """Measures each kind and prints its line; a kind that fails is told, and the next one follows.
+
+        Returns those that failed.
+        """
+        failed = []
         labels = {declaration.name: label for label, declaration in tables.KINDS.items()}
         heading(
             f"Rebuild from the log, and a warm batch of {BATCH:,} events, all in order or 1 % late: seconds,\n"
@@ -104,7 +110,9 @@ class Bench:
                 found = f"{self.measure(tables.KINDS[labels[name]]):9,}{self._figures(name)}"
             except Exception as error:
                 found = f" {type(error).__name__}: {str(error).strip().splitlines()[0]}"
+                failed.append(name)
             print(f"{labels[name]:<21}{found}", flush=True)
+        return failed
 
     def measure(self, declaration: Declaration) -> int:
         """Takes the times of one kind. Returns how many rows its table has in the end.

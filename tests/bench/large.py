@@ -11,6 +11,7 @@ import argparse
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -34,15 +35,11 @@ from tests.bench.meters import Meters, append, contract
 from tests.bench.plain import Hand
 from tests.bench.times import Times, heading, line
 
-BATCH: Final = 10_000
-BATCHES: Final = 3
-"""The first one warms up."""
-
 COMMANDS: Final = {
     "plan": ("plan",),
     "explain": ("explain", "meter_total", "meter=M7"),
     "diff": ("diff", "mode_total", "--from-edition", "1", "--to-edition", "2"),
-    "wait": ("wait", f"{STREAM}@{1 + BATCHES}"),
+    "wait": ("wait", f"{STREAM}@2"),
     "sql": ("sql", "select count(*) from meter_latest"),
     "status": ("status",),
 }
@@ -71,11 +68,16 @@ def main() -> None:
 
 @dataclass
 class Large:
-    """The project of `settings` over `meters`, and its hand-written twin; tables are the whole project's."""
+    """The project of `settings` over `meters`, and its hand-written twin; tables are the whole project's.
+
+    The log goes on by `batches` of `batch` events, of which the first warms up.
+    """
 
     settings: Settings
     spark: SparkSession
     meters: Meters
+    batch: int = 10_000
+    batches: int = 3
     times: Times = field(default_factory=Times)
 
     def run(self) -> None:
@@ -87,19 +89,22 @@ class Large:
         project = load(self.settings)
         hand = Hand(self.spark, self.settings.warehouse_path / "logs", self.settings.warehouse_path / "hand", JOBS)
         self.whole(project, hand)
-        for number in range(BATCHES):
+        for number in range(self.batches):
             self.step(load(self.settings), hand, number)  # each edition names the homes that are live
         self.tell_steps(project)
         for name, words in COMMANDS.items():
             with self.times.timed(f"warm {name}"):
-                CliRunner(catch_exceptions=False).invoke(lake, [*words, "--project", str(self.settings.project)])
+                typed = [*words, "--project", str(self.settings.project)]
+                done = CliRunner(catch_exceptions=False).invoke(lake, typed)
+            if done.exit_code:
+                raise ValueError(f"lake {name}: {done.output}")
 
     def whole(self, project: Project, hand: Hand) -> None:
         """All tables from the log: built, rebuilt, verified, and overwritten by hand."""
         inputs = self.now(project)
         with self.times.timed("build"):
             built = {each.table: each.seconds for each in advance_all(inputs, tell=lambda _: None)}
-        publish(project, inputs.cut, lambda: self.spark)
+        publish(project, inputs.cut, lambda: self.spark, lambda _: None)
         for name in project.tables:
             with self.times.timed(f"overwrite {name}"):
                 hand.rebuild(name, 1)
@@ -119,8 +124,8 @@ class Large:
 
     def step(self, project: Project, hand: Hand, number: int) -> None:
         """One micro-batch, by `lake` and by hand; the first is not counted."""
-        first = self.meters.readings + number * BATCH
-        append(self.settings, contract(STREAM), self.meters.events(STREAM, first, BATCH, late=False))
+        first = self.meters.readings + number * self.batch
+        append(self.settings, contract(STREAM), self.meters.events(STREAM, first, self.batch, late=False))
         times = self.times if number else Times()
         inputs = self.now(project)
         with times.timed("step"):
@@ -128,14 +133,14 @@ class Large:
         for each in done:
             times.seconds.setdefault(f"step {each.table}", []).append(each.seconds)
         with times.timed("publish"):
-            publish(project, inputs.cut, lambda: self.spark)
+            publish(project, inputs.cut, lambda: self.spark, lambda _: None)
         for name in project.tables:
             with times.timed(f"merge {name}"):
                 hand.step(name, number + 2)
 
     def tell_steps(self, project: Project) -> None:
         """Prints what the micro-batches cost."""
-        heading(f"Warm micro-batch of {BATCH:,} events (target: a third of the hand-written MERGE)")
+        heading(f"Warm micro-batch of {self.batch:,} events (target: a third of the hand-written MERGE)")
         print(f"{'table':<20}{'lake s':>9}{'MERGE s':>9}{'ratio':>8}")
         for name in project.tables:
             ours, theirs = self.times[f"step {name}"], self.times[f"merge {name}"]
@@ -144,15 +149,14 @@ class Large:
         print(f"{'all':<20}{self.times['step']:9.2f}{merges:9.2f}{self.times['step'] / merges:8.2f}")
         line("publish", self.times["publish"], "")
 
-    def cold(self) -> None:
+    def cold(self, names: Iterable[str] = COMMANDS) -> None:
         """What a person asks for, each as a command of its own, beside the same in a warm process."""
         command = str(Path(sys.executable).with_name("lake"))
         heading("As a person feels them: a command, and the same in a warm process")
-        for name, words in COMMANDS.items():
+        for name in names:
             with self.times.timed(f"cold {name}"):
-                done = subprocess.run([command, *words], cwd=self.settings.project, capture_output=True, check=False)
-            warm = f"warm {self.times[f'warm {name}']:.2f} s"
-            line(f"lake {name}", self.times[f"cold {name}"], warm if done.returncode == 0 else "failed")
+                subprocess.run([command, *COMMANDS[name]], cwd=self.settings.project, capture_output=True, check=True)
+            line(f"lake {name}", self.times[f"cold {name}"], f"warm {self.times[f'warm {name}']:.2f} s")
 
     def now(self, project: Project) -> Inputs:
         return Inputs(lambda: self.spark, project, cut(project))

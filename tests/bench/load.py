@@ -64,9 +64,10 @@ def main() -> None:
 
 @dataclass
 class Producer:
-    """Lands files of readings, at most `WAITING` ahead of what has been taken in, except while it is paused."""
+    """Lands files of `size` readings, at most `WAITING` ahead of what has been taken in, except while it is paused."""
 
     settings: Settings
+    size: int = EVENTS_A_FILE
     landed: int = 0
     paused: Event = field(default_factory=Event)
     done: Event = field(default_factory=Event)
@@ -80,9 +81,7 @@ class Producer:
     def _land(self, folder: Path) -> None:
         part = folder / f"{self.landed:08}.part"
         with delta.connection() as con:
-            con.execute(
-                READINGS.format(first=self.landed * EVENTS_A_FILE, count=EVENTS_A_FILE, meters=METERS, file=part)
-            )
+            con.execute(READINGS.format(first=self.landed * self.size, count=self.size, meters=METERS, file=part))
         part.rename(part.with_suffix(".jsonl"))
         self.landed += 1
 
@@ -112,13 +111,13 @@ class Sample:
     mebibytes: int
 
 
-def load(settings: Settings, *, minutes: float, every: float) -> None:
+def load(settings: Settings, *, minutes: float, every: float, size: int = EVENTS_A_FILE) -> None:
     """The producer beside a follower; prints a line every so often, and the proof in the end."""
     environment = os.environ | LIMITS
     seconds, samples = minutes * 60, list[Sample]()
-    heading(f"{minutes:g} minutes of lake run --follow, files of {EVENTS_A_FILE:,} events, at most {WAITING} waiting")
+    heading(f"{minutes:g} minutes of lake run --follow, files of {size:,} events, at most {WAITING} waiting")
     print(f"{'s':>6}{'waiting':>9}{'events':>12}{'edition':>9}{'python MiB':>12}{'JVM MiB':>9}{'files':>8}{'MiB':>7}")
-    with following(settings, environment) as process, producing(Producer(settings)) as producer:
+    with following(settings, environment) as process, producing(Producer(settings, size)) as producer:
         began = time.monotonic()
 
         def sample() -> None:
@@ -142,6 +141,8 @@ def load(settings: Settings, *, minutes: float, every: float) -> None:
         until(lambda: time.monotonic() - began > seconds)
         producer.paused.set()
         until(lambda: caught_up(settings, producer))
+        if process.poll() is not None:
+            raise SystemExit("the follower ended before the producer did")
     summary(samples, producer)
     for command in (["log", STREAM, "--check"], ["verify", "--all"], ["status"]):
         subprocess.run([LAKE, *command, "--project", settings.project], env=environment, check=True)
@@ -157,7 +158,7 @@ def stuck(samples: list[Sample]) -> bool:
 def caught_up(settings: Settings, producer: Producer) -> bool:
     """Whether an edition has all that was landed."""
     head, edition = log.head(settings, STREAM), latest_edition(settings)
-    taken = sum(head.offsets.values()) == producer.landed * EVENTS_A_FILE
+    taken = sum(head.offsets.values()) == producer.landed * producer.size
     return taken and edition is not None and get_cut(settings, edition.cut).batches.get(STREAM, 0) == head.batch
 
 
@@ -212,7 +213,7 @@ def summary(samples: list[Sample], producer: Producer) -> None:
     half = [s for s in samples if s.at > samples[-1].at / 4] or samples
     busy = [(b.at - a.at, b.events - a.events) for a, b in pairwise(samples) if b.events > a.events]
     seconds, events = (sum(column) for column in zip(*busy, strict=True)) if busy else (1, 0)
-    print(f"landed {producer.landed:,} files, {producer.landed * EVENTS_A_FILE:,} events")
+    print(f"landed {producer.landed:,} files, {producer.landed * producer.size:,} events")
     print(f"taken in {events / seconds:,.0f} events a second while there were any")
     for name in ("python", "jvm", "files", "waiting"):
         values = [getattr(s, name) for s in half]

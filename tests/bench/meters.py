@@ -87,6 +87,7 @@ def append(settings: Settings, contract: Contract, rows: DataFrame) -> None:
     latest = [each["latest"] for each in tally] + ([head.watermark] if head.watermark else [])
     events = placed.selectExpr(
         f"{head.batch + 1}L as _batch",
+        "number as _arrival",
         "_bucket",
         f"map({before})[_bucket] + row_number() over (partition by _bucket order by number) - 1 as _offset",
         f"{identity(contract)} as _id",

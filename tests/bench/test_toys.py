@@ -1,0 +1,65 @@
+"""Every benchmark at a toy size, by the code that measures the whole one: it runs, and finds what it compares alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lake.config import Settings
+from lake.testing import Commands
+from tests.bench import __main__ as flights
+from tests.bench import tables
+from tests.bench.growth import copied, growth
+from tests.bench.kinds import Bench
+from tests.bench.large import Large
+from tests.bench.load import load
+from tests.bench.meters import Meters
+
+KINDS = [declaration.name for declaration in tables.KINDS.values()]
+BEYOND = ("day_total", "meter_mode", "meter_state")
+"""Tables of the large project that no command of it names."""
+
+
+def test_flights(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flights.bench(tmp_path, flights.Size(days=2, last=1, repeat=1, tables=("delay_streak",)))
+    told = capsys.readouterr().out
+    assert told.count("delay_streak") == 2
+    assert told.count("flight ") == 2
+    assert "lake status" in told
+
+
+@pytest.mark.parametrize(
+    "names", [KINDS[:1], *(pytest.param([name], marks=pytest.mark.long) for name in KINDS[1:])], ids=str
+)
+def test_kinds(spark: SparkSession, project: Settings, capsys: pytest.CaptureFixture[str], names: list[str]) -> None:
+    bench = Bench.over(Meters(spark, 2000, 100), project, repeat=1)
+    failed = bench.run(names)
+    assert not failed, capsys.readouterr().out
+
+
+def test_large(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = copied(tmp_path / "large", without=BEYOND)
+    bench = Large(settings, spark, Meters(spark, 2000, 100), batch=50, batches=2)
+    bench.run()
+    bench.cold(["sql"])
+    told = capsys.readouterr().out
+    assert told.count("mode_total") == 2
+    assert "lake sql" in told
+
+
+def test_growth(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = copied(tmp_path / "growth", without=("day_total", "meter_mode", "meter_state", "meter_total"))
+    growth(spark, settings, [2, 5], around=0)
+    assert "mode_total" in capsys.readouterr().out
+
+
+def test_load(
+    commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in commands.environment.items():
+        monkeypatch.setenv(name, value)
+    others = (*BEYOND, "meter_total", "mode_total")
+    load(copied(tmp_path / "load", without=others), minutes=0.1, every=0.5, size=20)
+    assert "0 lines of failure" in capfd.readouterr().out
