@@ -123,24 +123,24 @@ def load(settings: Settings, *, minutes: float, every: float, size: int = EVENTS
         def sample() -> None:
             samples.append(seen(settings, process.pid, time.monotonic() - began))
             told(samples[-1])
-            if stuck(samples):
-                raise SystemExit(f"files wait, and nothing has come of them for {STUCK:.0f} s")
 
-        def until(end: Callable[[], bool]) -> None:
+        def until(end: Callable[[], bool], *, busy: bool = False) -> None:
             while not end() and process.poll() is None:
                 time.sleep(every)
                 sample()
+                if stuck(samples, busy=busy):
+                    raise SystemExit(f"not all is taken in, and nothing has come of it for {STUCK:.0f} s")
 
         until(lambda: time.monotonic() - began > seconds / 2)
         producer.paused.set()
         paused = time.monotonic()
-        until(lambda: caught_up(settings, producer))
+        until(lambda: caught_up(settings, producer), busy=True)
         print(f"paused: the lag was gone after {time.monotonic() - paused:.0f} s")
         until(lambda: time.monotonic() - paused > seconds / 6)
         producer.paused.clear()
         until(lambda: time.monotonic() - began > seconds)
         producer.paused.set()
-        until(lambda: caught_up(settings, producer))
+        until(lambda: caught_up(settings, producer), busy=True)
         if process.poll() is not None:
             raise SystemExit("the follower ended before the producer did")
     summary(samples, producer)
@@ -148,11 +148,12 @@ def load(settings: Settings, *, minutes: float, every: float, size: int = EVENTS
         subprocess.run([LAKE, *command, "--project", settings.project], env=environment, check=True)
 
 
-def stuck(samples: list[Sample]) -> bool:
-    """Whether nothing was done for long though files wait."""
+def stuck(samples: list[Sample], *, busy: bool) -> bool:
+    """Whether nothing was done for long though files wait, or the follower has something to do in any case (`busy`)."""
     last = samples[-1]
     earlier = [s for s in samples if s.at <= last.at - STUCK]
-    return bool(earlier and last.waiting) and (earlier[-1].events, earlier[-1].edition) == (last.events, last.edition)
+    waits = earlier and (last.waiting or busy)
+    return bool(waits) and (earlier[-1].events, earlier[-1].edition) == (last.events, last.edition)
 
 
 def caught_up(settings: Settings, producer: Producer) -> bool:

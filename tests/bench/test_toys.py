@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from lake.config import Settings
 from lake.testing import Commands
 from tests.bench import __main__ as flights
+from tests.bench import load as loading
 from tests.bench import tables
 from tests.bench.growth import copied, growth
 from tests.bench.kinds import Bench
@@ -60,6 +61,7 @@ def test_load(
 ) -> None:
     for name, value in commands.environment.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(loading, "STUCK", 60)
     others = (*BEYOND, "meter_total", "mode_total")
     load(copied(tmp_path / "load", without=others), minutes=0.1, every=0.5, size=20)
     assert "0 lines of failure" in capfd.readouterr().out
