@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from lake.errors import DeclarationError
-from lake.kinds.dumps import differences
-from lake.kinds.kind import AGAIN, INTO, SIGN, STANDING, Kind, digest, names, visible
+from lake.kinds.dumps import EVENT, differences
+from lake.kinds.kind import AGAIN, DELIVERED, INTO, SIGN, STANDING, Kind, digest, names, visible
 from lake.kinds.place import AT, kept, place
 from lake.kinds.removal import GONE, Removal
 from lake.kinds.standing import BEGINS, CONTINUES, DELETES, SUPERSEDED, TIMELESS
@@ -44,9 +44,10 @@ class History(Kind):
     but key and sequence are tracked.
     `deletes`, `truncate`, `former`: see Removal.
     `snapshots`: rows are full dumps; the first sequence column names the dump. What is not in a dump is deleted. A
-    dump older than one that began before it is ignored. `marker`: SQL over the function's rows, which broadcast events
-    say that their dump is complete; then only such dumps count, empty ones too, and one is ignored that is older than
-    one whose marker came before.
+    dump older than one that began before it is ignored. A dump of which a record was refused closes nobody until that
+    record is repaired, or the refusal accepted (see lake.kinds.dumps); what it has counts. `marker`: SQL over the
+    function's rows, which broadcast events say that their dump is complete; then only such dumps count, empty ones
+    too, and one is ignored that is older than one whose marker came before.
     """
 
     name: ClassVar[str] = "History"
@@ -94,6 +95,10 @@ class History(Kind):
     @property
     def absorbs(self) -> bool:
         return not self.snapshots
+
+    @property
+    def heeds_refusals(self) -> bool:
+        return self.snapshots
 
     @property
     def broadcast(self) -> str | None:
@@ -167,6 +172,8 @@ class History(Kind):
         """
         from pyspark.sql import functions as F
 
+        if DELIVERED in rows.columns:
+            rows = rows.where(EVENT)
         if self.snapshots or self.removal.truncate:
             return super().traced(rows)
         over = f"over (partition by {self._by} order by {AT})"

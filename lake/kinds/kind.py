@@ -17,7 +17,10 @@ ORDER: Final = "_order"  # struct, totally ordered: of an event (batch, arrival,
 SIGN: Final = "_sign"  # int: +1 a row that is there, -1 one that is gone
 TIME: Final = "_time"  # timestamp: event time; absent over derived tables
 WATERMARK: Final = "_watermark"  # timestamp: greatest event time of earlier batches; absent over derived tables
-CARRIED: Final = (ORDER, SIGN, TIME, WATERMARK)
+DELIVERED: Final = (
+    "_delivered"  # struct, see lake.kinds.dumps; only for kinds that heed refusals, over logs that have any
+)
+CARRIED: Final = (ORDER, SIGN, TIME, WATERMARK, DELIVERED)
 
 # The column by which `absorb` says that a key must be evaluated again.
 AGAIN: Final = "_again"
@@ -99,6 +102,11 @@ class Kind(ABC):
     def broadcast(self) -> str | None:
         """SQL over the function's rows: which of them are of broadcast events that this kind heeds."""
         return None
+
+    @property
+    def heeds_refusals(self) -> bool:
+        """Whether rows must carry DELIVERED: what is not there matters, so what was refused does."""
+        return False
 
     @property
     def invariants(self) -> Mapping[str, str]:

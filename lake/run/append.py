@@ -104,11 +104,24 @@ def append_files(
     """
     must_exist(files)
     found = [sources.at_hand(settings, file) for file in files]
-    counts = append(settings, spark, contract, lambda _: Files.checked(settings, found, contract), now=now)
+
+    def deliver(head: LogHead) -> Files:
+        return Files.checked(settings, found, contract, repaired=unread(settings, head))
+
+    counts = append(settings, spark, contract, deliver, now=now)
     for file in files:
         if file.parent == settings.path(STAGING) and file.name.startswith(STDIN):
             file.unlink(missing_ok=True)
     return counts
+
+
+def unread(settings: Settings, head: LogHead) -> dict[str, str]:
+    """The files that could not be read up to `head`, and have not been since: their marks, each with the name."""
+    found = quarantine.files(settings, head.stream, upto=head.batch)
+    if not found:
+        return {}
+    landed = {name for name, *_ in sources.landed(settings, head.stream, log.app(head.stream))}
+    return {mark: name for mark, name in found.items() if mark not in landed}
 
 
 def must_exist(files: Sequence[Path]) -> None:
@@ -164,11 +177,11 @@ def _restore_beside(settings: Settings, spark: SparkSession, contract: Contract)
 
 def _put_beside(batch: Batch) -> BatchCounts:
     settings, stream, delivery = batch.settings, batch.contract.name, batch.delivery
-    counts = _counts(batch, len(list(delivery.faults)))
+    counts = _counts(batch)
     if delivery.keeps_rejects and counts.quarantined:
-        put = quarantine.put_files(settings, stream, batch.number, delivery.faults, at=batch.now)
+        put = quarantine.put_files(settings, stream, batch.number, batch.faults, at=batch.now)
         if counts.quarantined > put:
-            quarantine.put(settings, stream, batch.rejects(put), upto=counts.quarantined)
+            quarantine.put(settings, stream, batch.rejects(), upto=counts.quarantined)
     redeliveries.put(settings, stream, batch.number, batch.verdict)
     return counts
 
@@ -182,6 +195,7 @@ def _write(batch: Batch) -> BatchCounts:
     counts = _put_beside(batch)
     position = batch.head.next(
         offsets={str(bucket): offset for bucket, offset in batch.offsets.items()},
+        **({"refusals": batch.refusals} if batch.refusals else {}),
         watermark=batch.watermark.isoformat() if batch.watermark else None,
         counts={name: count for name, count in asdict(counts).items() if name != "batch"},
         files=[{"path": name, "size": size, "mtime": mtime} for name, size, mtime in marks],
@@ -198,15 +212,14 @@ def _write(batch: Batch) -> BatchCounts:
     return counts
 
 
-def _counts(batch: Batch, faults: int) -> BatchCounts:
-    refused = batch.refused + batch.conflicts if batch.delivery.keeps_rejects else 0
+def _counts(batch: Batch) -> BatchCounts:
     accepted = sum(batch.accepted.values())
     duplicates = batch.verdict.num_rows - batch.conflicts
     return BatchCounts(
         batch.number,
-        read=accepted + duplicates + refused + faults + batch.control,
+        read=accepted + duplicates + batch.rejected + batch.control,
         accepted=accepted,
         duplicates=duplicates,
-        quarantined=refused + faults,
+        quarantined=batch.rejected,
         control=batch.control,
     )

@@ -17,15 +17,16 @@ from pyspark.sql import functions as F
 
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
+from lake.run import refusals
 from lake.run.personal import BLANKED, extras, sealable, shown
 from lake.session import first_line, raise_if_gone
 from lake.store import evolution
 from lake.store.contracts import Contract
-from lake.store.delivery import LINE_BITS, Delivery
+from lake.store.delivery import LINE_BITS, Delivery, Said
 from lake.store.duplicates import VERDICT_SCHEMA, Search
 from lake.store.envelope import CONTROL
 from lake.store.identity import identity
-from lake.store.log import LogHead
+from lake.store.log import BROADCAST, REFUSAL, LogHead
 from lake.store.parse import BLANK, parse
 from lake.store.reasons import Reason
 from lake.store.scan import to_frame
@@ -143,18 +144,39 @@ class Batch:
         return taken
 
     @property
+    def _said_rows(self) -> int:
+        """How many rows the log gets that are no events."""
+        return len(self._told) + max(self.rejected - len(self.faults), 0)
+
+    @property
+    def refusals(self) -> int:
+        """How many rows of the log are no events after this batch."""
+        return int(self.head.position.data.get("refusals", 0)) + self._said_rows
+
+    @property
     def offsets(self) -> dict[int, int]:
         """The next offset of each bucket after this batch."""
-        before = self.head.offsets
-        return {b: before.get(b, 0) + self.accepted.get(b, 0) for b in sorted({*before, *self.accepted})}
+        before, taken = self.head.offsets, dict(self.accepted)
+        if self._said_rows:
+            taken[BROADCAST] = taken.get(BROADCAST, 0) + self._said_rows
+        return {b: before.get(b, 0) + taken.get(b, 0) for b in sorted({*before, *taken})}
 
     def refused_seqs(self) -> set[int]:
         """The `_seq` of every record that is neither accepted nor a duplicate."""
         refused = self.parsed.where(f"_reason <> '{CONTROL}'").select("_seq").toArrow()["_seq"].to_pylist()
         return {*refused, *self.verdict.filter(self.verdict["conflict"])["_seq"].to_pylist()}
 
-    def rejects(self, after: int) -> DataFrame:
-        """The rows for the quarantine, numbered from `after` + 1. A conflict's text is read from its source again.
+    @cached_property
+    def faults(self) -> list[tuple[str, str]]:
+        return list(self.delivery.faults)
+
+    @property
+    def rejected(self) -> int:
+        """How many records go to quarantine; those that fail once more stay where they are."""
+        return self.refused + self.conflicts + len(self.faults) if self.delivery.keeps_rejects else 0
+
+    def rejects(self) -> DataFrame:
+        """The rows for the quarantine, numbered after the faults. A conflict's text is read from its source again.
 
         What tells of people who were forgotten is blanked.
         """
@@ -163,17 +185,14 @@ class Batch:
         refused = self.placed.where(f"_reason NOT IN ({NO_EVENTS})")
         rejects = refused.selectExpr("_position", "_reason", detail, raw, "_source").toDF(*REJECT)
         if self.conflicts:
-            conflicts = self.spark.createDataFrame(
-                self.verdict.filter(self.verdict["conflict"]).select(["_seq", "original"])
-            )
             texts = self.delivery.records(self.spark).select("_seq", "_raw")
-            told = self.placed.drop("_raw").join(F.broadcast(conflicts), "_seq").join(texts, "_seq")
+            told = self._conflicting.drop("_raw").join(texts, "_seq")
             rejects = rejects.union(
                 told.selectExpr("_position", f"'{Reason.CONFLICT}'", f"concat({same})", raw, "_source")
             )
         return rejects.selectExpr(
             f"{self.number}L AS _batch",
-            f"cast({after} + row_number() OVER (ORDER BY _position) AS int) AS _number",
+            f"{self._numbered} AS _number",
             "_reason AS reason",
             "_detail AS detail",
             f"make_valid_utf8(substring(_raw, 1, {self.settings.record_bytes})) AS raw",
@@ -181,12 +200,43 @@ class Batch:
             f"{self._now} AS _ingested_at",
         )
 
+    @property
+    def _numbered(self) -> str:
+        return f"cast({len(self.faults)} + row_number() OVER (ORDER BY _position) AS int)"
+
+    @property
+    def _conflicting(self) -> DataFrame:
+        """The records that are conflicts, with their `original`."""
+        conflicts = self.verdict.filter(self.verdict["conflict"]).select(["_seq", "original"])
+        return self.placed.join(F.broadcast(self.spark.createDataFrame(conflicts)), "_seq")
+
+    @cached_property
+    def _told(self) -> list[Said]:
+        if not self.ordered:
+            return []
+        keeps = self.delivery.keeps_rejects
+        return list(self.delivery.says(self.number, set() if keeps else self.refused_seqs()))
+
+    def _said(self) -> list[DataFrame]:
+        """The rows beside the events: what was refused, and what the delivery says of records that were."""
+        found = [refusals.frame(self.spark, self.number, self._told)] if self._told else []
+        if self.ordered and self.rejected > len(self.faults):
+            refused = self.placed.where(f"_reason NOT IN ({NO_EVENTS})")
+            if self.conflicts:
+                refused = refused.unionByName(self._conflicting.drop("original"))
+            numbered = refused.withColumn("_number", F.expr(self._numbered))
+            found.append(refusals.of_refused(numbered, self.contract, self.number))
+        return found
+
     def events(self) -> DataFrame:
         """The rows for the log, in its physical columns, numbered within their buckets."""
         kept = self.placed.where("_reason IS NULL")
         if self.verdict.num_rows:
             dropped = self.spark.createDataFrame(self.verdict.select(["_seq"]))
             kept = kept.join(dropped, "_seq", "left_anti")
+        said = self._said()
+        for rows in said:
+            kept = kept.unionByName(rows, allowMissingColumns=True)
         first = ", ".join(f"{bucket}, {offset}L" for bucket, offset in self.head.offsets.items())
         base = f"coalesce(element_at(map({first}), _bucket), 0L)" if first else "0L"
         watermark = (
@@ -204,6 +254,7 @@ class Batch:
             "_source",
             f"{len(self.known)} AS _version",
             *extras(self.contract),
+            *([REFUSAL] if said else []),
             *evolution.written(self.known),
         )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lake.config import Settings
 from lake.errors import LakeError
-from lake.run.append import BatchCounts, append
+from lake.run.append import BatchCounts, append, unread
 from lake.store import log, sources
 from lake.store.contracts import Contract, known_stream
 from lake.store.delivery import Files
@@ -63,10 +63,11 @@ def _drain(
     stream, app = contract.name, log.app(contract.name)
     there = {file.mark for file in sources.listing(settings, stream)}
 
-    def deliver(_: LogHead) -> Files | None:
+    def deliver(head: LogHead) -> Files | None:
         files = sources.pending(settings, stream, there - sources.landed(settings, stream, app))
         folder = settings.path(settings.landing) / stream
-        return Files.checked(settings, files, contract, folder=folder) if files else None
+        repaired = unread(settings, head)
+        return Files.checked(settings, files, contract, folder=folder, repaired=repaired) if files else None
 
     total = BatchCounts(log.head(settings, stream).batch)
     for _ in count() if batches is None else range(batches):

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from lake.declaration import Declaration, Input
 from lake.errors import DeclarationError
-from lake.kinds.kind import CARRIED, ORDER, SIGN, visible
+from lake.kinds.kind import CARRIED, DELIVERED, ORDER, SIGN, visible
+from lake.names import SPARK, quoted
 from lake.project import Project
 from lake.run import returned
 from lake.run.rows import CarryingFrame
@@ -74,6 +75,11 @@ class Inputs:
         Raises DeclarationError where the function loses columns that its kind needs.
         """
         kind = declaration.kind
+        refused = [self._refusals(source) if kind.heeds_refusals else None for source in declaration.inputs]
+        frames = [
+            f if r is None else self._delivered(s, f)
+            for s, f, r in zip(declaration.inputs, frames, refused, strict=True)
+        ]
         try:
             result = declaration(*(CarryingFrame(f) if kind.row_by_row else f.drop(*CARRIED) for f in frames))
         except Exception as error:
@@ -83,7 +89,43 @@ class Inputs:
         sides = returned.frames(declaration, result, len(frames))
         if kind.row_by_row and kind.broadcast is None:
             sides = [self._keyed(source, rows) for source, rows in zip(declaration.inputs, sides, strict=True)]
-        return tuple(kind.prepare(returned.complete(declaration, rows, side), side) for side, rows in enumerate(sides))
+        sides = [kind.prepare(returned.complete(declaration, rows, side), side) for side, rows in enumerate(sides)]
+        told = zip(sides, refused, strict=True)
+        return tuple(rows if r is None else rows.unionByName(r, allowMissingColumns=True) for rows, r in told)
+
+    def delivery_columns(self, source: Input) -> list[str]:
+        """The columns of a log that tell how its events were delivered."""
+        dump = self.project.contracts[source.name].dump
+        return ["_source", dump] if dump else ["_source"]
+
+    def _delivered(self, source: Input, rows: DataFrame) -> DataFrame:
+        """Events of a log with how they were delivered: see lake.kinds.dumps."""
+        from pyspark.sql import functions as F
+
+        dump = self.project.contracts[source.name].dump
+        file = "regexp_replace(_source, ':[0-9]+$', '')"
+        own = f"cast({quoted(dump, SPARK)} as string)" if dump else "cast(null as string)"
+        there = (
+            f"named_struct('file', {file}, 'dump', {own}, 'refusal', cast(null as string), 'id', cast(null as string))"
+        )
+        return rows.withColumn(DELIVERED, F.expr(there))
+
+    def _refusals(self, source: Input) -> DataFrame | None:
+        """What a log says of records that were refused up to the cut; None where it says nothing."""
+        from pyspark.sql import functions as F
+
+        settings, upto = self.project.settings, self.cut.batches.get(source.name, 0)
+        if source.table is not None or not log.has_refusals(settings, source.name, upto=upto):
+            return None
+        contract = self.project.contracts[source.name]
+        rows = log.read(
+            self.spark, settings, contract, upto=upto, bucket=log.BROADCAST, voids=self.cut.voids, refusals=True
+        )
+        told = self._delivered(source, _event_order(rows.drop(*HIDDEN)))
+        what = {"refusal": F.col(log.REFUSAL), "id": F.expr("substring_index(_id, ' ', 1)")}
+        for name, value in what.items():
+            told = told.withColumn(DELIVERED, F.col(DELIVERED).withField(name, value))
+        return told.select(ORDER, SIGN, DELIVERED)
 
     def _keyed(self, source: Input, rows: DataFrame) -> DataFrame:
         """The rows that have a key: a kind that heeds no broadcast events never sees one."""

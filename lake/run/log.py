@@ -17,7 +17,7 @@ HOLES: Final = """
         min(_offset) AS first, max(_offset) AS last
     FROM t GROUP BY _bucket ORDER BY _bucket"""
 BATCHES: Final = """
-    SELECT _batch AS batch, count(*) AS events,
+    SELECT _batch AS batch, count(*) FILTER ({events}) AS events,
         max(_time)::TIMESTAMPTZ AS latest, min(_watermark)::TIMESTAMPTZ AS watermark,
         count(DISTINCT coalesce(_watermark::VARCHAR, '')) AS watermarks
     FROM t GROUP BY _batch ORDER BY _batch"""
@@ -64,8 +64,10 @@ def check(settings: Settings, stream: str) -> list[str]:
     """
     found = report(settings, stream)
     path = settings.log_path(stream)
+    upto = found.head.batch if found.head else 0
     buckets = delta.rows(path, HOLES)
-    batches = {row["batch"]: row for row in delta.rows(path, BATCHES)}
+    events = f"WHERE {log.REFUSAL} IS NULL" if log.has_refusals(settings, stream, upto=upto) else "WHERE true"
+    batches = {row["batch"]: row for row in delta.rows(path, BATCHES.format(events=events))}
     faults = [*_offsets(found.head, buckets), *_batches(found.batches, batches)]
     faults += [f"id {row['id']} is {row['times']} times in bucket {row['bucket']}" for row in delta.rows(path, TWICE)]
     ordered = any(column["column_name"] == "_arrival" for column in delta.rows(path, "DESCRIBE t"))

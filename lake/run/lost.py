@@ -19,7 +19,7 @@ from lake.config import Settings
 from lake.errors import DeclarationError, LakeError
 from lake.store import delta, log, quarantine, redeliveries, sources
 from lake.store.contracts import Contract
-from lake.store.delivery import GIVE_UP, Delivery, Files, Replayed
+from lake.store.delivery import GIVE_UP, Acceptance, Delivery, Files, Replayed
 from lake.store.lease import lease
 from lake.store.log import LogHead
 from lake.store.quarantine import Rejected
@@ -33,9 +33,13 @@ def delivery_of(settings: Settings, contract: Contract, taken: Taken) -> Deliver
     """
     if quarantine.is_mark(taken.marks[0][0]):
         return Replayed(_rejected(settings, contract.name, taken), whole=True)
-    return Files.checked(
-        settings, [_file(settings, contract.name, taken.batch, mark) for mark in taken.marks], contract
-    )
+    if accepted := Acceptance.of(taken.marks[0]):
+        return accepted
+    files = [mark for mark in taken.marks if not quarantine.is_mark(mark[0])]
+    there = quarantine.files(settings, contract.name, upto=taken.batch - 1)
+    repaired = {name: there[name] for name, *_ in taken.marks if name in there}
+    found = [_file(settings, contract.name, taken.batch, mark) for mark in files]
+    return Files.checked(settings, found, contract, repaired=repaired)
 
 
 def keep(settings: Settings, stream: str, batch: int, rows: Sequence[Rejected]) -> None:

@@ -34,7 +34,9 @@ def sharing(inputs: Inputs, tables: Iterable[Declaration]) -> Iterator[None]:
     for name in [name for name, reading in readers.items() if len(reading) > 1]:
         source, reading = Input(name), readers[name]
         rows = inputs.whole(source)
-        wanted = [c for c in rows.columns if c in CARRIED or any(inputs.project.mentions(each, c) for each in reading)]
+        heeding = any(each.kind.heeds_refusals for each in reading)
+        always = {*CARRIED, *(inputs.delivery_columns(source) if heeding else ())}
+        wanted = [c for c in rows.columns if c in always or any(inputs.project.mentions(each, c) for each in reading)]
         rows = rows.select(*wanted)
         needed = inputs.size(source) * sum(TEXT if kind == "string" else NUMBER for _, kind in rows.dtypes)
         if needed <= room:

@@ -141,7 +141,7 @@ def _stream(settings: Settings, walk: _Walk) -> Stream:
     return Stream(
         name=walk.stream,
         batch=head.batch,
-        events=sum(head.offsets.values()),
+        events=head.events,
         event_time=head.watermark,
         pending=sum(file.mark not in marks for file in sources.listing(settings, walk.stream)),
         quarantined=dict(waiting.most_common()),

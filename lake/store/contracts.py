@@ -18,11 +18,14 @@ and the record a `lake` object with the project's facts:
     "max_ahead": "1 day"         an event time further ahead of its arrival goes to quarantine
     "subject":  "customer"       the field that says whose the personal fields are
     "broadcast": "op = 'TRUNCATE'"   SQL condition for events that have no key and touch all keys
+    "dump":     "taken_on"       the field that says of which full dump a record is, where records are rows of such:
+                                 then a record that is refused holds back the deletes of its own dump alone, and not
+                                 those of every dump in its file
     "envelope": "debezium"       records are change messages of a database's table; see `envelope.py` for this, and
     "table":    "shop.orders"    for the fields' attributes `from` and `encoding`
 
-Key, id, event time, buckets, subject and broadcast never change once a log has been written; see `evolution.py` for
-what may.
+Key, id, event time, buckets, subject, broadcast and dump never change once a log has been written, but that a dump may
+be added; see `evolution.py` for what may.
 """
 
 from __future__ import annotations
@@ -55,6 +58,7 @@ class Contract:
     buckets: int = 8
     max_ahead: timedelta = timedelta(days=1)
     broadcast: str | None = None
+    dump: str | None = None
     subject: str | None = None
     envelope: str | None = None
     table: str | None = None
@@ -91,6 +95,7 @@ class Contract:
             "time": self.time,
             "buckets": self.buckets,
             "broadcast": self.broadcast,
+            "dump": self.dump,
             "subject": self.subject,
         }
 
@@ -191,6 +196,7 @@ def read_contract(text: str, *, file: str) -> Contract:
         buckets=facts.get("buckets", 8),
         max_ahead=duration(facts.get("max_ahead", "1 day")) or timedelta(days=1),
         broadcast=facts.get("broadcast"),
+        dump=facts.get("dump"),
         subject=facts.get("subject"),
         envelope=facts.get("envelope"),
         table=facts.get("table"),

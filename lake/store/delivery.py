@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
@@ -15,7 +16,8 @@ from lake.errors import LakeError
 from lake.session import first_line, raise_if_gone
 from lake.store import formats
 from lake.store.contracts import Contract
-from lake.store.quarantine import Rejected
+from lake.store.log import ACCEPTED, REFUSED, REPAIRED
+from lake.store.quarantine import Rejected, mark
 from lake.store.sources import File, Mark
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ RECORDS: Final = pa.schema(
     [("_file", pa.string()), ("_block", pa.int64()), ("_seq", pa.int64()), ("_raw", pa.string())]
 )
 LINE_BITS: Final = 40  # a record's position is its file's rank followed by this many bits of line number
+ACCEPTS: Final = "accepted:"
 GIVE_UP: Final = "lake ingest {stream} --give-up, which has the batch be empty, then lake rebuild --all"
 
 
@@ -40,6 +43,19 @@ class Origin:
     base: int
     source: str
     first_line: int = 1
+
+
+@dataclass(frozen=True)
+class Said:
+    """That the record `mark` of the quarantine is refused, repaired or accepted (see lake.store.log): `what`.
+
+    It is told at a position of the delivery where no event is.
+    """
+
+    position: int
+    source: str
+    mark: str
+    what: str
 
 
 class Delivery(Protocol):
@@ -62,6 +78,12 @@ class Delivery(Protocol):
     def marks(self, refused: set[int]) -> list[Mark]:
         """What the log's progress remembers when all records were taken but those with a `_seq` in `refused`."""
 
+    def says(self, batch: int, refused: set[int]) -> Iterable[Said]:
+        """What `batch` says of records that are, or were, in quarantine, but for those that it parses and refuses.
+
+        `refused`: the `_seq` of records that it does not take.
+        """
+
     def settled(self) -> Delivery:
         """Itself, or what is left without the files that changed while they were read."""
 
@@ -71,22 +93,33 @@ class Delivery(Protocol):
 
 @dataclass(frozen=True)
 class Files:
-    """Files that are read whole; those with a fault are told and counted as one record each."""
+    """Files that are read whole; those with a fault are told and counted as one record each.
+
+    `repaired`: marks of files that were in quarantine as such, each with the file's name; one that can be read now has
+    been repaired.
+    """
 
     settings: Settings
     files: tuple[File, ...]
     bad: Mapping[File, str] = field(default_factory=dict)
+    repaired: Mapping[str, str] = field(default_factory=dict)
     keeps_rejects: bool = True
 
     @classmethod
     def checked(
-        cls, settings: Settings, files: Iterable[File], contract: Contract, *, folder: Path | None = None
+        cls,
+        settings: Settings,
+        files: Iterable[File],
+        contract: Contract,
+        *,
+        folder: Path | None = None,
+        repaired: Mapping[str, str] = MappingProxyType({}),
     ) -> Files:
         """`files`, looked into for faults under `contract`; with `folder`, links out of it are one."""
         names = () if contract.envelope else [name for field in contract.fields for name in field.names]
         files = tuple(files)
         found = {file: formats.fault_of(file, folder=folder, names=names) for file in files}
-        return cls(settings, files, {file: fault for file, fault in found.items() if fault})
+        return cls(settings, files, {file: fault for file, fault in found.items() if fault}, repaired)
 
     @property
     def faults(self) -> list[tuple[str, str]]:
@@ -113,7 +146,19 @@ class Files:
         }
 
     def marks(self, refused: set[int]) -> list[Mark]:
-        return [file.mark for file in self.files]
+        return [*(file.mark for file in self.files), *((mark, 0, 0) for _, mark in self._dismissed)]
+
+    def says(self, batch: int, refused: set[int]) -> Iterator[Said]:
+        rank = {file.name: rank for rank, file in enumerate(self.files)}
+        for number, file in enumerate(self.bad, 1):
+            yield Said(rank[file.name] << LINE_BITS, file.name, mark(batch, number), REFUSED)
+        for number, (name, was) in enumerate(self._dismissed, 1):
+            yield Said((rank[name] + 1 << LINE_BITS) - number, name, was, REPAIRED)
+
+    @property
+    def _dismissed(self) -> list[tuple[str, str]]:
+        good = {file.name for file in self.good}
+        return [(name, mark) for mark, name in sorted(self.repaired.items()) if name in good]
 
     def settled(self) -> Files:
         same = tuple(file for file in self.files if file.unchanged())
@@ -156,10 +201,47 @@ class Replayed:
             )
         return [row.fingerprint for seq, row in enumerate(self.rows) if seq not in refused]
 
+    def says(self, batch: int, refused: set[int]) -> Iterator[Said]:
+        for seq, row in enumerate(self.rows):
+            if seq not in refused:
+                yield Said(self.origin(row.mark).base + 1, row.source, row.mark, REPAIRED)
+
     def settled(self) -> Replayed:
         return self
 
     def without_broken(self, spark: SparkSession) -> Replayed:
+        return self
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """That all which was refused so far is accepted, with the `reason`: a batch without records."""
+
+    reason: str
+    keeps_rejects: bool = True
+    faults: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, mark: Mark) -> Acceptance | None:
+        """What `mark` remembers, where it is of an acceptance."""
+        return cls(mark[0].removeprefix(ACCEPTS)) if mark[0].startswith(ACCEPTS) else None
+
+    def records(self, spark: SparkSession) -> DataFrame:
+        return spark.createDataFrame(RECORDS.empty_table())
+
+    def origin(self, address: str) -> Origin:
+        raise KeyError(address)
+
+    def marks(self, refused: set[int]) -> list[Mark]:
+        return [(ACCEPTS + self.reason, 0, 0)]
+
+    def says(self, batch: int, refused: set[int]) -> Iterator[Said]:
+        yield Said(0, "", "all", ACCEPTED)
+
+    def settled(self) -> Acceptance:
+        return self
+
+    def without_broken(self, spark: SparkSession) -> Acceptance:
         return self
 
 

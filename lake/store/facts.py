@@ -10,7 +10,7 @@ from typing import Any, Final
 from lake.errors import did_you_mean
 from lake.store.fields import Field
 
-FACTS: Final = {"key", "id", "time", "buckets", "max_ahead", "broadcast", "envelope", "table", "subject"}
+FACTS: Final = {"key", "id", "time", "buckets", "max_ahead", "broadcast", "dump", "envelope", "table", "subject"}
 ENVELOPES: Final[Mapping[str, frozenset[str]]] = {
     "debezium": frozenset({"op", "before", "after", "source", "transaction", "ts_ms", "ts_us", "ts_ns"}),
 }
@@ -48,6 +48,14 @@ def wrong_facts(facts: Any, fields: list[Field], names: list[str] | None) -> Ite
     if not isinstance(facts.get("broadcast", ""), str):
         yield "broadcast", f"broadcast is {facts['broadcast']!r}", "a SQL condition over the fields"
     yield from _wrong_envelope(facts)
+    if facts.get("dump") is not None and names is not None:
+        yield from _wrong_names("dump", [facts["dump"]], fields, names)
+        if any(field.name == facts["dump"] and field.personal for field in fields):
+            yield (
+                "dump",
+                f"dump names {facts['dump']!r}, which is personal",
+                "a dump is told by what the log has in clear",
+            )
     if "subject" in facts and names is not None:
         yield from _wrong_subject(facts, fields, names)
 

@@ -5,6 +5,10 @@ in the order in which its source gave the events; unique there, with gaps; null 
 one), `_bucket`, `_offset` (gap-free and increasing within a bucket, in the order of batch and arrival), `_id`, `_time`
 (event time), `_watermark` (the greatest `_time` of earlier batches), `_ingested_at` (for people; no derivation may read
 it), `_source`, `_version` (of the contract), `_extra` (what the contract does not know, as JSON).
+
+A log also has, as broadcasts, what its stream refused: a row with REFUSAL for each record that went to quarantine, one
+for each that was taken in after all, one for each time that somebody accepted all that had been refused. They are no
+events: `read` gives either these or those.
 """
 
 from __future__ import annotations
@@ -44,6 +48,8 @@ __all__ = [
 ]
 
 BROADCAST: Final = -1  # the bucket of events without a key
+REFUSAL: Final = "_refusal"  # REFUSED, REPAIRED or ACCEPTED; null of events, absent where nothing was ever refused
+REFUSED, REPAIRED, ACCEPTED = "refused", "repaired", "accepted"
 OWN: Final = {
     "_batch": "bigint",
     "_arrival": "bigint",
@@ -88,6 +94,11 @@ class LogHead:
     @property
     def version(self) -> int:
         return self.position.version
+
+    @property
+    def events(self) -> int:
+        """How many events the log has; what it says of refusals is none."""
+        return sum(self.offsets.values()) - int(self.position.data.get("refusals", 0))
 
     @property
     def keys(self) -> dict[str, Any]:
@@ -164,12 +175,13 @@ def read(  # noqa: PLR0913  which part of which log, said by name
     bucket: int | None = None,
     keys: pa.Table | None = None,
     voids: int = 0,
+    refusals: bool = False,
 ) -> DataFrame:
-    """The events of the batches after < number <= upto, without those that the voids 1..`voids` name.
+    """The events of the batches after < number <= upto, or what they refused, but those that the voids 1..`voids` name.
 
     Of all buckets, or of one. With `keys`, at least those that equal one of them in columns that files have as they
-    are. The contract's fields, older events upcast to them, then the log's own columns. Raises Unavailable where the
-    log does not go as far.
+    are. The contract's fields, older events upcast to them, then the log's own columns; and REFUSAL, where `refusals`
+    are asked for. Raises Unavailable where the log does not go as far.
     """
     from lake.store.scan import Scan
 
@@ -185,13 +197,28 @@ def read(  # noqa: PLR0913  which part of which log, said by name
     if left_out:
         places = ", ".join(f"({bucket}, {offset}L)" for _, bucket, offset in left_out)
         rows = rows.where(f"(_bucket, _offset) NOT IN ({places})")
-    return current(rows, known, keys_of(settings, contract))
+    if REFUSAL in rows.columns:
+        rows = rows.where(f"{REFUSAL} IS {'NOT ' if refusals else ''}NULL")
+    return current(rows, known, keys_of(settings, contract), [REFUSAL] if refusals else [])
 
 
-def current(rows: DataFrame, known: Sequence[Contract], keys: pa.Table | None = None) -> DataFrame:
+def has_refusals(settings: Settings, stream: str, *, upto: int) -> bool:
+    """Whether the log says of any record up to batch `upto` that it was refused."""
+    from lake.store.scan import Scan
+
+    path = settings.log_path(stream)
+    if not upto or not delta.exists(path):
+        return False
+    scan = Scan(path, bounds={"_batch": (1, upto), "_bucket": (BROADCAST, BROADCAST)})
+    return REFUSAL in scan.schema().names and scan.rows() > 0
+
+
+def current(
+    rows: DataFrame, known: Sequence[Contract], keys: pa.Table | None = None, more: Sequence[str] = ()
+) -> DataFrame:
     """`rows` as they are stored, read as the newest of the contracts `known`, followed by the log's own columns.
 
-    What is personal is opened by `keys`, and null for people without one.
+    `more` of their columns come last. What is personal is opened by `keys`, and null for people without one.
     """
     if keys is not None:
         rows = sealing.with_keys(rows.sparkSession, rows, keys)
@@ -202,7 +229,7 @@ def current(rows: DataFrame, known: Sequence[Contract], keys: pa.Table | None = 
     missing = [
         f"cast(NULL AS {kind}) AS {quoted(column, SPARK)}" for column, kind in kinds.items() if column not in there
     ]
-    return rows.selectExpr("*", *missing).selectExpr(*evolution.upcast(known), *OWN)
+    return rows.selectExpr("*", *missing).selectExpr(*evolution.upcast(known), *OWN, *more)
 
 
 def key_store(settings: Settings, contract: Contract) -> KeyStore:
@@ -256,8 +283,8 @@ def commit(settings: Settings, contract: Contract, rows: DataFrame, position: Po
     Raises Unavailable where another writer was first.
     """
     path = settings.log_path(contract.name)
-    own = [column for column in OWN if column in rows.columns]
-    ordered = rows.select(*own, *(column for column in rows.columns if column not in OWN))
+    own = [column for column in (*OWN, REFUSAL) if column in rows.columns]
+    ordered = rows.select(*own, *(column for column in rows.columns if column not in own))
     writer = ordered.write.format("delta").mode("append").partitionBy("_bucket").option("mergeSchema", "true")
     if not delta.exists(path):  # before its first batch, so that who comes after a dead writer finds a log to fence off
         properties = PROPERTIES | {"delta.dataSkippingStatsColumns": _counted(contract)}

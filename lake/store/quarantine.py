@@ -75,6 +75,13 @@ def rejected(settings: Settings, stream: str, *, upto: int) -> list[Rejected]:
     return [Rejected(stream, *row.values()) for row in found]
 
 
+def files(settings: Settings, stream: str, *, upto: int) -> dict[str, str]:
+    """The marks of whole files that are there up to batch `upto`, each with the file's name."""
+    query = "SELECT _batch, _number, source FROM t WHERE _batch <= $1 AND reason = $2 ORDER BY ALL"
+    found = delta.rows(settings.quarantine_path(stream), query, upto, str(Reason.FILE))
+    return {mark(row["_batch"], row["_number"]): row["source"] for row in found}
+
+
 def counts(settings: Settings, stream: str, *, upto: int) -> dict[int, int]:
     """How many rows each batch has."""
     return beside.counts(settings.quarantine_path(stream), upto=upto)

@@ -1,0 +1,123 @@
+"""A refusal is not nothing: what was refused of a full dump is not taken for deleted, however the files came."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lake.run.append import append
+from lake.run.cut import pick_cut
+from lake.run.inputs import Inputs
+from lake.run.log import check as check_log
+from lake.run.quarantine import replay, waiting
+from lake.run.verify import verify
+from lake.store.contracts import load_contract
+from lake.store.delivery import Acceptance
+from lake.testing import Lakehouse
+
+
+def contract(name: str, **facts: Any) -> dict[str, Any]:
+    return {
+        "type": "record", "name": name, "doc": "A row of a full dump, or its end.",
+        "lake": {"key": ["item"], "buckets": 2, "broadcast": "ended", **facts},
+        "fields": [
+            {"name": "item", "type": ["null", "string"], "default": None, "doc": "What is there."},
+            {"name": "pieces", "type": ["null", "int"], "default": None, "doc": "How many."},
+            {"name": "dump", "type": "int", "doc": "Number of the dump."},
+            {"name": "ended", "type": "boolean", "default": False, "doc": "The dump is complete."},
+        ],
+    }  # fmt: skip
+
+
+JOB = '''
+from lake import History, log, table
+
+@table(History("item", sequence="_dump", snapshots=True{marker}), log("{stream}"))
+def {stream}_item(rows):
+    """How many pieces of an item there were, by full dumps."""
+    return rows.where("item is not null or ended").selectExpr("item", "pieces", "dump as _dump", "ended as _ended")
+'''
+STREAMS = {"daily": {}, "parts": {"dump": "dump"}, "marked": {}}
+
+
+@pytest.fixture
+def lakehouse(spark, project, tmp_path: Path) -> Lakehouse:
+    for stream, facts in STREAMS.items():
+        project.path(f"schemas/{stream}.avsc").write_text(json.dumps(contract(stream, **facts)))
+        marker = ', marker="_ended"' if stream == "marked" else ""
+        project.path(f"jobs/silver/{stream}_item.py").write_text(JOB.format(stream=stream, marker=marker))
+    return Lakehouse(tmp_path, tmp_path / "home")
+
+
+def rows(dump: int, ended: bool = False, **pieces: Any) -> list[dict[str, Any]]:
+    found = [{"item": item, "pieces": count, "dump": dump} for item, count in pieces.items()]
+    return [*found, *([{"dump": dump, "ended": True}] if ended else [])]
+
+
+def spans(lakehouse: Lakehouse, table: str) -> dict[str, tuple[int, int | None]]:
+    return {row["item"]: (row["valid_from"], row["valid_to"]) for row in lakehouse.table(table)}
+
+
+def broken(lakehouse: Lakehouse, stream: str, *, content: bytes = b"no gzip") -> None:
+    folder = lakehouse.settings.path(lakehouse.settings.landing) / stream
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "000002.jsonl.gz").write_bytes(content)
+
+
+def repair(lakehouse: Lakehouse, stream: str) -> None:
+    """Takes in everything of `stream` that waits, `b` as one piece, and what is no record as a piece of `a`."""
+    texts = [
+        {"stream": stream, "batch": row.batch, "number": row.number, "raw": json.dumps(rows(2, a=2)[0])}
+        if row.raw == "no record"
+        else {"stream": stream, "batch": row.batch, "number": row.number, "raw": row.raw.replace('"many"', "1")}
+        for row in waiting(lakehouse.settings, [stream])
+    ]
+    replay(lakehouse.settings, lakehouse.spark, stream=stream, repairs=texts)
+
+
+def identical(lakehouse: Lakehouse) -> None:
+    inputs = Inputs(lambda: lakehouse.spark, lakehouse.project, pick_cut(lakehouse.project, None), recompute=True)
+    for declaration in lakehouse.project.tables.values():
+        assert verify(inputs, declaration).verdict == "identical"
+    assert [check_log(lakehouse.settings, stream) for stream in STREAMS] == [[], [], []]
+
+
+@pytest.mark.parametrize("sliced", [True, pytest.param(False, marks=pytest.mark.long)], ids=["by file", "at once"])
+def test_a_dump_with_a_refused_record_closes_nobody_until_it_is_repaired_or_accepted(lakehouse, sliced):
+    """`daily` has a file for each dump, `parts` some in one file and says which is which, `marked` ends each."""
+
+    def items(stream: str) -> dict[str, tuple[int, int | None]]:
+        return spans(lakehouse, f"{stream}_item")
+
+    landing = lakehouse.settings.path(lakehouse.settings.landing)
+    lakehouse.land("daily", *rows(1, a=1, b=1, c=1))
+    lakehouse.land("parts", *rows(1, a=1, b=1, c=1), *rows(2, a=1, b="many"), *rows(3, a=1, b=1))
+    lakehouse.land("marked", *rows(1, ended=True, a=1, b=1))
+    if sliced:
+        lakehouse.run()
+    lakehouse.land("daily", *rows(2, a=1, b="many"), "no record")
+    lakehouse.land("parts", *rows(4, a=1), '{"item": "b", "dump": 4, "pieces": 2')
+    broken(lakehouse, "marked")
+    if sliced:
+        lakehouse.run()
+        assert items("daily") == {"a": (1, None), "b": (1, None), "c": (1, None)}
+    (landing / "marked/000003.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows(2, ended=True, a=1)))
+    lakehouse.land("daily", *rows(3, a=1)).run()
+    assert items("daily") == {"a": (1, None), "b": (1, 3), "c": (1, 3)}
+    assert items("parts") == {"a": (1, None), "b": (1, None), "c": (1, 3)}
+    assert items("marked") == {"a": (1, None), "b": (1, None)}
+    identical(lakehouse)
+    repair(lakehouse, "daily")
+    broken(lakehouse, "marked", content=gzip.compress(json.dumps(rows(2, c=1)[0]).encode()))
+    parts = load_contract(lakehouse.settings, "parts")
+    append(lakehouse.settings, lakehouse.spark, parts, lambda _: Acceptance("it is gone"))
+    lakehouse.run()
+    assert items("daily") == {"a": (1, None), "b": (1, 3), "c": (1, 2)}
+    assert items("parts") == {"a": (1, None), "b": (3, 4), "c": (1, 2)}
+    assert items("marked") == {"a": (1, None), "b": (1, 2), "c": (2, None)}
+    assert not waiting(lakehouse.settings, ["daily", "marked"])
+    identical(lakehouse)
