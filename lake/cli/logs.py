@@ -204,18 +204,26 @@ def replay(shell: Shell, stream: str | None, file: Path | None) -> None:
 
 @click.command()
 @click.argument("stream")
-@click.argument("events", nargs=-1, required=True, metavar="BATCH:BUCKET:OFFSET...")
-@click.option("--reason", required=True, help="Why the fact does not count.")
+@click.argument("events", nargs=-1, metavar="[BATCH:BUCKET:OFFSET]...")
+@click.option("--batch", "batches", type=int, multiple=True, metavar="N", help="All that batch N took in.")
+@click.option("--source", "sources", multiple=True, metavar="FILE", help="All that came from FILE so far.")
+@click.option("--reason", required=True, help="Why it does not count.")
 @shared
-def void(shell: Shell, stream: str, events: tuple[str, ...], reason: str) -> None:
-    """Take accepted EVENTS of STREAM out of every table from the next cut on; the log keeps them.
+def void(
+    shell: Shell, stream: str, events: tuple[str, ...], batches: tuple[int, ...], sources: tuple[str, ...], reason: str
+) -> None:
+    """Take accepted EVENTS of STREAM, or whole deliveries, out of every table from the next cut on; the log keeps them.
 
     \b
     Example: lake void flights 12:3:4711 --reason "test record of the producer"
+    Example: lake void flights --batch 12 --reason "last year's file"
+    Example: lake void flights --source flights/2024-03-30.jsonl --reason "last year's file"
     """
     from lake.run.void import void as run
 
-    voids = run(shell.settings, stream, events, reason=reason)
+    if not (events or batches or sources):
+        raise click.UsageError("nothing to void: name events, a --batch or a --source")
+    voids = run(shell.settings, stream, events, batches=batches, sources=sources, reason=reason)
     shell.emit([asdict(one) for one in voids], [f"void {one.number}: {stream} {one.place}" for one in voids])
 
 

@@ -55,7 +55,7 @@ def events_at(settings: Settings, stream: str, places: Collection[Place], cut: C
     again: dict[str, list[str]] = {}
     for each in redeliveries.of_events(settings, stream, [r["_id"] for r in rows], upto=cut.batches.get(stream, 0)):
         again.setdefault(each.id, []).append(each.source)
-    gone = {(v.batch, v.bucket, v.offset): v.reason for v in voids.all_voids(settings, stream) if v.number <= cut.voids}
+    gone = voids.voided(settings, stream, 0, cut.voids)
     found = {}
     for row in rows:
         place = row["_batch"], row["_bucket"], row["_offset"]
@@ -69,6 +69,6 @@ def events_at(settings: Settings, stream: str, places: Collection[Place], cut: C
             late=max(row["_watermark"] - row["_time"], timedelta(0)) if timed else timedelta(0),
             contract=row["_version"],
             again=tuple(again.get(row["_id"], ())),
-            void=gone.get(place),
+            void=next((void.reason for void in gone if void.covers(place, row["_source"])), None),
         )
     return found

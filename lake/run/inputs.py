@@ -21,7 +21,7 @@ from lake.store.delta import Position
 from lake.store.meta import Cut
 from lake.store.scan import Scan, to_frame
 from lake.store.tables import FeedGap, Table
-from lake.store.voids import is_there
+from lake.store.voids import Void, is_there, taken_back
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -220,19 +220,24 @@ class Inputs:
             raise FeedGap(f"void {voids}, which was heeded then, was lost")
         if erasures.erased(settings, source.name, voids, self.cut.voids):
             raise FeedGap(f"people of {source.name} were forgotten since")
-        voided = [v for v in log.voided(settings, source.name, voids, self.cut.voids) if v[0] <= before]
+        voided = self.voided_since(source, position)
         frames = [self._events(source.name, after=before)] if after > before else []
         frames += [self._voided(source.name, before, voids, voided)] if voided else []
         return frames[0].unionByName(frames[1]) if len(frames) == 2 else next(iter(frames), None)
+
+    def voided_since(self, source: Input, position: Position) -> list[Void]:
+        """The voids since `position` of what a table had read of a log by then."""
+        before, heeded = position.data["inputs"][source.name], position.data["voids"]
+        voids = log.voided(self.project.settings, source.name, heeded, self.cut.voids)
+        return [void for void in voids if void.batch <= before or void.source is not None]
 
     def voided(self, source: Input) -> DataFrame | None:
         """The events of a log up to the cut that do not count there, each with the sign -1; None where all count."""
         if source.table is not None:
             return None
         upto = self.version(source)
-        places = log.voided(self.project.settings, source.name, 0, self.cut.voids)
-        places = [place for place in places if place[0] <= upto]
-        return self._voided(source.name, upto, 0, places) if places else None
+        voids = log.voided(self.project.settings, source.name, 0, self.cut.voids)
+        return self._voided(source.name, upto, 0, voids) if voids else None
 
     def versions(self, declaration: Declaration) -> dict[str, int]:
         """What the table is derived from at this cut: {stream: last batch, table: Delta version}.
@@ -278,6 +283,14 @@ class Inputs:
             return Scan(path, bounds={"_batch": (after + 1, upto)}).rows() if upto else 0
         return Scan(self.table(source.table).path, self.version(source)).rows()
 
+    def size_of_voided(self, source: Input, position: Position) -> int:
+        """How many events have been voided since `position`, at most."""
+        path, voids = self.project.settings.log_path(source.name), self.voided_since(source, position)
+        batches = [void.batch for void in voids if void.whole and void.source is None]
+        if any(void.source is not None for void in voids):
+            return Scan(path, bounds={"_batch": (1, max(void.batch for void in voids))}).rows()
+        return len(voids) + sum(Scan(path, bounds={"_batch": (batch, batch)}).rows() for batch in batches)
+
     def _events(self, stream: str, *, after: int, bucket: int | None = None, keys: pa.Table | None = None) -> DataFrame:
         rows = log.read(
             self.spark,
@@ -291,16 +304,18 @@ class Inputs:
         )
         return _event_order(rows.drop(*HIDDEN))
 
-    def _voided(self, stream: str, upto: int, voids: int, voided: list[tuple[int, int, int]]) -> DataFrame:
-        """Events up to batch `upto` that were there at void number `voids` and have been voided since, as -1."""
-        from pyspark.sql import functions as F
-
+    def _voided(self, stream: str, upto: int, heeded: int, voided: Sequence[Void]) -> DataFrame:
+        """Events up to batch `upto` that were there at void number `heeded` and have been `voided` since, as -1."""
+        first = 1 if any(void.source is not None for void in voided) else min(void.batch for void in voided)
         rows = log.read(
-            self.spark, self.project.settings, self.project.contracts[stream], upto=upto, after=0, voids=voids
+            self.spark,
+            self.project.settings,
+            self.project.contracts[stream],
+            upto=min(upto, max(void.batch for void in voided)),
+            after=first - 1,
+            voids=heeded,
         )
-        gone = self.spark.createDataFrame(voided, "_batch bigint, _bucket int, _offset bigint")
-        rows = rows.join(F.broadcast(gone), ["_batch", "_bucket", "_offset"], "left_semi")
-        return _event_order(rows.drop(*HIDDEN), sign=-1)
+        return _event_order(taken_back(rows, voided).drop(*HIDDEN), sign=-1)
 
 
 def _event_order(rows: DataFrame, *, sign: int = 1) -> DataFrame:

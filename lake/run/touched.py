@@ -148,10 +148,12 @@ def _few(
 
 
 def _many(inputs: Inputs, declaration: Declaration, position: Position) -> bool:
-    """Whether more events came than one process takes."""
+    """Whether more events came, or were voided, than one process takes."""
     logs = [(source, position.data["inputs"][source.name]) for source in declaration.inputs if source.is_log]
     limit = inputs.project.settings.small_diff_rows
-    return any(inputs.size(source, after=before) > limit for source, before in logs)
+    return any(
+        inputs.size(source, after=before) + inputs.size_of_voided(source, position) > limit for source, before in logs
+    )
 
 
 def _keys(

@@ -26,7 +26,7 @@ from lake.store.contracts import Contract
 from lake.store.delta import Position
 from lake.store.fence import commit_nothing
 from lake.store.keys import COPY, KeyStore, open_store
-from lake.store.voids import voided, voids_head
+from lake.store.voids import kept, voided, voids_head
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -193,10 +193,7 @@ def read(  # noqa: PLR0913  which part of which log, said by name
     bounds = {"_batch": (after + 1, upto)} | ({} if bucket is None else {"_bucket": (bucket, bucket)})
     scan = Scan(path, bounds=bounds)
     rows = scan.frame(spark) if keys is None else scan.near(spark, keys)
-    left_out = voided(settings, contract.name, 0, voids) if voids else []
-    if left_out:
-        places = ", ".join(f"({bucket}, {offset}L)" for _, bucket, offset in left_out)
-        rows = rows.where(f"(_bucket, _offset) NOT IN ({places})")
+    rows = kept(rows, voided(settings, contract.name, 0, voids))
     if REFUSAL in rows.columns:
         rows = rows.where(f"{REFUSAL} IS {'NOT ' if refusals else ''}NULL")
     return current(rows, known, keys_of(settings, contract), [REFUSAL] if refusals else [])

@@ -2,39 +2,77 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lake.config import Settings
 from lake.errors import DeclarationError
+from lake.names import SPARK, literal
 from lake.store import delta
 from lake.store.lease import lease
 from lake.store.meta import counted_voids
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 BOOKS: Final = ("voids", "erasures")
 """They share their numbers."""
 SCHEMA = """
-    number BIGINT, stream VARCHAR, batch BIGINT, bucket INTEGER, "offset" BIGINT, reason VARCHAR, "at" TIMESTAMPTZ"""
+    number BIGINT, stream VARCHAR, batch BIGINT, bucket INTEGER, "offset" BIGINT, source VARCHAR, reason VARCHAR,
+    "at" TIMESTAMPTZ"""
 Place = tuple[int, int, int]
+LINE: Final = ":[0-9]+$"
+"""What a `_source` has after the name of its file."""
 
 
 @dataclass(frozen=True)
 class Void:
-    """Void `number` (1, 2, 3 … over all streams): the event at (batch, bucket, offset) of `stream` does not count."""
+    """Void `number` (1, 2, 3 … over all streams): an event, or a whole delivery, of `stream` does not count.
+
+    The event at (batch, bucket, offset); or, without these two, all that came from the file `source` up to `batch`; or,
+    without that either, all of `batch`.
+    """
 
     number: int
     stream: str
     batch: int
-    bucket: int
-    offset: int
+    bucket: int | None
+    offset: int | None
     reason: str
     at: datetime
+    source: str | None = None
 
     @property
     def place(self) -> str:
-        return f"{self.batch}:{self.bucket}:{self.offset}"
+        """What does not count, for a person."""
+        if self.source is not None:
+            return f"{self.source} up to batch {self.batch}"
+        return f"batch {self.batch}" if self.bucket is None else f"{self.batch}:{self.bucket}:{self.offset}"
+
+    @property
+    def target(self) -> tuple[int, int | None, int | None, str | None]:
+        """What tells it from other voids of the stream."""
+        return self.batch, self.bucket, self.offset, self.source
+
+    @property
+    def whole(self) -> str | None:
+        """Spark's SQL of whether an event is of the delivery; None where it is about one event."""
+        if self.bucket is not None:
+            return None
+        if self.source is None:
+            return f"_batch = {self.batch}"
+        return f"(_batch <= {self.batch} AND regexp_replace(_source, '{LINE}', '') = {literal(self.source, SPARK)})"
+
+    def covers(self, place: Place, source: str) -> bool:
+        """Whether the event at `place`, which came from `source`, does not count."""
+        if self.bucket is not None:
+            return (self.batch, self.bucket, self.offset) == place
+        if self.source is None:
+            return self.batch == place[0]
+        return place[0] <= self.batch and re.sub(LINE, "", source) == self.source
 
 
 def all_voids(settings: Settings, stream: str | None = None) -> list[Void]:
@@ -62,29 +100,58 @@ def is_there(settings: Settings, number: int) -> bool:
     return any(delta.rows(settings.meta_path(book), query, number) for book in BOOKS)
 
 
-def voided(settings: Settings, stream: str, after: int, upto: int) -> list[Place]:
-    """(batch, bucket, offset) of the events of `stream` voided by the voids after < number <= upto."""
-    return [(v.batch, v.bucket, v.offset) for v in all_voids(settings, stream) if after < v.number <= upto]
+def voided(settings: Settings, stream: str, after: int, upto: int) -> list[Void]:
+    """The voids after < number <= upto of `stream`."""
+    return [void for void in all_voids(settings, stream) if after < void.number <= upto] if after < upto else []
 
 
-def record(settings: Settings, stream: str, places: Iterable[Place], *, reason: str, at: datetime) -> list[Void]:
-    """Appends a void for each of `places`, all in one commit. Raises DeclarationError where one is void already."""
+def kept(rows: DataFrame, voids: Iterable[Void]) -> DataFrame:
+    """The rows of a log that none of `voids` takes back."""
+    voids = list(voids)
+    wholes = [void.whole for void in voids if void.whole]
+    places = [f"({void.bucket}, {void.offset}L)" for void in voids if not void.whole]
+    if places:
+        rows = rows.where(f"(_bucket, _offset) NOT IN ({', '.join(places)})")
+    return rows.where(f"NOT ({' OR '.join(wholes)})") if wholes else rows
+
+
+def taken_back(rows: DataFrame, voids: Iterable[Void]) -> DataFrame:
+    """The rows of a log that one of `voids` takes back, each once."""
+    from pyspark.sql import functions as F
+
+    voids = list(voids)
+    sets = " OR ".join(void.whole for void in voids if void.whole) or "false"
+    places = [void.target[:3] for void in voids if not void.whole]
+    if not places:
+        return rows.where(sets)
+    gone = rows.sparkSession.createDataFrame(places, "_batch bigint, _bucket int, _offset bigint")
+    found = rows.join(F.broadcast(gone), ["_batch", "_bucket", "_offset"], "left_semi")
+    return found if sets == "false" else rows.where(sets).unionByName(found.where(f"NOT ({sets})"))
+
+
+Target = tuple[int, int | None, int | None, str | None]
+
+
+def record(settings: Settings, stream: str, targets: Iterable[Target], *, reason: str, at: datetime) -> list[Void]:
+    """Appends a void for each of `targets`, all in one commit. Raises DeclarationError where one is void already."""
     with lease(settings, "meta.voids"):
-        known = {(v.batch, v.bucket, v.offset): v for v in all_voids(settings, stream)}
+        known = {void.target: void for void in all_voids(settings, stream)}
         number = next_number(settings)
         new: list[Void] = []
-        for place in places:
-            if place in known:
-                void = known[place]
+        for batch, bucket, offset, source in targets:
+            target = (batch, bucket, offset, source)
+            if target in known:
+                void = known[target]
                 raise DeclarationError(
-                    f"event {void.place} of {stream} is void already: {void.reason!r} (void {void.number})",
+                    f"{'event ' if void.bucket is not None else ''}{void.place} of {stream} is void already:"
+                    f" {void.reason!r} (void {void.number})",
                     fix="nothing to do",
                 )
-            known[place] = Void(number + len(new), stream, *place, reason, at)
-            new.append(known[place])
+            known[target] = Void(number + len(new), stream, batch, bucket, offset, reason, at, source)
+            new.append(known[target])
         delta.append(
             settings.meta_path("voids"),
             SCHEMA,
-            [(v.number, v.stream, v.batch, v.bucket, v.offset, v.reason, v.at) for v in new],
+            [(v.number, v.stream, v.batch, v.bucket, v.offset, v.source, v.reason, v.at) for v in new],
         )
     return new
