@@ -202,6 +202,25 @@ def replay(shell: Shell, stream: str | None, file: Path | None) -> None:
     _emit_counts(shell, run(shell.settings, shell.spark, stream=stream, repairs=repairs))
 
 
+@quarantine.command()
+@click.argument("stream")
+@click.option("--reason", required=True, help="Why it may be left out.")
+@shared
+def accept(shell: Shell, stream: str, reason: str) -> None:
+    """Have all that STREAM has refused so far hold back nothing any longer: no edition, and no delete of a full dump.
+
+    It stays in quarantine, and may still be repaired.
+
+    \b
+    Example: lake quarantine accept flights --reason "cancelled flights of another airport"
+    """
+    from lake.run.quarantine import accept as run
+
+    counts = run(shell.settings, shell.spark, stream, reason=reason)
+    token = f"{stream}@{counts.batch}"
+    shell.emit({"token": token, **asdict(counts)}, token)
+
+
 @click.command()
 @click.argument("stream")
 @click.argument("events", nargs=-1, metavar="[BATCH:BUCKET:OFFSET]...")

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from lake import private
 from lake.config import Settings
@@ -29,7 +29,7 @@ from lake.run.log import lacking
 from lake.run.personal import sealed_with
 from lake.store import beside, compaction, delta, evolution, log, quarantine, redeliveries, sources, torn
 from lake.store.contracts import Contract
-from lake.store.delivery import Delivery, Files
+from lake.store.delivery import Acceptance, Delivery, Files
 from lake.store.lease import lease
 from lake.store.log import LogHead
 from lake.store.sources import Taken
@@ -195,7 +195,7 @@ def _write(batch: Batch) -> BatchCounts:
     counts = _put_beside(batch)
     position = batch.head.next(
         offsets={str(bucket): offset for bucket, offset in batch.offsets.items()},
-        **({"refusals": batch.refusals} if batch.refusals else {}),
+        **_carried_on(batch),
         watermark=batch.watermark.isoformat() if batch.watermark else None,
         counts={name: count for name, count in asdict(counts).items() if name != "batch"},
         files=[{"path": name, "size": size, "mtime": mtime} for name, size, mtime in marks],
@@ -210,6 +210,15 @@ def _write(batch: Batch) -> BatchCounts:
         if delta.exists(path):
             compaction.pack_table(path)
     return counts
+
+
+def _carried_on(batch: Batch) -> dict[str, Any]:
+    """What each position says again of all batches up to it, where there is anything to say."""
+    accepted = batch.head.accepted
+    if isinstance(batch.delivery, Acceptance):
+        accepted = {"batch": batch.number, "reason": batch.delivery.reason}
+    said = {"refusals": batch.refusals, "accepted": accepted}
+    return {name: value for name, value in said.items() if value}
 
 
 def _counts(batch: Batch) -> BatchCounts:

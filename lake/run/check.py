@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from lake.errors import DeclarationError
-from lake.run import gate
+from lake.errors import DeclarationError, QualityError
+from lake.run import gate, limits
 from lake.run.cut import pick_cut
 from lake.run.suites import Suite, load_suites
 
@@ -29,10 +29,12 @@ def check(
     """Judges the named tables (all, for None) at `cut` (the latest, for None) and records what it found.
 
     A table without a quality file is held to what its kind promises, where it does. A judgement binds its cut only.
+    So are the streams behind the tables: whether too much of what no edition has was refused.
     Raises QualityError, once all are judged, where one stopped; DeclarationError for faulty quality files, for a table
     that is not at the cut, and with `strict` for one without a quality file.
     """
-    at = pick_cut(project, cut).number
+    picked_cut = pick_cut(project, cut)
+    at = picked_cut.number
     picked = project.pick(tables or ())
     suites = load_suites(project)
     versions = {each.name: _version(project, each, at) for each in picked}
@@ -48,8 +50,9 @@ def check(
         for each in picked
         if each.name in judged and (version := versions[each.name]) is not None
     ]
-    if error := gate.stopped(checks):
-        raise error
+    errors = [error for error in (gate.stopped(checks), limits.stopped(project, picked, picked_cut)) if error]
+    if errors:
+        raise errors[0] if len(errors) == 1 else QualityError("\n".join(map(str, errors)))
     return checks
 
 

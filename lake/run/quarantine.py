@@ -121,6 +121,26 @@ def replay(
     return done
 
 
+def accept(settings: Settings, spark: SparkSession, stream: str, *, reason: str) -> BatchCounts:
+    """Records that what `stream` has refused so far is to hold nothing back any longer; it stays in quarantine.
+
+    Raises DeclarationError where nothing is refused that was not accepted before.
+    """
+    from lake.run.append import append
+    from lake.store.delivery import Acceptance
+
+    contract = load_contract(settings, stream)
+    if not reason.strip():
+        raise DeclarationError("an acceptance needs a reason", fix='--reason "why it may be left out"')
+
+    def deliver(head: LogHead) -> Acceptance | None:
+        if all(row.batch <= head.accepted_upto for row in _waiting(settings, stream)):
+            raise DeclarationError(f"{stream} has refused nothing that was not accepted before", fix="nothing to do")
+        return Acceptance(reason)
+
+    return append(settings, spark, contract, deliver)
+
+
 def _replay(  # noqa: PLR0913, PLR0917  what is put to which log, and when
     settings: Settings,
     spark: SparkSession,

@@ -40,6 +40,12 @@ def as_text(status: Status) -> Iterator[str]:
     yield from _heads(status)
     for stopper in status.stoppers:
         yield from _stopped(stopper)
+    for stream in status.streams:
+        if stream.held:
+            yield f"held     {stream.held}: lake quarantine accept {stream.name}, or repair them"
+        if stream.accepted and stream.quarantined:
+            upto, reason = stream.accepted["batch"], stream.accepted["reason"]
+            yield f"accepted what {stream.name} refused up to batch {upto}: {reason}"
     yield ""
     names = ["stream", "batches", "events", "event time", "pending files", "quarantine"]
     yield from as_table(names, map(_stream, status.streams))

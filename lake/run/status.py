@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,13 +12,17 @@ from lake.config import Settings
 from lake.declaration import Declaration
 from lake.kinds.aggregate import Aggregate
 from lake.project import Project
+from lake.run import limits
 from lake.run.graph import Graph, graph
 from lake.store import delta, editions, log, meta, quarantine, sources
 
 
 @dataclass(frozen=True)
 class Stream:
-    """A log: its newest batch, events accepted so far, greatest event time; files that wait, quarantine by reason."""
+    """A log: its newest batch, events accepted so far, greatest event time; files that wait, quarantine by reason.
+
+    `held`: why what is made of it is not published; `accepted`: up to which batch refusals are, and why.
+    """
 
     name: str
     batch: int
@@ -26,6 +30,8 @@ class Stream:
     event_time: datetime | None
     pending: int
     quarantined: Mapping[str, int]
+    held: str | None = None
+    accepted: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,7 @@ def status(project: Project) -> Status:
         newest=newest,
         pin=editions.pinned(settings),
         stoppers=tuple(_stoppers(settings, graph(project), newest)),
-        streams=tuple(_stream(settings, walk) for walk in walks.values()),
+        streams=tuple(_stream(project, walk, cuts.latest) for walk in walks.values()),
         tables=tuple(_table(project, each, walks, cuts, runs.get(each.name)) for each in project.tables.values()),
     )
 
@@ -131,8 +137,9 @@ class _Cuts:
         return self._known[number]
 
 
-def _stream(settings: Settings, walk: _Walk) -> Stream:
-    head = walk.head
+def _stream(project: Project, walk: _Walk, cut: meta.Cut | None) -> Stream:
+    head, settings = walk.head, project.settings
+    held = limits.excess(settings, project.contracts[walk.stream], cut) if cut else None
     marks = sources.landed(settings, walk.stream, log.app(walk.stream))
     query = "SELECT reason, _batch, _number FROM t WHERE _batch <= $1 ORDER BY reason"
     refused = delta.rows(settings.quarantine_path(walk.stream), query, head.batch)
@@ -145,6 +152,8 @@ def _stream(settings: Settings, walk: _Walk) -> Stream:
         event_time=head.watermark,
         pending=sum(file.mark not in marks for file in sources.listing(settings, walk.stream)),
         quarantined=dict(waiting.most_common()),
+        held=str(held) if held else None,
+        accepted=head.accepted,
     )
 
 

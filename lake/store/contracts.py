@@ -16,6 +16,9 @@ and the record a `lake` object with the project's facts:
     "time":     "departed_at"    event time: a timestamp or date field, or a SQL expression over fields; may be absent
     "buckets":  8                number of partitions of the log
     "max_ahead": "1 day"         an event time further ahead of its arrival goes to quarantine
+    "max_refused": {"share": 0.1, "records": 20}   what is made of the stream is not published while of all records that
+                                 no edition has yet more than this share, and more than so many, are refused (as above
+                                 where it says nothing; {"share": 1} lets all pass)
     "subject":  "customer"       the field that says whose the personal fields are
     "broadcast": "op = 'TRUNCATE'"   SQL condition for events that have no key and touch all keys
     "dump":     "taken_on"       the field that says of which full dump a record is, where records are rows of such:
@@ -44,6 +47,18 @@ from lake.store.fields import Field, read_field
 
 
 @dataclass(frozen=True)
+class MaxRefused:
+    """How many records may be refused: both bounds have to be passed before it is too many."""
+
+    share: float = 0.1
+    records: int = 20
+
+    def exceeded(self, refused: int, of: int) -> bool:
+        """Whether so many refused of so many records are too many."""
+        return refused > self.records and refused > self.share * of
+
+
+@dataclass(frozen=True)
 class Contract:
     """What an event of one stream is. `identity` says whether `id`, the content or the position identifies it."""
 
@@ -57,6 +72,7 @@ class Contract:
     time: str | None = None
     buckets: int = 8
     max_ahead: timedelta = timedelta(days=1)
+    max_refused: MaxRefused = MaxRefused()
     broadcast: str | None = None
     dump: str | None = None
     subject: str | None = None
@@ -195,6 +211,7 @@ def read_contract(text: str, *, file: str) -> Contract:
         time=facts.get("time"),
         buckets=facts.get("buckets", 8),
         max_ahead=duration(facts.get("max_ahead", "1 day")) or timedelta(days=1),
+        max_refused=MaxRefused(**facts.get("max_refused", {})),
         broadcast=facts.get("broadcast"),
         dump=facts.get("dump"),
         subject=facts.get("subject"),

@@ -10,7 +10,19 @@ from typing import Any, Final
 from lake.errors import did_you_mean
 from lake.store.fields import Field
 
-FACTS: Final = {"key", "id", "time", "buckets", "max_ahead", "broadcast", "dump", "envelope", "table", "subject"}
+FACTS: Final = {
+    "key",
+    "id",
+    "time",
+    "buckets",
+    "max_ahead",
+    "broadcast",
+    "dump",
+    "envelope",
+    "table",
+    "subject",
+    "max_refused",
+}
 ENVELOPES: Final[Mapping[str, frozenset[str]]] = {
     "debezium": frozenset({"op", "before", "after", "source", "transaction", "ts_ms", "ts_us", "ts_ns"}),
 }
@@ -45,6 +57,7 @@ def wrong_facts(facts: Any, fields: list[Field], names: list[str] | None) -> Ite
         yield "buckets", f"buckets is {buckets!r}", "a whole number from 1 to 4096"
     if "max_ahead" in facts and duration(facts["max_ahead"]) is None:
         yield "max_ahead", f"max_ahead is {facts['max_ahead']!r}", 'a duration such as "1 day" or "90 minutes"'
+    yield from _wrong_limit(facts.get("max_refused", {}))
     if not isinstance(facts.get("broadcast", ""), str):
         yield "broadcast", f"broadcast is {facts['broadcast']!r}", "a SQL condition over the fields"
     yield from _wrong_envelope(facts)
@@ -58,6 +71,20 @@ def wrong_facts(facts: Any, fields: list[Field], names: list[str] | None) -> Ite
             )
     if "subject" in facts and names is not None:
         yield from _wrong_subject(facts, fields, names)
+
+
+def _wrong_limit(limit: Any) -> Iterator[tuple[str, str, str]]:
+    written = 'write {"share": 0.1, "records": 20}'
+    if not isinstance(limit, dict):
+        yield "max_refused", f"max_refused is {limit!r}", written
+        return
+    for name in sorted(set(limit) - {"share", "records"}):
+        yield "max_refused", f"unknown member {name!r} of max_refused", did_you_mean(name, ["share", "records"])
+    share, records = limit.get("share", 0), limit.get("records", 0)
+    if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
+        yield "max_refused", f"share of max_refused is {share!r}", "a number from 0 to 1"
+    if not isinstance(records, int) or isinstance(records, bool) or records < 0:
+        yield "max_refused", f"records of max_refused is {records!r}", "a whole number, 0 or more"
 
 
 def _wrong_subject(facts: dict[str, Any], fields: list[Field], names: list[str]) -> Iterator[tuple[str, str, str]]:

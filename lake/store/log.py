@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.config import Settings
@@ -101,6 +102,16 @@ class LogHead:
         return sum(self.offsets.values()) - int(self.position.data.get("refusals", 0))
 
     @property
+    def accepted(self) -> dict[str, Any]:
+        """The batch up to which all that was refused is accepted, with the reason; empty where nothing is."""
+        said: dict[str, Any] = self.position.data.get("accepted", {})
+        return said
+
+    @property
+    def accepted_upto(self) -> int:
+        return int(self.accepted.get("batch", 0))
+
+    @property
     def keys(self) -> dict[str, Any]:
         """What the newest batch says of the key store; empty where nothing is sealed."""
         said: dict[str, Any] = self.position.data.get("keys", {})
@@ -126,6 +137,13 @@ def heads(settings: Settings, stream: str) -> list[LogHead]:
     """Where the log stood after each of its batches, newest first."""
     found = delta.positions(settings.log_path(stream), app(stream))
     return [_head(stream, position) for position in found if not position.data.get("repeated")]
+
+
+def heads_after(settings: Settings, stream: str, batch: int) -> list[LogHead]:
+    """As `heads`, of the batches after number `batch`."""
+    found = delta.positions(settings.log_path(stream), app(stream))
+    later = takewhile(lambda position: position.data["batch"] > batch, found)
+    return [_head(stream, position) for position in later if not position.data.get("repeated")]
 
 
 def head_at(settings: Settings, stream: str, batch: int) -> LogHead:

@@ -1,8 +1,9 @@
-"""A whole delivery is taken back at once: the batch, or the file that it came from."""
+"""Deliveries that should not have been: taken back at once, or held as too much of them was refused."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,11 @@ from click.testing import CliRunner, Result
 
 from lake.cli import Shell
 from lake.cli import lake as command_line
+from lake.errors import DeclarationError, QualityError
 from lake.run.cut import pick_cut
 from lake.run.inputs import Inputs
 from lake.run.verify import verify
+from lake.store.editions import latest_edition
 from lake.testing import Lakehouse
 
 CONTRACT = {
@@ -43,6 +46,21 @@ def sold(sales):
 }
 
 
+Lake = Callable[..., Result]
+
+
+@pytest.fixture
+def lake(lakehouse: Lakehouse) -> Lake:
+    """Runs a command on the lakehouse in this process, with its session."""
+
+    def command(*words: str) -> Result:
+        shell = Shell(project=lakehouse.settings.project)
+        shell.__dict__ |= {"settings": lakehouse.settings, "spark": lakehouse.spark}
+        return CliRunner().invoke(command_line, list(words), obj=shell, standalone_mode=False)
+
+    return command
+
+
 @pytest.fixture
 def lakehouse(spark, project, tmp_path: Path) -> Lakehouse:
     project.path("schemas/sales.avsc").write_text(json.dumps(CONTRACT))
@@ -55,12 +73,7 @@ def sales(**pieces: int) -> list[dict[str, object]]:
     return [{"shop": shop, "pieces": count} for shop, count in pieces.items()]
 
 
-def test_a_delivery_is_taken_back_by_one_void(lakehouse):
-    def lake(*words: str) -> Result:
-        shell = Shell(project=lakehouse.settings.project)
-        shell.__dict__ |= {"settings": lakehouse.settings, "spark": lakehouse.spark}
-        return CliRunner().invoke(command_line, list(words), obj=shell, standalone_mode=False)
-
+def test_a_delivery_is_taken_back_by_one_void(lakehouse, lake):
     def rows() -> list[dict[str, int]]:
         return [{row["shop"]: row["pieces"] for row in lakehouse.table(name)} for name in JOBS]
 
@@ -86,3 +99,55 @@ def test_a_delivery_is_taken_back_by_one_void(lakehouse):
         ([], "nothing to void"),
     ):
         assert said in str(lake("void", "sales", *given, "--reason", "again").exception)
+
+
+def test_readers_see_nothing_of_a_delivery_of_which_too_much_is_refused(lakehouse, lake):
+    """Batch by batch and together the same: three of five, then five of eight."""
+
+    def edition() -> int:
+        found = latest_edition(lakehouse.settings)
+        return found.number if found else 0
+
+    def status() -> str:
+        return lake("status").stdout
+
+    contract = CONTRACT | {"lake": CONTRACT["lake"] | {"max_refused": {"share": 0.5, "records": 2}}}
+    lakehouse.settings.path("schemas/sales.avsc").write_text(json.dumps(contract))
+    bad = [{"shop": shop, "pieces": "many"} for shop in "xyz"]
+    lakehouse.land("sales", *sales(a=1), *bad[:2]).run()
+    assert edition() == 1, "two are a handful"
+    lakehouse.land("sales", *sales(a=2, b=2), *bad[:2]).land("sales", bad[2]).land("sales", *sales(b=3), *bad[:2])
+    with pytest.raises(QualityError) as held:
+        lakehouse.run()
+    assert "sales: 5 of 8 records of batch 2 were refused (wrong type 5)" in str(held.value)
+    assert "held: last_sale, sold" in str(held.value)
+    assert "lake quarantine accept sales" in str(held.value)
+    assert (edition(), lakehouse.table("last_sale")[0]["pieces"]) == (1, 2)
+    assert "held     sales: 5 of 8 records" in status()
+    assert isinstance(lake("publish").exception, QualityError)
+    assert isinstance(lake("check").exception, QualityError)
+
+    repaired = [
+        row | {"raw": row["raw"].replace('"many"', "7")}
+        for row in json.loads(lake("quarantine", "list", "--json").stdout)
+    ]
+    file = lakehouse.home / "repaired.json"
+    file.write_text(json.dumps([row for row in repaired if row["batch"] == 2][:1]))
+    assert lake("quarantine", "replay", "sales", str(file)).exit_code == 0
+    lakehouse.run()
+    assert edition() == 2, "four of eight are not more than half"
+    lakehouse.land("sales", *bad)
+    with pytest.raises(QualityError, match="3 of 3 records of batch 4"):
+        lakehouse.run()
+    assert isinstance(lake("quarantine", "accept", "sales", "--reason", " ").exception, DeclarationError)
+    assert lake("quarantine", "accept", "sales", "--reason", "there is no such shop").stdout == "sales@5\n"
+    assert isinstance(lake("quarantine", "accept", "sales", "--reason", "again").exception, DeclarationError)
+    lakehouse.land("sales", *bad)
+    with pytest.raises(QualityError, match="3 of 3 records of batch 6"):
+        lakehouse.run()
+    assert "accepted what sales refused up to batch 5: there is no such shop" in status()
+    assert lake("void", "sales", "--batch", "6", "--reason", "no file for us").exit_code == 0
+    lakehouse.run()
+    assert edition() == 3
+    assert "held" not in status()
+    assert lake("log", "sales", "--check").exit_code == 0
