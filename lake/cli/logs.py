@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from lake.run.append import BatchCounts
     from lake.run.log import LogReport
     from lake.store.fields import Field
+    from lake.store.quarantine import Rejected
 
+SHOWN = 20
 COUNTS = ("read", "accepted", "duplicates", "quarantined")
 
 
@@ -190,7 +192,7 @@ def counts(shell: Shell, streams: tuple[str, ...]) -> None:
 def replay(shell: Shell, stream: str | None, file: Path | None) -> None:
     """Put records to their log again: all that wait, those of STREAM, or those of FILE with `raw` mended.
 
-    What still breaks its contract stays in quarantine.
+    What still breaks its contract stays in quarantine, and is told with what is wrong with it now.
 
     \b
     Example: lake quarantine replay flights repair.json
@@ -198,8 +200,15 @@ def replay(shell: Shell, stream: str | None, file: Path | None) -> None:
     from lake.run.quarantine import read_repairs
     from lake.run.quarantine import replay as run
 
+    failed: list[Rejected] = []
     repairs = read_repairs(file) if file else None
-    _emit_counts(shell, run(shell.settings, shell.spark, stream=stream, repairs=repairs))
+    done = run(shell.settings, shell.spark, stream=stream, repairs=repairs, failed=failed.append)
+    for row in failed[:SHOWN]:
+        place = f"record {row.number} of batch {row.batch} of {row.stream}"
+        shell.say(f"still refused: {place}: {row.reason}: {row.detail} ({row.source})")
+    if len(failed) > SHOWN:
+        shell.say(f"still refused: {len(failed) - SHOWN} more; --json tells all")
+    _emit_counts(shell, done, failed=[asdict(row) for row in failed])
 
 
 @quarantine.command()
@@ -246,10 +255,10 @@ def void(
     shell.emit([asdict(one) for one in voids], [f"void {one.number}: {stream} {one.place}" for one in voids])
 
 
-def _emit_counts(shell: Shell, done: Mapping[str, BatchCounts]) -> None:
+def _emit_counts(shell: Shell, done: Mapping[str, BatchCounts], **more: Any) -> None:
     data = {stream: {"token": f"{stream}@{counts.batch}", **asdict(counts)} for stream, counts in done.items()}
     rows = list(data.values())
-    shell.emit({"streams": data}, table(rows, "token", *_counts_of(rows)) if rows else "nothing to do")
+    shell.emit({"streams": data, **more}, table(rows, "token", *_counts_of(rows)) if rows else "nothing to do")
 
 
 def _counts_of(rows: list[dict[str, Any]]) -> list[str]:

@@ -29,7 +29,7 @@ from lake.run.log import lacking
 from lake.run.personal import sealed_with
 from lake.store import beside, compaction, delta, evolution, log, quarantine, redeliveries, sources, torn
 from lake.store.contracts import Contract
-from lake.store.delivery import Acceptance, Delivery, Files
+from lake.store.delivery import Acceptance, Delivery, Files, Replayed
 from lake.store.lease import lease
 from lake.store.log import LogHead
 from lake.store.sources import Taken
@@ -188,8 +188,10 @@ def _put_beside(batch: Batch) -> BatchCounts:
 
 def _write(batch: Batch) -> BatchCounts:
     settings, contract, delivery = batch.settings, batch.contract, batch.delivery
-    refused = set() if delivery.keeps_rejects else batch.refused_seqs()
-    marks = delivery.marks(refused)
+    failures = {} if delivery.keeps_rejects else batch.failures
+    if isinstance(delivery, Replayed):
+        delivery.failed.update(failures)
+    marks = delivery.marks(set(failures))
     if not marks:
         return BatchCounts(batch.head.batch)
     counts = _put_beside(batch)

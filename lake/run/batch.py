@@ -161,10 +161,16 @@ class Batch:
             taken[BROADCAST] = taken.get(BROADCAST, 0) + self._said_rows
         return {b: before.get(b, 0) + taken.get(b, 0) for b in sorted({*before, *taken})}
 
-    def refused_seqs(self) -> set[int]:
-        """The `_seq` of every record that is neither accepted nor a duplicate."""
-        refused = self.parsed.where(f"_reason <> '{CONTROL}'").select("_seq").toArrow()["_seq"].to_pylist()
-        return {*refused, *self.verdict.filter(self.verdict["conflict"])["_seq"].to_pylist()}
+    @cached_property
+    def failures(self) -> dict[int, tuple[str, str]]:
+        """The `_seq` of every record that is neither accepted nor a duplicate, with reason and detail."""
+        refused = (
+            self.parsed.where(f"_reason <> '{CONTROL}'").select("_seq", "_reason", "_detail").toArrow().to_pylist()
+        )
+        conflicts = self.verdict.filter(self.verdict["conflict"]).select(["_seq", "original"]).to_pylist()
+        found = {row["_seq"]: (row["_reason"], row["_detail"]) for row in refused}
+        told = {row["_seq"]: f"same id as {row['original']}, other content" for row in conflicts}
+        return found | {seq: (str(Reason.CONFLICT), detail) for seq, detail in told.items()}
 
     @cached_property
     def faults(self) -> list[tuple[str, str]]:
@@ -215,7 +221,7 @@ class Batch:
         if not self.ordered:
             return []
         keeps = self.delivery.keeps_rejects
-        return list(self.delivery.says(self.number, set() if keeps else self.refused_seqs()))
+        return list(self.delivery.says(self.number, set() if keeps else set(self.failures)))
 
     def _said(self) -> list[DataFrame]:
         """The rows beside the events: what was refused, and what the delivery says of records that were."""

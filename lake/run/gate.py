@@ -98,8 +98,13 @@ def judge_table(  # noqa: PLR0913 - one table at one version, and who judges it
 
 def stopped(checks: Iterable[Check]) -> QualityError | None:
     """What the stopping ones of `checks` say, as one error; None where none stopped."""
-    told = [failure(check.table, result) for check in checks if check.outcome == "stopped" for result in _stops(check)]
+    told = failures(checks)
     return QualityError("\n".join(told), fix=FIX) if told else None
+
+
+def failures(checks: Iterable[Check]) -> list[str]:
+    """What the expectations say for which `checks` stopped."""
+    return [failure(check.table, result) for check in checks if check.outcome == "stopped" for result in _stops(check)]
 
 
 def warnings(checks: Iterable[Check]) -> list[str]:

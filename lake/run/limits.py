@@ -64,8 +64,8 @@ def excess(settings: Settings, contract: Contract, cut: Cut) -> Excess | None:
     taken_back = [void for void in voids.voided(settings, stream, 0, cut.voids) if void.whole]
     gone = {void.batch for void in taken_back if void.source is None}
     counting = [head for head in heads if head.batch > since and head.batch not in gone]
-    accepted = sum(head.counts["accepted"] for head in counting)
-    said = sum(head.counts["quarantined"] for head in counting)
+    accepted = sum(head.counts.get("accepted", 0) for head in counting)
+    said = sum(head.counts.get("quarantined", 0) for head in counting)
     if not contract.max_refused.exceeded(said, said + accepted):
         return None
     repaired = {file["path"] for head in heads for file in head.files}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lake.run.append import BatchCounts
-    from lake.store.delivery import Delivery
+    from lake.store.delivery import Delivery, Replayed
     from lake.store.log import LogHead
 
 REPAIRS: Final = "edit `raw` in what `lake quarantine list --json` prints, and leave the rest"
@@ -99,25 +99,29 @@ def read_repairs(file: Path) -> list[Mapping[str, Any]]:
     return records
 
 
-def replay(
+def replay(  # noqa: PLR0913  which records, and whom to tell
     settings: Settings,
     spark: SparkSession,
     *,
     stream: str | None = None,
     repairs: Iterable[Mapping[str, Any]] | None = None,
     now: datetime | None = None,
+    failed: Callable[[Rejected], None] = lambda _: None,
 ) -> dict[str, BatchCounts]:
     """Puts what waits in quarantine to its log again, with the `repairs` only those, mended.
 
-    What the contract takes now is appended, exactly once; what still breaks it stays as it is. Raises DeclarationError
-    for a repair of a record that does not wait.
+    What the contract takes now is appended, exactly once; what still breaks it stays as it is, and is told to `failed`
+    with what is wrong with it now. Raises DeclarationError for a repair of a record that does not wait.
     """
     rows = waiting(settings, [] if stream is None else [stream])
     chosen = [row for row in rows if row.reason != Reason.FILE] if repairs is None else _mended(rows, repairs)
     done = {}
     for name in dict.fromkeys(row.stream for row in chosen):
         mine = tuple(sorted((row for row in chosen if row.stream == name), key=lambda row: (row.batch, row.number)))
-        done[name] = _replay(settings, spark, load_contract(settings, name), mine, repairs is not None, now)
+        replaying = _Replaying(settings, load_contract(settings, name), mine, repairs is not None)
+        done[name] = replaying.work(spark, now)
+        for row in replaying.failed:
+            failed(row)
     return done
 
 
@@ -141,35 +145,43 @@ def accept(settings: Settings, spark: SparkSession, stream: str, *, reason: str)
     return append(settings, spark, contract, deliver)
 
 
-def _replay(  # noqa: PLR0913, PLR0917  what is put to which log, and when
-    settings: Settings,
-    spark: SparkSession,
-    contract: Contract,
-    rows: tuple[Rejected, ...],
-    mended: bool,
-    now: datetime | None,
-) -> BatchCounts:
-    from lake.run.append import BatchCounts, append
-    from lake.run.lost import keep
-    from lake.store.delivery import Replayed
+@dataclass
+class _Replaying:
+    """`rows` of one stream's quarantine on their way into its log, `mended` or as they are; some of them `failed`."""
 
-    def delivery(part: tuple[Rejected, ...]) -> Callable[[LogHead], Delivery | None]:
+    settings: Settings
+    contract: Contract
+    rows: tuple[Rejected, ...]
+    mended: bool
+    failed: list[Rejected] = field(default_factory=list)
+
+    def work(self, spark: SparkSession, now: datetime | None) -> BatchCounts:
+        from lake.run.append import BatchCounts, append
+
+        total = BatchCounts(log.head(self.settings, self.contract.name).batch)
+        for start in range(0, len(self.rows), REPLAY_ROWS):
+            part, tried = self.rows[start : start + REPLAY_ROWS], list[Replayed]()
+            total = append(self.settings, spark, self.contract, self._delivery(part, tried), now=now).after(total)
+            for each in tried[-1:]:
+                failures = sorted(each.failed.items())
+                self.failed += [replace(each.rows[n], reason=reason, detail=why) for n, (reason, why) in failures]
+        return total
+
+    def _delivery(self, part: tuple[Rejected, ...], tried: list[Replayed]) -> Callable[[LogHead], Delivery | None]:
+        from lake.run.lost import keep
+        from lake.store.delivery import Replayed
+
         def deliver(head: LogHead) -> Delivery | None:
             # Under the log's lease: until then, records of somebody may have been blanked.
-            still = {row.mark: row for row in _waiting(settings, contract.name)}
-            left = tuple(row if mended else still[row.mark] for row in part if row.mark in still)
+            still = {row.mark: row for row in _waiting(self.settings, self.contract.name)}
+            left = tuple(row if self.mended else still[row.mark] for row in part if row.mark in still)
             if not left:
                 return None
-            keep(settings, contract.name, head.batch + 1, left)
-            return Replayed(left)
+            keep(self.settings, self.contract.name, head.batch + 1, left)
+            tried.append(Replayed(left))
+            return tried[-1]
 
         return deliver
-
-    total = BatchCounts(log.head(settings, contract.name).batch)
-    for start in range(0, len(rows), REPLAY_ROWS):
-        part = rows[start : start + REPLAY_ROWS]
-        total = append(settings, spark, contract, delivery(part), now=now).after(total)
-    return total
 
 
 def _mended(rows: Iterable[Rejected], repairs: Iterable[Mapping[str, Any]]) -> list[Rejected]:

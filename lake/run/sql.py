@@ -167,12 +167,22 @@ def reader(settings: Settings, number: int | None = None, *, cut: int | None = N
         return Reader(settings, editions.edition_at(settings, cut))
     edition = editions.get_edition(settings, number) if number is not None else editions.current_edition(settings)
     if edition is None:
-        raise DeclarationError(
-            "no edition has been published yet, so there is nothing to read",
-            where=str(settings.warehouse_path),
-            fix="run `lake run` (ingest, cut, advance, check, publish)",
-        )
+        raise _nothing_published(settings)
     return Reader(settings, edition)
+
+
+def _nothing_published(settings: Settings) -> DeclarationError:
+    """What to say before the first edition: which gate stopped it, if one did."""
+    from lake.run.gate import failures
+    from lake.store.meta import last_checks
+
+    what = "no edition has been published yet, so there is nothing to read"
+    fix = "run `lake run` (ingest, cut, advance, check, publish)"
+    stops = [check for check in last_checks(settings).values() if check.outcome == "stopped"]
+    if stops:
+        what = "\n".join([f"{what}: a gate stopped cut {max(check.cut for check in stops)}", *failures(stops)])
+        fix = "lake status shows what it blocks; fix what it names, then lake run"
+    return DeclarationError(what, where=str(settings.warehouse_path), fix=fix)
 
 
 def as_of(table: str) -> str:

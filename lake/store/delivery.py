@@ -173,13 +173,15 @@ class Files:
 class Replayed:
     """Quarantined records, put to their log once more in their order. Those that fail again stay where they are.
 
-    Where they are a `whole`, the batch that they were before, none may fail: `marks` raises LakeError.
+    Where they are a `whole`, the batch that they were before, none may fail: `marks` raises LakeError. `failed` is told
+    which of them do, by their number, with reason and detail of today.
     """
 
     rows: tuple[Rejected, ...]
     whole: bool = False
     faults: tuple[tuple[str, str], ...] = ()
     keeps_rejects: bool = False
+    failed: dict[int, tuple[str, str]] = field(default_factory=dict, compare=False)
 
     def records(self, spark: SparkSession) -> DataFrame:
         columns = [[row.mark for row in self.rows], [0] * len(self.rows), list(range(len(self.rows)))]

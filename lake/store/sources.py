@@ -151,7 +151,8 @@ def taken(settings: Settings, stream: str, batch: int) -> Taken | None:
 
 def found_again(settings: Settings, stream: str, mark: Mark) -> File | None:
     """The file of a `mark`, as it was when it was read, wherever it is by now; None where it is gone."""
-    files = [at_hand(settings, path, name=mark[0]) for path in places(settings, stream, mark) if path.is_file()]
+    there = [*places(settings, stream, mark), *_unprintable(settings, stream, mark[0])]
+    files = [at_hand(settings, path, name=mark[0]) for path in there if path.is_file()]
     return next((file for file in files if file.mark == mark), None)
 
 
@@ -170,6 +171,18 @@ def places(settings: Settings, stream: str, mark: Mark) -> list[Path]:
         folder = settings.path(settings.archive) / stream
         places += [folder / file, folder / f"{mtime}-{file}"]
     return places
+
+
+def _unprintable(settings: Settings, stream: str, name: str) -> Iterator[Path]:
+    """The files whose name progress had to spell out, where `name` may be of such: it has what `printable` writes."""
+    if "\\" not in name:
+        return
+    folders = {settings.path(settings.landing) / stream, settings.path(name).parent}
+    folders |= {settings.path(settings.archive) / stream} if settings.archive is not None else set()
+    for folder in sorted(folders):
+        for file in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if printable(file.name).endswith(Path(name).name):
+                yield file
 
 
 def remember(settings: Settings, stream: str, app: str) -> None:

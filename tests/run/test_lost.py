@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -195,6 +196,22 @@ def test_a_lost_batch_of_a_file_that_is_gone_can_be_given_up_and_the_file_is_new
         again(shop, 1)
     assert lost.give_up(settings, "orders") == 1
     assert sources.landed(settings, "orders", log.app("orders")) == set()
+
+
+def test_a_lost_batch_is_made_again_of_a_file_whose_name_cannot_be_printed(shop):
+    folder = shop.settings.path(shop.settings.landing) / "orders"
+    file = folder / os.fsdecode(b"caf\xe9\x07.jsonl")
+    file.write_text("{}")
+    [mark] = [each.mark for each in sources.listing(shop.settings, "orders") if each.path == file]
+    assert mark[0] == r"orders/caf\xe9\x07.jsonl"
+    appended(shop, 1, mark)
+    tear(shop.settings.log_path("orders"))
+    assert [each.path for each in again(shop, 1).files] == [file]
+    shop.settings.path("archive/orders").mkdir(parents=True)
+    archiving = replace(shop.settings, archive=Path("archive"))
+    sources.archive(archiving, "orders", {mark})
+    assert not file.exists()
+    assert sources.found_again(archiving, "orders", mark).mark == mark
 
 
 def test_what_a_batch_was_made_of_is_new_again_though_giving_it_up_was_cut_short(shop, monkeypatch):

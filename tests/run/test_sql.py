@@ -20,6 +20,7 @@ from lake.cli import lake
 from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, LakeError
 from lake.run.sql import Reader, reader
+from lake.store import meta
 from tests.run.published import publish, write
 from tests.there import there
 
@@ -378,6 +379,22 @@ def test_a_wrong_query_is_told_with_place_and_fix(edition: Reader, query: str, t
 def test_without_an_edition_there_is_a_fix(project: Settings) -> None:
     with pytest.raises(DeclarationError, match=r"no edition has been published yet(.|\n)*fix: run `lake run`"):
         reader(project)
+
+
+def test_before_the_first_edition_the_gate_that_stopped_it_is_named(project: Settings):
+    result = {
+        "type": "expect_column_values_to_not_be_null", "kwargs": {"column": "carrier"}, "severity": "stop",
+        "where": "quality/carrier_daily.json:2", "success": False, "rows": 3, "failed": 1, "observed": None,
+        "examples": [{"carrier": None}],
+    }  # fmt: skip
+    meta.record_check(
+        project, "carrier_daily", home="carrier_daily", scope="diff", cut=4, version=None, suite="s", outcome="stopped",
+        results=[result],
+    )  # fmt: skip
+    with pytest.raises(DeclarationError) as told:
+        reader(project)
+    assert "a gate stopped cut 4" in str(told.value)
+    assert "carrier_daily: expect_column_values_to_not_be_null(carrier) failed for 1 of 3 rows" in str(told.value)
 
 
 TABLE = """\
