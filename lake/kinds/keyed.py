@@ -31,14 +31,19 @@ _PICKLING: Final = threading.Lock()
 class WorkerFault(Exception):
     """A fault of a job's Python function, told in one line that survives the way back from a Spark worker."""
 
-    def __init__(self, what: str, *, where: str, fix: str) -> None:
-        super().__init__(f"lake fault {json.dumps({'what': what, 'where': where, 'fix': fix})}")
+    def __init__(self, what: str, *, where: str, fix: str, place: str = "") -> None:
+        super().__init__(f"lake fault {json.dumps({'what': what, 'where': where, 'fix': fix, 'place': place})}")
 
 
-def fault_of(error: BaseException) -> DeclarationError | None:
-    """What a job's Python function did wrong, where that is what made Spark raise `error`."""
+def fault_of(error: BaseException) -> tuple[DeclarationError, str] | None:
+    """What a job's Python function did wrong, where that is what made Spark raise `error`, and at which event's place
+    in its log; "" where it was over no event.
+    """
     found = _FAULT.search(str(error))
-    return DeclarationError(**json.loads(found[1])) if found else None
+    if not found:
+        return None
+    told = json.loads(found[1])
+    return DeclarationError(told["what"], where=told["where"], fix=told["fix"]), told.get("place", "")
 
 
 def together(rows: DataFrame, key: Sequence[str]) -> DataFrame:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import pyarrow as pa
 
 from lake.kinds.keyed import WorkerFault, arrow_schema, by_key, key_starts, records, together, written
+from lake.kinds.kind import ORDER
 from lake.kinds.place import AT
 from lake.kinds.values import Normal, normal
 
@@ -185,7 +186,7 @@ class Folding:
             state = self._begin(batch, begin, forms)
             refused = state.pop(REFUSED)
             for i in range(begin, end):
-                outcome = self._stepped(state, events[i], forms)
+                outcome = self._stepped(state, events[i], forms, batch, i)
                 if isinstance(outcome, Refusal):
                     refusals.append((i, outcome.reason))
                     refused += 1
@@ -202,7 +203,9 @@ class Folding:
         state = {REFUSED: 0, **self.start} if known is None else known
         return {name: apply(state.get(name)) for name, apply in forms.items()}
 
-    def _stepped(self, state: dict[str, Any], event: dict[str, Any], forms: Forms) -> dict[str, Any] | Refusal:
+    def _stepped(
+        self, state: dict[str, Any], event: dict[str, Any], forms: Forms, batch: pa.RecordBatch, row: int
+    ) -> dict[str, Any] | Refusal:
         try:
             outcome = self.step(dict(state), event)
             if isinstance(outcome, Refusal):
@@ -214,7 +217,7 @@ class Folding:
                 if value is not state[name]:
                     outcome[name] = forms[name](value)
         except Exception as error:
-            raise self._fault(f"{type(error).__name__}: {error}", event) from error
+            raise self._fault(f"{type(error).__name__}: {error}", event, batch.column(AT)[row].as_py()) from error
         return outcome
 
     def _made(self, batch: pa.RecordBatch, rows: list[int], values: list[dict[str, Any]]) -> pa.RecordBatch:
@@ -227,12 +230,15 @@ class Folding:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.out)
 
-    def _fault(self, what: str, event: dict[str, Any]) -> WorkerFault:
+    def _fault(self, what: str, event: dict[str, Any], at: dict[str, Any]) -> WorkerFault:
+        order = at[ORDER] if isinstance(at[ORDER], dict) else {}
+        placed = [order[name] for name in ("_batch", "_bucket", "_offset") if name in order]
         key = ", ".join(f"{name}={event[name]!r}" for name in self.key if name in event)
         return WorkerFault(
             f"reducer {self.step.__name__}: {what} at {key}, event {event!r}",
             where=written(self.step),
             fix="return Refusal(reason) for an event that the state does not allow",
+            place=":".join(map(str, placed)) if len(placed) == 3 else "",
         )
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lake.declaration import Declaration
 from lake.project import Project
-from lake.run import gate
+from lake.run import causes, gate
 from lake.run.analysis import analyse, python_faults
 from lake.run.difference import difference
 from lake.run.inputs import Inputs
@@ -127,7 +127,17 @@ def put(  # noqa: PLR0913 the parts of one commit
 
 
 def judge(inputs: Inputs, declaration: Declaration, table: Table, rows: pa.Table | DataFrame) -> str | None:
-    """Row-local expectations on the rows that are about to be written: the suite that they meet, see `judge_diff`."""
+    """Row-local expectations on the rows that are about to be written: the suite that they meet, see `judge_diff`.
+
+    Raises QualityError, with places of events behind the rows, where one of them stops.
+    """
+    try:
+        return _judged(inputs, declaration, table, rows)
+    except gate.Stopped as stop:
+        raise (causes.stopped(inputs, [stop.check]) or stop) from stop
+
+
+def _judged(inputs: Inputs, declaration: Declaration, table: Table, rows: pa.Table | DataFrame) -> str | None:
     from lake.kinds.kind import visible
 
     if isinstance(rows, pa.Table):

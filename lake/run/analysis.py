@@ -33,7 +33,13 @@ def python_faults(declaration: Declaration) -> Iterator[None]:
             ) from error
         if fault is None:
             raise
-        raise DeclarationError(f"{declaration.name}: {fault.what}", where=fault.where, fix=fault.fix) from error
+        told, place = fault
+        what, fix = f"{declaration.name}: {told.what}", told.fix
+        if place:
+            stream = declaration.inputs[0].name
+            what += f", which is {stream} {place}"
+            fix += f", or take it out: lake void {stream} {place} --reason …"
+        raise DeclarationError(what, where=told.where, fix=fix) from error
 
 
 def _about_rows(error: Exception) -> bool:

@@ -22,16 +22,16 @@ from lake.store.tables import Table
 NULL: Final = "null"
 
 
-def position_at(declaration: Declaration, table: Table, at_cut: int | None) -> Position:
-    """Where the table stood at a cut, or stands. Raises DeclarationError where it stood at none."""
+def position_at(declaration: Declaration, table: Table, at_cut: int | None) -> Position | None:
+    """Where the table stood at a cut, or stands; None where it is not built, or has not come as far.
+
+    Raises DeclarationError where it has passed over that cut.
+    """
     if at_cut is None:
-        position = table.position()
-        if position is None:
-            raise declaration.fault("not built yet", fix="lake run")
-        return position
+        return table.position()
     get_cut(table.settings, at_cut)
-    position = table.position_at(at_cut)
-    if position is not None:
+    position, newest = table.position_at(at_cut), table.position()
+    if position is not None or newest is None or newest.data["cut"] < at_cut:
         return position
     cuts = sorted({each.data["cut"] for each in delta.positions(table.path, table.app)})
     before, after = [cut for cut in cuts if cut < at_cut][-1:], [cut for cut in cuts if cut > at_cut][:1]
@@ -52,13 +52,17 @@ def rows_of(declaration: Declaration, table: Table, position: Position, keys: pa
     return found
 
 
-def asked(declaration: Declaration, table: Table, version: int, texts: Sequence[str]) -> pa.Table:
+def schema_at(table: Table, version: int) -> pa.Schema:
+    """The columns that the table has at a version."""
+    return arrow_schema(DeltaTable(str(table.path), version=version))
+
+
+def asked(declaration: Declaration, schema: pa.Schema, texts: Sequence[str]) -> pa.Table:
     """The key columns and values that `texts` (`column=value`) mean, as a table of one row.
 
-    Raises DeclarationError for what is no key, or not all of it.
+    `schema`: the table's. Raises DeclarationError for what is no key, or not all of it.
     """
     kind, given = declaration.kind, dict[str, str]()
-    schema = arrow_schema(DeltaTable(str(table.path), version=version))
     known = f"its rows are told apart by {', '.join(kind.identity)}"
     for text in texts:
         column, equals, value = text.partition("=")

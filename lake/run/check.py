@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from lake.errors import DeclarationError, QualityError
-from lake.run import gate, limits
+from lake.run import causes, gate, limits
 from lake.run.cut import pick_cut
+from lake.run.inputs import Inputs
 from lake.run.suites import Suite, load_suites
 
 if TYPE_CHECKING:
@@ -50,7 +51,14 @@ def check(
         for each in picked
         if each.name in judged and (version := versions[each.name]) is not None
     ]
-    errors = [error for error in (gate.stopped(checks), limits.stopped(project, picked, picked_cut)) if error]
+    errors = [
+        error
+        for error in (
+            causes.stopped(Inputs(spark, project, picked_cut), checks),
+            limits.stopped(project, picked, picked_cut),
+        )
+        if error
+    ]
     if errors:
         raise errors[0] if len(errors) == 1 else QualityError("\n".join(map(str, errors)))
     return checks

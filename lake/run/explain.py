@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lake.declaration import Declaration, Input
 from lake.errors import DeclarationError
-from lake.kinds.kind import visible
+from lake.kinds.kind import same, visible
 from lake.project import Project
-from lake.run.asking import asked, position_at, rows_of
+from lake.run.asking import asked, position_at, rows_of, schema_at
 from lake.run.events import Event, events_at
 from lake.run.inputs import Inputs
 from lake.run.lookup import Few, Finding, Found, Values
 from lake.run.trace import trace
+from lake.session import first_line, raise_if_gone
 from lake.store.delta import Position
-from lake.store.meta import get_cut, latest_cut
+from lake.store.meta import Cut, get_cut, latest_cut
+from lake.store.scan import to_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,14 +61,15 @@ class Explained:
 class Explanation:
     """The rows of `table` that a person asked for: how many there are, and those that are explained.
 
-    `version` is the table's Delta version at `cut`; `notes` say what else a reader should know.
+    `version` is the table's Delta version at `cut`, None where it is not there; `notes` say what else a reader should
+    know.
     """
 
     table: str
     kind: str
     asked: Values
     cut: int
-    version: int
+    version: int | None
     count: int
     rows: tuple[Explained, ...]
     notes: tuple[str, ...]
@@ -87,12 +90,33 @@ def explain(  # noqa: PLR0913 what, when and how much
     Raises DeclarationError for what is not there: table, column, cut, or both row and event.
     """
     [declaration] = project.pick([name])
-    table = project.table(declaration)
-    position = position_at(declaration, table, at_cut)
-    wanted = asked(declaration, table, position.version, texts)
-    inputs = Inputs(connect, project, get_cut(project.settings, position.data["cut"]))
-    found = rows_of(declaration, table, position, wanted)
-    few, [key] = Few.of(limit), wanted.to_pylist()
+    table, few = project.table(declaration), Few.of(limit)
+    position, latest = position_at(declaration, table, at_cut), latest_cut(project.settings)
+    if position is not None:
+        wanted = asked(declaration, schema_at(table, position.version), texts)
+        found = rows_of(declaration, table, position, wanted)
+        if found or at_cut is not None or latest is None or latest.number <= position.data["cut"]:
+            inputs = Inputs(connect, project, get_cut(project.settings, position.data["cut"]))
+            return _of_table(inputs, declaration, position, wanted, found, few, newest=at_cut is None)
+    if at_cut is None and latest is None:
+        raise declaration.fault("not built yet, and there is no cut", fix="lake run")
+    cut = get_cut(project.settings, at_cut) if at_cut is not None else latest
+    assert cut is not None
+    return _of_logs(_recomputing(connect, project, cut), declaration, texts, few)
+
+
+def _of_table(  # noqa: PLR0913, PLR0917  a table, and what is asked of it
+    inputs: Inputs,
+    declaration: Declaration,
+    position: Position,
+    wanted: pa.Table,
+    found: Sequence[Values],
+    few: Few,
+    *,
+    newest: bool,
+) -> Explanation:
+    """The rows `found` in the table where it stands at `position`."""
+    [key] = wanted.to_pylist()
     shown = _ends(_sorted(declaration, found), few)
     rows = _explained(inputs, declaration, shown, few) if found else [_missing(inputs, declaration, key, few)]
     return Explanation(
@@ -103,8 +127,59 @@ def explain(  # noqa: PLR0913 what, when and how much
         position.version,
         len(found),
         tuple(rows),
-        tuple(_notes(project, declaration, position, at_cut)),
+        tuple(_notes(inputs.project, declaration, position, newest=newest)),
     )
+
+
+def _of_logs(inputs: Inputs, declaration: Declaration, texts: Sequence[str], few: Few) -> Explanation:
+    """What the table, which is not at the cut, has to come from there: the events, and the row where it can be made."""
+    schema = inputs.evaluate(declaration).limit(0).toArrow().schema
+    wanted = asked(declaration, schema, texts)
+    [key] = wanted.to_pylist()
+    missing, there = _missing(inputs, declaration, key, few), list[Values]()
+    note = f"it is not at cut {inputs.cut.number}: these are the events that it has to be made of"
+    try:
+        there = _evaluated(inputs, declaration, wanted)
+    except Exception as error:
+        raise_if_gone(error)
+        note += f"; they cannot be: {first_line(error)}"
+    rows = [
+        replace(
+            missing, identity={c: row[c] for c in declaration.kind.identity}, values={c: row[c] for c in visible(row)}
+        )
+        for row in _ends(_sorted(declaration, there), few)
+    ]
+    return Explanation(
+        declaration.name,
+        declaration.kind.name,
+        key,
+        inputs.cut.number,
+        None,
+        len(there),
+        tuple(rows or [missing]),
+        (note,),
+    )
+
+
+def _evaluated(inputs: Inputs, declaration: Declaration, wanted: pa.Table) -> list[Values]:
+    """The rows with the values that are `wanted`, as an evaluation from the inputs makes them."""
+    from lake.run.touched import restrict
+
+    kind = declaration.kind
+    if kind.key:
+        rows = inputs.evaluated(declaration, restrict(inputs, declaration, wanted.select(list(kind.key))))
+    else:
+        rows = inputs.evaluate(declaration)
+    keys = to_frame(inputs.spark, wanted)
+    found: list[Values] = rows.join(keys, same(rows, keys, wanted.column_names), "left_semi").toArrow().to_pylist()
+    return found
+
+
+def _recomputing(connect: Callable[[], SparkSession], project: Project, cut: Cut) -> Inputs:
+    """The inputs at a cut, whether or not the tables among them are there yet."""
+    positions = {name: project.table(each).position_at(cut.number) for name, each in project.tables.items()}
+    there = {name: position.version for name, position in positions.items() if position is not None}
+    return Inputs(connect, project, cut, recompute=True, proved=there)
 
 
 def _explained(inputs: Inputs, declaration: Declaration, rows: Sequence[Values], few: Few) -> list[Explained]:
@@ -164,12 +239,21 @@ def _parents(inputs: Inputs, parent: Declaration, shown: Sequence[Found], few: F
     """The rows of a table that is an input, each explained in its turn."""
     if not shown:
         return []
-    table, version = inputs.table(parent), inputs.version(Input(parent.name, parent))
     distinct = {_identity(found.order): found.order for found in shown}
+    if not inputs.has(parent):
+        made = {key: made_by(inputs, parent, order, few.fewer()) for key, order in distinct.items()}
+        return [Cause(each.standing, each.nth, each.values, row=made[_identity(each.order)]) for each in shown]
+    table, version = inputs.table(parent), inputs.version(Input(parent.name, parent))
     schema = pa.schema([table.schema().field(column) for column in parent.kind.identity])
     rows = table.rows_of(pa.Table.from_pylist(list(distinct.values()), schema=schema), version).to_pylist()
     explained = {_identity(each.identity): each for each in _explained(inputs, parent, rows, few.fewer())}
     return [Cause(each.standing, each.nth, each.values, row=explained[_identity(each.order)]) for each in shown]
+
+
+def made_by(inputs: Inputs, declaration: Declaration, identity: Values, few: Few) -> Explained:
+    """What made the row of that `identity` at the cut, whether or not the table has it."""
+    [sides] = _told(inputs, declaration, trace(inputs, declaration, [identity], few), few)
+    return Explained(declaration.name, identity, None, sides)
 
 
 def _missing(inputs: Inputs, declaration: Declaration, key: Values, few: Few) -> Explained:
@@ -190,11 +274,11 @@ def _missing(inputs: Inputs, declaration: Declaration, key: Values, few: Few) ->
     return Explained(declaration.name, key, None, sides)
 
 
-def _notes(project: Project, declaration: Declaration, position: Position, at_cut: int | None) -> Iterator[str]:
+def _notes(project: Project, declaration: Declaration, position: Position, *, newest: bool) -> Iterator[str]:
     if position.data["fingerprint"] != project.fingerprint(declaration):
         yield "its definition has changed since it was built; the events are told by the definition of today"
     latest = latest_cut(project.settings)
-    if at_cut is None and latest is not None and latest.number > position.data["cut"]:
+    if newest and latest is not None and latest.number > position.data["cut"]:
         yield f"there is a cut {latest.number} by now: lake advance {declaration.name}"
 
 

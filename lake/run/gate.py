@@ -34,6 +34,14 @@ MANY_ROWS: Final = 2_000_000
 """More rows are judged by Spark; so many are judged in this process, in about half the time."""
 
 
+class Stopped(QualityError):
+    """A diff that failed its check."""
+
+    def __init__(self, check: Check) -> None:
+        super().__init__("\n".join(failures([check])), fix=FIX)
+        self.check = check
+
+
 def warm_up() -> None:
     """Starts to import what the gate needs in the background: seconds that are best spent beside the JVM's start."""
     threading.Thread(target=prepare, name="gate", daemon=True).start()
@@ -104,7 +112,7 @@ def stopped(checks: Iterable[Check]) -> QualityError | None:
 
 def failures(checks: Iterable[Check]) -> list[str]:
     """What the expectations say for which `checks` stopped."""
-    return [failure(check.table, result) for check in checks if check.outcome == "stopped" for result in _stops(check)]
+    return [failure(check.table, result) for check in checks if check.outcome == "stopped" for result in stops(check)]
 
 
 def warnings(checks: Iterable[Check]) -> list[str]:
@@ -133,8 +141,8 @@ def _settle(table: Table, suite: Suite, findings: Sequence[Finding], cut: int) -
     if found == "passed":
         return suite.hash
     check = _record(table, suite, "diff", cut, None, found, [each.record for each in findings])
-    if error := stopped([check]):
-        raise error
+    if check.outcome == "stopped":
+        raise Stopped(check)
     return None
 
 
@@ -143,7 +151,8 @@ def _outcome(findings: Iterable[Finding]) -> Outcome:
     return "stopped" if "stop" in failed else "warned" if failed else "passed"
 
 
-def _stops(check: Check) -> list[Mapping[str, Any]]:
+def stops(check: Check) -> list[Mapping[str, Any]]:
+    """The results of a check that stop it."""
     return [each for each in check.results if not each["success"] and each["severity"] == "stop"]
 
 

@@ -177,7 +177,7 @@ class Inputs:
 
     def empty(self, source: Input) -> DataFrame:
         """As `nothing`, by the schema that a table has."""
-        if source.table is None:
+        if source.table is None or not self.has(source.table):
             return self.nothing(source)
         schema = self._scan(source).schema()
         rows = schema.empty_table().select(visible(schema.names))
@@ -186,7 +186,7 @@ class Inputs:
     def searchable(self, source: Input) -> set[str]:
         """The columns of `source` that its files have as they are, and that tell which rows concern a key."""
         if source.table is not None:
-            return set(visible(self._scan(source).schema().names))
+            return set(visible(self._scan(source).schema().names)) if self.has(source.table) else set()
         if self.has_broadcasts(source):
             return set()
         contract = self.project.contracts[source.name]
@@ -198,6 +198,10 @@ class Inputs:
         if source.table is None:
             return Scan(self.project.settings.log_path(source.name))
         return Scan(self.table(source.table).path, self.version(source))
+
+    def has(self, declaration: Declaration) -> bool:
+        """Whether a table is at the cut."""
+        return self.table(declaration).position_at(self.cut.number) is not None
 
     def _is_proved(self, declaration: Declaration) -> bool:
         position = self.table(declaration).position_at(self.cut.number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import chain, pairwise
@@ -246,11 +247,12 @@ def test_what_goes_wrong_in_a_python_reducer_is_told_in_a_line(
     fold = Fold("key", state="n int", step=step)
     with pytest.raises(PythonException) as caught:
         fold.evaluate(rows(spark, [("x", 0)], "key string, n int")).collect()
-    fault = fault_of(caught.value)
+    fault, place = fault_of(caught.value)
     assert isinstance(fault, DeclarationError)
     assert all(word in fault.what for word in words)
     assert fault.where.startswith("test_fold.py:")
     assert "\n" not in fault.what
+    assert re.fullmatch(r"\d+:-?\d+:\d+", place)
 
 
 @pytest.mark.parametrize(

@@ -232,7 +232,7 @@ def test_an_input_is_narrowed_by_what_the_function_hands_on(lakehouse: Lakehouse
         (("current_order",), {}, "order_id is missing"),
         (("current_order", "order_id=9"), {}, "no event speaks of it"),
         (("current_order", "order_id=1"), {"at_cut": 9}, "cuts 1 to 4 exist"),
-        (("current_order", "order_id=1"), {"at_cut": 4}, "it was at --at-cut 3"),
+        (("current_order", "order_id=9"), {"at_cut": 4}, "no row with order_id=9 at cut 4"),
     ],
 )
 def test_what_is_not_there_is_told_with_a_fix(
@@ -241,6 +241,19 @@ def test_what_is_not_there_is_told_with_a_fix(
     with pytest.raises(DeclarationError) as fault:
         _explain(lakehouse, *words, **options)
     assert told in str(fault.value)
+
+
+@pytest.mark.parametrize("options", [{}, {"at_cut": 4}], ids=["newest", "at its cut"])
+def test_a_row_of_a_cut_that_no_table_has_reached_is_told_with_its_events(lakehouse, options):
+    """Order 4 and its customer are in the log alone."""
+    found = _explain(lakehouse, "current_order", "order_id=4", **options)
+    assert (found.cut, found.version, found.rows[0].values["status"]) == (4, None, "placed")
+    assert [event["void"] for event in _events(found.rows[0])] == [None]
+    assert "not at cut 4" in found.notes[0]
+    [row] = _explain(lakehouse, "customer_total", "customer=eve", **options).rows
+    [cause] = row.sides[0].causes
+    assert (row.values["customer"], cause.row.identity) == ("eve", {"order_id": 4})
+    assert cause.row.sides[0].causes[0].event.place.startswith("3:")
 
 
 def _diff(lakehouse: Lakehouse, table: str, old: int, new: int) -> dict[str, Any]:

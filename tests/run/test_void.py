@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -151,3 +152,25 @@ def test_readers_see_nothing_of_a_delivery_of_which_too_much_is_refused(lakehous
     assert edition() == 3
     assert "held" not in status()
     assert lake("log", "sales", "--check").exit_code == 0
+
+
+def test_a_stopped_gate_tells_the_events_so_that_they_can_be_voided(lakehouse, lake):
+    """Before a table is built, before there is an edition, and later."""
+    at_least = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "pieces", "min_value": 0}}
+    for name in JOBS:
+        lakehouse.settings.path(f"quality/{name}.json").write_text(json.dumps({"expectations": [at_least]}))
+    for shop, others in (("a", {"b": 1}), ("c", {"a": 1})):
+        lakehouse.land("sales", *sales(**others), *sales(**{shop: -5}))
+        with pytest.raises(QualityError) as stop:
+            lakehouse.run()
+        told = re.search(rf"behind shop={shop}: sales (\d+:\d+:\d+) \(sales/.*\.jsonl:2\)", str(stop.value))
+        assert told
+        assert f"lake void sales {told[1]} --reason" in str(stop.value)
+        explained = json.loads(lake("explain", "last_sale", f"shop={shop}", "--json").stdout)
+        [side] = explained["rows"][0]["from"]
+        assert [event["place"] for event in side["events"]] == [told[1]]
+        if shop == "a":
+            assert "a gate stopped cut 1" in str(lake("sql", "select 1").exception)
+        assert lake("void", "sales", told[1], "--reason", "a test").exit_code == 0
+        lakehouse.run()
+        assert shop not in {row["shop"] for row in lakehouse.table("last_sale")}
