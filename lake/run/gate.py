@@ -17,6 +17,7 @@ from lake.errors import DeclarationError, QualityError
 from lake.kinds.kind import visible
 from lake.run.invariants import judge_invariants
 from lake.run.judge import Finding, judge_frame, judge_rows, prepare
+from lake.run.since import judge_since
 from lake.run.suites import Expectation, Suite, load_suite
 from lake.store import delta, meta
 from lake.store.scan import Scan, arrow_schema
@@ -99,7 +100,9 @@ def judge_table(  # noqa: PLR0913 - one table at one version, and who judges it
         return _record(table, suite, "table", cut, version, known.outcome, known.results)
     met = known is not None and known.outcome == "passed" and _met_since(table, suite, known, version)
     expectations = suite.whole_table if met else suite.expectations
-    findings = _judge_version(table, declaration, suite, expectations, version, spark)
+    own = [each for each in expectations if not each.rule.since]
+    findings = _judge_version(table, declaration, suite, own, version, spark)
+    findings += judge_since(table, declaration, [each for each in expectations if each.rule.since], version)
     findings += judge_invariants(table, declaration, version)
     return _record(table, suite, "table", cut, version, _outcome(findings), [each.record for each in findings])
 

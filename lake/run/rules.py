@@ -42,6 +42,21 @@ OWN_ARGUMENTS: Final = {
 TYPE_ARGUMENTS: Final = {"type_", "type_list"}
 
 
+KEYS_GONE: Final = "expect_keys_gone_since_last_edition_to_be_at_most"
+ROWS_CHANGED: Final = "expect_row_count_change_since_last_edition_to_be_at_most"
+SUM_CHANGED: Final = "expect_column_sum_change_since_last_edition_to_be_at_most"
+
+SINCE: Final[Mapping[str, tuple[frozenset[str], frozenset[str]]]] = {
+    KEYS_GONE: (frozenset({"share", "rows"}), frozenset({"share"})),
+    ROWS_CHANGED: (frozenset({"share"}), frozenset({"share"})),
+    SUM_CHANGED: (frozenset({"column", "share"}), frozenset({"column", "share"})),
+}
+"""What can be expected beside the last edition, which is the gate's own (see lake.run.since): arguments, required ones.
+
+`share`: of what the edition has, so much may be gone, or different, at most; `rows`: or so many keys."""
+EDITION: Final = "Edition"
+
+
 @dataclass(frozen=True)
 class Rule:
     """One type of expectation: its arguments, what it looks at, and the engines that know it."""
@@ -64,6 +79,11 @@ class Rule:
         return self.by_row and self.type not in ACROSS_ROWS
 
     @property
+    def since(self) -> bool:
+        """Whether it looks at the last edition too."""
+        return self.domain == EDITION
+
+    @property
     def counts_rows(self) -> bool:
         """Whether it looks at the number of rows and at no column."""
         return self.issues == {"Volume"}
@@ -82,12 +102,15 @@ class Rule:
 def types() -> Mapping[str, str]:
     """Every type of expectation, with the name of its schema file."""
     index = json.loads((_schemas() / "index.json").read_text("utf-8"))
-    return {name: entry["schema_file"] for name, entry in index["expectations"].items()}
+    return {name: entry["schema_file"] for name, entry in index["expectations"].items()} | dict.fromkeys(SINCE, "")
 
 
 @cache
 def rule(expectation: str) -> Rule:
     """The rule of the type `expectation`, which is one of `types()`."""
+    if expectation in SINCE:
+        engines = frozenset({"Pandas", "Spark"})
+        return Rule(expectation, *SINCE[expectation], domain=EDITION, issues=frozenset(), engines=engines)
     schema = json.loads((_schemas() / types()[expectation]).read_text("utf-8"))
     properties: Mapping[str, Any] = schema["properties"]
     about = properties["metadata"]["properties"]

@@ -11,6 +11,7 @@
       ]
     }
 
+Types are those of Great Expectations, and those of `rules.SINCE`, which look at what the last edition had.
 `severity` is `stop` (the default: nothing that fails it is committed or published) or `warn` (told and recorded).
 """
 
@@ -209,7 +210,7 @@ def _end_of_gap(text: str, at: int) -> int:
     return gap.end() if gap else at
 
 
-def _faults(value: Any, where: str) -> Iterator[DeclarationError]:
+def _faults(value: Any, where: str) -> Iterator[DeclarationError]:  # noqa: PLR0912  one branch a fault
     """What is wrong with one element, as far as its text shows."""
 
     def fault(what: str, fix: str = "") -> DeclarationError:
@@ -239,11 +240,19 @@ def _faults(value: Any, where: str) -> Iterator[DeclarationError]:
             yield fault(f"{rule.type} takes no {name!r}", did_you_mean(name, rule.arguments))
         for name in sorted(rule.required - kwargs.keys()):
             yield fault(f"{rule.type} needs {name!r}", f"arguments: {', '.join(sorted(rule.arguments))}")
+        for name in _no_bounds(kwargs) if rule.since else ():
+            yield fault(f"{name} of {rule.type} is {json.dumps(kwargs[name])}", "a number, 0 or more: 0.1 is a tenth")
         if isinstance(kwargs.get("row_condition"), str):
             yield fault(
                 f"{rule.type}: row_condition is text, which pandas and Spark read differently",
                 'write {"type": "comparison", "column": {"name": "…"}, "operator": "==", "parameter": …}',
             )
+
+
+def _no_bounds(kwargs: Mapping[str, Any]) -> list[str]:
+    """The bounds of what may change since an edition that are none."""
+    given = {name: kwargs[name] for name in ("share", "rows") if name in kwargs}
+    return [n for n, v in given.items() if not isinstance(v, int | float) or isinstance(v, bool) or v < 0]
 
 
 def _named(kwargs: Mapping[str, Any]) -> list[str]:

@@ -22,6 +22,7 @@ from lake.run.judge import FEW_ROWS, build, judge_frame
 from lake.run.suites import load_suite
 from lake.store import delta, meta
 from lake.store.delta import Position
+from lake.store.editions import EditionTable, record_edition
 from lake.store.tables import Table
 
 ROWS = pa.table(
@@ -432,3 +433,54 @@ def test_this_repositorys_quality_files_are_whole(request: pytest.FixtureRequest
         assert suite.whole_table, f"{suite.file} judges no table"
         assert build(suite.expectations)
         assert all(each.doc for each in suite.expectations), f"{suite.file}: an expectation does not say why"
+
+
+def test_what_is_gone_or_changed_since_the_last_edition_stops_or_passes(project, declaration, expect, put, judged):
+    """No edition yet: all is met. Then a quarter of the keys, of the rows, and of a sum go; then everything."""
+
+    def since(**shares: float) -> list[tuple[str, Mapping[str, Any]]]:
+        gone, rows, flights = shares["gone"], shares["rows"], shares["flights"]
+        return [
+            ("expect_keys_gone_since_last_edition_to_be_at_most", {"share": gone}),
+            ("expect_row_count_change_since_last_edition_to_be_at_most", {"share": rows}),
+            ("expect_column_sum_change_since_last_edition_to_be_at_most", {"column": "flights", "share": flights}),
+        ]
+
+    exact = since(gone=0.25, rows=0.25, flights=0.5)
+    expect(*exact)
+    rows = ROWS.set_column(2, "flights", pa.array([4, 3, None, 1], pa.int64()))
+    version = put(rows)
+    assert judged(version).outcome == "passed"
+    entry = EditionTable("silver", "silver/carrier_daily", version, "f")
+    assert at(project).path == project.warehouse_path / entry.path
+    record_edition(project, 1, {"carrier_daily": entry})
+    write_deltalake(str(at(project).path), rows.slice(1), mode="overwrite")
+    version = delta.version(at(project).path)
+    assert judged(version, cut=2).outcome == "passed"
+    for shares, failing in (
+        ({"gone": 0.24, "rows": 0.25, "flights": 0.5}, 0),
+        ({"gone": 0.25, "rows": 0.2, "flights": 0.5}, 1),
+        ({"gone": 0.25, "rows": 0.25, "flights": 0.49}, 2),
+    ):
+        expect(*since(**shares))
+        check = judged(version, cut=2)
+        assert [result["success"] for result in check.results] == [n != failing for n in range(3)]
+    gone, count, total = check.results
+    assert (gone["failed"], gone["rows"], gone["examples"]) == (1, 4, [{"carrier": "AA", "day": "2013-01-01"}])
+    assert count["observed"] == "3, where the last edition has 4"
+    assert total["observed"] == "4, where the last edition has 8"
+    expect(*exact)
+    write_deltalake(str(at(project).path), rows.slice(0, 0), mode="overwrite")
+    check = judged(delta.version(at(project).path), cut=3)
+    assert check.outcome == "stopped"
+    assert "_to_be_at_most failed for 4 of 4 rows: carrier=AA day=2013-01-01" in str(gate.stopped([check]))
+    expect(("expect_keys_gone_since_last_edition_to_be_at_most", {"share": 0.1, "rows": 4}))
+    assert judged(delta.version(at(project).path), cut=3).outcome == "passed"
+    for kwargs, told in (
+        ({"share": "10 %"}, "share of expect_keys"),
+        ({"rows": 1}, "needs 'share'"),
+        ({"share": 1, "of": 1}, "takes no 'of'"),
+    ):
+        expect(("expect_keys_gone_since_last_edition_to_be_at_most", kwargs))
+        with pytest.raises(DeclarationError, match=told):
+            load_suite(project, "carrier_daily")
