@@ -146,7 +146,7 @@ class Batch:
     @property
     def _said_rows(self) -> int:
         """How many rows the log gets that are no events."""
-        return len(self._told) + max(self.rejected - len(self.faults), 0)
+        return len(self._told) + max(self.rejected - len(self.faults), 0) if self.ordered else 0
 
     @property
     def refusals(self) -> int:
