@@ -33,6 +33,7 @@ from lake.run.inputs import Inputs
 from lake.run.touched import restrict
 from lake.run.verify import verify
 from lake.session import start
+from lake.store import log
 from lake.store.scan import Scan
 
 if TYPE_CHECKING:
@@ -97,8 +98,8 @@ class Lakehouse:
         - however Spark happens to order and spread the rows,
         - half of its keys, evaluated alone, are that half of the whole,
         - and the landed records, taken in by `slices` micro-batches cut at random, give the same rows. Tables that go
-          by the batches of the log, and what is derived from them, are exempt: what is late, and which of two dumps
-          without markers came first, is decided there.
+          by the batches of the log, and what is derived from them, are exempt: what is late is decided there. So are
+          those of full dumps that had records refused: of which dump one is, its file may have to tell.
         """
         inputs = Inputs(lambda: self.spark, self.project, pick_cut(self.project, None), recompute=True)
         for declaration in self.project.tables.values():
@@ -119,9 +120,18 @@ class Lakehouse:
                 with suppress(QualityError):  # a part alone may be less than a table is expected to have
                     other.run()
             for name, declaration in self.project.tables.items():
-                if not self.project.goes_by_batches(declaration) and self.table(name) != other.table(name):
+                if self.project.goes_by_batches(declaration) or self._goes_by_files(declaration):
+                    continue
+                if self.table(name) != other.table(name):
                     what = f"{name} differs when its events come in {slices} micro-batches"
                     raise LawError(what, where=declaration.where)
+
+    def _goes_by_files(self, declaration: Declaration) -> bool:
+        """Whether records were refused of full dumps: of which, the file may decide that they came in."""
+        heads = {source.name: log.head(self.settings, source.name) for source in declaration.inputs if source.is_log}
+        refused = any(log.has_refusals(self.settings, name, upto=head.batch) for name, head in heads.items())
+        parents = [source.table for source in declaration.inputs if source.table is not None]
+        return (declaration.kind.heeds_refusals and refused) or any(map(self._goes_by_files, parents))
 
 
 def _check_spread(inputs: Inputs, declaration: Declaration) -> None:
