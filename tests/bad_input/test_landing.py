@@ -143,7 +143,7 @@ def take_in(folder: Path, area: str, contract: Mapping[str, Any], spark: SparkSe
         patch.setattr(sys, "argv", ["lake", "ingest", "--project", str(folder)])
         code = cli._run()
     settings = load_settings(folder)
-    places = delta.rows(settings.log_path(stream), "SELECT _source FROM t")
+    places = delta.rows(settings.log_path(stream), "SELECT _source FROM t WHERE _bucket >= 0")
     accepted = Counter(row["_source"].rpartition(":")[0] for row in places)
     return Landed(settings, files, bytes_, code, waiting(settings), accepted)
 
