@@ -33,7 +33,7 @@ def differences(rows: DataFrame, key: Sequence[str], dump: str, marker: str | No
     from pyspark.sql import functions as F
 
     refusals = rows.where(f"not ({EVENT})") if DELIVERED in rows.columns else None
-    rows = rows if refusals is None else rows.where(EVENT)
+    rows = only_events(rows)
     markers = rows.where(marker) if marker else rows
     counting = _counting(markers, dump, marked=marker is not None)
     dumps = F.broadcast(
@@ -47,6 +47,11 @@ def differences(rows: DataFrame, key: Sequence[str], dump: str, marker: str | No
     images = then.select("*", F.expr(f"explode(if({lacking}, array(false, true), array(false)))").alias(GONE))
     moved = images.withColumn(dump, F.expr(f"if({GONE}, {NEXT}, `{dump}`)"))
     return moved.drop(NUMBER, NEXT, "__then")
+
+
+def only_events(rows: DataFrame) -> DataFrame:
+    """`rows` without what is no event."""
+    return rows.where(EVENT) if DELIVERED in rows.columns else rows
 
 
 def _counting(rows: DataFrame, dump: str, *, marked: bool) -> DataFrame:

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from lake.errors import DeclarationError
-from lake.kinds.dumps import EVENT, differences
-from lake.kinds.kind import AGAIN, DELIVERED, INTO, SIGN, STANDING, Kind, digest, names, visible
+from lake.kinds.dumps import differences, only_events
+from lake.kinds.kind import AGAIN, INTO, SIGN, STANDING, Kind, digest, names, visible
 from lake.kinds.place import AT, kept, place
 from lake.kinds.removal import GONE, Removal
 from lake.kinds.standing import BEGINS, CONTINUES, DELETES, SUPERSEDED, TIMELESS
@@ -172,8 +172,7 @@ class History(Kind):
         """
         from pyspark.sql import functions as F
 
-        if DELIVERED in rows.columns:
-            rows = rows.where(EVENT)
+        rows = only_events(rows)
         if self.snapshots or self.removal.truncate:
             return super().traced(rows)
         over = f"over (partition by {self._by} order by {AT})"

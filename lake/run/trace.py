@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lake.declaration import Declaration, Input
+from lake.kinds.dumps import only_events
 from lake.kinds.kind import INTO, ORDER, SIGN, STANDING
 from lake.kinds.view import View
 from lake.names import SPARK, quoted
@@ -116,7 +117,8 @@ def _of_keys(  # noqa: PLR0913 the rows of which inputs, for which rows
     filled = [inputs.nothing(s) if f is None else f for s, f in zip(declaration.inputs, frames, strict=True)]
     for side, prepared in enumerate(inputs.sides(declaration, filled)):
         if frames[side] is not None:
-            told = prepared.withColumn(STANDING, F.expr(f"cast({standing(declaration.inputs[side])} as string)"))
+            what = f"cast({standing(declaration.inputs[side])} as string)"
+            told = only_events(prepared).withColumn(STANDING, F.expr(what))
             found[side] = _key_lookup(declaration, told, side, rows).findings(few)
     return found
 
