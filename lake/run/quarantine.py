@@ -160,7 +160,8 @@ class _Replaying:
 
         total = BatchCounts(log.head(self.settings, self.contract.name).batch)
         for start in range(0, len(self.rows), REPLAY_ROWS):
-            part, tried = self.rows[start : start + REPLAY_ROWS], list[Replayed]()
+            part = self.rows[start : start + REPLAY_ROWS]
+            tried: list[Replayed] = []
             total = append(self.settings, spark, self.contract, self._delivery(part, tried), now=now).after(total)
             for each in tried[-1:]:
                 failures = sorted(each.failed.items())
