@@ -168,7 +168,7 @@ def test_a_stopped_gate_tells_the_events_so_that_they_can_be_voided(lakehouse, l
         assert f"lake void sales {told[1]} --reason" in str(stop.value)
         explained = json.loads(lake("explain", "last_sale", f"shop={shop}", "--json").stdout)
         [side] = explained["rows"][0]["from"]
-        assert [event["place"] for event in side["events"]] == [told[1]]
+        assert ["{batch}:{bucket}:{offset}".format(**event) for event in side["events"]] == [told[1]]
         if shop == "a":
             assert "a gate stopped cut 1" in str(lake("sql", "select 1").exception)
         assert lake("void", "sales", told[1], "--reason", "a test").exit_code == 0
