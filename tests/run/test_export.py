@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from lake.run.export import EXTENSIONS, _whole
 from lake.run.render import FIRST, as_table
 from lake.run.sql import Reader, reader
 from tests.run.published import publish, write
+from tests.there import there
 
 LAKE = Path(sys.executable).parent / "lake"
 
@@ -49,17 +50,17 @@ def output(found: Reader, *words: str) -> str:
     return str(done.stdout)
 
 
-READ = {
+READ: dict[str, Callable[[Path], Any]] = {
     ".csv": lambda file: [tuple(row) for row in csv.reader(file.read_text().splitlines())][1:],
     ".json": lambda file: [tuple(row.values()) for row in json.loads(file.read_text())],
     ".jsonl": lambda file: [tuple(json.loads(line).values()) for line in file.read_text().splitlines()],
     ".md": lambda file: [tuple(line.strip("| ").split(" | ")) for line in file.read_text().splitlines()[2:]],
-    ".parquet": lambda file: duckdb.sql(f"FROM '{file}'").fetchall(),
+    ".parquet": lambda file: there(duckdb.sql(f"FROM '{file}'")).fetchall(),
 }
 
 
 @pytest.mark.parametrize("extension", EXTENSIONS)
-def test_the_name_of_a_file_says_its_format(edition: Reader, tmp_path: Path, extension: str):
+def test_the_name_of_a_file_says_its_format(edition: Reader, tmp_path: Path, extension: str) -> None:
     file = tmp_path / f"answer{extension.upper()}"
     assert output(edition, "SELECT carrier, flights::VARCHAR FROM day ORDER BY 1 -- all;", "-o", str(file)) == ""
     assert READ[extension](file) == [("AA", "1"), ("UA", "2")]
@@ -80,18 +81,18 @@ def test_the_name_of_a_file_says_its_format(edition: Reader, tmp_path: Path, ext
         (["--timeout", "3"], "--timeout is of --after"),
     ],
 )
-def test_a_target_that_is_none_is_told(edition: Reader, words: list[str], told: str):
+def test_a_target_that_is_none_is_told(edition: Reader, words: list[str], told: str) -> None:
     done = run(edition, "SELECT 1", *words)
     assert isinstance(done.exception, DeclarationError)
     assert told in str(done.exception)
 
 
-def test_a_format_that_is_named_needs_no_name_that_tells_it(edition: Reader, tmp_path: Path):
+def test_a_format_that_is_named_needs_no_name_that_tells_it(edition: Reader, tmp_path: Path) -> None:
     output(edition, "SELECT 1 AS one", "--format", "table", "-o", str(tmp_path / "answer.txt"))
     assert (tmp_path / "answer.txt").read_text() == "one\n---\n  1\n"
 
 
-def test_of_two_writers_at_once_each_has_a_file_of_its_own(tmp_path: Path):
+def test_of_two_writers_at_once_each_has_a_file_of_its_own(tmp_path: Path) -> None:
     file = tmp_path / "answer.csv"
     with _whole(file) as slow:
         slow.write(b"slow\n" * 3)
@@ -103,7 +104,7 @@ def test_of_two_writers_at_once_each_has_a_file_of_its_own(tmp_path: Path):
     assert [*tmp_path.iterdir()] == [file]
 
 
-def test_a_planted_link_is_not_followed(edition: Reader, tmp_path: Path):
+def test_a_planted_link_is_not_followed(edition: Reader, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("mine")
     (tmp_path / ".answer.csv.part").symlink_to(victim)
@@ -113,15 +114,15 @@ def test_a_planted_link_is_not_followed(edition: Reader, tmp_path: Path):
 
 
 @pytest.mark.parametrize("kind", ["table", "md", "csv", "json", "jsonl", "parquet"])
-def test_a_device_that_takes_nothing_is_told_as_what_it_is(edition: Reader, kind: str):
+def test_a_device_that_takes_nothing_is_told_as_what_it_is(edition: Reader, kind: str) -> None:
     done = run(edition, "SELECT 1 AS one", "--format", kind, "-o", "/dev/full")
     assert isinstance(done.exception, LakeError)
     assert "the device takes no more: No space left on device (/dev/full)" in str(done.exception)
 
 
 @pytest.mark.parametrize("kind", ["table", "csv"])
-def test_standard_output_that_takes_nothing_is_told(edition: Reader, kind: str):
-    words = [LAKE, "sql", "SELECT 1", "--format", kind, "--project", edition.settings.project]
+def test_standard_output_that_takes_nothing_is_told(edition: Reader, kind: str) -> None:
+    words: list[str | Path] = [LAKE, "sql", "SELECT 1", "--format", kind, "--project", edition.settings.project]
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr.splitlines()[0]) == (
@@ -132,19 +133,19 @@ def test_standard_output_that_takes_nothing_is_told(edition: Reader, kind: str):
 
 @pytest.mark.parametrize("kind", ["csv", "json", "jsonl", "parquet", "md", "table"])
 @pytest.mark.parametrize("query", ["SELECT error('no') FROM day", "SELECT carrier::INT FROM day", "SELEC", "FROM dai"])
-def test_a_query_that_fails_leaves_what_was_there(edition: Reader, tmp_path: Path, kind: str, query: str):
+def test_a_query_that_fails_leaves_what_was_there(edition: Reader, tmp_path: Path, kind: str, query: str) -> None:
     file = tmp_path / "answer"
     file.write_text("before")
     assert isinstance(run(edition, query, "--format", kind, "-o", str(file)).exception, DeclarationError)
     assert (file.read_text(), [*tmp_path.iterdir()]) == ("before", [file])
 
 
-def test_a_long_answer_keeps_its_order(edition: Reader, tmp_path: Path):
+def test_a_long_answer_keeps_its_order(edition: Reader, tmp_path: Path) -> None:
     output(edition, "SELECT i FROM range(300000) t(i) ORDER BY -i", "-o", str(tmp_path / "answer.csv"))
     assert (tmp_path / "answer.csv").read_text().split()[1:] == [str(i) for i in reversed(range(300000))]
 
 
-def test_a_table_is_written_as_its_rows_come():
+def test_a_table_is_written_as_its_rows_come() -> None:
     read = 0
 
     def rows() -> Iterator[list[Any]]:
@@ -207,7 +208,7 @@ VALUES: dict[str, tuple[str, Any]] = {
 }
 
 
-def test_a_value_of_any_type_is_shown_as_it_is(edition: Reader):
+def test_a_value_of_any_type_is_shown_as_it_is(edition: Reader) -> None:
     """Each beside its NULL, in one query a format."""
     values = ", ".join(f"({value}) AS c{i}" for i, value in enumerate(VALUES))
     query = f"SELECT *, NULL::INT AS n FROM (SELECT {values})"
@@ -221,13 +222,13 @@ def test_a_value_of_any_type_is_shown_as_it_is(edition: Reader):
     assert row == ["" if text is None else text for text in texts or ()]
 
 
-def test_null_is_told_from_its_name_and_from_empty_text(edition: Reader):
+def test_null_is_told_from_its_name_and_from_empty_text(edition: Reader) -> None:
     query = "SELECT * FROM (VALUES (NULL), ('null'), ('NULL'), ('')) t(a)"
     assert output(edition, query).splitlines()[2:] == ["NULL", "null", '"NULL"', ""]
     assert output(edition, f"SELECT a, 1 AS b FROM ({query})", "--format", "csv") == 'a,b\n,1\nnull,1\nNULL,1\n"",1\n'
 
 
-def test_cells_of_markdown_do_not_end_their_row(edition: Reader):
+def test_cells_of_markdown_do_not_end_their_row(edition: Reader) -> None:
     query = "SELECT 'a|b' || chr(10) || '*c*' AS \"x|y\", 1 AS n"
     assert output(edition, query, "--format", "md") == "| x\\|y | n |\n| --- | ---: |\n| a\\|b\\\\n\\*c\\* | 1 |\n"
 
@@ -242,7 +243,7 @@ def test_cells_of_markdown_do_not_end_their_row(edition: Reader):
         ("SELECT ';' AS \"é;\" /* ; */ ; /* ; */", ["é;"]),
     ],
 )
-def test_whatever_reads_can_be_written(edition: Reader, tmp_path: Path, query: str, names: list[str]):
+def test_whatever_reads_can_be_written(edition: Reader, tmp_path: Path, query: str, names: list[str]) -> None:
     found = json.loads(output(edition, query, "--json"))
     assert [*found[0]] == names
     if query.startswith("SHOW"):
@@ -252,10 +253,10 @@ def test_whatever_reads_can_be_written(edition: Reader, tmp_path: Path, query: s
 
 
 @pytest.mark.parametrize("kind", ["table", "md", "csv", "json", "jsonl"])
-def test_a_terminal_gets_nothing_that_it_would_obey(edition: Reader, kind: str):
+def test_a_terminal_gets_nothing_that_it_would_obey(edition: Reader, kind: str) -> None:
     ours, theirs = os.openpty()
     query = "SELECT chr(27) || '[2J' || chr(155) || chr(8238) || chr(7) || 'é' AS \"h\u202eh\""
-    words = [LAKE, "sql", query, "--format", kind, "--project", edition.settings.project]
+    words: list[str | Path] = [LAKE, "sql", query, "--format", kind, "--project", edition.settings.project]
     with subprocess.Popen(words, stdout=theirs) as started:
         os.close(theirs)
         shown = b""
