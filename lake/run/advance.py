@@ -51,7 +51,7 @@ def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
     stopped the new rows, Unavailable where another writer was first.
     """
     began, table = time.monotonic(), inputs.table(declaration)
-    with python_faults(declaration), lease(inputs.project.settings, table.lease):
+    with python_faults(declaration, inputs), lease(inputs.project.settings, table.lease):
         position = table.position()
         if position is not None:
             same_definition(inputs.project, declaration, position)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lake import names
 from lake.declaration import Declaration
 from lake.errors import DeclarationError, LakeError
 from lake.kinds.keyed import fault_of
 from lake.run import repeatable, returned
+from lake.run.culprit import event_behind
 from lake.run.inputs import Inputs
 from lake.session import first_line, raise_if_gone
 
@@ -18,19 +19,25 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+VALUES: Final = "let its function do without such values (try_cast, nullif, where), or void their events"
+
+
 @contextmanager
-def python_faults(declaration: Declaration) -> Iterator[None]:
-    """What the declaration made of its rows that Spark could not is told in one line, with its place."""
+def python_faults(declaration: Declaration, inputs: Inputs | None = None) -> Iterator[None]:
+    """What the declaration made of its rows that Spark could not is told in one line, with its place.
+
+    Of rows that cannot be made of `inputs`, the event that they cannot be made with is told too.
+    """
     try:
         yield
     except Exception as error:
         fault = fault_of(error)
         if fault is None and _about_rows(error):
-            raise LakeError(
-                f"{declaration.name}: its rows cannot be made: {first_line(error)}",
-                where=declaration.where,
-                fix="let its function do without such values (try_cast, nullif, where), or void their events",
-            ) from error
+            what, fix = f"{declaration.name}: its rows cannot be made: {first_line(error)}", VALUES
+            if inputs is not None and (found := _event_behind(inputs, declaration)):
+                what += f"; the event is {' '.join(found)}"
+                fix += f": lake void {' '.join(found)} --reason …"
+            raise LakeError(what, where=declaration.where, fix=fix) from error
         if fault is None:
             raise
         told, place = fault
@@ -40,6 +47,14 @@ def python_faults(declaration: Declaration) -> Iterator[None]:
             what += f", which is {stream} {place}"
             fix += f", or take it out: lake void {stream} {place} --reason …"
         raise DeclarationError(what, where=told.where, fix=fix) from error
+
+
+def _event_behind(inputs: Inputs, declaration: Declaration) -> tuple[str, str] | None:
+    try:
+        return event_behind(inputs, declaration, _about_rows)
+    except Exception as error:
+        raise_if_gone(error)
+        return None  # what is to be told is the fault itself
 
 
 def _about_rows(error: Exception) -> bool:

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from lake.cli import Shell
 from lake.cli import lake as command_line
-from lake.errors import DeclarationError, QualityError
+from lake.errors import DeclarationError, LakeError, QualityError
 from lake.run.cut import pick_cut
 from lake.run.inputs import Inputs
 from lake.run.verify import verify
@@ -174,3 +174,40 @@ def test_a_stopped_gate_tells_the_events_so_that_they_can_be_voided(lakehouse, l
         assert lake("void", "sales", told[1], "--reason", "a test").exit_code == 0
         lakehouse.run()
         assert shop not in {row["shop"] for row in lakehouse.table("last_sale")}
+
+
+SHARE = '''
+from lake import Fold, log, table
+
+@table(
+    Fold("shop", state="share decimal(20, 6)", start={{"share": 1}}, step={{"share": "{step}"}}, sequence="pieces"),
+    log("sales"),
+)
+def share(sales):
+    """What is left of a shop's stock."""
+    return sales.selectExpr("shop", "{pieces}")
+'''
+
+
+@pytest.mark.parametrize(
+    ("step", "pieces"),
+    [
+        ("state.share / event.pieces", "pieces"),
+        pytest.param("event.pieces", "100 div pieces as pieces", marks=pytest.mark.long),
+    ],
+    ids=["in the reducer", "in the function"],
+)
+def test_an_event_of_which_no_row_can_be_made_is_named(lakehouse, lake, step, pieces):
+    text = SHARE.format(step=step, pieces=pieces)
+    for name in JOBS:
+        lakehouse.settings.path(f"jobs/silver/{name}.py").unlink()
+    lakehouse.settings.path("jobs/silver/share.py").write_text(text)
+    lakehouse.land("sales", *sales(a=4, b=5)).run()
+    lakehouse.land("sales", *sales(c=1, d=2)).land("sales", *sales(e=5, a=0, f=1))
+    with pytest.raises(LakeError) as fault:
+        lakehouse.run()
+    told = re.search(r"; the event is sales (2:\d+:\d+)", str(fault.value))
+    assert told
+    assert lake("void", "sales", told[1], "--reason", "none were sold").exit_code == 0
+    lakehouse.run()
+    assert [row["shop"] for row in lakehouse.table("share")] == ["a", "b", "c", "d", "e", "f"]
