@@ -180,7 +180,7 @@ SHARE = '''
 from lake import Fold, log, table
 
 @table(
-    Fold("shop", state="share decimal(20, 6)", start={{"share": 1}}, step={{"share": "{step}"}}, sequence="pieces"),
+    Fold("shop", state="share bigint", start={{"share": 1}}, step={{"share": "{step}"}}, sequence="pieces"),
     log("sales"),
 )
 def share(sales):
@@ -192,7 +192,7 @@ def share(sales):
 @pytest.mark.parametrize(
     ("step", "pieces"),
     [
-        ("state.share / event.pieces", "pieces"),
+        ("state.share + 100 div event.pieces", "pieces"),
         pytest.param("event.pieces", "100 div pieces as pieces", marks=pytest.mark.long),
     ],
     ids=["in the reducer", "in the function"],
