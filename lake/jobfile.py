@@ -85,11 +85,6 @@ class JobFile:
         """The modules under jobs/ that the file imports."""
         return {name for name, _ in self._imports() if name.startswith("jobs.")}
 
-    @property
-    def goes_by_batches(self) -> bool:
-        """Whether the way events came in batches may decide the table's rows: what was late."""
-        return re.search(r"_watermark|\blate\(|\blate=[\"']drop", self.text) is not None
-
     def mentions(self, field: str) -> bool:
         """Whether the file may use contract field `field`; `*` and `.columns` use all."""
         return re.search(rf"\b{re.escape(field)}\b|[\"']\*|\.columns\b", self.text) is not None

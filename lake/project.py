@@ -104,11 +104,6 @@ class Project:
         imported = {module.rpartition(".")[2] for module in self.files[declaration.name].upstream}
         return sorted(imported & set(self.files) - inputs)
 
-    def goes_by_batches(self, declaration: Declaration) -> bool:
-        """Whether the way events came in batches decides the table's rows, or those of a table it is derived from."""
-        parents = [source.table for source in declaration.inputs if source.table is not None]
-        return self.files[declaration.name].goes_by_batches or any(map(self.goes_by_batches, parents))
-
     def logs(self, declaration: Declaration) -> set[str]:
         """The streams that the table is derived from, through all its inputs."""
         found: set[str] = set()

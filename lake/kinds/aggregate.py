@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError
 from lake.kinds.exact import retracted, summed
-from lake.kinds.kind import AGAIN, INTO, SIGN, STANDING, Kind, names, same
+from lake.kinds.kind import AGAIN, INTO, SIGN, STANDING, Kind, as_sql, names, same
 from lake.kinds.late import is_late
 from lake.kinds.measures import ADD, COUNTED, GREATEST, Measure, Ranked, State
 from lake.kinds.place import kept
@@ -83,6 +83,11 @@ class Aggregate(Kind):
     @property
     def needs_time(self) -> bool:
         return self.late == "drop" or self.is_final
+
+    def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
+        """See Kind.ordered_within: for a first or last value, among rows that are alike in what it goes by."""
+        ranked = [measure for measure in self.measures.values() if isinstance(measure, Ranked)]
+        return [(*as_sql(*self.by), *measure.by) for measure in ranked]
 
     def requires(self, side: int = 0, /) -> dict[str, str]:
         """See Kind.requires."""

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lake.errors import DeclarationError
-from lake.kinds.kind import AGAIN, ORDER, SIGN, STANDING, Kind, in_log_order, names, newest, same, visible
+from lake.kinds.kind import AGAIN, ORDER, SIGN, STANDING, Kind, as_sql, in_log_order, names, newest, same, visible
 from lake.kinds.standing import newest_of
 
 if TYPE_CHECKING:
@@ -105,6 +105,11 @@ class Enrich(Kind):
     def absorbs(self) -> bool:
         """An inner join forgets the events it left out, so they are looked up in their input."""
         return self.how == "left"
+
+    def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
+        """See Kind.ordered_within: among events of one id, and versions that began at one time."""
+        dimension = self.dimensions[side - 1]
+        return [as_sql(*dimension.on, dimension.time) if side else as_sql(*self.id)]
 
     def requires(self, side: int = 0, /) -> dict[str, str]:
         """See Kind.requires."""

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError
-from lake.kinds.kind import AGAIN, SIGN, STANDING, Kind, in_log_order, names, visible
+from lake.kinds.kind import AGAIN, SIGN, STANDING, Kind, as_sql, in_log_order, names, visible
 from lake.kinds.place import AT, kept, place
 from lake.kinds.removal import GONE, Removal
 from lake.kinds.standing import DECIDES, DELETED, DELETES, SUPERSEDED, TRUNCATES
@@ -50,6 +50,10 @@ class Extreme(Kind):
     def requires(self, side: int = 0, /) -> dict[str, str]:
         """See Kind.requires."""
         return dict.fromkeys(self.sequence, "sequence") | dict.fromkeys(self.key, "key")
+
+    def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
+        """See Kind.ordered_within: among rows of one place in the sequence."""
+        return [as_sql(*self.key, *self.sequence)]
 
     def prepare(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
         """See Kind.prepare. A row that changed its key is also a delete of the former one."""
@@ -199,6 +203,10 @@ class Latest(Extreme):
         grouped = {column: "group" for by, columns in self.groups.items() for column in (by, *columns)}
         partial = () if self.partial is True else self.partial
         return dict.fromkeys(partial, "partial") | grouped | super().requires(side)
+
+    def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
+        """See Kind.ordered_within. Each group has a sequence of its own."""
+        return [*super().ordered_within(side), *(as_sql(*self.key, by) for by in self.groups)]
 
     @property
     def _remembers(self) -> bool:

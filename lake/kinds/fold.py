@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lake.errors import DeclarationError, did_you_mean
-from lake.kinds.kind import AGAIN, CARRIED, ORDER, SIGN, STANDING, Kind, names, same, visible
+from lake.kinds.kind import AGAIN, CARRIED, ORDER, SIGN, STANDING, Kind, as_sql, names, same, visible
 from lake.kinds.place import AT, kept, place
 from lake.kinds.reducer import HELD, REASON, REFUSED, PythonReducer, Reducer, SqlReducer, Step, held
 from lake.kinds.standing import APPLIED
@@ -101,6 +101,10 @@ class Fold(Kind):
     def absorbs(self) -> bool:
         """States go on from what they are; refused events are found again."""
         return self.rows == "state"
+
+    def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
+        """See Kind.ordered_within."""
+        return [as_sql(*self.key, *self.sequence)]
 
     def requires(self, side: int = 0, /) -> dict[str, str]:
         """See Kind.requires."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from lake.errors import DeclarationError
 from lake.kinds.dumps import differences, only_events
-from lake.kinds.kind import AGAIN, INTO, SIGN, STANDING, Kind, digest, names, visible
+from lake.kinds.kind import AGAIN, INTO, SIGN, STANDING, Kind, as_sql, digest, names, visible
 from lake.kinds.place import AT, kept, place
 from lake.kinds.removal import GONE, Removal
 from lake.kinds.standing import BEGINS, CONTINUES, DELETES, SUPERSEDED, TIMELESS
@@ -119,6 +119,10 @@ class History(Kind):
             "current_versions_are_open": "WHERE is_current IS DISTINCT FROM (valid_to IS NULL)",
         }
         return {name: f"SELECT * FROM {{table}} {condition}" for name, condition in offending.items()}
+
+    def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
+        """See Kind.ordered_within. Which dump came first decides whether one counts."""
+        return [() if self.snapshots else as_sql(*self.by, *self.sequence)]
 
     def requires(self, side: int = 0, /) -> dict[str, str]:
         """See Kind.requires."""

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from lake.errors import DeclarationError
-from lake.kinds.kind import STANDING, Kind, names, newest, visible
+from lake.kinds.kind import STANDING, Kind, as_sql, names, newest, visible
 from lake.kinds.standing import newest_of
 
 if TYPE_CHECKING:
@@ -85,6 +85,10 @@ class Join(Kind):
     @property
     def absorbs(self) -> bool:
         return False
+
+    def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
+        """See Kind.ordered_within: among rows of one id."""
+        return [as_sql(*self.key, *(self.left, self.right)[side])]
 
     def requires(self, side: int = 0, /) -> dict[str, str]:
         """See Kind.requires."""

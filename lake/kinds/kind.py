@@ -103,6 +103,13 @@ class Kind(ABC):
         """SQL over the function's rows: which of them are of broadcast events that this kind heeds."""
         return None
 
+    def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
+        """Which prepared rows of input number `side` log order decides between: those alike in the SQL of one of these.
+
+        () is alike in all rows; where the list is empty, log order decides nothing.
+        """
+        return [()]
+
     @property
     def heeds_refusals(self) -> bool:
         """Whether rows must carry DELIVERED: what is not there matters, so what was refused does."""
@@ -165,6 +172,11 @@ def names(given: str | Sequence[str]) -> tuple[str, ...]:
     if not isinstance(found, Sequence) or not all(isinstance(name, str) for name in found):
         raise DeclarationError(f"columns are called by their names, found {given!r}", fix='"a", or ("a", "b")')
     return tuple(found)
+
+
+def as_sql(*names: str) -> tuple[str, ...]:
+    """The SQL of columns."""
+    return tuple(f"`{name}`" for name in names)
 
 
 def visible(columns: Iterable[str]) -> list[str]:

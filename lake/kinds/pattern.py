@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError, did_you_mean
 from lake.kinds.keyed import arrow_schema, by_key, together
-from lake.kinds.kind import CARRIED, INTO, ORDER, SIGN, STANDING, Kind, digest, names
+from lake.kinds.kind import CARRIED, INTO, ORDER, SIGN, STANDING, Kind, as_sql, digest, names
 from lake.kinds.matcher import CLOCK, HOLDS, MATCH, Matching
 from lake.kinds.measures import Measure
 from lake.kinds.place import AT, place
@@ -82,6 +82,10 @@ class Pattern(Kind):
     def absorbs(self) -> bool:
         """A late row may undo a match, and a new one may complete one: the keys that rows touch are matched again."""
         return False
+
+    def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
+        """See Kind.ordered_within."""
+        return [as_sql(*self.key, *self.sequence)]
 
     def requires(self, side: int = 0, /) -> dict[str, str]:
         """See Kind.requires."""

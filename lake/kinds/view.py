@@ -57,6 +57,10 @@ class View(Kind):
     def absorbs(self) -> bool:
         return False
 
+    def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
+        """See Kind.ordered_within. A query knows log order by columns of the log alone, if it names them."""
+        return []
+
     def requires(self, side: int = 0, /) -> dict[str, str]:
         """See Kind.requires."""
         return dict.fromkeys(self.identity, "identity") | dict.fromkeys(self.key, "key")

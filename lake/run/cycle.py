@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -44,8 +45,15 @@ class Cycle:
     failures: dict[str, LakeError]
 
 
-def run(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *, batches: int | None = None) -> Cycle:
-    """One cycle, of all that has landed, or of so many `batches` of each stream at most.
+def run(
+    settings: Settings,
+    spark: Callable[[], SparkSession],
+    tell: Tell,
+    *,
+    batches: int | None = None,
+    now: datetime | None = None,
+) -> Cycle:
+    """One cycle, of all that has landed, or of so many `batches` of each stream at most; `now` is the time of arrival.
 
     A source that fails is told and left for the next cycle; the others go on.
 
@@ -57,9 +65,9 @@ def run(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *, ba
         _take_in_what_waits(settings, spark, tell)
         raise
     gate.warm_up()
-    streams, failures = _taken_in(settings, spark(), project.contracts, tell, batches)
-    now, advanced, edition = catch_up(project, spark, tell)
-    return Cycle(now.number, streams, advanced, edition, failures)
+    streams, failures = _taken_in(settings, spark(), project.contracts, tell, batches, now)
+    at, advanced, edition = catch_up(project, spark, tell)
+    return Cycle(at.number, streams, advanced, edition, failures)
 
 
 def catch_up(
@@ -79,12 +87,13 @@ def catch_up(
     return now, advanced, edition
 
 
-def _taken_in(
+def _taken_in(  # noqa: PLR0913, PLR0917  of what, how much, and when
     settings: Settings,
     session: SparkSession,
     contracts: Mapping[str, Contract],
     tell: Tell,
     batches: int | None = None,
+    now: datetime | None = None,
 ) -> tuple[dict[str, BatchCounts], dict[str, LakeError]]:
     """What became of each stream of `contracts`, and of those that failed, why."""
     failures: dict[str, LakeError] = {}
@@ -93,7 +102,7 @@ def _taken_in(
         failures[stream] = failure
         tell(f"ingest  {stream} failed: {failure}")
 
-    streams = ingest(settings, session, contracts, on_failure=failed, batches=batches)
+    streams = ingest(settings, session, contracts, on_failure=failed, batches=batches, now=now)
     for stream, counts in streams.items():
         tell(f"ingest  {stream}: {_counted(counts)}")
     return streams, failures

@@ -11,13 +11,12 @@ def test_the_promise(lakehouse):
 from __future__ import annotations
 
 import json
-import random
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from datetime import datetime
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -33,8 +32,9 @@ from lake.run.inputs import Inputs
 from lake.run.touched import restrict
 from lake.run.verify import verify
 from lake.session import start
-from lake.store import log
 from lake.store.scan import Scan
+from lake.testing.order import goes_by_batches, order_decides
+from lake.testing.slices import cut_anew, landed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,9 +77,9 @@ class Lakehouse:
         )
         return self
 
-    def run(self) -> Lakehouse:
-        """One cycle: ingest, cut, advance, check, publish."""
-        run(self.settings, lambda: self.spark, lambda _: None)
+    def run(self, *, now: datetime | None = None) -> Lakehouse:
+        """One cycle: ingest, cut, advance, check, publish. `now` is the time of arrival, the clock's if it is None."""
+        run(self.settings, lambda: self.spark, lambda _: None, now=now)
         return self
 
     def table(self, name: str) -> list[dict[str, Any]]:
@@ -97,9 +97,10 @@ class Lakehouse:
         - it equals its recomputation from the first event of every log,
         - however Spark happens to order and spread the rows,
         - half of its keys, evaluated alone, are that half of the whole,
-        - and the landed records, taken in by `slices` micro-batches cut at random, give the same rows. Tables that go
-          by the batches of the log, and what is derived from them, are exempt: what is late is decided there. So are
-          those of full dumps that had records refused: of which dump one is, its file may have to tell.
+        - and the landed records give the same rows when they come in `slices` micro-batches and in files that are cut
+          at random, some of them again, and in another order: of what shares no key, or has a place of its own in the
+          sequence. Tables that go by the batches or the files of the log (what is late; which dump a refused record is
+          of), and what is derived from them, are exempt. Raises DeclarationError where a log was not made of landing files that are still there.
         """
         inputs = Inputs(lambda: self.spark, self.project, pick_cut(self.project, None), recompute=True)
         for declaration in self.project.tables.values():
@@ -109,29 +110,31 @@ class Lakehouse:
             _check_spread(inputs, declaration)
             _check_locality(inputs, declaration)
         if slices and not inputs.cut.voids:  # a void names a place in this very log
-            self._check_slices(slices)
+            self._check_slices(inputs, slices)
 
-    def _check_slices(self, slices: int) -> None:
-        landing = self.settings.path(self.settings.landing)
+    def _check_slices(self, inputs: Inputs, slices: int) -> None:
+        tables = [each for each in self.project.tables.values() if not goes_by_batches(inputs, each)]
+        streams = [landed(self.settings, contract) for contract in self.project.contracts.values()]
+        arrived = max((stream.at for stream in streams), default="")
         with TemporaryDirectory(prefix="sliced-", dir=self.home) as folder:
             other = Lakehouse(self.source.path("."), Path(folder))
-            for part in cut_files(landing, slices):
+            for part in cut_anew(streams, order_decides(inputs, tables), slices):
                 part.write(other.settings.path(other.settings.landing))
                 with suppress(QualityError):  # a part alone may be less than a table is expected to have
-                    other.run()
-            for name, declaration in self.project.tables.items():
-                if self.project.goes_by_batches(declaration) or self._goes_by_files(declaration):
-                    continue
-                if self.table(name) != other.table(name):
-                    what = f"{name} differs when its events come in {slices} micro-batches"
-                    raise LawError(what, where=declaration.where)
+                    other.run(now=datetime.fromisoformat(arrived) if arrived else None)
+            for declaration in tables:
+                _check_same(declaration, self.table(declaration.name), other.table(declaration.name), slices)
 
-    def _goes_by_files(self, declaration: Declaration) -> bool:
-        """Whether records were refused of full dumps: of which, the file may decide that they came in."""
-        heads = {source.name: log.head(self.settings, source.name) for source in declaration.inputs if source.is_log}
-        refused = any(log.has_refusals(self.settings, name, upto=head.batch) for name, head in heads.items())
-        parents = [source.table for source in declaration.inputs if source.table is not None]
-        return (declaration.kind.heeds_refusals and refused) or any(map(self._goes_by_files, parents))
+
+def _check_same(declaration: Declaration, rows: list[dict[str, Any]], other: list[dict[str, Any]], slices: int) -> None:
+    here, there = ([repr(sorted(row.items())) for row in of] for of in (rows, other))  # a NaN is like another
+    if here != there:
+        only = [row for row in here if row not in set(there)] or [row for row in there if row not in set(here)]
+        raise LawError(
+            f"{declaration.name} differs when its events come in {slices} micro-batches and other files: {only[0]}",
+            where=declaration.where,
+            fix="go by what the events say; a View orders them by _batch, _arrival, _bucket, _offset, in this order",
+        )
 
 
 def _check_spread(inputs: Inputs, declaration: Declaration) -> None:
@@ -176,38 +179,3 @@ def _scattered(rows: DataFrame, partitions: int) -> DataFrame:
 
     mixed = F.xxhash64(F.lit(partitions), *[F.col(c).cast("string") for c in rows.columns])
     return rows.repartition(partitions, mixed).sortWithinPartitions(mixed)
-
-
-@dataclass(frozen=True)
-class Slice:
-    """Records of landing files that come together: {file below the landing folder: its bytes}."""
-
-    files: Mapping[str, bytes]
-
-    def write(self, landing: Path) -> None:
-        """Lands the files."""
-        for name, content in self.files.items():
-            path = landing / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-
-
-def cut_files(landing: Path, slices: int) -> list[Slice]:
-    """The records under `landing` in their order, cut at random places; what is not lines of JSON comes whole."""
-    chance = random.Random(slices)
-    found: list[dict[str, bytes]] = [{} for _ in range(slices)]
-    for folder in sorted(path for path in landing.iterdir() if path.is_dir()):
-        files = sorted(path for path in folder.iterdir() if path.is_file())
-        found[0] |= {f"{folder.name}/{file.name}": file.read_bytes() for file in files if file.suffix != ".jsonl"}
-        of_lines = [file for file in files if file.suffix == ".jsonl"]
-        lines = [
-            (number, line)
-            for number, file in enumerate(of_lines)
-            for line in file.read_bytes().splitlines(keepends=True)
-        ]
-        places = sorted(chance.randrange(len(lines) + 1) for _ in range(slices - 1))
-        for part, (first, end) in enumerate(pairwise([0, *places, len(lines)])):
-            for number, line in lines[first:end]:
-                name = f"{folder.name}/{number:06d}-{part:03d}.jsonl"
-                found[part][name] = found[part].get(name, b"") + line
-    return [Slice(files) for files in found]

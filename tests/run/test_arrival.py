@@ -8,19 +8,32 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
+from lake.errors import DeclarationError, LawError
+from lake.kinds.kind import ORDER, SIGN
+from lake.run import inputs as run_inputs
 from lake.run import log as log_run
 from lake.run.cut import pick_cut
 from lake.run.inputs import Inputs
 from lake.run.rebuild import rebuild_all
 from lake.run.verify import verify_all
+from lake.store.contracts import read_contract
 from lake.testing import Lakehouse
+from lake.testing.slices import ALL, Landed, Piece, cut_anew, landed
 
 Record = dict[str, Any]
+
+AHEAD = 1000  # the number of the first event that is too far ahead of NOW
+NOW = datetime(2024, 3, 1, 12, tzinfo=UTC)
 
 
 def field(name: str, kind: str) -> Record:
@@ -29,9 +42,12 @@ def field(name: str, kind: str) -> Record:
 
 MOVES = {
     "type": "record", "name": "moves", "doc": "A thing that moves between owners.",
-    "lake": {"key": ["thing"], "id": ["n"], "buckets": 3, "broadcast": "op = 'truncate'"},
-    "fields": [field("thing", "long"), {"name": "n", "type": "long", "doc": "Number of the event."},
-               *(field(name, "string") for name in ("owner", "former", "op")), field("at", "int"), field("v", "int")],
+    "lake": {"key": ["thing"], "id": ["n"], "buckets": 3, "broadcast": "op = 'truncate'", "time": "told"},
+    "fields": [
+        field("thing", "long"), {"name": "n", "type": "long", "doc": "Number of the event."},
+        {"name": "told", "type": {"type": "long", "logicalType": "timestamp-micros"}, "doc": "When it was told."},
+        *(field(name, "string") for name in ("owner", "former", "op")), field("at", "int"), field("v", "int"),
+    ],
 }  # fmt: skip
 LISTS = MOVES | {
     "name": "lists", "doc": "A row of a full list of what owners have, or the list's end.",
@@ -139,7 +155,12 @@ def lists(chance: random.Random, numbers: list[int]) -> list[Record]:
 @pytest.fixture(scope="module")
 def records() -> dict[str, list[Record]]:
     chance = random.Random(7)
-    return {"moves": moves(chance, 60), "lists": lists(chance, [1, 3, 2, 4, 6, 5, 7])}
+    told = {"told": "2024-03-01T10:00:00Z"}
+    ahead = [
+        {"n": AHEAD + n, "thing": n, "owner": owner, "told": "2024-03-03T00:00:00Z"} for n, owner in enumerate("abcde")
+    ]
+    some = {"moves": moves(chance, 60), "lists": lists(chance, [1, 3, 2, 4, 6, 5, 7])}
+    return {stream: [*ahead, *(told | each for each in of)] for stream, of in some.items()}
 
 
 def taken_in(home: Path, project: Path, records: dict[str, list[Record]], *, files: int, runs: int) -> Lakehouse:
@@ -153,7 +174,7 @@ def taken_in(home: Path, project: Path, records: dict[str, list[Record]], *, fil
         for stream, rows in records.items():
             for file in range(number * files, (number + 1) * files):
                 house.land(stream, *rows[cuts[stream][file] : cuts[stream][file + 1]])
-        house.run()
+        house.run(now=NOW)
     return house
 
 
@@ -175,9 +196,68 @@ def test_how_records_are_cut_into_files_and_batches_decides_nothing(declared, tm
     sliced = taken_in(tmp_path / "sliced", declared, records, files=files, runs=runs)
     found, other = tables(whole), tables(sliced)
     assert [name for name in found if found[name] != other[name]] == []
+    assert all((row["n"] or 0) < AHEAD for rows in found.values() for row in rows if "n" in row)
     inputs = Inputs(lambda: sliced.spark, sliced.project, pick_cut(sliced.project, None))
     again = rebuild_all(inputs, [], dry_run=True, tell=lambda _: None)
     assert [done for done in again if done.inserted or done.updated or done.deleted] == []
     proved = verify_all(lambda: sliced.spark, sliced.project, tell=lambda _: None)
     assert {verdict.verdict for verdict in proved} == {"identical"}
     assert [fault for stream in records for fault in log_run.check(sliced.settings, stream)] == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("declared", [[*jobs()]], indirect=True)
+def test_every_table_keeps_the_laws(declared, tmp_path, records):
+    taken_in(tmp_path / "home", declared, records, files=2, runs=1).check_laws(slices=3)
+
+
+@pytest.mark.parametrize("declared", [["first"]], indirect=True)
+def test_the_laws_see_a_table_that_goes_by_buckets(declared, tmp_path, records, monkeypatch):
+    def by_bucket(rows: DataFrame, *, sign: int = 1) -> DataFrame:
+        return rows.withColumns({ORDER: F.struct("_batch", "_bucket", "_offset"), SIGN: F.lit(sign)})
+
+    house = taken_in(tmp_path / "home", declared, records, files=1, runs=1)
+    house.check_laws()
+    monkeypatch.setattr(run_inputs, "_event_order", by_bucket)
+    other = taken_in(tmp_path / "other", declared, records, files=1, runs=1)
+    with pytest.raises(LawError, match="first differs when its events come in 3 micro-batches and other files"):
+        other.check_laws(slices=3)
+    (house.settings.path(house.settings.landing) / "moves/000001.jsonl").unlink()
+    with pytest.raises(DeclarationError, match=r"moves/000001.jsonl, of which batch 1 of moves was made, is not there"):
+        landed(house.settings, house.project.contracts["moves"])
+
+
+def of_moves(pieces: int, groups: list[set[str]], chance: random.Random) -> Landed:
+    """A stream of lines, each an event of its own; one in ten was refused."""
+    lines = [Piece(f"moves/1.jsonl:{n}", ".jsonl", b"%d\n" % n) for n in range(pieces)]
+    refused = frozenset(line.source for line in chance.sample(lines, pieces // 10))
+    taken = {line.source: [(1, 0, n)] for n, line in enumerate(lines) if line.source not in refused}
+    return Landed(read_contract(json.dumps(MOVES), file="moves.avsc"), "", lines, taken, refused)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_records_are_mixed_delivered_again_and_cut_but_what_order_decides_keeps_it(seed):
+    chance, count = random.Random(seed), 200
+    groups = [{f"k{chance.randrange(20)}", f"s{chance.randrange(50)}"} for _ in range(count)]
+    for n in chance.sample(range(count), 3):
+        groups[n].add(ALL)
+    stream = of_moves(count, groups, chance)
+    places = {(1, 0, n): frozenset(of) for n, of in enumerate(groups)}
+    slices = cut_anew([stream], {"moves": places}, 3)
+    assert len(slices) == 3
+    came = [int(line) for part in slices for name in sorted(part.files) for line in part.files[name].split()]
+    firsts = list(dict.fromkeys(came))
+    refused = {n for n in range(count) if f"moves/1.jsonl:{n}" in stream.refused}
+    assert sorted(firsts) == list(range(count))
+    assert firsts != sorted(firsts)
+    assert {n for n, times in Counter(came).items() if times > 1}.isdisjoint(refused)
+    assert len(came) == count + -(-(count - len(refused)) // 10)
+    for each in {group for of in groups for group in of}:
+        within = [n for n in firsts if each in groups[n] and n not in refused]
+        assert within == sorted(within)
+    fixed = {n for n in range(count) if ALL in groups[n]} | refused
+    assert all(max(firsts[: firsts.index(n)], default=-1) < n for n in fixed)
+    in_order = cut_anew([replace(stream, contract=replace(stream.contract, identity="position"))], {}, 3)
+    assert [int(x) for part in in_order for name in sorted(part.files) for x in part.files[name].split()] == [
+        *range(count)
+    ]

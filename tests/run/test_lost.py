@@ -61,13 +61,13 @@ def at(shop: Project, number: int, voids: int = 0, **batches: int) -> Inputs:
     return Inputs(lambda: None, shop, Cut(number, batches, voids, datetime.now(UTC)))
 
 
-def appended(shop: Project, batch: int, *marks: tuple[str, int, int]) -> None:
+def appended(shop: Project, batch: int, *marks: tuple[str, int, int], **more: bool) -> None:
     """Commits a batch of orders, of no event."""
     files = [{"path": name, "size": size, "mtime": mtime} for name, size, mtime in marks]
     data = {"offsets": {}, "watermark": None, "counts": {}, "files": files, "contract": 1, "at": "2024-01-01T00:00:00Z"}
     with lease(shop.settings, "log.orders"):
         head = log.head(shop.settings, "orders")
-        delta.append(shop.settings.log_path("orders"), "_batch BIGINT", [[batch]], head.next(**data))
+        delta.append(shop.settings.log_path("orders"), "_batch BIGINT", [[batch]], head.next(**data, **more))
         sources.remember(shop.settings, "orders", log.app("orders"))
 
 
@@ -83,6 +83,18 @@ def test_a_cut_never_goes_back_to_before_what_another_has_counted(shop):
     assert latest_cut(shop.settings).batches == {"orders": 2}
     appended(shop, 2)
     assert cut(shop).number == 1
+
+
+def test_what_a_batch_was_made_of_says_whether_its_events_had_an_arrival(shop):
+    landed, mark = shop.settings.meta_path("landed"), ("orders/1.jsonl", 1, 2)
+    delta.append(
+        landed, "stream VARCHAR, batch BIGINT, name VARCHAR, size BIGINT, mtime BIGINT", [["orders", 1, *mark]]
+    )
+    assert not sources.taken(shop.settings, "orders", 1).ordered
+    appended(shop, 1, mark)
+    appended(shop, 2, mark)
+    appended(shop, 3, mark, ordered=True)
+    assert [sources.taken(shop.settings, "orders", batch).ordered for batch in (1, 2, 3)] == [False, False, True]
 
 
 def test_the_number_of_a_cut_that_was_lost_is_not_given_again(shop):

@@ -9,6 +9,7 @@ from collections import defaultdict
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -136,13 +137,15 @@ def test_what_damage_took_from_beside_the_log_is_made_again(
 
 
 def test_a_batch_that_is_made_again_is_what_it_was_whatever_the_time_and_the_contract_say_by_now(
-    project: Settings, spark: SparkSession, land: Land
+    project: Settings, spark: SparkSession, land: Land, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declare(project)
     land("readings", "1.jsonl", reading("a"))
     take(project, spark)
     land("readings", "2.jsonl", reading("b"), reading("early", 20), reading("oil", kind="OIL"))
-    counts, found = take(project, spark), quarantine.rejected(project, "readings", upto=9)
+    with monkeypatch.context() as before:  # events had an arrival
+        before.setattr(append_module, "reading", partial(append_module.reading, ordered=False))
+        counts, found = take(project, spark), quarantine.rejected(project, "readings", upto=9)
     assert sorted(row.reason for row in found) == ["not in enum", "too far ahead"]
     tear(project.log_path("readings"))
     kind = {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["GAS", "POWER", "OIL"]}}
@@ -152,6 +155,7 @@ def test_a_batch_that_is_made_again_is_what_it_was_whatever_the_time_and_the_con
     assert [head.counts["accepted"] for head in log.heads(project, "readings")] == [1, counts.accepted, 1]
     assert quarantine.rejected(project, "readings", upto=9) == found
     assert [head.contract for head in log.heads(project, "readings")] == [2, 1, 1]
+    assert {row["_batch"]: row["_arrival"] for row in events(project, spark)} == {1: 1, 2: None, 3: 1}
     assert log_run.check(project, "readings") == []
 
 

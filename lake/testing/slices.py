@@ -1,0 +1,201 @@
+"""Landed records cut anew: into other files and batches, some of them delivered again, and in another order where that
+decides nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Final
+
+from lake.config import Settings
+from lake.errors import DeclarationError
+from lake.store import delta, log, quarantine, sources
+from lake.store.contracts import Contract
+from lake.store.reasons import Reason
+from lake.store.scan import Scan
+
+Place = tuple[int, int, int]
+Groups = Mapping[Place, frozenset[str]]
+"""Of the events of a stream, by place: the groups within which their order decides something."""
+
+ALL: Final = ""
+"""The group of what meets every other event."""
+
+LINES: Final = (".jsonl", ".ndjson")
+AGAIN: Final = 0.1
+"""How many of the records are delivered again."""
+FILES: Final = 3
+"""In how many files a slice comes at most, beside those that are not cut."""
+SINGLE: Final = "check_laws(slices=0) tries the other laws"
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Records of landing files that come together: {file below the landing folder: its bytes}."""
+
+    files: Mapping[str, bytes]
+
+    def write(self, landing: Path) -> None:
+        """Lands the files."""
+        for name, content in self.files.items():
+            path = landing / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What is not cut: a line, or a `whole` file. `source` is how the log calls it."""
+
+    source: str
+    suffix: str
+    content: bytes
+    whole: bool = False
+
+
+@dataclass(frozen=True)
+class Landed:
+    """The records of one stream in the order in which its log took them in.
+
+    `taken` has the places of the events of each piece, by its source; `refused` the sources of records that made none,
+    because they break the contract or have the id of another; `at` is when the newest batch arrived, "" if none did.
+    """
+
+    contract: Contract
+    at: str
+    pieces: Sequence[Piece]
+    taken: Mapping[str, Sequence[Place]]
+    refused: frozenset[str]
+
+    def mixed(self, groups: Groups, chance: random.Random) -> list[Piece]:
+        """The pieces in another order, but for those that share a group.
+
+        Records that were refused or came again, and what meets ALL, stay between what came before and after.
+        """
+        found: list[Piece] = []
+        segment: list[tuple[Piece, frozenset[str]]] = []
+        for piece in self.pieces:
+            of = frozenset[str]().union(*(groups.get(place, ()) for place in self.taken.get(piece.source, ())))
+            if ALL in of or piece.source in self.refused:
+                found += [*_shuffled(segment, chance), piece]
+                segment = []
+            else:
+                segment.append((piece, of))
+        return [*found, *_shuffled(segment, chance)]
+
+    def delivered_again(self, pieces: Sequence[Piece], chance: random.Random) -> list[Piece]:
+        """`pieces`, and later some of them once more, where events are known by what they say, not by their place."""
+        sources = self.taken.keys() - self.refused
+        some = [n for n, piece in enumerate(pieces) if piece.source in sources and not piece.whole]
+        if self.contract.identity == "position" or not some:
+            return list(pieces)
+        after: dict[int, list[Piece]] = {}
+        for number in chance.sample(some, math.ceil(len(some) * AGAIN)):
+            after.setdefault(chance.randrange(number, len(pieces)), []).append(pieces[number])
+        return [each for n, piece in enumerate(pieces) for each in (piece, *after.get(n, ()))]
+
+
+def landed(settings: Settings, contract: Contract) -> Landed:
+    """What the log of a stream was made of, without records that were too far ahead of their time of arrival.
+
+    Raises DeclarationError where it is not there any more, or never landed.
+    """
+    stream = contract.name
+    heads = log.heads(settings, stream)
+    rejected = quarantine.rejected(settings, stream, upto=heads[0].batch if heads else 0)
+    broken = {row.source for row in rejected if row.reason == Reason.FILE}
+    ahead = {row.source for row in rejected if row.reason == Reason.AHEAD}
+    pieces: list[Piece] = []
+    for head in reversed(heads):
+        for each in head.files:
+            mark = each["path"], each["size"], each["mtime"]
+            file = None if quarantine.is_mark(mark[0]) else sources.found_again(settings, stream, mark)
+            if file is None:
+                what = f"{mark[0]}, of which batch {head.batch} of {stream} was made, is not there to be cut anew"
+                raise DeclarationError(what, fix=SINGLE)
+            pieces += _pieces(file, cut=file.name not in broken)
+    again = delta.rows(settings.redeliveries_path(stream), "SELECT source FROM t")
+    refused = {row.source for row in rejected} | {row["source"] for row in again}
+    kept = [piece for piece in pieces if piece.source not in ahead]
+    return Landed(
+        contract, heads[0].at if heads else "", kept, _taken(settings, stream, kept), frozenset(refused - ahead)
+    )
+
+
+def _pieces(file: sources.File, *, cut: bool) -> Iterator[Piece]:
+    content, suffix = file.path.read_bytes(), "".join(file.path.suffixes[-2:])
+    if not cut or file.path.suffix.lower() not in LINES:
+        yield Piece(file.name, suffix, content, whole=True)
+        return
+    for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").splitlines(), 1):
+        yield Piece(f"{file.name}:{number}", ".jsonl", line + b"\n")
+
+
+def _taken(settings: Settings, stream: str, pieces: Sequence[Piece]) -> dict[str, list[Place]]:
+    path, known = settings.log_path(stream), {piece.source for piece in pieces}
+    found: dict[str, list[Place]] = {}
+    if not delta.exists(path):
+        return found
+    for row in Scan(path).arrow(["_batch", "_bucket", "_offset", "_source"]).to_pylist():
+        source = row["_source"] if row["_source"] in known else row["_source"].rpartition(":")[0]
+        found.setdefault(source, []).append((row["_batch"], row["_bucket"], row["_offset"]))
+    return found
+
+
+def _shuffled(pieces: Sequence[tuple[Piece, frozenset[str]]], chance: random.Random) -> Iterator[Piece]:
+    """A random order in which every two pieces that share a group keep theirs."""
+    waits = [0] * len(pieces)
+    then: list[set[int]] = [set() for _ in pieces]
+    last: dict[str, int] = {}
+    for number, (_, groups) in enumerate(pieces):
+        for earlier in {last[group] for group in groups if group in last}:
+            then[earlier].add(number)
+            waits[number] += 1
+        last |= dict.fromkeys(groups, number)
+    ready = [(chance.random(), number) for number, count in enumerate(waits) if not count]
+    heapq.heapify(ready)
+    while ready:
+        _, number = heapq.heappop(ready)
+        yield pieces[number][0]
+        for following in sorted(then[number]):
+            waits[following] -= 1
+            if not waits[following]:
+                heapq.heappush(ready, (chance.random(), following))
+
+
+def cut_anew(streams: Sequence[Landed], groups: Mapping[str, Groups], slices: int) -> list[Slice]:
+    """The records of `streams` in so many `slices`: in other files, some delivered again, in another order.
+
+    `groups` are those of each stream; one that has none keeps its order.
+    """
+    found: list[dict[str, bytes]] = [{} for _ in range(slices)]
+    for stream in streams:
+        name = stream.contract.name
+        chance = random.Random(f"{name} {slices}")
+        pieces = stream.mixed(groups[name], chance) if name in groups else stream.pieces
+        pieces = stream.delivered_again(pieces, chance)
+        for number, part in enumerate(_parts(pieces, slices, chance)):
+            found[number] = found[number] | _files(f"{name}/{number:03d}", part, chance)
+    return [Slice(files) for files in found]
+
+
+def _parts(pieces: Sequence[Piece], parts: int, chance: random.Random) -> list[Sequence[Piece]]:
+    places = sorted(chance.randrange(len(pieces) + 1) for _ in range(parts - 1))
+    return [pieces[first:end] for first, end in pairwise([0, *places, len(pieces)])]
+
+
+def _files(name: str, pieces: Sequence[Piece], chance: random.Random) -> dict[str, bytes]:
+    """The pieces in files whose names, which begin with `name`, are in their order."""
+    found: dict[str, bytes] = {}
+    for part in _parts(pieces, FILES, chance):
+        for whole, run in groupby(part, key=lambda piece: piece.source if piece.whole else ""):
+            some = list(run)
+            file = f"{name}-{len(found):06d}{some[0].suffix if whole else '.jsonl'}"
+            found[file] = b"".join(piece.content for piece in some)
+    return found
