@@ -36,7 +36,7 @@ def goes_by_batches(inputs: Inputs, declaration: Declaration) -> bool:
 
 def order_decides(inputs: Inputs, tables: Iterable[Declaration]) -> Mapping[str, Groups]:
     """Of each stream that `tables` read, the groups of its events: its order decides nothing but within them."""
-    found: dict[str, dict[Place, frozenset[str]]] = {}
+    found: dict[str, dict[Place, frozenset[int]]] = {}
     for declaration in tables:
         logs = [(side, source.name) for side, source in enumerate(declaration.inputs) if source.is_log]
         found |= {stream: {} for _, stream in logs if stream not in found}
@@ -52,9 +52,9 @@ def order_decides(inputs: Inputs, tables: Iterable[Declaration]) -> Mapping[str,
 
 
 def _groups(declaration: Declaration, side: int) -> Iterator[str]:
-    """SQL of the groups of a prepared row, each with a name of its own."""
+    """SQL of the groups of a prepared row. Two of one number only keep an order that decides nothing."""
     kind = declaration.kind
     for number, alike in enumerate(kind.ordered_within(side)):
-        values = ", ".join(f"'{nth}', {sql}" for nth, sql in enumerate(alike))
-        mine = f"concat('{declaration.name} {side} {number} ', to_json(named_struct({values})))"
-        yield f"if(coalesce({kind.broadcast or 'false'}, false), '{ALL}', {mine if alike else repr(ALL)})"
+        values = ", ".join([f"'{declaration.name} {side} {number}'", *alike])
+        mine = f"xxhash64({values})" if alike else f"{ALL}L"
+        yield f"if(coalesce({kind.broadcast or 'false'}, false), {ALL}L, {mine})"

@@ -21,10 +21,10 @@ from lake.store.reasons import Reason
 from lake.store.scan import Scan
 
 Place = tuple[int, int, int]
-Groups = Mapping[Place, frozenset[str]]
+Groups = Mapping[Place, frozenset[int]]
 """Of the events of a stream, by place: the groups within which their order decides something."""
 
-ALL: Final = ""
+ALL: Final = 0
 """The group of what meets every other event."""
 
 LINES: Final = (".jsonl", ".ndjson")
@@ -79,9 +79,9 @@ class Landed:
         Records that were refused or came again, and what meets ALL, stay between what came before and after.
         """
         found: list[Piece] = []
-        segment: list[tuple[Piece, frozenset[str]]] = []
+        segment: list[tuple[Piece, frozenset[int]]] = []
         for piece in self.pieces:
-            of = frozenset[str]().union(*(groups.get(place, ()) for place in self.taken.get(piece.source, ())))
+            of = frozenset[int]().union(*(groups.get(place, ()) for place in self.taken.get(piece.source, ())))
             if ALL in of or piece.source in self.refused:
                 found += [*_shuffled(segment, chance), piece]
                 segment = []
@@ -148,11 +148,11 @@ def _taken(settings: Settings, stream: str, pieces: Sequence[Piece]) -> dict[str
     return found
 
 
-def _shuffled(pieces: Sequence[tuple[Piece, frozenset[str]]], chance: random.Random) -> Iterator[Piece]:
+def _shuffled(pieces: Sequence[tuple[Piece, frozenset[int]]], chance: random.Random) -> Iterator[Piece]:
     """A random order in which every two pieces that share a group keep theirs."""
     waits = [0] * len(pieces)
     then: list[set[int]] = [set() for _ in pieces]
-    last: dict[str, int] = {}
+    last: dict[int, int] = {}
     for number, (_, groups) in enumerate(pieces):
         for earlier in {last[group] for group in groups if group in last}:
             then[earlier].add(number)
@@ -186,7 +186,9 @@ def cut_anew(streams: Sequence[Landed], groups: Mapping[str, Groups], slices: in
 
 
 def _parts(pieces: Sequence[Piece], parts: int, chance: random.Random) -> list[Sequence[Piece]]:
-    places = sorted(chance.randrange(len(pieces) + 1) for _ in range(parts - 1))
+    """`pieces` cut at random places, not far from where even parts would end."""
+    even = len(pieces) / parts
+    places = [round(even * (number + chance.uniform(-0.4, 0.4))) for number in range(1, parts)]
     return [pieces[first:end] for first, end in pairwise([0, *places, len(pieces)])]
 
 
