@@ -216,12 +216,10 @@ def test_the_laws_see_a_table_that_goes_by_buckets(declared, tmp_path, records, 
     def by_bucket(rows: DataFrame, *, sign: int = 1) -> DataFrame:
         return rows.withColumns({ORDER: F.struct("_batch", "_bucket", "_offset"), SIGN: F.lit(sign)})
 
-    house = taken_in(tmp_path / "home", declared, records, files=1, runs=1)
-    house.check_laws()
     monkeypatch.setattr(run_inputs, "_event_order", by_bucket)
-    other = taken_in(tmp_path / "other", declared, records, files=1, runs=1)
+    house = taken_in(tmp_path / "home", declared, records, files=1, runs=1)
     with pytest.raises(LawError, match="first differs when its events come in 6 micro-batches and other files"):
-        other.check_laws(slices=6)
+        house.check_laws(slices=6)
     (house.settings.path(house.settings.landing) / "moves/000001.jsonl").unlink()
     with pytest.raises(DeclarationError, match=r"moves/000001.jsonl, of which batch 1 of moves was made, is not there"):
         landed(house.settings, house.project.contracts["moves"])
