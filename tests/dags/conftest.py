@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,11 @@ DAGS = Path(__file__).resolve().parents[2] / "dags"
 class Airflow:
     """The DAGs of the project in `folder`, run by `airflow dags test`: one task after another, no scheduler.
 
-    With `remote`, tasks use that Spark Connect server instead of a JVM each.
+    Where the environment has a `server` of Spark Connect, tasks use it instead of a JVM each.
     """
 
     folder: Path
-    remote: str = ""
+    server: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -38,7 +38,8 @@ class Airflow:
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
             "PYTHONPATH": os.pathsep.join([str(self.folder / "dags"), os.environ.get("PYTHONPATH", "")]),
-            "SPARK_REMOTE": self.remote,
+            "SPARK_REMOTE": "",
+            **self.server,
         }
 
     def call(self, command: str, *arguments: str) -> str:

@@ -17,6 +17,7 @@ from lake.config import Settings, load_settings
 from lake.project import load
 from lake.run.graph import graph
 from lake.store.meta import record_cut
+from lake.testing import Commands
 from tests.serving import serving
 
 from .conftest import DAGS, Airflow
@@ -119,8 +120,8 @@ def test_an_older_run_leaves_checks_and_publishing_to_the_one_that_took_a_later_
     assert raised(tmp_path, lake, f"steps.must_be_newest({number})") == told
 
 
-def test_a_micro_batch_leaves_one_published_cut(airflow: Airflow) -> None:
-    airflow.run("microbatch")
+def test_a_micro_batch_leaves_one_published_cut(airflow: Airflow, commands: Commands) -> None:
+    replace(airflow, server=commands.environment).run("microbatch")
     tables = [table["name"] for table in airflow.lake("graph")["tables"]]
     status = airflow.lake("status")
     assert (status["cut"]["number"], status["edition"]["number"], status["edition"]["cut"]) == (1, 1, 1)
@@ -140,7 +141,7 @@ def test_every_dag_leaves_one_published_cut_and_a_second_run_changes_nothing(air
         assert (after["version"], after["verb"]) == (before["version"], "none")
 
     with serving(airflow.folder) as server:
-        shared = replace(airflow, remote=server.remote)
+        shared = replace(airflow, server={"SPARK_REMOTE": server.remote})
         states = shared.run("recompute", tables=["customer_daily"])
         assert (states["tables.current_order"], states["tables.customer_daily"]) == ("skipped", "success")
         assert set(shared.run("backfill", "2024-03-31", table="current_order").values()) == {"success"}
