@@ -34,21 +34,22 @@ the reads of a snapshot, which share one place, are told apart. Declare what may
 (ts_ms, when the connector saw the change) as `transport`, or leave it out.
 
 **Order.** Never order by ts_ms: clocks run backwards, and many changes share one. Order by the place in the database's
-log, ties by log order, which is the order of the topic. A snapshot read (op r) that arrives after newer changes must
-not win, so a read is older than any change of its key:
+log, ties by log order, which is the order of the topic. A snapshot's read (op r) has the place at which the snapshot
+was taken: late, it does not win over newer changes; of a snapshot that is taken again, it corrects what was missed.
 
-    Latest(key="id", sequence=("_changed", "_lsn"), deletes="_op = 'd'", truncate="_op = 't'")
-    rows.selectExpr("id", …, "op <> 'r' AS _changed", "lsn AS _lsn", "op AS _op")
+    Latest(key="id", sequence="_lsn", deletes="_op = 'd'", truncate="_op = 't'")
+    rows.selectExpr("id", …, "lsn AS _lsn", "op AS _op")
 
-and in a History, whose versions begin at an instant, a read is as old as time:
+In a History a version begins when the source committed, and where a read says 0 or nothing of that, when it was sent:
 
     History(key="id", sequence=("since", "_lsn"), deletes="_op = 'd'")
-    "if(op = 'r', timestamp '1970-01-01', committed_at) AS since"      committed_at from source.ts_ms
+    "coalesce(nullif(committed_at, timestamp '1970-01-01'), sent_at) AS since"    from source.ts_ms, and from ts_ms
 
-A connector that says c for the reads of its first snapshot says source.snapshot too. A changed primary key comes as a
-delete and a create, and needs nothing; for writers that send one update with both keys there is `former`. Only values
-are messages: a consumer that writes keys between them fills the quarantine. MongoDB's images, which are texts, are not
-read.
+Not covered yet: deletes that the connector has missed, as a new snapshot does not say what is gone; places that begin
+again, after a restore or on another server; reads without a place, which never win, and those with the place at which
+they were sent. A changed primary key comes as a delete and a create, and needs nothing; for writers that send one
+update with both keys there is `former`. Only values are messages: a consumer that writes keys between them fills the
+quarantine. MongoDB's images, which are texts, are not read.
 """
 
 from __future__ import annotations
