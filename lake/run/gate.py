@@ -17,6 +17,7 @@ from lake.errors import DeclarationError, QualityError
 from lake.kinds.kind import visible
 from lake.run.invariants import judge_invariants
 from lake.run.judge import Finding, judge_frame, judge_rows, prepare
+from lake.run.render import printable
 from lake.run.since import judge_since
 from lake.run.suites import Expectation, Suite, load_suite
 from lake.store import delta, meta
@@ -132,7 +133,8 @@ def failure(table: str, result: Mapping[str, Any]) -> str:
         bounds = ", ".join(f"{name} {value}" for name, value in named.items() if not name.startswith("column"))
         return f"{what}: expected {bounds}, found {result['observed']} ({result['where']})"
     rows = "; ".join(
-        " ".join(f"{k}={'null' if v is None else v}" for k, v in row.items()) for row in result["examples"]
+        " ".join(f"{k}={'null' if v is None else printable(str(v))}" for k, v in row.items())
+        for row in result["examples"]
     )
     more = " …" if result["failed"] > len(result["examples"]) else ""
     return f"{what} for {result['failed']} of {result['rows']} rows: {rows}{more} ({result['where']})"

@@ -23,7 +23,7 @@ from lake import private
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError
 from lake.run.answer import ask
-from lake.run.render import as_table
+from lake.run.render import as_table, obeyed
 from lake.run.sql import Reader, reader
 
 ROWS: Final = 200
@@ -169,13 +169,13 @@ def converse(
         try:
             line = session.prompt(f"edition {conversation.reader.edition.number}> ")
             for answered in conversation.answer(line):
-                print(answered)
+                print(obeyed(answered, keep="\n"))
         except EOFError:
             return
         except KeyboardInterrupt:
             continue
         except LakeError as error:
-            print(error)
+            print(obeyed(str(error), keep="\n"))
 
 
 def _history(settings: Settings) -> History:
