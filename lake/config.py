@@ -33,6 +33,10 @@ def _number(default: float, *, least: float) -> Any:
     return field(default=default, metadata={"least": least})
 
 
+MOST: Final = 2**63
+"""Whole numbers are less."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SparkSettings:
     """How a Spark session is started. `remote` (or SPARK_REMOTE) names a Spark Connect server instead."""
@@ -238,7 +242,7 @@ def _value(kind: Any, given: Any, setting: Field[Any]) -> Any:
     except (TypeError, ValueError):
         raise ValueError(noun) from None
     exact = isinstance(given, str) or (kind in {int, float} and value == given and not isinstance(given, bool))
-    if not exact or (least is not None and not least <= value < inf):
+    if not exact or (least is not None and not least <= value < (MOST if kind is int else inf)):
         raise ValueError(noun)
     return value
 

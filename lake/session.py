@@ -227,11 +227,19 @@ def raise_if_gone(error: BaseException) -> None:
         raise lost from error
 
 
+_PREFIX: Final = re.compile(r"^(?:[A-Z][\w ]{0,40}? [Ee]rror: )+")
+_BUG: Final = re.compile(r"[^.:]*\bkernel bug\b[^.]*\.?", re.I)
+
+
 def first_line(error: BaseException) -> str:
-    """What `error` says, in one line: of a fault in the JVM what the JVM says, not that a call of it failed."""
+    """What `error` says, in one line: of a fault in the JVM what the JVM says, not that a call of it failed.
+
+    Without what a library says of itself.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     cause = next((line.removeprefix(":").strip() for line in lines[1:] if line.startswith(":")), "")
     said = cause if type(error).__name__ == "Py4JJavaError" else ""
-    return re.sub(
+    said = re.sub(
         r' If necessary set "spark.sql.ansi.enabled".*error\.', "", said or (lines[0] if lines else "no message")
     )
+    return _BUG.sub("", _PREFIX.sub("", said)).strip() or "no message"

@@ -58,6 +58,9 @@ COMMANDS = {
 }
 
 
+MOST = 2**63 - 1
+
+
 class Commands(click.Group):
     """Loads a command's module when the command is asked for."""
 
@@ -102,6 +105,22 @@ class Finite(click.FloatRange):
         return found
 
 
+class Number(click.IntRange):
+    """A whole number of at least `least` that every store can count to."""
+
+    def __init__(self, least: int = 0) -> None:
+        super().__init__(min=least, max=MOST)
+
+    def _describe_range(self) -> str:
+        return f"x>={self.min}"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See click.ParamType."""
+        if isinstance(value, str) and len(value) > len(str(MOST)) + 1 and value.strip("-+").isdigit():
+            self.fail(f"a number of {len(value)} digits is none that anything has", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 @dataclass
 class Shell:
     """What every command shares: the project, its settings, its session, and how to speak."""
@@ -129,9 +148,9 @@ class Shell:
         return start(self.settings)
 
     @property
-    def where(self) -> str:
-        """The warehouse that the command was at work on, if it came so far."""
-        return str(self.settings.warehouse_path) if "settings" in self.__dict__ else ""
+    def at_work_on(self) -> Settings | None:
+        """The settings of the project that the command was at work on, if it came so far."""
+        return self.settings if "settings" in self.__dict__ else None
 
     def close(self) -> None:
         """Has a Spark Connect server forget the session now, not in an hour; an embedded one ends with the process."""
@@ -144,21 +163,42 @@ class Shell:
             click.echo(json.dumps(data, default=str, indent=2))
         else:
             for line in [text] if isinstance(text, str) else text:
-                click.echo(line)
+                click.echo(_spelt(line))
 
-    def drawn(self, picture: RenderableType) -> list[str]:
-        """A picture of rich's as lines: wrapped and in colours on a terminal, else as long as they are."""
+    def draw(self, data: Any, picture: RenderableType) -> None:
+        """As `emit`, of a picture of rich's: wrapped and in colours on a terminal, else as long as it is."""
         from rich.console import Console
+        from rich.segment import Segment, Segments
 
+        if self.json:
+            return self.emit(data)
         console = Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
+        spelt = [Segment(_spelt(each.text), each.style, each.control) for each in console.render(picture)]
         with console.capture() as captured:
-            console.print(picture)
-        return [line.rstrip() for line in captured.get().splitlines()]
+            console.print(Segments(spelt), end="")
+        for line in captured.get().splitlines():
+            click.echo(line.rstrip())
 
     def say(self, text: str) -> None:
         """Talk, on stderr."""
         if not self.quiet:
-            click.echo(text, err=True)
+            click.echo(_spelt(text), err=True)
+
+
+def _spelt(text: str) -> str:
+    """What is printed, with nothing in it that a terminal would obey: names and values come from others."""
+    from lake.run.render import obeyed
+
+    return text if text.isprintable() else obeyed(text, keep="\n")
+
+
+class _Spelt(logging.Filter):
+    """Has warnings say nothing that a terminal would obey."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """See logging.Filter."""
+        record.msg, record.args = _spelt(record.getMessage()), ()
+        return True
 
 
 def shared(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -232,6 +272,7 @@ def main() -> None:
 
 def _run() -> int:
     shell = Shell()
+    logging.getLogger("lake").addFilter(_Spelt())
     try:
         result = lake.main(standalone_mode=False, obj=shell)
         shell.close()
@@ -239,8 +280,10 @@ def _run() -> int:
         return 130
     except click.exceptions.Exit as error:
         return error.exit_code
-    except Exception as error:
+    except BaseException as error:  # a panic of delta-rs is no Exception
+        if isinstance(error, SystemExit | GeneratorExit):
+            raise
         from lake.cli.faults import tell
 
-        return tell(error, at_work_on=shell.where)
+        return tell(error, settings=shell.at_work_on)
     return result if isinstance(result, int) else 0

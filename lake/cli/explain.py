@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from lake.cli import Shell, shared
+from lake.cli import Number, Shell, shared
 
 LIMIT = click.option(
     "--limit",
     default=10,
     show_default=True,
-    type=click.IntRange(min=1),
+    type=Number(1),
     metavar="N",
     help="Show at most N rows, and N events of each.",
 )
@@ -19,7 +19,7 @@ LIMIT = click.option(
 @click.command()
 @click.argument("table")
 @click.argument("key", nargs=-1, metavar="COLUMN=VALUE...")
-@click.option("--at-cut", type=int, metavar="N", help="As the table was at cut N.")
+@click.option("--at-cut", type=Number(), metavar="N", help="As the table was at cut N.")
 @LIMIT
 @shared
 def explain(shell: Shell, table: str, key: tuple[str, ...], at_cut: int | None, limit: int) -> None:
@@ -37,13 +37,13 @@ def explain(shell: Shell, table: str, key: tuple[str, ...], at_cut: int | None, 
     from lake.run.telling import as_data, as_tree
 
     found = run(load(shell.settings), lambda: shell.spark, table, key, at_cut=at_cut, limit=limit)
-    shell.emit(as_data(found), shell.drawn(as_tree(found)))
+    shell.draw(as_data(found), as_tree(found))
 
 
 @click.command()
 @click.argument("table")
-@click.option("--from-edition", "old", type=int, required=True, metavar="A", help="The edition before.")
-@click.option("--to-edition", "new", type=int, required=True, metavar="B", help="The edition after.")
+@click.option("--from-edition", "old", type=Number(), required=True, metavar="A", help="The edition before.")
+@click.option("--to-edition", "new", type=Number(), required=True, metavar="B", help="The edition after.")
 @click.option("--no-events", is_flag=True, help="Only the rows: at once, without Spark.")
 @LIMIT
 @shared
@@ -60,4 +60,4 @@ def diff(shell: Shell, table: str, old: int, new: int, limit: int, *, no_events:
     found = diff_editions(
         load(shell.settings), lambda: shell.spark, table, old=old, new=new, limit=limit, events=not no_events
     )
-    shell.emit(diff_data(found), shell.drawn(diff_tree(found)))
+    shell.draw(diff_data(found), diff_tree(found))

@@ -1,4 +1,4 @@
-"""What went wrong, for a person: what was found, where, and how to mend it; the stack trace only with --debug."""
+"""What went wrong, for a person: what was found, where, and how to fix it; the stack trace only with --debug."""
 
 from __future__ import annotations
 
@@ -6,24 +6,29 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from traceback import extract_tb, print_exception
-from typing import Final
+from traceback import extract_tb, format_exception
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from lake.errors import DeclarationError, LakeError, Unavailable, full
+from lake.run.render import obeyed
 from lake.session import first_line, gone
+from lake.store.damage import blamed
+
+if TYPE_CHECKING:
+    from lake.config import Settings
 
 LINE: Final = 100
 """So much of a command line is shown."""
 
 
-def tell(error: Exception, *, at_work_on: str = "") -> int:
-    """Tells `error` on stderr, and gives the exit code for it."""
+def tell(error: BaseException, *, settings: Settings | None = None) -> int:
+    """Tells `error` on stderr, and gives the exit code for it. `settings` are those of the project at work on."""
     if debugging():
-        print_exception(error)
-    fault = as_fault(error, at_work_on=at_work_on)
-    click.echo(f"lake: {fault}", err=True)
+        click.echo(obeyed("".join(format_exception(error)), keep="\n"), err=True, nl=False)
+    fault = as_fault(error, settings=settings)
+    click.echo(obeyed(f"lake: {fault}", keep="\n"), err=True)
     return fault.exit_code
 
 
@@ -32,11 +37,13 @@ def debugging() -> bool:
     return "--debug" in sys.argv or bool(os.environ.get("LAKE_DEBUG"))
 
 
-def as_fault(error: Exception, *, at_work_on: str = "") -> LakeError:
+def as_fault(error: BaseException, *, settings: Settings | None = None) -> LakeError:
     """`error` as one of ours; what a command line says wrong is told with that line."""
     if isinstance(error, click.ClickException):
         return _misused(error)
+    at_work_on = str(settings.warehouse_path) if settings else ""
     found = error if isinstance(error, LakeError) else gone(error) or full(error, where=at_work_on)
+    found = found or _of_system(error) or (blamed(settings, error) if settings else None)
     if found is None:
         return _unforeseen(error)
     if isinstance(found, DeclarationError) and not found.where and not found.tells_several:
@@ -53,21 +60,26 @@ def _misused(error: click.ClickException) -> DeclarationError:
     return DeclarationError(what[:1].lower() + what[1:], where=_typed(), fix=f"{command} --help")
 
 
-def _unforeseen(error: Exception) -> LakeError:
-    if isinstance(error, OSError) and error.filename is not None:
-        return Unavailable(
-            f"{error.strerror or type(error).__name__}",
-            where=os.fspath(error.filename) if isinstance(error.filename, str | Path) else str(error.filename),
-            fix="see that it is there, that this user may read and write it, that the disk has room; then try again",
-        )
+def _of_system(error: BaseException) -> LakeError | None:
+    """A fault of the operating system that names a file."""
+    if not isinstance(error, OSError) or error.filename is None:
+        return None
+    return Unavailable(
+        f"{error.strerror or 'a file cannot be read or written'}",
+        where=os.fsdecode(error.filename) if isinstance(error.filename, str | bytes | Path) else str(error.filename),
+        fix="see that it is there, that this user may read and write it, that the disk has room; then try again",
+    )
+
+
+def _unforeseen(error: BaseException) -> LakeError:
     return LakeError(
-        f"{type(error).__name__}: {first_line(error)}",
+        f"something unforeseen: {first_line(error)}",
         where=_place(error),
         fix="--debug shows how it came about; what was committed stays, and the same command may be run again",
     )
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """The innermost line of this package that the error passed through."""
     package = Path(__file__).parents[1]
     frames = [frame for frame in extract_tb(error.__traceback__) if Path(frame.filename).is_relative_to(package)]

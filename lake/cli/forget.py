@@ -54,6 +54,10 @@ def forget(
     """
     from lake.project import load
 
+    if lost and (person is not None or proof or values):
+        raise DeclarationError("--lost goes with STREAM and --yes alone", fix=f"lake forget {stream} --lost")
+    if values and not proof:
+        raise DeclarationError("--value is of --proof, which was not given", fix="add --proof")
     project = load(shell.settings)
     if lost:
         _give_up(shell, project, stream, yes=yes)
@@ -94,7 +98,7 @@ def _would(shell: Shell, project: Project, stream: str, subject: str) -> None:
     ]
     data = {"stream": stream, "person": token, "events": events, "quarantined": refused}
     shell.emit(data | {"tables": tables, "editions": expiring}, lines)
-    raise DeclarationError("nobody was forgotten", fix="the same with --yes; it cannot be undone")
+    shell.say("nobody was forgotten: the same with --yes does it, and cannot be undone")
 
 
 def _forget(shell: Shell, project: Project, stream: str, subject: str) -> frozenset[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from lake.cli import Shell, shared
-from lake.errors import LakeError
+from lake.errors import DeclarationError, LakeError
 
 
 @click.command()
@@ -22,6 +22,8 @@ def init(shell: Shell, folder: Path) -> None:
     """
     from lake.run.init import init as make
 
+    if shell.project is not None:
+        raise DeclarationError("--project is of no use where one is made", fix=f"lake init {folder}")
     files = make(folder)
     shell.emit({"project": str(folder.resolve()), "files": files}, files)
     shell.say(f"next: cd {folder} && lake run && lake sql 'select * from customer_daily'")

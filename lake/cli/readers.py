@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from lake.cli import Finite, Shell, shared, table
-from lake.errors import DeclarationError
+from lake.cli import Finite, Number, Shell, shared, table
+from lake.errors import DeclarationError, LakeError
 
 COLUMNS = ("table", "kind", "key", "rows", "version", "path", "description")
 
@@ -17,8 +17,8 @@ COLUMNS = ("table", "kind", "key", "rows", "version", "path", "description")
 @click.command()
 @click.argument("query", required=False)
 @click.option("--file", "-f", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Read the query here.")
-@click.option("--edition", type=int, metavar="N", help="Answer from edition N instead of the current one.")
-@click.option("--cut", type=int, metavar="N", help="Answer from the newest edition at or before cut N.")
+@click.option("--edition", type=Number(), metavar="N", help="Answer from edition N instead of the current one.")
+@click.option("--cut", type=Number(), metavar="N", help="Answer from the newest edition at or before cut N.")
 @click.option("--after", multiple=True, metavar="TOKEN", help="Wait first until readers see this batch: flights@12.")
 @click.option("--timeout", type=Finite(), metavar="SECONDS", help="Of --after; default 60.")
 @click.option(
@@ -120,11 +120,9 @@ def _query(query: str | None, file: Path | None) -> str | None:
 
 
 @click.command()
-@click.option(
-    "--format", "kind", type=click.Choice(["text", "mermaid", "json", "svg"]), default="text", help="Default: text."
-)
+@click.option("--format", "kind", type=click.Choice(["text", "mermaid", "json", "svg"]), help="Default: text.")
 @shared
-def graph(shell: Shell, kind: str) -> None:
+def graph(shell: Shell, kind: str | None) -> None:
     """Show how tables are derived from streams and from each other.
 
     \b
@@ -136,10 +134,12 @@ def graph(shell: Shell, kind: str) -> None:
     from lake.run import graph as graphs
     from lake.run.drawing import as_svg
 
+    if shell.json and kind not in {None, "json"}:
+        raise DeclarationError(f"--json and --format {kind} were given", fix="give one of them")
     found = graphs.graph(load(shell.settings))
     if kind == "json":
         shell.json = True
-    draw = {"mermaid": graphs.as_mermaid, "svg": as_svg}.get(kind, graphs.as_tree)
+    draw = {"mermaid": graphs.as_mermaid, "svg": as_svg}.get(kind or "text", graphs.as_tree)
     shell.emit(found.data(), draw(found))
 
 
@@ -155,21 +155,39 @@ def tables(shell: Shell) -> None:
     from lake.run.catalogue import catalogue
 
     rows = catalogue(load(shell.settings))
-    shell.emit(rows, table([{**row, "key": ", ".join(row["key"])} for row in rows], *COLUMNS))
+    shown = [{**row, "key": ", ".join(row["key"])} for row in rows]
+    columns = (*COLUMNS, "damage") if any(row["damage"] for row in rows) else COLUMNS
+    shell.emit(rows, table(shown, *columns))
 
 
 @click.command()
+@click.option(
+    "--fail-if",
+    "fails",
+    multiple=True,
+    type=click.Choice(["stopped", "behind", "stale", "quarantine"]),
+    help="Exit 1 where that is so; may be given several times. What is damaged fails too.",
+)
 @shared
-def status(shell: Shell) -> None:
+def status(shell: Shell, fails: tuple[str, ...]) -> None:
     """Show where everything stands: cut, edition, what stopped, how far streams have come and tables are behind.
+
+    \b
+    --fail-if stopped     a gate holds the next edition back, or the last run of something failed
+    --fail-if behind      files wait to be taken in, or a table is behind its logs
+    --fail-if stale       readers see an older cut than the newest, or a definition has changed
+    --fail-if quarantine  records wait in quarantine
 
     \b
     lake status
     lake status --json
+    lake status --fail-if stopped --fail-if behind
     """
     from lake.project import load
-    from lake.run.report import as_data, as_text
+    from lake.run.report import as_data, as_text, wrong
     from lake.run.status import status as look
 
     found = look(load(shell.settings))
     shell.emit(as_data(found), as_text(found))
+    if fails and (so := wrong(found, fails)):
+        raise LakeError("\n".join(so))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lake.cli import Shell, shared, table
+from lake.cli import Number, Shell, shared, table
 from lake.errors import DeclarationError, LawError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lake.run.verify import Verdict
 
 TABLES = click.argument("tables", nargs=-1)
-CUT = click.option("--cut", "number", type=int, help="The cut; the latest unless given.")
+CUT = click.option("--cut", "number", type=Number(), help="The cut; the latest unless given.")
 ALL = click.option("--all", "everything", is_flag=True, help="Every table, in dependency order.")
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")
 ADVANCED = ("table", "verb", "cut", "version", "inserted", "updated", "deleted", "seconds")
@@ -54,6 +54,8 @@ def rebuild(
     if bool(tables) == everything:
         what = "tables and --all were given" if tables else "no table was named"
         raise DeclarationError(what, fix="lake rebuild TABLE…, or lake rebuild --all")
+    if everything and downstream:
+        raise DeclarationError("--all has what is --downstream of them", fix="leave out --downstream")
     inputs = inputs_at(shell, number)
     picked = [each.name for each in inputs.project.pick(tables)]
     if downstream:
@@ -223,9 +225,12 @@ def emit_recomputed(shell: Shell, done: Sequence[Advanced]) -> None:
 
 def changed_rows(name: str, sample: tuple[dict[str, Any], ...]) -> Iterator[str]:
     """Rows as `shown` gives them, a line each: `carrier_daily carrier=UA: update, flights 84 → 85`."""
+    from lake.run.render import printable
+
     for row in sample:
-        key = " ".join(f"{k}={v}" for k, v in row.items() if k not in ("change", "columns"))
-        values = "".join(f", {c} {old} → {new}" for c, (old, new) in row.get("columns", {}).items())
+        key = " ".join(f"{k}={printable(str(v))}" for k, v in row.items() if k not in ("change", "columns"))
+        changed = row.get("columns", {}).items()
+        values = "".join(f", {c} {printable(str(old))} → {printable(str(new))}" for c, (old, new) in changed)
         yield f"{name} {key}: {row['change']}{values}"
 
 

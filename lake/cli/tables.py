@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import click
 
-from lake.cli import Shell, shared, table
+from lake.cli import Number, Shell, shared, table
 from lake.cli.recompute import ADVANCED, CUT, TABLES, inputs_at
 from lake.errors import DeclarationError
 
@@ -78,7 +78,7 @@ def check(shell: Shell, tables: tuple[str, ...], number: int | None, *, strict: 
 
 @click.command()
 @CUT
-@click.option("--edition", type=int, help="Go back to this edition and stay there.")
+@click.option("--edition", type=Number(), help="Go back to this edition and stay there.")
 @click.option("--resume", is_flag=True, help="Let editions move again.")
 @shared
 def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bool) -> None:
@@ -96,6 +96,8 @@ def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bo
 
     if edition is not None and (resume or number is not None):
         raise DeclarationError("--edition goes alone", fix="lake publish --edition N, later lake publish --resume")
+    if resume and number is not None:
+        raise DeclarationError("--resume goes alone", fix="lake publish --resume, then lake publish --cut N")
     if edition is not None:
         shown = pin_edition(shell.settings, edition)
     elif resume:
@@ -113,9 +115,9 @@ def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bo
 
 @click.command()
 @click.option("--follow", is_flag=True, help="Again and again, in one warm process, until SIGTERM.")
-@click.option("--every", default="30s", show_default=True, help="The pause between cycles: 30s, 5m.")
+@click.option("--every", help="With --follow: the pause between cycles, 30s, 5m; default 30s.")
 @shared
-def run(shell: Shell, every: str, *, follow: bool) -> None:
+def run(shell: Shell, every: str | None, *, follow: bool) -> None:
     """Ingest, cut, advance, check and publish.
 
     \b
@@ -125,8 +127,12 @@ def run(shell: Shell, every: str, *, follow: bool) -> None:
     from lake.run.cycle import follow as cycles
     from lake.run.cycle import run as cycle
 
+    if every is not None and not follow:
+        raise DeclarationError("--every is of --follow, which was not given", fix="lake run --follow --every 30s")
+    if follow and shell.json:
+        raise DeclarationError("--follow gives no answer that could be JSON", fix="leave out --json")
     if follow:
-        cycles(shell.settings, lambda: shell.spark, shell.say, every=_seconds(every))
+        cycles(shell.settings, lambda: shell.spark, shell.say, every=_seconds(every or "30s"))
         return
     done = cycle(shell.settings, lambda: shell.spark, shell.say)
     edition = done.edition.number if done.edition else None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lake.cli import Finite, Shell, shared, table
+from lake.cli import Finite, Number, Shell, shared, table
 from lake.errors import DeclarationError, Unavailable
 from lake.store.ranges import told
 
@@ -41,9 +41,9 @@ def wait(shell: Shell, tokens: tuple[str, ...], timeout: float) -> None:
 
 
 @click.command()
-@click.option("--keep-editions", type=click.IntRange(min=1), metavar="N", help="Keep the newest N editions.")
+@click.option("--keep-editions", type=Number(1), metavar="N", help="Keep the newest N editions.")
 @click.option("--keep-days", type=Finite(), metavar="DAYS", help="Keep every edition of the last DAYS.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="BYTES", help="Compact no more than that many bytes.")
+@click.option("--limit", type=Number(1), metavar="BYTES", help="Compact no more than that many bytes.")
 @click.option("--drop-retired", is_flag=True, help="Drop tables that the project no longer declares.")
 @click.option("--yes", is_flag=True, help="With --drop-retired: do it, do not only list them.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
@@ -72,6 +72,15 @@ def maintain(
     from lake.run.maintain import Policy
     from lake.run.maintain import maintain as run
 
+    if yes and (dry_run or not drop_retired):
+        what = "--yes and --dry-run were given" if dry_run else "--yes is of --drop-retired, which was not given"
+        raise DeclarationError(what, fix="lake maintain --drop-retired --yes, or lake maintain --dry-run")
+    listing = drop_retired and not (yes or dry_run)
+    if listing and (keep_editions, keep_days, limit) != (None, None, None):
+        raise DeclarationError(
+            "--drop-retired alone lists what is retired, and keeps and compacts nothing",
+            fix="give --yes, or --dry-run, or leave the other options out",
+        )
     settings = shell.settings
     policy = Policy(
         editions=settings.keep_editions if keep_editions is None else keep_editions,
@@ -81,7 +90,7 @@ def maintain(
         dry_run=dry_run,
     )
     project = load(settings)
-    if drop_retired and not (yes or dry_run):
+    if listing:
         return _list_retired(shell, project)
     done = run(project, lambda: shell.spark, policy, shell.say)
     shell.emit(_data(done), _text(done, dry_run=dry_run))
@@ -106,7 +115,7 @@ def _list_retired(shell: Shell, project: Project) -> None:
     lines = [f"{row['table']}: {_fate(row)}" for row in rows]
     shell.emit({"retired": rows}, lines or ["no table is retired"])
     if rows:
-        raise DeclarationError("nothing was dropped", fix="lake maintain --drop-retired --yes drops what is listed")
+        shell.say("nothing was dropped: lake maintain --drop-retired --yes drops what is listed")
 
 
 def _fate(row: dict[str, Any]) -> str:

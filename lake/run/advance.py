@@ -15,6 +15,7 @@ from lake.declaration import Declaration
 from lake.project import Project
 from lake.run import causes, gate
 from lake.run.analysis import analyse, python_faults
+from lake.run.booked import books
 from lake.run.difference import difference
 from lake.run.inputs import Inputs
 from lake.run.order import after_inputs
@@ -44,6 +45,7 @@ class Advanced:
     seconds: float
 
 
+@books("advance")
 def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
     """Brings one table to the cut in one commit; does nothing where it is there already.
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from lake import private
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError
-from lake.run import lost
+from lake.run import booked, lost
 from lake.run.batch import Batch, reading
 from lake.run.log import lacking
 from lake.run.personal import sealed_with
@@ -104,11 +104,15 @@ def append_files(
     """
     must_exist(files)
     found = [sources.at_hand(settings, file) for file in files]
+    began = datetime.now(UTC)
 
     def deliver(head: LogHead) -> Files:
         return Files.checked(settings, found, contract, repaired=unread(settings, head))
 
-    counts = append(settings, spark, contract, deliver, now=now)
+    with booked.failing(settings, "append", contract.name):
+        counts = append(settings, spark, contract, deliver, now=now)
+    if counts.read:
+        booked.note(settings, "append", contract.name, None, began, **asdict(counts))
     for file in files:
         if file.parent == settings.path(STAGING) and file.name.startswith(STDIN):
             file.unlink(missing_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from lake.project import Project
 from lake.run.advance import Advanced, advance, same_definition
 from lake.run.analysis import python_faults
 from lake.run.between import Between
+from lake.run.booked import failing
 from lake.run.change import of_diff
 from lake.run.difference import difference_of
 from lake.run.graph import graph
@@ -43,7 +45,8 @@ def backfill(  # noqa: PLR0913 the range of one table, and how to tell of it
     if not any(project.contracts[stream].time for stream in project.logs(declaration)):
         raise declaration.fault("none of its logs has event time", fix=f"lake rebuild {declaration.name}")
     began = time.monotonic()
-    with python_faults(declaration), lease(project.settings, table.lease):
+    book = nullcontext() if dry_run else failing(project.settings, "backfill", declaration.name)
+    with book, python_faults(declaration), lease(project.settings, table.lease):
         position = table.position()
         if position is None:
             raise declaration.fault("was never built", fix=f"lake advance {declaration.name}")

@@ -25,6 +25,7 @@ from lake.run.purge import purge
 from lake.session import first_line, let_go
 from lake.store import reads
 from lake.store.contracts import Contract, sound_contracts
+from lake.store.damage import blamed
 from lake.store.editions import Edition, pinned
 from lake.store.meta import Cut
 
@@ -145,7 +146,7 @@ def follow(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *,
                 if isinstance(error, Unavailable):
                     _must_answer(spark)
             except Exception as error:
-                tell(f"cycle failed: {type(error).__name__}: {first_line(error)}")
+                tell(f"cycle failed: {blamed(settings, error) or first_line(error)}")
                 _must_answer(spark)
             let_go(keep=cycles == 1)
             stop.wait(0 if waiting else every)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from dataclasses import asdict
+from datetime import UTC, datetime
 from itertools import count
 from typing import TYPE_CHECKING
 
 from lake.config import Settings
 from lake.errors import LakeError
+from lake.run import booked
 from lake.run.append import BatchCounts, append, unread
+from lake.run.booked import failing
 from lake.store import log, sources
 from lake.store.contracts import Contract, known_stream
+from lake.store.damage import blamed
 from lake.store.delivery import Files
 from lake.store.log import LogHead
 
@@ -40,10 +44,17 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
     done: dict[str, BatchCounts] = {}
     failures: list[LakeError] = []
     for contract in chosen:
+        began = datetime.now(UTC)
         try:
-            done[contract.name] = _drain(settings, spark, contract, batches, now)
-        except LakeError as error:
-            (on_failure or (lambda _, error: failures.append(error)))(contract.name, error)
+            with failing(settings, "ingest", contract.name):
+                done[contract.name] = taken = _drain(settings, spark, contract, batches, now)
+            if taken.read:
+                booked.note(settings, "ingest", contract.name, None, began, **asdict(taken))
+        except Exception as error:
+            fault = error if isinstance(error, LakeError) else blamed(settings, error)
+            if fault is None:
+                raise
+            (on_failure or (lambda _, error: failures.append(error)))(contract.name, fault)
     if failures:
         raise failures[0] if len(failures) == 1 else type(failures[0])("\n".join(map(str, failures)))
     return done

@@ -29,6 +29,8 @@ from lake.store.tables import Table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+FOR_EVER: Final = 365_000.0
+"""So many days reach back beyond every edition."""
 STAGED: Final = timedelta(days=1)
 """So long a staged file is left alone."""
 
@@ -108,7 +110,7 @@ def maintain(
 
 def _expire(project: Project, policy: Policy) -> list[int]:
     """Lets the editions expire that are neither among the newest nor young; returns their numbers."""
-    settings, oldest = project.settings, datetime.now(UTC) - timedelta(days=policy.days)
+    settings, oldest = project.settings, datetime.now(UTC) - timedelta(days=min(policy.days, FOR_EVER))
     old = [each.number for each in editions.kept_editions(settings)[policy.editions :] if each.published_at < oldest]
     if policy.drop_retired:
         old += [number for numbers in retired(project).values() for number in numbers]

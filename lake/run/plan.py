@@ -97,7 +97,9 @@ class _Planning:
     def rates(self) -> Mapping[str, float]:
         """Rows a second by table, as its last evaluation of everything read them; "" is the rate of all together."""
         runs = {
-            n: run for n, run in meta.last_runs(self.project.settings, *meta.WHOLE).items() if run.counts.get("read")
+            n: run
+            for n, run in meta.last_runs(self.project.settings, *meta.WHOLE, outcome="done").items()
+            if run.counts.get("read")
         }
         rates = {name: run.counts["read"] / run.seconds for name, run in runs.items() if run.seconds}
         seconds = sum(run.seconds for run in runs.values())

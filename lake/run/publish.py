@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from lake.errors import DeclarationError
 from lake.project import Project
-from lake.run import gate
+from lake.run import booked, gate
 from lake.run.advance import same_definition
 from lake.run.check import check
 from lake.store.editions import Edition, EditionTable, latest_edition, pinned, record_edition
@@ -23,6 +24,13 @@ def publish(project: Project, cut: Cut, spark: Callable[[], SparkSession], tell:
     Checks what has not been checked, and tells of expectations that warn. Raises QualityError where a gate stopped,
     DeclarationError where a table is not at the cut or readers are pinned to an older edition.
     """
+    with booked.failing(project.settings, "publish", booked.EDITION, cut.number):
+        return _publish(project, cut, spark, tell, datetime.now(UTC))
+
+
+def _publish(
+    project: Project, cut: Cut, spark: Callable[[], SparkSession], tell: Callable[[str], None], began: datetime
+) -> Edition:
     settings = project.settings
     pin = pinned(settings)
     if pin is not None:
@@ -38,7 +46,9 @@ def publish(project: Project, cut: Cut, spark: Callable[[], SparkSession], tell:
     tables = checked(project, cut, spark, tell)
     if latest is not None and latest.cut == cut.number and dict(latest.tables) == tables:
         return latest
-    return record_edition(settings, cut.number, tables, live=project.live_homes)
+    edition = record_edition(settings, cut.number, tables, live=project.live_homes)
+    booked.note(settings, "publish", booked.EDITION, cut.number, began, edition=edition.number)
+    return edition
 
 
 def checked(

@@ -11,6 +11,7 @@ from lake.declaration import Declaration
 from lake.errors import DeclarationError
 from lake.run.advance import Advanced, told
 from lake.run.analysis import analyse, python_faults
+from lake.run.booked import books
 from lake.run.change import Change, first_build, of_all
 from lake.run.inputs import Inputs
 from lake.run.order import after_inputs
@@ -44,6 +45,7 @@ def rebuild_all(
         return after_inputs(picked, work, workers=inputs.project.settings.tables_at_once)
 
 
+@books("rebuild")
 def rebuild(inputs: Inputs, declaration: Declaration, *, dry_run: bool = False) -> Recomputed:
     """Makes the table what its current definition says at the cut; adopts a changed definition in place.
 

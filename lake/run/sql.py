@@ -19,7 +19,9 @@ from lake import private
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, did_you_mean
 from lake.names import literal, quoted
+from lake.session import first_line
 from lake.store import editions
+from lake.store.damage import blamed
 from lake.store.published import Published, published
 
 READS: Final = frozenset({"SELECT", "EXPLAIN", "MULTI"})
@@ -124,11 +126,12 @@ class Reader:
 
     def _unreadable(self, error: duckdb.Error, tables: Iterable[Published]) -> LakeError:
         gone = [file for table in tables for file in table.files if not Path(file).exists()]
-        what = "a file is gone" if gone else str(error).splitlines()[0]
+        fault = blamed(self.settings, error)
+        what = "a file is gone" if gone else fault.what if fault else first_line(error)
         return LakeError(
             f"edition {self.edition.number} cannot be read: {what}",
-            where=gone[0] if gone else str(self.settings.warehouse_path),
-            fix="rebuild the table and publish again, or read another edition with --edition N",
+            where=gone[0] if gone else fault.where if fault else str(self.settings.warehouse_path),
+            fix="put it back from a copy of the warehouse, or read another edition with --edition N",
         )
 
     def _told(self, error: duckdb.Error, query: str, tables: Iterable[Published]) -> LakeError:

@@ -3,33 +3,46 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 from lake.config import Settings
 from lake.declaration import Declaration
+from lake.errors import LakeError
 from lake.kinds.aggregate import Aggregate
 from lake.project import Project
 from lake.run import limits
 from lake.run.graph import Graph, graph
+from lake.run.render import printable
+from lake.session import first_line
 from lake.store import delta, editions, log, meta, quarantine, sources
+from lake.store.damage import Damage, damage, damages
+
+T = TypeVar("T")
+MADE: Final = ("build", "advance", "rebuild", "backfill", "verify")
+"""The verbs of runs whose subject is a table."""
+OTHERS: Final = ("ingest", "append", "publish", "forget")
 
 
 @dataclass(frozen=True)
 class Stream:
-    """A log: its newest batch, events accepted so far, greatest event time; files that wait, quarantine by reason.
+    """A log: its newest batch and when that was made, events accepted so far, greatest event time; files that wait,
+    quarantine by reason. One of a damaged log is empty.
 
     `held`: why what is made of it is not published; `accepted`: up to which batch refusals are, and why.
     """
 
     name: str
-    batch: int
-    events: int
-    event_time: datetime | None
-    pending: int
-    quarantined: Mapping[str, int]
+    batch: int = 0
+    at: datetime | None = None
+    events: int = 0
+    event_time: datetime | None = None
+    pending: int = 0
+    quarantined: Mapping[str, int] = field(default_factory=dict)
+    run: meta.Run | None = None
     held: str | None = None
     accepted: Mapping[str, Any] = field(default_factory=dict)
 
@@ -48,18 +61,24 @@ class TableStatus:
     """A table: the cut it is at (None before it was built) and how far that is behind the logs it is derived from.
 
     `behind` is in batches, that of the stream furthest ahead; `lag` is in event time, None where streams have none.
-    `late` is there for windows over a log with event time.
+    `late` is there for windows over a log with event time. Nothing is known of a damaged one.
     """
 
     name: str
     layer: str
-    cut: int | None
-    behind: int
-    lag: timedelta | None
-    rows: int | None
-    changed: bool
-    late: Late | None
-    run: meta.Run | None
+    cut: int | None = None
+    behind: int = 0
+    lag: timedelta | None = None
+    rows: int | None = None
+    changed: bool = False
+    late: Late | None = None
+    run: meta.Run | None = None
+    damaged: bool = False
+
+    @property
+    def error(self) -> str:
+        """Why its last run failed, "" where it did not."""
+        return self.run.counts.get("error", "no reason told") if self.run and self.run.outcome == "failed" else ""
 
 
 @dataclass(frozen=True)
@@ -77,34 +96,96 @@ class Stopper:
 
 
 @dataclass(frozen=True)
-class Status:
-    """The whole picture."""
+class Checks:
+    """How many expectations the newest judgements of whole tables met, of how many, at which cut."""
 
+    passed: int
+    total: int
+    cut: int
+
+
+@dataclass(frozen=True)
+class Status:
+    """The whole picture at the moment `at`, but for what is `damaged`."""
+
+    at: datetime
     cut: meta.Cut | None
     edition: editions.Edition | None
     newest: editions.Edition | None
     pin: int | None
     stoppers: tuple[Stopper, ...]
+    checks: Checks | None
     streams: tuple[Stream, ...]
     tables: tuple[TableStatus, ...]
+    damaged: tuple[Damage, ...]
+    failed: tuple[meta.Run, ...]
+    """Runs about no table that failed, and were the last of their subject."""
 
 
 def status(project: Project) -> Status:
     """Where `project` stands now."""
     settings = project.settings
-    newest = editions.latest_edition(settings)
-    runs = meta.last_runs(settings)
-    walks = {name: _Walk(settings, name) for name in project.contracts}
-    cuts = _Cuts(settings)
+    looks = _Looks(settings)
+    book = settings.meta_path
+    newest = looks.at(book("editions"), editions.latest_edition, settings)
+    runs = looks.at(book("runs"), meta.last_runs, settings, *MADE) or {}
+    others = looks.at(book("runs"), meta.last_runs, settings, *OTHERS) or {}
+    checks = looks.at(book("checks"), meta.last_checks, settings) or {}
+    whole = looks.at(book("checks"), meta.last_checks, settings, "table") or {}
+    cut = looks.at(book("cuts"), meta.latest_cut, settings)
+    cuts = _Cuts(settings, cut, sound=looks.is_sound(book("cuts")))
+    found = {name: looks.at(settings.log_path(name), _Walk, settings, name) for name in project.contracts}
+    walks = {name: walk for name, walk in found.items() if walk}
+    streams = [
+        looks.at(settings.quarantine_path(name), _stream, project, walk, cut, others.get(name)) or Stream(name)
+        for name, walk in walks.items()
+    ]
+    tables = []
+    for each in project.tables.values():
+        home = project.table(each).path if looks.is_sound(book("editions")) else settings.warehouse_path / each.name
+        known = looks.at(home, _table, project, each, walks, cuts, runs.get(each.name))
+        tables.append(known or TableStatus(each.name, each.layer, run=runs.get(each.name), damaged=True))
     return Status(
+        at=datetime.now(UTC),
         cut=cuts.latest,
-        edition=editions.current_edition(settings),
+        edition=looks.at(book("editions"), editions.current_edition, settings),
         newest=newest,
-        pin=editions.pinned(settings),
-        stoppers=tuple(_stoppers(settings, graph(project), newest)),
-        streams=tuple(_stream(project, walk, cuts.latest) for walk in walks.values()),
-        tables=tuple(_table(project, each, walks, cuts, runs.get(each.name)) for each in project.tables.values()),
+        pin=looks.at(book("editions"), editions.pinned, settings),
+        stoppers=tuple(_stoppers(checks, graph(project), newest)),
+        checks=_met(project, whole),
+        streams=(*streams, *(Stream(name) for name, walk in found.items() if walk is None)),
+        tables=tuple(tables),
+        damaged=tuple(looks.damaged.values()),
+        failed=tuple(run for run in others.values() if run.outcome == "failed"),
     )
+
+
+class _Looks:
+    """Looks at tables of which some are damaged: what these would say is left out, and they are told of."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.damaged = {found.path: found for found in damages(settings, quickly=True)}
+
+    def is_sound(self, path: Path) -> bool:
+        return path not in self.damaged
+
+    def at(self, path: Path, look: Callable[..., T], *about: Any) -> T | None:
+        """What `look` finds that reads the table at `path`; None where that is damaged."""
+        if path in self.damaged:
+            return None
+        try:
+            return look(*about)
+        except LakeError as error:
+            self.damaged[path] = Damage(path, Path(error.where or path), error.what)
+        except Exception as error:
+            self.damaged[path] = damage(path) or Damage(path, path, first_line(error))
+        return None
+
+
+def _met(project: Project, checks: Mapping[str, meta.Check]) -> Checks | None:
+    there = [check for name, check in checks.items() if name in project.tables]
+    results = [result["success"] for check in there for result in check.results]
+    return Checks(sum(results), len(results), max(check.cut for check in there)) if results else None
 
 
 class _Walk:
@@ -124,20 +205,26 @@ class _Walk:
 
 
 class _Cuts:
-    """Cuts by number, each read once."""
+    """Cuts by number, each read once; of a damaged book nothing is known."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.latest = meta.latest_cut(settings)
+    def __init__(self, settings: Settings, latest: meta.Cut | None, *, sound: bool) -> None:
+        self.latest = latest
         self._settings = settings
+        self._sound = sound
         self._known = {self.latest.number: self.latest} if self.latest else {}
 
-    def __getitem__(self, number: int) -> meta.Cut:
+    def batches(self, number: int | None) -> Mapping[str, int] | None:
+        """How far the logs were at cut `number`, at no cut nowhere; None where that cannot be known."""
+        if number is None:
+            return {}
+        if not self._sound:
+            return None
         if number not in self._known:
             self._known[number] = meta.get_cut(self._settings, number)
-        return self._known[number]
+        return self._known[number].batches
 
 
-def _stream(project: Project, walk: _Walk, cut: meta.Cut | None) -> Stream:
+def _stream(project: Project, walk: _Walk, cut: meta.Cut | None, run: meta.Run | None) -> Stream:
     head, settings = walk.head, project.settings
     held = limits.excess(settings, project.contracts[walk.stream], cut) if cut else None
     marks = sources.landed(settings, walk.stream, log.app(walk.stream))
@@ -148,10 +235,12 @@ def _stream(project: Project, walk: _Walk, cut: meta.Cut | None) -> Stream:
     return Stream(
         name=walk.stream,
         batch=head.batch,
+        at=datetime.fromisoformat(head.at) if head.at else None,
         events=head.events,
         event_time=head.watermark,
         pending=sum(file.mark not in marks for file in sources.listing(settings, walk.stream)),
         quarantined=dict(waiting.most_common()),
+        run=run,
         held=str(held) if held else None,
         accepted=head.accepted,
     )
@@ -163,8 +252,9 @@ def _table(
     there = project.table(table)
     position = there.position()
     built = delta.open_table(there.path, position.version) if position else None
-    batches = cuts[position.data["cut"]].batches if position else {}
-    streams = [walks[name] for name in project.logs(table)]
+    batches = cuts.batches(position.data["cut"] if position else None)
+    streams = [walks[name] for name in project.logs(table) if name in walks and batches is not None]
+    batches = batches or {}
     lags = [
         walk.head.watermark - reached
         for walk in streams
@@ -195,9 +285,9 @@ def _late(project: Project, table: Declaration, batches: Mapping[str, int]) -> L
     return Late(kind.late, kind.lateness, sum(row["late"] for row in found))
 
 
-def _stoppers(settings: Settings, found: Graph, newest: editions.Edition | None) -> Iterator[Stopper]:
+def _stoppers(checks: Mapping[str, meta.Check], found: Graph, newest: editions.Edition | None) -> Iterator[Stopper]:
     """A stop binds its cut: an edition published since has overcome it."""
-    for check in meta.last_checks(settings).values():
+    for check in checks.values():
         if check.outcome == "stopped" and (newest is None or check.cut > newest.cut) and check.table in found.nodes:
             waits = [check.table] if check.scope == "diff" else []
             yield Stopper(check, tuple(found.below(check.table, including=waits)))
@@ -210,5 +300,6 @@ def _reason(result: Mapping[str, Any]) -> str:
     if result["failed"] is None:
         return what if result["observed"] is None else f"{what}: found {result['observed']}"
     example = next(iter(result["examples"]), None)
-    such = f", such as {' '.join(f'{name}={value}' for name, value in example.items())}" if example else ""
+    shown = " ".join(f"{name}={printable(str(value))}" for name, value in (example or {}).items())
+    such = f", such as {shown}" if example else ""
     return f"{what}: {result['failed']} of {result['rows']} rows{such}"

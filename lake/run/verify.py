@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from lake.declaration import Declaration
 from lake.errors import LakeError, Unavailable
 from lake.project import Project
+from lake.run import booked
 from lake.run.analysis import python_faults
 from lake.run.change import SAMPLE, column_changes
 from lake.run.diff import compare, first, shown
@@ -69,8 +71,10 @@ def verify_all(
     }
 
     def work(declaration: Declaration) -> Verdict:
-        cut = cuts.get(declaration.name)
-        verdict = _never_built(declaration) if cut is None else verify(by_cut[cut], declaration)
+        cut, began = cuts.get(declaration.name), datetime.now(UTC)
+        with booked.failing(project.settings, "verify", declaration.name, cut):
+            verdict = _never_built(declaration) if cut is None else verify(by_cut[cut], declaration)
+        _book(project, verdict, began)
         tell(verdict)
         return verdict
 
@@ -78,6 +82,15 @@ def verify_all(
         for cut, inputs in by_cut.items():
             stack.enter_context(sharing(inputs, [each for each in picked if cuts.get(each.name) == cut]))
         return after_inputs(picked, work, workers=project.settings.tables_at_once)
+
+
+def _book(project: Project, verdict: Verdict, began: datetime) -> None:
+    about = project.settings, "verify", verdict.table, verdict.cut
+    if verdict.verdict == "identical":
+        booked.note(*about, began, rows=verdict.rows)
+    else:
+        why = f"differs from its recomputation in {verdict.differing} rows" if verdict.differing else verdict.why
+        booked.note(*about, began, error=why)
 
 
 def verify(inputs: Inputs, declaration: Declaration) -> Verdict:

@@ -45,7 +45,7 @@ def void(  # noqa: PLR0913  which events, said in three ways
 
 
 def _place(text: str) -> Place:
-    parts = re.fullmatch(r"(\d+):(-?\d+):(\d+)", text)
+    parts = re.fullmatch(r"(\d{1,18}):(-?\d{1,18}):(\d{1,18})", text)
     if parts is None:
         raise DeclarationError(f"{text!r} is no place of an event", fix="BATCH:BUCKET:OFFSET, e.g. 12:3:4711")
     batch, bucket, offset = map(int, parts.groups())

@@ -38,7 +38,7 @@ def parse(settings: Settings, texts: Iterable[str]) -> list[Token]:
     """
     found = []
     for text in dict.fromkeys(texts):
-        parts = re.fullmatch(r"(.+)@([0-9]+)", text)
+        parts = re.fullmatch(r"(.+)@([0-9]{1,18})", text)
         if parts is None:
             raise DeclarationError(
                 f"not a token: {text!r}", fix="give stream@batch, such as flights@12, as lake append prints it"

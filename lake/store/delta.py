@@ -132,7 +132,7 @@ def version(path: Path) -> int:
 def open_table(path: Path, version: int | None = None) -> DeltaTable | None:
     """The table at `path`, at `version` or its newest, to keep; None where there is none."""
     try:
-        return DeltaTable(str(path), version=version)
+        return _newest(path) if version is None else DeltaTable(str(path), version=version)
     except TableNotFoundError:
         return None
 

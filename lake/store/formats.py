@@ -30,6 +30,7 @@ from pyarrow import ArrowException
 from lake import private
 from lake.config import Settings
 from lake.names import SPARK, quoted
+from lake.session import first_line
 from lake.store.sources import File
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def fault_of(file: File, *, folder: Path | None = None, names: Collection[str] =
             return ""
         return _fault_inside(path) or _fault_of_header(path, names)
     except (OSError, EOFError, zlib.error, ArrowException, csv.Error, UnicodeDecodeError) as error:
-        return f"{type(error).__name__}: {error}".replace(str(path), path.name).splitlines()[0]
+        return first_line(error).replace(str(path), path.name)
 
 
 def _fault_inside(path: Path) -> str:

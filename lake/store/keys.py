@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from lake.config import Settings
 from lake.errors import DeclarationError, full
+from lake.session import first_line
 from lake.store.sealing import KEY, SUBJECT
 
 if TYPE_CHECKING:
@@ -113,7 +114,9 @@ def open_store(settings: Settings, *, make: bool = False) -> KeyStore:
     except sqlite3.DatabaseError as error:
         if no_room := full(error, where=str(file)):
             raise no_room from error
-        raise DeclarationError(f"the key store cannot be read: {error}", where=str(file), fix=COPY) from None
+        raise DeclarationError(
+            f"the key store cannot be read: {first_line(error)}", where=str(file), fix=COPY
+        ) from None
     with suppress(OSError):  # whoever opens it next tries again
         _keep(secret, secret_file(file))
     return KeyStore(file, id_, secret)

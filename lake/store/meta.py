@@ -159,10 +159,11 @@ def record_run(  # noqa: PLR0913, PLR0917 - the columns of one entry
         _RUNS.add(settings, head, list(asdict(run).values()))
 
 
-def last_runs(settings: Settings, *verbs: str) -> dict[str, Run]:
-    """The newest run of each subject; of one of `verbs`, where some are given."""
-    newest = "SELECT max(number) FROM t WHERE len($1) = 0 OR verb IN $1 GROUP BY subject"
-    rows = _RUNS.find(settings, f"number IN ({newest})", list(verbs))
+def last_runs(settings: Settings, *verbs: str, outcome: str | None = None) -> dict[str, Run]:
+    """The newest run of each subject; of one of `verbs`, where some are given, and with one `outcome`."""
+    newest = """SELECT max(number) FROM t WHERE (len($1) = 0 OR verb IN $1) AND ($2 IS NULL OR outcome = $2)
+        GROUP BY subject"""
+    rows = _RUNS.find(settings, f"number IN ({newest})", list(verbs), outcome)
     return {
         row["subject"]: Run(**{**row, "counts": json.loads(row["counts"]), "started_at": instant(row["started_at"])})
         for row in rows

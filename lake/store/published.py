@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from lake.config import Settings
 from lake.errors import LakeError
 from lake.names import quoted
+from lake.session import first_line
 from lake.store import delta
+from lake.store.damage import damage
 from lake.store.editions import Edition
 
 # Reader features that change nothing in how a Parquet file is read.
@@ -70,11 +73,12 @@ def published(settings: Settings, name: str, edition: Edition) -> Published:
     path = settings.warehouse_path / entry.path
     try:
         table = DeltaTable(str(path), version=entry.version)
-    except Exception as error:
+    except (DeltaError, OSError, ValueError) as error:
+        found = damage(path)
         raise LakeError(
-            f"{name}: version {entry.version} cannot be opened: {error}",
-            where=str(path),
-            fix="publish another edition with `lake publish --edition N`, or rebuild the table",
+            f"{name}: version {entry.version} cannot be opened: {found.found if found else first_line(error)}",
+            where=str(found.file if found else path),
+            fix="put it back from a copy of the warehouse, or read another edition",
         ) from None
     if delta.metadata(path, entry.version).get("cut", edition.cut) != edition.cut:
         raise LakeError(

@@ -44,7 +44,8 @@ def published(folder: Path) -> Project:
     settings, contract = project.settings, project.contracts["orders"]
     evolution.register(settings, contract)
     for batch in (1, 2):
-        said: dict[str, Any] = {"offsets": {"1": batch, "2": 1}, "watermark": AT.isoformat(), "counts": {}, "files": []}
+        said: dict[str, Any] = {"offsets": {"1": batch, "2": 1}, "watermark": AT.isoformat(), "files": []}
+        said |= {"counts": _read(3 - batch)}
         position = log.head(settings, "orders").next(**said, contract=1, at=AT.isoformat())
         events = f"SELECT * EXCLUDE (changed) FROM ({EVENTS}) WHERE _batch = {batch}"
         _write(settings.log_path("orders"), events, position)
@@ -78,7 +79,7 @@ def fall_behind(settings: Settings) -> None:
     said: dict[str, Any] = {
         "offsets": {},
         "watermark": None,
-        "counts": {},
+        "counts": _read(1),
         "files": [],
         "contract": 1,
         "at": AT.isoformat(),
@@ -97,6 +98,10 @@ def kept(settings: Settings) -> dict[str, str]:
     places = (settings.path(settings.landing), settings.warehouse_path)
     files = (file for place in places for file in place.rglob("*") if file.is_file() and "locks" not in file.parts)
     return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def _read(events: int) -> dict[str, int]:
+    return {"read": events, "accepted": events, "duplicates": 0, "quarantined": 0, "control": 0}
 
 
 def _write(path: Path, query: str, position: delta.Position, **options: Any) -> None:

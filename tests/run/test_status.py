@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ from lake.cli import lake
 from lake.config import Settings
 from lake.project import Project, load
 from lake.run.catalogue import catalogue
-from lake.run.report import as_data, as_text
+from lake.run.report import as_data, as_text, wrong
 from lake.run.status import Status
 from lake.run.status import status as look
 from lake.store import delta, editions, log, meta, quarantine, sources
@@ -125,7 +128,9 @@ def test_what_was_taken_in_again_is_in_quarantine_no_more(flights: Project, proj
     at = datetime(2026, 1, 1, tzinfo=UTC)
     refused = [(1, 1, "type", "", "x", "f:1", at), (2, 1, "type", "", "x", "f:2", at)]
     delta.append(project.quarantine_path("flights"), quarantine.SCHEMA, refused)
-    delta.append(project.meta_path("landed"), sources.LANDED, [("flights", 2, quarantine.mark(1, 1), 0, 0, "", 1)])
+    delta.append(
+        project.meta_path("landed"), sources.LANDED, [("flights", 2, quarantine.mark(1, 1), 0, 0, "", 1, True)]
+    )
     [stream] = look(flights).streams
     assert stream.quarantined == {"type": 1}
 
@@ -201,6 +206,102 @@ def test_a_stop_is_overcome_by_an_edition_of_its_cut(flights: Project, project: 
     assert look(flights).stoppers == ()
 
 
+@pytest.mark.parametrize("spoil", ["log", "rows", "folder"])
+def test_one_damaged_table_is_named_and_the_others_are_told_all_the_same(flights: Project, project: Settings, spoil):
+    built(flights, "league", cut=2, rows=3)
+    home = project.warehouse_path / "gold/carrier_total"
+    if spoil == "log":
+        (home / "_delta_log" / f"{0:020}.json").write_bytes(b"\xff{}\n{}")
+        (home / "_delta_log" / f"{1:020}.json").write_text("{}\n")
+    elif spoil == "rows":
+        next(home.glob("*.parquet")).unlink()
+    else:
+        shutil.rmtree(home)
+        home.write_text("no folder")
+    for options in ([], ["--json"]):
+        told = CliRunner().invoke(lake, ["status", *options, "--project", str(project.project)])
+        assert told.exit_code == 0, told.exception
+        tables = CliRunner().invoke(lake, ["tables", *options, "--project", str(project.project)])
+        assert tables.exit_code == 0, tables.exception
+    data = json.loads(told.stdout)
+    assert [(each["what"], str(home) in each["file"]) for each in data["damaged"]] == [("carrier_total", True)]
+    assert [(each["name"], each["damaged"], each["cut"]) for each in data["tables"]] == [
+        ("carrier_total", True, None),
+        ("league", False, 2),
+    ]
+    assert [bool(each["damage"]) for each in json.loads(tables.stdout)] == [True, False]
+    assert json.loads(tables.stdout)[1]["rows"] == 3
+    text = "\n".join(as_text(look(load(project))))
+    assert "damaged  carrier_total: " in text
+    failing = CliRunner().invoke(lake, ["status", "--fail-if", "stale", "--project", str(project.project)])
+    assert "carrier_total is damaged: " in str(failing.exception)
+
+
+@pytest.mark.parametrize("book", ["cuts", "editions", "runs", "checks"])
+def test_a_damaged_book_is_named_and_the_rest_is_told(flights: Project, project: Settings, book: str):
+    stop(project, 2)
+    meta.record_run(project, "advance", "carrier_total", 1, "done", {}, datetime(2026, 1, 2, tzinfo=UTC), 0.42)
+    commit = next((project.meta_path(book) / "_delta_log").glob("*.json"))
+    commit.write_bytes(b"\xff")
+    (commit.with_name(f"{9:020}.json")).write_text("{}\n")
+    found = look(flights)
+    assert [each.path.name for each in found.damaged] == [book]
+    [stream] = found.streams
+    assert (stream.batch, stream.events) == (2, 7)
+
+
+def test_what_failed_last_is_told_with_its_error_until_it_is_done(flights: Project, project: Settings):
+    at = datetime(2026, 1, 2, tzinfo=UTC)
+    meta.record_run(project, "advance", "carrier_total", 1, "done", {}, at, 0.42)
+    meta.record_run(project, "advance", "carrier_total", 2, "failed", {"error": "no\x1b[2J luck"}, at, 0.1)
+    meta.record_run(project, "publish", "edition", 2, "failed", {"error": "a gate stopped"}, at, 0.1)
+    found = look(flights)
+    assert table(found, "carrier_total").error == "no\x1b[2J luck"
+    text = "\n".join(as_text(found))
+    assert re.search(r"^failed   advance of carrier_total, .+ ago: no\\x1b\[2J luck$", text, re.M)
+    assert re.search(r"^failed   publish of edition, .+ ago: a gate stopped$", text, re.M)
+    assert wrong(found, ["stopped"]) == [
+        "stopped: publish of edition failed",
+        "stopped: advance of carrier_total failed",
+    ]
+    meta.record_run(project, "advance", "carrier_total", 2, "done", {}, at, 0.1)
+    meta.record_run(project, "publish", "edition", 2, "done", {}, at, 0.1)
+    assert wrong(look(flights), ["stopped"]) == []
+
+
+def test_ages_and_checks_are_told(flights: Project, project: Settings):
+    results = [{"success": number != 2, "severity": "warn", "type": "t"} for number in range(12)]
+    told = {"home": "carrier_total", "scope": "table", "version": 0, "suite": "s", "outcome": "warned"}
+    meta.record_check(project, "carrier_total", cut=1, results=results, **told)
+    found = look(flights)
+    text = "\n".join(as_text(found))
+    assert "checks   11 of 12 checks passed, at cut 1" in text
+    assert re.search(r"^cut      2, \S+ \S+Z \(.+ ago\)$", text, re.M)
+    assert re.search(r"^edition  1 of cut 1, \S+ \S+Z \(.+ ago\)$", text, re.M)
+    later = replace(found, at=datetime(2026, 1, 3, 4, tzinfo=UTC))
+    assert " 2 d 4 h ago " in "\n".join(as_text(later))
+
+
+def test_status_fails_where_asked_to_with_what_is_so(flights: Project, project: Settings, land: Callable[..., Path]):
+    def failed(*kinds: str) -> str:
+        options = [word for kind in kinds for word in ("--fail-if", kind)]
+        done = CliRunner().invoke(lake, ["status", *options, "--project", str(project.project)])
+        assert done.exit_code == (1 if done.exception else 0)
+        assert done.stdout, "the status is told all the same"
+        return str(done.exception or "")
+
+    assert failed() == failed("stopped", "quarantine") == ""
+    assert failed("behind") == "behind: carrier_total by 1 batch\nbehind: league by 2 batches"
+    assert failed("stale", "stopped") == "stale: readers see cut 1, the newest is 2"
+    stop(project, 2)
+    assert failed("stale", "stopped").splitlines()[0] == "stopped: carrier_total at cut 2"
+    land("flights", "new.jsonl", {"carrier": "AA"})
+    assert "behind: 1 file of flights wait" in failed("behind")
+    refused = [(1, 1, "type", "", "x", "f:1", datetime(2026, 1, 1, tzinfo=UTC))]
+    delta.append(project.quarantine_path("flights"), quarantine.SCHEMA, refused)
+    assert failed("quarantine") == "quarantine: 1 record of flights"
+
+
 def test_a_pin_is_told(flights: Project, project: Settings) -> None:
     publish(project, 2, carrier_total=("gold", 0))
     editions.pin_edition(project, 1)
@@ -232,6 +333,7 @@ def test_the_catalogue_says_where_a_published_table_is(flights: Project) -> None
         "edition": 1,
         "version": 0,
         "path": ".lake/warehouse/gold/carrier_total",
+        "damage": None,
     }
     assert (league["version"], league["path"], league["rows"]) == (None, None, None)
 

@@ -1,0 +1,76 @@
+"""The run book: what each verb did to its subject, and why it could not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+
+from lake.config import Settings
+from lake.errors import DeclarationError, QualityError, Unavailable
+from lake.session import first_line
+from lake.store.meta import record_run
+
+if TYPE_CHECKING:
+    from lake.declaration import Declaration
+    from lake.run.inputs import Inputs
+
+P = ParamSpec("P")
+T = TypeVar("T")
+EDITION: Final = "edition"
+"""The subject of `publish`."""
+SHOWN: Final = 300
+"""So many characters of a reason are kept."""
+_VALUES: Final = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|(?<==)\S+")
+
+
+@contextmanager
+def failing(settings: Settings, verb: str, subject: str, cut: int | None = None) -> Iterator[None]:
+    """Books that the block failed, where it did; not where it is only to be tried again."""
+    began = datetime.now(UTC)
+    try:
+        yield
+    except Unavailable:
+        raise
+    except Exception as error:
+        note(settings, verb, subject, cut, began, error=reason(error))
+        raise
+
+
+def books(
+    verb: str,
+) -> Callable[[Callable[Concatenate[Inputs, Declaration, P], T]], Callable[Concatenate[Inputs, Declaration, P], T]]:
+    """Books failures of a verb about one table; those of a dry run are no runs."""
+
+    def with_book(
+        work: Callable[Concatenate[Inputs, Declaration, P], T],
+    ) -> Callable[Concatenate[Inputs, Declaration, P], T]:
+        @wraps(work)
+        def booked(inputs: Inputs, declaration: Declaration, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            if kwargs.get("dry_run"):
+                return work(inputs, declaration, *args, **kwargs)
+            with failing(inputs.project.settings, verb, declaration.name, inputs.cut.number):
+                return work(inputs, declaration, *args, **kwargs)
+
+        return booked
+
+    return with_book
+
+
+def note(settings: Settings, verb: str, subject: str, cut: int | None, began: datetime, **counts: Any) -> None:
+    """Books what is done, and failed where `counts` has an `error`. Where that cannot be booked, nothing else fails."""
+    outcome = "failed" if "error" in counts else "done"
+    seconds = round((datetime.now(UTC) - began).total_seconds(), 3)
+    with suppress(Exception):
+        record_run(settings, verb, subject, cut, outcome, counts, began, seconds)
+
+
+def reason(error: BaseException) -> str:
+    """Why something failed, in one line. The book keeps no value of an event: only faults of declarations quote."""
+    if isinstance(error, QualityError):
+        return "its expectations stopped it"
+    said = first_line(error)
+    return (said if isinstance(error, DeclarationError) else _VALUES.sub("…", said))[:SHOWN]

@@ -1,0 +1,144 @@
+"""What is damaged in a warehouse: looked for where a library could not read it, to say which file, and what is done.
+
+A commit that was cut short is none of it: nobody goes by it. See lake.store.torn.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from deltalake import DeltaTable
+
+from lake.config import Settings
+from lake.errors import LakeError
+from lake.session import first_line
+from lake.store import delta
+from lake.store.torn import COMMIT, torn
+
+FOLDERS: Final = {
+    "logs": "the log of {}",
+    "quarantine": "the quarantine of {}",
+    "redeliveries": "the redeliveries of {}",
+    "silver": "{}",
+    "gold": "{}",
+    "meta": "the book of {}",
+}
+"""What lies in each folder of a warehouse, for a person."""
+COPY: Final = "put that file back from a copy of the warehouse"
+PARQUET: Final = b"PAR1"
+LIBRARIES: Final = frozenset(
+    {"deltalake", "_internal", "duckdb", "_duckdb", "pyarrow", "arro3", "pyo3_runtime", "pyspark", "py4j"}
+)
+"""What reads the files of a warehouse."""
+
+
+@dataclass(frozen=True)
+class Damage:
+    """What is wrong with which file of a table, whose folder is `path`."""
+
+    path: Path
+    file: Path
+    found: str
+
+    @property
+    def fault(self) -> LakeError:
+        """It, for a person."""
+        return LakeError(
+            f"{name_of(self.path)} is damaged: {self.found}",
+            where=str(self.file),
+            fix=f"{COPY}; lake status tells of more",
+        )
+
+
+def name_of(path: Path) -> str:
+    """What the table in the folder `path` is called: `the log of flights`, `carrier_daily`."""
+    return FOLDERS.get(path.parent.name, "{}").format(path.name)
+
+
+def damages(settings: Settings, *, quickly: bool = False) -> Iterator[Damage]:
+    """The damaged tables of a warehouse; `quickly`: those that can be told without reading a file of rows."""
+    for folder in FOLDERS:
+        try:
+            paths = sorted((settings.warehouse_path / folder).glob("[!.]*"))
+        except OSError:
+            continue
+        for path in paths:
+            if found := damage(path, quickly=quickly):
+                yield found
+
+
+def blamed(settings: Settings, error: BaseException) -> LakeError | None:
+    """What is damaged, where a library that reads the files of a warehouse fails with `error`."""
+    if type(error).__module__.partition(".")[0] not in LIBRARIES:
+        return None
+    return next((found.fault for found in damages(settings)), None)
+
+
+def damage(path: Path, *, quickly: bool = False) -> Damage | None:
+    """The first thing that is wrong with the Delta table in the folder `path`, None for one that can be read whole.
+
+    `quickly` opens no file of rows, and no commit where delta-rs reads them all.
+    """
+    try:
+        return _of_files(path, within=not quickly) if quickly else _of_log(path) or _of_files(path, within=True)
+    except OSError as error:
+        if quickly and isinstance(error, FileNotFoundError):
+            return None  # a first build that was killed has no log yet
+        file = Path(os.fsdecode(error.filename)) if error.filename else path
+        return Damage(path, file, (error.strerror or "it cannot be read").lower())
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of delta-rs is no Exception
+        unread = Damage(path, path / "_delta_log", f"its log cannot be read: {first_line(error)}")
+        return (damage(path) or unread) if quickly else unread
+
+
+def _of_log(path: Path) -> Damage | None:
+    log = path / "_delta_log"
+    names = os.listdir(log)
+    commits = sorted(name for name in names if COMMIT.fullmatch(name))
+    checkpoints = [int(name[:20]) for name in names if ".checkpoint" in name and name[:20].isdigit()]
+    if not commits:
+        return Damage(path, log, "its log is empty")
+    numbers = [int(name[:20]) for name in commits]
+    for before, after in pairwise([max([-1, *(n for n in checkpoints if n < numbers[0])]), *numbers]):
+        if after != before + 1 and not any(before < number <= after for number in checkpoints):
+            return Damage(path, log / f"{before + 1:020}.json", "a commit is missing")
+    cut_short = torn(path)
+    for name, number in zip(commits, numbers, strict=True):
+        if number != cut_short and not _is_commit(log / name):
+            return Damage(path, log / name, "a commit cannot be read")
+    return None
+
+
+def _is_commit(file: Path) -> bool:
+    content = file.read_bytes()
+    try:
+        return bool(content) and all(isinstance(json.loads(line), dict) for line in content.splitlines())
+    except ValueError:
+        return False
+
+
+def _of_files(path: Path, *, within: bool) -> Damage | None:
+    version = torn(path)
+    if version == 0:
+        return None
+    table = DeltaTable(str(path), version=version and version - 1)
+    for file in map(Path, delta.files(table)):
+        if not file.exists():
+            return Damage(path, file, "a file is missing")
+        if within and not _is_parquet(file):
+            return Damage(path, file, "a file is not whole")
+    return None
+
+
+def _is_parquet(file: Path) -> bool:
+    with file.open("rb") as read:
+        begins = read.read(len(PARQUET)) == PARQUET
+        return begins and read.seek(-len(PARQUET), os.SEEK_END) > 0 and read.read() == PARQUET

@@ -1,0 +1,207 @@
+"""Each command on a warehouse of which something is damaged: what is told is ours, with place and fix.
+
+The damages are generated: ways to damage each of the tables and files that a warehouse consists of; `make laws` tries
+all of them with all commands.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from io import BytesIO, TextIOWrapper
+from pathlib import Path
+
+import pytest
+
+from lake import cli
+from lake.errors import Unavailable
+from lake.store import delta, keys, meta, quarantine
+from tests.bad_input import shop
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+COMMANDS = {
+    "init": ["init other"],
+    "doctor": ["doctor"],
+    "schemas": ["schemas"],
+    "ingest": ["ingest"],
+    "append": ["append orders x.jsonl"],
+    "log": ["log orders", "log orders --check"],
+    "quarantine": ["quarantine", "quarantine list", "quarantine counts", "quarantine replay"],
+    "void": ["void orders 1:1:0 --reason x"],
+    "cut": ["cut"],
+    "advance": ["advance"],
+    "check": ["check"],
+    "publish": ["publish", "publish --edition 1", "publish --resume"],
+    "run": ["run"],
+    "rebuild": ["rebuild current_order", "rebuild --all --dry-run"],
+    "backfill": ["backfill current_order --from 2024-03-30 --to 2024-04-01"],
+    "verify": ["verify"],
+    "plan": ["plan", "plan current_order --diff"],
+    "deploy": ["deploy"],
+    "wait": ["wait orders@2 --timeout 0"],
+    "maintain": ["maintain", "maintain --dry-run"],
+    "forget": ["forget orders subject=ada", "forget orders subject=ada --proof"],
+    "sql": ["sql 'from customer_daily'", "sql 'show tables'", "sql --cut 1 'from current_order'"],
+    "tables": ["tables"],
+    "status": ["status", "status --json", "status --fail-if stopped"],
+    "graph": ["graph"],
+    "explain": ["explain current_order order_id=1"],
+    "diff": ["diff --from-edition 1 --to-edition 1 current_order"],
+}
+LINES = [line for lines in COMMANDS.values() for line in lines]
+TABLES = [
+    *(f"{folder}/orders" for folder in ("logs", "quarantine")),
+    *("silver/current_order", "gold/customer_daily"),
+    *(f"meta/{book}" for book in ("cuts", "editions", "runs", "checks", "contracts")),
+]
+RAW = re.compile(
+    r"Traceback|\b(Delta|Arrow|Parquet|IO|Operational|Overflow|Kernel|Panic|TableNotFound|Commit\w+)\w*(Error|Exception)\b"
+    r"|ArrowInvalid|[Kk]ernel (error|bug)|<unknown>|Error: |panicked|Generic \w+"
+)
+
+
+def _newest(table: Path) -> Path:
+    return max((table / "_delta_log").glob("0*.json"))
+
+
+def _rows(table: Path) -> Path:
+    return max(table.rglob("*.parquet"))
+
+
+def _a_folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def _a_file(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.write_text("x")
+
+
+GARBAGE = b"\xff\x00garbage"
+TO_TABLES: dict[str, Callable[[Path], object]] = {
+    "the newest commit is gone": lambda table: _newest(table).unlink(),
+    "the first commit is gone": lambda table: min((table / "_delta_log").glob("0*.json")).unlink(),
+    "the newest commit is cut": lambda table: _newest(table).write_bytes(_newest(table).read_bytes()[:-200]),
+    "the newest commit is garbage": lambda table: _newest(table).write_bytes(GARBAGE),
+    "the newest commit is empty": lambda table: _newest(table).write_bytes(b""),
+    "the newest commit is other JSON": lambda table: _newest(table).write_text("[1,2]\n"),
+    "the newest commit is a folder": lambda table: _a_folder(_newest(table)),
+    "the first commit is garbage": lambda table: min((table / "_delta_log").glob("0*.json")).write_bytes(GARBAGE),
+    "the log is gone": lambda table: shutil.rmtree(table / "_delta_log"),
+    "the log is a file": lambda table: _a_file(table / "_delta_log"),
+    "the table is a file": _a_file,
+    "rows are gone": lambda table: _rows(table).unlink(),
+    "rows are cut": lambda table: _rows(table).write_bytes(_rows(table).read_bytes()[:-20]),
+    "rows are garbage": lambda table: _rows(table).write_bytes(GARBAGE * 100),
+    "rows are empty": lambda table: _rows(table).write_bytes(b""),
+    "rows are a folder": lambda table: _a_folder(_rows(table)),
+}
+TO_FILES: dict[str, Callable[[Path], object]] = {
+    "is garbage": lambda file: file.write_bytes(GARBAGE * 1000),
+    "is empty": lambda file: file.write_bytes(b""),
+    "is a folder": _a_folder,
+}
+FILES = ["keys.sqlite", "keys.sqlite.secret", "warehouse/locks/table.current_order.holder", "warehouse/locks/reads/1.x"]
+
+
+def damages() -> Iterator[tuple[str, str, Callable[[Path], object]]]:
+    yield from ((f"warehouse/{table}", how, do) for how, do in TO_TABLES.items() for table in TABLES)
+    yield from ((file, how, do) for how, do in TO_FILES.items() for file in FILES)
+
+
+def some() -> list[tuple[str, str, str]]:
+    """Each command with a quarter of the ways to damage something, of which the tables take turns."""
+    every = [*damages()]
+    ways = {how: [place for place, each, _ in every if each == how] for how in (*TO_TABLES, *TO_FILES)}
+    return [
+        (line, places[(i + j) % len(places)], how)
+        for i, line in enumerate(LINES)
+        for j, (how, places) in enumerate(ways.items())
+        if (i + j) % 4 == 0
+    ]
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A shop that has every kind of file."""
+    folder = tmp_path_factory.mktemp("damage") / "shop"
+    settings = shop.published(folder).settings
+    meta.record_run(settings, "advance", "current_order", 1, "done", {}, AT, 0.5)
+    meta.record_check(
+        settings,
+        "current_order",
+        home="current_order",
+        scope="table",
+        cut=1,
+        version=0,
+        suite="s",
+        outcome="passed",
+        results=[],
+    )
+    delta.append(settings.quarantine_path("orders"), quarantine.SCHEMA, [(1, 1, "type", "", "x", "f:1", AT)])
+    keys.open_store(settings, make=True)
+    for name in FILES[2:]:
+        file = folder / ".lake" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("{}")
+    (folder / "x.jsonl").write_text("{}\n")
+    return folder
+
+
+def no_session(_: object) -> None:
+    raise Unavailable("no session is needed here", where="test", fix="none")
+
+
+def told(folder: Path, line: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> str:
+    """What is wrong with how the command answered; "" for nothing."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("sys.argv", ["lake", *shlex.split(line)])
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"")))
+    code = cli._run()
+    out, err = capfd.readouterr()
+    if found := RAW.search(out + err):
+        return f"raw: {found[0]}: {err}"
+    if code not in {0, 1, 2, 75}:
+        return f"exit {code}"
+    if code and not (re.search(r"^lake: .+\(.+\)$", err, re.M) or "--fail-if" in line) and "doctor" not in line:
+        return f"no place: {err}"
+    return f"unforeseen: {err}" if "unforeseen" in err else ""
+
+
+def try_all(
+    cases: list[tuple[str, str, str]],
+    sound: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("lake.session._embedded", no_session)
+    monkeypatch.setattr("lake.run.gate.warm_up", lambda: None)
+    ways = {(place, how): do for place, how, do in damages()}
+    wrong = []
+    for number, (line, place, how) in enumerate(cases):
+        folder = tmp_path / str(number)  # tables that were read are remembered by their path
+        shutil.copytree(sound, folder)
+        ways[place, how](folder / ".lake" / place)
+        if problem := told(folder, line, monkeypatch, capfd):
+            wrong.append(f"{line} | {place} | {how}: {problem}")
+        shutil.rmtree(folder)
+    assert not wrong, f"{len(wrong)} of {len(cases)}:\n" + "\n".join(wrong)
+
+
+def test_every_command_is_tried():
+    assert {*COMMANDS} | {"serve"} == {*cli.COMMANDS}
+
+
+def test_damage_is_told_by_every_command_in_our_words(sound, tmp_path, monkeypatch, capfd):
+    try_all(some(), sound, tmp_path, monkeypatch, capfd)
+
+
+@pytest.mark.long
+def test_every_damage_is_told_by_every_command(sound, tmp_path, monkeypatch, capfd):
+    every = [(line, place, how) for line in LINES for place, how, _ in damages()]
+    try_all(every, sound, tmp_path, monkeypatch, capfd)

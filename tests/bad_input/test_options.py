@@ -1,0 +1,226 @@
+"""The options of every command: none is ignored, and no number is too great, too small or none for any of them.
+
+The cases are generated over `cli.COMMANDS`: who adds an option says here what it goes with, or the test does.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+
+import click
+import pytest
+
+from lake import cli
+from lake.errors import Unavailable
+from tests.bad_input import shop
+
+SHARED = {"--project", "--json", "--quiet", "--debug", "--help"}
+# What a command needs, whatever its options.
+NEEDS = {
+    "init": "other",
+    "append": "orders x.jsonl",
+    "log": "orders",
+    "void": "orders 1:1:0",
+    "rebuild": "",
+    "backfill": "current_order",
+    "plan": "current_order",
+    "wait": "orders@2",
+    "sql": "'select 1'",
+    "explain": "current_order order_id=1",
+    "diff": "current_order",
+    "forget": "orders",
+    "ingest": "orders",
+}
+GIVEN = {
+    "--reason": "--reason test",
+    "--label": "--label night",
+    "--from": "--from 2024-03-30",
+    "--to": "--to 2024-04-01",
+    "--from-edition": "--from-edition 1",
+    "--to-edition": "--to-edition 1",
+    "--file": "--file q.sql",
+    "--after": "--after orders@2",
+    "--output": "--output answer.csv",
+    "--every": "--every 1s",
+    "--fail-if": "--fail-if behind",
+    "--value": "--value joan",
+    "--format": "--format csv",
+}
+REQUIRED = {
+    "void": ["--reason"],
+    "backfill": ["--from", "--to"],
+    "diff": ["--from-edition", "--to-edition"],
+}
+# Options that want another one beside them, or what only some of a command's options go with.
+WANTS = {
+    ("run", "--every"): "--follow",
+    ("sql", "--timeout"): "--after",
+    ("forget", "--value"): "--proof",
+    ("maintain", "--yes"): "--drop-retired",
+}
+APART = {
+    ("publish", "--cut", "--edition"),
+    ("publish", "--cut", "--resume"),
+    ("publish", "--edition", "--resume"),
+    ("rebuild", "--all", "--downstream"),
+    ("maintain", "--dry-run", "--yes"),
+    ("maintain", "--drop-retired", "--keep-editions"),
+    ("maintain", "--drop-retired", "--keep-days"),
+    ("maintain", "--drop-retired", "--limit"),
+    ("forget", "--lost", "--proof"),
+    ("forget", "--lost", "--value"),
+    ("sql", "--cut", "--edition"),
+    ("sql", "--after", "--edition"),
+    ("sql", "--after", "--cut"),
+    ("run", "--follow", "--json"),
+    ("run", "--every", "--json"),
+    ("graph", "--format", "--json"),
+    ("sql", "--format", "--json"),
+    ("sql", "--json", "--output"),
+    ("init", "--project"),
+}
+HARMFUL = {"serve"}
+NUMBERS = ["-1", "0", "1e300", "nan", "inf", "-inf", "9" * 30, "-" + "9" * 30, str(2**63), str(2**63 - 1), "9" * 5000]
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(cli.lake)
+    for name in cli.COMMANDS:
+        command = cli.lake.get_command(context, name)
+        assert command is not None
+        yield name, command
+
+
+def options(command: click.Command) -> dict[str, click.Option]:
+    found = (each for each in command.params if isinstance(each, click.Option))
+    return {max(each.opts, key=len): each for each in found if max(each.opts, key=len) not in SHARED}
+
+
+def written(name: str, option: click.Option | None, value: str | None = None) -> str:
+    if value is not None:
+        return f"{name}={value}"
+    if name == "--json" or option is None or option.is_flag:
+        return name
+    if isinstance(option.type, click.Choice) and "csv" not in option.type.choices:
+        return f"{name} {option.type.choices[-1]}"
+    return GIVEN.get(name) or f"{name} 1"
+
+
+def line(name: str, *words: str) -> str:
+    said = {word.partition(" ")[0].partition("=")[0] for word in words}
+    needed = [GIVEN[each] for each in REQUIRED.get(name, ()) if each not in said]
+    wanted = [WANTS[name, each] for each in said if (name, each) in WANTS and WANTS[name, each] not in said]
+    rest = "subject=ada" if name == "forget" and "--lost" not in said else ""
+    argument = NEEDS.get(name, "")
+    argument = "" if "--file" in said else argument
+    argument = "" if "--all" in said else "current_order" if name == "rebuild" else argument
+    given = [written(each, None) if each not in GIVEN else GIVEN[each] for each in wanted]
+    return " ".join(filter(None, [name, argument, rest, *needed, *given, *words]))
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("options") / "shop"
+    shop.published(folder)
+    (folder / "x.jsonl").write_text("{}\n")
+    (folder / "q.sql").write_text("select 1")
+    return folder
+
+
+@pytest.fixture
+def run(sound, tmp_path, monkeypatch, capfd):
+    """Runs one line on a shop; its exit code and what was said on stderr."""
+
+    def no_session(_: object) -> None:
+        raise Unavailable("no session", where="test", fix="none")
+
+    def once(words: str) -> tuple[int, str]:
+        folder = tmp_path / words.partition(" ")[0] / "shop"
+        if not folder.exists():
+            shutil.copytree(sound, folder)
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr("sys.argv", ["lake", *shlex.split(words)])
+        code = cli._run()
+        return code, capfd.readouterr().err
+
+    monkeypatch.setattr("lake.session._embedded", no_session)
+    monkeypatch.setattr("lake.run.gate.warm_up", lambda: None)
+    monkeypatch.setattr("lake.run.cycle.follow", lambda *_, **__: None)
+    return once
+
+
+def test_options_that_cannot_both_count_are_refused_and_others_are_not(run):
+    wrong = []
+    for name, command in commands():
+        if name in HARMFUL:
+            continue
+        known: dict[str, click.Option | None] = {**options(command), "--json": None}
+        alone = {each: run(line(name, written(each, known[each])))[1].partition(" (")[0] for each in known}
+        for pair in combinations(sorted(known), 2):
+            if WANTS.get((name, pair[0])) == pair[1] or WANTS.get((name, pair[1])) == pair[0]:
+                continue
+            wanted = {WANTS.get((name, each)) for each in pair} - {None}
+            if any((name, *sorted([each, other])) in APART for each in pair for other in wanted if other):
+                continue
+            words = line(name, *(written(each, known[each]) for each in pair))
+            code, err = run(words)
+            refused = code == 2 and err.partition(" (")[0] not in {alone[each] for each in pair}
+            if refused != ((name, *pair) in APART):
+                wrong.append(f"{words}: {code}: {err}")
+        for option in options(command):
+            if (name, option) in WANTS:
+                rest = f"{NEEDS.get(name, '')} {'subject=ada' if name == 'forget' else ''}"
+                code, err = run(f"{name} {rest} {written(option, options(command)[option])}")
+                if code != 2 or option not in err:
+                    wrong.append(f"{name} {rest} {option}: {code}: {err}")
+    code, err = run("init other --project .")
+    assert code == 2
+    assert "--project" in err
+    assert not wrong, "\n".join(wrong)
+
+
+def test_numbers_of_any_size_are_taken_or_refused_in_our_words(run):
+    lines = [
+        line(name, written(option, each, value))
+        for name, command in commands()
+        if name not in HARMFUL
+        for option, each in options(command).items()
+        if not each.is_flag and (isinstance(each.type, click.types.IntParamType | click.types.FloatParamType))
+        for value in NUMBERS
+    ]
+    assert len(lines) > 15 * len(NUMBERS)
+    for value in NUMBERS:
+        lines += [f"run --follow --every={value}s", f"wait orders@{value} --timeout 0", f"serve connect --port={value}"]
+        lines += [f"void orders 1:1:{value} --reason x", f"sql --after orders@{value} --timeout 0 'select 1'"]
+        lines += [f"explain current_order order_id={value}"]
+    wrong = []
+    for words in lines:
+        code, err = run(words)
+        if code not in {0, 1, 2, 75} or re.search(r"unforeseen|Traceback|Error\b|too large to convert", err):
+            wrong.append(f"{words[:80]}: {code}: {err[:300]}")
+    assert not wrong, f"{len(wrong)} of {len(lines)}:\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize("setting", ["KEEP_DAYS", "LEASE_SECONDS", "KEEP_EDITIONS"])
+def test_settings_of_any_size_are_taken_or_refused_in_our_words(run, monkeypatch, setting):
+    for value in NUMBERS:
+        monkeypatch.setenv(f"LAKE_{setting}", value)
+        code, err = run("maintain --dry-run")
+        assert code in {0, 2}, f"{value[:50]}: {err[:300]}"
+        assert not re.search(r"unforeseen|Traceback|Error\b", err), err[:300]
+
+
+@pytest.mark.parametrize("words", ["forget orders subject=ada", "maintain --drop-retired", "maintain --dry-run"])
+def test_a_dry_run_that_found_what_it_would_do_exits_0(run, tmp_path, monkeypatch, words):
+    run("tables")
+    shop_of_it = tmp_path / words.partition(" ")[0] / "shop"
+    shutil.copytree(tmp_path / "tables/shop", shop_of_it)
+    for gone in ("jobs/gold/customer_daily.py", "quality/customer_daily.json"):
+        (shop_of_it / gone).unlink()
+    monkeypatch.setattr("lake.cli.forget._would", lambda shell, *_, **__: shell.say("nobody was forgotten"))
+    assert run(words)[0] == 0

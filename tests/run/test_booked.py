@@ -1,0 +1,82 @@
+"""The run book: what was done and what failed, of streams, tables and editions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lake.config import Settings
+from lake.errors import DeclarationError, LakeError, QualityError, Unavailable
+from lake.project import load
+from lake.run import booked
+from lake.run.init import init
+from lake.run.report import as_text
+from lake.run.status import status
+from lake.run.verify import verify_all
+from lake.store import meta
+from lake.testing import Lakehouse
+
+
+def runs(settings: Settings) -> dict[str, tuple[str, str]]:
+    return {subject: (run.verb, run.outcome) for subject, run in meta.last_runs(settings).items()}
+
+
+def test_what_is_done_and_what_fails_is_in_the_book(spark: SparkSession, tmp_path: Path) -> None:
+    init(tmp_path / "shop")
+    shop = Lakehouse(tmp_path / "shop", tmp_path).land_samples().run()
+    settings, quality = shop.settings, tmp_path / "shop/quality/customer_daily.json"
+    done = {"orders": ("ingest", "done"), "current_order": ("build", "done"), "customer_daily": ("build", "done")}
+    assert runs(settings) == done | {"edition": ("publish", "done")}
+    assert meta.last_runs(settings)["orders"].counts["accepted"] == 6
+    verify_all(lambda: spark, shop.project, tell=lambda _: None)
+    assert {name: runs(settings)[name] for name in shop.project.tables} == dict.fromkeys(
+        shop.project.tables, ("verify", "done")
+    )
+
+    sound = quality.read_text()
+    stop = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "orders", "max_value": 0}}
+    quality.write_text(json.dumps({"expectations": [stop | {"severity": "stop", "doc": "d"}]}))
+    order = {"order_id": 9, "customer": "ada", "status": "paid", "amount": "1.00"}
+    shop.land("orders", order | dict.fromkeys(("placed_at", "changed_at"), "2024-03-30T10:40:00Z"))
+    with pytest.raises(QualityError):
+        shop.run()
+    assert runs(settings)["customer_daily"] == ("advance", "failed")
+    text = "\n".join(as_text(status(load(settings))))
+    assert "failed   advance of customer_daily, " in text
+    assert "ago: its expectations stopped it" in text
+    quality.write_text(sound)
+    shop.run()
+    assert runs(settings)["customer_daily"] == ("advance", "done")
+    assert "failed  " not in "\n".join(as_text(status(load(settings))))
+
+
+@pytest.mark.parametrize(
+    ("error", "kept"),
+    [
+        (LakeError("no field 'joan' for who=joan, \"joan\" `joan`\nmore"), "no field … for who=… … …"),
+        (DeclarationError("no column 'b'"), "no column 'b'"),
+        (QualityError("t: joan"), "its expectations stopped it"),
+        (ValueError("x" * 999), "x" * booked.SHOWN),
+    ],
+)
+def test_the_book_keeps_no_value_of_an_event(project: Settings, error: Exception, kept: str) -> None:
+    with pytest.raises(type(error)), booked.failing(project, "ingest", "orders"):
+        raise error
+    [run] = meta.last_runs(project).values()
+    assert (run.verb, run.subject, run.outcome, dict(run.counts)) == ("ingest", "orders", "failed", {"error": kept})
+
+
+def test_what_is_only_to_be_tried_again_is_no_failure(project: Settings) -> None:
+    with pytest.raises(Unavailable), booked.failing(project, "ingest", "orders"):
+        raise Unavailable("busy")
+    assert meta.last_runs(project) == {}
+
+
+def test_a_book_that_cannot_be_written_hides_no_fault(project: Settings) -> None:
+    project.meta_path("runs").parent.mkdir(parents=True)
+    project.meta_path("runs").write_text("no folder")
+    with pytest.raises(ValueError, match="what went wrong"), booked.failing(project, "ingest", "orders"):
+        raise ValueError("what went wrong")
