@@ -10,7 +10,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from lake.config import Settings
-from lake.errors import DeclarationError, QualityError, Unavailable
+from lake.errors import DeclarationError, LakeError, QualityError, Unavailable
 from lake.session import first_line
 from lake.store.meta import record_run
 
@@ -69,8 +69,9 @@ def note(settings: Settings, verb: str, subject: str, cut: int | None, began: da
 
 
 def reason(error: BaseException) -> str:
-    """Why something failed, in one line. The book keeps no value of an event: only faults of declarations quote."""
+    """Why something failed, in one line, and where it is declared. The book keeps nothing quoted: it may be a value."""
     if isinstance(error, QualityError):
         return "its expectations stopped it"
-    said = first_line(error)
-    return (said if isinstance(error, DeclarationError) else _VALUES.sub("…", said))[:SHOWN]
+    declared = f" ({error.where})" if isinstance(error, DeclarationError) and error.where else ""
+    what = error.what.partition("\n")[0] if isinstance(error, LakeError) else first_line(error)
+    return f"{_VALUES.sub('…', what)[:SHOWN]}{declared}"

@@ -57,7 +57,7 @@ def test_what_is_done_and_what_fails_is_in_the_book(spark: SparkSession, tmp_pat
     ("error", "kept"),
     [
         (LakeError("no field 'joan' for who=joan, \"joan\" `joan`\nmore"), "no field … for who=… … …"),
-        (DeclarationError("no column 'b'"), "no column 'b'"),
+        (DeclarationError("no column 'b'", where="jobs/gold/t.py:7"), "no column … (jobs/gold/t.py:7)"),
         (QualityError("t: joan"), "its expectations stopped it"),
         (ValueError("x" * 999), "x" * booked.SHOWN),
     ],
