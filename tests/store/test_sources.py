@@ -83,11 +83,11 @@ def _land_bad(folder: Path, outside: Path) -> dict[str, str]:
     return {
         "link.jsonl": "a symbolic link out of",
         "dangling.jsonl": "not a regular file",
-        "cut.jsonl.gz": "EOFError",
-        "not.jsonl.gz": "BadGzipFile",
+        "cut.jsonl.gz": "Compressed file ended",
+        "not.jsonl.gz": "Not a gzipped file",
         "binary.jsonl": "binary",
         "picture.png": "unknown format",
-        "none.parquet": "ArrowInvalid",
+        "none.parquet": "Parquet file size",
         "twice.csv": "repeated names",
         "damaged.parquet": "cannot be read",
     }
