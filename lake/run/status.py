@@ -136,8 +136,9 @@ def status(project: Project) -> Status:
     cuts = _Cuts(settings, cut, sound=looks.is_sound(book("cuts")))
     found = {name: looks.at(settings.log_path(name), _Walk, settings, name) for name in project.contracts}
     walks = {name: walk for name, walk in found.items() if walk}
+    held_by = cut if looks.is_sound(book("editions")) else None
     streams = [
-        looks.at(settings.quarantine_path(name), _stream, project, walk, cut, others.get(name)) or Stream(name)
+        looks.at(settings.quarantine_path(name), _stream, project, walk, held_by, others.get(name)) or Stream(name)
         for name, walk in walks.items()
     ]
     tables = []
