@@ -17,6 +17,7 @@ from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.store import delta, log, quarantine, sources
 from lake.store.contracts import Contract
+from lake.store.delivery import Acceptance
 from lake.store.reasons import Reason
 from lake.store.scan import Scan
 
@@ -115,6 +116,8 @@ def landed(settings: Settings, contract: Contract) -> Landed:
     for head in reversed(heads):
         for each in head.files:
             mark = each["path"], each["size"], each["mtime"]
+            if Acceptance.of(mark):  # which has no records
+                continue
             file = None if quarantine.is_mark(mark[0]) else sources.found_again(settings, stream, mark)
             if file is None:
                 what = f"{mark[0]}, of which batch {head.batch} of {stream} was made, is not there to be cut anew"
