@@ -193,15 +193,19 @@ def try_all(
     assert not wrong, f"{len(wrong)} of {len(cases)}:\n" + "\n".join(wrong)
 
 
-def test_every_command_is_tried():
+def test_every_command_is_tried() -> None:
     assert {*COMMANDS} | {"serve"} == {*cli.COMMANDS}
 
 
-def test_damage_is_told_by_every_command_in_our_words(sound, tmp_path, monkeypatch, capfd):
+def test_damage_is_told_by_every_command_in_our_words(
+    sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     try_all(some(), sound, tmp_path, monkeypatch, capfd)
 
 
 @pytest.mark.long
-def test_every_damage_is_told_by_every_command(sound, tmp_path, monkeypatch, capfd):
+def test_every_damage_is_told_by_every_command(
+    sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     every = [(line, place, how) for line in LINES for place, how, _ in damages()]
     try_all(every, sound, tmp_path, monkeypatch, capfd)

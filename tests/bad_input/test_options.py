@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import combinations
 from pathlib import Path
 
@@ -84,6 +84,7 @@ APART = {
     ("sql", "--json", "--output"),
     ("init", "--project"),
 }
+Run = Callable[[str], tuple[int, str]]
 HARMFUL = {"serve"}
 NUMBERS = ["-1", "0", "1e300", "nan", "inf", "-inf", "9" * 30, "-" + "9" * 30, str(2**63), str(2**63 - 1), "9" * 5000]
 
@@ -133,7 +134,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(sound, tmp_path, monkeypatch, capfd):
+def run(sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
     """Runs one line on a shop; its exit code and what was said on stderr."""
 
     def no_session(_: object) -> None:
@@ -154,7 +155,7 @@ def run(sound, tmp_path, monkeypatch, capfd):
     return once
 
 
-def test_options_that_cannot_both_count_are_refused_and_others_are_not(run):
+def test_options_that_cannot_both_count_are_refused_and_others_are_not(run: Run) -> None:
     wrong = []
     for name, command in commands():
         if name in HARMFUL:
@@ -187,7 +188,7 @@ def test_options_that_cannot_both_count_are_refused_and_others_are_not(run):
     assert not wrong, "\n".join(wrong)
 
 
-def test_numbers_of_any_size_are_taken_or_refused_in_our_words(run):
+def test_numbers_of_any_size_are_taken_or_refused_in_our_words(run: Run) -> None:
     lines = [
         line(name, written(option, each, value))
         for name, command in commands()
@@ -210,7 +211,9 @@ def test_numbers_of_any_size_are_taken_or_refused_in_our_words(run):
 
 
 @pytest.mark.parametrize("setting", ["KEEP_DAYS", "LEASE_SECONDS", "KEEP_EDITIONS"])
-def test_settings_of_any_size_are_taken_or_refused_in_our_words(run, monkeypatch, setting):
+def test_settings_of_any_size_are_taken_or_refused_in_our_words(
+    run: Run, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
     for value in NUMBERS:
         monkeypatch.setenv(f"LAKE_{setting}", value)
         code, err = run("maintain --dry-run")
@@ -219,7 +222,9 @@ def test_settings_of_any_size_are_taken_or_refused_in_our_words(run, monkeypatch
 
 
 @pytest.mark.parametrize("words", ["forget orders subject=ada", "maintain --drop-retired", "maintain --dry-run"])
-def test_a_dry_run_that_found_what_it_would_do_exits_0(run, tmp_path, monkeypatch, words):
+def test_a_dry_run_that_found_what_it_would_do_exits_0(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
     run("tables")
     shop_of_it = tmp_path / words.partition(" ")[0] / "shop"
     shutil.copytree(tmp_path / "tables/shop", shop_of_it)

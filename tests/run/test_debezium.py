@@ -185,7 +185,9 @@ def at_place(op: str, key: int, name: str, lsn: int | None, second: int) -> dict
     return whole | ({"before": {"id": key}, "after": None} if op == "d" else {})
 
 
-def test_the_recipe_orders_by_place_with_the_reads_of_snapshots_and_begins_no_version_in_1970(lakehouse):
+def test_the_recipe_orders_by_place_with_the_reads_of_snapshots_and_begins_no_version_in_1970(
+    lakehouse: Make,
+) -> None:
     """A snapshot of place 5 that comes late does not win; one of place 20 brings what the connector has missed."""
     facts = [field("name", "string"), field("lsn", "long", "source.lsn"), field("committed_at", MILLIS, "source.ts_ms")]
     sent = field("sent_at", MILLIS, "ts_ms") | {"transport": True}

@@ -207,7 +207,9 @@ def test_a_stop_is_overcome_by_an_edition_of_its_cut(flights: Project, project: 
 
 
 @pytest.mark.parametrize("spoil", ["log", "rows", "folder"])
-def test_one_damaged_table_is_named_and_the_others_are_told_all_the_same(flights: Project, project: Settings, spoil):
+def test_one_damaged_table_is_named_and_the_others_are_told_all_the_same(
+    flights: Project, project: Settings, spoil: str
+) -> None:
     built(flights, "league", cut=2, rows=3)
     home = project.warehouse_path / "gold/carrier_total"
     if spoil == "log":
@@ -238,7 +240,7 @@ def test_one_damaged_table_is_named_and_the_others_are_told_all_the_same(flights
 
 
 @pytest.mark.parametrize("book", ["cuts", "editions", "runs", "checks"])
-def test_a_damaged_book_is_named_and_the_rest_is_told(flights: Project, project: Settings, book: str):
+def test_a_damaged_book_is_named_and_the_rest_is_told(flights: Project, project: Settings, book: str) -> None:
     stop(project, 2)
     meta.record_run(project, "advance", "carrier_total", 1, "done", {}, datetime(2026, 1, 2, tzinfo=UTC), 0.42)
     commit = next((project.meta_path(book) / "_delta_log").glob("*.json"))
@@ -250,7 +252,7 @@ def test_a_damaged_book_is_named_and_the_rest_is_told(flights: Project, project:
     assert (stream.batch, stream.events) == (2, 7)
 
 
-def test_what_failed_last_is_told_with_its_error_until_it_is_done(flights: Project, project: Settings):
+def test_what_failed_last_is_told_with_its_error_until_it_is_done(flights: Project, project: Settings) -> None:
     at = datetime(2026, 1, 2, tzinfo=UTC)
     meta.record_run(project, "advance", "carrier_total", 1, "done", {}, at, 0.42)
     meta.record_run(project, "advance", "carrier_total", 2, "failed", {"error": "no\x1b[2J luck"}, at, 0.1)
@@ -269,7 +271,7 @@ def test_what_failed_last_is_told_with_its_error_until_it_is_done(flights: Proje
     assert wrong(look(flights), ["stopped"]) == []
 
 
-def test_ages_and_checks_are_told(flights: Project, project: Settings):
+def test_ages_and_checks_are_told(flights: Project, project: Settings) -> None:
     results = [{"success": number != 2, "severity": "warn", "type": "t"} for number in range(12)]
     told = {"home": "carrier_total", "scope": "table", "version": 0, "suite": "s", "outcome": "warned"}
     meta.record_check(project, "carrier_total", cut=1, results=results, **told)
@@ -282,7 +284,9 @@ def test_ages_and_checks_are_told(flights: Project, project: Settings):
     assert " 2 d 4 h ago " in "\n".join(as_text(later))
 
 
-def test_status_fails_where_asked_to_with_what_is_so(flights: Project, project: Settings, land: Callable[..., Path]):
+def test_status_fails_where_asked_to_with_what_is_so(
+    flights: Project, project: Settings, land: Callable[..., Path]
+) -> None:
     def failed(*kinds: str) -> str:
         options = [word for kind in kinds for word in ("--fail-if", kind)]
         done = CliRunner().invoke(lake, ["status", *options, "--project", str(project.project)])
