@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 
 from lake.config import Settings
 from lake.errors import LakeError
@@ -126,11 +126,14 @@ def _is_commit(file: Path) -> bool:
 
 
 def _of_files(path: Path, *, within: bool) -> Damage | None:
-    version = torn(path)
-    if version == 0:
-        return None
-    table = DeltaTable(str(path), version=version and version - 1)
-    for file in map(Path, delta.files(table)):
+    try:
+        with delta.opened(path) as table:
+            files = delta.files(table)
+    except TableNotFoundError:
+        if torn(path) == 0:
+            return None
+        raise
+    for file in map(Path, files):
         if not file.exists():
             return Damage(path, file, "a file is missing")
         if within and not _is_parquet(file):

@@ -273,7 +273,7 @@ def test_what_failed_last_is_told_with_its_error_until_it_is_done(flights: Proje
 
 def test_ages_and_checks_are_told(flights: Project, project: Settings) -> None:
     results = [{"success": number != 2, "severity": "warn", "type": "t"} for number in range(12)]
-    told = {"home": "carrier_total", "scope": "table", "version": 0, "suite": "s", "outcome": "warned"}
+    told: dict[str, Any] = {"home": "carrier_total", "scope": "table", "version": 0, "suite": "s", "outcome": "warned"}
     meta.record_check(project, "carrier_total", cut=1, results=results, **told)
     found = look(flights)
     text = "\n".join(as_text(found))
