@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lake.kinds.kind import AGAIN, SIGN, TIME, Kind, same
 from lake.names import SPARK
-from lake.store.scan import to_frame
+from lake.store.scan import distinct, to_arrow, to_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,7 +40,7 @@ def by_slices(kind: Kind, parts: Sequence[Part]) -> DataFrame:
 
 def local(rows: DataFrame) -> DataFrame:
     """`rows` without the plan that made them, in one partition: small jobs need no shuffle."""
-    return to_frame(rows.sparkSession, rows.toArrow())
+    return to_frame(rows.sparkSession, to_arrow(rows))
 
 
 def _advanced(kind: Kind, table: DataFrame, parts: Sequence[Part]) -> DataFrame:
@@ -60,14 +60,14 @@ def _advanced(kind: Kind, table: DataFrame, parts: Sequence[Part]) -> DataFrame:
         return local(kind.aged(kind.evaluate(*_restricted(kind, whole, keys)), horizon).unionByName(rest))
     heard = changes[0] if kind.broadcast is None else changes[0].unionByName(whole[0].where(kind.broadcast))
     new = kind.aged(kind.absorb(old, heard, *whole[1:]), horizon)
-    both = new.unionByName(rest, allowMissingColumns=True).toArrow()
+    both = to_arrow(new.unionByName(rest, allowMissingColumns=True))
     again = pa.compute.fill_null(both.column(AGAIN), False)
     kept = to_frame(table.sparkSession, both.filter(pa.compute.invert(again)).drop_columns(AGAIN))
     if not pa.compute.any(again).as_py():
         return kept
     if not kind.key:
         return local(kind.aged(kind.evaluate(*whole), horizon))
-    keys_again = both.filter(again).select(list(kind.key)).group_by(list(kind.key)).aggregate([])
+    keys_again = distinct(both.filter(again).select(list(kind.key)))
     evaluated = kind.evaluate(*_restricted(kind, whole, to_frame(table.sparkSession, keys_again)))
     return local(kept.unionByName(kind.aged(evaluated, horizon)))
 

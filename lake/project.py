@@ -68,13 +68,13 @@ class Project:
         kind = declaration.kind
         fields = [f"{name} {type_}" for name, type_ in self._fields(declaration).items()]
         borrowed = [self.files[name].fingerprint() for name in self._borrowed(declaration)]
-        return self.files[declaration.name].fingerprint(kind.name, str(kind.version), *fields, *borrowed)
+        return self.files[declaration.name].fingerprint(kind.name, str(kind.revision), *fields, *borrowed)
 
     def definition(self, declaration: Declaration) -> dict[str, str]:
         """What the fingerprint is of, part by part: short texts and hashes, to tell what of it has changed."""
         return {
             **self.files[declaration.name].parts(),
-            "kind version": str(declaration.kind.version),
+            "kind version": str(declaration.kind.revision),
             **{f"contract field {name}": type_ for name, type_ in self._fields(declaration).items()},
             **{f"imported jobs file {name}": self.files[name].fingerprint() for name in self._borrowed(declaration)},
         }

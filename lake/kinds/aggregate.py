@@ -68,6 +68,11 @@ class Aggregate(Kind):
         self._check()
 
     @property
+    def revision(self) -> int:
+        """See Kind.revision."""
+        return self.version + (self.window.revised if self.window else 0)
+
+    @property
     def key(self) -> tuple[str, ...]:
         """The columns given, and those of the window that a row decides alone: an event touches few groups."""
         return (*self.by, *(self.window.key if self.window else ()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError, did_you_mean
 from lake.kinds.kind import AGAIN, CARRIED, ORDER, SIGN, STANDING, Kind, as_sql, names, same, visible
@@ -16,6 +16,9 @@ from lake.kinds.standing import REFUSED as REFUSED_AS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+_DIGITS: Final = re.compile(r"\b(?:decimal|dec|numeric)\s*\(\s*(\d+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, init=False)
@@ -92,6 +95,12 @@ class Fold(Kind):
         other = object.__new__(Fold)
         other._set(self.key, self.sequence, self.reducer, self.reducer_version, "refusals", names(id))
         return other
+
+    @property
+    def revision(self) -> int:
+        """See Kind.revision. A Python step calculated with 28 digits once."""
+        wide = any(int(digits) > 28 for kind in self.reducer.fields.values() for digits in _DIGITS.findall(kind))
+        return self.version + (wide and isinstance(self.reducer, PythonReducer))
 
     @property
     def identity(self) -> tuple[str, ...]:

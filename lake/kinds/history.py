@@ -233,7 +233,7 @@ class History(Kind):
             "valid_from",
             "valid_to",
             "valid_to is null as is_current",
-            f"{digest((*self.by, 'valid_from'))} as version_id",
+            f"{digest(versions, (*self.by, 'valid_from'))} as version_id",
             AT,
             CLOSED,
             AGAIN,

@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, ClassVar
 from zoneinfo import ZoneInfo
 
 from lake.errors import DeclarationError
-from lake.kinds.windows import DAY, END, START, Tumbling, Window, check_length, check_zone, micros
+from lake.kinds.windows import (
+    DAY,
+    END,
+    START,
+    Tumbling,
+    Window,
+    check_length,
+    check_zone,
+    date_moves,
+    local_date,
+    micros,
+    midnight,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -53,13 +65,23 @@ class Hopping(Window):
         return exploded(rows, self._instants(), {START: f"timestamp_micros({EACH})", END: ends})
 
     @property
+    def revised(self) -> int:
+        """See Window.revised."""
+        return int(-1 in date_moves(self.zone) or (self.every == DAY and 2 in date_moves(self.zone)))
+
+    @property
     def _starts(self) -> Tumbling:
         return Tumbling(length=self.every, on=self.on, zone=self.zone, offset=self.offset)
 
     def _dates(self) -> str:
         last = self._starts.first_day(f"`{self.on}`")
         days = self.every // DAY
-        return f"transform(sequence(0, {self.length // self.every - 1}), _k -> date_sub({last}, _k * {days}))"
+        dates = f"transform(sequence(0, {self.length // self.every - 1}), _k -> date_sub({last}, _k * {days}))"
+        if self.every > DAY:
+            return dates
+        # Where the zone skipped a day, it and the next begin at one instant: a day that was not begins no window.
+        zone = self.zone or "UTC"
+        return f"filter({dates}, _day -> {local_date(midnight('_day', zone), zone)} = _day)"
 
     def _instants(self) -> str:
         """SQL of the starts, in microseconds, of the windows that contain a row's time."""
@@ -117,7 +139,14 @@ class Cumulative(Window):
         number, step = self.length // self.step, self.step // DAY
         first = whole.first_day(f"`{self.on}`")
         ends = f"transform(sequence(1, {number}), _k -> {whole.day(f'date_add({first}, _k * {step})')})"
-        return exploded(rows, f"filter({ends}, _end -> _end > `{self.on}`)", {START: bounds[START], END: EACH})
+        # The ends of a day that the zone skipped and of the one before it are one instant.
+        later = f"array_distinct(filter({ends}, _end -> _end > `{self.on}`))"
+        return exploded(rows, later, {START: bounds[START], END: EACH})
+
+    @property
+    def revised(self) -> int:
+        """See Window.revised."""
+        return int(-1 in date_moves(self.zone) or (self.step >= DAY and 2 in date_moves(self.zone)))
 
     def _instants(self) -> str:
         """SQL of the ends, in microseconds, that come after a row's time, the last perhaps beyond the whole window."""

@@ -28,6 +28,7 @@ class Join(Kind):
     `within`: how far the right row's time may lie from the left row's, one timedelta for either way or (before, after);
     `times`: the columns with these times, of the left side and of the right. Without it every pair of a key is meant.
     A null key has no partner; only in a full join of two sides without ids it is a key like any other, of one row.
+    Where of a key a left row and a right row have no partner in a full join and no id either, the left one counts.
     There is no output delay: a partner that comes later corrects the unmatched row.
     """
 
@@ -104,11 +105,18 @@ class Join(Kind):
         twice = sorted((set(ours) & set(theirs)) - set(self.key))
         if twice:
             raise DeclarationError(f"{twice[0]!r} is a column of both sides", fix=f"rename one: {twice[0]} as …")
-        one = sides[0].select(*ours).alias("l")
+        one = sides[0].select(*ours, F.lit(True).alias("_there")).alias("l")
         other = sides[1].select(*theirs).alias("r")
         pairs = one.join(other, F.expr(self._condition()), {"full": "full_outer"}.get(self.how, self.how))
         key = [F.coalesce(f"l.`{k}`", f"r.`{k}`").alias(k) for k in self.key]
-        return pairs.select(*key, *[F.col(c) for c in (*ours, *theirs) if c not in self.key])
+        shown = [*key, *[F.col(c) for c in (*ours, *theirs) if c not in self.key]]
+        if self.how != "full" or self._bare:
+            return pairs.select(*shown)
+        rows = pairs.select(*shown, F.col("l._there"))
+        first = F.expr(
+            f"row_number() over (partition by {', '.join(map('`{}`'.format, self.identity))} order by _there desc)"
+        )
+        return rows.withColumn("_nth", first).where("_nth = 1").drop("_nth", "_there")
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
         """See Kind.traced."""

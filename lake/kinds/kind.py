@@ -51,6 +51,11 @@ class Kind(ABC):
     version: ClassVar[int]
     """Grows when the same declaration gives other rows than before."""
 
+    @property
+    def revision(self) -> int:
+        """The `version`, and more where only some declarations of this kind give other rows than before."""
+        return self.version
+
     row_by_row: ClassVar[bool] = True
     """Whether the declared function must map each row of an input alone: it returns one frame per input."""
 
@@ -208,11 +213,14 @@ def newest(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     return rows.withColumn("_nth", F.row_number().over(order)).where("_nth = 1").drop("_nth")
 
 
-def digest(columns: Iterable[str]) -> str:
-    """SQL for an identifier of the values of `columns`: 32 hexadecimal digits of the SHA-256 of an encoding.
+def digest(rows: DataFrame, columns: Iterable[str]) -> str:
+    """SQL for an identifier of the values of `columns` of `rows`: 32 hexadecimal digits of the SHA-256 of an encoding.
 
-    The encoding marks nulls and writes each value's length before it, so that no two lists of values share one.
+    The encoding marks nulls and writes each value's length before it, so that no two lists of values share one. What
+    is nested is written twice: its text does not tell ["a, b"] from ["a", "b"], JSON has no microseconds.
     """
-    texts = (f"cast(`{column}` as string)" for column in columns)
+    types = dict(rows.dtypes)
+    texts = [f"cast(`{column}` as string)" for column in columns]
+    texts += [f"to_json(`{column}`)" for column in columns if types[column].startswith(("array<", "struct<", "map<"))]
     parts = (f"coalesce(concat(length({text}), ':', {text}), '-')" for text in texts)
     return f"left(sha2(concat({', '.join(parts)}), 256), 32)"

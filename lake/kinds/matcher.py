@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from lake.kinds.keyed import WorkerFault, key_starts, records, written
 from lake.kinds.steps import PLACE, STEP, Condition, Step
+from lake.kinds.values import many_digits
 
 HOLDS: Final = "_holds"  # bit i: whether the row satisfies step i
 CLOCK: Final = "_clock"  # microseconds, for `within`
@@ -43,24 +44,26 @@ class Matching:
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of the matches in `batch`, match by match; a row is there once for each match it is in."""
         holds = batch.column(HOLDS).to_pylist()
-        events = records(batch, self.events) if self.functions else []
+        seen = records(batch, self.events) if self.functions else []
         stops = self._stops(batch)
         starts = key_starts(batch, self.key)
         taken: list[tuple[int, int, int, str]] = []
         for begin, end in zip(starts, [*starts[1:], batch.num_rows], strict=True):
             find: Find
             if self.functions:
-                find = Backtracking(self.steps, holds[begin:end], stops(begin, end), events[begin:end]).find
+                find = Backtracking(self.steps, holds[begin:end], stops(begin, end), seen[begin:end]).find
             else:
                 find = Reaching(self.steps, holds[begin:end], stops(begin, end)).find
-            for first, counts in matches(find, end - begin, past_last=self.past_last):
+            with many_digits():
+                found = list(matches(find, end - begin, past_last=self.past_last))
+            for first, counts in found:
                 names = [step.name for step, count in zip(self.steps, counts, strict=True) for _ in range(count)]
                 taken += [(begin + first + i, first, i, name) for i, name in enumerate(names)]
         rows, first_rows, places, steps = zip(*taken, strict=True) if taken else ((), (), (), ())
         new = {MATCH: first_rows, PLACE: places, STEP: steps}
-        found = batch.take(pa.array(rows, pa.int64()))
+        events = batch.take(pa.array(rows, pa.int64()))
         columns = [
-            pa.array(new[each.name], each.type) if each.name in new else found.column(each.name) for each in self.out
+            pa.array(new[each.name], each.type) if each.name in new else events.column(each.name) for each in self.out
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.out)
 

@@ -106,7 +106,7 @@ class Pattern(Kind):
             *[F.expr(sql).alias(column) for column, sql in {**first, **state}.items()]
         )
         values = [F.expr(measure.value(name)).alias(name) for name, measure in self.measures.items()]
-        return found.select(*self.key, F.expr(digest([*self.key, *first])).alias(MATCH_ID), *values)
+        return found.select(*self.key, F.expr(digest(found, [*self.key, *first])).alias(MATCH_ID), *values)
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
         """See Kind.traced. Rows of no match are left out."""
@@ -115,7 +115,7 @@ class Pattern(Kind):
         by = ", ".join(f"`{column}`" for column in (*self.key, MATCH))
         firsts = {name: F.expr(f"{sql} over (partition by {by})") for name, sql in self._first.items()}
         matched = self._matched(rows).withColumns({SIGN: F.lit(1), AT: F.expr(place(*self.sequence)), **firsts})
-        into = F.struct(*self.key, F.expr(digest([*self.key, *firsts])).alias(MATCH_ID))
+        into = F.struct(*self.key, F.expr(digest(matched, [*self.key, *firsts])).alias(MATCH_ID))
         return matched.withColumns({INTO: into, STANDING: F.expr(f"concat('{STANDING_STEP} ', {STEP})")})
 
     @property

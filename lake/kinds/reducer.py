@@ -12,7 +12,7 @@ import pyarrow as pa
 from lake.kinds.keyed import WorkerFault, arrow_schema, by_key, key_starts, records, together, written
 from lake.kinds.kind import ORDER
 from lake.kinds.place import AT
-from lake.kinds.values import Normal, normal
+from lake.kinds.values import Normal, many_digits, normal
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -40,6 +40,10 @@ class Reducer(Protocol):
     @property
     def fields(self) -> Mapping[str, str]:
         """The state: the SQL type of each field."""
+
+    @property
+    def start(self) -> Mapping[str, Any]:
+        """The state before the first event, where it is not null."""
 
     @property
     def refuses(self) -> bool:
@@ -126,7 +130,8 @@ class PythonReducer:
     """A reducer in Python: `step(state, event)` returns the new state, or a Refusal.
 
     Both are plain dictionaries. Values are those of Arrow: Decimal, date, datetime (aware, UTC, of a timestamp; naive
-    of a timestamp_ntz), list, dict. The function must be pure: no clock, no chance, no memory of its own.
+    of a timestamp_ntz), list, dict. The function must be pure: no clock, no chance, no memory of its own. It
+    calculates decimals with a thousand digits, and what then does not fit its column is refused: round it in the step.
     """
 
     fields: Mapping[str, str]
@@ -182,17 +187,18 @@ class Folding:
         bounds = list(zip(starts, [*starts[1:], batch.num_rows], strict=True))
         states: list[dict[str, Any]] = []
         refusals: list[tuple[int, str]] = []
-        for begin, end in bounds:
-            state = self._begin(batch, begin, forms)
-            refused = state.pop(REFUSED)
-            for i in range(begin, end):
-                outcome = self._stepped(state, events[i], forms, batch, i)
-                if isinstance(outcome, Refusal):
-                    refusals.append((i, outcome.reason))
-                    refused += 1
-                else:
-                    state = outcome
-            states.append({**state, REFUSED: refused})
+        with many_digits():
+            for begin, end in bounds:
+                state = self._begin(batch, begin, forms)
+                refused = state.pop(REFUSED)
+                for i in range(begin, end):
+                    outcome = self._stepped(state, events[i], forms, batch, i)
+                    if isinstance(outcome, Refusal):
+                        refusals.append((i, outcome.reason))
+                        refused += 1
+                    else:
+                        state = outcome
+                states.append({**state, REFUSED: refused})
         if REASON in self.out.names:
             return self._made(batch, [i for i, _ in refusals], [{REASON: reason} for _, reason in refusals])
         return self._made(batch, [end - 1 for _, end in bounds], states)
@@ -215,7 +221,7 @@ class Folding:
                 raise TypeError(f"returned {found}, not the state's {', '.join(state)}")
             for name, value in outcome.items():
                 if value is not state[name]:
-                    outcome[name] = forms[name](value)
+                    outcome[name] = _as_kept(name, value, forms[name])
         except Exception as error:
             raise self._fault(f"{type(error).__name__}: {error}", event, batch.column(AT)[row].as_py()) from error
         return outcome
@@ -240,6 +246,14 @@ class Folding:
             fix="return Refusal(reason) for an event that the state does not allow",
             place=":".join(map(str, placed)) if len(placed) == 3 else "",
         )
+
+
+def _as_kept(name: str, value: Any, form: Normal) -> Any:
+    """The value of the state's field `name` as its column has it; an error names the field."""
+    try:
+        return form(value)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name}: {error}") from None
 
 
 def _struct(values: Mapping[str, str], kind: str) -> str:

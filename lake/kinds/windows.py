@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -52,6 +53,11 @@ class Window:
 
     closed: ClassVar[bool] = False
     """Whether a row at the very `end` is still in the window."""
+
+    @property
+    def revised(self) -> int:
+        """Grows when the same window holds other rows than before."""
+        return 0
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -142,6 +148,11 @@ class Tumbling(Window):
 
         return rows.withColumns({name: F.expr(sql) for name, sql in self.columns(f"`{self.on}`").items()})
 
+    @property
+    def revised(self) -> int:
+        """See Window.revised."""
+        return int(-1 in date_moves(self.zone))
+
     def columns(self, instant: str) -> Mapping[str, str]:
         """SQL of the window that contains the SQL timestamp `instant`."""
         if (self.zone or UTC) == UTC:
@@ -160,7 +171,7 @@ class Tumbling(Window):
     def first_day(self, instant: str) -> str:
         """SQL of the first local date of the window of whole days that contains `instant`."""
         days = self.length // DAY
-        number = f"unix_date({local_date(f'({instant} - {interval(self.offset)})', self.zone or UTC)})"
+        number = f"unix_date({day_of(f'({instant} - {interval(self.offset)})', self.zone or UTC)})"
         return f"date_from_unix_date({number} - pmod({number}, {days}))"
 
     def day(self, date: str) -> str:
@@ -169,8 +180,8 @@ class Tumbling(Window):
 
     def _parts(self, at: str) -> tuple[str, str]:
         zone = self.zone or UTC
-        today = midnight(local_date(at, zone), zone)
-        tomorrow = midnight(f"date_add({local_date(at, zone)}, 1)", zone)
+        date = day_of(at, zone)
+        today, tomorrow = midnight(date, zone), midnight(f"date_add({date}, 1)", zone)
         since = f"(unix_micros({at}) - unix_micros({today}))"
         length = micros(self.length)
         start = f"timestamp_micros(unix_micros({today}) + ({since} div {length}) * {length})"
@@ -212,9 +223,39 @@ def check_zone(zone: str | None, *, days: str) -> None:
         raise DeclarationError(f"unknown time zone {zone!r}", fix="use an IANA name such as Europe/London") from None
 
 
+@cache
+def date_moves(zone: str | None) -> frozenset[int]:
+    """By how many days clock changes in `zone`, from 1970 to 2025, moved the date, but those of none or of midnight.
+
+    2 where a day was skipped, -1 where the day before was shown once more.
+    """
+    place, start = ZoneInfo(zone or UTC), datetime.fromisoformat("1970-01-01T00:00:00Z")
+    moves = set()
+    for before in (start + 28 * n * DAY for n in range(56 * 13)):
+        old, new = before, before + 28 * DAY
+        offset = old.astimezone(place).utcoffset()
+        if new.astimezone(place).utcoffset() == offset:
+            continue
+        while new - old > timedelta(seconds=1):
+            middle = old + timedelta(seconds=(new - old) // timedelta(seconds=2))
+            old, new = (middle, new) if middle.astimezone(place).utcoffset() == offset else (old, middle)
+        moves.add((new.astimezone(place).date() - old.astimezone(place).date()).days)
+    return frozenset(moves - {0, 1})
+
+
 def local_date(instant: str, zone: str) -> str:
     """SQL of the date in `zone` at an instant."""
     return f"cast(from_utc_timestamp({instant}, '{zone}') as date)"
+
+
+def day_of(instant: str, zone: str) -> str:
+    """SQL of the local date whose midnight was the last before an instant, or is at it.
+
+    It is the date there and then, but where a clock went back just after midnight and shows the day before again.
+    """
+    date = local_date(instant, zone)
+    tomorrow = f"date_add({date}, 1)"
+    return f"if({instant} >= {midnight(tomorrow, zone)}, {tomorrow}, {date})"
 
 
 def midnight(date: str, zone: str) -> str:

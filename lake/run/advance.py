@@ -19,11 +19,13 @@ from lake.run.booked import books
 from lake.run.difference import difference
 from lake.run.inputs import Inputs
 from lake.run.order import after_inputs
+from lake.run.unique import check_unique, unique
 from lake.store.commit import CHANGE, Counts, commit, replace
 from lake.store.compaction import pack_table
 from lake.store.delta import Position, standing
 from lake.store.lease import lease
 from lake.store.meta import WHOLE, record_run
+from lake.store.scan import to_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -84,7 +86,7 @@ def first_rows(inputs: Inputs, declaration: Declaration) -> pa.Table | DataFrame
     """The whole table at the cut, in memory where it cannot be large."""
     small = max(inputs.size(source) for source in declaration.inputs) <= inputs.project.settings.small_diff_rows
     evaluated = inputs.evaluate(declaration)
-    return evaluated.toArrow() if small else evaluated
+    return to_arrow(evaluated) if small else evaluated
 
 
 def put_all(  # noqa: PLR0913 the parts of one commit
@@ -98,6 +100,10 @@ def put_all(  # noqa: PLR0913 the parts of one commit
 ) -> Position:
     """Makes `rows` the table, after the gate, and records the position."""
     comments = inputs.comments(declaration)
+    if isinstance(rows, pa.Table):
+        check_unique(declaration, rows)
+    else:
+        rows = unique(rows, declaration.kind.identity)
     if not table.exists():
         table.create(arrow_types(rows), description=declaration.doc, comments=comments)
     met = judge(inputs, declaration, table, rows)
@@ -165,7 +171,7 @@ def arrow_types(rows: pa.Table | DataFrame) -> pa.Schema:
     """The columns of `rows` as Arrow types."""
     if isinstance(rows, pa.Table):
         return rows.schema
-    return rows.limit(0).toArrow().schema
+    return to_arrow(rows.limit(0)).schema
 
 
 def told(inputs: Inputs, declaration: Declaration, after: Position, began: float) -> Advanced:

@@ -10,7 +10,7 @@ from lake import names
 from lake.declaration import Declaration
 from lake.errors import DeclarationError, LakeError
 from lake.kinds.keyed import fault_of
-from lake.run import repeatable, returned
+from lake.run import repeatable, returned, unique
 from lake.run.culprit import event_behind
 from lake.run.inputs import Inputs
 from lake.session import first_line, raise_if_gone
@@ -32,6 +32,8 @@ def python_faults(declaration: Declaration, inputs: Inputs | None = None) -> Ite
         yield
     except Exception as error:
         fault = fault_of(error)
+        if fault is None and (twice := unique.fault_of(declaration, error)):
+            raise twice from error
         if fault is None and _about_rows(error):
             what, fix = f"{declaration.name}: its rows cannot be made: {first_line(error)}", VALUES
             if inputs is not None and (found := _event_behind(inputs, declaration)):

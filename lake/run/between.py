@@ -14,7 +14,7 @@ from lake.kinds.kind import same
 from lake.kinds.view import View
 from lake.run.inputs import Inputs
 from lake.run.touched import LARGE_SHARE, Touched, by_view, reached
-from lake.store.scan import to_frame
+from lake.store.scan import to_arrow, to_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -76,7 +76,7 @@ class Between:
             if frames[side] is not None
         ]
         limit = int(LARGE_SHARE * table.rows(table.version()))
-        found = reduce(lambda a, b: a.union(b), keys).distinct().limit(limit + 1).toArrow()
+        found = to_arrow(reduce(lambda a, b: a.union(b), keys).distinct().limit(limit + 1))
         if not found.num_rows:
             return None
         return Touched(found if found.num_rows <= limit else None)

@@ -15,6 +15,7 @@ from lake.run.diff import compare, first, shown
 from lake.run.difference import gathered, nothing
 from lake.run.fingerprint import fingerprints
 from lake.run.inputs import Inputs
+from lake.run.unique import unique
 from lake.store.commit import CHANGE, Counts
 from lake.store.delta import Position, standing
 from lake.store.tables import Table
@@ -76,7 +77,9 @@ def of_rows(  # noqa: PLR0913, PLR0917 the two sides, and which table they are o
     common = comparable(old, rows)
     if not set(identity) <= set(common):
         return Change(table, position, rows, Counts(rows.count(), 0, table.rows(version)), True, (), columns)
-    diff = compare(rows.select(*common), old.select(*common), identity)
+    if not old.groupBy(*identity).count().where("count > 1").isEmpty():  # no diff could say which of them is meant
+        return Change(table, position, rows, Counts(rows.count(), 0, table.rows(version)), True, (), columns)
+    diff = compare(unique(rows.select(*common), identity), old.select(*common), identity)
     small = gathered(inputs, diff)
     if isinstance(small, pa.Table) and not columns:
         return of_diff(declaration, table, position, small)

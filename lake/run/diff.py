@@ -10,6 +10,7 @@ import pyarrow as pa
 from lake.names import DUCKDB, SPARK, literal, quoted
 from lake.store.commit import CHANGE
 from lake.store.delta import connection
+from lake.store.scan import to_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -64,13 +65,13 @@ def shown(diff: pa.Table, old: pa.Table, identity: Sequence[str]) -> tuple[dict[
     """Rows of a diff for a person, `old` being those they replace: the identity, `change`, and for an update `columns`:
     {column: [old value, new value]}.
     """
-    there = {tuple(row[k] for k in identity): row for row in old.to_pylist()}
+    there = {repr([row[k] for k in identity]): row for row in old.to_pylist()}
     found = []
     for row in diff.to_pylist():
         key = {k: row[k] for k in identity}
         told: dict[str, Any] = {**key, "change": row[CHANGE]}
         if row[CHANGE] == "update":
-            was = there[tuple(key.values())]
+            was = there[repr(list(key.values()))]
             told["columns"] = {
                 c: [was[c], row[c]] for c in row if c != CHANGE and c not in identity and was[c] != row[c]
             }
@@ -83,7 +84,7 @@ def first(diff: pa.Table | DataFrame, identity: Sequence[str], count: int) -> pa
     if isinstance(diff, pa.Table):
         sortable = [(c, "ascending") for c in identity if not pa.types.is_nested(diff.schema.field(c).type)]
         return diff.sort_by(sortable).slice(0, count) if sortable else diff.slice(0, count)
-    return diff.orderBy(*identity).limit(count).toArrow()
+    return to_arrow(diff.orderBy(*identity).limit(count))
 
 
 def _was(column: str) -> str:

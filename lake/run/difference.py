@@ -14,9 +14,10 @@ from lake.kinds.kind import AGAIN, same
 from lake.run.diff import compare, compare_local
 from lake.run.inputs import Inputs
 from lake.run.touched import Touched, restrict, touched
+from lake.run.unique import check_unique, unique
 from lake.store.commit import CHANGE
 from lake.store.delta import Position
-from lake.store.scan import to_frame
+from lake.store.scan import distinct, to_arrow, to_frame
 from lake.store.tables import Table
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def difference_of(
         if old is None or old.num_rows == LOCAL_ROWS:
             return _by_spark(inputs, declaration, table, Touched(None) if due else found, version)
         rows = _rows(inputs, declaration, found, keys, old)
+        check_unique(declaration, rows)
         diffs.append(compare_local(rows, old.select(rows.column_names), kind.identity))
     if due:
         diffs.append(_aged(inputs, declaration, table, due, version, without=keys))
@@ -59,7 +61,7 @@ def nothing(table: Table) -> pa.Table:
 def gathered(inputs: Inputs, diff: DataFrame) -> pa.Table | DataFrame:
     """`diff` in memory if it turns out small, else as it is."""
     limit = inputs.project.settings.small_diff_rows
-    rows = diff.limit(limit + 1).toArrow()
+    rows = to_arrow(diff.limit(limit + 1))
     return rows if rows.num_rows <= limit else diff
 
 
@@ -67,16 +69,15 @@ def _rows(inputs: Inputs, declaration: Declaration, found: Touched, keys: pa.Tab
     """The rows that the touched `keys` should have, in this process."""
     kind = declaration.kind
     if found.changes is None:
-        return inputs.evaluated(declaration, restrict(inputs, declaration, keys)).toArrow()
+        return to_arrow(inputs.evaluated(declaration, restrict(inputs, declaration, keys)))
     held = to_frame(inputs.spark, old)
-    absorbed = kind.aged(kind.absorb(held, *found.changes), inputs.horizon(declaration)).toArrow()
+    absorbed = to_arrow(kind.aged(kind.absorb(held, *found.changes), inputs.horizon(declaration)))
     again = absorbed.column(AGAIN)
     kept = absorbed.filter(pa.compute.invert(again)).drop_columns(AGAIN)
     if kept.num_rows == absorbed.num_rows:
         return kept
-    key = list(kind.key)
-    keys = absorbed.filter(again).select(key).group_by(key).aggregate([])
-    evaluated = inputs.evaluated(declaration, restrict(inputs, declaration, keys)).toArrow()
+    keys = distinct(absorbed.filter(again).select(list(kind.key)))
+    evaluated = to_arrow(inputs.evaluated(declaration, restrict(inputs, declaration, keys)))
     return pa.concat_tables([kept, evaluated.select(kept.column_names).cast(kept.schema)])
 
 
@@ -94,7 +95,7 @@ def _by_spark(
         rows = inputs.evaluate(declaration)
     else:
         rows = inputs.evaluated(declaration, restrict(inputs, declaration, found.keys))
-    return gathered(inputs, compare(rows, old, kind.identity))
+    return gathered(inputs, compare(unique(rows, kind.identity), old, kind.identity))
 
 
 def _absorbed(inputs: Inputs, declaration: Declaration, changes: tuple[DataFrame, ...], old: DataFrame) -> DataFrame:
@@ -104,7 +105,7 @@ def _absorbed(inputs: Inputs, declaration: Declaration, changes: tuple[DataFrame
     kept, again = rows.where(f"not {AGAIN}").drop(AGAIN), rows.where(AGAIN)
     if not kind.key:  # Arrow does not count rows without columns
         return kept if again.isEmpty() else inputs.evaluate(declaration)
-    keys = again.select(*kind.key).distinct().toArrow()
+    keys = to_arrow(again.select(*kind.key).distinct())
     if not keys.num_rows:
         return kept
     return kept.unionByName(inputs.evaluated(declaration, restrict(inputs, declaration, keys)))
@@ -122,5 +123,5 @@ def _aged(  # noqa: PLR0913 which rows of which table, at which version
     """The updates of the `due` rows, but those of some keys: nothing touches them but the log's event time."""
     rows = table.rows_where(due, version, without=without)
     frame = to_frame(inputs.spark, rows)
-    aged = declaration.kind.aged(frame, inputs.horizon(declaration)).select(*rows.column_names).toArrow()
+    aged = to_arrow(declaration.kind.aged(frame, inputs.horizon(declaration)).select(*rows.column_names))
     return aged.append_column(CHANGE, pa.array(["update"] * aged.num_rows, pa.string()))

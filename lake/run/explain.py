@@ -20,7 +20,7 @@ from lake.run.trace import trace
 from lake.session import first_line, raise_if_gone
 from lake.store.delta import Position
 from lake.store.meta import Cut, get_cut, latest_cut
-from lake.store.scan import to_frame
+from lake.store.scan import to_arrow, to_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -133,7 +133,7 @@ def _of_table(  # noqa: PLR0913, PLR0917  a table, and what is asked of it
 
 def _of_logs(inputs: Inputs, declaration: Declaration, texts: Sequence[str], few: Few) -> Explanation:
     """What the table, which is not at the cut, has to come from there: the events, and the row where it can be made."""
-    schema = inputs.evaluate(declaration).limit(0).toArrow().schema
+    schema = to_arrow(inputs.evaluate(declaration).limit(0)).schema
     wanted = asked(declaration, schema, texts)
     [key] = wanted.to_pylist()
     missing, there = _missing(inputs, declaration, key, few), list[Values]()
@@ -171,7 +171,7 @@ def _evaluated(inputs: Inputs, declaration: Declaration, wanted: pa.Table) -> li
     else:
         rows = inputs.evaluate(declaration)
     keys = to_frame(inputs.spark, wanted)
-    found: list[Values] = rows.join(keys, same(rows, keys, wanted.column_names), "left_semi").toArrow().to_pylist()
+    found: list[Values] = to_arrow(rows.join(keys, same(rows, keys, wanted.column_names), "left_semi")).to_pylist()
     return found
 
 

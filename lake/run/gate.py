@@ -21,7 +21,7 @@ from lake.run.render import printable
 from lake.run.since import judge_since
 from lake.run.suites import Expectation, Suite, load_suite
 from lake.store import delta, meta
-from lake.store.scan import Scan, arrow_schema
+from lake.store.scan import Scan, arrow_schema, to_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,7 +70,7 @@ def judge_diff_frame(table: Table, declaration: Declaration, diff: DataFrame, *,
     _must_fit(suite, diff.columns)
     identity = declaration.kind.identity
     needed = diff.select(*_needed(suite.row_local, identity, diff.columns))
-    rows = needed.limit(MANY_ROWS + 1).toArrow()
+    rows = to_arrow(needed.limit(MANY_ROWS + 1))
     if rows.num_rows <= MANY_ROWS:
         findings = judge_rows(suite.row_local, rows, identity)
     else:

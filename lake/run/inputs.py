@@ -25,7 +25,7 @@ from lake.store.voids import Void, is_there, taken_back
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 HIDDEN = ("_ingested_at",)
 
@@ -121,7 +121,7 @@ class Inputs:
         rows = log.read(
             self.spark, settings, contract, upto=upto, bucket=log.BROADCAST, voids=self.cut.voids, refusals=True
         )
-        told = self._delivered(source, _event_order(rows.drop(*HIDDEN)))
+        told = self._delivered(source, event_order(rows.drop(*HIDDEN)))
         what = {"refusal": F.col(log.REFUSAL), "id": F.expr("substring_index(_id, ' ', 1)")}
         for name, value in what.items():
             told = told.withColumn(DELIVERED, F.col(DELIVERED).withField(name, value))
@@ -143,7 +143,7 @@ class Inputs:
     def nothing(self, source: Input) -> DataFrame:
         """What `whole` gives, without its rows and without reading any."""
         if source.table is None:
-            return _event_order(log.empty(self.spark, self.project.contracts[source.name]).drop(*HIDDEN))
+            return event_order(log.empty(self.spark, self.project.contracts[source.name]).drop(*HIDDEN))
         sides = self.sides(source.table, [self.nothing(each) for each in source.table.inputs])
         rows = self.evaluated(source.table, sides)
         empty = self.spark.createDataFrame([], rows.select(*visible(rows.columns)).schema)
@@ -306,7 +306,7 @@ class Inputs:
             keys=keys,
             voids=self.cut.voids,
         )
-        return _event_order(rows.drop(*HIDDEN))
+        return event_order(rows.drop(*HIDDEN))
 
     def _voided(self, stream: str, upto: int, heeded: int, voided: Sequence[Void]) -> DataFrame:
         """Events up to batch `upto` that were there at void number `heeded` and have been `voided` since, as -1."""
@@ -319,10 +319,10 @@ class Inputs:
             after=first - 1,
             voids=heeded,
         )
-        return _event_order(taken_back(rows, voided).drop(*HIDDEN), sign=-1)
+        return event_order(taken_back(rows, voided).drop(*HIDDEN), sign=-1)
 
 
-def _event_order(rows: DataFrame, *, sign: int = 1) -> DataFrame:
+def event_order(rows: DataFrame, *, sign: int | Column = 1) -> DataFrame:
     """Events of a log carry as their order when they came, and their place."""
     from pyspark.sql import functions as F
 

@@ -10,6 +10,7 @@ from lake.kinds.kind import ORDER, SIGN, STANDING, visible
 from lake.kinds.place import AT
 from lake.kinds.standing import DECIDES
 from lake.names import SPARK, quoted
+from lake.store.scan import to_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -90,7 +91,7 @@ class Lookup:
         if all(each is None for each in self.wanted):
             return [Finding() for _ in self.wanted]
         near = self._told()
-        found = near.limit(LOCAL_ROWS + 1).toArrow().to_pylist()
+        found = to_arrow(near.limit(LOCAL_ROWS + 1)).to_pylist()
         if len(found) > LOCAL_ROWS:
             numbered = near.selectExpr(
                 "*",
@@ -98,7 +99,7 @@ class Lookup:
                 "count(*) over (partition by `group`) as of",
             )
             shown = f"nth <= {few.first} or nth > of - {few.last} or standing like '{DECIDES}%'"
-            found = numbered.where(shown).toArrow().to_pylist()
+            found = to_arrow(numbered.where(shown)).to_pylist()
         return [self._finding(found, each, few) for each in self.wanted]
 
     def _told(self) -> DataFrame:

@@ -17,6 +17,7 @@ from lake.jobfile import NONDETERMINISTIC
 from lake.kinds.aggregate import Aggregate
 from lake.kinds.view import View
 from lake.names import SPARK, quoted
+from lake.run import exactness
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -60,6 +61,7 @@ def check(declaration: Declaration, rows: DataFrame, inputs: list[DataFrame]) ->
         ]
     faults += [declaration.fault(what, fix=fix) for what, fix in _not_local(declaration, text)]
     faults += _float_sums(declaration, rows, inputs, text)
+    faults += exactness.faults(declaration, rows)
     if faults:
         raise DeclarationError.all(faults)
 

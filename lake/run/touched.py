@@ -16,7 +16,7 @@ from lake.run.inputs import Inputs
 from lake.run.near import with_keys
 from lake.store.delta import Position
 from lake.store.log import BROADCAST
-from lake.store.scan import to_frame
+from lake.store.scan import distinct, to_arrow, to_frame
 from lake.store.tables import FeedGap, Table
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _by_rows(
             return Touched(None)
         return Touched(sides[0].select(*kind.key).distinct(), sides)
     marked = [rows.selectExpr("*", f"coalesce({kind.broadcast or 'false'}, false) as {HEARD}") for rows in sides]
-    local = [None if frame is None else rows.toArrow() for rows, frame in zip(marked, changed, strict=True)]
+    local = [None if frame is None else to_arrow(rows) for rows, frame in zip(marked, changed, strict=True)]
     if any(rows is not None and pa.compute.any(rows.column(HEARD)).as_py() for rows in local):
         return Touched(None)
     if not any(rows is not None and rows.num_rows for rows in local):
@@ -172,7 +172,7 @@ def _keys(
             parts.append(rows.select(key))
         elif rows is not None and rows.num_rows:
             parts.append(reached(inputs, declaration, table, side, frame))
-    return pa.concat_tables(parts, promote_options="permissive").group_by(key).aggregate([])
+    return distinct(pa.concat_tables(parts, promote_options="permissive"))
 
 
 def reached(inputs: Inputs, declaration: Declaration, table: Table, side: int, changes: DataFrame) -> pa.Table:
@@ -181,10 +181,10 @@ def reached(inputs: Inputs, declaration: Declaration, table: Table, side: int, c
 
     kind, reaching = declaration.kind, declaration.kind.reaching(side, changes)
     if kind.absorbs:
-        return table.keys_where(kind.key, reaching.toArrow(), kind.reaches(side, DUCKDB), table.version())
+        return table.keys_where(kind.key, to_arrow(reaching), kind.reaches(side, DUCKDB), table.version())
     first, *_ = inputs.sides(declaration, [inputs.whole(source) for source in declaration.inputs])
     near = first.alias("t").join(F.broadcast(reaching).alias("k"), F.expr(kind.reaches(side, SPARK)), "left_semi")
-    return near.select(*kind.key).distinct().toArrow()
+    return to_arrow(near.select(*kind.key).distinct())
 
 
 def by_view(
@@ -204,8 +204,8 @@ def by_view(
     for (source, frame), names in zip(there, maps, strict=True):
         if inputs.has_broadcasts(source) and not frame.where(F.col(f"{ORDER}._bucket") == BROADCAST).isEmpty():
             return Touched(None)
-        parts.append(frame.selectExpr(*[f"{names[k]} as {quoted(k, SPARK)}" for k in common]).distinct().toArrow())
-    keys = pa.concat_tables(parts, promote_options="permissive").group_by(common).aggregate([])
+        parts.append(to_arrow(frame.selectExpr(*[f"{names[k]} as {quoted(k, SPARK)}" for k in common]).distinct()))
+    keys = distinct(pa.concat_tables(parts, promote_options="permissive"))
     if not keys.num_rows:
         return None
     return Touched(None if keys.num_rows > LARGE_SHARE * table.rows(position.version) else keys)

@@ -19,6 +19,7 @@ from lake.run.fingerprint import fingerprints
 from lake.run.inputs import Inputs
 from lake.run.order import after_inputs
 from lake.run.shared import sharing
+from lake.run.unique import unique
 from lake.store import erasures
 from lake.store.meta import get_cut
 
@@ -142,7 +143,7 @@ def _judged(inputs: Inputs, declaration: Declaration, table: Table, version: int
     duplicates = old.groupBy(*identity).count().where("count > 1").count()
     if duplicates:
         return Verdict(name, cut, "differs", total, there, duplicates, why=f"{duplicates} keys have several rows")
-    differing, differences = _differences(table, version, compare(rows, old, identity), identity)
+    differing, differences = _differences(table, version, compare(unique(rows, identity), old, identity), identity)
     return Verdict(name, cut, "differs", total, there, differing, differences)
 
 

@@ -142,6 +142,7 @@ def _commit_arrow(table: Table, diff: pa.Table, counts: Counts, identity: Sequen
 def _apply(
     current: DeltaTable, diff: pa.Table, counts: Counts, identity: Sequence[str], properties: CommitProperties
 ) -> None:
+    diff = _as_declared(current, diff)
     if not counts.total:
         current.create_write_transaction([], "append", current.schema(), commit_properties=properties)
     elif counts.total == counts.inserted:
@@ -165,11 +166,22 @@ def _apply(
         )
 
 
+def _as_declared(current: DeltaTable, diff: pa.Table) -> pa.Table:
+    """`diff` by the types of the table, parts of which are NOT NULL where Headwater built it before it wrote none so.
+
+    delta-rs makes no type with such parts of one without. What is null in `diff` is null there with all its parts.
+    """
+    declared = pa.schema(current.schema())
+    if declared.types == arrow_schema(current).types:
+        return diff
+    types = {field.name: field.type for field in declared}
+    return diff.cast(pa.schema([field.with_type(types.get(field.name, field.type)) for field in diff.schema]))
+
+
 def _laid_out(rows: pa.Table, identity: Sequence[str]) -> pa.Table:
     """Sorted by identity: what is read together lies together, and files of a large table can be skipped."""
-    return rows.sort_by(
-        [(name, "ascending") for name in identity if not pa.types.is_nested(rows.schema.field(name).type)]
-    )
+    flat = [name for name in identity if not pa.types.is_nested(rows.schema.field(name).type)]
+    return rows.sort_by([(name, "ascending") for name in flat]) if flat else rows
 
 
 def _commented(rows: pa.Table, comments: Mapping[str, str]) -> pa.Table:
@@ -185,7 +197,9 @@ def _condition(diff: pa.Table, identity: Sequence[str]) -> str:
         column = diff.column(name)
         there, here = f"t.{quoted(name, SPARK)}", f"s.{quoted(name, SPARK)}"
         # In parentheses: DataFusion takes `IS NOT DISTINCT FROM a AND b` for `IS NOT DISTINCT FROM (a AND b)`.
-        tests.append(f"({there} {'IS NOT DISTINCT FROM' if column.null_count else '='} {here})")
+        # A null within a struct is null there too; and of = for lists, delta-rs makes no bounds and fails.
+        nullable = column.null_count or pa.types.is_nested(column.type)
+        tests.append(f"({there} {'IS NOT DISTINCT FROM' if nullable else '='} {here})")
         if not column.null_count and (pa.types.is_date(column.type) or pa.types.is_integer(column.type)):
             least, greatest = pc.min_max(column).as_py().values()
             quote = "" if pa.types.is_integer(column.type) else "DATE "

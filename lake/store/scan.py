@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
 SMALL_ROWS: Final = 20_000
 
@@ -172,8 +173,61 @@ def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
     return frame.coalesce(1) if rows.num_rows <= SMALL_ROWS else frame
 
 
-def arrow_schema(table: DeltaTable) -> pa.Schema:
-    """The columns of `table` as Arrow types."""
+def distinct(rows: pa.Table) -> pa.Table:
+    """The rows without those that are there twice."""
     import pyarrow as pa
 
-    return pa.schema(table.schema())
+    if not any(pa.types.is_nested(kind) for kind in rows.schema.types):
+        return rows.group_by(rows.column_names).aggregate([])
+    with connection() as con:  # Arrow groups by nothing that is nested
+        con.register("t", rows)
+        return con.sql("SELECT DISTINCT * FROM t").to_arrow_table().cast(rows.schema)
+
+
+def to_arrow(rows: DataFrame) -> pa.Table:
+    """A DataFrame's rows in this process's memory, with columns all parts of which may be null.
+
+    Spark says of a struct's field that it is never null where the struct itself may be, as that of an event's place;
+    Arrow then refuses a null struct.
+    """
+    import pyarrow as pa
+    from pyspark.sql import functions as F
+
+    types = {field.name: (field.dataType, _optional(field.dataType)) for field in rows.schema}
+    if any(known != optional for known, optional in types.values()):
+        columns = {name: F.col(quoted(name, SPARK)) for name in types}
+        rows = rows.select(*[columns[name].cast(optional).alias(name) for name, (_, optional) in types.items()])
+    table = rows.toArrow()
+    return pa.Table.from_arrays(table.columns, schema=pa.schema([f.with_nullable(True) for f in table.schema]))
+
+
+def _optional(kind: DataType) -> DataType:
+    """A Spark type, all parts of which may be null."""
+    from pyspark.sql import types as T
+
+    if isinstance(kind, T.StructType):
+        return T.StructType([T.StructField(f.name, _optional(f.dataType), True, f.metadata) for f in kind.fields])
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(_optional(kind.elementType), True)
+    if isinstance(kind, T.MapType):
+        return T.MapType(kind.keyType, _optional(kind.valueType), True)
+    return kind
+
+
+def arrow_schema(table: DeltaTable) -> pa.Schema:
+    """The columns of `table` as Arrow types, all parts of which may be null."""
+    import pyarrow as pa
+
+    return pa.schema([pa.field(f.name, may_be_null(f.type), metadata=f.metadata) for f in pa.schema(table.schema())])
+
+
+def may_be_null(kind: pa.DataType) -> pa.DataType:
+    """An Arrow type, all parts of which may be null."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(f.name, may_be_null(f.type), metadata=f.metadata) for f in kind])
+    if pa.types.is_list(kind):
+        field = kind.value_field
+        return pa.list_(pa.field(field.name, may_be_null(field.type)))
+    return kind

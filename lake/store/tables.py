@@ -14,7 +14,7 @@ from lake.config import Settings
 from lake.names import quoted
 from lake.store import delta
 from lake.store.delta import Position
-from lake.store.scan import Scan, arrow_schema, to_frame
+from lake.store.scan import Scan, arrow_schema, distinct, to_frame
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,7 +100,7 @@ class Table:
 
     def keys_where(self, key: Sequence[str], others: pa.Table, condition: str, version: int) -> pa.Table:
         """The `key` of the rows `t` at `version` for which one of `others`, `k`, meets a SQL `condition`; distinct."""
-        return Scan(self.path, version).arrow(key, keys=others, match=condition).group_by(list(key)).aggregate([])
+        return distinct(Scan(self.path, version).arrow(key, keys=others, match=condition))
 
     def rows_where(self, condition: str, version: int, *, without: pa.Table | None) -> pa.Table:
         """The rows at `version` that meet a SQL `condition`, but those that equal one of the keys `without`."""

@@ -32,7 +32,7 @@ from lake.run.inputs import Inputs
 from lake.run.touched import restrict
 from lake.run.verify import verify
 from lake.session import start
-from lake.store.scan import Scan
+from lake.store.scan import Scan, to_arrow
 from lake.testing.order import goes_by_batches, order_decides
 from lake.testing.slices import cut_anew, landed
 
@@ -159,7 +159,7 @@ def _check_locality(inputs: Inputs, declaration: Declaration) -> None:
         return
     whole = inputs.evaluate(declaration)
     half = whole.where(F.pmod(F.xxhash64(*[F.col(k).cast("string") for k in kind.key]), F.lit(2)) == 0)
-    keys = half.select(*kind.key).distinct().toArrow()
+    keys = to_arrow(half.select(*kind.key).distinct())
     alone = inputs.evaluated(declaration, restrict(inputs, declaration, keys))
     differing = compare(alone, half, kind.identity)
     if not differing.isEmpty():

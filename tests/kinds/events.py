@@ -9,14 +9,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lake.kinds.kind import Kind, visible
 from lake.laws import at_once, by_slices
+from lake.run.inputs import event_order
 
-ORDERED = "_order struct<_batch: bigint, _arrival: bigint, _bucket: int, _offset: bigint>, _sign int"
+PLACE = "_batch bigint, _arrival bigint, _bucket int, _offset bigint"
 
 
 def batch(spark: SparkSession, number: int, schema: str, *rows: Sequence[Any]) -> DataFrame:
     """One batch of a log: `rows` in their order; without a key, that is a null in the first column, broadcast."""
     places = [(number, place, -1 if row[0] is None else 0, place) for place, row in enumerate(rows)]
-    return spark.createDataFrame([(*row, at, 1) for row, at in zip(rows, places, strict=True)], f"{schema}, {ORDERED}")
+    placed = [(*row, *at) for row, at in zip(rows, places, strict=True)]
+    return event_order(spark.createDataFrame(placed, f"{schema}, {PLACE}"))
 
 
 def batches(spark: SparkSession, schema: str, *parts: Sequence[Sequence[Any]]) -> list[DataFrame]:

@@ -236,10 +236,11 @@ def fails(state: dict[str, Any], event: dict[str, Any]) -> dict[str, Any]:
     [
         (fails, ["reducer fails", "ZeroDivisionError", "key='x'", "'n': 0"]),
         (lambda state, event: {"n": "one"}, ["'one' is no int at key='x'"]),
+        (lambda state, event: {"n": 2**31}, ["n: 2147483648 is too large"]),
         (lambda state, event: {"m": 1}, ["returned fields m, not the state's n"]),
         (lambda state, event: None, ["returned None"]),
     ],
-    ids=["raises", "type", "fields", "nothing"],
+    ids=["raises", "type", "size", "fields", "nothing"],
 )
 def test_what_goes_wrong_in_a_python_reducer_is_told_in_a_line(
     spark: SparkSession, step: Any, words: list[str]

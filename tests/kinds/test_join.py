@@ -118,6 +118,28 @@ def test_a_full_join_has_one_row_of_an_identity_where_keys_are_null(spark: Spark
     assert met == (1 if ids else 3)
 
 
+def test_a_full_join_has_one_row_where_neither_side_has_a_partner_or_an_id(spark):
+    options = {"how": "full", "within": timedelta(minutes=1), "times": ("at", "rat")}
+    at, late = datetime(2024, 1, 1, 10), datetime(2024, 1, 1, 11)
+    left = [("a", None, at), ("a", 1, at), ("b", None, at), (None, None, at), ("c", None, late), ("d", None, at)]
+    right = [("a", None, late), ("a", 2, late), ("b", None, at), (None, None, late), ("c", 3, at)]
+    for ids in ({"left": "lid", "right": "rid"}, {"left": "lid"}, {"right": "rid"}):
+        kind = Join("k", **ids, **options)
+        sides = [
+            spark.createDataFrame(rows, f"k string, {names}").withColumns({SIGN: F.lit(1), ORDER: F.struct("k", each)})
+            for rows, names, each in ((left, "lid int, at timestamp", "at"), (right, "rid int, rat timestamp", "rat"))
+        ]
+        table = kind.evaluate(*sides).select(*kind.identity, "at", "rat").collect()
+        assert len({tuple(row)[: len(kind.identity)] for row in table}) == len(table)
+        if len(ids) == 2:
+            found = {(row.k, row.lid, row.rid): (row.at, row.rat) for row in table}
+            assert found == {
+                ("a", None, None): (at, None), ("a", 1, None): (at, None), ("a", None, 2): (None, late),
+                ("b", None, None): (at, at), (None, None, None): (at, None), ("c", None, None): (late, None),
+                ("c", None, 3): (None, at), ("d", None, None): (at, None),
+            }  # fmt: skip
+
+
 def part_of_key(spark: SparkSession, name: str, keys: list[tuple[int | None, int | None]]) -> DataFrame:
     """A row of each key, whose value is `name`."""
     rows = spark.createDataFrame([(*key, name) for key in keys], f"key int, part int, {name} string")

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from functools import reduce
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake import (
@@ -188,6 +189,57 @@ def test_cumulative_windows_across_a_clock_change_grow_to_midnight(spark: SparkS
         ends = sorted({min(start + n * 6 * HOUR, following) for n in range(1, 6)})
         expected += [(start.replace(tzinfo=None), end.replace(tzinfo=None)) for end in ends if end > time]
     assert windows(spark, window, times) == expected
+
+
+# Where the local date jumps ahead by a day, or goes back to the day before, just after midnight.
+DATE_CHANGES = {
+    "Pacific/Apia": "2011-12-30", "Pacific/Kwajalein": "1993-08-21", "Pacific/Kiritimati": "1995-01-01",
+    "America/St_Johns": "2010-11-07", "America/Moncton": "2006-10-29", "Antarctica/Casey": "2010-03-05",
+}  # fmt: skip
+CORE = ("Pacific/Apia", "America/St_Johns")
+
+
+def of_all_kinds(zone: str, offset: timedelta) -> list[Window]:
+    tumbling = [Tumbling(length=n, on="t", zone=zone, offset=offset) for n in (HOUR, 12 * HOUR, DAY, 2 * DAY)]
+    hops = [(2 * DAY, DAY), (7 * DAY, DAY), (4 * DAY, 2 * DAY), (DAY, 6 * HOUR)]
+    steps = [(3 * DAY, DAY), (4 * DAY, 2 * DAY), (DAY, 6 * HOUR)]
+    hopping = [Hopping(length=n, every=each, on="t", zone=zone, offset=offset) for n, each in hops]
+    return tumbling + hopping + [Cumulative(length=n, step=s, on="t", zone=zone, offset=offset) for n, s in steps]
+
+
+@pytest.mark.parametrize("zone", [pytest.param(z, marks=[] if z in CORE else pytest.mark.long) for z in DATE_CHANGES])
+def test_a_window_is_one_and_holds_its_rows_where_a_zone_changes_the_date(spark: SparkSession, zone: str) -> None:
+    day = datetime.fromisoformat(DATE_CHANGES[zone]).replace(tzinfo=UTC)
+    rows = spark.createDataFrame([(day + n * 29 * MINUTE,) for n in range(-250, 250)], "t timestamp").coalesce(1)
+    made = []
+    for window in [*of_all_kinds(zone, timedelta(0)), *of_all_kinds(zone, 90 * MINUTE)]:
+        found = window.prepare(rows).select("t", "window_start", "window_end")
+        grown = "window_end" if isinstance(window, Cumulative) else "null"
+        named = {"name": F.lit(str(window)), "grown": F.expr(f"cast({grown} as timestamp)")}
+        made.append(found.withColumns(named).withColumn("holds", F.expr("window_start <= t and t < window_end")))
+    identity = ("name", "window_start", "grown")
+    ends, rest = "count(distinct window_end) as ends", "count(*) - count(distinct t) + count_if(not holds) as rest"
+    grouped = reduce(DataFrame.unionByName, made).groupBy(*identity).agg(F.expr(ends), F.expr(rest))
+    wrong = grouped.where("ends > 1 or rest > 0").orderBy(*identity).limit(5)
+    assert [tuple(row) for row in wrong.collect()] == []
+
+
+@pytest.mark.parametrize(
+    ("window", "other"),
+    [
+        (Hopping(length=2 * DAY, every=DAY, on="t", zone="Pacific/Apia"), 1),
+        (Hopping(length=DAY, every=HOUR, on="t", zone="Pacific/Apia"), 0),
+        (Cumulative(length=2 * DAY, step=DAY, on="t", zone="Pacific/Kwajalein"), 1),
+        (Tumbling(length=DAY, on="t", zone="Pacific/Apia"), 0),
+        (Tumbling(length=HOUR, on="t", zone="America/St_Johns"), 1),
+        (Hopping(length=2 * DAY, every=DAY, on="t", zone=NEW_YORK), 0),
+        (Tumbling(length=HOUR, on="t"), 0),
+        (Calendar(unit="day", on="t", zone="Pacific/Apia"), 0),
+        (None, 0),
+    ],
+)
+def test_a_window_that_holds_other_rows_than_before_says_so(window: Window | None, other: int) -> None:
+    assert Aggregate("k", {"n": Count()}, window=window).revision == Aggregate.version + other
 
 
 def test_an_old_time_hops_as_its_zone_then_kept_time(spark: SparkSession) -> None:

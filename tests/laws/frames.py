@@ -9,11 +9,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lake.kinds.kind import Kind
 from lake.laws import at_once, by_slices, local
+from lake.run.inputs import event_order
 from tests.laws.models.events import SCHEMA, Signed
 
 
 def frames(spark: SparkSession, parts: list[list[Signed]]) -> list[DataFrame]:
-    return [spark.createDataFrame([event.row(sign) for event, sign in part], SCHEMA) for part in parts]
+    """The parts as the engine hands them to a kind."""
+    signed = [spark.createDataFrame([event.row(sign) for event, sign in part], SCHEMA) for part in parts]
+    return [event_order(rows, sign=rows["_sign"]) for rows in signed]
 
 
 def there(parts: list[list[tuple[Any, int]]]) -> list[Any]:

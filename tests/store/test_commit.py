@@ -149,3 +149,53 @@ def test_readers_see_descriptions_and_need_no_reader_features(writer: Writer) ->
     assert table.metadata().description == "Sums."
     assert {f.name: f.metadata for f in table.schema().fields}["n"] == {"comment": "how many"}
     assert table.protocol().min_reader_version == 1
+
+
+def test_a_table_whose_parts_may_not_be_null_takes_a_row_that_lacks_the_whole(project: Settings) -> None:
+    """Tables that were built before no part was written as NOT NULL."""
+    place = pa.struct([pa.field("_batch", pa.int64(), nullable=False)])
+    at = pa.struct([pa.field("seq", pa.int64()), pa.field("_order", place, nullable=False)])
+    schema = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("_at", at)])
+    table = Table(project, "gold", "sums", "sums")
+    DeltaTable.create(str(table.path), schema=schema, configuration={"delta.enableChangeDataFeed": "true"})
+    optional = table.schema()
+    assert optional.field("_at").type.field("_order").nullable
+    given = {"seq": None, "_order": {"_batch": 1}}
+    parts = [
+        [{"k": 1, "_at": given, CHANGE: "insert"}, {"k": 2, "_at": None, CHANGE: "insert"}],
+        [{"k": 1, "_at": None, CHANGE: "update"}, {"k": 3, "_at": given, CHANGE: "insert"}],
+    ]
+    for part in parts:
+        rows = pa.Table.from_pylist(part, optional.append(pa.field(CHANGE, pa.string())))
+        before = table.position() or start(table.app)
+        following = before.next(verb="advance", cut=before.txn + 1, inputs={}, counts={})
+        commit(table, rows, Counts.of(rows), ("k",), following)
+    found = Scan(table.path).arrow()
+    assert found.schema == optional
+    assert sorted(found.to_pylist(), key=lambda row: row["k"]) == [
+        {"k": 1, "_at": None}, {"k": 2, "_at": None}, {"k": 3, "_at": given}
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.list_(pa.string()), [["a, b"], ["a", "b"], [None], None]),
+        (pa.struct([("u", pa.int32()), ("v", pa.int32())]), [{"u": 1, "v": None}, {"u": 1, "v": 2}, None]),
+    ],
+    ids=["lists", "structs"],
+)
+def test_what_is_nested_tells_rows_apart(project: Settings, kind: pa.DataType, values: list[Any]) -> None:
+    schema = pa.schema([("said", kind), ("n", pa.int64())])
+    table = Table(project, "gold", "sums", "sums")
+    table.create(schema, description="Sums.", comments={})
+    for change, some in (("insert", values), ("update", values[:1]), ("update", values[1:]), ("delete", values[:2])):
+        rows = [
+            {"said": value, "n": n if change == "insert" else -n, CHANGE: change} for n, value in enumerate(some, 1)
+        ]
+        given = pa.Table.from_pylist(rows, schema.append(pa.field(CHANGE, pa.string())))
+        before = table.position() or start(table.app)
+        following = before.next(verb="advance", cut=before.txn + 1, inputs={}, counts={})
+        commit(table, given, Counts.of(given), ("said",), following)
+    left = {repr(row["said"]): row["n"] for row in Scan(table.path).arrow().to_pylist()}
+    assert left == {repr(value): -n for n, value in enumerate(values[1:], 1) if n > 1}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 KEYS, PARTS = 2000, 4
 SCHEMA = (
     "key int, at int, op string, a int, b int, g int, c int, "
-    "_order struct<_batch: bigint, _arrival: bigint, _bucket: int, _offset: bigint>, _sign int"
+    "_batch bigint, _arrival bigint, _bucket int, _offset bigint, _sign int"
 )
 Signed = tuple["Event", int]
 
@@ -37,7 +37,7 @@ class Event:
         return self.at is not None, self.at or 0, self.batch, self.place
 
     def row(self, sign: int) -> tuple[object, ...]:
-        return self.key, self.at, self.op, self.a, self.b, self.g, self.c, self.log_order, sign
+        return self.key, self.at, self.op, self.a, self.b, self.g, self.c, *self.log_order, sign
 
     @property
     def arrived(self) -> bool:

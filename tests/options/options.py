@@ -1,0 +1,194 @@
+"""Every option of every kind, window, measure and step, with values for it, as they are written in a job.
+
+The first value of an option is what it is left at; a value is Python source over the columns that `project` makes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations, product
+
+import lake
+from lake.kinds.kind import Kind
+from lake.kinds.measures import Measure
+from lake.kinds.windows import Window
+
+Chosen = dict[str, str]
+
+OF = ("'a'", "'c'", "'a + 0BD'")
+OF_ALL = ("'a'", "'c'", "'b'", "'at'", "'s'", "'tags'")
+WHERE = ("''", "'a > 0'")
+ORDER = ("'seq'", "('at', 'b')")
+TRUNCATES, DELETES = '''"_op = 'truncate'"''', '''"_op = 'delete'"'''
+ZONES = ("'UTC'", "'America/New_York'", "'Pacific/Apia'")
+KEYS = ("'k'", "('k', 'l')", "'s'")
+
+OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "Count": {},
+    "CountIf": {"condition": ("'a > 0'",)},
+    "Sum": {"of": OF, "where": WHERE},
+    "Avg": {"of": OF, "where": WHERE, "scale": ("6", "0", "16")},
+    "Min": {"of": OF_ALL, "where": WHERE},
+    "Max": {"of": OF_ALL, "where": WHERE},
+    "FirstValue": {"of": OF_ALL, "where": WHERE, "by": ORDER},
+    "LastValue": {"of": OF_ALL, "where": WHERE, "by": ORDER},
+    "Variance": {"of": OF, "where": WHERE, "scale": ("6", "0"), "population": ("False", "True")},
+    "Stddev": {"of": OF, "where": WHERE, "scale": ("6", "0"), "population": ("False", "True")},
+    "CountDistinct": {"of": OF_ALL, "where": WHERE},
+    "ApproxDistinct": {"of": OF_ALL, "where": WHERE, "precision": ("12", "4")},
+    "Quantile": {
+        "of": ("'a'", "'c'", "'x'"),
+        "where": WHERE,
+        "q": ("0.5", "(0.0, 0.9, 1.0)"),
+        "error": ("0.01", "0.2"),
+    },
+    "FirstOf": {"of": OF_ALL, "where": WHERE},
+    "LastOf": {"of": OF_ALL, "where": WHERE},
+    "In": {"step": ("'down'", "'up'"), "measure": ("Count()", "Sum('a')", "LastOf('s')", "Min('at')")},
+    "Calendar": {
+        "unit": ("'day'", "'week'", "'month'", "'quarter'", "'year'"),
+        "on": ("'at'",),
+        "zone": ZONES,
+        "name": ("''", "'period'"),
+    },
+    "Tumbling": {
+        "length": ("HOUR", "DAY", "2 * DAY"),
+        "on": ("'at'",),
+        "zone": (*ZONES, "None"),
+        "offset": ("0 * HOUR", "HOUR / 4"),
+    },
+    "Hopping": {
+        "length": ("2 * DAY", "6 * DAY"),
+        "every": ("DAY", "2 * DAY", "6 * HOUR"),
+        "on": ("'at'",),
+        "zone": ZONES,
+        "offset": ("0 * HOUR", "HOUR / 4"),
+    },
+    "Cumulative": {
+        "length": ("2 * DAY", "DAY"),
+        "step": ("DAY", "6 * HOUR"),
+        "on": ("'at'",),
+        "zone": (*ZONES, "None"),
+        "offset": ("0 * HOUR", "HOUR / 4"),
+    },
+    "Session": {"gap": ("HOUR", "DAY"), "on": ("'at'",)},
+    "Sliding": {"length": ("DAY",), "on": ("'at'",), "id": ("'event'", "('event', 'b')")},
+    "Step": {
+        "name": ("'down'", "'up'"),
+        "condition": ("''", "'a <= prev.a'", "'a > 0'", "is_first"),
+        "times": ("1", "(1, 2)", "'?'", "'+'", "'*'", "'{1,}'", "'+?'"),
+    },
+    "AsOf": {
+        "on": ("'k'", "('k', 'l')"),
+        "time": ("'valid_from'", "'rat'"),
+        "until": ("None", "'valid_to'"),
+        "tolerance": ("None", "DAY"),
+    },
+    "Latest": {
+        "key": KEYS,
+        "sequence": ("()", "'seq'", "('at', 'seq')"),
+        "deletes": ("None", DELETES),
+        "truncate": ("None", TRUNCATES),
+        "partial": ("False", "True", "'s'", "('a', 'tags')"),
+        "groups": ("{}", "{'g': ('b', 'c'), 'h': 'x'}"),
+        "former": ("None", "{'k': '_was'}"),
+    },
+    "First": {
+        "key": KEYS,
+        "sequence": ("()", "'seq'", "('at', 'seq')"),
+        "deletes": ("None", DELETES),
+        "truncate": ("None", TRUNCATES),
+    },
+    "History": {
+        "key": KEYS,
+        "sequence": ("'at'", "'seq'", "('at', 'seq')"),
+        "track": ("None", "('a', 's')"),
+        "ignore": ("None", "('b', 'tags', 'event')"),
+        "deletes": ("None", DELETES),
+        "truncate": ("None", TRUNCATES),
+        "former": ("None", "{'k': '_was'}"),
+        "snapshots": ("False", "True"),
+        "marker": ("None", TRUNCATES),
+    },
+    "Aggregate": {
+        "key": ("'k'", "('k', 'l')", "'s'", "()"),
+        "measures": ("ADDED", "MEASURES"),  # see `measures`
+        "window": ("None",),  # and those that `windows` makes
+        "late": ("'correct'", "'drop'"),
+        "lateness": ("0 * HOUR", "HOUR"),
+        "is_final": ("False", "True"),
+    },
+    "Fold": {
+        "key": KEYS,
+        "state": ("STATE",),
+        "step": ("SQL_STEP", "python_step"),
+        "sequence": ("()", "'seq'", "('at', 'seq')"),
+        "start": ("None", "{'n': 0, 'seen': []}"),
+        "refuse": ("None", "\"if(event.a < 0, 'negative', null)\""),
+        "version": ("1", "2"),
+        "rows": ("'state'", "'refusals'"),
+        "id": ("()", "'event'"),
+    },
+    "Enrich": {
+        "id": ("'event'", "('k', 'id')"),
+        "dimensions": (),  # those that AsOf makes
+        "time": ("'at'",),
+        "how": ("'left'", "'inner'"),
+    },
+    "Join": {
+        "key": ("'k'", "('k', 'l')"),
+        "left": ("()", "'event'", "('event', 'a')"),
+        "right": ("()", "'revent'"),
+        "how": ("'inner'", "'left'", "'right'", "'full'"),
+        "within": ("None", "DAY", "(HOUR, 2 * DAY)"),
+        "times": ("None", "('at', 'rat')"),
+    },
+    "Pattern": {
+        "key": KEYS,
+        "sequence": ("'at'", "('at', 'seq')", "'seq'"),
+        "steps": (),  # those that Step makes
+        "measures": ("MATCHED",),
+        "skip": ("'past last'", "'to next'"),
+        "within": ("None", "2 * DAY"),
+    },
+    "View": {
+        "key": ("'k'", "('k', 'l')", "()"),
+        "identity": ("None", "('k', 'l', 'event')"),
+        "on": ("{}", "{'others': {'k': 'k'}}"),
+        "recursive": ("False", "True"),
+    },
+}
+
+
+def classes() -> dict[str, type]:
+    """What a declaration is made of: {name: class}."""
+    told = {name: getattr(lake, name) for name in lake.__all__}
+    parts = ("AsOf", "In", "Step")
+    return {
+        name: each
+        for name, each in told.items()
+        if isinstance(each, type) and (issubclass(each, Kind | Measure | Window) or name in parts)
+    }
+
+
+def parameters(made: type) -> set[str]:
+    """The options of a class; one that takes several of a thing (`*dimensions`) has their name too."""
+    return set(inspect.signature(made).parameters)
+
+
+def pairs(options: Mapping[str, Sequence[str]], possible: Callable[[Chosen], bool]) -> list[Chosen]:
+    """Choices of a value for each option, so that every possible pair of two options' values is in one of them.
+
+    Those come first that differ most from what the options are left at.
+    """
+    every = [dict(zip(options, values, strict=True)) for values in product(*options.values())]
+    every = sorted(every, key=lambda each: -sum(each[name] != values[0] for name, values in options.items()))
+    having = [(each, set(combinations(each.items(), min(2, len(options))))) for each in every if possible(each)]
+    wanted = set().union(*(pairs for _, pairs in having))
+    chosen = []
+    while wanted:
+        best, pairs = max(having, key=lambda each: len(wanted & each[1]))
+        chosen.append(best)
+        wanted -= pairs
+    return chosen

@@ -1,0 +1,278 @@
+"""A project of a table for each choice of options, all over the same two logs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from itertools import cycle, islice, pairwise
+from pathlib import Path
+from typing import Any
+
+import lake
+from lake import DeclarationError, Refusal
+from lake.kinds.kind import Kind
+from lake.kinds.measures import Measure
+from tests.options.events import EVENT, OTHER
+from tests.options.options import OPTIONS, Chosen, classes, pairs
+
+BOLD = 1
+WINDOWS = ("Calendar", "Tumbling", "Hopping", "Cumulative", "Session", "Sliding")
+RETRACT = ("Count", "CountIf", "Sum", "Avg", "Variance", "Stddev", "CountDistinct", "Quantile")
+MATCH = ("FirstOf", "LastOf", "In")
+SOME = 15
+PER = ("CountDistinct", "ApproxDistinct", "Quantile")
+MADE = "if(a is null, null, named_struct('u', 1, 'v', a)) as s"
+PLAIN = [name for name in EVENT if name not in ("op", "was", "time")]
+COLUMNS = {
+    "log": [*PLAIN, MADE, "_id as event", "op as _op", "was as _was"],
+    "table": [*PLAIN, "s", "event", "op as _op", "was as _was"],
+}
+HEAD = """from datetime import timedelta
+
+from pyspark.sql import functions as F
+import lake
+from lake import *
+from lake import Refusal, log, table
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+"""
+STATE = "n bigint, total decimal(20, 4), last array<int>, seen array<string>, one struct<u: int, v: int>"
+FOLDS = f'''
+STATE = "{STATE}"
+SQL_STEP = {{
+    "n": "coalesce(state.n, 0) + 1",
+    "total": "coalesce(state.total + event.c, event.c, state.total)",
+    "last": "event.tags",
+    "seen": "concat(coalesce(state.seen, array()), array(event.b))",
+    "one": "event.s",
+}}
+
+
+def python_step(state, event):
+    if event["a"] is not None and event["a"] < 0:
+        return Refusal("negative")
+    total = event["c"] if state["total"] is None or event["c"] is None else state["total"] + event["c"]
+    seen = [*(state["seen"] or []), event["b"]]
+    return {{"n": (state["n"] or 0) + 1, "total": total, "last": event["tags"], "seen": seen, "one": event["s"]}}
+'''
+MATCHES = """
+
+def is_first(event, matched):
+    return event["a"] is None or event["a"] > sum(map(len, matched.values())) - 2
+
+"""
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of the matrix: its kind, the options chosen, and its inputs."""
+
+    name: str
+    kind: str
+    options: Chosen
+    inputs: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The file of its job."""
+        imports = [f"from jobs.silver.{each} import {each}" for each in self.inputs if not each.startswith("log(")]
+        declared = f"@table({call(self.kind, self.options)}, {', '.join(self.inputs)})"
+        return "\n".join([HEAD, *imports, *_constants(self), "", declared, *self._function()])
+
+    def _function(self) -> Iterator[str]:
+        yield f"def {self.name}({', '.join('rows' if not n else f'rows{n}' for n in range(len(self.inputs)))}):"
+        yield '    """What the options make."""'
+        yield f"    return {_returned(self)}"
+
+
+def call(name: str, options: Chosen) -> str:
+    """The call of a class; what comes before several things of one name (`*dimensions`), and these, goes by place."""
+    by_place = ("id", "dimensions") if "dimensions" in options else ()
+    arguments = (value if option in by_place else f"{option}={value}" for option, value in options.items())
+    return f"{name}({', '.join(arguments)})"
+
+
+@cache
+def calls(name: str) -> tuple[str, ...]:
+    """The class called with each choice of its options."""
+    return tuple(
+        call(name, chosen)
+        for chosen in pairs(OPTIONS[name], lambda chosen: possible(call(name, chosen), environment()))
+    )
+
+
+@cache
+def environment() -> dict[str, Any]:
+    """What the head of a job has."""
+    names: dict[str, Any] = {name: getattr(lake, name) for name in lake.__all__}
+    names |= {"HOUR": timedelta(hours=1), "DAY": timedelta(days=1), "Refusal": Refusal}
+    del names["open"]
+    exec(FOLDS + MATCHES, names)
+    return names
+
+
+@cache
+def of_kinds() -> dict[str, Any]:
+    """What the job of a kind has beside."""
+    return environment() | {name: eval(sets, environment()) for name, sets in measures().items()}
+
+
+def possible(text: str, names: dict[str, Any]) -> bool:
+    """Whether a call is no contradiction, as a declaration tells."""
+    try:
+        eval(text, names)
+    except DeclarationError:
+        return False
+    return True
+
+
+@cache
+def measures() -> dict[str, str]:
+    """The sets of measures, as text: of each class one, those of them that subtract, those of a match; then all."""
+    every = {f"{name.lower()}_{n}": text for name in OPTIONS for n, text in enumerate(_measures(name))}
+    one = {name: text for name, text in every.items() if name.endswith("_0")}
+    sets = {
+        "ADDED": {name: text for name, text in one.items() if text.partition("(")[0] in RETRACT},
+        "MEASURES": {name: text for name, text in one.items() if not text.startswith(MATCH)},
+        "MATCHED": {name: text for name, text in one.items() if not text.startswith(PER)},
+        "EVERY_MATCHED": {name: text for name, text in every.items() if not text.startswith(PER)},
+    }
+    others = [(name, text) for name, text in every.items() if not text.startswith(MATCH)]
+    sets |= {f"SOME_{n // SOME}": dict(others[n : n + SOME]) for n in range(0, len(others), SOME)}
+    return {name: _dict(of) for name, of in sets.items()}
+
+
+def _measures(name: str) -> tuple[str, ...]:
+    made = classes().get(name, object)
+    measured = name == "In" or issubclass(made, Measure)
+    return calls(name) if measured else ()
+
+
+def _dict(values: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f"{name!r}: {value}" for name, value in values.items()) + "}"
+
+
+def tables(*, bold: bool = False) -> list[Table]:
+    """The tables of all kinds; or the bold ones, the first of each: least of their options is what it is left at."""
+    kinds = [name for name, made in classes().items() if issubclass(made, Kind)]
+    return [each for kind in kinds for each in (islice(_tables(kind), BOLD) if bold else _tables(kind))]
+
+
+def _tables(kind: str) -> Iterator[Table]:
+    options = dict(OPTIONS[kind]) | {"input": ("table", "log")}
+    if kind == "Aggregate":
+        options["window"] = ("None", *(calls(name)[0] for name in WINDOWS))
+    if kind == "Enrich":
+        each = calls("AsOf")
+        options["dimensions"] = (*each, *(f"{a}, {b}" for a, b in pairwise(each)))
+    if kind == "Pattern":
+        down, up = ([text for text in calls("Step") if name in text] for name in ("'down'", "'up'"))
+        options["steps"] = tuple(f"[{a}, {b}]" for a, b in zip(down, reversed(up), strict=False))
+    choices = pairs(options, lambda chosen: _fits(kind, chosen))
+    if kind == "Aggregate":  # and every other window, one beside each of these choices
+        others = [text for name in WINDOWS for text in calls(name)[1:]]
+        choices += [
+            chosen | {"window": text}
+            for chosen, text in zip(cycle([each for each in choices if each["window"] != "None"]), others, strict=False)
+        ]
+        plain = {name: values[0] for name, values in options.items()}
+        choices += [plain | {"measures": name} for name in measures() if name.startswith("SOME")]
+    if kind == "Pattern":
+        choices.append(choices[0] | {"measures": "EVERY_MATCHED"})
+    for number, chosen in enumerate(choices):
+        source = chosen.pop("input")
+        inputs = ('log("events")', 'log("others")') if source == "log" else ("current", "other")
+        if kind == "Enrich":
+            inputs = (inputs[0], *[inputs[1]] * chosen["dimensions"].count("AsOf"))
+        yield Table(
+            f"{kind.lower()}_{number}", kind, chosen, inputs if kind in ("Enrich", "Join", "View") else inputs[:1]
+        )
+
+
+def _fits(kind: str, chosen: Chosen) -> bool:
+    options = {name: value for name, value in chosen.items() if name != "input"}
+    if chosen["input"] == "table":
+        timed = options.get("late") == "'drop'" or options.get("is_final") == "True"
+        if timed:
+            return False
+    if options.get("within", "None") != "None" and options.get("sequence") == "'seq'":
+        return False  # no time to go by
+    text = call(kind, options)
+    return possible(text, of_kinds()) and bool(eval(text, of_kinds()).identity)
+
+
+def _constants(table: Table) -> Iterator[str]:
+    if table.kind in ("Aggregate", "Pattern"):
+        name = table.options["measures"]
+        yield f"{name} = {measures()[name]}"
+    if table.kind == "Fold":
+        yield FOLDS
+    if table.kind == "Pattern":
+        yield MATCHES
+
+
+def _returned(table: Table) -> str:
+    """What the job's function returns."""
+    source = "log" if table.inputs[0].startswith("log(") else "table"
+    made, event = COLUMNS[source][-4:-2]
+    of = {"Join": _joined, "Enrich": _enriched, "View": _viewed}.get(table.kind)
+    return of(table.options, made, event) if of else f"rows.selectExpr(*{COLUMNS[source]!r})"
+
+
+def _joined(options: Chosen, made: str, event: str) -> str:
+    by = "'l'" in options["key"]
+    left = ["k", *(["l"] if by else []), event, "at", "a", made]
+    right = ["k", "l" if by else "l as rl", "oid as revent", "rat", "rb"]
+    return f"rows.selectExpr(*{left!r}), rows1.selectExpr(*{right!r})"
+
+
+def _enriched(options: Chosen, made: str, event: str) -> str:
+    sides = [f"rows.selectExpr(*{[*PLAIN, made, event]!r})"]
+    versions = {"valid_from": "rat as valid_from", "valid_to": "rat + interval 3 days as valid_to", "rat": "rat"}
+    for number, dimension in enumerate(options["dimensions"].split("AsOf")[1:], start=1):
+        times = ["rat"] if "time='rat'" in dimension else ["valid_from", "valid_to"]
+        times += ["valid_to"] if "until='valid_to'" in dimension and "valid_to" not in times else []
+        own = ["k", *(["l"] if "'l'" in dimension else []), *(versions[name] for name in times), f"rb as rb{number}"]
+        sides.append(f"rows{number}.selectExpr(*{own!r})")
+    return ", ".join(sides)
+
+
+def _viewed(options: Chosen, made: str, event: str) -> str:
+    by = [name for name in ("k", "l") if f"'{name}'" in options["key"]]
+    others = f"rows1.groupBy(*{by or ['k']!r}).agg(F.max('rb').alias('rb'))"
+    rows = f"rows.selectExpr('k', 'l', {event!r}, {made!r})"
+    if options["identity"] == "None":
+        rows = f"rows.groupBy(*{by!r}).agg(F.count('*').alias('n'), F.max('c').alias('c'))"
+    return f"{rows}.join({others}, {by or ['k']!r}, 'left')"
+
+
+def write(folder: Path, some: list[Table], settings: str = "") -> Path:
+    """The project of `some` tables in `folder`."""
+    for each in ("schemas", "jobs/silver"):
+        (folder / each).mkdir(parents=True)
+    (folder / "pyproject.toml").write_text(f"[tool.lake]\n{settings}")
+    for name, fields, facts in (
+        ("events", EVENT, {"key": ["id"], "time": "time", "broadcast": "op = 'truncate'"}),
+        ("others", OTHER, {"key": ["oid"], "time": "time"}),
+    ):
+        contract = {
+            "type": "record", "name": name, "doc": "What happens.", "lake": facts | {"buckets": 2},
+            "fields": [{"name": field, "type": ["null", kind], "default": None} for field, kind in fields.items()],
+        }  # fmt: skip
+        (folder / f"schemas/{name}.avsc").write_text(json.dumps(contract))
+    used = {each for table in some for each in table.inputs}
+    sources = [
+        Table("current", "Latest", {"key": "'id'"}, ('log("events")',)),
+        Table("other", "Latest", {"key": "'oid'"}, ('log("others")',)),
+    ]
+    for table in [*(each for each in sources if each.name in used), *some]:
+        text = table.text
+        if table.name == "current":
+            text = text.replace(" as _op", "").replace(" as _was", "")
+        if table.name == "other":
+            text = text.replace(_returned(table), "rows")
+        (folder / f"jobs/silver/{table.name}.py").write_text(text)
+    return folder

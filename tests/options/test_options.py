@@ -1,0 +1,64 @@
+"""Every option of every kind, through the engine: built, advanced by two batches, rebuilt and verified, among nulls.
+
+The declarations are made of the classes' options: each pair of two options' values is in one of them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lake.run.cut import pick_cut
+from lake.run.inputs import Inputs
+from lake.run.rebuild import rebuild_all
+from lake.run.verify import verify_all
+from lake.testing import Lakehouse
+from tests.options import project as matrix
+from tests.options.events import batches
+from tests.options.options import OPTIONS, classes, parameters
+
+KINDS = ("Aggregate", "Enrich", "First", "Fold", "History", "Join", "Latest", "Pattern", "View")
+PARTS = 24  # so many tables a project
+
+
+def test_every_option_of_every_class_has_values() -> None:
+    assert {name: parameters(made) for name, made in classes().items()} == {
+        name: set(options) for name, options in OPTIONS.items()
+    }
+    assert set(KINDS) < set(OPTIONS)
+
+
+def test_the_boldest_choice_of_each_kind_keeps_its_promise(spark: SparkSession, tmp_path: Path) -> None:
+    tables = matrix.tables(bold=True)
+    assert {each.kind for each in tables} == set(KINDS)
+    keeps_its_promise(tmp_path, tables)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_pair_of_options_keeps_its_promise(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    tables = [each for each in matrix.tables() if each.kind == kind]
+    for part in range(0, len(tables), PARTS):
+        keeps_its_promise(tmp_path / f"{part}", tables[part : part + PARTS])
+
+
+@pytest.mark.long
+def test_what_spark_commits_keeps_its_promise(spark: SparkSession, tmp_path: Path) -> None:
+    keeps_its_promise(tmp_path, matrix.tables(bold=True), settings='committer = "spark"\nsmall_diff_rows = 0\n')
+
+
+def keeps_its_promise(home: Path, tables: list[matrix.Table], settings: str = "") -> None:
+    lakehouse = Lakehouse(matrix.write(home / "project", tables, settings), home / "home")
+    for batch in batches():
+        for stream, records in batch.items():
+            lakehouse.land(stream, *records)
+        lakehouse.run()
+    inputs = Inputs(lambda: lakehouse.spark, lakehouse.project, pick_cut(lakehouse.project, None))
+    rebuilt = rebuild_all(inputs, (), tell=lambda _: None)
+    assert [each for each in rebuilt if each.inserted or each.updated or each.deleted] == []
+    verdicts = verify_all(lambda: lakehouse.spark, lakehouse.project, tell=lambda _: None)
+    assert [each for each in verdicts if each.verdict != "identical"] == []
+    assert {each.table for each in verdicts} >= {each.name for each in tables}
+    assert sum(each.rows > 0 for each in verdicts) > len(verdicts) * 0.8  # an empty table would prove nothing

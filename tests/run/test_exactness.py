@@ -1,0 +1,133 @@
+"""Decimals are exact in every table, or refused with the column: nothing is rounded that no declaration asked for."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lake.config import Settings
+from lake.errors import DeclarationError
+from lake.run.verify import verify_all
+from lake.testing import Lakehouse
+
+NUMBERS = {"wide": (38, 10), "narrow": (20, 10), "places": (38, 30), "money": (18, 4)}
+CONTRACT = {
+    "type": "record", "name": "sums", "doc": "Numbers.", "lake": {"key": ["k"], "buckets": 2},
+    "fields": [{"name": "k", "type": "string"}] + [
+        {"name": name, "default": None,
+         "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": digits, "scale": places}]}
+        for name, (digits, places) in NUMBERS.items()],
+}  # fmt: skip
+HEAD = """from decimal import Decimal
+from lake import Aggregate, Avg, FirstValue, Fold, In, LastOf, Pattern, Refusal, Step, Stddev, Sum, Variance, log, table
+
+
+def added(state, event):
+    total = state["total"] + (event["wide"] or 0)
+    return {"total": total, "mean": ((total + 1) / 3).quantize(Decimal("0.0000000001"))}
+
+
+def shared(state, event):
+    return {"share": event["wide"] / 3}
+
+
+"""
+RIGHT = {
+    "in_python": """Fold("k", state="total decimal(38, 10), mean decimal(38, 10)", step=added,
+        start={"total": Decimal("0.0000000001")})""",
+    "in_sql": """Fold("k", state="total decimal(30, 10), n int",
+        step={"total": "coalesce(state.total, 0) + coalesce(event.narrow, 0)", "n": "coalesce(state.n + 1, 1)"})""",
+    "measured": """Aggregate("k", {"sum": Sum("wide"), "product": Sum("cast(money as decimal(12, 4)) * 2"),
+        "mean": Avg("money", scale=16), "spread": Variance("cast(money as decimal(17, 3))")})""",
+}
+WRONG = {
+    "sum_in_sql": (
+        """Fold("k", state="total decimal(38, 10)",
+        step={"total": "coalesce(state.total + event.wide, event.wide)"})""",
+        "total would lose decimal places: Spark keeps 9 of the 10 of state.total + event.wide",
+    ),
+    "product_in_sql": (
+        """Fold("k", state="total decimal(38, 10)", step={"total": "cast(-(event.wide * event.narrow) + 1 as int)"})""",
+        "total would lose decimal places: Spark keeps 6 of the 20 of event.wide * event.narrow",
+    ),
+    "narrowed": (
+        """Fold("k", state="last array<decimal(10, 2)>", step={"last": "array(event.money)"})""",
+        "last would lose decimal places: array(event.money) is a array<decimal(18,4)>, last a array<decimal(10,2)>",
+    ),
+    "truncated": (
+        """Fold("k", state="n int", step={"n": "coalesce(state.n, 0) + event.money"})""",
+        "n would lose all decimal places",
+    ),
+    "start": (
+        """Fold("k", state="total decimal(10, 2), n int", step={"n": "1"}, start={"total": 0.125})""",
+        "start has 0.125 for total, a decimal(10, 2)",
+    ),
+    "product": (
+        """Aggregate("k", {"sum": Sum("narrow * places", where="narrow > 0")})""",
+        "sum would lose decimal places: Spark keeps 19 of the 40 of narrow * places",
+    ),
+    "squares": (
+        """Aggregate("k", {"spread": Variance("money")})""",
+        "spread squares money, which has 4 decimal places, and Spark would round the squares",
+    ),
+    "deviation": (
+        """Pattern("k", sequence="narrow", steps=[Step("a")], measures={"spread": In("a", Stddev("money"))})""",
+        "spread squares money, which has 4 decimal places, and Spark would round the squares",
+    ),
+    "mean": (
+        """Aggregate("k", {"mean": Avg("places", scale=20)})""",
+        "mean is a mean of 20 decimal places of places, which has 30",
+    ),
+}
+WIDE = "1234567890123456789012345678.0123456789"
+
+
+def job(name: str, kind: str) -> str:
+    return f'{HEAD}@table({kind}, log("sums"))\ndef {name}(rows):\n    """Numbers."""\n    return rows\n'
+
+
+@pytest.fixture
+def sums(project: Settings, tmp_path: Path) -> Lakehouse:
+    project.path("schemas/sums.avsc").write_text(json.dumps(CONTRACT))
+    return Lakehouse(tmp_path, tmp_path / "home")
+
+
+def test_every_digit_of_a_decimal_is_kept(spark: SparkSession, project: Settings, sums: Lakehouse) -> None:
+    for name, kind in RIGHT.items():
+        project.path(f"jobs/silver/{name}.py").write_text(job(name, kind))
+    small = {"wide": "-0.0000000002", "narrow": "0.0000000001", "money": "0.0001"}
+    sums.land("sums", {"k": "a", "wide": WIDE, "narrow": "9999999999.9999999999", "money": "1.0000"}).run()
+    sums.land("sums", {"k": "a"} | small).run()
+    [folded], [in_sql], [measured] = (sums.table(name) for name in RIGHT)
+    total = Decimal("1234567890123456789012345678.0123456788")
+    assert folded["total"] == total
+    assert folded["mean"] == Decimal("411522630041152263004115226.3374485596")
+    assert (in_sql["total"], in_sql["n"]) == (Decimal("10000000000.0000000000"), 2)
+    assert measured["sum"] == Decimal("1234567890123456789012345678.0123456787")
+    assert measured["mean"] == Decimal("0.50005")
+    verdicts = verify_all(lambda: sums.spark, sums.project, tell=lambda _: None)
+    assert {each.verdict for each in verdicts} == {"identical"}
+
+
+def test_what_would_be_rounded_is_refused_before_any_data_is_read(
+    spark: SparkSession, project: Settings, sums: Lakehouse
+) -> None:
+    for name, (kind, _) in WRONG.items():
+        project.path(f"jobs/silver/{name}.py").write_text(job(name, kind))
+    with pytest.raises(DeclarationError) as caught:
+        sums.land("sums", {"k": "a"}).run()
+    assert [name for name, (_, told) in WRONG.items() if f"{name}: {told}" not in caught.value.what] == []
+
+
+def test_a_python_fold_refuses_what_does_not_fit_its_column(
+    spark: SparkSession, project: Settings, sums: Lakehouse
+) -> None:
+    project.path("jobs/silver/shares.py").write_text(
+        job("shares", """Fold("k", state="share decimal(38, 18)", step=shared)""")
+    )
+    with pytest.raises(DeclarationError, match=r"share: 4115226300\.3{30} … does not fit decimal\(38, 18\)"):
+        sums.land("sums", {"k": "a", "wide": "12345678901"}).run()

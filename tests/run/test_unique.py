@@ -1,0 +1,91 @@
+"""A table has one row of an identity, or the commit is not made: whichever verb was to make it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lake.config import Settings
+from lake.errors import LakeError
+from lake.project import load
+from lake.run.advance import advance
+from lake.run.cut import cut, pick_cut
+from lake.run.deploy import deploy
+from lake.run.ingest import ingest
+from lake.run.inputs import Inputs
+from lake.run.rebuild import rebuild
+from lake.store.editions import current_edition
+from lake.testing import Lakehouse
+
+CONTRACT = {
+    "type": "record", "name": "notes", "doc": "What somebody said.", "lake": {"key": ["id"], "buckets": 2},
+    "fields": [{"name": name, "type": ["null", kind], "default": None} for name, kind in (
+        ("id", "int"), ("who", "string"), ("number", "int"), ("said", {"type": "array", "items": "string"}))],
+}  # fmt: skip
+HEAD = "from lake import Fold, View, log, table\n\n"
+JOBS = {
+    "listed": '@table(View("who", identity=("who", "number")), log("notes"))',
+    "said": '@table(View("said", identity=("said", "number")), log("notes"))',
+    "refused": """@table(
+    Fold("who", state="n int", step={"n": "1"}, refuse="if(event.number > 0, 'no', null)").refusals(id="number"),
+    log("notes"),
+)""",
+}
+FIRST = [{"id": 1, "who": "ada", "number": 1, "said": ["a, b"]}, {"id": 2, "who": None, "number": None}]
+TWICE = [
+    {"id": 1, "who": "ada", "number": 1, "said": ["a, b"]},
+    {"id": 3, "who": "eve", "number": 2, "said": ["a", "b"]},
+]
+FOUND = {
+    "listed": "who=ada, number=1",
+    "said": "said=['a, b'], number=1",
+    "refused": "who=ada, number=1",
+}
+
+
+@pytest.mark.parametrize("rows", ["in memory", pytest.param("by Spark", marks=pytest.mark.long)])
+def test_two_rows_of_one_identity_are_told_and_not_committed(
+    spark: SparkSession, project: Settings, tmp_path: Path, rows: str
+) -> None:
+    if rows == "by Spark":
+        project.path("pyproject.toml").write_text('[tool.lake]\nsmall_diff_rows = 0\ncommitter = "spark"\n')
+    project.path("schemas/notes.avsc").write_text(json.dumps(CONTRACT))
+    for name, declared in JOBS.items():
+        text = f'{HEAD}{declared}\ndef {name}(notes):\n    """Something said."""\n'
+        project.path(f"jobs/silver/{name}.py").write_text(text + '    return notes.select("who", "number", "said")\n')
+    lakehouse = Lakehouse(tmp_path, tmp_path / "home").land("notes", *FIRST).run()
+    before = {name: lakehouse.table(name) for name in JOBS}
+    assert before["listed"] == [{name: row.get(name) for name in ("who", "number", "said")} for row in reversed(FIRST)]
+
+    lakehouse.land("notes", *TWICE)
+    ingest(lakehouse.settings, spark, lakehouse.project.contracts)
+    cut(lakehouse.project)
+    inputs = Inputs(lambda: spark, lakehouse.project, pick_cut(lakehouse.project, None))
+    for name, identity in FOUND.items():
+        [declaration] = lakehouse.project.pick([name])
+        told = f"{name}: several rows have the identity {identity}: nothing was committed"
+        for verb in (advance, rebuild):
+            with pytest.raises(LakeError) as caught:
+                verb(inputs, declaration)
+            assert (caught.value.what, caught.value.exit_code) == (told, 1)
+            assert caught.value.where.startswith(f"jobs/silver/{name}.py:")
+        assert lakehouse.table(name) == before[name]
+
+
+def test_a_deploy_of_rows_of_one_identity_leaves_readers_what_they_had(
+    spark: SparkSession, project: Settings, tmp_path: Path
+) -> None:
+    project.path("schemas/notes.avsc").write_text(json.dumps(CONTRACT))
+    job = project.path("jobs/silver/listed.py")
+    text = f'{HEAD}{JOBS["listed"]}\ndef listed(notes):\n    """Something said."""\n    return notes\n'
+    job.write_text(text)
+    lakehouse = Lakehouse(tmp_path, tmp_path / "home").land("notes", *FIRST, *TWICE[1:], {"id": 4, "who": "eve"}).run()
+    job.write_text(text.replace('"who", identity=("who", "number")', '"who"'))
+    with pytest.raises(LakeError, match="listed: several rows have the identity who=eve: nothing was committed"):
+        deploy(load(lakehouse.settings), lambda: spark, lambda _: None, lambda _: None)
+    edition = current_edition(lakehouse.settings)
+    assert edition is not None
+    assert edition.number == 1
