@@ -40,16 +40,16 @@ was taken: late, it does not win over newer changes; of a snapshot that is taken
     Latest(key="id", sequence="_lsn", deletes="_op = 'd'", truncate="_op = 't'")
     rows.selectExpr("id", …, "lsn AS _lsn", "op AS _op")
 
-In a History a version begins when the source committed, and where a read says 0 or nothing of that, when it was sent:
+In a History a version begins when the source committed, or its snapshot was taken; of reads that say 0, none does:
 
     History(key="id", sequence=("since", "_lsn"), deletes="_op = 'd'")
-    "coalesce(nullif(committed_at, timestamp '1970-01-01'), sent_at) AS since"    from source.ts_ms, and from ts_ms
+    "nullif(committed_at, timestamp '1970-01-01') AS since"                       committed_at from source.ts_ms
 
 Not covered yet: deletes that the connector has missed, as a new snapshot does not say what is gone; places that begin
-again, after a restore or on another server; reads without a place, which never win, and those with the place at which
-they were sent. A changed primary key comes as a delete and a create, and needs nothing; for writers that send one
-update with both keys there is `former`. Only values are messages: a consumer that writes keys between them fills the
-quarantine. MongoDB's images, which are texts, are not read.
+again, after a restore or on another server; reads without a place, which never win, without a time, which begin no
+version, and those with the place at which they were sent. A changed primary key comes as a delete and a create, and
+needs nothing; for writers that send one update with both keys there is `former`. Only values are messages: a consumer
+that writes keys between them fills the quarantine. MongoDB's images, which are texts, are not read.
 """
 
 from __future__ import annotations
