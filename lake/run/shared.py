@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from lake.declaration import Declaration, Input
-from lake.kinds.kind import CARRIED
 from lake.run.inputs import Inputs
 
 if TYPE_CHECKING:
@@ -24,20 +24,13 @@ UNITS: Final = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 @contextmanager
 def sharing(inputs: Inputs, tables: Iterable[Declaration]) -> Iterator[None]:
-    """Keeps the logs that more than one of `tables` reads, only the columns that they mention, while the block runs."""
-    readers: dict[str, list[Declaration]] = {}
-    for each in tables:
-        for name in {source.name for source in each.inputs if source.is_log}:
-            readers.setdefault(name, []).append(each)
+    """Keeps the logs that more than one of `tables` reads, with all of their columns, while the block runs."""
+    readers = Counter(name for each in tables for name in {source.name for source in each.inputs if source.is_log})
     room = SHARE * _bytes(inputs.project.settings.spark.driver_memory)
     kept: list[DataFrame] = []
-    for name in [name for name, reading in readers.items() if len(reading) > 1]:
-        source, reading = Input(name), readers[name]
+    for name in [name for name, reading in readers.items() if reading > 1]:
+        source = Input(name)
         rows = inputs.whole(source)
-        heeding = any(each.kind.heeds_refusals for each in reading)
-        always = {*CARRIED, *(inputs.delivery_columns(source) if heeding else ())}
-        wanted = [c for c in rows.columns if c in always or any(inputs.project.mentions(each, c) for each in reading)]
-        rows = rows.select(*wanted)
         needed = inputs.size(source) * sum(TEXT if kind == "string" else NUMBER for _, kind in rows.dtypes)
         if needed <= room:
             room -= needed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -18,7 +17,6 @@ from lake.run.diff import compare, first, shown
 from lake.run.fingerprint import fingerprints
 from lake.run.inputs import Inputs
 from lake.run.order import after_inputs
-from lake.run.shared import sharing
 from lake.run.unique import unique
 from lake.store import erasures
 from lake.store.meta import get_cut
@@ -62,7 +60,8 @@ def verify_all(
 ) -> list[Verdict]:
     """The verdicts on the named tables (all, for none), as `after_inputs` orders them.
 
-    A table that is found identical need not be evaluated again for those derived from it.
+    A table that is found identical need not be evaluated again for those derived from it. Each reads the logs for
+    itself: what a rebuild prepares for several tables at once proves nothing.
     """
     picked, proved = project.pick(names), dict[str, int]()
     cuts = {each.name: position.data["cut"] for each in picked if (position := project.table(each).position())}
@@ -79,10 +78,7 @@ def verify_all(
         tell(verdict)
         return verdict
 
-    with ExitStack() as stack:
-        for cut, inputs in by_cut.items():
-            stack.enter_context(sharing(inputs, [each for each in picked if cuts.get(each.name) == cut]))
-        return after_inputs(picked, work, workers=project.settings.tables_at_once)
+    return after_inputs(picked, work, workers=project.settings.tables_at_once)
 
 
 def _book(project: Project, verdict: Verdict, began: datetime) -> None:
