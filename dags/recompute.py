@@ -20,6 +20,12 @@ PARAMS = {
         description="Which tables to evaluate from their inputs again; none stands for all.",
     ),
     "cut": Param(None, type=["null", "integer"], minimum=1, title="Cut", description="A new one unless given."),
+    "yes": Param(
+        False,
+        type="boolean",
+        title="Columns may go",
+        description="Let columns that readers have go, or change their type; else the task of such a table fails.",
+    ),
     "dry_run": Param(False, type="boolean", title="Dry run", description="Show what would change, and change nothing."),
 }
 
@@ -57,8 +63,9 @@ def rebuild(table: Mapping[str, Any], number: XComArg) -> XComArg:
     @task(task_id=name, outlets=[asset], trigger_rule=TriggerRule.NONE_FAILED)
     def work(number: int, *, outlet_events: Any = None) -> dict[str, Any]:
         verb = "rebuild" if name in chosen() else "advance"
+        options = ["--yes"] if verb == "rebuild" and steps.params()["yes"] else []
         there = {each["name"]: each["cut"] or 0 for each in steps.lake("status")["tables"]}
-        (done,) = steps.lake(verb, name, "--cut", str(max(number, there[name])))["tables"]
+        (done,) = steps.lake(verb, name, "--cut", str(max(number, there[name])), *options)["tables"]
         if verb == "advance" and done["verb"] == "none":
             raise AirflowSkipException(f"{name} was not chosen, and is at cut {number}")
         outlet_events[asset].extra = steps.changes(done)

@@ -86,7 +86,7 @@ class JobFile:
         return {name for name, _ in self._imports() if name.startswith("jobs.")}
 
     def mentions(self, field: str) -> bool:
-        """Whether the file may use contract field `field`; `*` and `.columns` use all."""
+        """Whether the name of contract field `field` is in the text; `*` and `.columns` name all."""
         return re.search(rf"\b{re.escape(field)}\b|[\"']\*|\.columns\b", self.text) is not None
 
     def fingerprint(self, *more: str) -> str:
@@ -94,7 +94,11 @@ class JobFile:
 
         The tree is written in a form of its own, because `ast.dump` differs between Python versions.
         """
-        return hashlib.sha256("\n".join([_normal(self.tree), *more]).encode()).hexdigest()[:16]
+        return hashlib.sha256("\n".join([self._form, *more]).encode()).hexdigest()[:16]
+
+    @cached_property
+    def _form(self) -> str:
+        return _normal(self.tree)
 
     def parts(self) -> dict[str, str]:
         """What the fingerprint is of, for a person: the kind, its options and the inputs as they are written, and

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from graphlib import TopologicalSorter
+from typing import Any, Final, TypeAlias
 
 from lake import names
 from lake.config import Settings
@@ -15,11 +16,17 @@ from lake.errors import DeclarationError, did_you_mean
 from lake.importing import Upstream, importing
 from lake.importing import declared as declared_by
 from lake.jobfile import JobFile
+from lake.store import delta
 from lake.store.contracts import Contract, load_contracts
+from lake.store.delta import Position
 from lake.store.editions import homes
 from lake.store.tables import Table
 
 LAYERS = ("silver", "gold")
+FIELD: Final = "contract field "
+
+Columns: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""What a position says of each input: {input: {"read": {column: type}, …}}, see lake.run.columns."""
 
 
 @dataclass(frozen=True)
@@ -61,42 +68,72 @@ class Project:
             raise DeclarationError(f"unknown table {name!r}", fix=did_you_mean(name, self.tables))
         return [each for each in self.tables.values() if not wanted or each.name in wanted]
 
-    def fingerprint(self, declaration: Declaration) -> str:
-        """A hash of all that decides the table's rows: job file, what it imports beside its inputs, kind's version,
-        contract fields used.
+    def fingerprint(self, declaration: Declaration, columns: Columns | None = None) -> str:
+        """A hash of all that decides the table's rows: job file, what it imports beside its inputs, kind's version, and
+        the contract fields that it reads, as the `columns` of a table's position say.
         """
         kind = declaration.kind
-        fields = [f"{name} {type_}" for name, type_ in self._fields(declaration).items()]
+        fields = [f"{name} {type_}" for name, type_ in self._fields(declaration, columns).items()]
         borrowed = [self.files[name].fingerprint() for name in self._borrowed(declaration)]
         return self.files[declaration.name].fingerprint(kind.name, str(kind.revision), *fields, *borrowed)
 
-    def definition(self, declaration: Declaration) -> dict[str, str]:
+    def is_built(self, declaration: Declaration, position: Position) -> bool:
+        """Whether the table at `position` was built by its definition as it is now."""
+        return self.columns(declaration, position) is not None
+
+    def columns(self, declaration: Declaration, position: Position) -> Columns | None:
+        """What the table at `position` reads; None where it was built by another definition than now."""
+        said, built = position.data.get("columns"), position.data["fingerprint"]
+        possible = self._unsaid(declaration) if said is None else [said]
+        return next((each for each in possible if built == self.fingerprint(declaration, each)), None)
+
+    def _unsaid(self, declaration: Declaration) -> Iterator[Columns]:
+        """What a table may read that was built before positions said it: the fields named in the text of its job; by
+        the contract of then, where a name has come to the contract that the text had already.
+        """
+        yield self._mentioned(declaration)
+        table = self.table(declaration)
+        kept = (each.data["definition"] for each in delta.positions(table.path, table.app) if "definition" in each.data)
+        yield _told_by(next(kept, {}))
+
+    def definition(self, declaration: Declaration, columns: Columns | None = None) -> dict[str, str]:
         """What the fingerprint is of, part by part: short texts and hashes, to tell what of it has changed."""
         return {
             **self.files[declaration.name].parts(),
             "kind version": str(declaration.kind.revision),
-            **{f"contract field {name}": type_ for name, type_ in self._fields(declaration).items()},
+            **{f"{FIELD}{name}": type_ for name, type_ in self._fields(declaration, columns).items()},
             **{f"imported jobs file {name}": self.files[name].fingerprint() for name in self._borrowed(declaration)},
         }
 
     def lineage(self, declaration: Declaration) -> str:
-        """A hash of the table's fingerprint and of those of all tables that it is derived from."""
+        """A hash of all that can decide the table's rows, and those of all tables that it is derived from."""
         parents = [self.lineage(source.table) for source in declaration.inputs if source.table is not None]
-        return hashlib.sha256("\n".join([self.fingerprint(declaration), *parents]).encode()).hexdigest()[:8]
+        every = {s.name: {"read": self.fields(s.name)} for s in declaration.inputs if s.is_log}
+        return hashlib.sha256("\n".join([self.fingerprint(declaration, every), *parents]).encode()).hexdigest()[:8]
 
-    def _fields(self, declaration: Declaration) -> dict[str, str]:
-        """The contract fields that the table may use, as `stream.field`, with type and default."""
+    def fields(self, stream: str) -> dict[str, str]:
+        """The fields of a contract, each with its type and default."""
+        return {each.name: f"{each.type} {each.default!r}" for each in self.contracts[stream].fields}
+
+    def _fields(self, declaration: Declaration, columns: Columns | None) -> dict[str, str]:
+        """The contract fields that the table reads, as `stream.field`, with type and default."""
+        columns = self._mentioned(declaration) if columns is None else columns
         return {
-            f"{source.name}.{each.name}": f"{each.type} {each.default!r}"
+            f"{source.name}.{name}": type_
             for source in declaration.inputs
             if source.is_log
-            for each in self.contracts[source.name].fields
-            if self.mentions(declaration, each.name)
+            for name, type_ in self.fields(source.name).items()
+            if name in columns.get(source.name, {}).get("read", {})
         }
 
-    def mentions(self, declaration: Declaration, field: str) -> bool:
-        """Whether the table may use `field` of its inputs, in its own job file or in one that it borrows from."""
-        return any(self.files[name].mentions(field) for name in (declaration.name, *self._borrowed(declaration)))
+    def _mentioned(self, declaration: Declaration) -> Columns:
+        """The fields whose names are in the text of the job, or of one that it borrows from."""
+        files = [self.files[name] for name in (declaration.name, *self._borrowed(declaration))]
+        return {
+            s.name: {"read": {n: t for n, t in self.fields(s.name).items() if any(f.mentions(n) for f in files)}}
+            for s in declaration.inputs
+            if s.is_log
+        }
 
     def _borrowed(self, declaration: Declaration) -> list[str]:
         """The tables whose job files the table's own imports beside its inputs."""
@@ -110,6 +147,16 @@ class Project:
         for source in declaration.inputs:
             found |= {source.name} if source.table is None else self.logs(source.table)
         return found
+
+
+def _told_by(definition: Mapping[str, str]) -> Columns:
+    """The fields among the parts of a `definition`, by their streams."""
+    found: dict[str, dict[str, dict[str, str]]] = {}
+    for part, type_ in definition.items():
+        if part.startswith(FIELD):
+            stream, _, name = part.removeprefix(FIELD).partition(".")
+            found.setdefault(stream, {"read": {}})["read"][name] = type_
+    return found
 
 
 def load(settings: Settings) -> Project:

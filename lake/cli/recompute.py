@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 TABLES = click.argument("tables", nargs=-1)
 CUT = click.option("--cut", "number", type=Number(), help="The cut; the latest unless given.")
 ALL = click.option("--all", "everything", is_flag=True, help="Every table, in dependency order.")
+YES = click.option("--yes", is_flag=True, help="Let columns that readers have go, or change their type.")
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")
 ADVANCED = ("table", "verb", "cut", "version", "inserted", "updated", "deleted", "seconds")
 
@@ -34,13 +35,22 @@ ADVANCED = ("table", "verb", "cut", "version", "inserted", "updated", "deleted",
 @CUT
 @click.option("--downstream", is_flag=True, help="Also every table that is derived from those.")
 @DRY_RUN
+@YES
 @shared
 def rebuild(
-    shell: Shell, tables: tuple[str, ...], number: int | None, *, everything: bool, downstream: bool, dry_run: bool
+    shell: Shell,
+    tables: tuple[str, ...],
+    number: int | None,
+    *,
+    everything: bool,
+    downstream: bool,
+    dry_run: bool,
+    yes: bool,
 ) -> None:
     """Evaluate tables from their inputs, show what differs, and commit only that; adopts a changed definition.
 
-    Each table changes in one commit. Readers see it when the cut is published.
+    Each table changes in one commit. Readers see it when the cut is published. A table that would lose a column that
+    they have, or change its type, stays as it is unless --yes is given.
 
     \b
     lake rebuild carrier_daily --dry-run
@@ -60,7 +70,7 @@ def rebuild(
     picked = [each.name for each in inputs.project.pick(tables)]
     if downstream:
         picked += graph(inputs.project).below(*picked)
-    done = rebuild_all(inputs, picked, dry_run=dry_run, tell=lambda each: shell.say(line(each)))
+    done = rebuild_all(inputs, picked, dry_run=dry_run, yes=yes, tell=lambda each: shell.say(line(each)))
     emit_recomputed(shell, done)
 
 
@@ -118,7 +128,7 @@ def plan(shell: Shell, tables: tuple[str, ...], *, diff: bool) -> None:
     if diff and not tables:
         raise DeclarationError("say which tables to evaluate", fix="lake plan TABLE… --diff")
     found = project(shell)
-    planned = [asdict(each) for each in compare(found, tables)]
+    planned = [asdict(each) for each in compare(found, tables, lambda: shell.spark)]
     lines = list(_planned(planned))
     if diff:
         for declaration in found.pick(tables):
@@ -131,11 +141,13 @@ def plan(shell: Shell, tables: tuple[str, ...], *, diff: bool) -> None:
 
 
 @click.command()
+@YES
 @shared
-def deploy(shell: Shell) -> None:
+def deploy(shell: Shell, *, yes: bool) -> None:
     """Build changed tables beside the live ones, check them, and let readers see all of them in one edition.
 
-    Readers see the old tables until then, and `lake publish --edition N` shows them again. A table whose job is gone
+    Readers see the old tables until then, and `lake publish --edition N` shows them again. Where a table would lose a
+    column that they have, or change its type, nothing is built unless --yes is given. A table whose job is gone
     leaves the edition; `lake maintain --drop-retired --yes` deletes it.
 
     \b
@@ -145,7 +157,7 @@ def deploy(shell: Shell) -> None:
     from lake.run.deploy import deploy as publish
     from lake.store.editions import pinned
 
-    shown = publish(project(shell), lambda: connect(shell), lambda each: shell.say(line(each)), shell.say)
+    shown = publish(project(shell), lambda: connect(shell), lambda each: shell.say(line(each)), shell.say, yes=yes)
     tables = {name: {"path": each.path, "version": each.version} for name, each in shown.tables.items()}
     data = {"edition": shown.number, "cut": shown.cut, "tables": tables}
     shell.emit(data, f"edition {shown.number} of cut {shown.cut}: {len(tables)} tables")

@@ -20,6 +20,7 @@ from lake.run.difference import difference
 from lake.run.inputs import Inputs
 from lake.run.order import after_inputs
 from lake.run.unique import check_unique, unique
+from lake.run.widening import built, followed
 from lake.store.commit import CHANGE, Counts, commit, replace
 from lake.store.compaction import pack_table
 from lake.store.delta import Position, standing
@@ -159,10 +160,10 @@ def _judged(inputs: Inputs, declaration: Declaration, table: Table, rows: pa.Tab
 
 def same_definition(project: Project, declaration: Declaration, position: Position) -> None:
     """Raises DeclarationError where the table was built by another definition."""
-    built = position.data["fingerprint"]
-    if built != project.fingerprint(declaration):
+    if not project.is_built(declaration, position):
+        now = project.fingerprint(declaration, position.data.get("columns"))
         raise declaration.fault(
-            f"its definition has changed since it was built ({built}, now {project.fingerprint(declaration)})",
+            f"its definition has changed since it was built ({position.data['fingerprint']}, now {now})",
             fix="lake plan shows what follows from it, lake deploy builds it beside what readers see",
         )
 
@@ -205,15 +206,20 @@ def _next(  # noqa: PLR0913, PLR0917 the parts of one position
 ) -> Position:
     project = inputs.project
     # What the definition consisted of is said where it may have changed, not in every micro-batch.
-    built = {"definition": project.definition(declaration)} if verb in WHOLE else {}
+    if verb in WHOLE:
+        columns = built(inputs, declaration, position)
+        said = {"definition": project.definition(declaration, columns)}
+    else:
+        columns, said = followed(inputs, declaration, position), {}
     return position.next(
         verb=verb,
         cut=inputs.cut.number,
         voids=inputs.cut.voids,
         inputs=inputs.versions(declaration),
         homes=inputs.homes(declaration),
-        fingerprint=project.fingerprint(declaration),
+        fingerprint=project.fingerprint(declaration, columns),
+        columns=columns,
         counts=asdict(counts),
         met=met,
-        **built,
+        **said,
     )

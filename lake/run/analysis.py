@@ -10,7 +10,9 @@ from lake import names
 from lake.declaration import Declaration
 from lake.errors import DeclarationError, LakeError
 from lake.kinds.keyed import fault_of
+from lake.kinds.kind import visible
 from lake.run import repeatable, returned, unique
+from lake.run.columns import Analysed, read_of
 from lake.run.culprit import event_behind
 from lake.run.inputs import Inputs
 from lake.session import first_line, raise_if_gone
@@ -66,20 +68,27 @@ def _about_rows(error: Exception) -> bool:
     return isinstance(error, PySparkException) and str(error.getSqlState() or "")[:2] in ("21", "22")
 
 
-def analyse(inputs: Inputs, declaration: Declaration) -> None:
-    """Evaluates the declaration over inputs without rows.
+def analyse(inputs: Inputs, declaration: Declaration) -> Analysed:
+    """Evaluates the declaration, as it is now, over inputs without rows; once for these inputs.
 
     Raises DeclarationError: for unknown columns, wrong types, names that are none, what is not repeatable.
     """
+    if declaration.name not in inputs.analysed:
+        inputs.analysed[declaration.name] = _analysed(inputs, declaration)
+    return inputs.analysed[declaration.name]
+
+
+def _analysed(inputs: Inputs, declaration: Declaration) -> Analysed:
     kind = declaration.kind
-    frames = [inputs.nothing(source) for source in declaration.inputs]
+    frames = [inputs.blank(source, side) for side, source in enumerate(declaration.inputs)]
     sides: tuple[DataFrame, ...] = ()
     try:
-        sides = inputs.sides(declaration, frames)
+        sides = inputs.called(declaration, frames)
         for side, rows in enumerate(sides):
             names.check(rows.columns)
             repeatable.check(declaration, rows, [frames[side]] if kind.row_by_row else frames)
-        columns = inputs.evaluated(declaration, sides).columns
+        evaluated = inputs.evaluated(declaration, sides)
+        columns = evaluated.columns
         names.check(columns)
     except DeclarationError as fault:
         raise fault if fault.where else declaration.fault(fault.what, fix=fault.fix) from fault
@@ -90,3 +99,8 @@ def analyse(inputs: Inputs, declaration: Declaration) -> None:
     lost = [column for column in kind.identity if column not in columns]
     if lost:
         raise declaration.fault(f"its rows have no column {lost[0]!r}", fix="it tells them apart: return it")
+    read: dict[str, frozenset[str]] = {}
+    scanned = read_of(repeatable.physical(evaluated), [frame.columns for frame in frames])
+    for source, found in zip(declaration.inputs, scanned, strict=True):
+        read[source.name] = read.get(source.name, frozenset()) | frozenset(visible(found))
+    return Analysed(read, dict(evaluated.dtypes))

@@ -60,7 +60,7 @@ def first_build(inputs: Inputs, declaration: Declaration, table: Table) -> Chang
 def of_all(inputs: Inputs, declaration: Declaration, table: Table, position: Position) -> Change:
     """The change of the whole table. What differs is looked for only where fingerprints do."""
     rows, old = inputs.evaluate(declaration), table.read(inputs.spark, table.version())
-    same = position.data["fingerprint"] == inputs.project.fingerprint(declaration)
+    same = inputs.project.is_built(declaration, position)
     if same and not column_changes(dict(old.dtypes), dict(rows.dtypes)):
         there, wanted = fingerprints(old, rows)
         if there == wanted:

@@ -13,6 +13,7 @@ from lake.run.inputs import Inputs
 from lake.run.order import after_inputs
 from lake.run.plan import stale
 from lake.run.publish import checked
+from lake.run.readers import must_keep
 from lake.run.rebuild import rebuild
 from lake.run.suites import load_suites
 from lake.store.editions import Edition, record_edition
@@ -27,21 +28,27 @@ def deploy(
     connect: Callable[[], SparkSession],
     tell: Callable[[Advanced], None],
     warn: Callable[[str], None],
+    *,
+    yes: bool = False,
 ) -> Edition:
     """Publishes all tables by their current definitions, at the newest cut, in one edition.
 
     A table whose definition has changed, or that of one it is derived from, is built in a home of its own; the live one
     stays as it is, and the jobs that made it can go on until the edition is published. What an interrupted deploy has
-    built is taken up again. Readers that are held at an edition stay there. Raises as `advance` and `check` do, and
-    Unavailable where another deploy, or an edition of a later cut, was first; readers then see what they saw.
+    built is taken up again. Readers that are held at an edition stay there. Raises as `advance` and `check` do,
+    DeclarationError where without `yes` a column that readers have would go or change its type, and Unavailable where
+    another deploy, or an edition of a later cut, was first; readers then see what they saw.
     """
     load_suites(project)  # a faulty one is told before anything is built
-    staged = project.with_staged(_homes(project))
+    staged = project.with_staged(_homes(project, connect))
+    if not yes:
+        changed = [staged.tables[name] for name in staged.tables if name in staged.staged]
+        must_keep(Inputs(connect, staged, pick_cut(staged, None)), changed)
 
     def build(declaration: Declaration) -> Advanced:
         position = staged.table(declaration).position()
-        fits = position is None or position.data["fingerprint"] == staged.fingerprint(declaration)
-        done = advance(inputs, declaration) if fits else rebuild(inputs, declaration)
+        fits = position is None or staged.is_built(declaration, position)
+        done = advance(inputs, declaration) if fits else rebuild(inputs, declaration, yes=True)
         tell(done)
         return done
 
@@ -55,10 +62,10 @@ def deploy(
     return record_edition(staged.settings, cut.number, tables, live=project.live_homes)
 
 
-def _homes(project: Project) -> dict[str, str]:
+def _homes(project: Project, connect: Callable[[], SparkSession]) -> dict[str, str]:
     """Homes for the tables to be built beside live ones: {table: home}, the same whenever it is asked."""
     homes = {}
-    for name in stale(project):
+    for name in stale(project, connect):
         declaration = project.tables[name]
         home, live = f"{name}@{project.lineage(declaration)}", project.table(declaration).home
         homes[name] = f"{home}.2" if home == live else home

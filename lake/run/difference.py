@@ -5,6 +5,7 @@ What touches few keys is compared in this process; the rest by Spark.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -46,11 +47,21 @@ def difference_of(
         if old is None or old.num_rows == LOCAL_ROWS:
             return _by_spark(inputs, declaration, table, Touched(None) if due else found, version)
         rows = _rows(inputs, declaration, found, keys, old)
+        _must_fit(declaration, rows.column_names, old.column_names)
         check_unique(declaration, rows)
         diffs.append(compare_local(rows, old.select(rows.column_names), kind.identity))
     if due:
         diffs.append(_aged(inputs, declaration, table, due, version, without=keys))
     return pa.concat_tables(diff.select(empty.column_names).cast(empty.schema) for diff in diffs)
+
+
+def _must_fit(declaration: Declaration, columns: Sequence[str], there: Sequence[str]) -> None:
+    """Raises DeclarationError where the rows of a table have other columns than it has itself."""
+    lost, new = (", ".join(sorted({*a} - {*b})) for a, b in ((there, columns), (columns, there)))
+    if lost or new:
+        what = " and ".join([*([f"no longer have {lost}"] if lost else []), *([f"now have {new}"] if new else [])])
+        fix = f"lake rebuild {declaration.name} takes them as they are"
+        raise declaration.fault(f"its rows {what}, unlike its table", fix=fix)
 
 
 def nothing(table: Table) -> pa.Table:
@@ -95,6 +106,7 @@ def _by_spark(
         rows = inputs.evaluate(declaration)
     else:
         rows = inputs.evaluated(declaration, restrict(inputs, declaration, found.keys))
+    _must_fit(declaration, rows.columns, old.columns)
     return gathered(inputs, compare(unique(rows, kind.identity), old, kind.identity))
 
 

@@ -275,7 +275,7 @@ def _missing(inputs: Inputs, declaration: Declaration, key: Values, few: Few) ->
 
 
 def _notes(project: Project, declaration: Declaration, position: Position, *, newest: bool) -> Iterator[str]:
-    if position.data["fingerprint"] != project.fingerprint(declaration):
+    if not project.is_built(declaration, position):
         yield "its definition has changed since it was built; the events are told by the definition of today"
     latest = latest_cut(project.settings)
     if newest and latest is not None and latest.number > position.data["cut"]:

@@ -14,6 +14,7 @@ from lake.kinds.kind import CARRIED, DELIVERED, ORDER, SIGN, visible
 from lake.names import SPARK, quoted
 from lake.project import Project
 from lake.run import returned
+from lake.run.columns import Analysed, Given, given, leaf, unsaid, withheld, without
 from lake.run.rows import CarryingFrame
 from lake.session import raise_if_gone
 from lake.store import erasures, evolution, log
@@ -36,6 +37,8 @@ class Inputs:
 
     With `recompute`, a table that is an input is evaluated from the logs instead of read, unless its version is one of
     those `proved` to be what the evaluation gives. `kept` are logs that Spark keeps while several tables read them.
+    The tables `declared` are evaluated as they are declared now; any other is given the columns that it was built with,
+    and what is `withheld` of the others is noted: {table: {input: columns}}.
     """
 
     connect: Callable[[], SparkSession]
@@ -44,7 +47,12 @@ class Inputs:
     recompute: bool = False
     proved: dict[str, int] = field(default_factory=dict)
     kept: dict[str, DataFrame] = field(default_factory=dict)
+    declared: set[str] = field(default_factory=set)
+    withheld: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    analysed: dict[str, Analysed] = field(default_factory=dict)
     _evaluated: dict[str, DataFrame] = field(default_factory=dict)
+    _nothing: dict[str, DataFrame] = field(default_factory=dict)
+    _given: dict[str, Given] = field(default_factory=dict)
 
     @cached_property
     def spark(self) -> SparkSession:
@@ -70,10 +78,44 @@ class Inputs:
         return declaration.kind.aged(declaration.kind.evaluate(*sides), self.horizon(declaration))
 
     def sides(self, declaration: Declaration, frames: Sequence[DataFrame]) -> tuple[DataFrame, ...]:
-        """What the declared function makes of `frames`, ready for its kind: a frame per input, or the one of a View.
+        """What the declared function makes of `frames`, of which it is given the columns that its table was built with.
 
         Raises DeclarationError where the function loses columns that its kind needs.
         """
+        held = withheld(declaration, frames, self.given(declaration))
+        if any(held.values()):
+            self.withheld[declaration.name] = held
+        return self.called(declaration, without(declaration, frames, held))
+
+    def given(self, declaration: Declaration) -> Given:
+        """What the function is given of each input; all columns of one that is not named."""
+        name = declaration.name
+        if name in self.declared:
+            return {}
+        if name not in self._given:
+            self._given[name] = self._built_with(declaration)
+        return self._given[name]
+
+    def _built_with(self, declaration: Declaration) -> Given:
+        """What the function was given when its table was built; nothing said where that was another function."""
+        table = self.table(declaration)
+        position = table.position()
+        if position is not None and position.data["cut"] > self.cut.number:
+            position = table.position_at(self.cut.number) or position
+        if position is None or not self.project.is_built(declaration, position):
+            return {}
+        if "columns" in position.data:
+            return given(position.data["columns"])
+
+        def made(columns: Given) -> set[str]:
+            frames = [self.nothing(each) for each in declaration.inputs]
+            some = without(declaration, frames, withheld(declaration, frames, columns))
+            return set(self.evaluated(declaration, self.called(declaration, some)).columns)
+
+        return unsaid(self.project, declaration, table, made)
+
+    def called(self, declaration: Declaration, frames: Sequence[DataFrame]) -> tuple[DataFrame, ...]:
+        """What the declared function makes of `frames`, ready for its kind: a frame per input, or the one of a View."""
         kind = declaration.kind
         refused = [self._refusals(source) if kind.heeds_refusals else None for source in declaration.inputs]
         frames = [
@@ -142,12 +184,31 @@ class Inputs:
 
     def nothing(self, source: Input) -> DataFrame:
         """What `whole` gives, without its rows and without reading any."""
+        if source.name not in self._nothing:
+            self._nothing[source.name] = self._without_rows(source)
+        return self._nothing[source.name]
+
+    def _without_rows(self, source: Input) -> DataFrame:
         if source.table is None:
             return event_order(log.empty(self.spark, self.project.contracts[source.name]).drop(*HIDDEN))
         sides = self.sides(source.table, [self.nothing(each) for each in source.table.inputs])
         rows = self.evaluated(source.table, sides)
         empty = self.spark.createDataFrame([], rows.select(*visible(rows.columns)).schema)
         return _ordered(empty, source.table)
+
+    def blank(self, source: Input, side: int) -> DataFrame:
+        """As `nothing`; of its columns a plan shows which are read of input number `side`, see `columns.leaf`."""
+        if source.table is None:
+            types = log.types(self.project.contracts[source.name])
+            return _event_order(leaf(self.spark, types, side).drop(*HIDDEN))
+        types = dict(self.nothing(source).drop(ORDER, SIGN).dtypes)
+        return _ordered(leaf(self.spark, types, side), source.table)
+
+    def columns(self, source: Input) -> dict[str, str]:
+        """The columns that functions may be given of a log now, or of a table at the cut, each with its type."""
+        if source.table is None:
+            return self.project.fields(source.name)
+        return self.table(source.table).columns(self.version(source))
 
     def broadcasts(self, source: Input) -> DataFrame | None:
         """All broadcast events of a log up to the cut; None where its contract has none."""

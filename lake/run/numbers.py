@@ -59,14 +59,15 @@ def table_change(connect: Callable[[], SparkSession], project: Project, declarat
     position = table.position()
     if position is None:
         raise declaration.fault("was never built: there is nothing to compare with", fix="lake run, or lake deploy")
-    stay = set(project.tables) - stale(project)
+    changed = stale(project, connect)
+    stay = set(project.tables) - changed
     cut = get_cut(project.settings, position.data["cut"])
     proved = {
         name: there.version
         for name in stay
         if (there := project.table(project.tables[name]).position_at(cut.number)) is not None
     }
-    inputs = Inputs(connect, project, cut, recompute=True, proved=proved)
+    inputs = Inputs(connect, project, cut, recompute=True, proved=proved, declared={declaration.name, *changed})
     with python_faults(declaration):
         analyse(inputs, declaration)
         rows = inputs.evaluate(declaration).persist()

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from lake.declaration import Declaration
 from lake.project import Project
+from lake.run.columns import WAITING
 from lake.run.graph import Graph, graph
+from lake.run.inputs import Inputs
 from lake.run.suites import Suite, load_suites
+from lake.run.widening import entering, known
+from lake.session import start
 from lake.store import delta, editions, meta
 from lake.store.delta import Position
 from lake.store.scan import Scan
 
-State = Literal["unchanged", "changed", "follows", "new", "removed"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+State = Literal["unchanged", "changed", "wider", "follows", "new", "removed"]
+"""A table is `wider` where its inputs have columns since it was built that would enter it: it goes on without them."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +44,16 @@ class Planned:
     seconds: float | None = None
 
 
-def plan(project: Project, names: Iterable[str] = ()) -> list[Planned]:
-    """The named tables (all, for none) in dependency order, then those whose jobs are gone. No JVM.
+def plan(
+    project: Project, names: Iterable[str] = (), connect: Callable[[], SparkSession] | None = None
+) -> list[Planned]:
+    """The named tables (all, for none) in dependency order, then those whose jobs are gone.
 
-    A table follows where its own definition is unchanged and that of a table it is derived from is not.
+    A table follows where its own definition is unchanged and that of a table it is derived from is not. A session, by
+    `connect` or else the process's own, is asked for only where an input has got columns since a table's last commit.
     """
     names = list(names)
-    planning = _Planning(project)
+    planning = _Planning(project, connect or (lambda: start(project.settings)))
     planned = [planning.planned(declaration) for declaration in project.pick(names)]
     if names:
         return planned
@@ -51,9 +62,11 @@ def plan(project: Project, names: Iterable[str] = ()) -> list[Planned]:
     return [*planned, *(Planned(name, "removed", ("its job is gone: retired by the next edition",)) for name in gone)]
 
 
-def stale(project: Project) -> set[str]:
-    """The tables that were built, and by another definition than now, of their own or of one they are derived from."""
-    planning = _Planning(project)
+def stale(project: Project, connect: Callable[[], SparkSession]) -> set[str]:
+    """The tables that were built, and by another definition than now, of their own or of one they are derived from, or
+    without columns that have come to their inputs and would enter them.
+    """
+    planning = _Planning(project, connect)
     return {name for name in planning.stale if planning.positions[name] is not None}
 
 
@@ -62,6 +75,13 @@ class _Planning:
     """A project beside what its books say of its tables."""
 
     project: Project
+    connect: Callable[[], SparkSession]
+
+    @cached_property
+    def inputs(self) -> Inputs | None:
+        """The inputs at the newest cut; None before the first."""
+        newest = meta.latest_cut(self.project.settings)
+        return Inputs(self.connect, self.project, newest) if newest else None
 
     @cached_property
     def graph(self) -> Graph:
@@ -73,17 +93,63 @@ class _Planning:
 
     @cached_property
     def changed(self) -> set[str]:
-        """The tables that were built, and by another definition."""
+        """The tables that were built, and by another definition, or of an input that has lost a column they read."""
         return {
             name
             for name, position in self.positions.items()
-            if position and position.data["fingerprint"] != self.project.fingerprint(self.project.tables[name])
+            if position
+            and (
+                not self.project.is_built(self.project.tables[name], position)
+                or any(self.lost(self.project.tables[name]))
+            )
         }
 
     @cached_property
+    def wider(self) -> dict[str, dict[str, list[str]]]:
+        """The columns that would enter tables, which are otherwise unchanged: {table: {input: columns}}."""
+        return {name: found for name in self.positions if name not in self.changed and (found := self._entering(name))}
+
+    @cached_property
     def stale(self) -> set[str]:
-        """The changed tables and all that are derived from them."""
-        return {*self.changed, *self.graph.below(*self.changed)}
+        """The changed and the wider tables, and all that are derived from them."""
+        own = {*self.changed, *self.wider}
+        return {*own, *self.graph.below(*own)}
+
+    def lost(self, declaration: Declaration) -> Iterator[str]:
+        """What a table has read of the tables it is derived from, and is no longer there as it was."""
+        position = self.positions[declaration.name]
+        columns = (position.data.get("columns") if position else None) or {}
+        for source in declaration.inputs:
+            if source.table is None or source.name not in columns:
+                continue
+            there = self.project.table(source.table).columns()
+            for name, type_ in columns[source.name]["read"].items():
+                if there.get(name) != type_:
+                    yield f"column {source.name}.{name}: {type_} → {there.get(name, 'none')}"
+
+    def _entering(self, name: str) -> dict[str, list[str]]:
+        """Which columns would enter a table that are not in its inputs' as it was built with them."""
+        declaration, position = self.project.tables[name], self.positions[name]
+        if position is None or self.inputs is None:
+            return {}
+        said, given = position.data.get("columns", {}), self.inputs.given(declaration)
+        there = {
+            source.name: self.project.fields(source.name)
+            if source.table is None
+            else self.project.table(source.table).columns()
+            for source in declaration.inputs
+            if source.name in given
+        }
+        held = {name: [each for each in columns if each not in given[name]] for name, columns in there.items()}
+        if all({*some} <= known(said.get(name, {})) for name, some in held.items()):
+            found = {
+                name: [each for each in some if each in said[name].get(WAITING, ())]
+                for name, some in held.items()
+                if some
+            }
+        else:
+            found = entering(self.inputs, declaration, held)
+        return {name: some for name, some in found.items() if some}
 
     @cached_property
     def suites(self) -> Mapping[str, Suite]:
@@ -113,6 +179,8 @@ class _Planning:
             state, changes = "new", ["never built"]
         elif name in self.changed:
             state, changes = "changed", list(self._parts(declaration))
+        elif name in self.wider:
+            state, changes = "wider", list(self._new(name))
         elif name in self.stale:
             parents = [source.name for source in declaration.inputs if source.name in self.stale]
             state, changes = "follows", [f"derived from {', '.join(parents)}"]
@@ -129,11 +197,21 @@ class _Planning:
             round(rows / rate, 1) if rate else None,
         )
 
+    def _new(self, name: str) -> Iterator[str]:
+        """The columns that wait, each with where it came."""
+        for source, columns in self.wider[name].items():
+            for column in columns:
+                yield f"column {source}.{column} is new: the table goes on without it until lake deploy"
+
     def _parts(self, declaration: Declaration) -> Iterator[str]:
         """What of the definition is other than when the table was last evaluated whole."""
-        table = self.project.table(declaration)
+        yield from self.lost(declaration)
+        table, position = self.project.table(declaration), self.positions[declaration.name]
+        if position is not None and self.project.is_built(declaration, position):
+            return
         built = (p.data["definition"] for p in delta.positions(table.path, table.app) if "definition" in p.data)
-        then, now = next(built, None), self.project.definition(declaration)
+        columns = position.data.get("columns") if position else None
+        then, now = next(built, None), self.project.definition(declaration, columns)
         if then is None:
             yield "which part is not known: built before definitions were kept"
             return

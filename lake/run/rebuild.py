@@ -15,7 +15,9 @@ from lake.run.booked import books
 from lake.run.change import Change, first_build, of_all
 from lake.run.inputs import Inputs
 from lake.run.order import after_inputs
+from lake.run.readers import must_keep
 from lake.run.shared import sharing
+from lake.run.widening import is_as_built
 from lake.store.delta import Position
 from lake.store.lease import lease
 
@@ -31,12 +33,17 @@ class Recomputed(Advanced):
 
 
 def rebuild_all(
-    inputs: Inputs, names: Iterable[str], *, dry_run: bool = False, tell: Callable[[Recomputed], None]
+    inputs: Inputs,
+    names: Iterable[str],
+    *,
+    dry_run: bool = False,
+    yes: bool = False,
+    tell: Callable[[Recomputed], None],
 ) -> list[Recomputed]:
     """Rebuilds the named tables (all, for none), as `after_inputs` orders them."""
 
     def work(declaration: Declaration) -> Recomputed:
-        done = rebuild(inputs, declaration, dry_run=dry_run)
+        done = rebuild(inputs, declaration, dry_run=dry_run, yes=yes)
         tell(done)
         return done
 
@@ -46,19 +53,22 @@ def rebuild_all(
 
 
 @books("rebuild")
-def rebuild(inputs: Inputs, declaration: Declaration, *, dry_run: bool = False) -> Recomputed:
+def rebuild(inputs: Inputs, declaration: Declaration, *, dry_run: bool = False, yes: bool = False) -> Recomputed:
     """Makes the table what its current definition says at the cut; adopts a changed definition in place.
 
     With `dry_run` it only says what it would do. Raises as `advance` does, except that a changed definition is what it
-    is for.
+    is for; and, without `yes`, DeclarationError where a column that readers have would go or change its type.
     """
     began, table = time.monotonic(), inputs.table(declaration)
+    inputs.declared.add(declaration.name)
     with python_faults(declaration), lease(inputs.project.settings, table.lease):
         position = table.position()
         _must_reach(inputs, declaration, position)
-        # The definition that built the table was analysed then; looking at it again costs 0.2 s.
-        if position is None or position.data["fingerprint"] != inputs.project.fingerprint(declaration):
+        # What built the table was analysed then; looking at it again costs 0.2 s.
+        if position is None or not is_as_built(inputs, declaration, position):
             analyse(inputs, declaration)
+            if not (yes or dry_run):
+                must_keep(inputs, [declaration])
         if position is None:
             change = first_build(inputs, declaration, table)
         else:

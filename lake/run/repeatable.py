@@ -81,9 +81,18 @@ def _not_local(declaration: Declaration, text: str) -> Iterator[tuple[str, str]]
 
 def analysed(frame: DataFrame) -> str:
     """The analysed logical plan of `frame`."""
+    return _plans(frame).partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")[0]
+
+
+def physical(frame: DataFrame) -> str:
+    """The physical plan of `frame`."""
+    return _plans(frame).partition("== Physical Plan ==")[2]
+
+
+def _plans(frame: DataFrame) -> str:
     with _PRINTING, redirect_stdout(io.StringIO()) as out:
         frame.explain(extended=True)
-    return out.getvalue().partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")[0]
+    return out.getvalue()
 
 
 def _float_sums(

@@ -268,7 +268,7 @@ def _table(
         behind=max((walk.head.batch - batches.get(walk.stream, 0) for walk in streams), default=0),
         lag=max(lags, default=None),
         rows=built.count() if built else None,
-        changed=position is not None and position.data["fingerprint"] != project.fingerprint(table),
+        changed=position is not None and not project.is_built(table, position),
         late=_late(project, table, batches),
         run=run,
     )

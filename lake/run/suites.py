@@ -151,7 +151,7 @@ def _columns(project: Project, declaration: Declaration) -> list[str]:
     """The table's visible columns; none where it has not been built by its current definition."""
     table = project.table(declaration)
     position = table.position()
-    if position is None or position.data["fingerprint"] != project.fingerprint(declaration):
+    if position is None or not project.is_built(declaration, position):
         return []
     return visible(table.schema().names)
 

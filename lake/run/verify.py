@@ -33,7 +33,8 @@ FOUND: Final = {"insert": "missing", "delete": "extra", "update": "differs"}
 
 @dataclass(frozen=True)
 class Verdict:
-    """What verifying one table at its cut found; `unknown` says `why` nothing can be told.
+    """What verifying one table at its cut found; `unknown` says `why` nothing can be told, `identical` where a column
+    has come to an input since the table was built.
 
     `fingerprint` is that of the table's rows, state columns included. `differences` holds the first rows that differ:
     the identity, `change` (missing: the table lacks the row; extra: the table alone has it; differs) and, for
@@ -103,7 +104,7 @@ def verify(inputs: Inputs, declaration: Declaration) -> Verdict:
         return _never_built(declaration)
     if position.data["cut"] != cut:  # it went on meanwhile; what it was can be told all the same
         position, version = then, then.version
-    if position.data["fingerprint"] != inputs.project.fingerprint(declaration):
+    if not inputs.project.is_built(declaration, position):
         why = "its definition has changed since: lake plan, then lake deploy"
         return Verdict(declaration.name, cut, "unknown", why=why)
     if any(
@@ -121,6 +122,12 @@ def verify(inputs: Inputs, declaration: Declaration) -> Verdict:
         return Verdict(declaration.name, cut, "unknown", why=error.what)
 
 
+def _without(inputs: Inputs, table: str) -> str:
+    """Which columns have come to the table's inputs since it was built, and were left out."""
+    held = [f"{name}.{column}" for name, some in inputs.withheld.get(table, {}).items() for column in some]
+    return f"as it was built, without {', '.join(held)}: see lake plan" if held else ""
+
+
 def _never_built(declaration: Declaration) -> Verdict:
     return Verdict(declaration.name, None, "unknown", why="it was never built")
 
@@ -134,7 +141,7 @@ def _judged(inputs: Inputs, declaration: Declaration, table: Table, version: int
     there, wanted = fingerprints(old, rows)
     if there == wanted:
         inputs.proved[name] = version
-        return Verdict(name, cut, "identical", total, there)
+        return Verdict(name, cut, "identical", total, there, why=_without(inputs, name))
     identity = declaration.kind.identity
     duplicates = old.groupBy(*identity).count().where("count > 1").count()
     if duplicates:

@@ -287,8 +287,14 @@ def keyless(settings: Settings, stream: str, store: KeyStore) -> set[str]:
 
 def empty(spark: SparkSession, contract: Contract) -> DataFrame:
     """What `read` gives where there are no events."""
-    names = {field.name: field.type for field in contract.fields} | OWN
-    return spark.createDataFrame([], ", ".join(f"{quoted(name, SPARK)} {kind}" for name, kind in names.items()))
+    return spark.createDataFrame(
+        [], ", ".join(f"{quoted(name, SPARK)} {kind}" for name, kind in types(contract).items())
+    )
+
+
+def types(contract: Contract) -> dict[str, str]:
+    """The columns that `read` gives, each with its type."""
+    return {field.name: field.type for field in contract.fields} | OWN
 
 
 def commit(settings: Settings, contract: Contract, rows: DataFrame, position: Position) -> LogHead:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -89,6 +90,13 @@ class Table:
     def schema(self) -> pa.Schema:
         """The columns of the newest version as Arrow types."""
         return Scan(self.path).schema()
+
+    def columns(self, version: int | None = None) -> dict[str, str]:
+        """The columns that readers see at `version`, or the newest, each with what Delta calls its type."""
+        with delta.opened(self.path, version) as table:
+            fields = json.loads(table.schema().to_json())["fields"]
+        types = {each["name"]: each["type"] for each in fields if not each["name"].startswith("_")}
+        return {name: type_ if isinstance(type_, str) else json.dumps(type_) for name, type_ in types.items()}
 
     def rows(self, version: int) -> int:
         """How many rows there are at `version`."""

@@ -1,87 +1,187 @@
-"""Which columns of its inputs a table depends on: every way to name, pass on, rename, drop and make one."""
+"""Which columns of its inputs a table depends on: every way to name, pass on, rename, drop and make one, by every verb,
+while its contract grows.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any, Final, NoReturn
 
 import pytest
+from pyspark.sql import SparkSession
 
 from lake.config import Settings
+from lake.declaration import Declaration
+from lake.kinds.kind import visible
+from lake.run import advance as advancing
+from lake.run.backfill import backfill
 from lake.run.cut import pick_cut
 from lake.run.inputs import Inputs
+from lake.run.plan import plan
 from lake.run.rebuild import Recomputed, rebuild_all
 from lake.run.verify import Verdict, verify_all
-from lake.store.scan import Scan
+from lake.store.commit import Counts
+from lake.store.delta import Position
 from lake.testing import Lakehouse
 
 FIELDS: Final = [
     {"name": "id", "type": "long", "doc": "Number."},
+    {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}, "doc": "When."},
     {"name": "k", "type": "int", "doc": "Kind."},
     {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, "doc": "EUR."},
     {"name": "from_x", "type": ["null", "string"], "default": None, "doc": "Where it began."},
     {"name": "to_x", "type": ["null", "string"], "default": None, "doc": "Where it ended."},
 ]
-NEWEST: Final = 'Latest("id")'
-QUERY: Final = 'View("id", identity=("id", "k"))'
-JOBS: Final = {
-    "whole": (NEWEST, "return s"),
-    "positive": (NEWEST, 'return s.where("k > 0")'),
-    "starred": (NEWEST, 'return s.select("*")'),
-    "starred_more": (NEWEST, 'return s.selectExpr("*", "k * 2 as twice")'),
-    "listed": (NEWEST, 'return s.select(*[c for c in s.columns if c != "price"])'),
-    "patterned": (NEWEST, "return s.select(s.id, s.colRegex('`.*_x`'))"),
-    "dropped": (NEWEST, 'return s.drop("price")'),
-    "renamed": (NEWEST, 'return s.withColumnRenamed("price", "cost")'),
-    "cast": (NEWEST, 'return s.select("id", *[F.col(c).cast("string").alias(f"{c}_text") for c in s.columns[:3]])'),
-    "added": (NEWEST, 'return s.withColumn("twice", s.k * 2)'),
-    "made": (NEWEST, 'return s.select("id", *[f"{end}_x" for end in ("from", "to")])'),
-    "named": (NEWEST, 'return s.select("id", s["k"], s.price)'),
-    "packed": (NEWEST, 'return s.select("id", F.to_json(F.struct(*[c for c in s.columns if c > "a"])).alias("all"))'),
-    "queried": (NEWEST, 'return s.sparkSession.sql("select * from {s} where k >= 0", s=s)'),
-    "counted": ('Aggregate("k", {"n": Count(), "dear": Sum("price")})', "return s"),
-    "viewed": (QUERY, "return s"),
-    "selected": (QUERY, 'return s.sparkSession.sql("select * from {s}", s=s)'),
-    "excepted": (QUERY, 'return s.sparkSession.sql("select * except (price) from {s}", s=s)'),
-    "struct": (QUERY, 'return s.sparkSession.sql("select id, k, to_json(struct(*)) as everything from {s}", s=s)'),
+NOTE: Final = {"name": "note_x", "type": ["null", "string"], "default": None, "doc": "What somebody wrote."}
+NAMES: Final = [field["name"] for field in FIELDS]
+
+NEWEST, QUERY = 'Latest("id")', 'View("id", identity=("id", "k"))'
+THINGS: Final = 'log("things")'
+Made = Callable[[list[str]], Collection[str]]
+
+# Each job: its kind, its input, its body, and the columns of its table by those of its input.
+JOBS: Final[Mapping[str, tuple[str, str, str, Made]]] = {
+    "whole": (NEWEST, THINGS, "return s", lambda c: c),
+    "positive": (NEWEST, THINGS, 'return s.where("k > 0")', lambda c: c),
+    "starred": (NEWEST, THINGS, 'return s.select("*")', lambda c: c),
+    "starred_more": (NEWEST, THINGS, 'return s.selectExpr("*", "k * 2 as twice")', lambda c: [*c, "twice"]),
+    "listed": (
+        NEWEST,
+        THINGS,
+        'return s.select(*[c for c in s.columns if c != "price"])',
+        lambda c: {*c} - {"price"},
+    ),
+    "patterned": (
+        NEWEST,
+        THINGS,
+        "return s.select(s.id, s.colRegex('`.*_x`'))",
+        lambda c: ["id", *(each for each in c if each.endswith("_x"))],
+    ),
+    "dropped": (NEWEST, THINGS, 'return s.drop("price")', lambda c: {*c} - {"price"}),
+    "renamed": (
+        NEWEST,
+        THINGS,
+        'return s.withColumnRenamed("price", "cost")',
+        lambda c: ["cost", *({*c} - {"price"})],
+    ),
+    "cast": (
+        NEWEST,
+        THINGS,
+        'return s.select("id", *[F.col(c).cast("string").alias(f"{c}_text") for c in s.columns if c > "a"])',
+        lambda c: ["id", *(f"{each}_text" for each in c)],
+    ),
+    "added": (NEWEST, THINGS, 'return s.withColumn("twice", s.k * 2)', lambda c: [*c, "twice"]),
+    "packed": (
+        NEWEST,
+        THINGS,
+        'return s.select("id", F.to_json(F.struct(*[c for c in s.columns if c > "a"])).alias("all"))',
+        lambda _: ["id", "all"],
+    ),
+    "queried": (
+        NEWEST,
+        THINGS,
+        'return s.sparkSession.sql("select * from {s} where k >= 0", s=s)',
+        lambda c: c,
+    ),
+    "viewed": (QUERY, THINGS, "return s", lambda c: c),
+    "selected": (QUERY, THINGS, 'return s.sparkSession.sql("select * from {s}", s=s)', lambda c: c),
+    "excepted": (
+        QUERY,
+        THINGS,
+        'return s.sparkSession.sql("select * except (price) from {s}", s=s)',
+        lambda c: {*c} - {"price"},
+    ),
+    "starred_struct": (
+        QUERY,
+        THINGS,
+        's = s.select([c for c in s.columns if c > "a"])\n'
+        '    return s.sparkSession.sql("select id, k, to_json(struct(*)) as everything from {s}", s=s)',
+        lambda _: ["id", "k", "everything"],
+    ),
+    "made": (
+        NEWEST,
+        THINGS,
+        'return s.select("id", *[f"{end}_x" for end in ("from", "to")])',
+        lambda _: ["id", "from_x", "to_x"],
+    ),
+    "named": (NEWEST, THINGS, 'return s.select("id", s["k"], s.price)', lambda _: ["id", "k", "price"]),
+    "counted": (
+        'Aggregate("k", {"n": Count(), "dear": Sum("price")})',
+        THINGS,
+        "return s",
+        lambda _: ["k", "n", "dear"],
+    ),
+    "past": (
+        'History("id", sequence="at", track=["k"])',
+        THINGS,
+        's = s.withColumn("kind", s.k)\n    return s.select("id", "at", "k", "kind")',
+        lambda _: ["id", "at", "k", "kind", "valid_from", "valid_to", "is_current", "version_id"],
+    ),
     "pairs": (
         'View("id", identity=("id", "k", "end"))',
+        THINGS,
         "return s.unpivot(['id', 'k'], [f'{end}_x' for end in ('from', 'to')], 'end', 'x')",
+        lambda _: ["id", "k", "end", "x"],
     ),
-}  # fmt: skip
+    "child": (NEWEST, "whole", "return s", lambda c: c),
+    "child_starred": ('View("id")', "whole", 'return s.sparkSession.sql("select * from {s}", s=s)', lambda c: c),
+    "child_named": (NEWEST, "whole", 'return s.select("id", "price")', lambda _: ["id", "price"]),
+}
+SOME: Final = ("whole", "positive", "packed", "selected", "made", "counted", "child")
+PASSING_ON: Final = {
+    *("packed", "starred_struct"),  # into a column that is there already
+    *(name for name, (*_, made) in JOBS.items() if {*made([*NAMES, "note_x"])} != {*made(NAMES)}),
+}
 JOB: Final = '''
 from pyspark.sql import functions as F
 from lake import *
-
-@table({kind}, log("things"))
+{imports}
+@table({kind}, {input})
 def {name}(s):
-    """One thing. It knows no note, and no colour."""
+    """One thing. It says nothing of price_x or note_x."""
+    # nor does note_x matter here
     {body}
 '''
 
 
-@pytest.fixture
-def things(spark: object, project: Settings) -> Lakehouse:
-    """A project with a job for each way to name columns."""
-    declare(project, FIELDS)
-    for name, (kind, body) in JOBS.items():
-        project.path(f"jobs/silver/{name}.py").write_text(JOB.format(name=name, kind=kind, body=body))
-    return Lakehouse(project.project, project.project)
+def declare(settings: Settings, *more: Mapping[str, Any]) -> Lakehouse:
+    """The project with the contract's fields, and `more` of them."""
+    contract = {
+        "type": "record",
+        "name": "things",
+        "doc": "A thing.",
+        "lake": {"key": ["id"], "time": "at", "buckets": 2},
+    }
+    settings.path("schemas/things.avsc").write_text(json.dumps(contract | {"fields": [*FIELDS, *more]}))
+    return Lakehouse(settings.project, settings.project)
 
 
-def declare(settings: Settings, fields: list[dict[str, Any]]) -> None:
-    contract = {"type": "record", "name": "things", "doc": "A thing.", "lake": {"key": ["id"], "buckets": 2}}
-    settings.path("schemas/things.avsc").write_text(json.dumps(contract | {"fields": fields}))
+def write(settings: Settings, name: str, body: str = "") -> None:
+    kind, source, returned, _ = JOBS[name]
+    imports = "" if source == THINGS else f"from jobs.silver.{source} import {source}"
+    text = JOB.format(name=name, kind=kind, input=source, body=body or returned, imports=imports)
+    settings.path(f"jobs/silver/{name}.py").write_text(text)
 
 
 def thing(number: int, **more: Any) -> dict[str, Any]:
-    return {"id": number, "k": number % 3 - 1, "price": f"{number}.50", "from_x": f"a{number}", "to_x": None} | more
+    at = f"2024-01-{number:02}T10:00:00Z"
+    return {"id": number, "at": at, "k": number % 3 - 1, "price": f"{number}.50", "from_x": f"a{number}"} | more
 
 
-def content(lakehouse: Lakehouse) -> dict[str, tuple[list[str], list[dict[str, Any]]]]:
-    """Columns and rows of every table."""
+def content(lakehouse: Lakehouse) -> dict[str, list[dict[str, Any]]]:
+    return {name: lakehouse.table(name) for name in lakehouse.project.tables}
+
+
+def columns(lakehouse: Lakehouse) -> dict[str, set[str]]:
     tables = {name: lakehouse.project.table(each) for name, each in lakehouse.project.tables.items()}
-    return {name: (Scan(table.path).schema().names, lakehouse.table(name)) for name, table in tables.items()}
+    return {name: {*visible(table.schema().names)} for name, table in tables.items()}
+
+
+def expected(lakehouse: Lakehouse, *more: str) -> dict[str, set[str]]:
+    return {name: {*JOBS[name][3]([*NAMES, *more])} for name in lakehouse.project.tables}
 
 
 def rebuilt(lakehouse: Lakehouse, *names: str) -> list[Recomputed]:
@@ -89,18 +189,136 @@ def rebuilt(lakehouse: Lakehouse, *names: str) -> list[Recomputed]:
     return rebuild_all(inputs, names, tell=lambda _: None)
 
 
+def backfilled(lakehouse: Lakehouse, name: str) -> list[Any]:
+    start, end = datetime(2024, 1, 1, tzinfo=UTC), datetime(2025, 1, 1, tzinfo=UTC)
+    declaration = lakehouse.project.tables[name]
+    return backfill(lambda: lakehouse.spark, lakehouse.project, declaration, start, end, tell=lambda _: None)
+
+
+def changed(done: Collection[Any]) -> dict[str, Any]:
+    """What was changed of tables that ought to be right."""
+    told = {
+        each.table: (each.inserted, each.updated, each.deleted, dict(getattr(each, "columns", {}))) for each in done
+    }
+    return {name: what for name, what in told.items() if what != (0, 0, 0, {})}
+
+
+def verdicts(lakehouse: Lakehouse) -> list[Verdict]:
+    return verify_all(lambda: lakehouse.spark, lakehouse.project, tell=lambda _: None)
+
+
 def unproved(lakehouse: Lakehouse) -> list[Verdict]:
-    """The verdicts on tables that are not what their recomputation gives."""
-    found = verify_all(lambda: lakehouse.spark, lakehouse.project, tell=lambda _: None)
-    return [each for each in found if each.verdict != "identical"]
+    return [each for each in verdicts(lakehouse) if each.verdict != "identical"]
 
 
-def test_every_way_to_use_columns_gives_the_same_by_every_verb(things):
-    things.land("things", *map(thing, range(1, 5))).run()
-    things.land("things", thing(2, k=7, to_x="b"), thing(5)).run()
+def states(lakehouse: Lakehouse, connect: Callable[[], SparkSession]) -> dict[str, str]:
+    return {each.table: each.state for each in plan(lakehouse.project, (), connect)}
+
+
+def no_session() -> NoReturn:
+    raise AssertionError("a session was asked for")
+
+
+@pytest.mark.parametrize("names", [SOME, pytest.param(tuple(JOBS), marks=pytest.mark.long)], ids=["some", "all"])
+def test_every_way_to_use_columns_gives_the_same_by_every_verb(spark, project, tmp_path_factory, commands, names):
+    things = declare(project)
+    for name in names:
+        write(project, name)
+    things.land("things", *map(thing, range(1, 6))).run()
+    things.land("things", thing(2, k=7, to_x="b"), thing(7)).run()
     advanced = content(things)
-    assert unproved(things) == []
-    done = rebuilt(things)
-    assert [(each.inserted, each.updated, each.deleted, each.columns) for each in done] == [(0, 0, 0, {})] * len(JOBS)
+    assert columns(things) == expected(things)
+    assert changed([*rebuilt(things, "whole"), *rebuilt(things), *backfilled(things, "whole")]) == {}
     assert content(things) == advanced
     assert unproved(things) == []
+
+    things = declare(project, NOTE)
+    grown = {name: "wider" if name in PASSING_ON else "unchanged" for name in names}
+    grown |= {name: "follows" for name in names if name.startswith("child")}
+    assert states(things, lambda: things.spark) == grown
+    things.land("things", thing(3, k=8, note_x="n"), thing(9, note_x="m")).run()
+    assert columns(things) == expected(things)
+    assert changed(backfilled(things, "whole")) == {}
+    assert unproved(things) == []
+    assert states(things, no_session) == grown
+
+    deployed = commands.lake("deploy", at=things)
+    assert deployed.code == 0, deployed.err
+    things = declare(project, NOTE)
+    assert columns(things) == expected(things, "note_x")
+    assert {*states(things, no_session).values()} == {"unchanged"}
+    things.land("things", thing(10, note_x="o"), thing(1, k=9, note_x="p")).run()
+    assert changed(rebuilt(things)) == {}
+    assert unproved(things) == []
+    fresh = Lakehouse(project.project, tmp_path_factory.mktemp("fresh")).land_samples().run()
+    assert content(fresh) == content(things)
+
+
+def test_a_column_that_readers_have_goes_only_where_somebody_says_so(spark, project, commands):
+    things = declare(project)
+    write(project, "whole")
+    write(project, "child")
+    things.land("things", *map(thing, range(1, 4))).run()
+    before = columns(things)
+    write(project, "whole", 'return s.drop("price").withColumn("k", s.k.cast("bigint"))')
+    for line in (("rebuild", "whole"), ("deploy",)):
+        refused = commands.lake(*line, at=things)
+        assert refused.code == 2, refused.err
+        assert "price removed (decimal(9,2)), k int → bigint" in refused.err
+        assert "--yes" in refused.err
+    told = commands.lake("rebuild", "whole", "--dry-run", at=things)
+    assert (told.code, "whole: column price removed (decimal(9,2))" in told.out) == (0, True)
+    assert columns(things) == before
+
+    assert commands.lake("rebuild", "whole", "--yes", at=things).code == 0
+    things = declare(project)
+    [_, child] = plan(things.project, (), no_session)
+    assert child.state == "changed"
+    assert child.changes == ("column whole.k: integer → long", "column whole.price: decimal(9,2) → none")
+    things.land("things", thing(2, k=5))
+    behind = commands.lake("run", at=things)
+    assert (behind.code, "child: its rows no longer have price" in behind.err) == (2, True), behind.err
+    assert "Traceback" not in behind.err
+    deployed = commands.lake("deploy", "--yes", at=things)
+    assert deployed.code == 0, deployed.err
+    things = declare(project)
+    assert columns(things) == {"whole": {*NAMES} - {"price"}, "child": {*NAMES} - {"price"}}
+    assert unproved(things) == []
+
+
+def test_tables_whose_positions_say_no_columns_go_on(spark, project, monkeypatch):
+    things = declare(project)
+    for name in ("whole", "named", "counted", "child"):
+        write(project, name)
+    monkeypatch.setattr(advancing, "_next", as_it_was)
+    things.land("things", *map(thing, range(1, 4))).run()
+    things.land("things", thing(2, k=5)).run()
+    monkeypatch.undo()
+    assert {*states(things, no_session).values()} == {"unchanged"}
+
+    things = declare(project, NOTE)
+    grown = {"whole": "wider", "named": "unchanged", "counted": "unchanged", "child": "follows"}
+    assert states(things, lambda: things.spark) == grown
+    things.land("things", thing(3, note_x="n"), thing(4)).run()
+    assert columns(things) == expected(things)
+    assert unproved(things) == []
+    assert states(things, no_session) == grown
+    assert {each["table"]: each["why"] for each in map(asdict, verdicts(things))}["whole"].startswith("as it was built")
+
+
+def as_it_was(  # noqa: PLR0917 the arguments of what it stands for
+    inputs: Inputs, declaration: Declaration, position: Position, verb: str, counts: Counts, met: str | None
+) -> Position:
+    """The position of a commit as it was made before it said which columns a table depends on."""
+    project = inputs.project
+    return position.next(
+        verb=verb,
+        cut=inputs.cut.number,
+        voids=inputs.cut.voids,
+        inputs=inputs.versions(declaration),
+        homes=inputs.homes(declaration),
+        fingerprint=project.fingerprint(declaration),
+        counts=asdict(counts),
+        met=met,
+        **({"definition": project.definition(declaration)} if verb == "build" else {}),
+    )

@@ -70,9 +70,9 @@ def states(shop: Lakehouse) -> dict[str, str]:
     return {each.table: each.state for each in plan(shop.project)}
 
 
-def deployed(shop: Lakehouse) -> tuple[Edition, dict[str, Advanced]]:
+def deployed(shop: Lakehouse, *, yes: bool = False) -> tuple[Edition, dict[str, Advanced]]:
     done: dict[str, Advanced] = {}
-    edition = deploy(shop.project, lambda: shop.spark, lambda each: done.update({each.table: each}), print)
+    edition = deploy(shop.project, lambda: shop.spark, lambda each: done.update({each.table: each}), print, yes=yes)
     return edition, done
 
 
@@ -108,7 +108,10 @@ def test_a_changed_definition_is_planned_built_beside_the_live_table_and_rolled_
     assert change.counts == Counts(updated=amounts.rows)
 
     before = latest_edition(shop.settings)
-    edition, done = deployed(changed)
+    with pytest.raises(DeclarationError, match=r"amount decimal\(10,2\) → decimal\(18,2\)") as refused:
+        deployed(changed)
+    assert refused.value.exit_code == 2
+    edition, done = deployed(changed, yes=True)
     assert [edition.number, edition.cut] == [there(before).number + 1, there(before).cut]
     assert {each.verb for each in done.values()} == {"build"}
     assert all("@" in each.path for each in edition.tables.values())
