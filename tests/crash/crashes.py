@@ -88,6 +88,8 @@ def _sides(*whats: str) -> list[str]:
     return [f"{what}.{moment}" for what in whats for moment in ("before", "after")]
 
 
+DEPLOY: Final = ("deploy", "--yes")
+"""A change that is taken back takes a column from readers."""
 RUN: Final = _at("run", *_moments("log", "table"), *_sides("quarantine", "redeliveries", "meta", "edition", "archive"))
 MERGE: Final = [Crash("run: Spark's MERGE", ("run",), "table.middle", environment={"LAKE_COMMITTER": "spark"})]
 UPKEEP: Final = [
@@ -95,7 +97,7 @@ UPKEEP: Final = [
     *_at("maintain", *_moments("compaction"), *_sides("vacuum"), tuned=DUE, environment=SHORT),
     *_at("maintain", *_sides("checkpoint"), tuned=CHECKPOINTS, environment=SHORT),
     *(
-        Crash(f"maintain: {point}", DROP, point, before=(("deploy",), ("run",)), environment=SHORT, changes=True)
+        Crash(f"maintain: {point}", DROP, point, before=(DEPLOY, ("run",)), environment=SHORT, changes=True)
         for point in _moments("removal")
     ),
 ]
@@ -104,7 +106,10 @@ RECOMPUTATION: Final = [
     Crash(f"rebuild: {point}", ("rebuild", "--all"), point, before=TAKEN)
     for point in (*_moments("table"), "meta.after")
 ]
-DEPLOYMENT: Final = _at("deploy", *_moments("table"), *_sides("edition"), "meta.after", before=TAKEN, changes=True)
+DEPLOYMENT: Final = [
+    Crash(f"deploy: {point}", DEPLOY, point, before=TAKEN, changes=True)
+    for point in (*_moments("table"), *_sides("edition"), "meta.after")
+]
 HARMS: Final = [
     *(
         Crash(f"truncated: last commit of {what}", ("run",), f"{what}.after", truncated)
@@ -200,12 +205,12 @@ def happen(shop: Shop, commands: Commands, crash: Crash, *, jvm: int = 0, mend: 
         crash.harm(shop, done.killed_at)
     if crash.jvm == "own" or (crash.jvm and done.landed):
         mend()
-    mending = "run"
-    if crash.command == ("deploy",) and done.landed and crash.point != "edition.after":
-        mending = shop.chance.choice(["deploy", "run"])
-        if mending == "run":
+    mending: tuple[str, ...] = ("run",)
+    if crash.command == DEPLOY and done.landed and crash.point != "edition.after":
+        mending = shop.chance.choice([DEPLOY, ("run",)])
+        if mending == ("run",):
             shop.change()
-    faults += _mended(shop, commands, mending)
+    faults += _mended(shop, commands, *mending)
     return Outcome(done.landed, tuple(faults))
 
 
@@ -254,9 +259,9 @@ def _ended(done: Done, crash: Crash) -> list[str]:
     return [f"{crash.name} ended with {done.code}: {done.err}"] if not done.landed and done.code not in allowed else []
 
 
-def _mended(shop: Shop, commands: Commands, command: str = "run") -> list[str]:
+def _mended(shop: Shop, commands: Commands, *command: str) -> list[str]:
     """What one ordinary command leaves wrong."""
-    again = commands.lake(command, at=shop.lakehouse)
+    again = commands.lake(*(command or ("run",)), at=shop.lakehouse)
     if again.code:
-        return [f"lake {command}: {shop.status(again)}"]
+        return [f"lake {' '.join(command or ('run',))}: {shop.status(again)}"]
     return list(shop.faults(commands))

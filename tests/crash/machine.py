@@ -128,7 +128,7 @@ def machine(commands: Callable[[], Commands]) -> type[RuleBasedStateMachine]:
         @rule()
         def a_definition_is_deployed(self) -> None:
             self.shop.change()
-            self.lake("deploy")
+            self.lake("deploy", "--yes")
             self.published = False  # deploy takes in nothing
 
         @invariant()
