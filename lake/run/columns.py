@@ -9,7 +9,7 @@ input. What came since, and looks of use to the function, is `waiting` for `lake
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
@@ -19,8 +19,8 @@ from lake.declaration import Declaration
 from lake.errors import DeclarationError
 from lake.kinds.kind import visible
 from lake.project import Columns, Project
-from lake.store import evolution
-from lake.store.tables import Table
+from lake.store import evolution, log
+from lake.store.delta import Position
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,7 +49,7 @@ def leaf(spark: SparkSession, types: Mapping[str, str], side: int) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    placed = ", ".join(f"_{side}_{number} {type_}" for number, type_ in enumerate(types.values()))
+    placed = ", ".join(f"`_{side}_{number}` {type_}" for number, type_ in enumerate(types.values()))
     rows = spark.read.schema(placed).format("json").load([])
     return rows.select(*[F.col(f"_{side}_{number}").alias(name) for number, name in enumerate(types)])
 
@@ -105,22 +105,29 @@ def recorded(there: Mapping[str, Mapping[str, str]], read: Given) -> dict[str, d
     }
 
 
-def unsaid(project: Project, declaration: Declaration, table: Table, made: Callable[[Given], set[str]]) -> Given:
-    """What a function was given of its logs, where the position of its `table` does not say it: the fields of the
-    newest contracts that they were written under of which `made` are the columns that the table has.
+def unsaid(
+    project: Project, declaration: Declaration, position: Position, there: set[str], made: Callable[[Given], set[str]]
+) -> Given:
+    """What a function was given of its logs, where its table's `position` does not say it.
+
+    The fields of the contract under which the last batch was written that the table has read; where what it makes of
+    those, `made`, are not the columns that are `there`, of another version of the contract, the newest first.
     """
-    streams = sorted({source.name for source in declaration.inputs if source.is_log})
-    choices = [dict(zip(streams, each, strict=True)) for each in product(*(_fields(project, each) for each in streams))]
-    if len(choices) > 1:
-        there = set(table.schema().names)
-        for choice in choices:
-            with suppress(DeclarationError):
-                if made(choice) == there:
-                    return choice
+    batches = {
+        source.name: position.data["inputs"].get(source.name, 0) for source in declaration.inputs if source.is_log
+    }
+    fields = [_fields(project, stream, batch) for stream, batch in batches.items()]
+    choices = [dict(zip(batches, each, strict=True)) for each in product(*fields)]
+    for choice in choices if len(choices) > 1 else ():
+        with suppress(DeclarationError):
+            if made(choice) == there:
+                return choice
     return {}
 
 
-def _fields(project: Project, stream: str) -> Iterator[frozenset[str]]:
-    """The names of the fields by each version of a contract, the newest first; each set of them once."""
-    versions = [project.contracts[stream], *reversed(evolution.versions(project.settings, stream))]
-    yield from dict.fromkeys(frozenset(field.name for field in contract.fields) for contract in versions)
+def _fields(project: Project, stream: str, batch: int) -> list[frozenset[str]]:
+    """The names of the fields by each version of a contract, that of a batch first; each set of them once."""
+    settings, contract = project.settings, project.contracts[stream]
+    stored, number = evolution.versions(settings, stream), log.head_at(settings, stream, batch).contract
+    versions = [*stored[number - 1 : number], contract, *reversed(stored)] if number else [contract, *reversed(stored)]
+    return list(dict.fromkeys(frozenset(field.name for field in each.fields) for each in versions))

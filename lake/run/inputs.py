@@ -112,7 +112,7 @@ class Inputs:
             some = without(declaration, frames, withheld(declaration, frames, columns))
             return set(self.evaluated(declaration, self.called(declaration, some)).columns)
 
-        return unsaid(self.project, declaration, table, made)
+        return unsaid(self.project, declaration, position, set(table.schema().names), made)
 
     def called(self, declaration: Declaration, frames: Sequence[DataFrame]) -> tuple[DataFrame, ...]:
         """What the declared function makes of `frames`, ready for its kind: a frame per input, or the one of a View."""
