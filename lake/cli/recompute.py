@@ -118,6 +118,9 @@ def backfill(shell: Shell, name: str, start: str, end: str, *, dry_run: bool) ->
 def plan(shell: Shell, tables: tuple[str, ...], *, diff: bool) -> None:
     """Show which definitions have changed since their tables were built, what that costs, and what follows.
 
+    A table is `wider` where its inputs have columns since it was built that would enter it: it goes on without them
+    until `lake deploy`.
+
     \b
     lake plan
     lake plan carrier_daily --diff
