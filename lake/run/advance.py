@@ -20,7 +20,7 @@ from lake.run.difference import difference
 from lake.run.inputs import Inputs
 from lake.run.order import after_inputs
 from lake.run.unique import check_unique, unique
-from lake.run.widening import built, followed
+from lake.run.widening import built, followed, must_have
 from lake.store.commit import CHANGE, Counts, commit, replace
 from lake.store.compaction import pack_table
 from lake.store.delta import Position, standing
@@ -67,6 +67,7 @@ def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
             diff: pa.Table | DataFrame = first_rows(inputs, declaration)
             after = put_all(inputs, declaration, table, standing(table.path, table.app), diff, verb="build")
         else:
+            must_have(inputs, declaration, position)
             diff = difference(inputs, declaration, table, position)
             after = put(inputs, declaration, table, position, diff, verb="advance")
     return told(inputs, declaration, after, began)

@@ -19,6 +19,7 @@ from lake.run.difference import difference_of
 from lake.run.graph import graph
 from lake.run.inputs import Inputs
 from lake.run.rebuild import finish
+from lake.run.widening import must_have
 from lake.store.lease import lease
 from lake.store.meta import get_cut
 
@@ -52,6 +53,7 @@ def backfill(  # noqa: PLR0913 the range of one table, and how to tell of it
             raise declaration.fault("was never built", fix=f"lake advance {declaration.name}")
         same_definition(project, declaration, position)
         inputs = Inputs(connect, project, get_cut(project.settings, position.data["cut"]))
+        must_have(inputs, declaration, position)
         found = Between(inputs, start, end).touched(declaration)
         change = of_diff(declaration, table, position, difference_of(inputs, declaration, table, found))
         done: list[Advanced] = [finish(inputs, declaration, change, began, verb="backfill", dry_run=dry_run)]

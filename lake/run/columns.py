@@ -9,7 +9,7 @@ input. What came since, and looks of use to the function, is `waiting` for `lake
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
@@ -72,6 +72,14 @@ def read_of(plan: str, sides: Sequence[Sequence[str]]) -> list[frozenset[str]]:
 def given(columns: Columns) -> Given:
     """What a function was given when its table was built."""
     return {name: frozenset({*each["read"], *each["unread"]}) for name, each in columns.items()}
+
+
+def lost(columns: Columns, there: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """What a table reads of inputs, and is no longer `there` as it was: {input: {column: type}}."""
+    for name, types in there.items():
+        for column, type_ in columns[name]["read"].items():
+            if types.get(column) != type_:
+                yield f"column {name}.{column}: {type_} → {types.get(column, 'none')}"
 
 
 def withheld(declaration: Declaration, frames: Sequence[DataFrame], columns: Given) -> dict[str, list[str]]:

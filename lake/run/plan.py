@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from lake.declaration import Declaration
 from lake.project import Project
-from lake.run.columns import WAITING
+from lake.run.columns import WAITING, lost
 from lake.run.graph import Graph, graph
 from lake.run.inputs import Inputs
 from lake.run.suites import Suite, load_suites
@@ -119,13 +119,12 @@ class _Planning:
         """What a table has read of the tables it is derived from, and is no longer there as it was."""
         position = self.positions[declaration.name]
         columns = (position.data.get("columns") if position else None) or {}
-        for source in declaration.inputs:
-            if source.table is None or source.name not in columns:
-                continue
-            there = self.project.table(source.table).columns()
-            for name, type_ in columns[source.name]["read"].items():
-                if there.get(name) != type_:
-                    yield f"column {source.name}.{name}: {type_} → {there.get(name, 'none')}"
+        there = {
+            source.name: self.project.table(source.table).columns()
+            for source in declaration.inputs
+            if source.table is not None and source.name in columns and self.positions[source.name] is not None
+        }
+        yield from lost(columns, there)
 
     def _entering(self, name: str) -> dict[str, list[str]]:
         """Which columns would enter a table that are not in its inputs' as it was built with them."""
@@ -138,7 +137,7 @@ class _Planning:
             if source.table is None
             else self.project.table(source.table).columns()
             for source in declaration.inputs
-            if source.name in given
+            if source.name in given and (source.table is None or self.positions[source.name] is not None)
         }
         held = {name: [each for each in columns if each not in given[name]] for name, columns in there.items()}
         if all({*some} <= known(said.get(name, {})) for name, some in held.items()):

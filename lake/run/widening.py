@@ -9,7 +9,7 @@ from lake.declaration import Declaration
 from lake.errors import DeclarationError
 from lake.project import Columns
 from lake.run.analysis import analyse
-from lake.run.columns import IGNORED, WAITING, given, recorded
+from lake.run.columns import IGNORED, WAITING, given, lost, recorded
 from lake.run.inputs import Inputs
 from lake.store.delta import Position
 
@@ -32,6 +32,17 @@ def is_as_built(inputs: Inputs, declaration: Declaration, position: Position) ->
     return all(
         set(types) == was[name] and columns[name]["read"].items() <= types.items() for name, types in there.items()
     )
+
+
+def must_have(inputs: Inputs, declaration: Declaration, position: Position) -> None:
+    """Raises DeclarationError where a table that the declared one is derived from has lost what it reads."""
+    columns = position.data.get("columns", {})
+    there = {s.name: inputs.columns(s) for s in declaration.inputs if not s.is_log and s.name in columns}
+    if found := list(lost(columns, there)):
+        raise declaration.fault(
+            f"what it reads has changed since it was built: {', '.join(found)}",
+            fix="lake plan shows what follows from it, lake deploy builds it beside what readers see",
+        )
 
 
 def followed(inputs: Inputs, declaration: Declaration, position: Position) -> Columns:
