@@ -85,7 +85,7 @@ class Inputs:
         held = withheld(declaration, frames, self.given(declaration))
         if any(held.values()):
             self.withheld[declaration.name] = held
-        return self.called(declaration, without(declaration, frames, held))
+        return self.called(declaration, frames, held)
 
     def given(self, declaration: Declaration) -> Given:
         """What the function is given of each input; all columns of one that is not named."""
@@ -109,19 +109,24 @@ class Inputs:
 
         def made(columns: Given) -> set[str]:
             frames = [self.nothing(each) for each in declaration.inputs]
-            some = without(declaration, frames, withheld(declaration, frames, columns))
-            return set(self.evaluated(declaration, self.called(declaration, some)).columns)
+            sides = self.called(declaration, frames, withheld(declaration, frames, columns))
+            return set(self.evaluated(declaration, sides).columns)
 
         return unsaid(self.project, declaration, position, set(table.schema().names), made)
 
-    def called(self, declaration: Declaration, frames: Sequence[DataFrame]) -> tuple[DataFrame, ...]:
-        """What the declared function makes of `frames`, ready for its kind: a frame per input, or the one of a View."""
+    def called(
+        self, declaration: Declaration, frames: Sequence[DataFrame], held: Mapping[str, Sequence[str]] | None = None
+    ) -> tuple[DataFrame, ...]:
+        """What the declared function makes of `frames`, but for the columns `held` back of each input, ready for its
+        kind: a frame per input, or the one of a View.
+        """
         kind = declaration.kind
         refused = [self._refusals(source) if kind.heeds_refusals else None for source in declaration.inputs]
         frames = [
             f if r is None else self._delivered(s, f)
             for s, f, r in zip(declaration.inputs, frames, refused, strict=True)
         ]
+        frames = without(declaration, frames, held) if held else frames
         try:
             result = declaration(*(CarryingFrame(f) if kind.row_by_row else f.drop(*CARRIED) for f in frames))
         except Exception as error:
