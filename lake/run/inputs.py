@@ -205,7 +205,7 @@ class Inputs:
         """As `nothing`; of its columns a plan shows which are read of input number `side`, see `columns.leaf`."""
         if source.table is None:
             types = log.types(self.project.contracts[source.name])
-            return _event_order(leaf(self.spark, {c: t for c, t in types.items() if c not in HIDDEN}, side))
+            return event_order(leaf(self.spark, {c: t for c, t in types.items() if c not in HIDDEN}, side))
         types = dict(self.nothing(source).drop(ORDER, SIGN).dtypes)
         return _ordered(leaf(self.spark, types, side), source.table)
 
