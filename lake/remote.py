@@ -6,9 +6,11 @@ import logging
 import os
 import re
 import socket
+import uuid
 import warnings
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from lake.config import Settings
@@ -36,6 +38,50 @@ def token_file(settings: Settings) -> Path:
     return settings.path(".lake/spark/connect.token")
 
 
+class _Session:
+    """The session of process `pid` with a server, there or yet to come."""
+
+    pid = 0
+    id = ""
+    there: Any = None
+    ended: Final[set[str]] = set()
+
+
+def session_id() -> str:
+    """By what a server knows, or will know, this process's session."""
+    if _Session.pid != os.getpid() or (_Session.there is not None and _Session.there.is_stopped):
+        _Session.pid, _Session.id, _Session.there = os.getpid(), str(uuid.uuid4()), None
+    return _Session.id
+
+
+def interrupt(settings: Settings, session: str) -> None:
+    """Has the server, where there is one, end the session of a process that died, and what it does for it."""
+    address = server(settings)
+    if not address or session in {session_id(), *_Session.ended}:
+        return
+    _Session.ended.add(session)
+    with suppress(Exception):  # it is gone, or soon will be: a server ends what nobody waits for
+        host, port = _endpoint(address)
+        _bring_token(settings, address, host)
+        socket.create_connection((host, port), timeout=PATIENCE).close()
+        from pyspark.sql.connect.client import SparkConnectClient
+
+        logging.getLogger("pyspark.sql.connect").disabled = True
+        client = SparkConnectClient(_of_session(address, session), retry_policy={"max_retries": 0})
+        try:
+            client.interrupt_all()
+            client.release_session()
+        finally:
+            client.close()
+
+
+def _of_session(address: str, session: str) -> str:
+    """`address` with the number of a session, unless it has one."""
+    if ";session_id=" in address:
+        return address
+    return f"{address}{'' if '/;' in address else '/'};session_id={session}".replace("//;", "/;")
+
+
 def connected(settings: Settings, address: str) -> SparkSession:
     """A session of the server at `address`, which has answered."""
     host, port = _endpoint(address)
@@ -53,11 +99,13 @@ def connected(settings: Settings, address: str) -> SparkSession:
     logging.getLogger("pyspark.sql.connect").disabled = True
     warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
     try:
-        spark: SparkSession = SparkSession.builder.remote(address).getOrCreate()
+        spark: SparkSession = SparkSession.builder.remote(_of_session(address, session_id())).getOrCreate()
         spark.client.set_retry_policies([DefaultPolicy(max_retries=RETRIES, backoff_multiplier=2.0)])
         spark.version  # noqa: B018  the first word with the server
     except Exception as error:
         raise _refusal(error, shown(address)) from error
+    _Session.there = spark
+    _Session.id = _Session.there.session_id
     return spark
 
 

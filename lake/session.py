@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import re
 import shlex
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -56,7 +57,21 @@ def start(settings: Settings) -> SparkSession:
     for key, value in RUNTIME_CONF.items():
         spark.conf.set(key, value)
     _hush()
+    _Started.session = spark
     return spark
+
+
+class _Started:
+    """The session that `start` gave last."""
+
+    session: SparkSession | None = None
+
+
+def interrupt() -> None:
+    """Has Spark end what it is at work on for this process; a server goes on with it else."""
+    if _Started.session is not None:
+        with suppress(Exception):  # a session that is lost does nothing for us
+            _Started.session.interruptAll()
 
 
 class _Handed:
@@ -86,9 +101,10 @@ def let_go(*, keep: bool = False) -> None:
 
 
 def _hush() -> None:
-    """Keeps PySpark from printing its errors as JSON before somebody tells what they mean."""
+    """Keeps PySpark from printing its errors before somebody tells what they mean."""
     from pyspark.logger import PySparkLogger
 
+    logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
 
@@ -211,14 +227,27 @@ def class_path(jars: Path) -> str:
     return os.pathsep.join(map(str, found))
 
 
-def gone(error: BaseException) -> Unavailable | None:
+class Gone(Unavailable):
+    """The session is lost."""
+
+
+def gone(error: BaseException) -> Gone | None:
     """What to say where `error` means that the session is lost: its server or its JVM has ended."""
+    if isinstance(error, Gone):
+        return error
     said = f"{type(error).__name__} {error}"
     if remote.status(error) == "UNAVAILABLE" or any(sign in said for sign in FORGOTTEN):
-        return Unavailable("the Spark Connect server has ended, or forgotten this session", fix=remote.START)
-    if any(sign in said for sign in ENDED):
-        return Unavailable("the JVM of the Spark session has ended", fix="see .lake/spark/driver.log, and try again")
+        return Gone("the Spark Connect server has ended, or forgotten this session", fix=remote.START)
+    if any(sign in said for sign in ENDED) or (isinstance(error, Exception) and _jvm_has_ended()):
+        return Gone("the JVM of the Spark session has ended", fix="see .lake/spark/driver.log, and try again")
     return None
+
+
+def _jvm_has_ended() -> bool:
+    """Whether an embedded session's JVM is no more: what a call of it says then has many names."""
+    context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    process = getattr(getattr(context, "_gateway", None), "proc", None)
+    return process is not None and process.poll() is not None
 
 
 def raise_if_gone(error: BaseException) -> None:

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -258,6 +259,9 @@ def table(rows: Iterable[Mapping[str, Any]], *columns: str) -> list[str]:
 
 def main() -> None:
     """Entry point of the `lake` script."""
+    from lake.cli import signals
+
+    signals.catch()
     code = _run()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -276,8 +280,13 @@ def _run() -> int:
     try:
         result = lake.main(standalone_mode=False, obj=shell)
         shell.close()
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        return 130
+    except (click.exceptions.Abort, KeyboardInterrupt) as error:
+        from lake.cli import signals
+
+        code = signals.exit_code(error)
+        with suppress(Exception):
+            shell.close()
+        return code
     except click.exceptions.Exit as error:
         return error.exit_code
     except BaseException as error:  # a panic of delta-rs is no Exception

@@ -27,6 +27,11 @@ from lake.session import embedded_conf, properties
 SERVER: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 LOOPBACK: Final = "127.0.0.1"
 BINDING: Final = "spark.connect.grpc.binding.address"
+DETACHED: Final = {
+    "spark.connect.execute.manager.detachedTimeout": "10s",
+    "spark.connect.execute.manager.maintenanceInterval": "5s",
+}
+"""How soon what nobody waits for any more is ended; by default that takes minutes."""
 PATIENCE: Final = 90.0
 """Seconds until the server must listen; a warm machine takes five to eight."""
 
@@ -58,7 +63,7 @@ def connect(settings: Settings, *, port: int, ready: Callable[[Server], None]) -
         raise DeclarationError(f"no Java to run a server with: {runtime.found}", fix=runtime.fix)
     _must_be_guarded(settings)
     _must_be_free(port)
-    conf = {**embedded_conf(settings), **_served_at(port)}
+    conf = {**DETACHED, **embedded_conf(settings), **_served_at(port)}
     token, file = _token(settings)
     log = settings.path(".lake/spark/connect.log")
     with _jvm(settings, conf, token, log) as process, _ended_by_signals(process) as stopping:

@@ -17,7 +17,7 @@ from typing import Final
 
 from filelock import FileLock, Timeout
 
-from lake import private
+from lake import private, remote
 from lake.config import Settings
 from lake.errors import Unavailable
 from lake.session import gone
@@ -30,6 +30,8 @@ TABLES: Final = {"log": ("logs", "quarantine", "redeliveries"), "table": ("silve
 """The folders of the Delta tables that a lease of each kind is for."""
 FENCED: Final = ("logs", "silver", "gold")
 """The folders of those that Spark commits to."""
+AT_WORK: Final = ("log.", "table.")
+"""How leases begin whose holders have Spark work for them."""
 QUIETLY: Final = 1.0  # seconds of waiting that nobody need hear of
 
 
@@ -60,9 +62,12 @@ def lease(settings: Settings, name: str, *, seconds: float | None = None, commit
         if lock.lock_counter == 1:
             died = holder.exists()
             ended = not died
+            if died and name.startswith(AT_WORK):
+                remote.interrupt(settings, _session(holder))
             _mend(settings, name, died=died and commits)
             ended = commits or not died
-            holder.write_text(json.dumps({"pid": os.getpid(), "command": _command(), "since": _now()}))
+            told = {"pid": os.getpid(), "command": _command(), "since": _now(), "session": remote.session_id()}
+            holder.write_text(json.dumps(told))
         yield
     except BaseException as error:
         ended = ended and not (commits and (gone(error) or not isinstance(error, Exception)))
@@ -125,6 +130,14 @@ def _command() -> str:
 
 def _now() -> str:
     return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _session(file: Path) -> str:
+    """By what a Spark Connect server knows the session of who held a lease; what is none where that is not told."""
+    try:
+        return str(json.loads(file.read_text())["session"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return remote.session_id()
 
 
 def _holder(file: Path) -> str:

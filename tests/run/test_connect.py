@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from pyspark.sql import SparkSession
@@ -17,7 +21,7 @@ from lake.config import load_settings
 from lake.project import load
 from lake.run.verify import verify_all
 from tests.processes import LOOPBACK, listening
-from tests.serving import LAKE, serving
+from tests.serving import LAKE, SMALL, serving
 
 HEAD = "from datetime import timedelta\nfrom lake import *\nfrom jobs.silver.current_order import current_order\n"
 PAST = HEAD + "from jobs.silver.order_past import order_past\n"
@@ -91,6 +95,14 @@ def order_rank(orders):
 """,
 }
 
+SLOW = """
+@table(View(key=(), identity="n"), log("orders"))
+def order_slow(orders):
+    '''What takes for ever.'''
+    query = "select count(*) as n from range(1000000000000000) r join {o} where r.id % 7 = 3"
+    return orders.sparkSession.sql(query, o=orders)
+"""
+
 
 @dataclass(frozen=True)
 class Client:
@@ -131,13 +143,17 @@ def changes(table: dict[str, Any]) -> int:
 
 
 def test_what_a_server_made_an_embedded_session_proves(shop: Path, spark: SparkSession) -> None:
-    with serving(shop) as server:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        ui = free.getsockname()[1]
+    conf = {"spark.ui.enabled": "true", "spark.ui.port": str(ui)}
+    with serving(shop, SMALL | {"LAKE_SPARK__CONF": json.dumps(conf)}) as server:
         lake = Client(shop, server.remote)
         assert {table["verb"] for table in lake.call("run")["tables"]} == {"build"}
         a_late_event(lake)
         two_at_once(lake)
         assert {table["verdict"] for table in lake.call("verify")["tables"]} == {"identical"}
         assert not any(changes(table) for table in lake.call("rebuild", "order_book", "order_rank")["tables"])
+        interrupted(lake, ui)
         embedded_agrees(shop, spark)
         only_with_the_token(lake)
         server.process.send_signal(signal.SIGTERM)
@@ -167,6 +183,36 @@ def two_at_once(lake: Client) -> None:
 def embedded_agrees(shop: Path, spark: SparkSession) -> None:
     verdicts = verify_all(lambda: spark, load(load_settings(shop)), tell=lambda _: None)
     assert {each.verdict for each in verdicts} == {"identical"}, verdicts
+
+
+def interrupted(lake: Client, ui: int) -> None:
+    """A command that a signal ends, or that is killed, leaves the server nothing to do."""
+    job = lake.project / "jobs/gold/order_slow.py"
+    job.write_text(HEAD + SLOW)
+    for number, code in ((signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -9)):
+        with lake.start("advance", "order_slow") as command:
+            until(lambda: running(ui))
+            command.send_signal(number)
+            told = command.communicate()[1]
+        assert command.returncode == code, told
+        assert "Traceback" not in told
+        until(lambda: not running(ui))
+    job.unlink()
+
+
+def running(ui: int) -> bool:
+    """Whether the server is at work."""
+    (application,) = json.load(urlopen(f"http://127.0.0.1:{ui}/api/v1/applications"))
+    jobs = f"http://127.0.0.1:{ui}/api/v1/applications/{application['id']}/jobs?status=running"
+    return bool(json.load(urlopen(jobs)))
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Waits for it, a minute at most: left alone, a server goes on for five."""
+    end = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.1)
 
 
 def only_with_the_token(lake: Client) -> None:

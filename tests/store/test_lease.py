@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from lake import remote
 from lake.config import Settings, load_settings
 from lake.store.lease import lease
 from lake.store.meta import latest_cut, record_cut
@@ -89,3 +92,23 @@ def test_a_holder_is_told_without_the_values_that_it_was_called_with(
         told = (shop.warehouse_path / "locks/table.current_order.holder").read_text()
     assert '"lake forget"' in told
     assert "joan" not in told
+
+
+@pytest.mark.parametrize("holder", ["table.current_order"], indirect=True)
+def test_who_waits_is_ended_by_any_signal(
+    shop: Settings, holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKE_LEASE_SECONDS", "600")
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        with waiter(shop, "advance", "current_order") as waiting:
+            assert waiting.stderr is not None
+            assert "waiting for the table" in waiting.stderr.readline()
+            waiting.send_signal(number)
+            assert "Traceback" not in waiting.stderr.read()
+        assert waiting.returncode == 128 + number
+
+
+def test_a_holder_tells_the_session_that_works_for_it(shop: Settings) -> None:
+    with lease(shop, "table.current_order"):
+        told = json.loads((shop.warehouse_path / "locks/table.current_order.holder").read_text())
+    assert told["session"] == remote.session_id()
