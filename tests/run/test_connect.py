@@ -191,9 +191,12 @@ def interrupted(lake: Client, ui: int) -> None:
     job.write_text(HEAD + SLOW)
     for number, code in ((signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -9)):
         with lake.start("advance", "order_slow") as command:
-            until(lambda: running(ui))
-            command.send_signal(number)
-            told = command.communicate()[1]
+            try:
+                until(lambda: running(ui))
+                command.send_signal(number)
+                told = command.communicate(timeout=60)[1]
+            finally:
+                command.kill()
         assert command.returncode == code, told
         assert "Traceback" not in told
         until(lambda: not running(ui))
