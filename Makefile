@@ -37,8 +37,9 @@ test: lint ## linters, then the tests
 laws: setup ## the tests, and all further turns of the laws
 	$(BIN)/pytest -m ""
 
-soak: setup ## processes and JVMs killed at every point of their writing, and a state machine: MINUTES=30, SEED=1
+soak: setup ## processes and JVMs killed at every point of their writing, a state machine, hostile files: MINUTES=30, SEED=1
 	$(BIN)/python -m tests.crash --minutes $(or $(MINUTES),30) --seed $(or $(SEED),1)
+	$(BIN)/python -m tests.crash.costs --minutes $(or $(MINUTES),5) --seed $(or $(SEED),1)
 
 lint: setup ## ruff, mypy --strict and the layers
 	$(BIN)/ruff check .

@@ -54,7 +54,8 @@ class Settings:
 
     The warehouse is for its owner, and for the members of `group` to read.
     `keys` is the file with the keys of what is personal, by default `keys.sqlite` beside the warehouse;
-    `batch_files` and `batch_bytes` bound one batch; a record longer than `record_bytes` goes to quarantine;
+    `batch_files` and `batch_bytes` bound one batch; a record longer than `record_bytes` goes to quarantine, of a line
+    sixteen times as long the whole file;
     `lease_seconds` is how long a writer waits for another; Spark commits a diff of more than `small_diff_rows` rows;
     `tables_at_once` is how many tables are worked on side by side, which share the driver's memory. `lake maintain`
     keeps the newest `keep_editions` editions and those of the last `keep_days` days, and compacts up to

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from lake import private
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 STAGING: Final = ".lake/staging"
 STDIN: Final = "stdin-"
+CHUNK: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -137,9 +140,15 @@ def must_exist(files: Sequence[Path]) -> None:
 
 def keep_stdin(settings: Settings, stream: BinaryIO) -> Path:
     """Standard input as a file named after its content, so that the same input again is a re-delivery."""
-    data = stream.read()
-    file = private.scratch(settings, "staging") / f"{STDIN}{hashlib.sha256(data).hexdigest()[:16]}.jsonl"
-    file.write_bytes(data)
+    folder, digest = private.scratch(settings, "staging"), hashlib.sha256()
+    with NamedTemporaryFile(dir=folder) as new:
+        while chunk := stream.read(CHUNK):
+            digest.update(chunk)
+            new.write(chunk)
+        new.flush()
+        file = folder / f"{STDIN}{digest.hexdigest()[:16]}.jsonl"
+        file.unlink(missing_ok=True)
+        os.link(new.name, file)
     return file
 
 
@@ -185,7 +194,7 @@ def _put_beside(batch: Batch) -> BatchCounts:
     if delivery.keeps_rejects and counts.quarantined:
         put = quarantine.put_files(settings, stream, batch.number, batch.faults, at=batch.now)
         if counts.quarantined > put:
-            quarantine.put(settings, stream, batch.rejects(), upto=counts.quarantined)
+            quarantine.put(settings, stream, batch.rejects(), count=counts.quarantined - put)
     redeliveries.put(settings, stream, batch.number, batch.verdict)
     return counts
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -19,8 +19,8 @@ from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 from lake.run import refusals
 from lake.run.personal import BLANKED, extras, sealable, shown
-from lake.session import first_line, raise_if_gone
-from lake.store import evolution
+from lake.session import Gone, first_line, gone, raise_if_gone
+from lake.store import attempts, evolution
 from lake.store.contracts import Contract
 from lake.store.delivery import LINE_BITS, Delivery, Said
 from lake.store.duplicates import VERDICT_SCHEMA, Search
@@ -283,28 +283,37 @@ def reading(  # noqa: PLR0913  what a batch is made of
     """`delivery` read and parsed once: what cannot be read is put among its faults, what changed meanwhile left out."""
     parsed: DataFrame | None = None
     try:
-        while True:
-            parsed = _parsed(spark, settings, known[-1], delivery, now).repartition("_bucket").persist()
-            try:
-                tally = _tally(parsed)
-            except Exception as error:  # PySparkException, or what the gateway to the JVM makes of a failed job
-                raise_if_gone(error)
-                left: Delivery = delivery.without_broken(spark)
-                if left == delivery:
-                    raise Unavailable(
-                        f"Spark failed to read a batch of {known[-1].name}: {first_line(error)}",
-                        fix="each file alone can be read; try again, or with a smaller `batch_files`",
-                    ) from error
-            else:
-                left = delivery.settled()
-                if left == delivery:
-                    break
-            parsed.unpersist()
-            delivery = left
+        with attempts.at_work(settings, known[-1].name, delivery.marks(set())):
+            while True:
+                parsed = _parsed(spark, settings, known[-1], delivery, now).repartition("_bucket").persist()
+                try:
+                    tally = _tally(parsed)
+                except Exception as error:  # PySparkException, or what the gateway to the JVM makes of a failed job
+                    raise_if_gone(error)
+                    left: Delivery = delivery.without_broken(spark)
+                    if left == delivery:
+                        raise Unavailable(
+                            f"Spark failed to read a batch of {known[-1].name}: {first_line(error)}",
+                            fix="each file alone can be read; try again, or with a smaller `batch_files`",
+                        ) from error
+                else:
+                    left = delivery.settled()
+                    if left == delivery:
+                        break
+                parsed.unpersist()
+                delivery = left
         yield Batch(spark, settings, known, head, delivery, now, parsed, tally, ordered)
     finally:
         if parsed is not None:
-            parsed.unpersist()
+            with suppress(Gone):
+                _drop(parsed)
+
+
+def _drop(kept: DataFrame) -> None:
+    try:
+        kept.unpersist()
+    except Exception as error:
+        raise gone(error) or error from None
 
 
 def _tally(parsed: DataFrame) -> pa.Table:

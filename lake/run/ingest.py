@@ -13,7 +13,7 @@ from lake.errors import LakeError
 from lake.run import booked
 from lake.run.append import BatchCounts, append, unread
 from lake.run.booked import failing
-from lake.store import log, sources
+from lake.store import attempts, log, sources
 from lake.store.contracts import Contract, known_stream
 from lake.store.damage import blamed
 from lake.store.delivery import Files
@@ -41,6 +41,7 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
     Raises DeclarationError for an unknown stream.
     """
     chosen = [known_stream(contracts, stream) for stream in (contracts if streams is None else streams)]
+    chosen.sort(key=lambda contract: bool(attempts.suspects(settings, contract.name)))  # who may die does so last
     done: dict[str, BatchCounts] = {}
     failures: list[LakeError] = []
     for contract in chosen:
@@ -76,6 +77,7 @@ def _drain(
 
     def deliver(head: LogHead) -> Files | None:
         files = sources.pending(settings, stream, there - sources.landed(settings, stream, app))
+        files = attempts.few(settings, stream, files)
         folder = settings.path(settings.landing) / stream
         repaired = unread(settings, head)
         return Files.checked(settings, files, contract, folder=folder, repaired=repaired) if files else None

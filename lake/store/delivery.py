@@ -14,7 +14,7 @@ import pyarrow as pa
 from lake.config import Settings
 from lake.errors import LakeError
 from lake.session import first_line, raise_if_gone
-from lake.store import formats
+from lake.store import attempts, bounds, formats
 from lake.store.contracts import Contract
 from lake.store.log import ACCEPTED, REFUSED, REPAIRED
 from lake.store.quarantine import Rejected, mark
@@ -118,8 +118,15 @@ class Files:
         """`files`, looked into for faults under `contract`; with `folder`, links out of it are one."""
         names = () if contract.envelope else [name for field in contract.fields for name in field.names]
         files = tuple(files)
-        found = {file: formats.fault_of(file, folder=folder, names=names) for file in files}
-        return cls(settings, files, {file: fault for file, fault in found.items() if fault}, repaired)
+        died = attempts.suspects(settings, contract.name)
+        found = {file: died[file.mark].told for file in files if file.mark in died and died[file.mark].told}
+        read = [file.mark for file in files if file not in found]
+        with attempts.at_work(settings, contract.name, read, done=False):
+            for file in files:
+                found[file] = found.get(file) or formats.fault_of(
+                    file, folder=folder, names=names, record_bytes=settings.record_bytes
+                )
+        return cls(settings, files, {file: found[file] for file in files if found[file]}, repaired)
 
     @property
     def faults(self) -> list[tuple[str, str]]:
@@ -257,5 +264,12 @@ def _failure(spark: SparkSession, settings: Settings, file: File) -> str:
         formats.records(spark, settings, [file]).selectExpr("max(length(_raw))").collect()
     except Exception as error:
         raise_if_gone(error)
+        cause: BaseException | None = error
+        while cause is not None:
+            if bounds.TOO_LONG in str(cause):
+                return (
+                    f"{bounds.OVERSIZED}a column of more than {bounds.line_bytes(settings.record_bytes):,} characters"
+                )
+            cause = getattr(cause, "cause", None)
         return f"cannot be read: {first_line(error)[:300]}"
     return ""

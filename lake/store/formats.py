@@ -15,13 +15,14 @@ from __future__ import annotations
 import csv
 import gzip
 import hashlib
+import io
 import itertools
 import os
 import re
 import zlib
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 from urllib.parse import unquote
 
 import pyarrow.parquet as pq
@@ -31,6 +32,7 @@ from lake import private
 from lake.config import Settings
 from lake.names import SPARK, quoted
 from lake.session import first_line
+from lake.store import bounds
 from lake.store.sources import File
 
 if TYPE_CHECKING:
@@ -56,10 +58,17 @@ def format_of(path: Path) -> str:
     return FORMATS.get(suffixes[-1], "") if suffixes else ""
 
 
-def fault_of(file: File, *, folder: Path | None = None, names: Collection[str] = ()) -> str:
+def fault_of(
+    file: File,
+    *,
+    folder: Path | None = None,
+    names: Collection[str] = (),
+    record_bytes: int = Settings.record_bytes,
+) -> str:
     """Why `file` cannot be read at all, "" where nothing is seen to be wrong with it.
 
     With `folder`, a link that leads out of it is a fault; with `names`, those of fields, a CSV header that has none.
+    What is too large to be read is told by `lake.store.bounds`, for records of at most `record_bytes`.
     """
     path = file.path
     try:
@@ -72,32 +81,37 @@ def fault_of(file: File, *, folder: Path | None = None, names: Collection[str] =
             return f"unknown format: none of {', '.join(FORMATS)}, .gz after the text formats"
         if path.stat().st_size == 0:
             return ""
-        return _fault_inside(path) or _fault_of_header(path, names)
+        return _fault_inside(path, record_bytes) or _fault_of_header(path, names)
     except (OSError, EOFError, zlib.error, ArrowException, csv.Error, UnicodeDecodeError) as error:
         return first_line(error).replace(str(path), path.name)
 
 
-def _fault_inside(path: Path) -> str:
+def _fault_inside(path: Path, record_bytes: int) -> str:
     if format_of(path) == "parquet":
         columns = [name.lower() for name in pq.read_schema(path).names]
-        return "two columns of one name" if len(set(columns)) < len(columns) else ""
-    if path.suffix.lower() == ".gz":
-        with gzip.open(path) as stream:
-            head = stream.read(CHUNK)
-            while stream.read(CHUNK):
-                pass
-    else:
-        with path.open("rb") as stream:
-            head = stream.read(1 << 16)
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "UTF-16 text: UTF-8 is read"
-    if BINARY.search(head):
-        return "binary: has zero bytes"
-    if format_of(path) == "csv":
-        names = header(path)
-        if not all(names) or len({name.lower() for name in names}) < len(names):
-            return f"a header with empty or repeated names: {','.join(names)}"
-    return ""
+        repeated = "two columns of one name" if len(set(columns)) < len(columns) else ""
+        return repeated or bounds.fault_of_parquet(path, record_bytes=record_bytes)
+    fault = _fault_of_text(path, record_bytes)
+    if fault or format_of(path) != "csv":
+        return fault
+    names = header(path)
+    if not all(names) or len({name.lower() for name in names}) < len(names):
+        return f"a header with empty or repeated names: {','.join(names)}"[:300]
+    return bounds.fault_of_columns(len(names))
+
+
+def _fault_of_text(path: Path, record_bytes: int) -> str:
+    size, packed = path.stat().st_size, path.suffix.lower() == ".gz"
+    with _opened(path) as stream:
+        head = stream.read(CHUNK if packed else 1 << 16)
+        if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+            return "UTF-16 text: UTF-8 is read"
+        if BINARY.search(head):
+            return "binary: has zero bytes"
+        if not packed and size <= bounds.line_bytes(record_bytes):
+            return ""
+        stream.seek(0)
+        return bounds.fault_of_text(stream, size=size, record_bytes=record_bytes, whole=is_document(path))
 
 
 def _fault_of_header(path: Path, names: Collection[str]) -> str:
@@ -110,17 +124,24 @@ def _fault_of_header(path: Path, names: Collection[str]) -> str:
 
 def header(path: Path) -> tuple[str, ...]:
     """The column names of a CSV file."""
-    opened = gzip.open if path.suffix.lower() == ".gz" else open
-    with opened(path, "rt", encoding="utf-8-sig", newline="") as stream:
-        return tuple(name.strip() for name in next(csv.reader(stream), []))
+    with _opened(path) as stream:
+        head = stream.read(bounds.HEADER)
+    if len(head) == bounds.HEADER and not {10, 13} & set(head):
+        raise csv.Error(f"a header of more than {bounds.HEADER:,} bytes")
+    text = io.TextIOWrapper(io.BytesIO(head), encoding="utf-8-sig", newline="")
+    return tuple(name.strip() for name in next(csv.reader(text), []))
+
+
+def _opened(path: Path) -> BinaryIO:
+    """The bytes of a file of text, unpacked."""
+    return gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb")  # type: ignore[return-value]
 
 
 def is_document(path: Path) -> bool:
     """Whether a JSON file is one record, printed over many lines: no line of JSON Lines is a brace alone."""
     if ".json" not in [suffix.lower() for suffix in path.suffixes[-2:]]:
         return False
-    opened = gzip.open if path.suffix.lower() == ".gz" else open
-    with opened(path, "rb") as stream:
+    with _opened(path) as stream:
         head = stream.read(1 << 10).removeprefix(b"\xef\xbb\xbf").lstrip()
     return head.partition(b"\n")[0].rstrip() == b"{"
 
@@ -130,7 +151,7 @@ def records(spark: SparkSession, settings: Settings, files: Iterable[File]) -> D
     paths = [stage(settings, file) for file in files if file.size]
     whole: DataFrame | None = None
     for (kind, columns), group in _groups(paths):
-        frame = _READERS[kind](spark, [str(path) for path in group], columns)
+        frame = _READERS[kind](spark, [str(path) for path in group], columns, settings.record_bytes)
         whole = frame if whole is None else whole.unionByName(frame)
     if whole is None:
         whole = spark.createDataFrame([], "_file string, _block bigint, _raw string")
@@ -178,27 +199,32 @@ def _groups(paths: Iterable[Path]) -> Iterable[tuple[tuple[str, tuple[str, ...]]
 PLACE: Final = ("_metadata.file_path AS _file", "_metadata.file_block_start AS _block")
 
 
-def _read_json(spark: SparkSession, paths: list[str], _: tuple[str, ...]) -> DataFrame:
+def _read_json(spark: SparkSession, paths: list[str], _: tuple[str, ...], __: int) -> DataFrame:
     return spark.read.text(paths).selectExpr(*PLACE, "ltrim('\ufeff', value) AS _raw")
 
 
-def _read_document(spark: SparkSession, paths: list[str], _: tuple[str, ...]) -> DataFrame:
+def _read_document(spark: SparkSession, paths: list[str], _: tuple[str, ...], __: int) -> DataFrame:
     whole = r"rtrim(' \t\r\n', ltrim('\ufeff', value))"
     return spark.read.text(paths, wholetext=True).selectExpr(*PLACE, f"{whole} AS _raw")
 
 
-def _read_csv(spark: SparkSession, paths: list[str], names: tuple[str, ...]) -> DataFrame:
+def _read_csv(spark: SparkSession, paths: list[str], names: tuple[str, ...], record_bytes: int) -> DataFrame:
     from pyspark.sql.types import StringType, StructField, StructType
 
     schema = StructType([StructField(name, StringType()) for name in (*names, "_broken")])
     reader = spark.read.schema(schema).options(
-        header=True, multiLine=True, escape='"', mode="PERMISSIVE", columnNameOfCorruptRecord="_broken"
+        header=True,
+        multiLine=True,
+        escape='"',
+        mode="PERMISSIVE",
+        columnNameOfCorruptRecord="_broken",
+        maxCharsPerColumn=bounds.line_bytes(record_bytes),
     )
     columns = ", ".join(quoted(name, SPARK) for name in names)
     return reader.csv(paths).selectExpr(*PLACE, f"coalesce(_broken, to_json(struct({columns}))) AS _raw")
 
 
-def _read_parquet(spark: SparkSession, paths: list[str], _: tuple[str, ...]) -> DataFrame:
+def _read_parquet(spark: SparkSession, paths: list[str], _: tuple[str, ...], __: int) -> DataFrame:
     options = ", ".join(f"'{name}', \"{form}\"" for name, form in EXACT_TIMES.items())
     return spark.read.parquet(*paths).selectExpr(*PLACE, f"to_json(struct(*), map({options})) AS _raw")
 

@@ -7,6 +7,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 WHOLE: Final = {"int": 31, "bigint": 63}  # bits
+MAGNITUDE: Final = 400  # powers of ten: those of a double are fewer
 EXAMPLES: Final = {
     "int": "a whole number, such as 7",
     "bigint": "a whole number, such as 7",
@@ -28,7 +29,8 @@ def read(ddl: str, text: str) -> Any:
             case "int" | "bigint":
                 return whole if abs(whole := int(text)) < 1 << WHOLE[ddl] else None
             case "float" | "double" | "decimal":
-                return number if (number := Decimal(text)).is_finite() else None
+                number = Decimal(text)
+                return number if number.is_finite() and abs(number.adjusted()) <= MAGNITUDE else None
             case "date":
                 return date.fromisoformat(text)
             case _:

@@ -18,7 +18,7 @@ from lake.store.contracts import Contract
 from lake.store.fields import Field
 from lake.store.identity import bucket, identity, literal, quoted
 from lake.store.reasons import Reason
-from lake.store.values import defaulted, text_name, value, widest
+from lake.store.values import DIGITS, FAR, defaulted, text_name, value, widest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,7 +27,14 @@ BLANK: Final = "blank line"  # in the place of a reason: it is no record
 
 PLACES: Final = ("_file", "_block", "_seq", "_raw")
 QUICK_OPTIONS: Final = "map('allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false')"
-GROUPED: Final = r'"[-+.0-9 ]*[0-9] *,|\\u002[cC]'
+ODD_NUMBERS: Final = "|".join(
+    (
+        r':\s*+"(?:[-+.\p{Nd}eE ]|\\u[0-9a-fA-F]{4})*+,',  # the quick reading drops the commas: "19,90" would be 1990
+        r"\\u002[cC]",  # which may be escaped
+        rf':\s*+"?+{FAR}',  # it makes all digits of 1e99999999
+        rf':\s*+"[-+.\p{{Nd}}]{{{DIGITS}}}',
+    )
+)
 LONE: Final = r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]"
 QUICK_TYPES: Final = frozenset({"boolean", "int", "bigint", "float", "double", "string"})
 
@@ -35,8 +42,8 @@ QUICK_TYPES: Final = frozenset({"boolean", "int", "bigint", "float", "double", "
 def parse(records: DataFrame, contract: Contract, *, now: datetime, record_bytes: int) -> DataFrame:
     """The contract's columns of `records` (see `formats`), `_reason`, `_detail`, `_extra`, `_time`, `_bucket`, `_id`.
 
-    A record is accepted where `_reason` is null; the others keep their text in `_raw`. `_id` is null as yet where an
-    event is identified by its position.
+    A record is accepted where `_reason` is null; the others keep in `_raw` the first `record_bytes` characters of their
+    text. `_id` is null as yet where an event is identified by its position.
     """
     fields = contract.fields
     reading = _opened(records, contract, record_bytes) if contract.envelope else _read(records, fields, record_bytes)
@@ -50,7 +57,7 @@ def parse(records: DataFrame, contract: Contract, *, now: datetime, record_bytes
     judged = typed.selectExpr("*", f"coalesce({refusals}) AS _refusal")
     return judged.selectExpr(
         *PLACES[:-1],
-        "CASE WHEN _refusal IS NOT NULL THEN _raw END AS _raw",
+        f"CASE WHEN _refusal IS NOT NULL THEN left(_raw, {record_bytes}) END AS _raw",
         "_refusal.col1 AS _reason",
         "_refusal.col2 AS _detail",
         *(quoted(field.name) for field in fields),
@@ -122,15 +129,15 @@ def _quick(fields: tuple[Field, ...]) -> str:
     return (
         f"CASE WHEN locate('}}', _raw) = length(rtrim(_raw))"
         f" AND (_keys = {known} OR size(array_intersect(_keys, {known})) = size(_keys))"
-        f"{_no_grouped_digits(fields)} THEN from_json(_raw, {literal(schema)}, {QUICK_OPTIONS}) END"
+        f"{_no_odd_numbers(fields)} THEN from_json(_raw, {literal(schema)}, {QUICK_OPTIONS}) END"
     )
 
 
-def _no_grouped_digits(fields: tuple[Field, ...]) -> str:
-    """Of a decimal in quotes, the quick reading drops the commas: "19,90" would be 1990."""
-    if not any(field.type.startswith("decimal") for field in fields):
+def _no_odd_numbers(fields: tuple[Field, ...]) -> str:
+    """A decimal that is read from its text is looked at first."""
+    if not any("decimal" in field.type for field in fields):
         return ""
-    return f" AND NOT regexp_like(_raw, {literal(GROUPED)})"
+    return f" AND NOT regexp_like(_raw, {literal(ODD_NUMBERS)})"
 
 
 def _careful(kind: str, record_bytes: int) -> str:

@@ -30,8 +30,9 @@ COLUMNS: Final = {
     "_ingested_at": "TIMESTAMPTZ",
 }
 SCHEMA: Final = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
-PART_ROWS: Final = 100_000
-"""So many rows are in this process's memory at once."""
+PART_BYTES: Final = 64 << 20
+ROW_BYTES: Final = 500
+"""Rows are in this process's memory in parts of so many bytes; that many one takes beside its text."""
 
 
 @dataclass(frozen=True)
@@ -100,14 +101,22 @@ def put_files(settings: Settings, stream: str, batch: int, faults: Iterable[tupl
     return len(rows)
 
 
-def put(settings: Settings, stream: str, rows: DataFrame, *, upto: int) -> None:
-    """Appends `rows` (the columns of a quarantine), whose numbers go up to `upto`: part by part, where they are many.
+def put(settings: Settings, stream: str, rows: DataFrame, *, count: int) -> None:
+    """Appends `rows` (the columns of a quarantine), which are `count`: part by part, where they are much.
 
     Never by Spark, which may commit when its client is dead.
     """
     path = settings.quarantine_path(stream)
     if not delta.exists(path):
         delta.append(path, SCHEMA, [])
-    for first in range(0, upto, PART_ROWS):
-        part = rows.select(*COLUMNS).where(f"_number > {first} AND _number <= {first + PART_ROWS}")
-        write_deltalake(str(path), part.toArrow(), mode="append")
+    size = f"octet_length(raw) + {ROW_BYTES}"
+    before = f"sum({size}) OVER (ORDER BY _number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+    parts = rows.selectExpr(*COLUMNS, f"coalesce({before}, 0L) div {PART_BYTES} AS _part")
+    last = number = 0
+    while number <= last:
+        part = parts.where(f"_part = {number}").drop("_part").toArrow()
+        if part.num_rows:
+            write_deltalake(str(path), part, mode="append")
+        if number == 0 and part.num_rows < count:
+            last = parts.selectExpr("max(_part) AS last").collect()[0]["last"] or 0
+        number += 1

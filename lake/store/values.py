@@ -14,6 +14,19 @@ from lake.store.identity import literal, quoted
 
 EARLIEST, LATEST = "0001-01-01", "9999-12-31 23:59:59.999999"
 UNSCALED_BYTES: Final = 16  # of a decimal of 38 digits with its sign
+DIGITS: Final = 1000
+EXPONENT: Final = r"[eE][-+]?0*+\p{Nd}{4}"
+"""A decimal is made of all the digits that a text stands for: 1e99999999 is minutes of work, and so are a million."""
+FAR: Final = r"(?:[-+.,\p{Nd}]|\\u(?!00[46]5)[0-9a-fA-F]{4})*+(?:[eE]|\\u00[46]5)(?:[-+,\p{Nd}]|\\u[0-9a-fA-F]{4}){5}+"
+"""What may be a number with a long exponent in the text of a JSON value: any of its characters may be escaped."""
+LARGE: Final = "|".join(
+    (
+        rf'(?<![-+.\p{{Nd}}"\w])(?:[-+.\p{{Nd}}]++{EXPONENT}|[-+.\p{{Nd}}]{{{DIGITS}}})',
+        rf'(?<![^\[:,{{\s])"{FAR}',
+        rf'"[-+.,\p{{Nd}}]{{{DIGITS}}}',
+    )
+)
+"""A number within JSON, with or without quotes, whose exponent or digits are long."""
 MICROS: Final[Mapping[str, str]] = {
     "days": "try_multiply(n, 86400000000L)",
     "millis": "try_multiply(n, 1000L)",
@@ -29,7 +42,8 @@ def value(field: Field, text: str) -> str:
         text = decoded(field, text, literal(field.encoding))
     if field.nested:
         parsed = f"from_json(concat('{{\"v\":', {text}, '}}'), 'v {kind}, _corrupt_record string')"
-        return f"CASE WHEN {parsed}._corrupt_record IS NULL THEN {parsed}.v END"
+        found = f"CASE WHEN {parsed}._corrupt_record IS NULL THEN {parsed}.v END"
+        return f"CASE WHEN NOT {text} RLIKE {literal(LARGE)} THEN {found} END" if "decimal(" in kind else found
     if kind == "binary":
         return f"try_to_binary({text}, 'base64')"
     if kind in {"int", "bigint"} or kind.startswith("decimal"):
@@ -121,9 +135,11 @@ def _number(kind: str, text: str) -> str:
     """A whole number may have a point (5.0); a decimal must not have more digits than its type."""
     typed = f"try_cast({text} AS {kind})"
     if kind.startswith("decimal"):
-        return f"CASE WHEN {typed} = try_cast({text} AS {widest(kind)}) THEN {typed} END"
-    exact = f"try_cast({text} AS decimal(38,10))"
-    return f"coalesce({typed}, CASE WHEN {exact} = floor({exact}) THEN try_cast({exact} AS {kind}) END)"
+        found = f"CASE WHEN {typed} = try_cast({text} AS {widest(kind)}) THEN {typed} END"
+    else:
+        exact = f"try_cast({text} AS decimal(38,10))"
+        found = f"coalesce({typed}, CASE WHEN {exact} = floor({exact}) THEN try_cast({exact} AS {kind}) END)"
+    return f"CASE WHEN length({text}) <= {DIGITS} AND NOT {text} RLIKE {literal(EXPONENT)} THEN {found} END"
 
 
 def _moment(kind: str, text: str, epoch: int) -> str:

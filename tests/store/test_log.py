@@ -67,7 +67,7 @@ def test_numbering_redeliveries_and_conflicts(
 
     land("readings", "4.jsonl", *(reading(meter) for meter in meters))
     large = replace(project, small_diff_rows=0)  # the search by Spark
-    monkeypatch.setattr(quarantine, "PART_ROWS", 1)
+    monkeypatch.setattr(quarantine, "PART_BYTES", quarantine.ROW_BYTES)
     land("readings", "5.jsonl", reading("m5", 5), reading("m5", 5), "broken", reading("m0", value=8))
     third = take(large, spark)
     assert (third.read, third.accepted, third.duplicates, third.quarantined) == (13, 1, 10, 2)

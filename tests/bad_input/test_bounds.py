@@ -1,0 +1,99 @@
+"""What is small and would cost much: taken in or refused with its reason, and nothing waits for it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lake import cli
+from lake.config import Settings, load_settings
+from lake.run.quarantine import waiting
+from lake.store import bounds, delta, log
+from tests.bad_input import hostile
+
+RECORD_BYTES = 7000
+SIZE = 3000
+REASONS = {"wrong type", "unparseable", "oversized", "not in enum"}
+
+
+def lay_out(project: Path, record_bytes: int, size: int) -> dict[str, str]:
+    """A project whose landing files are hostile but for one stream's; what is bad by the name of its file."""
+    (project / "pyproject.toml").write_text(f"[tool.lake]\nrecord_bytes = {record_bytes}\n")
+    (project / "schemas").mkdir()
+    for contract in (
+        hostile.contract("hostile"),
+        hostile.contract("changes", envelope="debezium"),
+        hostile.contract("sound"),
+    ):
+        (project / f"schemas/{contract['name']}.avsc").write_text(json.dumps(contract))
+        (project / "landing" / contract["name"]).mkdir(parents=True)
+    landing, records = project / "landing", list(hostile.records(size))
+    (landing / "sound/a.jsonl").write_bytes(hostile.ordinary(1000))
+    (landing / "changes/a.jsonl").write_bytes(hostile.lines(records, write=hostile.change))
+    (landing / "hostile/a.jsonl").write_bytes(hostile.lines(records))
+    (landing / "hostile/b.jsonl.gz").write_bytes(gzip.compress(hostile.lines(records), compresslevel=0))
+    (landing / "hostile/c.csv").write_bytes(hostile.table(records))
+    (landing / "hostile/d.parquet").write_bytes(hostile.parquet(records))
+    bad = {}
+    for what, name, data in hostile.files(bounds.line_bytes(record_bytes)):
+        (landing / "hostile" / name).write_bytes(data)
+        bad[name] = what
+    return bad
+
+
+def take_in(project: Path, spark: SparkSession) -> Settings:
+    """`lake ingest`, which must be content."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cli.Shell, "spark", spark)
+        patch.setattr(sys, "argv", ["lake", "ingest", "--project", str(project)])
+        assert cli._run() == 0
+    return load_settings(project)
+
+
+@pytest.fixture(scope="module")
+def landed(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> tuple[Settings, dict[str, str]]:
+    project = tmp_path_factory.mktemp("hostile")
+    bad = lay_out(project, RECORD_BYTES, SIZE)
+    return take_in(project, spark), bad
+
+
+def test_what_would_cost_too_much_is_refused_with_its_reason(landed: tuple[Settings, dict[str, str]]) -> None:
+    settings, bad = landed
+    refused = {row.source: row for row in waiting(settings, ["hostile"])}
+    told = {name: getattr(refused.get(f"hostile/{name}"), "detail", "") for name in bad}
+    assert {name: detail for name, detail in told.items() if not detail.startswith("oversized: ")} == {}
+    for stream in ("hostile", "changes"):
+        taken = {
+            row["_source"] for row in delta.rows(settings.log_path(stream), "SELECT _source FROM t WHERE _bucket >= 0")
+        }
+        refused = {row.source: row for row in waiting(settings, [stream])}
+        for line, (what, _) in enumerate(hostile.records(SIZE), 1):
+            place = f"{stream}/a.jsonl:{line}"
+            assert (place in taken) != (place in refused), what
+            assert place in refused or not hostile.must_be_refused(what), what
+            assert place in taken or refused[place].reason in REASONS, what
+
+
+def test_every_record_beside_it_is_somewhere_and_other_streams_go_on(landed: tuple[Settings, dict[str, str]]) -> None:
+    settings, bad = landed
+    count = len(list(hostile.records(SIZE)))
+    head = log.head(settings, "hostile")
+    assert dict(head.counts)["read"] == 4 * count + len(bad)
+    sound = dict(log.head(settings, "sound").counts)
+    assert sound["accepted"] == sound["read"] == len(hostile.ordinary(1000).splitlines())
+
+
+@pytest.mark.long
+def test_four_hundred_megabytes_in_one_line_and_all_else_in_its_real_size(tmp_path: Path, spark: SparkSession) -> None:
+    bad = lay_out(tmp_path, Settings.record_bytes, SIZE)
+    with gzip.open(tmp_path / "landing/hostile/bomb.jsonl.gz", "wb") as bomb:
+        bomb.writelines(b"x" * (1 << 20) for _ in range(400))
+    assert (tmp_path / "landing/hostile/bomb.jsonl.gz").stat().st_size < 1 << 19
+    refused = {row.source: row.detail for row in waiting(take_in(tmp_path, spark), ["hostile"])}
+    assert refused["hostile/bomb.jsonl.gz"] == "oversized: a line of more than 16,777,216 bytes"
+    assert {name for name in bad if not refused[f"hostile/{name}"].startswith("oversized: ")} == set()
