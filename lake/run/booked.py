@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, QualityError, Unavailable
 from lake.session import first_line
-from lake.store.meta import record_run
+from lake.store.meta import last_runs, record_run
 
 if TYPE_CHECKING:
     from lake.declaration import Declaration
@@ -66,6 +66,14 @@ def note(settings: Settings, verb: str, subject: str, cut: int | None, began: da
     seconds = round((datetime.now(UTC) - began).total_seconds(), 3)
     with suppress(Exception):
         record_run(settings, verb, subject, cut, outcome, counts, began, seconds)
+
+
+def nothing_to_do(settings: Settings, verb: str, subject: str, cut: int | None, began: datetime) -> None:
+    """Books that there was nothing to do where the last time failed: it no longer does."""
+    with suppress(Exception):
+        last = last_runs(settings, verb).get(subject)
+        if last is not None and last.outcome == "failed":
+            note(settings, verb, subject, cut, began)
 
 
 def reason(error: BaseException) -> str:

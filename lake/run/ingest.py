@@ -51,6 +51,8 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
                 done[contract.name] = taken = _drain(settings, spark, contract, batches, now)
             if taken.read:
                 booked.note(settings, "ingest", contract.name, None, began, **asdict(taken))
+            else:
+                booked.nothing_to_do(settings, "ingest", contract.name, None, began)
         except Exception as error:
             fault = error if isinstance(error, LakeError) else blamed(settings, error)
             if fault is None:

@@ -45,6 +45,7 @@ def _publish(
         )
     tables = checked(project, cut, spark, tell)
     if latest is not None and latest.cut == cut.number and dict(latest.tables) == tables:
+        booked.nothing_to_do(settings, "publish", booked.EDITION, cut.number, began)
         return latest
     edition = record_edition(settings, cut.number, tables, live=project.live_homes)
     booked.note(settings, "publish", booked.EDITION, cut.number, began, edition=edition.number)

@@ -13,6 +13,7 @@ from lake.store.damage import name_of
 from lake.store.meta import Run
 
 NO_CUT: Final = "cut      none yet: lake cut"
+UNTOLD: Final = "no reason told"
 DONE_WITH: Final = {"correct": "corrected", "drop": "dropped"}
 
 
@@ -50,7 +51,8 @@ def as_text(status: Status) -> Iterator[str]:
     for each in status.damaged:
         yield f"damaged  {printable(f'{name_of(each.path)}: {each.found} ({each.file})')}"
     for run in _failed(status):
-        yield f"failed   {run.verb} of {run.subject}, {_ago(status, run.started_at)}: {printable(run.counts['error'])}"
+        why = printable(run.counts.get("error", UNTOLD))
+        yield f"failed   {run.verb} of {run.subject}, {_ago(status, run.started_at)}: {why}"
     for stopper in status.stoppers:
         yield from _stopped(stopper)
     for stream in status.streams:

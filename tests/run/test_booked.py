@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,18 @@ def test_the_book_keeps_no_value_of_an_event(project: Settings, error: Exception
         raise error
     [run] = meta.last_runs(project).values()
     assert (run.verb, run.subject, run.outcome, dict(run.counts)) == ("ingest", "orders", "failed", {"error": kept})
+
+
+def test_a_failure_is_over_once_there_is_nothing_to_do(project: Settings) -> None:
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    booked.nothing_to_do(project, "ingest", "orders", None, began)
+    assert meta.last_runs(project) == {}, "an idle cycle books nothing"
+    booked.note(project, "ingest", "orders", None, began, error="no luck")
+    assert runs(project) == {"orders": ("ingest", "failed")}
+    for _ in range(2):
+        booked.nothing_to_do(project, "ingest", "orders", None, began)
+    assert meta.last_runs(project)["orders"].number == 2
+    assert runs(project) == {"orders": ("ingest", "done")}
 
 
 def test_what_is_only_to_be_tried_again_is_no_failure(project: Settings) -> None:
