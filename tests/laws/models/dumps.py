@@ -1,0 +1,105 @@
+"""Full dumps of which records were refused, and the history that they make, in plain Python."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from random import Random
+
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Told:
+    """A row of a log of dumps: what `key` has in `dump`, or with `what` that record `id` is refused, repaired,
+    accepted. `own`: the dump as the log tells it, where it does; `file` is told apart within a batch.
+    """
+
+    place: Place
+    file: str
+    own: str | None = None
+    key: int | None = None
+    value: int | None = None
+    dump: int | None = None
+    what: str | None = None
+    id: str | None = None
+
+
+def random_log(seed: int, *, named: bool) -> list[Told]:
+    """Three batches of files, each of the rows of some dumps, the number of a dump being one of five.
+
+    `named`: the log tells of which dump a row is, and of most of those that are refused.
+    """
+    chance, told, refused = Random(seed), list[Told](), list[str]()
+    for batch in (1, 2, 3):
+        for name in ("a", "b"):
+            file, dumps = f"{name}.jsonl", chance.sample(range(batch, batch + 3), chance.randrange(0, 3))
+            lines = [(key, dump) for dump in sorted(dumps) for key in range(4) if chance.random() < 0.7]
+            bad = chance.random() < 0.7
+            lines += [(None, chance.choice(dumps) if dumps else None)] * (chance.randrange(1, 3) if bad else 0)
+            chance.shuffle(lines)
+            for line, (key, dump) in enumerate(lines):
+                place = (batch, (name == "b") * 100 + line)
+                own = str(dump) if named and dump is not None and (key is not None or chance.random() < 0.7) else None
+                if key is None:
+                    refused.append(f"{batch}/{len(refused)}")
+                    told.append(Told(place, file, own, what="refused", id=refused[-1]))
+                else:
+                    told.append(Told(place, file, own, key, chance.randrange(2), dump))
+        for nth, id in enumerate(refused):
+            if chance.random() < 0.2:
+                told.append(Told((batch, 300 + nth), "", what="repaired", id=id))
+        if chance.random() < 0.2:
+            told.append(Told((batch, 400), "", what="accepted", id="all"))
+    return told
+
+
+def partial(told: Iterable[Told]) -> set[int]:
+    """The dumps of which a record is refused still."""
+    told = list(told)
+    rows = [each for each in told if each.dump is not None]
+    spans: dict[int, list[Place]] = defaultdict(list)
+    for row in rows:
+        spans[row.dump or 0].append(row.place)
+    repaired = {each.id for each in told if each.what == "repaired"}
+    accepted = max((each.place for each in told if each.what == "accepted"), default=(0, 0))
+    found: set[int] = set()
+    for each in told:
+        if each.what == "refused" and each.id not in repaired and each.place > accepted:
+            found |= set(_of(each, rows, spans))
+    return found
+
+
+def _of(refused: Told, rows: list[Told], spans: dict[int, list[Place]]) -> Iterator[int]:
+    named = {row.dump for row in rows if row.own is not None and row.own == refused.own}
+    shared = {row.dump for row in rows if (row.place[0], row.file) == (refused.place[0], refused.file)}
+    if named or shared:
+        yield from (dump for dump in named or shared if dump is not None)
+        return
+    yield from (dump for dump, places in spans.items() if min(places) <= refused.place <= max(places))
+    later = {min(places): dump for dump, places in spans.items() if min(places) > refused.place}
+    if later:
+        yield later[min(later)]
+
+
+def history(told: Iterable[Told]) -> set[tuple[int, int | None, int, int | None]]:
+    """(key, value, valid_from, valid_to) of each version; a dump older than one that began before it is none."""
+    rows = sorted((each for each in told if each.dump is not None), key=lambda each: each.place)
+    held_back = partial(told)
+    dumps: dict[int, dict[int, int | None]] = {}
+    for row in rows:
+        dump, key = row.dump or 0, row.key or 0
+        if dump in dumps or dump > max(dumps, default=-1):
+            dumps.setdefault(dump, {})[key] = row.value
+    versions: set[tuple[int, int | None, int, int | None]] = set()
+    going: dict[int, tuple[int | None, int]] = {}
+    for number in sorted(dumps):
+        there = dumps[number]
+        for key, (value, since) in list(going.items()):
+            gone = key not in there and number not in held_back
+            if gone or (key in there and there[key] != value):
+                versions.add((key, value, since, number))
+                del going[key]
+        going = {key: (value, number) for key, value in there.items()} | going
+    return versions | {(key, value, since, None) for key, (value, since) in going.items()}
