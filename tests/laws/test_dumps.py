@@ -34,7 +34,7 @@ def frame(spark: SparkSession, told: list[model.Told]) -> DataFrame:
 
 
 @pytest.mark.parametrize("seeds", [range(8), pytest.param(range(8, 60), marks=pytest.mark.long)], ids=["some", "many"])
-def test_a_dump_with_a_refused_record_closes_nobody(spark, seeds):
+def test_a_dump_with_a_refused_record_closes_nobody(spark: SparkSession, seeds: range) -> None:
     """A history for each seed, half of them of logs that name their dumps."""
     kind = History("key", sequence="at", track="a", snapshots=True)
     logs = {seed: model.random_log(seed, named=seed % 2 == 0) for seed in seeds}

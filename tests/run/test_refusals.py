@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
+from lake.config import Settings
 from lake.run.append import append
 from lake.run.cut import pick_cut
 from lake.run.inputs import Inputs
@@ -41,11 +43,11 @@ def {stream}_item(rows):
     """How many pieces of an item there were, by full dumps."""
     return rows.where("item is not null or ended").selectExpr("item", "pieces", "dump as _dump", "ended as _ended")
 '''
-STREAMS = {"daily": {}, "parts": {"dump": "dump"}, "marked": {}}
+STREAMS: dict[str, dict[str, str]] = {"daily": {}, "parts": {"dump": "dump"}, "marked": {}}
 
 
 @pytest.fixture
-def lakehouse(spark, project, tmp_path: Path) -> Lakehouse:
+def lakehouse(spark: SparkSession, project: Settings, tmp_path: Path) -> Lakehouse:
     for stream, facts in STREAMS.items():
         project.path(f"schemas/{stream}.avsc").write_text(json.dumps(contract(stream, **facts)))
         marker = ', marker="_ended"' if stream == "marked" else ""
@@ -87,7 +89,9 @@ def identical(lakehouse: Lakehouse) -> None:
 
 
 @pytest.mark.parametrize("sliced", [True, pytest.param(False, marks=pytest.mark.long)], ids=["by file", "at once"])
-def test_a_dump_with_a_refused_record_closes_nobody_until_it_is_repaired_or_accepted(lakehouse, sliced):
+def test_a_dump_with_a_refused_record_closes_nobody_until_it_is_repaired_or_accepted(
+    lakehouse: Lakehouse, sliced: bool
+) -> None:
     """`daily` has a file for each dump, `parts` some in one file and says which is which, `marked` ends each."""
 
     def items(stream: str) -> dict[str, tuple[int, int | None]]:

@@ -6,12 +6,15 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
 
 from lake.cli import Shell
 from lake.cli import lake as command_line
+from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, QualityError
 from lake.run.cut import pick_cut
 from lake.run.inputs import Inputs
@@ -19,7 +22,7 @@ from lake.run.verify import verify
 from lake.store.editions import latest_edition
 from lake.testing import Lakehouse
 
-CONTRACT = {
+CONTRACT: dict[str, Any] = {
     "type": "record", "name": "sales", "doc": "Something was sold.",
     "lake": {"key": ["shop"], "buckets": 2},
     "fields": [
@@ -63,7 +66,7 @@ def lake(lakehouse: Lakehouse) -> Lake:
 
 
 @pytest.fixture
-def lakehouse(spark, project, tmp_path: Path) -> Lakehouse:
+def lakehouse(spark: SparkSession, project: Settings, tmp_path: Path) -> Lakehouse:
     project.path("schemas/sales.avsc").write_text(json.dumps(CONTRACT))
     for name, text in JOBS.items():
         project.path(f"jobs/silver/{name}.py").write_text(text)
@@ -74,7 +77,7 @@ def sales(**pieces: int) -> list[dict[str, object]]:
     return [{"shop": shop, "pieces": count} for shop, count in pieces.items()]
 
 
-def test_a_delivery_is_taken_back_by_one_void(lakehouse, lake):
+def test_a_delivery_is_taken_back_by_one_void(lakehouse: Lakehouse, lake: Lake) -> None:
     def rows() -> list[dict[str, int]]:
         return [{row["shop"]: row["pieces"] for row in lakehouse.table(name)} for name in JOBS]
 
@@ -102,7 +105,7 @@ def test_a_delivery_is_taken_back_by_one_void(lakehouse, lake):
         assert said in str(lake("void", "sales", *given, "--reason", "again").exception)
 
 
-def test_readers_see_nothing_of_a_delivery_of_which_too_much_is_refused(lakehouse, lake):
+def test_readers_see_nothing_of_a_delivery_of_which_too_much_is_refused(lakehouse: Lakehouse, lake: Lake) -> None:
     """Batch by batch and together the same: three of five, then five of eight."""
 
     def edition() -> int:
@@ -154,7 +157,7 @@ def test_readers_see_nothing_of_a_delivery_of_which_too_much_is_refused(lakehous
     assert lake("log", "sales", "--check").exit_code == 0
 
 
-def test_a_stopped_gate_tells_the_events_so_that_they_can_be_voided(lakehouse, lake):
+def test_a_stopped_gate_tells_the_events_so_that_they_can_be_voided(lakehouse: Lakehouse, lake: Lake) -> None:
     """Before a table is built, before there is an edition, and later."""
     at_least = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "pieces", "min_value": 0}}
     for name in JOBS:
@@ -197,7 +200,9 @@ def share(sales):
     ],
     ids=["in the reducer", "in the function"],
 )
-def test_an_event_of_which_no_row_can_be_made_is_named(lakehouse, lake, step, pieces):
+def test_an_event_of_which_no_row_can_be_made_is_named(
+    lakehouse: Lakehouse, lake: Lake, step: str, pieces: str
+) -> None:
     text = SHARE.format(step=step, pieces=pieces)
     for name in JOBS:
         lakehouse.settings.path(f"jobs/silver/{name}.py").unlink()
