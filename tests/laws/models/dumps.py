@@ -35,6 +35,7 @@ def random_log(seed: int, *, named: bool) -> list[Told]:
     for batch in (1, 2, 3):
         for name in ("a", "b"):
             file, dumps = f"{name}.jsonl", chance.sample(range(batch, batch + 3), chance.randrange(0, 3))
+            lines: list[tuple[int | None, int | None]]
             lines = [(key, dump) for dump in sorted(dumps) for key in range(4) if chance.random() < 0.7]
             bad = chance.random() < 0.7
             lines += [(None, chance.choice(dumps) if dumps else None)] * (chance.randrange(1, 3) if bad else 0)
