@@ -129,6 +129,12 @@ def _prove(shell: Shell, project: Project, stream: str, subject: str, values: Co
     report.write_text(json.dumps(record, indent=2) + "\n")
     unsearched = [f"not searched for: {what}" for what in left_out]
     shell.emit(record, [*_lines(proof), *unsearched, f"report: {click.format_filename(report)}"])
+    if not proof.values:
+        raise LawError(
+            "nothing was searched for, so nothing is proved",
+            where="; ".join(left_out),
+            fix="name what was theirs: --value TEXT, of at least 4 characters, as often as needed",
+        )
     if not proof.holds:
         raise LawError(
             f"what was theirs is still in {len(proof.found)} files",

@@ -197,7 +197,15 @@ def verify(shell: Shell, tables: tuple[str, ...], *, everything: bool, shallow: 
     shell.emit({"tables": [asdict(each) for each in verdicts]}, _told(verdicts))
     wrong = [each.table for each in verdicts if each.verdict != "identical"]
     if wrong:
-        raise LawError(f"not proved: {', '.join(wrong)}", fix="lake rebuild TABLE makes a table what the log says")
+        raise LawError(f"not proved: {', '.join(wrong)}", fix=_fix(verdicts))
+
+
+def _fix(verdicts: Sequence[Verdict]) -> str:
+    """What to do about verdicts that are not identical: nothing is made again of what is damaged."""
+    told = dict.fromkeys(each.fix for each in verdicts if each.fix)
+    if any(each.verdict == "differs" for each in verdicts):
+        told["lake rebuild TABLE makes a table that differs what the log says"] = None
+    return "; ".join(told) or "see why, above"
 
 
 def project(shell: Shell) -> Project:

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 STAGING: Final = ".lake/staging"
 STDIN: Final = "stdin-"
 CHUNK: Final = 1 << 20
+BESIDE: Final = ("quarantined", "duplicates")
+"""What is counted of what stands beside the log, in the order of its two tables."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def append(
         lost.disown(settings, head)
         quarantine.clear_above(settings, stream, head.batch)
         redeliveries.clear_above(settings, stream, head.batch)
-        _restore_beside(settings, spark, contract)
+        _restore_beside(settings, spark, contract, head)
         again = sources.taken(settings, stream, head.batch + 1)
         if again is not None:
             with _reading_again(settings, spark, contract, head, again) as batch:
@@ -91,6 +93,7 @@ def append(
             delivery = deliver(head)
             if delivery is None:
                 return BatchCounts(head.batch)
+            log.contracts(settings, head)
             known = evolution.register(settings, contract)
             with reading(spark, settings, known, head, delivery, now=now or datetime.now(UTC)) as batch:
                 counts = _write(batch)
@@ -165,27 +168,36 @@ def _reading_again(
         yield batch
 
 
-def _restore_beside(settings: Settings, spark: SparkSession, contract: Contract) -> None:
+def _restore_beside(settings: Settings, spark: SparkSession, contract: Contract, head: LogHead) -> None:
     """Makes again what stood beside the log and was lost by damage; what it was made of may be gone, which is told."""
     stream = contract.name
     paths = settings.quarantine_path(stream), settings.redeliveries_path(stream)
     damages = [file for path in paths for file in torn.damages(path)]
-    if not damages:
+    if not damages and [beside.there(path) for path in paths] == list(_beside(settings, head).values()):
         return
-    broken = {head.batch: head for head, _ in lacking(settings, stream, log.heads(settings, stream)) if head.files}
-    for head in broken.values():
-        marks = tuple((file["path"], file["size"], file["mtime"]) for file in head.files)
-        taken = Taken(head.batch, marks, datetime.fromisoformat(head.at), head.contract)
-        before = log.head_at(settings, stream, head.batch - 1)
+    broken = {each.batch: each for each, _ in lacking(settings, stream, log.heads(settings, stream)) if each.files}
+    for each in broken.values():
+        marks = tuple((file["path"], file["size"], file["mtime"]) for file in each.files)
+        taken = Taken(each.batch, marks, datetime.fromisoformat(each.at), each.contract)
+        before = log.head_at(settings, stream, each.batch - 1)
         try:
             with _reading_again(settings, spark, contract, before, taken) as batch:
                 for path in paths:
-                    beside.clear(path, head.batch)
+                    beside.clear(path, each.batch)
                 _put_beside(batch)
         except LakeError as error:
-            logging.getLogger("lake").warning("what batch %s of %s refused was lost: %s", head.batch, stream, error)
+            logging.getLogger("lake").warning("what batch %s of %s refused was lost: %s", each.batch, stream, error)
     for file in damages:
         file.unlink()
+
+
+def _beside(settings: Settings, head: LogHead) -> dict[str, int]:
+    """How many rows stand beside the log by its newest batch; logs of long ago say so batch by batch only."""
+    told: dict[str, int] | None = head.position.data.get("beside")
+    if told is not None:
+        return told
+    heads = log.heads(settings, head.stream)
+    return {name: sum(each.counts.get(name, 0) for each in heads) for name in BESIDE}
 
 
 def _put_beside(batch: Batch) -> BatchCounts:
@@ -208,7 +220,9 @@ def _write(batch: Batch) -> BatchCounts:
     if not marks:
         return BatchCounts(batch.head.batch)
     counts = _put_beside(batch)
+    before = _beside(settings, batch.head)
     position = batch.head.next(
+        beside={name: before[name] + getattr(counts, name) for name in BESIDE},
         offsets={str(bucket): offset for bucket, offset in batch.offsets.items()},
         **_carried_on(batch),
         watermark=batch.watermark.isoformat() if batch.watermark else None,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lake.config import Settings
+from lake.run.whole import lost_batches
 from lake.store import delta, log, quarantine, redeliveries, voids
 from lake.store.contracts import load_contract
 from lake.store.log import LogHead
@@ -58,17 +59,19 @@ def check(settings: Settings, stream: str) -> list[str]:
     """Every promise that the log of `stream` does not keep; [] where it keeps all.
 
     Batches are numbered without gaps; offsets in each bucket run from 0 without gaps, in the order of the batches and
-    of arrival; of a batch all events have an arrival of their own, or none has; ids are unique; each batch's
-    `_watermark` is the greatest event time before it; and for each batch read = accepted + duplicates + quarantined +
-    control, with as many rows in the log, in quarantine and among the re-deliveries as it says.
+    of arrival; of a batch all events have an arrival of their own, or none has; ids are unique; nothing remembers more
+    batches than there are; each batch's `_watermark` is the greatest event time before it; and for each batch
+    read = accepted + duplicates + quarantined + control, with as many rows in the log, in quarantine and among the
+    re-deliveries as it says.
     """
     found = report(settings, stream)
     path = settings.log_path(stream)
     upto = found.head.batch if found.head else 0
+    lost = [found.fault.what for found in lost_batches(settings, stream)]
     buckets = delta.rows(path, HOLES)
     events = f"WHERE {log.REFUSAL} IS NULL" if log.has_refusals(settings, stream, upto=upto) else "WHERE true"
     batches = {row["batch"]: row for row in delta.rows(path, BATCHES.format(events=events))}
-    faults = [*_offsets(found.head, buckets), *_batches(found.batches, batches)]
+    faults = [*lost, *_offsets(found.head, buckets), *_batches(found.batches, batches)]
     faults += [f"id {row['id']} is {row['times']} times in bucket {row['bucket']}" for row in delta.rows(path, TWICE)]
     ordered = any(column["column_name"] == "_arrival" for column in delta.rows(path, "DESCRIBE t"))
     back = delta.rows(path, DISORDER.format(arrival="_arrival" if ordered else "NULL"))

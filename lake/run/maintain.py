@@ -97,7 +97,7 @@ def maintain(
     expired = _expire(project, policy)
     running = tuple(reads.others(settings))
     kept = [edition.number for edition in editions.kept_editions(settings) if edition.number not in expired]
-    still_read = editions.expired_since(settings, running[0].since - vacuum.GRACE) if running else []
+    still_read = editions.expired_since(settings, min(each.seen for each in running)) if running else []
     going = expired if policy.dry_run and not running else []
     work = _Work(project, spark, policy, tell, lambda: Needed.now(project, also=still_read, but=going))
     done = Upkeep(expired, kept, running)

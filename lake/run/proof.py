@@ -59,7 +59,7 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        return not self.found
+        return bool(self.values) and not self.found
 
     @property
     def record(self) -> dict[str, Any]:

@@ -60,14 +60,13 @@ def purge(project: Project, tell: Callable[[str], None]) -> None:
         tell(f"purge   {place.name}: dropped, it was live before")
     for stream in sorted(streams):
         _end_quarantine(settings, stream)
-    erasures.mark_purged(settings, number, at=edition.published_at)
+    erasures.mark_purged(settings, number, edition=edition.number, at=edition.published_at)
 
 
 def _expire_again(settings: Settings) -> None:
     """Lets those editions expire once more that damage to their book has brought back: their files are gone."""
-    before = erasures.purged_before(settings)
-    if before is not None:
-        back = [each.number for each in editions.kept_editions(settings) if each.published_at < before]
+    if purged := erasures.purged_with(settings):
+        back = [each.number for each in editions.kept_editions(settings) if each.number < purged]
         editions.expire_editions(settings, back)
 
 
@@ -121,10 +120,10 @@ def _anew(project: Project, number: int) -> str:
 
 
 def _still_read(settings: Settings, edition: Edition | None) -> str:
-    """Who may still read what has the person, which no one does who has begun since `edition`; empty for nobody."""
+    """Who may still read what has the person: nobody who began when `edition` was there; empty for no one."""
     pin = editions.pinned(settings)
     assert edition is not None
     if pin is not None and pin != edition.number:
         return f"readers are held at edition {pin}: lake publish --resume"
-    early = [each for each in reads.others(settings) if each.since <= edition.published_at]
+    early = [each for each in reads.others(settings) if each.seen < edition.number]
     return f"{early[0]} may still read what has the person" if early else ""

@@ -14,7 +14,7 @@ from lake.declaration import Declaration
 from lake.errors import LakeError
 from lake.kinds.aggregate import Aggregate
 from lake.project import Project
-from lake.run import limits
+from lake.run import limits, whole
 from lake.run.graph import Graph, graph
 from lake.run.render import printable
 from lake.session import first_line
@@ -146,6 +146,10 @@ def status(project: Project) -> Status:
         home = project.table(each).path if looks.is_sound(book("editions")) else settings.warehouse_path / each.name
         known = looks.at(home, _table, project, each, walks, cuts, runs.get(each.name))
         tables.append(known or TableStatus(each.name, each.layer, run=runs.get(each.name), damaged=True))
+    read = whole.read_by_tables(settings)
+    for name in walks:
+        looks.add(looks.at(settings.log_path(name), whole.lost_batches, settings, name, read) or [])
+    looks.add(looks.at(book("editions"), whole.lost_editions, settings) or [])
     return Status(
         at=datetime.now(UTC),
         cut=cuts.latest,
@@ -169,6 +173,10 @@ class _Looks:
 
     def is_sound(self, path: Path) -> bool:
         return path not in self.damaged
+
+    def add(self, found: Iterable[Damage]) -> None:
+        """Tells of what is missing though everything that is there can be read."""
+        self.damaged |= {each.path: each for each in found}
 
     def at(self, path: Path, look: Callable[..., T], *about: Any) -> T | None:
         """What `look` finds that reads the table at `path`; None where that is damaged."""

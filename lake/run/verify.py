@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from lake.declaration import Declaration
 from lake.errors import LakeError, Unavailable
 from lake.project import Project
-from lake.run import booked
+from lake.run import booked, whole
 from lake.run.analysis import python_faults
 from lake.run.change import SAMPLE, column_changes
 from lake.run.diff import compare, first, shown
@@ -38,7 +38,7 @@ class Verdict:
 
     `fingerprint` is that of the table's rows, state columns included. `differences` holds the first rows that differ:
     the identity, `change` (missing: the table lacks the row; extra: the table alone has it; differs) and, for
-    `differs`, `columns`: {column: [table's value, recomputed value]}.
+    `differs`, `columns`: {column: [table's value, recomputed value]}. `fix` is there where it is not the table's fault.
     """
 
     table: str
@@ -49,6 +49,7 @@ class Verdict:
     differing: int = 0
     differences: tuple[dict[str, Any], ...] = ()
     why: str = ""
+    fix: str = ""
 
 
 def verify_all(
@@ -65,6 +66,7 @@ def verify_all(
     itself: what a rebuild prepares for several tables at once proves nothing.
     """
     picked, proved = project.pick(names), dict[str, int]()
+    damaged = {stream: whole.of_inputs(project, [stream]) for each in picked for stream in project.logs(each)}
     cuts = {each.name: position.data["cut"] for each in picked if (position := project.table(each).position())}
     by_cut = {
         cut: Inputs(connect, project, get_cut(project.settings, cut), recompute=not shallow, proved=proved)
@@ -73,8 +75,12 @@ def verify_all(
 
     def work(declaration: Declaration) -> Verdict:
         cut, began = cuts.get(declaration.name), datetime.now(UTC)
+        fault = next((found for stream in project.logs(declaration) if (found := damaged[stream])), None)
         with booked.failing(project.settings, "verify", declaration.name, cut):
-            verdict = _never_built(declaration) if cut is None else verify(by_cut[cut], declaration)
+            if cut is None:
+                verdict = _never_built(declaration)
+            else:
+                verdict = _not_told(declaration, cut, fault) if fault else verify(by_cut[cut], declaration)
         _book(project, verdict, began)
         tell(verdict)
         return verdict
@@ -119,7 +125,12 @@ def verify(inputs: Inputs, declaration: Declaration) -> Verdict:
     except Unavailable:
         raise
     except LakeError as error:
-        return Verdict(declaration.name, cut, "unknown", why=error.what)
+        return _not_told(declaration, cut, error)
+
+
+def _not_told(declaration: Declaration, cut: int, error: LakeError) -> Verdict:
+    where = f" ({error.where})" if error.where else ""
+    return Verdict(declaration.name, cut, "unknown", why=f"{error.what}{where}", fix=error.fix)
 
 
 def _without(inputs: Inputs, table: str) -> str:

@@ -23,6 +23,7 @@ from arro3.core import Table
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from lake.errors import LakeError
 from lake.store.torn import commit_file, torn, torn_after
 
 
@@ -80,12 +81,25 @@ def opened(path: Path, version: int | None = None) -> Iterator[DeltaTable]:
     """The table at `path`, at `version` or its newest; nobody else has it while the block runs.
 
     A process keeps the newest state of a table that it saw, and later reads only the commits since: 1 ms however many
-    there are, where opening takes 4 ms after 10 commits and 25 ms after 1,000. Raises TableNotFoundError.
+    there are, where opening takes 4 ms after 10 commits and 25 ms after 1,000. Raises TableNotFoundError,
+    and LakeError where `version` is that of a commit that was cut short.
     """
     idle = _kept[path, _born(path)]
     table = _brought_up(path, idle.pop()) if idle else _newest(path)
+    if version is not None and version > table.version():
+        must_be_whole(path, version)
     yield table if version in {None, table.version()} else DeltaTable(str(path), version=version)
     idle.append(table)
+
+
+def must_be_whole(path: Path, version: int) -> None:
+    """Raises LakeError where the newest commit of the table at `path` is `version`, and was cut short."""
+    if torn(path) == version:
+        raise LakeError(
+            f"{path.name}: the commit of version {version} was cut short, so its rows cannot be told",
+            where=str(commit_file(path, version)),
+            fix="bring the file back from a copy, or lake run: the next writer makes the version again",
+        )
 
 
 def _newest(path: Path) -> DeltaTable:
@@ -258,10 +272,26 @@ def rows(path: Path, query: str, *parameters: Any, version: int | None = None) -
     if not paths:
         return []
     with connection() as con:
-        con.register("t", con.read_parquet(paths, union_by_name=True))
-        result = con.execute(query, list(parameters))
-        names = [column[0] for column in result.description]
-        return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+        try:
+            con.register("t", con.read_parquet(paths, union_by_name=True))
+            result = con.execute(query, list(parameters))
+            names = [column[0] for column in result.description]
+            return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+        except (duckdb.IOException, duckdb.InvalidInputException) as error:
+            raise unreadable(path, paths) or error from None
+
+
+def unreadable(path: Path, paths: Sequence[str]) -> LakeError | None:
+    """Which of the files `paths` of the table at `path` is gone, or no whole Parquet file; None where all are."""
+    for file in paths:
+        if not Path(file).exists():
+            return LakeError(f"a file of {path.name} is gone", where=file, fix="bring it back from a copy")
+        with connection() as con:
+            try:
+                con.execute("SELECT count(*) FROM read_parquet(?)", [file])
+            except duckdb.Error:
+                return LakeError(f"a file of {path.name} is damaged", where=file, fix="bring it back from a copy")
+    return None
 
 
 def append(path: Path, schema: str, records: Sequence[Sequence[Any]], position: Position | None = None) -> None:

@@ -42,9 +42,25 @@ _EDITIONS = Book(
 )
 
 
+_NUMBERS = Book("numbers", {"what": "VARCHAR", "number": "BIGINT"})
+"""What is remembered of editions should damage take their book: their numbers are never given again."""
+
+
 def latest_edition(settings: Settings) -> Edition | None:
     """The newest edition, pinned or not; None before the first."""
     return _edition_of(_EDITIONS.head(settings), "edition")
+
+
+def newest_number(settings: Settings) -> int:
+    """The number of the newest edition that the book has, 0 before the first."""
+    latest = latest_edition(settings)
+    return latest.number if latest else 0
+
+
+def witnessed(settings: Settings) -> int:
+    """The number of the newest edition as it is remembered beside the book, 0 where none is."""
+    number: int = _NUMBERS.head(settings).data.get("edition", 0)
+    return number
 
 
 def current_edition(settings: Settings) -> Edition | None:
@@ -92,9 +108,9 @@ def kept_editions(settings: Settings) -> list[Edition]:
     return [_edition(row) for row in rows if not within(row["number"], expired)]
 
 
-def expired_since(settings: Settings, moment: datetime) -> list[Edition]:
-    """The editions that expired at `moment` or later: who began to read before it may still read them."""
-    entries = _EDITIONS.find(settings, "action = 'expire' AND published_at >= $1", moment)
+def expired_since(settings: Settings, number: int) -> list[Edition]:
+    """The editions that expired since edition `number` came: who began to read then may still read them."""
+    entries = _EDITIONS.find(settings, "action = 'expire' AND cut >= $1", number)
     parts = [part for entry in entries for part in parsed(entry["tables"])]
     return [_edition(row) for row in _EDITIONS.find(settings, "action = 'publish'") if within(row["number"], parts)]
 
@@ -107,7 +123,8 @@ def expire_editions(settings: Settings, old: Iterable[int], *, dry_run: bool = F
         needed = [part["number"] for part in (head.data.get("edition"), head.data.get("pin")) if part]
         going = sorted(n for n in set(old) if n not in needed and not within(n, expired))
         if going and not dry_run:
-            entry = ["expire", going[-1], 0, ranges(going), datetime.now(UTC)]
+            # In place of a cut, the newest edition by then.
+            entry = ["expire", going[-1], max(needed, default=0), ranges(going), datetime.now(UTC)]
             _EDITIONS.add(settings, head, entry, **{**head.data, "expired": ranges([*going, *numbers(expired)])})
         return going
 
@@ -131,10 +148,19 @@ def record_edition(
                 fix=f"try again, beyond cut {cut}",
             )
         if latest and (latest.cut, dict(latest.tables)) == (cut, dict(tables)):
+            _remember(settings, latest.number)
             return latest
-        edition = Edition(latest.number + 1 if latest else 1, cut, dict(sorted(tables.items())), datetime.now(UTC))
+        number = max(latest.number if latest else 0, witnessed(settings)) + 1
+        edition = Edition(number, cut, dict(sorted(tables.items())), datetime.now(UTC))
         _change(settings, head, "publish", edition, pin=head.data.get("pin"))
+        _remember(settings, number)
         return edition
+
+
+def edition_of_moment(settings: Settings, moment: datetime) -> int:
+    """The number of the edition that was published at exactly `moment`; 0 for none."""
+    found = _EDITIONS.find(settings, "action = 'publish' AND published_at = ?", moment)
+    return max((row["number"] for row in found), default=0)
 
 
 def pin_edition(settings: Settings, number: int) -> Edition:
@@ -161,6 +187,14 @@ def _change(settings: Settings, head: delta.Position, action: str, edition: Edit
     newest = as_state(edition) if action == "publish" else head.data["edition"]
     state = {**head.data, "edition": newest, "pin": pin}
     _EDITIONS.add(settings, head, [action, *asdict(edition).values()], **state)
+
+
+def _remember(settings: Settings, number: int) -> None:
+    """Notes beside the book that edition `number` was published."""
+    with lease(settings, "meta.numbers"):
+        head = _NUMBERS.head(settings)
+        if head.data.get("edition", 0) < number:
+            _NUMBERS.add(settings, head, ["edition", number], edition=number)
 
 
 def _homes(edition: Edition | None) -> dict[str, str]:

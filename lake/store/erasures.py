@@ -12,10 +12,11 @@ from typing import Any, Final, Literal
 
 from lake.config import Settings
 from lake.store import delta
+from lake.store.editions import edition_of_moment
 from lake.store.lease import lease
 from lake.store.voids import next_number
 
-SCHEMA: Final = 'action VARCHAR, number BIGINT, stream VARCHAR, subject VARCHAR, "at" TIMESTAMPTZ'
+SCHEMA: Final = 'action VARCHAR, number BIGINT, stream VARCHAR, subject VARCHAR, "at" TIMESTAMPTZ, edition BIGINT'
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ class Erasure:
 
 def entries(settings: Settings, stream: str | None = None) -> list[Erasure]:
     """Every erasure, or those of one stream, by number."""
-    query = """SELECT * FROM t WHERE action = 'erased' AND ($1 IS NULL OR stream = $1) ORDER BY number, subject"""
+    query = """SELECT action, number, stream, subject, "at" FROM t
+               WHERE action = 'erased' AND ($1 IS NULL OR stream = $1) ORDER BY number, subject"""
     return [Erasure(**row) for row in delta.rows(settings.meta_path("erasures"), query, stream)]
 
 
@@ -51,10 +53,13 @@ def purged(settings: Settings) -> int:
     return max((row["n"] or 0 for row in found), default=0)
 
 
-def purged_before(settings: Settings) -> datetime | None:
-    """What was published before this moment has been purged; None before the first purge."""
-    query = """SELECT max("at") AS "at" FROM t WHERE action = 'purged'"""
-    return next((row["at"] for row in delta.rows(settings.meta_path("erasures"), query)), None)
+def purged_with(settings: Settings) -> int:
+    """The number of the edition before which everything has been purged; 0 before the first purge."""
+    query = """SELECT * FROM t WHERE action = 'purged' ORDER BY number DESC, "at" DESC LIMIT 1"""
+    for row in delta.rows(settings.meta_path("erasures"), query):
+        # Entries made before they had the edition's number have its time.
+        return row.get("edition") or edition_of_moment(settings, row["at"])
+    return 0
 
 
 def record(settings: Settings, stream: str, tokens: Iterable[str], *, at: datetime, again: bool = False) -> int:
@@ -67,13 +72,13 @@ def record(settings: Settings, stream: str, tokens: Iterable[str], *, at: dateti
         new, number = sorted(set(tokens) - (set() if again else set(known))), next_number(settings)
         if not new:
             return max(known[token] for token in tokens)
-        _append(settings, [("erased", number, stream, token, at) for token in new])
+        _append(settings, [("erased", number, stream, token, at, None) for token in new])
         return number
 
 
-def mark_purged(settings: Settings, number: int, *, at: datetime) -> None:
-    """Records that the erasures up to `number` have been purged from what was published before `at`."""
-    _append(settings, [("purged", number, "", "", at)])
+def mark_purged(settings: Settings, number: int, *, edition: int, at: datetime) -> None:
+    """Records that the erasures up to `number` have been purged from all that came before `edition`."""
+    _append(settings, [("purged", number, "", "", at, edition)])
 
 
 def _append(settings: Settings, rows: Sequence[Sequence[Any]]) -> None:

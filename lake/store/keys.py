@@ -86,6 +86,13 @@ class KeyStore:
             query = "SELECT token FROM keys WHERE stream = ? AND key IS NULL"
             return {token for (token,) in con.execute(query, [stream])}
 
+    def must_be_whole(self) -> None:
+        """Raises DeclarationError where some of the file is damaged."""
+        with _connected(self.file) as con:
+            [told] = con.execute("PRAGMA quick_check(1)").fetchone()
+            if told != "ok":
+                raise sqlite3.DatabaseError(told)
+
     def count(self, stream: str) -> int:
         """How many people of the stream have, or had, a key."""
         with _connected(self.file) as con:
@@ -99,24 +106,18 @@ def open_store(settings: Settings, *, make: bool = False) -> KeyStore:
     Raises DeclarationError where it is missing, or it or its secret cannot be read.
     """
     file = settings.keys_path
-    if not file.exists() and not make:
-        raise DeclarationError("there is no key store", where=str(file), fix=COPY)
+    if not make and not (file.exists() and file.stat().st_size):
+        what = "the key store is empty" if file.exists() else "there is no key store"
+        raise DeclarationError(what, where=str(file), fix=COPY)
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
-    try:
-        with _connected(file) as con:
-            con.executescript(SCHEMA)
-            if not con.execute("SELECT 1 FROM store").fetchall():
-                con.execute("INSERT INTO store VALUES (?, ?)", [secrets.token_hex(8), _secret(file)])
-        with _connected(file) as con:
-            [[id_, secret]] = con.execute("SELECT id, secret FROM store LIMIT 1").fetchall()
-    except sqlite3.DatabaseError as error:
-        if no_room := full(error, where=str(file)):
-            raise no_room from error
-        raise DeclarationError(
-            f"the key store cannot be read: {first_line(error)}", where=str(file), fix=COPY
-        ) from None
+    with _connected(file) as con:
+        con.executescript(SCHEMA)
+        if not con.execute("SELECT 1 FROM store").fetchall():
+            con.execute("INSERT INTO store VALUES (?, ?)", [secrets.token_hex(8), _secret(file)])
+    with _connected(file) as con:
+        [[id_, secret]] = con.execute("SELECT id, secret FROM store LIMIT 1").fetchall()
     with suppress(OSError):  # whoever opens it next tries again
         _keep(secret, secret_file(file))
     return KeyStore(file, id_, secret)
@@ -158,7 +159,17 @@ def _keep(secret: bytes, file: Path) -> None:
 
 @contextmanager
 def _connected(file: Path) -> Iterator[sqlite3.Connection]:
-    """One transaction; `secure_delete` has what is deleted overwritten."""
-    with closing(sqlite3.connect(file, timeout=30)) as con, con:
-        con.execute("PRAGMA secure_delete = ON")
-        yield con
+    """One transaction; `secure_delete` has what is deleted overwritten.
+
+    Raises DeclarationError where the file is no whole database.
+    """
+    try:
+        with closing(sqlite3.connect(file, timeout=30)) as con, con:
+            con.execute("PRAGMA secure_delete = ON")
+            yield con
+    except sqlite3.DatabaseError as error:
+        if no_room := full(error, where=str(file)):
+            raise no_room from error
+        raise DeclarationError(
+            f"the key store cannot be read: {first_line(error)}", where=str(file), fix=COPY
+        ) from None

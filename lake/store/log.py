@@ -20,7 +20,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.config import Settings
-from lake.errors import DeclarationError, Unavailable
+from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.names import SPARK, quoted
 from lake.store import delta, erasures, evolution, sealing
 from lake.store.contracts import Contract
@@ -38,6 +38,7 @@ __all__ = [
     "LogHead",
     "app",
     "commit",
+    "contracts",
     "head",
     "head_at",
     "heads",
@@ -183,6 +184,19 @@ def must_reach(settings: Settings, stream: str, batch: int) -> LogHead:
     return newest
 
 
+def contracts(settings: Settings, head: LogHead) -> tuple[Contract, ...]:
+    """The contracts that a log was written with, version 1 first. Raises LakeError where damage has taken some."""
+    known = evolution.versions(settings, head.stream)
+    if len(known) < head.contract:
+        raise LakeError(
+            f"of the {head.contract} versions of the contract of {head.stream} that its log was written with,"
+            f" {len(known)} are left",
+            where=str(settings.meta_path("contracts")),
+            fix="bring that folder back from a copy: without it nobody can say what older events mean",
+        )
+    return known
+
+
 def read(  # noqa: PLR0913  which part of which log, said by name
     spark: SparkSession,
     settings: Settings,
@@ -204,8 +218,7 @@ def read(  # noqa: PLR0913  which part of which log, said by name
     from lake.store.scan import Scan
 
     path = settings.log_path(contract.name)
-    known = evolution.with_current(evolution.versions(settings, contract.name), contract)
-    must_reach(settings, contract.name, upto)
+    known = evolution.with_current(contracts(settings, must_reach(settings, contract.name, upto)), contract)
     if not delta.exists(path) or upto <= after:
         return empty(spark, contract)
     bounds = {"_batch": (after + 1, upto)} | ({} if bucket is None else {"_bucket": (bucket, bucket)})

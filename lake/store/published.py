@@ -71,6 +71,7 @@ def published(settings: Settings, name: str, edition: Edition) -> Published:
     """
     entry = edition.tables[name]
     path = settings.warehouse_path / entry.path
+    delta.must_be_whole(path, entry.version)
     try:
         table = DeltaTable(str(path), version=entry.version)
     except (DeltaError, OSError, ValueError) as error:

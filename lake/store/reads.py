@@ -11,10 +11,11 @@ import fcntl
 import json
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from lake import private
@@ -28,12 +29,16 @@ _said: dict[Path, dict[str, object]] = {}
 
 @dataclass(frozen=True)
 class Running:
-    """A process at work since `since`: what it runs, and the edition it reads where it keeps to one."""
+    """A process at work since `since`: what it runs, and the edition it reads where it keeps to one.
+
+    `seen` is the newest edition that there was when it began, 0 where that is not known.
+    """
 
     pid: int
     command: str
     edition: int | None
     since: datetime
+    seen: int = 0
 
     def __str__(self) -> str:
         what = f"{self.command} of edition {self.edition}" if self.edition else self.command
@@ -57,7 +62,18 @@ def join(settings: Settings) -> None:
         return
     with suppress(OSError), _listed(private.readers(settings)):
         if folder not in _own:
-            _own[folder] = _locked(folder, json.dumps(_said[folder]), 0o666 & ~private.umask(settings))
+            _own[folder] = _locked(folder, _text(settings, folder), 0o666 & ~private.umask(settings))
+
+
+def _text(settings: Settings, folder: Path) -> str:
+    """What this process says of itself now. `up` is by the kernel's clock, which nobody can set."""
+    seen = 0
+    with suppress(Exception):  # a damaged book is told by whoever reads it
+        from lake.store.book import Book
+
+        newest = Book("editions", {}).head(settings).data.get("edition")
+        seen = newest["number"] if newest else 0
+    return json.dumps({**_said[folder], "seen": seen, "up": time.monotonic()})
 
 
 def _locked(folder: Path, text: str, mode: int) -> tuple[int, str]:
@@ -87,8 +103,13 @@ def end() -> None:
 
 def renew(settings: Settings) -> None:
     """Says that this process reads nothing older than what there is now."""
-    if own := _own.get(_folder(settings)):
-        os.utime(own[0])
+    folder = _folder(settings)
+    if own := _own.get(folder):
+        text = _text(settings, folder).encode()
+        with suppress(OSError), _listed(folder):
+            os.pwrite(own[0], text, 0)
+            os.ftruncate(own[0], len(text))
+            os.utime(own[0])
 
 
 def others(settings: Settings) -> list[Running]:
@@ -124,7 +145,9 @@ def _running(file: Path) -> Running | None:
             fcntl.flock(open_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             told = json.loads(open_file.read())
-            since = datetime.fromtimestamp(os.fstat(open_file.fileno()).st_mtime, UTC)
-            return Running(**told, since=since)
+            began = datetime.fromtimestamp(os.fstat(open_file.fileno()).st_mtime, UTC)
+            age = timedelta(seconds=max(time.monotonic() - told.pop("up"), 0)) if "up" in told else timedelta()
+            # The earlier of both: somebody may have set the clock since.
+            return Running(**told, since=min(began, datetime.now(UTC) - age))
         file.unlink()
         return None

@@ -137,6 +137,12 @@ def landed(settings: Settings, stream: str, app: str) -> set[Mark]:
     }
 
 
+def last_taken(settings: Settings, stream: str) -> int:
+    """The number of the last batch that is remembered, 0 where none is."""
+    found = delta.rows(settings.meta_path("landed"), "SELECT max(batch) AS batch FROM t WHERE stream = $1", stream)
+    return max((row["batch"] or 0 for row in found), default=0)
+
+
 def taken(settings: Settings, stream: str, batch: int) -> Taken | None:
     """What is remembered as `batch`; None for nothing."""
     query = "SELECT * FROM t WHERE stream = $1 AND batch = $2"

@@ -306,7 +306,7 @@ def test_a_report_says_what_was_not_searched_for(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
         "sys.argv", ["lake", "forget", "orders", "subject=ada", "--proof", "--project", str(tmp_path / "shop")]
     )
-    assert cli._run() == 0
+    assert cli._run() == 1
     reason = "customer of fewer than 4 characters, which are found anywhere by chance"
     assert f"not searched for: {reason}" in capsys.readouterr().out
     [report] = settings.keys_path.parent.glob("forgotten-orders-*.json")

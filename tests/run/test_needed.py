@@ -183,11 +183,16 @@ def test_what_somebody_writes_is_left_alone_and_the_others_are_done(project, mon
 
 def test_a_call_compacts_no_more_than_its_bytes_and_something_in_any_case(project, monkeypatch):
     monkeypatch.setattr(compaction, "SMALL_FILES", 0)
-    published(project, times=2)  # leaves a book of two entries
+    published(project, times=2)  # leaves two books of two entries
     meta.record_cut(project.settings, {"orders": 1}, 0), meta.record_cut(project.settings, {"orders": 2}, 0)
     policy = Policy(editions=1, days=9, size=1)
-    left = [maintain(project, lambda: None, policy, lambda _: None) for _ in range(3)]
-    assert [(sum(bool(each.compacted) for each in done.places), done.left) for done in left] == [(1, 1), (1, 0), (0, 0)]
+    left = [maintain(project, lambda: None, policy, lambda _: None) for _ in range(4)]
+    assert [(sum(bool(each.compacted) for each in done.places), done.left) for done in left] == [
+        (1, 2),
+        (1, 1),
+        (1, 0),
+        (0, 0),
+    ]
 
 
 def test_a_superseded_home_goes_with_the_last_edition_that_has_it(project, monkeypatch):

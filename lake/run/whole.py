@@ -1,0 +1,80 @@
+"""What damage has taken, as far as something else remembers it: batches of logs, editions of the book.
+
+What a log has had is known from the files it has taken in, from the newest cut, and from the tables that have read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from deltalake.exceptions import DeltaError
+
+from lake.config import Settings
+from lake.errors import LakeError
+from lake.project import Project
+from lake.store import delta, editions, log, sources
+from lake.store.meta import latest_cut
+
+LAYERS: Final = ("silver", "gold")
+BRING_BACK: Final = "bring it back from a copy; without one, lake ingest {stream} makes batches of the same files again"
+
+
+def lost_batches(settings: Settings, stream: str, read: Mapping[str, tuple[int, str]] | None = None) -> list[Damage]:
+    """That a log has had more batches than it has, and who knows; `read` is what `read_by_tables` has found."""
+    batch, cut = log.head(settings, stream).batch, latest_cut(settings)
+    by_table, table = (read_by_tables(settings) if read is None else read).get(stream, (0, ""))
+    reached, witness = max(
+        (cut.batches.get(stream, 0) if cut else 0, f"cut {cut.number if cut else 0}"),
+        (by_table, table),
+        (sources.last_taken(settings, stream), "what has landed"),
+    )
+    if batch >= reached:
+        return []
+    path, ends = settings.log_path(stream), f"it ends at batch {batch}" if batch else "it is gone"
+    return [Damage(path, path, f"{ends}, and {witness} goes up to batch {reached}")]
+
+
+def lost_editions(settings: Settings) -> list[Damage]:
+    """That there have been more editions than their book has."""
+    known, witness = editions.newest_number(settings), editions.witnessed(settings)
+    if known >= witness:
+        return []
+    path = settings.meta_path("editions")
+    return [Damage(path, path, f"it ends at edition {known}, and edition {witness} was published")]
+
+
+def read_by_tables(settings: Settings) -> dict[str, tuple[int, str]]:
+    """The last batch of each stream that a derived table has read, and which table."""
+    found: dict[str, tuple[int, str]] = {}
+    for layer in LAYERS:
+        for path in sorted(settings.warehouse_path.glob(f"{layer}/[!.]*/_delta_log")):
+            with suppress(DeltaError):  # a table that cannot be read is told elsewhere
+                for name, number in _inputs(path.parent).items():
+                    found[name] = max(found.get(name, (0, "")), (number, path.parent.name))
+    return found
+
+
+def _inputs(path: Path) -> dict[str, int]:
+    """How far the table at `path` has read each log; inputs that are tables have a home."""
+    data = delta.standing(path, f"table:{path.name}").data
+    tables = data.get("homes") or {}
+    return {name: number for name, number in (data.get("inputs") or {}).items() if name not in tables}
+
+
+def of_inputs(project: Project, streams: Iterable[str]) -> LakeError | None:
+    """What is damaged of the logs of `streams`, or of the key store that opens them; None where all is whole."""
+    for stream in streams:
+        contract = project.contracts[stream]
+        try:
+            head = log.head(project.settings, stream)
+            for found in lost_batches(project.settings, stream):
+                return LakeError(found.fault.what, where=found.fault.where, fix=BRING_BACK.format(stream=stream))
+            log.contracts(project.settings, head)
+            if contract.sealed and head.keys:
+                log.key_store(project.settings, contract).must_be_whole()
+        except LakeError as error:
+            return error
+    return None

@@ -1,0 +1,229 @@
+"""Damage is told, with what is damaged, and what is remembered elsewhere is never given again. No JVM."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner, Result
+
+from lake.cli import lake
+from lake.errors import LakeError
+from lake.project import Project
+from lake.run import purge, whole
+from lake.run.append import append
+from lake.run.cut import cut
+from lake.run.verify import verify_all
+from lake.store import delta, editions, erasures, evolution, log, quarantine, reads, sources
+from lake.store.keys import open_store
+from lake.store.lease import lease
+from lake.store.torn import commit_file
+from tests.processes import another
+from tests.run.test_lost import ORDER, advanced, at, shop, tear
+
+__all__ = ["shop"]
+
+
+def command(shop: Project, *words: str) -> Result:
+    return CliRunner().invoke(lake, [*words, "--project", str(shop.settings.project)], standalone_mode=False)
+
+
+COUNTS = {"read": 0, "accepted": 0, "duplicates": 0, "quarantined": 0, "control": 0}
+LOG = """_batch BIGINT, _bucket INTEGER, _offset BIGINT, _id VARCHAR, _time TIMESTAMPTZ, _watermark TIMESTAMPTZ,
+    _ingested_at TIMESTAMPTZ, _source VARCHAR, _version INTEGER, _extra VARCHAR, _subject VARCHAR"""
+
+
+def whole(shop: Project, batch: int, keys: object = None, **counts: int) -> None:
+    """Commits a batch of no event, of a file."""
+    files = [{"path": f"orders/{batch}.jsonl", "size": 1, "mtime": 1}]
+    data = {"offsets": {}, "watermark": None, "counts": COUNTS | counts, "files": files, "contract": 1}
+    data |= {"at": "2024-01-01T00:00:00Z"} | ({"keys": keys} if keys else {})
+    with lease(shop.settings, "log.orders"):
+        head = log.head(shop.settings, "orders")
+        delta.append(shop.settings.log_path("orders"), LOG, [], head.next(**data))
+        sources.remember(shop.settings, "orders", log.app("orders"))
+
+
+@pytest.mark.parametrize("who", ["landed", "cut", "table"])
+@pytest.mark.parametrize("gone", ["all", "newest"])
+def test_a_log_that_lost_anything_up_to_all_of_itself_is_told(shop, who, gone):
+    settings = shop.settings
+    cut(shop)
+    for batch in (1, 2):
+        whole(shop, batch)
+    if who == "cut":
+        cut(shop)
+    if who == "table":
+        table = shop.table(shop.tables[ORDER])
+        data = {"cut": 1, "voids": 0, "inputs": {"orders": 2}, "homes": {}, "fingerprint": ""}
+        delta.append(table.path, "order_id BIGINT", [], delta.start(table.app).next(**data))
+    if who != "landed":
+        shutil.rmtree(settings.meta_path("landed"))
+    assert command(shop, "log", "orders", "--check").exit_code == 0
+    assert command(shop, "status").exit_code == 0
+    if gone == "all":
+        shutil.rmtree(settings.log_path("orders"))
+    else:
+        tear(settings.log_path("orders"))
+    said = "is gone" if gone == "all" else "ends at batch 1"
+    for words in (("log", "orders", "--check"), ("status",)):
+        result = command(shop, *words)
+        assert (result.exception.exit_code, f"the log of orders {said}" in result.stdout) == (1, True), words
+    [found] = whole.lost_batches(settings, "orders")
+    assert (found.found.endswith("goes up to batch 2"), found.path) == (True, settings.log_path("orders"))
+
+
+def test_the_number_of_an_edition_that_was_lost_is_not_given_again(shop):
+    settings = shop.settings
+    for number in (1, 2, 3):
+        editions.record_edition(settings, number, {})
+    tear(settings.meta_path("editions"))
+    assert editions.newest_number(settings) == 2
+    [found] = whole.lost_editions(settings)
+    assert (found.found, found.path) == (
+        "it ends at edition 2, and edition 3 was published",
+        settings.meta_path("editions"),
+    )
+    result = command(shop, "status", "--fail-if", "stopped")
+    assert (result.exception.exit_code, "the book of editions: it ends at edition 2" in result.stdout) == (1, True)
+    assert editions.record_edition(settings, 3, {}).number == 4
+    shutil.rmtree(settings.meta_path("editions"))
+    assert editions.record_edition(settings, 3, {}).number == 5
+    assert whole.lost_editions(settings) == []
+
+
+def test_a_book_of_editions_of_long_ago_is_remembered_from_the_next_time_on(shop):
+    editions.record_edition(shop.settings, 1, {})
+    editions.record_edition(shop.settings, 2, {})
+    shutil.rmtree(shop.settings.meta_path("numbers"))
+    assert editions.record_edition(shop.settings, 2, {}).number == 2
+    shutil.rmtree(shop.settings.meta_path("editions"))
+    assert editions.record_edition(shop.settings, 2, {}).number == 3
+
+
+def test_a_version_is_not_answered_from_where_its_commit_was_cut_short_at_whatever_line(shop):
+    table = shop.table(shop.tables[ORDER])
+    for number in (1, 2):
+        version = advanced(shop, ORDER, number, orders=number).version
+    entry = editions.EditionTable("silver", "silver/current_order", version, "")
+    editions.record_edition(shop.settings, 2, {ORDER: entry})
+    file = commit_file(table.path, version)
+    lines = file.read_bytes().splitlines(keepends=True)
+    query = ("sql", "select count(*) as n from current_order")
+    assert command(shop, *query).exit_code == 0
+    for count in range(len(lines)):
+        file.write_bytes(b"".join(lines[:count]))
+        delta._kept.clear()
+        result = command(shop, *query)
+        assert isinstance(result.exception, LakeError), lines[:count]
+        assert "was cut short" in str(result.exception)
+        assert str(file) in str(result.exception)
+        with pytest.raises(LakeError, match="was cut short"), delta.opened(table.path, version):
+            pass
+
+
+def test_a_lost_quarantine_is_told_by_the_next_append_however_little_there_is_to_take_in(shop, caplog):
+    settings = shop.settings
+    rows = [(1, 1, "wrong type", "", "one", "a.jsonl", datetime.now(UTC))]
+    delta.append(settings.quarantine_path("orders"), quarantine.SCHEMA, rows)
+    whole(shop, 1, read=1, quarantined=1)
+    contract = shop.contracts["orders"]
+    with caplog.at_level(logging.WARNING, "lake"):
+        append(settings, None, contract, lambda _: None)
+        assert caplog.text == ""
+        shutil.rmtree(settings.quarantine_path("orders"))
+        append(settings, None, contract, lambda _: None)
+    assert "what batch 1 of orders refused was lost" in caplog.text
+
+
+def test_contracts_that_were_lost_are_told_before_an_event_is_read_as_another(shop):
+    settings, contract = shop.settings, shop.contracts["orders"]
+    evolution.register(settings, contract)
+    whole(shop, 1)
+    shutil.rmtree(settings.meta_path("contracts"))
+    with pytest.raises(LakeError, match=r"of the 1 versions of the contract of orders (.|\n)*meta/contracts"):
+        at(shop, 1, orders=1).whole(shop.tables[ORDER].inputs[0])
+    with pytest.raises(LakeError, match="of the 1 versions of the contract of orders"):
+        append(settings, None, contract, lambda _: SimpleNamespace())
+    verdict, *_ = verify_all(lambda: None, built(shop), [ORDER], tell=lambda _: None)
+    assert (verdict.verdict, "meta/contracts" in verdict.why, "rebuild" in verdict.fix) == ("unknown", True, False)
+
+
+def built(shop: Project) -> Project:
+    cut(shop)
+    advanced(shop, ORDER, 1, orders=1)
+    return shop
+
+
+@pytest.mark.parametrize("left", [0, 100, 4096, 8192, 12288])
+def test_a_truncated_key_store_is_told_and_nothing_is_to_be_rebuilt_for_it(shop, left):
+    settings = shop.settings
+    store = open_store(settings, make=True)
+    store.make("orders", [f"{n:064}" for n in range(300)])
+    keys = {"store": store.id, "secret": store.fingerprint, "subjects": 300}
+    whole(shop, 1, keys)
+    evolution.register(settings, shop.contracts["orders"])
+    assert whole.of_inputs(built(shop), ["orders"]) is None
+    content = settings.keys_path.read_bytes()
+    assert len(content) > 12288
+    settings.keys_path.write_bytes(content[:left])
+    result = command(shop, "verify", ORDER)
+    said = str(result.exception)
+    assert (result.exception.exit_code, "rebuild" in said, "put its newest copy back" in said) == (1, False, True)
+    assert str(settings.keys_path) in result.stdout
+    assert "the key store" in result.stdout
+    assert settings.keys_path.read_bytes() == content[:left], "nothing is made in its place"
+
+
+def test_what_was_purged_is_told_by_numbers_whatever_the_clock_says(shop):
+    settings, tomorrow = shop.settings, datetime.now(UTC) + timedelta(days=1)
+    for number in (1, 2):
+        editions.record_edition(settings, number, {})
+    erasures.record(settings, "orders", ["somebody"], at=tomorrow)
+    erasures.mark_purged(settings, 1, edition=2, at=tomorrow)
+    for number in (3, 4):
+        editions.record_edition(settings, number, {})
+    purge._expire_again(settings)
+    assert [each.number for each in editions.kept_editions(settings)] == [4, 3, 2]
+
+
+def test_a_purge_of_long_ago_is_known_by_the_edition_of_its_moment(shop):
+    settings = shop.settings
+    second = [editions.record_edition(settings, number, {}) for number in (1, 2)][-1]
+    old = 'action VARCHAR, number BIGINT, stream VARCHAR, subject VARCHAR, "at" TIMESTAMPTZ'
+    delta.append(settings.meta_path("erasures"), old, [("purged", 1, "", "", second.published_at)])
+    assert erasures.purged_with(settings) == 2
+    erasures.record(settings, "orders", ["somebody"], at=datetime.now(UTC))
+    assert (erasures.purged_with(settings), erasures.subjects(settings, "orders")) == (2, {"somebody"})
+
+
+def test_who_reads_is_told_by_the_editions_that_they_saw_whatever_the_clock_says(shop):
+    settings = shop.settings
+    first = editions.record_edition(settings, 1, {})
+    with another(settings, "reading"):
+        [file] = [each for each in (settings.warehouse_path / "locks/reads").iterdir() if each.read_text()]
+        second = editions.record_edition(settings, 2, {})
+        for clock in (first.published_at - timedelta(days=1), second.published_at + timedelta(days=1)):
+            os.utime(file, (clock.timestamp(), clock.timestamp()))
+            [found] = reads.others(settings)
+            assert (found.seen, found.since < second.published_at) == (1, True)
+            assert purge._still_read(settings, first) == ""
+            assert "may still read what has the person" in purge._still_read(settings, second)
+        editions.expire_editions(settings, [1])
+        assert [each.number for each in editions.expired_since(settings, found.seen)] == [1]
+        assert editions.expired_since(settings, 3) == []
+
+
+def test_a_proof_that_searched_for_nothing_proves_nothing(shop):
+    store = open_store(shop.settings, make=True)
+    store.make("orders", [store.token("orders", "joe")])
+    result = command(shop, "forget", "orders", "subject=joe", "--proof")
+    assert "0 values searched for" in result.stdout
+    assert result.exception.exit_code == 1
+    assert "nothing was searched for" in str(result.exception)
+    result = command(shop, "forget", "orders", "subject=joe", "--proof", "--value", "joseph@example.org")
+    assert result.exit_code == 0
