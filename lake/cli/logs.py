@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lake.cli import Shell, shared, table
-from lake.errors import ContractError, LakeError
+from lake.errors import ContractError, DeclarationError, LakeError
 from lake.store.contracts import load_contract, sound_contracts
 
 if TYPE_CHECKING:
@@ -119,29 +119,55 @@ def append(shell: Shell, stream: str, files: tuple[str, ...]) -> None:
 
 @click.command("log")
 @click.argument("stream")
-@click.option("--check", is_flag=True, help="Prove gap-free offsets, unique ids, watermarks and counts.")
+@click.option("--check", is_flag=True, help="Prove gap-free offsets, unique ids, watermarks, counts, and the content.")
+@click.option("--head", is_flag=True, help="Print the digest of all that the log holds, to be kept elsewhere.")
+@click.option("--since", metavar="DIGEST", help="With --check: prove too that the log goes on from what it was then.")
 @shared
-def log(shell: Shell, stream: str, check: bool) -> None:
+def log(shell: Shell, stream: str, check: bool, head: bool, since: str | None) -> None:
     """Show the batches, offsets, sources, counts and voids of STREAM.
 
-    \b
-    Example: lake log flights --check
-    """
-    from lake.run.log import check as run
-    from lake.run.log import report
+    --check finds what damage has changed: each batch says what its rows are. Who could write to the warehouse could
+    write that too: with a digest that was kept elsewhere, that is found as well.
 
+    \b
+    lake log flights --check
+    lake log flights --head > /elsewhere/flights.digest
+    lake log flights --check --since "$(cat /elsewhere/flights.digest)"
+    """
+    from lake.run.log import head_of, report
+
+    if (check and head) or (since and not check):
+        raise DeclarationError(
+            "--head and --check were given" if head else "--since was given without --check",
+            fix="lake log STREAM --head, or lake log STREAM --check --since DIGEST",
+        )
+    if head:
+        digest = head_of(shell.settings, stream)
+        return shell.emit({"stream": stream, "head": digest}, digest)
     if check:
-        faults = run(shell.settings, stream)
-        shell.emit({"stream": stream, "faults": faults}, faults or f"{stream}: the log keeps its promises")
-        if faults:
-            raise ContractError(
-                f"{stream}: {len(faults)} promises of the log are broken",
-                where=f"log {stream}",
-                fix=f"if a batch is missing, lake ingest {stream}; else keep a copy of the warehouse, and lake verify",
-            )
-        return
+        return _check_log(shell, stream, since or "")
     found = report(shell.settings, stream)
     shell.emit(_log_data(found), _log_text(found))
+
+
+def _check_log(shell: Shell, stream: str, since: str) -> None:
+    from lake.run.log import checked
+
+    found = checked(shell.settings, stream, since=since)
+    unproved = found.batches - found.proved
+    told = f"{stream}: the log keeps its promises"
+    if found.since:
+        told += f", and goes on from what it was at batch {found.since}"
+    if unproved:
+        shell.say(f"of {unproved} of {found.batches} batches no fingerprint was recorded: their content is not proved")
+    shell.emit({"stream": stream, **asdict(found)}, found.faults or told)
+    if found.faults:
+        raise ContractError(
+            f"{stream}: {len(found.faults)} promises of the log are broken",
+            where=f"log {stream}",
+            fix=f"bring the files that are named back from a copy; if a batch is missing, lake ingest {stream};"
+            " make no table again before the log is whole",
+        )
 
 
 @click.group(invoke_without_command=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -29,19 +29,22 @@ from lake.run import booked, lost
 from lake.run.batch import Batch, reading
 from lake.run.log import lacking
 from lake.run.personal import sealed_with
-from lake.store import beside, compaction, delta, evolution, log, quarantine, redeliveries, sources, torn
+from lake.store import beside, chain, compaction, delta, evolution, log, quarantine, redeliveries, sources, torn
 from lake.store.contracts import Contract
 from lake.store.delivery import Acceptance, Delivery, Files, Replayed
 from lake.store.lease import lease
 from lake.store.log import LogHead
-from lake.store.sources import Taken
+from lake.store.sources import Mark, Taken
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 STAGING: Final = ".lake/staging"
 STDIN: Final = "stdin-"
 CHUNK: Final = 1 << 20
+PACKED_KINDS: Final = (".gz", ".parquet")
+PACKED: Final = 20
+"""So many times their size files of these kinds are taken to have when unpacked."""
 BESIDE: Final = ("quarantined", "duplicates")
 """What is counted of what stands beside the log, in the order of its two tables."""
 
@@ -88,7 +91,7 @@ def append(
         again = sources.taken(settings, stream, head.batch + 1)
         if again is not None:
             with _reading_again(settings, spark, contract, head, again) as batch:
-                _write(batch)
+                _write(batch, was=again.content)
         else:
             delivery = deliver(head)
             if delivery is None:
@@ -211,7 +214,7 @@ def _put_beside(batch: Batch) -> BatchCounts:
     return counts
 
 
-def _write(batch: Batch) -> BatchCounts:
+def _write(batch: Batch, was: Mapping[str, Any] | None = None) -> BatchCounts:
     settings, contract, delivery = batch.settings, batch.contract, batch.delivery
     failures = {} if delivery.keeps_rejects else batch.failures
     if isinstance(delivery, Replayed):
@@ -221,6 +224,7 @@ def _write(batch: Batch) -> BatchCounts:
         return BatchCounts(batch.head.batch)
     counts = _put_beside(batch)
     before = _beside(settings, batch.head)
+    events, content = _content(batch, marks, was)
     position = batch.head.next(
         beside={name: before[name] + getattr(counts, name) for name in BESIDE},
         offsets={str(bucket): offset for bucket, offset in batch.offsets.items()},
@@ -231,9 +235,10 @@ def _write(batch: Batch) -> BatchCounts:
         contract=len(batch.known),
         at=batch.now.isoformat(),
         ordered=batch.ordered,
+        content=content,
         **sealed_with(settings, contract),
     )
-    after = log.commit(settings, contract, batch.events(), position)
+    after = log.commit(settings, contract, events, position)
     compaction.pack_log(batch.spark, settings.log_path(contract.name), after.position)
     for path in (settings.quarantine_path(contract.name), settings.redeliveries_path(contract.name)):
         if delta.exists(path):
@@ -248,6 +253,26 @@ def _carried_on(batch: Batch) -> dict[str, Any]:
         accepted = {"batch": batch.number, "reason": batch.delivery.reason}
     said = {"refusals": batch.refusals, "accepted": accepted}
     return {name: value for name, value in said.items() if value}
+
+
+def _content(batch: Batch, marks: Sequence[Mark], was: Mapping[str, Any] | None) -> tuple[DataFrame, dict[str, Any]]:
+    """The rows to be written, and what the commit says of them: also what it `was` where it is made again otherwise."""
+    size = sum(bytes_ * (PACKED if Path(name).suffix in PACKED_KINDS else 1) for name, bytes_, _ in marks)
+    rows = sum(batch.offsets.values()) - sum(batch.head.offsets.values())
+    few = rows <= chain.FEW and size <= chain.SMALL
+    sealed = chain.sealed_columns(batch.known)
+    events, prints = chain.fingerprinted(batch.spark, batch.events(), sealed, few=few)
+    content = chain.entry(batch.head.content, batch.number, prints, sealed)
+    if was and was["digest"] != content["digest"]:
+        content["was"] = {name: said for name, said in was.items() if name != "was"}
+        if not chain.same_in_clear(was, content):
+            logging.getLogger("lake").warning(
+                "batch %s of %s was made again of the same records, and its rows are not what they were:"
+                " lake verify tells which tables that changes",
+                batch.number,
+                batch.contract.name,
+            )
+    return events, content
 
 
 def _counts(batch: Batch) -> BatchCounts:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from lake.declaration import Declaration
 from lake.project import Project
+from lake.run import whole
 from lake.run.advance import Advanced, advance, same_definition
 from lake.run.analysis import python_faults
 from lake.run.between import Between
@@ -45,6 +46,7 @@ def backfill(  # noqa: PLR0913 the range of one table, and how to tell of it
     table = project.table(declaration)
     if not any(project.contracts[stream].time for stream in project.logs(declaration)):
         raise declaration.fault("none of its logs has event time", fix=f"lake rebuild {declaration.name}")
+    whole.must_be_whole(project, [declaration])
     began = time.monotonic()
     book = nullcontext() if dry_run else failing(project.settings, "backfill", declaration.name)
     with book, python_faults(declaration), lease(project.settings, table.lease):

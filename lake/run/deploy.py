@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lake.declaration import Declaration
 from lake.project import Project
+from lake.run import whole
 from lake.run.advance import Advanced, advance
 from lake.run.cut import pick_cut
 from lake.run.inputs import Inputs
@@ -41,6 +42,7 @@ def deploy(
     """
     load_suites(project)  # a faulty one is told before anything is built
     staged = project.with_staged(_homes(project, connect))
+    whole.must_be_whole(project, [project.tables[name] for name in staged.staged])
     if not yes:
         changed = [staged.tables[name] for name in staged.tables if name in staged.staged]
         must_keep(Inputs(connect, staged, pick_cut(staged, None)), changed)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lake.config import Settings
+from lake.errors import LakeError
 from lake.run.whole import lost_batches
-from lake.store import delta, log, quarantine, redeliveries, voids
+from lake.store import chain, delta, log, quarantine, redeliveries, voids
 from lake.store.contracts import load_contract
 from lake.store.log import LogHead
 from lake.store.voids import Void
@@ -55,23 +56,81 @@ def report(settings: Settings, stream: str) -> LogReport:
     return LogReport(stream, log.heads(settings, stream), voids.all_voids(settings, stream))
 
 
+@dataclass(frozen=True)
+class Checked:
+    """What a check of a log found: `faults`, and of which batches the content was `proved`; of the others none can be.
+
+    `since` is the batch that a digest was of.
+    """
+
+    faults: list[str]
+    proved: int
+    batches: int
+    since: int | None = None
+
+
 def check(settings: Settings, stream: str) -> list[str]:
-    """Every promise that the log of `stream` does not keep; [] where it keeps all.
+    """Every promise that the log of `stream` does not keep; [] where it keeps all. See `checked`."""
+    return checked(settings, stream).faults
+
+
+def checked(settings: Settings, stream: str, *, since: str = "") -> Checked:
+    """Whether the log of `stream` keeps its promises.
 
     Batches are numbered without gaps; offsets in each bucket run from 0 without gaps, in the order of the batches and
     of arrival; of a batch all events have an arrival of their own, or none has; ids are unique; nothing remembers more
-    batches than there are; each batch's `_watermark` is the greatest event time before it; and for each batch
+    batches than there are; each batch's `_watermark` is the greatest event time before it; for each batch
     read = accepted + duplicates + quarantined + control, with as many rows in the log, in quarantine and among the
-    re-deliveries as it says.
+    re-deliveries as it says; its rows are those that were written, by their fingerprints; and, with the digest that
+    `head_of` gave once, the log goes on from what it was `since` then.
     """
     found = report(settings, stream)
-    path = settings.log_path(stream)
+    path, heads = settings.log_path(stream), found.batches[::-1]
+    faults = [each.fault.what for each in lost_batches(settings, stream)]
+    then, broken = _since(heads, since) if since else (None, [])
+    faults += [*broken, *chain.breaks(heads)]
+    try:
+        faults += [*chain.changes(path, heads), *_numbers(settings, found)]
+    except LakeError as error:
+        faults.append(f"{error.what}: {error.where}")
+    return Checked(faults, sum(bool(head.content) for head in heads), len(heads), then)
+
+
+def head_of(settings: Settings, stream: str) -> str:
+    """`stream@batch:digest`, to be kept elsewhere. Raises LakeError where the newest batch has none yet."""
+    load_contract(settings, stream)
+    head = log.head(settings, stream)
+    if not head.content:
+        raise LakeError(
+            f"the content of {stream} is not recorded up to batch {head.batch}",
+            where=str(settings.log_path(stream)),
+            fix="the next batch records it",
+        )
+    return f"{stream}@{head.batch}:{head.content['digest']}"
+
+
+def _since(heads: Sequence[LogHead], since: str) -> tuple[int | None, list[str]]:
+    """The batch of `heads` that a digest is of, as `head_of` gives it or alone; else what is wrong with them."""
+    wanted = since.rpartition(":")[2].strip()
+    for head in heads:
+        if head.content.get("digest") == wanted:
+            return head.batch, []
+        was = head.content.get("was") or {}
+        if was.get("digest") == wanted:
+            same = chain.same_in_clear(was, head.content)
+            what = f"batch {head.batch} was made again, and its rows are not what they were by then"
+            return head.batch, [] if same else [what]
+    return None, [f"no batch has the digest {wanted}: the log is not what it was by then"]
+
+
+def _numbers(settings: Settings, found: LogReport) -> list[str]:
+    """What is wrong with the numbers of batches and offsets, ids, watermarks, counts."""
+    path = settings.log_path(found.stream)
     upto = found.head.batch if found.head else 0
-    lost = [found.fault.what for found in lost_batches(settings, stream)]
     buckets = delta.rows(path, HOLES)
-    events = f"WHERE {log.REFUSAL} IS NULL" if log.has_refusals(settings, stream, upto=upto) else "WHERE true"
+    events = f"WHERE {log.REFUSAL} IS NULL" if log.has_refusals(settings, found.stream, upto=upto) else "WHERE true"
     batches = {row["batch"]: row for row in delta.rows(path, BATCHES.format(events=events))}
-    faults = [*lost, *_offsets(found.head, buckets), *_batches(found.batches, batches)]
+    faults = [*_offsets(found.head, buckets), *_batches(found.batches, batches)]
     faults += [f"id {row['id']} is {row['times']} times in bucket {row['bucket']}" for row in delta.rows(path, TWICE)]
     ordered = any(column["column_name"] == "_arrival" for column in delta.rows(path, "DESCRIBE t"))
     back = delta.rows(path, DISORDER.format(arrival="_arrival" if ordered else "NULL"))
@@ -80,7 +139,7 @@ def check(settings: Settings, stream: str) -> list[str]:
         f"batch {row['batch']}: {row['events']} events, {row['arrivals']} arrivals"
         for row in (delta.rows(path, TOGETHER) if ordered else ())
     ]
-    return faults + [fault for _, fault in lacking(settings, stream, found.batches)]
+    return faults + [fault for _, fault in lacking(settings, found.stream, found.batches)]
 
 
 def _offsets(head: LogHead | None, buckets: list[dict[str, Any]]) -> Iterator[str]:

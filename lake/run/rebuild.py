@@ -9,6 +9,7 @@ from typing import Any
 
 from lake.declaration import Declaration
 from lake.errors import DeclarationError
+from lake.run import whole
 from lake.run.advance import Advanced, told
 from lake.run.analysis import analyse, python_faults
 from lake.run.booked import books
@@ -40,7 +41,10 @@ def rebuild_all(
     yes: bool = False,
     tell: Callable[[Recomputed], None],
 ) -> list[Recomputed]:
-    """Rebuilds the named tables (all, for none), as `after_inputs` orders them."""
+    """Rebuilds the named tables (all, for none), as `after_inputs` orders them.
+
+    Raises LakeError where a log is damaged.
+    """
 
     def work(declaration: Declaration) -> Recomputed:
         done = rebuild(inputs, declaration, dry_run=dry_run, yes=yes)
@@ -48,6 +52,7 @@ def rebuild_all(
         return done
 
     picked = inputs.project.pick(names)
+    whole.must_be_whole(inputs.project, picked)
     with sharing(inputs, picked):
         return after_inputs(picked, work, workers=inputs.project.settings.tables_at_once)
 

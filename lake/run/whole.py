@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
 from deltalake.exceptions import DeltaError
 
 from lake.config import Settings
+from lake.declaration import Declaration
 from lake.errors import LakeError
 from lake.project import Project
 from lake.store import delta, editions, log, sources
+from lake.store.chain import breaks, changes
 from lake.store.meta import latest_cut
 
 LAYERS: Final = ("silver", "gold")
@@ -73,8 +76,29 @@ def of_inputs(project: Project, streams: Iterable[str]) -> LakeError | None:
             for found in lost_batches(project.settings, stream):
                 return LakeError(found.fault.what, where=found.fault.where, fix=BRING_BACK.format(stream=stream))
             log.contracts(project.settings, head)
+            if fault := _content_fault(project.settings, stream):
+                return fault
             if contract.sealed and head.keys:
                 log.key_store(project.settings, contract).must_be_whole()
         except LakeError as error:
             return error
     return None
+
+
+def must_be_whole(project: Project, declarations: Iterable[Declaration]) -> None:
+    """Raises LakeError where a log that tables are to be made of is damaged: nothing wrong is copied into them."""
+    streams = dict.fromkeys(stream for each in declarations for stream in project.logs(each))
+    if fault := of_inputs(project, streams):
+        raise fault
+
+
+def _content_fault(settings: Settings, stream: str) -> LakeError | None:
+    """What is wrong with the rows of a log, by the fingerprints of its commits."""
+    path, heads = settings.log_path(stream), log.heads(settings, stream)[::-1]
+    found = next(chain(breaks(heads), changes(path, heads)), None)
+    if found is None:
+        return None
+    what, _, files = found.partition(": /")
+    where = f"/{files}" if files else str(path)
+    fix = f"bring it back from a copy; lake log {stream} --check tells all that is damaged"
+    return LakeError(f"the log of {stream} is damaged: {what}", where=where, fix=fix)

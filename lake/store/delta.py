@@ -277,18 +277,20 @@ def rows(path: Path, query: str, *parameters: Any, version: int | None = None) -
             result = con.execute(query, list(parameters))
             names = [column[0] for column in result.description]
             return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
-        except (duckdb.IOException, duckdb.InvalidInputException) as error:
-            raise unreadable(path, paths) or error from None
+        except duckdb.Error as error:
+            if broken := unreadable(path, paths):
+                raise broken from None
+            raise error
 
 
 def unreadable(path: Path, paths: Sequence[str]) -> LakeError | None:
-    """Which of the files `paths` of the table at `path` is gone, or no whole Parquet file; None where all are."""
+    """Which of the files `paths` of the table at `path` is gone, or cannot be read; None where all can."""
     for file in paths:
         if not Path(file).exists():
             return LakeError(f"a file of {path.name} is gone", where=file, fix="bring it back from a copy")
         with connection() as con:
             try:
-                con.execute("SELECT count(*) FROM read_parquet(?)", [file])
+                con.execute("SELECT max(hash(t)) FROM read_parquet(?) t", [file]).fetchall()
             except duckdb.Error:
                 return LakeError(f"a file of {path.name} is damaged", where=file, fix="bring it back from a copy")
     return None

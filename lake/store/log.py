@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.names import SPARK, quoted
-from lake.store import delta, erasures, evolution, sealing
+from lake.store import chain, delta, erasures, evolution, sealing
 from lake.store.contracts import Contract
 from lake.store.delta import Position
 from lake.store.fence import commit_nothing
@@ -116,6 +116,12 @@ class LogHead:
     def keys(self) -> dict[str, Any]:
         """What the newest batch says of the key store; empty where nothing is sealed."""
         said: dict[str, Any] = self.position.data.get("keys", {})
+        return said
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The fingerprints and the digest of the newest batch; empty where none were recorded. See lake.store.chain."""
+        said: dict[str, Any] = self.position.data.get("content", {})
         return said
 
     def next(self, **data: Any) -> Position:
@@ -342,6 +348,7 @@ def skip(settings: Settings, head: LogHead, *, at: datetime) -> None:
     same = {name: value for name, value in head.position.data.items() if name not in repeated}
     counts = dict.fromkeys(("read", "accepted", "duplicates", "quarantined", "control"), 0)
     empty = {"offsets": {}, "watermark": None, "contract": 0} | same
+    empty["content"] = chain.entry(head.content, head.batch + 1, {}, [])
     empty |= {"batch": head.batch + 1, "counts": counts, "files": [], "at": at.isoformat()}
     position = head.position.next(**empty)
     if not commit_nothing(path, next(delta.commits(path)), position):

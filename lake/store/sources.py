@@ -6,13 +6,15 @@ that a reader needs not walk the whole history; it is repaired from the log, so 
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
@@ -21,7 +23,7 @@ from lake.store.lease import lease
 
 LANDED = (
     'stream VARCHAR, batch BIGINT, name VARCHAR, size BIGINT, mtime BIGINT, "at" VARCHAR, contract INTEGER,'
-    " ordered BOOLEAN"
+    " ordered BOOLEAN, content VARCHAR"
 )
 FOLDER = "make it a folder that this user may read"
 PARTIAL = (".tmp", ".part", ".partial", ".crdownload")
@@ -34,7 +36,8 @@ Mark = tuple[str, int, int]
 class Taken:
     """What batch `batch` was made of, in the order of reading: `marks`, `at` which time, under which contract version.
 
-    Time and contract are not known of batches of long ago, and their events are not `ordered` by arrival.
+    Time and contract are not known of batches of long ago, nor the `content` that they had, as the commit said it; and
+    their events are not `ordered` by arrival.
     """
 
     batch: int
@@ -42,6 +45,7 @@ class Taken:
     at: datetime | None = None
     contract: int | None = None
     ordered: bool = True
+    content: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -152,7 +156,8 @@ def taken(settings: Settings, stream: str, batch: int) -> Taken | None:
     marks = tuple((row["name"], row["size"], row["mtime"]) for row in found)
     at = found[0].get("at")
     when = datetime.fromisoformat(at) if at else None
-    return Taken(batch, marks, when, found[0].get("contract"), bool(found[0].get("ordered")))
+    content = next((json.loads(row["content"]) for row in found if row.get("content")), None)
+    return Taken(batch, marks, when, found[0].get("contract"), bool(found[0].get("ordered")), content)
 
 
 def found_again(settings: Settings, stream: str, mark: Mark) -> File | None:
@@ -220,17 +225,19 @@ def archive(settings: Settings, stream: str, marks: set[Mark]) -> None:
 
 def _newer(
     settings: Settings, stream: str, app: str, known: int
-) -> Iterator[tuple[int, str, int, int, str, int, bool]]:
-    """As LANDED, but the stream: the files in the log's commits after batch `known`."""
+) -> Iterator[tuple[int, str, int, int, str, int, bool, str | None]]:
+    """As LANDED, but the stream: the files in the log's commits after batch `known`; the content, with the first."""
     for position in delta.positions(settings.log_path(stream), app):
         batch = position.data["batch"]
         if batch <= known:
             return
         if not position.data.get("repeated"):
+            content = json.dumps(position.data["content"]) if "content" in position.data else None
             for file in position.data["files"]:
                 mark = file["path"], file["size"], file["mtime"]
                 data = position.data
-                yield batch, *mark, data["at"], data["contract"], data.get("ordered", False)
+                yield batch, *mark, data["at"], data["contract"], data.get("ordered", False), content
+                content = None
 
 
 def _wanted(entry: os.DirEntry[str]) -> bool:

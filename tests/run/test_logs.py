@@ -106,7 +106,7 @@ def test_mistakes_are_told(project: Settings, run: Run, tmp_path: Path) -> None:
 
 def test_a_broken_promise_of_the_log_is_exit_1(project: Settings, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     declare(project)
-    monkeypatch.setattr("lake.run.log.check", lambda *_: ["bucket 0: a hole"])
+    monkeypatch.setattr("lake.run.log._numbers", lambda *_: ["bucket 0: a hole"])
     result = run("log", "readings", "--check")
     assert "bucket 0: a hole" in result.stdout
     assert isinstance(result.exception, ContractError)

@@ -1,0 +1,182 @@
+"""The content of a log, proved: each batch's commit has a fingerprint of its rows in each bucket, and a digest.
+
+The digest (SHA-256) is over these and the digest of the batch before: whoever keeps one elsewhere can tell later
+whether the log still is what it was by then. What is personal is summed apart, as it is stored, sealed: a batch that is
+made again after somebody was forgotten may differ there alone. Batches written before this was recorded have none, and
+the chain begins with the first that has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import duckdb
+
+from lake.names import SPARK, quoted
+from lake.store import content, delta, evolution, sealing
+from lake.store.content import MODULUS, Field, Print
+from lake.store.contracts import Contract
+from lake.store.scan import to_frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Told(Protocol):
+    """A batch, and what its commit says of its content: nothing in logs of long ago."""
+
+    @property
+    def batch(self) -> int: ...
+    @property
+    def content(self) -> Mapping[str, Any]: ...
+
+
+Prints = dict[int, tuple[Print, ...]]
+"""Of each bucket, the fingerprint of what is stored in clear, and where a log has people, of what is sealed."""
+PLACE: Final = ("_batch", "_bucket", "_offset")
+FEW: Final = 20_000
+SMALL: Final = 8 << 20
+"""So many rows, of so many bytes of files, are fingerprinted in this process."""
+
+
+def sealed_columns(known: Sequence[Contract]) -> list[str]:
+    """The columns of a log that hold what is sealed, under any of the contracts `known`."""
+    if not known[-1].sealed:
+        return []
+    physical = evolution.columns(known)
+    names = {physical[name, "string"] for each in known for name in each.sealed if (name, "string") in physical}
+    return sorted({*names, sealing.EXTRA})
+
+
+def fingerprinted(
+    spark: SparkSession, rows: DataFrame, sealed: Sequence[str], *, few: bool
+) -> tuple[DataFrame, Prints]:
+    """The rows of a batch, to be written, and their fingerprints: found in this process where they are `few`."""
+    if few:
+        there = rows.toArrow()
+        fields = content.fields_of(there.schema)
+        with delta.connection() as con:
+            con.register("t", there)
+            values = f"SELECT {content.duck_values(fields, rows.columns)} FROM t"
+            query = f"SELECT _bucket, {_sums(fields, sealed)} FROM ({values}) GROUP BY ALL"
+            found = con.execute(query).fetchall()
+        return to_frame(spark, there), {bucket: _prints(counted) for bucket, *counted in found}
+    fields = [(each["name"], each["type"]) for each in json.loads(rows.schema.json())["fields"]]
+    hashes = [f"sum({content.spark_hash(part)})" for part in _parts(fields, sealed)]
+    summed = rows.groupBy("_bucket").agg(*_expressions(["count(1)", *hashes])).collect()
+    return rows, {bucket: _prints(counted) for bucket, *counted in map(tuple, summed)}
+
+
+def _expressions(texts: Sequence[str]) -> list[Any]:
+    from pyspark.sql import functions as F
+
+    return [F.expr(text).alias(quoted(f"_{number}", SPARK)) for number, text in enumerate(texts)]
+
+
+def _parts(fields: Sequence[Field], sealed: Sequence[str]) -> list[list[Field]]:
+    """The columns that are fingerprinted together: those in clear; the sealed ones, with the place of their row."""
+    clear = [each for each in fields if each[0] not in sealed]
+    return [clear, [each for each in fields if each[0] in {*sealed, *PLACE}]] if sealed else [clear]
+
+
+def _sums(fields: Sequence[Field], sealed: Sequence[str]) -> str:
+    hashes = [f"sum({content.duck_hash(part)}::HUGEINT)" for part in _parts(fields, sealed)]
+    return ", ".join(["count(*)", *hashes])
+
+
+def _prints(counted: Sequence[Any]) -> tuple[Print, ...]:
+    rows, *totals = counted
+    return tuple(Print(rows, int(total) % MODULUS) for total in totals)
+
+
+def entry(before: Mapping[str, Any], batch: int, prints: Prints, sealed: Sequence[str]) -> dict[str, Any]:
+    """What the commit of `batch` says of its content, after one that said `before`; as JSON has it."""
+    said = {"buckets": {str(b): [str(p) for p in prints[b]] for b in sorted(prints)}, "sealed": list(sealed)}
+    return said | {"digest": digest(before.get("digest", ""), batch, said)}
+
+
+def digest(before: str, batch: int, said: Mapping[str, Any]) -> str:
+    """The digest of a batch that says so of its content."""
+    text = json.dumps([before, batch, said["buckets"], said["sealed"]], separators=(",", ":"), sort_keys=True)
+    return sha256(text.encode()).hexdigest()
+
+
+def same_in_clear(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two contents of a batch differ in what is sealed alone, if at all."""
+    clear = [{bucket: prints[0] for bucket, prints in said["buckets"].items()} for said in (one, other)]
+    return clear[0] == clear[1]
+
+
+def breaks(heads: Sequence[Told]) -> Iterator[str]:
+    """Where the chain of `heads`, oldest first, does not hold."""
+    before = ""
+    for head in heads:
+        said = head.content
+        if said and said["digest"] != digest(before, head.batch, said):
+            yield f"batch {head.batch}: its digest is not that of its fingerprints and of the batch before"
+        before = said["digest"] if said else ""
+
+
+def changes(path: Path, heads: Sequence[Told]) -> Iterator[str]:
+    """Where the files of the log at `path` do not hold what the commits of `heads` say: by bucket, with the files."""
+    wanted = {(h.batch, int(b)): tuple(map(Print.parse, p)) for h in heads for b, p in _said(h).items()}
+    sealed = {head.batch: tuple(head.content["sealed"]) for head in heads if head.content}
+    there: dict[tuple[int, int], tuple[Print, ...]] = {}
+    files: dict[tuple[int, int], list[str]] = {}
+    for apart in sorted(set(sealed.values())):
+        batches = [batch for batch, names in sealed.items() if names == apart]
+        for file, batch, bucket, *counted in _found(path, apart, batches):
+            found = _prints(counted)
+            known = there.get((batch, bucket))
+            there[batch, bucket] = tuple(a + b for a, b in zip(known, found, strict=True)) if known else found
+            files.setdefault((batch, bucket), []).append(file)
+    for place in sorted({*wanted, *there}):
+        if wanted.get(place) != there.get(place):
+            yield _told(place, wanted.get(place), there.get(place), files.get(place, []))
+
+
+def _said(head: Told) -> Mapping[str, list[str]]:
+    buckets: Mapping[str, list[str]] = head.content.get("buckets", {})
+    return buckets
+
+
+def _found(path: Path, sealed: Sequence[str], batches: Sequence[int]) -> list[tuple[Any, ...]]:
+    """By file, batch and bucket: how many rows, and the sums of their hashes."""
+    with delta.opened(path) as table:
+        paths = delta.files(table)
+        fields = [(each["name"], each["type"]) for each in json.loads(table.schema().to_json())["fields"]]
+        partitioned = bool(table.metadata().partition_columns)
+    if not paths:
+        return []
+    with delta.connection() as con:
+        try:
+            rows = con.read_parquet(paths, union_by_name=True, hive_partitioning=partitioned, filename=True)
+            con.register("t", rows)
+            values = content.duck_values(fields, rows.columns)
+            return con.execute(
+                f"SELECT filename, _batch, _bucket, {_sums(fields, sealed)} FROM (SELECT filename, {values} FROM t)"
+                " WHERE _batch IN (SELECT unnest($1)) GROUP BY ALL ORDER BY ALL",
+                [list(batches)],
+            ).fetchall()
+        except duckdb.Error as error:
+            if broken := delta.unreadable(path, paths):
+                raise broken from None
+            raise error
+
+
+def _told(
+    place: tuple[int, int], wanted: tuple[Print, ...] | None, found: tuple[Print, ...] | None, files: Sequence[str]
+) -> str:
+    batch, bucket = place
+    rows = [prints[0].rows if prints else 0 for prints in (wanted, found)]
+    if rows[0] != rows[1]:
+        what = f"{rows[0]} rows were written, {rows[1]} are there"
+    elif wanted and found and wanted[0] == found[0]:
+        what = "what is sealed in its rows is not what was written"
+    else:
+        what = "its rows are not what was written"
+    return f"batch {batch}, bucket {bucket}: {what}{': ' if files else ''}{', '.join(files)}"

@@ -1,0 +1,223 @@
+"""The content of a log is proved: what damage changed is told with batch, bucket and file, and goes no further."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+import lake as public
+from lake.cli import lake
+from lake.errors import LakeError
+from lake.run import whole
+from lake.run import log as log_run
+from lake.run.cut import pick_cut
+from lake.run.forget import forget
+from lake.run.ingest import ingest
+from lake.run.inputs import Inputs
+from lake.run.rebuild import rebuild_all
+from lake.run.verify import verify_all
+from lake.store import chain, compaction, delta, log
+from lake.store.torn import commit_file
+from lake.testing import Lakehouse
+from tests.run.test_forget import order
+
+TEMPLATE = Path(public.__file__).parent / "templates/project"
+TABLES = ["current_order", "customer_daily"]
+
+
+@pytest.fixture(scope="module")
+def calm(spark, tmp_path_factory) -> Lakehouse:
+    """The project of `lake init` with two batches of orders of two people. Only to look at."""
+    home = tmp_path_factory.mktemp("calm")
+    shutil.copytree(TEMPLATE, home / "shop")
+    shop = Lakehouse(home / "shop", home)
+    shop.land("orders", *(order(n, ("margaret hamilton", "grace")[n % 2], note=str(n)) for n in range(1, 9)))
+    ingest(shop.settings, shop.spark, shop.project.contracts)
+    return shop.land("orders", order(1, "grace", changed_at="2024-04-04T10:00:00Z"), order(9, "grace")).run()
+
+
+@pytest.fixture
+def shop(calm, tmp_path) -> Lakehouse:
+    """A copy of it, to do with as one likes."""
+    shutil.copytree(calm.home, tmp_path, dirs_exist_ok=True)
+    delta._kept.clear()
+    return Lakehouse(tmp_path / "shop", tmp_path)
+
+
+def command(shop: Lakehouse, *words: str) -> Result:
+    settings = {"LAKE_WAREHOUSE": str(shop.settings.warehouse), "LAKE_LANDING": str(shop.settings.landing)}
+    line = [*words, "--project", str(shop.settings.project)]
+    return CliRunner().invoke(lake, line, env=settings, standalone_mode=False)
+
+
+def largest(shop: Lakehouse) -> Path:
+    """The file of the log with the most rows; they are of batch 1."""
+    with delta.opened(shop.settings.log_path("orders")) as table:
+        return max(map(Path, delta.files(table)), key=lambda file: pq.read_metadata(file).num_rows)
+
+
+def rewritten(change: Callable[[pa.Table], pa.Table]) -> Callable[[Path], None]:
+    def write(file: Path) -> None:
+        with file.open("rb") as opened:
+            rows = pq.read_table(opened)
+        pq.write_table(change(rows), file)
+
+    return write
+
+
+def put(rows: pa.Table, column: str, values: list[object]) -> pa.Table:
+    at = rows.schema.get_field_index(column)
+    return rows.set_column(at, rows.schema.field(at), pa.array(values, rows.schema.field(at).type))
+
+
+def another_value(rows: pa.Table) -> pa.Table:
+    return put(rows, "status", ["shipped", *rows["status"].to_pylist()[1:]])
+
+
+def another_null(rows: pa.Table) -> pa.Table:
+    return put(rows, "amount", [None, *rows["amount"].to_pylist()[1:]])
+
+
+def swapped_rows(rows: pa.Table) -> pa.Table:
+    offsets = rows["_offset"].to_pylist()
+    return put(rows, "_offset", [offsets[1], offsets[0], *offsets[2:]])
+
+
+def sealed_otherwise(rows: pa.Table) -> pa.Table:
+    return put(rows, "customer", [None, *rows["customer"].to_pylist()[1:]])
+
+
+def sealed_swapped(rows: pa.Table) -> pa.Table:
+    return put(rows, "_extra", rows["_extra"].to_pylist()[::-1])
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "value": (rewritten(another_value), "its rows are not what was written"),
+    "null": (rewritten(another_null), "its rows are not what was written"),
+    "swapped": (rewritten(swapped_rows), "its rows are not what was written"),
+    "sealed": (rewritten(sealed_otherwise), "what is sealed in its rows is not what was written"),
+    "sealed swapped": (rewritten(sealed_swapped), "what is sealed in its rows is not what was written"),
+    "row": (rewritten(lambda rows: rows.slice(1)), "rows were written"),
+    "twice": (rewritten(lambda rows: pa.concat_tables([rows, rows.slice(0, 1)])), "rows were written"),
+    "deleted": (Path.unlink, "is gone"),
+    "truncated": (lambda file: file.write_bytes(file.read_bytes()[:-20]), "is damaged"),
+    "no parquet": (lambda file: file.write_bytes(b"x" * 100), "is damaged"),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+def test_whatever_was_changed_in_a_file_of_a_log_is_told_and_goes_no_further(shop, what):
+    damaged, told = DAMAGES[what]
+    file = largest(shop)
+    bucket = file.parent.name.removeprefix("_bucket=")
+    damaged(file)
+    result = command(shop, "log", "orders", "--check")
+    assert result.exception.exit_code == 1
+    assert told in result.stdout
+    assert str(file) in result.stdout
+    if "is " not in told[:4]:
+        assert f"batch 1, bucket {bucket}: " in result.stdout
+    verdicts = verify_all(lambda: None, shop.project, [TABLES[0]], tell=lambda _: None)
+    assert [(each.verdict, str(file) in each.why, "rebuild" in each.fix) for each in verdicts] == [
+        ("unknown", True, False)
+    ]
+    inputs = Inputs(lambda: None, shop.project, pick_cut(shop.project, None))
+    with pytest.raises(LakeError, match=told) as refused:
+        rebuild_all(inputs, TABLES, tell=lambda _: None)
+    assert str(file) in str(refused.value)
+
+
+def test_a_digest_kept_elsewhere_tells_what_the_log_itself_no_longer_does(shop):
+    settings = shop.settings
+    digest = command(shop, "log", "orders", "--head").stdout.strip()
+    assert digest.startswith("orders@2:")
+    for words, said in ((("--check",), "keeps its promises"), (("--check", "--since", digest), "at batch 2")):
+        result = command(shop, "log", "orders", *words)
+        assert (result.exit_code, said in result.stdout) == (0, True)
+    first = log.head_at(settings, "orders", 1).content["digest"]
+    assert "at batch 1" in command(shop, "log", "orders", "--check", "--since", first).stdout
+    rewritten(another_value)(largest(shop))
+    forged(shop)
+    assert log_run.check(settings, "orders") == [], "who may write to the warehouse may write fingerprints too"
+    result = command(shop, "log", "orders", "--check", "--since", digest)
+    assert (result.exception.exit_code, "no batch has the digest" in result.stdout) == (1, True)
+    for words in (("--head", "--check"), ("--since", digest)):
+        assert command(shop, "log", "orders", *words).exception.exit_code == 2
+
+
+def forged(shop: Lakehouse) -> None:
+    """Has every commit of the log say what its files hold by now."""
+    path, before = shop.settings.log_path("orders"), {}
+    for head in log.heads(shop.settings, "orders")[::-1]:
+        sealed = head.content["sealed"]
+        prints: chain.Prints = {}
+        for _, _, bucket, *counted in chain._found(path, sealed, [head.batch]):
+            prints[bucket] = chain._prints(counted)
+        before = chain.entry(before, head.batch, prints, sealed)
+        file = commit_file(path, head.version)
+        old = json.dumps(json.dumps(head.content, separators=(",", ":"), sort_keys=True))[1:-1]
+        new = json.dumps(json.dumps(before, separators=(",", ":"), sort_keys=True))[1:-1]
+        assert old in file.read_text()
+        file.write_text(file.read_text().replace(old, new))
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    delta._kept.clear()
+
+
+def test_a_commit_that_says_otherwise_than_the_one_before_breaks_the_chain(shop):
+    settings = shop.settings
+    head = log.head_at(settings, "orders", 1)
+    file = commit_file(settings.log_path("orders"), head.version)
+    file.write_text(file.read_text().replace(head.content["digest"], "0" * 64))
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    delta._kept.clear()
+    said = log_run.check(settings, "orders")
+    assert [each.partition(":")[0] for each in said] == ["batch 1", "batch 2"]
+
+
+def test_a_log_of_long_ago_is_not_proved_and_nothing_is_wanted_for_it(shop):
+    settings = shop.settings
+    for head in log.heads(settings, "orders"):
+        file = commit_file(settings.log_path("orders"), head.version)
+        file.write_text(file.read_text().replace('\\"content\\":', '\\"nothing\\":'))
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    delta._kept.clear()
+    result = command(shop, "log", "orders", "--check")
+    assert (result.exit_code, "of 2 of 2 batches no fingerprint was recorded" in result.stderr) == (0, True)
+    assert command(shop, "log", "orders", "--head").exception.exit_code == 1
+    assert whole.of_inputs(shop.project, ["orders"]) is None
+    shop.land("orders", order(12, "grace"))
+    ingest(settings, shop.spark, shop.project.contracts)
+    found = log_run.checked(settings, "orders")
+    assert (found.faults, found.proved, found.batches) == ([], 1, 3)
+    assert command(shop, "log", "orders", "--head").stdout.startswith("orders@3:")
+
+
+def test_the_chain_survives_a_forget_a_compaction_and_a_batch_that_is_made_again(shop):
+    settings, path = shop.settings, shop.settings.log_path("orders")
+    digest = log_run.head_of(settings, "orders")
+    forget(shop.project, shop.spark, "orders", "grace")
+    assert log_run.checked(settings, "orders", since=digest).faults == []
+    position = log.head(settings, "orders").position
+    buckets = [part.bucket for part in compaction.parts(path)]
+    compaction.compact_log(shop.spark, path, position, buckets, ["_offset"])
+    assert log_run.checked(settings, "orders", since=digest).faults == []
+    for version in range(delta.version(path), position.version, -1):
+        commit_file(path, version).unlink()
+    newest = commit_file(path, position.version)
+    newest.write_bytes(newest.read_bytes()[:100])
+    delta._kept.clear()
+    shop.spark.sql(f"REFRESH TABLE delta.`{path}`")
+    ingest(settings, shop.spark, shop.project.contracts)
+    head = log.head(settings, "orders")
+    was, now = head.content["was"], head.content
+    assert (head.batch, was["digest"], now["digest"] != was["digest"]) == (2, digest.rpartition(":")[2], True)
+    assert chain.same_in_clear(was, now)
+    found = log_run.checked(settings, "orders", since=digest)
+    assert (found.faults, found.since) == ([], 2)
