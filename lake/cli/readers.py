@@ -21,6 +21,7 @@ COLUMNS = ("table", "kind", "key", "rows", "version", "path", "description")
 @click.option("--cut", type=Number(), metavar="N", help="Answer from the newest edition at or before cut N.")
 @click.option("--after", multiple=True, metavar="TOKEN", help="Wait first until readers see this batch: flights@12.")
 @click.option("--timeout", type=Finite(), metavar="SECONDS", help="Of --after; default 60.")
+@click.option("--verified", is_flag=True, help="See first that the tables are what was published; reads all of them.")
 @click.option(
     "--format",
     "kind",
@@ -37,6 +38,7 @@ def sql(
     cut: int | None,
     after: tuple[str, ...],
     timeout: float | None,
+    verified: bool,
     kind: str | None,
     output: str | None,
 ) -> None:
@@ -70,6 +72,10 @@ def sql(
     if after:
         _wait(shell, after, 60.0 if timeout is None else timeout, another=edition is not None or cut is not None)
     found = reader(shell.settings, edition, cut=cut)
+    if verified:
+        from lake.run.verified import must_hold
+
+        must_hold(shell.settings, found.edition, [each.name for each in found.mentioned(text or "show tables")])
     if text is None:
         from lake.run.shell import converse
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lake.cli import Number, Shell, shared, table
-from lake.errors import DeclarationError, LawError
+from lake.errors import DeclarationError, LawError, did_you_mean
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -172,21 +172,28 @@ def deploy(shell: Shell, *, yes: bool) -> None:
 @TABLES
 @ALL
 @click.option("--shallow", is_flag=True, help="Trust the tables that a table is derived from.")
+@click.option("--edition", type=int, metavar="N", help="Only see that edition N still is what was published; no JVM.")
 @shared
-def verify(shell: Shell, tables: tuple[str, ...], *, everything: bool, shallow: bool) -> None:
+def verify(shell: Shell, tables: tuple[str, ...], *, everything: bool, shallow: bool, edition: int | None) -> None:
     """Prove that tables (all, for none) equal their recomputation from the first event.
 
     A verdict is `identical`, with the fingerprint of the rows, `differs`, with the first rows that do, or `unknown`,
-    with the reason. Exit code 1 where one is not identical.
+    with the reason. Exit code 1 where one is not identical. Logs and key store are looked at first: where they are
+    damaged, nothing is said against the tables.
 
     \b
     lake verify
     lake verify carrier_daily --shallow
+    lake verify --edition 3
     """
     from lake.run.verify import verify_all
 
     if tables and everything:
         raise DeclarationError("tables and --all were given", fix="give one of them")
+    if edition is not None:
+        if shallow:
+            raise DeclarationError("--shallow and --edition were given", fix="an edition is not recomputed")
+        return _verify_edition(shell, edition, tables)
     verdicts = verify_all(
         lambda: shell.spark,
         project(shell),
@@ -198,6 +205,25 @@ def verify(shell: Shell, tables: tuple[str, ...], *, everything: bool, shallow: 
     wrong = [each.table for each in verdicts if each.verdict != "identical"]
     if wrong:
         raise LawError(f"not proved: {', '.join(wrong)}", fix=_fix(verdicts))
+
+
+def _verify_edition(shell: Shell, number: int, names: Sequence[str]) -> None:
+    from lake.run.verified import held
+    from lake.store.editions import get_edition
+
+    edition = get_edition(shell.settings, number)
+    if unknown := [name for name in names if name not in edition.tables]:
+        raise DeclarationError(
+            f"edition {number} has no table {unknown[0]!r}", fix=did_you_mean(unknown[0], edition.tables)
+        )
+    found = [asdict(each) for each in held(shell.settings, edition, names)]
+    lines = table(found, "table", "verdict", "version", "rows", "fingerprint", "why")
+    shell.emit({"edition": number, "tables": found}, lines)
+    if wrong := [each["table"] for each in found if each["verdict"] != "identical"]:
+        raise LawError(
+            f"not what was published as edition {number}: {', '.join(wrong)}",
+            fix="lake verify TABLE tells whether it is right by now; lake publish --edition N shows another edition",
+        )
 
 
 def _fix(verdicts: Sequence[Verdict]) -> str:

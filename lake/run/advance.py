@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lake.declaration import Declaration
 from lake.project import Project
-from lake.run import causes, gate
+from lake.run import causes, gate, witness
 from lake.run.analysis import analyse, python_faults
 from lake.run.booked import books
 from lake.run.difference import difference
@@ -23,6 +23,7 @@ from lake.run.unique import check_unique, unique
 from lake.run.widening import built, followed, must_have
 from lake.store.commit import CHANGE, Counts, commit, replace
 from lake.store.compaction import pack_table
+from lake.store.content import Print
 from lake.store.delta import Position, standing
 from lake.store.lease import lease
 from lake.store.meta import WHOLE, record_run
@@ -110,7 +111,7 @@ def put_all(  # noqa: PLR0913 the parts of one commit
         table.create(arrow_types(rows), description=declaration.doc, comments=comments)
     met = judge(inputs, declaration, table, rows)
     counts = Counts(inserted=rows.num_rows) if isinstance(rows, pa.Table) else Counts()
-    following = _next(inputs, declaration, position, verb, counts, met)
+    following = _next(inputs, declaration, position, verb, counts, met, witness.of_rows(table, rows))
     after = replace(table, rows, declaration.kind.identity, following, comments=comments)
     if isinstance(rows, pa.Table):
         return after
@@ -130,8 +131,12 @@ def put(  # noqa: PLR0913 the parts of one commit
     """Applies `diff` to the table, after the gate, and records the position."""
     met = judge(inputs, declaration, table, diff)
     counts = Counts.of(diff)
-    following = _next(inputs, declaration, position, verb, counts, met)
-    after = commit(table, diff, counts, declaration.kind.identity, following)
+    identity = declaration.kind.identity
+    content = witness.after(table, position, diff, identity, again=verb == "rebuild")
+    following = _next(inputs, declaration, position, verb, counts, met, content)
+    if isinstance(diff, pa.Table):
+        diff = witness.written(diff)
+    after = commit(table, diff, counts, identity, following)
     pack_table(table.path, after)
     return after
 
@@ -203,7 +208,13 @@ def _fresh(inputs: Inputs, declaration: Declaration, position: Position) -> bool
 
 
 def _next(  # noqa: PLR0913, PLR0917 the parts of one position
-    inputs: Inputs, declaration: Declaration, position: Position, verb: str, counts: Counts, met: str | None
+    inputs: Inputs,
+    declaration: Declaration,
+    position: Position,
+    verb: str,
+    counts: Counts,
+    met: str | None,
+    content: Print | None,
 ) -> Position:
     project = inputs.project
     # What the definition consisted of is said where it may have changed, not in every micro-batch.
@@ -223,4 +234,5 @@ def _next(  # noqa: PLR0913, PLR0917 the parts of one position
         counts=asdict(counts),
         met=met,
         **said,
+        **({} if content is None else {"content": str(content)}),
     )

@@ -17,6 +17,7 @@ from lake.run.publish import checked
 from lake.run.readers import must_keep
 from lake.run.rebuild import rebuild
 from lake.run.suites import load_suites
+from lake.run.witness import completed
 from lake.store.editions import Edition, record_edition
 from lake.store.meta import latest_cut
 
@@ -61,7 +62,7 @@ def deploy(
         tables = checked(staged, cut, connect, warn)
         if latest_cut(staged.settings) == cut:  # else micro-batches went on meanwhile
             break
-    return record_edition(staged.settings, cut.number, tables, live=project.live_homes)
+    return record_edition(staged.settings, cut.number, completed(staged, tables), live=project.live_homes)
 
 
 def _homes(project: Project, connect: Callable[[], SparkSession]) -> dict[str, str]:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from lake.names import DUCKDB, SPARK, literal, quoted
 from lake.store.commit import CHANGE
+from lake.store.content import duck_hash, fields_of
 from lake.store.delta import connection
 from lake.store.scan import to_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+WAS: Final = "_was"
+"""The column of a diff that holds the hash of the row that an update or a delete takes away."""
 
 
 def compare(rows: DataFrame, old: DataFrame, identity: Sequence[str]) -> DataFrame:
@@ -31,16 +36,18 @@ def compare(rows: DataFrame, old: DataFrame, identity: Sequence[str]) -> DataFra
     return joined.selectExpr(*_images(rows.columns, identity, SPARK)).where(f"{CHANGE} is not null")
 
 
-def compare_local(rows: pa.Table, old: pa.Table, identity: Sequence[str]) -> pa.Table:
-    """As `compare`, for rows in this process's memory."""
+def compare_local(rows: pa.Table, old: pa.Table, identity: Sequence[str], key: str | None = None) -> pa.Table:
+    """As `compare`, for rows in this process's memory. With a `key`, WAS too: the hash of the row that was there."""
     columns = rows.column_names
     with connection() as con:
         con.register("rows", rows)
         con.register("old", old)
-        images = ", ".join(_images(columns, identity, DUCKDB))
-        found = con.sql(f"SELECT {images} FROM {_pairs(columns, identity)}").to_arrow_table()
+        images = ", ".join([*_images(columns, identity, DUCKDB), *([WAS] if key is not None else [])])
+        was = "NULL" if key is None else duck_hash(fields_of(old.schema), literal(key))
+        found = con.sql(f"SELECT {images} FROM {_pairs(columns, identity, was)}").to_arrow_table()
     changed = found.filter(pa.compute.is_valid(found.column(CHANGE)))
-    return changed.cast(rows.schema.append(pa.field(CHANGE, pa.string())))
+    more = [pa.field(CHANGE, pa.string()), *([pa.field(WAS, pa.uint64())] if key is not None else [])]
+    return changed.cast(pa.schema([*rows.schema, *more]))
 
 
 def changed_pairs(columns: Sequence[str], identity: Sequence[str]) -> str:
@@ -54,11 +61,11 @@ def changed_pairs(columns: Sequence[str], identity: Sequence[str]) -> str:
         FROM {_pairs(columns, identity)} WHERE {CHANGE} IS NOT NULL"""
 
 
-def _pairs(columns: Sequence[str], identity: Sequence[str]) -> str:
+def _pairs(columns: Sequence[str], identity: Sequence[str], was: str = "NULL") -> str:
     """DuckDB's SQL of each row of its table `rows` (`_new`) beside that of `old` (`_there`) with the same identity."""
     renamed = ", ".join(f"{quoted(column)} AS {quoted(_was(column))}" for column in columns)
     return f"""(SELECT *, true AS _new FROM rows)
-        FULL OUTER JOIN (SELECT {renamed}, true AS _there FROM old) ON {_match(identity, DUCKDB)}"""
+        FULL OUTER JOIN (SELECT {renamed}, true AS _there, {was} AS {WAS} FROM old) ON {_match(identity, DUCKDB)}"""
 
 
 def shown(diff: pa.Table, old: pa.Table, identity: Sequence[str]) -> tuple[dict[str, Any], ...]:

@@ -6,17 +6,20 @@ What touches few keys is compared in this process; the rest by Spark.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from lake.declaration import Declaration
+from lake.errors import DeclarationError
 from lake.kinds.kind import AGAIN, same
-from lake.run.diff import compare, compare_local
+from lake.run.diff import WAS, compare, compare_local
 from lake.run.inputs import Inputs
 from lake.run.touched import Touched, restrict, touched
 from lake.run.unique import check_unique, unique
 from lake.store.commit import CHANGE
+from lake.store.content import hashes
 from lake.store.delta import Position
 from lake.store.scan import distinct, to_arrow, to_frame
 from lake.store.tables import Table
@@ -49,10 +52,12 @@ def difference_of(
         rows = _rows(inputs, declaration, found, keys, old)
         _must_fit(declaration, rows.column_names, old.column_names)
         check_unique(declaration, rows)
-        diffs.append(compare_local(rows, old.select(rows.column_names), kind.identity))
+        diffs.append(compare_local(rows, old.select(rows.column_names), kind.identity, _key(table)))
     if due:
         diffs.append(_aged(inputs, declaration, table, due, version, without=keys))
-    return pa.concat_tables(diff.select(empty.column_names).cast(empty.schema) for diff in diffs)
+    told = all(WAS in diff.column_names for diff in diffs)
+    wanted = pa.schema([field for field in empty.schema if told or field.name != WAS])
+    return pa.concat_tables(diff.select(wanted.names).cast(wanted) for diff in diffs)
 
 
 def _must_fit(declaration: Declaration, columns: Sequence[str], there: Sequence[str]) -> None:
@@ -66,7 +71,14 @@ def _must_fit(declaration: Declaration, columns: Sequence[str], there: Sequence[
 
 def nothing(table: Table) -> pa.Table:
     """A diff without rows."""
-    return table.schema().append(pa.field(CHANGE, pa.string())).empty_table()
+    return table.schema().append(pa.field(CHANGE, pa.string())).append(pa.field(WAS, pa.uint64())).empty_table()
+
+
+def _key(table: Table) -> str | None:
+    """What fingerprints of the table are keyed by, None where that cannot be known: then none is kept up."""
+    with suppress(DeclarationError):
+        return table.content_key
+    return None
 
 
 def gathered(inputs: Inputs, diff: DataFrame) -> pa.Table | DataFrame:
@@ -136,4 +148,6 @@ def _aged(  # noqa: PLR0913 which rows of which table, at which version
     rows = table.rows_where(due, version, without=without)
     frame = to_frame(inputs.spark, rows)
     aged = to_arrow(declaration.kind.aged(frame, inputs.horizon(declaration)).select(*rows.column_names))
-    return aged.append_column(CHANGE, pa.array(["update"] * aged.num_rows, pa.string()))
+    diff = aged.append_column(CHANGE, pa.array(["update"] * aged.num_rows, pa.string()))
+    key = _key(table)
+    return diff if key is None else diff.append_column(WAS, hashes(rows, key))

@@ -11,6 +11,8 @@ from lake.project import Project
 from lake.run import booked, gate
 from lake.run.advance import same_definition
 from lake.run.check import check
+from lake.run.witness import completed
+from lake.store.content import Print
 from lake.store.editions import Edition, EditionTable, latest_edition, pinned, record_edition
 from lake.store.meta import Cut
 
@@ -47,7 +49,7 @@ def _publish(
     if latest is not None and latest.cut == cut.number and dict(latest.tables) == tables:
         booked.nothing_to_do(settings, "publish", booked.EDITION, cut.number, began)
         return latest
-    edition = record_edition(settings, cut.number, tables, live=project.live_homes)
+    edition = record_edition(settings, cut.number, completed(project, tables), live=project.live_homes)
     booked.note(settings, "publish", booked.EDITION, cut.number, began, edition=edition.number)
     return edition
 
@@ -81,7 +83,15 @@ def at_cut(project: Project, cut: Cut) -> dict[str, EditionTable]:
         except DeclarationError as fault:
             faults.append(fault)
         path = str(table.path.relative_to(project.settings.warehouse_path))
-        found[declaration.name] = EditionTable(declaration.layer, path, position.version, position.data["fingerprint"])
+        said = position.data.get("content")
+        found[declaration.name] = EditionTable(
+            declaration.layer,
+            path,
+            position.version,
+            position.data["fingerprint"],
+            rows=Print.parse(said).rows if said else None,
+            content=None if table.personal else said,
+        )
     if faults:
         raise DeclarationError.all(faults)
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +14,8 @@ from lake.declaration import Declaration
 from lake.errors import LakeError
 from lake.kinds.aggregate import Aggregate
 from lake.project import Project
-from lake.run import limits, whole
+from lake.run import limits
+from lake.run import whole as wholeness
 from lake.run.graph import Graph, graph
 from lake.run.render import printable
 from lake.session import first_line
@@ -146,10 +147,10 @@ def status(project: Project) -> Status:
         home = project.table(each).path if looks.is_sound(book("editions")) else settings.warehouse_path / each.name
         known = looks.at(home, _table, project, each, walks, cuts, runs.get(each.name))
         tables.append(known or TableStatus(each.name, each.layer, run=runs.get(each.name), damaged=True))
-    read = whole.read_by_tables(settings)
+    read = wholeness.read_by_tables(settings)
     for name in walks:
-        looks.add(looks.at(settings.log_path(name), whole.lost_batches, settings, name, read) or [])
-    looks.add(looks.at(book("editions"), whole.lost_editions, settings) or [])
+        looks.add(looks.at(settings.log_path(name), wholeness.lost_batches, settings, name, read) or [])
+    looks.add(looks.at(book("editions"), wholeness.lost_editions, settings) or [])
     return Status(
         at=datetime.now(UTC),
         cut=cuts.latest,

@@ -18,7 +18,7 @@ from lake.run.fingerprint import fingerprints
 from lake.run.inputs import Inputs
 from lake.run.order import after_inputs
 from lake.run.unique import unique
-from lake.store import erasures
+from lake.store import delta, erasures
 from lake.store.meta import get_cut
 
 if TYPE_CHECKING:
@@ -150,6 +150,8 @@ def _judged(inputs: Inputs, declaration: Declaration, table: Table, version: int
         why = "; ".join(f"{column} {what}" for column, what in columns.items())
         return Verdict(name, cut, "differs", total, why=f"to be right, its columns change: {why}")
     there, wanted = fingerprints(old, rows)
+    if there == wanted and (said := _otherwise(table, version)):
+        return Verdict(name, cut, "differs", total, there, why=said, fix=f"lake rebuild {name} records what it is")
     if there == wanted:
         inputs.proved[name] = version
         return Verdict(name, cut, "identical", total, there, why=_without(inputs, name))
@@ -159,6 +161,13 @@ def _judged(inputs: Inputs, declaration: Declaration, table: Table, version: int
         return Verdict(name, cut, "differs", total, there, duplicates, why=f"{duplicates} keys have several rows")
     differing, differences = _differences(table, version, compare(unique(rows, identity), old, identity), identity)
     return Verdict(name, cut, "differs", total, there, differing, differences)
+
+
+def _otherwise(table: Table, version: int) -> str:
+    """How the content of a version is not what its commit says, where that says anything."""
+    said = delta.metadata(table.path, version).get("content")
+    found = str(table.content(version)) if said else said
+    return "" if found == said else f"its rows are right, and not what its commit says of them: {said}, found {found}"
 
 
 def _differences(

@@ -19,6 +19,7 @@ from lake.errors import LakeError
 from lake.project import Project
 from lake.store import delta, editions, log, sources
 from lake.store.chain import breaks, changes
+from lake.store.damage import Damage
 from lake.store.meta import latest_cut
 
 LAYERS: Final = ("silver", "gold")
@@ -27,13 +28,13 @@ BRING_BACK: Final = "bring it back from a copy; without one, lake ingest {stream
 
 def lost_batches(settings: Settings, stream: str, read: Mapping[str, tuple[int, str]] | None = None) -> list[Damage]:
     """That a log has had more batches than it has, and who knows; `read` is what `read_by_tables` has found."""
-    batch, cut = log.head(settings, stream).batch, latest_cut(settings)
-    by_table, table = (read_by_tables(settings) if read is None else read).get(stream, (0, ""))
-    reached, witness = max(
-        (cut.batches.get(stream, 0) if cut else 0, f"cut {cut.number if cut else 0}"),
-        (by_table, table),
-        (sources.last_taken(settings, stream), "what has landed"),
-    )
+    batch = log.head(settings, stream).batch
+    told = [(read_by_tables(settings) if read is None else read).get(stream, (0, ""))]
+    with suppress(DeltaError, LakeError):  # a damaged book is told elsewhere
+        told += [(cut.batches.get(stream, 0), f"cut {cut.number}") for cut in [latest_cut(settings)] if cut]
+    with suppress(DeltaError, LakeError):
+        told.append((sources.last_taken(settings, stream), "what has landed"))
+    reached, witness = max(told)
     if batch >= reached:
         return []
     path, ends = settings.log_path(stream), f"it ends at batch {batch}" if batch else "it is gone"

@@ -20,7 +20,7 @@ from lake.names import SPARK, quoted
 from lake.store import content, delta, evolution, sealing
 from lake.store.content import MODULUS, Field, Print
 from lake.store.contracts import Contract
-from lake.store.scan import to_frame
+from lake.store.scan import to_arrow, to_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,7 +57,7 @@ def fingerprinted(
 ) -> tuple[DataFrame, Prints]:
     """The rows of a batch, to be written, and their fingerprints: found in this process where they are `few`."""
     if few:
-        there = rows.toArrow()
+        there = to_arrow(rows)
         fields = content.fields_of(there.schema)
         with delta.connection() as con:
             con.register("t", there)

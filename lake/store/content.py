@@ -21,7 +21,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+import duckdb
 
 from lake.names import DUCKDB, SPARK, literal, quoted
 from lake.store import delta
@@ -180,16 +183,20 @@ def _exact(x: str, d: _Dialect) -> str:
     """
     infinite = d.double("'Infinity'")
     size = f"CASE WHEN isnan({x}) OR abs({x}) = {infinite} OR {x} = 0 THEN {d.double('1')} ELSE abs({x}) END"
-    up = f"cast({BITS} - floor(log2({size})) AS int)"
-    half = d.div(up, "2")
-    whole = d.long(f"({size}) * {d.power(half)} * {d.power(f'({up} - {half})')}")
-    zeros = d.ctz(whole)
-    odd = d.div(whole, f"({whole} & -{whole})")
+    half = d.div("u", "2")
+    whole = d.long(f"s * {d.power(half)} * {d.power(f'(u - {half})')}")
+    text = f"{d.text(d.div('w', '(w & -w)'))} || 'b' || {d.text('(' + d.ctz('w') + ' - u)')}"
+    finite = _let("s", size, _let("u", f"cast({BITS} - floor(log2(s)) AS int)", _let("w", whole, text, d), d), d)
     return (
         f"CASE WHEN isnan({x}) THEN 'nan' WHEN {x} = {infinite} THEN 'inf' WHEN {x} = -{infinite} THEN '-inf'"
-        f" WHEN {x} = 0 THEN '0' ELSE CASE WHEN {x} < 0 THEN '-' ELSE '' END"
-        f" || {d.text(odd)} || 'b' || {d.text(f'({zeros} - {up})')} END"
+        f" WHEN {x} = 0 THEN '0' ELSE CASE WHEN {x} < 0 THEN '-' ELSE '' END || {finite} END"
     )
+
+
+def _let(name: str, value: str, body: str, d: _Dialect) -> str:
+    """SQL of `body`, in which `name` is `value`: what is written down once is worked out once."""
+    one = f"array({value})" if d is SPARKS else f"[{value}]"
+    return f"{d.each(one, name, body)}[{0 if d is SPARKS else 1}]"
 
 
 SIMPLE: Final[Mapping[str, Callable[[str, str, _Dialect], str]]] = {
@@ -227,12 +234,41 @@ def spark_hash(fields: Sequence[Field], key: str = "''") -> str:
 
 def of_arrow(rows: pa.Table, key: str = "") -> Print:
     """The fingerprint of rows in this process's memory."""
+    return Print(rows.num_rows, sum(hashes(rows, key).to_pylist()) % MODULUS)
+
+
+def hashes(rows: pa.Table, key: str = "") -> pa.ChunkedArray:
+    """The hash of each of some rows in this process's memory, in any order."""
+    import pyarrow as pa
+
     if not rows.num_rows:
-        return Print()
+        return pa.chunked_array([], pa.uint64())
+    if any(chunk.offset for column in rows.columns for chunk in column.chunks):
+        rows = rows.take(pa.array(range(rows.num_rows)))  # DuckDB takes no part of an array of structs
     fields = fields_of(rows.schema)
     with delta.connection() as con:
         con.register("t", rows)
         values = f"SELECT {duck_values(fields, rows.column_names)} FROM t"
-        query = f"SELECT count(*), coalesce(sum({duck_hash(fields, '$1')}::HUGEINT), 0) FROM ({values})"
-        count, total = con.execute(query, [key]).fetchall()[0]
+        found = con.sql(f"SELECT {duck_hash(fields, '$1')} AS h FROM ({values})", params=[key])
+        return found.to_arrow_table().column("h")
+
+
+def of_version(path: Path, version: int | None = None, key: str = "") -> Print:
+    """The fingerprint of all rows of the table at `path`, found by reading them."""
+    with delta.opened(path, version) as table:
+        paths = delta.files(table)
+        fields = [(each["name"], each["type"]) for each in json.loads(table.schema().to_json())["fields"]]
+    if not paths:
+        return Print()
+    with delta.connection() as con:
+        try:
+            rows = con.read_parquet(paths, union_by_name=True, hive_partitioning=False)
+            con.register("t", rows)
+            values = f"SELECT {duck_values(fields, rows.columns)} FROM t"
+            query = f"SELECT count(*), coalesce(sum({duck_hash(fields, '$1')}::HUGEINT), 0) FROM ({values})"
+            count, total = con.execute(query, [key]).fetchall()[0]
+        except duckdb.Error as error:
+            if broken := delta.unreadable(path, paths):
+                raise broken from None
+            raise error
     return Print(count, int(total) % MODULUS)

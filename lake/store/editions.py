@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any
@@ -18,12 +18,18 @@ from lake.store.ranges import numbers, ranges, told, within
 
 @dataclass(frozen=True)
 class EditionTable:
-    """A table in an edition: the Delta `version` of `path` (relative to the warehouse) made by `fingerprint`."""
+    """A table in an edition: the Delta `version` of `path` (relative to the warehouse) made by `fingerprint`.
+
+    `rows` and `content` are how many rows that version has, and their fingerprint: None in editions of long ago, and
+    the latter of what is personal, whose fingerprint is in its own commits alone and goes with them.
+    """
 
     layer: str
     path: str
     version: int
     fingerprint: str
+    rows: int | None = field(default=None, compare=False)
+    content: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,10 @@ class KeyStore:
         """The token of a person, as `sealing.token` makes it."""
         return hmac.digest(self.secret, f"{stream}:{subject}".encode(), "sha256").hex()
 
+    def derived(self, purpose: str) -> str:
+        """A key for a purpose of its own."""
+        return hmac.digest(self.secret, purpose.encode(), "sha256").hex()
+
     def make(self, stream: str, tokens: Iterable[str]) -> None:
         """Makes a key for each of the tokens that the store does not know yet."""
         with _connected(self.file) as con:

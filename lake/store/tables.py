@@ -14,7 +14,9 @@ from deltalake import DeltaTable, Field, Schema
 from lake.config import Settings
 from lake.names import quoted
 from lake.store import delta
+from lake.store.content import Print, of_version
 from lake.store.delta import Position
+from lake.store.keys import open_store
 from lake.store.scan import Scan, arrow_schema, distinct, to_frame
 
 if TYPE_CHECKING:
@@ -52,6 +54,18 @@ class Table:
     def lease(self) -> str:
         """The name under which one writer at a time holds the table."""
         return f"table.{self.home}"
+
+    @property
+    def content_key(self) -> str:
+        """What the fingerprints of its rows are keyed by: nothing, unless they are derived from what is personal.
+
+        Raises DeclarationError where the key store cannot be read.
+        """
+        return open_store(self.settings).derived("content") if self.personal else ""
+
+    def content(self, version: int) -> Print:
+        """The fingerprint of all rows at `version`, found by reading them. Raises as `content_key` does."""
+        return of_version(self.path, version, self.content_key)
 
     def exists(self) -> bool:
         return delta.exists(self.path)

@@ -37,7 +37,7 @@ LOG = """_batch BIGINT, _bucket INTEGER, _offset BIGINT, _id VARCHAR, _time TIME
     _ingested_at TIMESTAMPTZ, _source VARCHAR, _version INTEGER, _extra VARCHAR, _subject VARCHAR"""
 
 
-def whole(shop: Project, batch: int, keys: object = None, **counts: int) -> None:
+def taken_in(shop: Project, batch: int, keys: object = None, **counts: int) -> None:
     """Commits a batch of no event, of a file."""
     files = [{"path": f"orders/{batch}.jsonl", "size": 1, "mtime": 1}]
     data = {"offsets": {}, "watermark": None, "counts": COUNTS | counts, "files": files, "contract": 1}
@@ -50,11 +50,11 @@ def whole(shop: Project, batch: int, keys: object = None, **counts: int) -> None
 
 @pytest.mark.parametrize("who", ["landed", "cut", "table"])
 @pytest.mark.parametrize("gone", ["all", "newest"])
-def test_a_log_that_lost_anything_up_to_all_of_itself_is_told(shop, who, gone):
+def test_a_log_that_lost_anything_up_to_all_of_itself_is_told(shop: Project, who: str, gone: str) -> None:
     settings = shop.settings
     cut(shop)
     for batch in (1, 2):
-        whole(shop, batch)
+        taken_in(shop, batch)
     if who == "cut":
         cut(shop)
     if who == "table":
@@ -70,14 +70,18 @@ def test_a_log_that_lost_anything_up_to_all_of_itself_is_told(shop, who, gone):
     else:
         tear(settings.log_path("orders"))
     said = "is gone" if gone == "all" else "ends at batch 1"
-    for words in (("log", "orders", "--check"), ("status",)):
+    for words in (("log", "orders", "--check"), ("status", "--fail-if", "stopped")):
         result = command(shop, *words)
-        assert (result.exception.exit_code, f"the log of orders {said}" in result.stdout) == (1, True), words
+        assert (result.exception.exit_code, said in result.stdout, "the log of orders" in result.stdout) == (
+            1,
+            True,
+            True,
+        )
     [found] = whole.lost_batches(settings, "orders")
     assert (found.found.endswith("goes up to batch 2"), found.path) == (True, settings.log_path("orders"))
 
 
-def test_the_number_of_an_edition_that_was_lost_is_not_given_again(shop):
+def test_the_number_of_an_edition_that_was_lost_is_not_given_again(shop: Project) -> None:
     settings = shop.settings
     for number in (1, 2, 3):
         editions.record_edition(settings, number, {})
@@ -96,7 +100,7 @@ def test_the_number_of_an_edition_that_was_lost_is_not_given_again(shop):
     assert whole.lost_editions(settings) == []
 
 
-def test_a_book_of_editions_of_long_ago_is_remembered_from_the_next_time_on(shop):
+def test_a_book_of_editions_of_long_ago_is_remembered_from_the_next_time_on(shop: Project) -> None:
     editions.record_edition(shop.settings, 1, {})
     editions.record_edition(shop.settings, 2, {})
     shutil.rmtree(shop.settings.meta_path("numbers"))
@@ -105,7 +109,7 @@ def test_a_book_of_editions_of_long_ago_is_remembered_from_the_next_time_on(shop
     assert editions.record_edition(shop.settings, 2, {}).number == 3
 
 
-def test_a_version_is_not_answered_from_where_its_commit_was_cut_short_at_whatever_line(shop):
+def test_a_version_is_not_answered_from_where_its_commit_was_cut_short_at_whatever_line(shop: Project) -> None:
     table = shop.table(shop.tables[ORDER])
     for number in (1, 2):
         version = advanced(shop, ORDER, number, orders=number).version
@@ -126,11 +130,13 @@ def test_a_version_is_not_answered_from_where_its_commit_was_cut_short_at_whatev
             pass
 
 
-def test_a_lost_quarantine_is_told_by_the_next_append_however_little_there_is_to_take_in(shop, caplog):
+def test_a_lost_quarantine_is_told_by_the_next_append_however_little_there_is_to_take_in(
+    shop: Project, caplog: pytest.LogCaptureFixture
+) -> None:
     settings = shop.settings
     rows = [(1, 1, "wrong type", "", "one", "a.jsonl", datetime.now(UTC))]
     delta.append(settings.quarantine_path("orders"), quarantine.SCHEMA, rows)
-    whole(shop, 1, read=1, quarantined=1)
+    taken_in(shop, 1, read=1, quarantined=1)
     contract = shop.contracts["orders"]
     with caplog.at_level(logging.WARNING, "lake"):
         append(settings, None, contract, lambda _: None)
@@ -140,10 +146,10 @@ def test_a_lost_quarantine_is_told_by_the_next_append_however_little_there_is_to
     assert "what batch 1 of orders refused was lost" in caplog.text
 
 
-def test_contracts_that_were_lost_are_told_before_an_event_is_read_as_another(shop):
+def test_contracts_that_were_lost_are_told_before_an_event_is_read_as_another(shop: Project) -> None:
     settings, contract = shop.settings, shop.contracts["orders"]
     evolution.register(settings, contract)
-    whole(shop, 1)
+    taken_in(shop, 1)
     shutil.rmtree(settings.meta_path("contracts"))
     with pytest.raises(LakeError, match=r"of the 1 versions of the contract of orders (.|\n)*meta/contracts"):
         at(shop, 1, orders=1).whole(shop.tables[ORDER].inputs[0])
@@ -160,12 +166,12 @@ def built(shop: Project) -> Project:
 
 
 @pytest.mark.parametrize("left", [0, 100, 4096, 8192, 12288])
-def test_a_truncated_key_store_is_told_and_nothing_is_to_be_rebuilt_for_it(shop, left):
+def test_a_truncated_key_store_is_told_and_nothing_is_to_be_rebuilt_for_it(shop: Project, left: int) -> None:
     settings = shop.settings
     store = open_store(settings, make=True)
     store.make("orders", [f"{n:064}" for n in range(300)])
     keys = {"store": store.id, "secret": store.fingerprint, "subjects": 300}
-    whole(shop, 1, keys)
+    taken_in(shop, 1, keys)
     evolution.register(settings, shop.contracts["orders"])
     assert whole.of_inputs(built(shop), ["orders"]) is None
     content = settings.keys_path.read_bytes()
@@ -179,7 +185,7 @@ def test_a_truncated_key_store_is_told_and_nothing_is_to_be_rebuilt_for_it(shop,
     assert settings.keys_path.read_bytes() == content[:left], "nothing is made in its place"
 
 
-def test_what_was_purged_is_told_by_numbers_whatever_the_clock_says(shop):
+def test_what_was_purged_is_told_by_numbers_whatever_the_clock_says(shop: Project) -> None:
     settings, tomorrow = shop.settings, datetime.now(UTC) + timedelta(days=1)
     for number in (1, 2):
         editions.record_edition(settings, number, {})
@@ -191,7 +197,7 @@ def test_what_was_purged_is_told_by_numbers_whatever_the_clock_says(shop):
     assert [each.number for each in editions.kept_editions(settings)] == [4, 3, 2]
 
 
-def test_a_purge_of_long_ago_is_known_by_the_edition_of_its_moment(shop):
+def test_a_purge_of_long_ago_is_known_by_the_edition_of_its_moment(shop: Project) -> None:
     settings = shop.settings
     second = [editions.record_edition(settings, number, {}) for number in (1, 2)][-1]
     old = 'action VARCHAR, number BIGINT, stream VARCHAR, subject VARCHAR, "at" TIMESTAMPTZ'
@@ -201,7 +207,7 @@ def test_a_purge_of_long_ago_is_known_by_the_edition_of_its_moment(shop):
     assert (erasures.purged_with(settings), erasures.subjects(settings, "orders")) == (2, {"somebody"})
 
 
-def test_who_reads_is_told_by_the_editions_that_they_saw_whatever_the_clock_says(shop):
+def test_who_reads_is_told_by_the_editions_that_they_saw_whatever_the_clock_says(shop: Project) -> None:
     settings = shop.settings
     first = editions.record_edition(settings, 1, {})
     with another(settings, "reading"):
@@ -218,7 +224,7 @@ def test_who_reads_is_told_by_the_editions_that_they_saw_whatever_the_clock_says
         assert editions.expired_since(settings, 3) == []
 
 
-def test_a_proof_that_searched_for_nothing_proves_nothing(shop):
+def test_a_proof_that_searched_for_nothing_proves_nothing(shop: Project) -> None:
     store = open_store(shop.settings, make=True)
     store.make("orders", [store.token("orders", "joe")])
     result = command(shop, "forget", "orders", "subject=joe", "--proof")

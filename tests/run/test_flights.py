@@ -24,6 +24,7 @@ from lake.run.inputs import Inputs
 from lake.run.rebuild import rebuild
 from lake.run.verify import verify
 from lake.run.void import void
+from lake.store.editions import latest_edition
 from lake.testing import Lakehouse
 from tests.run import reference
 from tests.there import there
@@ -116,6 +117,18 @@ def test_a_table_stands_at_every_cut_once(sliced: Lakehouse) -> None:
         table = inputs_of(sliced).table(declaration)
         cuts = [position.data["cut"] for position in positions(table.path, table.app)]
         assert cuts == [3, 2, 1], declaration.name
+
+
+def test_every_commit_and_the_edition_say_what_the_rows_of_each_table_are(sliced: Lakehouse) -> None:
+    from lake.store.delta import positions
+
+    edition = latest_edition(sliced.settings)
+    for name, declaration in sliced.project.tables.items():
+        table = sliced.project.table(declaration)
+        for position in positions(table.path, table.app):
+            assert position.data["content"] == str(table.content(position.version)), (name, position.data["cut"])
+        assert edition.tables[name].content == table.position().data["content"]
+        assert edition.tables[name].rows == table.rows(table.version())
 
 
 def test_advancing_again_does_nothing(sliced: Lakehouse) -> None:

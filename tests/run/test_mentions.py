@@ -114,7 +114,9 @@ def test_a_file_that_is_called_like_somebody_has_its_place_blanked_too(tmp_path,
 
 def test_the_proof_tells_of_a_file_that_is_called_like_somebody(tmp_path):
     settings = Settings(project=tmp_path)
-    landed = [("orders", 1, f"orders/{name}.jsonl", 1, 1, "", 1) for name in ("margaret hamilton", "monday")]
+    landed = [
+        ("orders", 1, f"orders/{name}.jsonl", 1, 1, "", 1, True, None) for name in ("margaret hamilton", "monday")
+    ]
     delta.append(settings.meta_path("landed"), sources.LANDED, landed)
     found = search(settings, {"margaret hamilton"})
     assert (found.names, found.holds) == (("orders/margaret hamilton.jsonl",), False)

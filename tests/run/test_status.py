@@ -19,7 +19,10 @@ from lake.run.catalogue import catalogue
 from lake.run.report import as_data, as_text, wrong
 from lake.run.status import Status
 from lake.run.status import status as look
+from lake.run.verified import held
+from lake.run.witness import completed
 from lake.store import delta, editions, log, meta, quarantine, sources
+from lake.store.content import of_version
 from lake.store.delta import Position
 from tests.run.published import publish
 
@@ -129,7 +132,7 @@ def test_what_was_taken_in_again_is_in_quarantine_no_more(flights: Project, proj
     refused = [(1, 1, "type", "", "x", "f:1", at), (2, 1, "type", "", "x", "f:2", at)]
     delta.append(project.quarantine_path("flights"), quarantine.SCHEMA, refused)
     delta.append(
-        project.meta_path("landed"), sources.LANDED, [("flights", 2, quarantine.mark(1, 1), 0, 0, "", 1, True)]
+        project.meta_path("landed"), sources.LANDED, [("flights", 2, quarantine.mark(1, 1), 0, 0, "", 1, True, None)]
     )
     [stream] = look(flights).streams
     assert stream.quarantined == {"type": 1}
@@ -139,6 +142,18 @@ def test_a_table_tells_how_far_it_is_behind_in_batches_and_event_time(flights: P
     found = table(look(flights), "carrier_total")
     assert (found.cut, found.behind, found.rows) == (1, 1, 3)
     assert str(found.lag) == "1 day, 3:20:00"
+
+
+def test_an_edition_has_the_content_of_a_table_whose_commits_do_not_say_it(flights: Project) -> None:
+    entry = editions.EditionTable("gold", "gold/carrier_total", 0, "f")
+    found = completed(flights, {"carrier_total": entry})["carrier_total"]
+    assert (found.rows, found.content) == (3, str(of_version(flights.settings.warehouse_path / entry.path, 0)))
+    edition = editions.record_edition(flights.settings, 2, {"carrier_total": found})
+    assert editions.latest_edition(flights.settings).tables["carrier_total"].content == found.content
+    path = flights.settings.warehouse_path / entry.path
+    shutil.rmtree(path)
+    assert completed(flights, {"carrier_total": entry})["carrier_total"].content == found.content, "it is known"
+    assert [each.verdict for each in held(flights.settings, edition)] == ["differs"]
 
 
 def test_a_table_at_the_head_is_not_behind(flights: Project) -> None:

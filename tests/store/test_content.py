@@ -8,6 +8,7 @@ import math
 import struct
 from collections.abc import Mapping
 from decimal import Decimal
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -19,7 +20,7 @@ from lake.store import chain, content, delta
 from lake.store.content import DUCK, MODULUS, SPARKS, Kind, Print, fields_of, of_arrow, row_text
 from lake.store.scan import Scan, to_frame
 
-ROWS = 1200
+ROWS = 1100
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 TEXTS = ["", "a", "é", "a;b", "1:x;", "~", "\0", "🦅 x", "'\"\\`", "null", " \n\t", "x" * 300]
 INT = pa.struct([("b", pa.int32()), ("a", pa.string())])
@@ -158,7 +159,7 @@ def hashed(text: str) -> int:
     return int(hashlib.md5(text.encode()).hexdigest()[:16], 16)
 
 
-def test_duckdb_and_a_model_write_every_value_alike(rows: pa.Table):
+def test_duckdb_and_a_model_write_every_value_alike(rows: pa.Table) -> None:
     fields = fields_of(rows.schema)
     with delta.connection() as con:
         con.register("t", rows)
@@ -168,7 +169,7 @@ def test_duckdb_and_a_model_write_every_value_alike(rows: pa.Table):
         assert text == wanted
 
 
-def test_spark_and_a_model_write_every_value_alike(rows: pa.Table, spark: SparkSession):
+def test_spark_and_a_model_write_every_value_alike(rows: pa.Table, spark: SparkSession) -> None:
     fields, wanted = fields_of(rows.schema), expected(rows)
     there = to_frame(spark, rows).selectExpr("n", f"{row_text(fields, SPARKS)} AS text", hash_of(fields)).toArrow()
     for each, text in zip(there.sort_by("n").to_pylist(), wanted, strict=True):
@@ -181,7 +182,9 @@ def hash_of(fields: list[Any]) -> str:
     return f"{content.spark_hash(fields)} AS hash"
 
 
-def test_a_batch_has_the_fingerprints_of_its_files_whoever_counted_them(rows: pa.Table, spark: SparkSession, tmp_path):
+def test_a_batch_has_the_fingerprints_of_its_files_whoever_counted_them(
+    rows: pa.Table, spark: SparkSession, tmp_path: Path
+) -> None:
     some = rows.drop_columns([name for name in rows.column_names if name.startswith("odd")])
     numbers = pa.array([n % 3 - 1 for n in range(ROWS)], pa.int32())
     some = some.append_column("_bucket", numbers).append_column("_offset", rows["n"])
@@ -200,7 +203,7 @@ def test_a_batch_has_the_fingerprints_of_its_files_whoever_counted_them(rows: pa
     assert stored == small
 
 
-def test_a_fingerprint_adds_and_takes_away(rows: pa.Table):
+def test_a_fingerprint_adds_and_takes_away(rows: pa.Table) -> None:
     first, rest = (rows.take(pa.array(part)) for part in (range(500), range(500, ROWS)))
     whole = of_arrow(rows)
     assert of_arrow(first) + of_arrow(rest) == whole
@@ -213,7 +216,7 @@ def test_a_fingerprint_adds_and_takes_away(rows: pa.Table):
     assert of_arrow(rows.slice(0, 0)) == Print()
 
 
-def test_the_scan_of_a_table_reads_what_is_hashed(tmp_path):
+def test_the_scan_of_a_table_reads_what_is_hashed(tmp_path: Path) -> None:
     """A table that was widened has the fingerprint that it had: its older files lack the column."""
     path = tmp_path / "t"
     delta.append(path, "n BIGINT, text VARCHAR", [[1, "a"], [2, None]])
