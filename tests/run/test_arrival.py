@@ -216,7 +216,7 @@ def test_the_laws_see_a_table_that_goes_by_buckets(declared, tmp_path, records, 
     def by_bucket(rows: DataFrame, *, sign: int = 1) -> DataFrame:
         return rows.withColumns({ORDER: F.struct("_batch", "_bucket", "_offset"), SIGN: F.lit(sign)})
 
-    monkeypatch.setattr(run_inputs, "_event_order", by_bucket)
+    monkeypatch.setattr(run_inputs, "event_order", by_bucket)
     house = taken_in(tmp_path / "home", declared, records, files=1, runs=1)
     with pytest.raises(LawError, match="first differs when its events come in 6 micro-batches and other files"):
         house.check_laws(slices=6)
