@@ -118,12 +118,13 @@ def test_a_full_join_has_one_row_of_an_identity_where_keys_are_null(spark: Spark
     assert met == (1 if ids else 3)
 
 
-def test_a_full_join_has_one_row_where_neither_side_has_a_partner_or_an_id(spark):
-    options = {"how": "full", "within": timedelta(minutes=1), "times": ("at", "rat")}
+def test_a_full_join_has_one_row_where_neither_side_has_a_partner_or_an_id(spark: SparkSession) -> None:
+    options: dict[str, Any] = {"how": "full", "within": timedelta(minutes=1), "times": ("at", "rat")}
     at, late = datetime(2024, 1, 1, 10), datetime(2024, 1, 1, 11)
     left = [("a", None, at), ("a", 1, at), ("b", None, at), (None, None, at), ("c", None, late), ("d", None, at)]
     right = [("a", None, late), ("a", 2, late), ("b", None, at), (None, None, late), ("c", 3, at)]
-    for ids in ({"left": "lid", "right": "rid"}, {"left": "lid"}, {"right": "rid"}):
+    some: list[dict[str, Any]] = [{"left": "lid", "right": "rid"}, {"left": "lid"}, {"right": "rid"}]
+    for ids in some:
         kind = Join("k", **ids, **options)
         sides = [
             spark.createDataFrame(rows, f"k string, {names}").withColumns({SIGN: F.lit(1), ORDER: F.struct("k", each)})

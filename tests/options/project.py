@@ -184,7 +184,7 @@ def _tables(kind: str) -> Iterator[Table]:
         choices.append(choices[0] | {"measures": "EVERY_MATCHED"})
     for number, chosen in enumerate(choices):
         source = chosen.pop("input")
-        inputs = ('log("events")', 'log("others")') if source == "log" else ("current", "other")
+        inputs: tuple[str, ...] = ('log("events")', 'log("others")') if source == "log" else ("current", "other")
         if kind == "Enrich":
             inputs = (inputs[0], *[inputs[1]] * chosen["dimensions"].count("AsOf"))
         yield Table(

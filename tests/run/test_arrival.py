@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from lake.config import Settings
 from lake.errors import DeclarationError, LawError
 from lake.kinds.kind import ORDER, SIGN
 from lake.run import inputs as run_inputs
@@ -40,7 +41,7 @@ def field(name: str, kind: str) -> Record:
     return {"name": name, "type": ["null", kind], "default": None, "doc": "-"}
 
 
-MOVES = {
+MOVES: dict[str, Any] = {
     "type": "record", "name": "moves", "doc": "A thing that moves between owners.",
     "lake": {"key": ["thing"], "id": ["n"], "buckets": 3, "broadcast": "op = 'truncate'", "time": "told"},
     "fields": [
@@ -119,7 +120,7 @@ def jobs() -> dict[str, str]:
 
 
 @pytest.fixture
-def declared(spark, project, request) -> Path:
+def declared(spark: SparkSession, project: Settings, request: pytest.FixtureRequest) -> Path:
     for contract in (MOVES, LISTS):
         project.path(f"schemas/{contract['name']}.avsc").write_text(json.dumps(contract))
     for name in request.param:
@@ -191,7 +192,9 @@ def tables(house: Lakehouse) -> dict[str, list[Record]]:
     ids=str,
     indirect=["declared"],
 )
-def test_how_records_are_cut_into_files_and_batches_decides_nothing(declared, tmp_path, records, files, runs):
+def test_how_records_are_cut_into_files_and_batches_decides_nothing(
+    declared: Path, tmp_path: Path, records: dict[str, list[Record]], files: int, runs: int
+) -> None:
     whole = taken_in(tmp_path / "whole", declared, records, files=1, runs=1)
     sliced = taken_in(tmp_path / "sliced", declared, records, files=files, runs=runs)
     found, other = tables(whole), tables(sliced)
@@ -207,12 +210,14 @@ def test_how_records_are_cut_into_files_and_batches_decides_nothing(declared, tm
 
 @pytest.mark.long
 @pytest.mark.parametrize("declared", [[*jobs()]], indirect=True)
-def test_every_table_keeps_the_laws(declared, tmp_path, records):
+def test_every_table_keeps_the_laws(declared: Path, tmp_path: Path, records: dict[str, list[Record]]) -> None:
     taken_in(tmp_path / "home", declared, records, files=2, runs=1).check_laws(slices=3)
 
 
 @pytest.mark.parametrize("declared", [["first"]], indirect=True)
-def test_the_laws_see_a_table_that_goes_by_buckets(declared, tmp_path, records, monkeypatch):
+def test_the_laws_see_a_table_that_goes_by_buckets(
+    declared: Path, tmp_path: Path, records: dict[str, list[Record]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def by_bucket(rows: DataFrame, *, sign: int = 1) -> DataFrame:
         return rows.withColumns({ORDER: F.struct("_batch", "_bucket", "_offset"), SIGN: F.lit(sign)})
 
@@ -234,7 +239,7 @@ def of_moves(pieces: int, chance: random.Random) -> Landed:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_records_are_mixed_delivered_again_and_cut_but_what_order_decides_keeps_it(seed):
+def test_records_are_mixed_delivered_again_and_cut_but_what_order_decides_keeps_it(seed: Any) -> None:
     chance, count = random.Random(seed), 200
     groups = [{1 + chance.randrange(20), 100 + chance.randrange(50)} for _ in range(count)]
     for n in chance.sample(range(count), 3):

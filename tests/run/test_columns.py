@@ -25,9 +25,9 @@ from lake.run.rebuild import Recomputed, rebuild_all
 from lake.run.verify import Verdict, verify_all
 from lake.store.commit import Counts
 from lake.store.delta import Position
-from lake.testing import Lakehouse
+from lake.testing import Commands, Lakehouse
 
-FIELDS: Final = [
+FIELDS: Final[list[dict[str, Any]]] = [
     {"name": "id", "type": "long", "doc": "Number."},
     {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}, "doc": "When."},
     {"name": "k", "type": "int", "doc": "Kind."},
@@ -220,7 +220,9 @@ def no_session() -> NoReturn:
 
 
 @pytest.mark.parametrize("names", [SOME, pytest.param(tuple(JOBS), marks=pytest.mark.long)], ids=["some", "all"])
-def test_every_way_to_use_columns_gives_the_same_by_every_verb(spark, project, tmp_path_factory, commands, names):
+def test_every_way_to_use_columns_gives_the_same_by_every_verb(
+    spark: SparkSession, project: Settings, tmp_path_factory: pytest.TempPathFactory, commands: Commands, names: Any
+) -> None:
     things = declare(project)
     for name in names:
         write(project, name)
@@ -254,7 +256,9 @@ def test_every_way_to_use_columns_gives_the_same_by_every_verb(spark, project, t
     assert content(fresh) == content(things)
 
 
-def test_a_column_that_readers_have_goes_only_where_somebody_says_so(spark, project, commands):
+def test_a_column_that_readers_have_goes_only_where_somebody_says_so(
+    spark: SparkSession, project: Settings, commands: Commands
+) -> None:
     things = declare(project)
     write(project, "whole")
     write(project, "child")
@@ -286,7 +290,9 @@ def test_a_column_that_readers_have_goes_only_where_somebody_says_so(spark, proj
     assert unproved(things) == []
 
 
-def test_tables_whose_positions_say_no_columns_go_on(spark, project, monkeypatch):
+def test_tables_whose_positions_say_no_columns_go_on(
+    spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     things = declare(project)
     for name in ("whole", "named", "counted", "child"):
         write(project, name)

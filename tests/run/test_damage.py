@@ -7,6 +7,7 @@ import os
 import shutil
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -24,6 +25,7 @@ from lake.store.lease import lease
 from lake.store.torn import commit_file
 from tests.processes import another
 from tests.run.test_lost import ORDER, advanced, at, shop, tear
+from tests.there import fault, no_spark
 
 __all__ = ["shop"]
 
@@ -40,7 +42,7 @@ LOG = """_batch BIGINT, _bucket INTEGER, _offset BIGINT, _id VARCHAR, _time TIME
 def taken_in(shop: Project, batch: int, keys: object = None, **counts: int) -> None:
     """Commits a batch of no event, of a file."""
     files = [{"path": f"orders/{batch}.jsonl", "size": 1, "mtime": 1}]
-    data = {"offsets": {}, "watermark": None, "counts": COUNTS | counts, "files": files, "contract": 1}
+    data: dict[str, Any] = {"offsets": {}, "watermark": None, "counts": COUNTS | counts, "files": files, "contract": 1}
     data |= {"at": "2024-01-01T00:00:00Z"} | ({"keys": keys} if keys else {})
     with lease(shop.settings, "log.orders"):
         head = log.head(shop.settings, "orders")
@@ -72,7 +74,7 @@ def test_a_log_that_lost_anything_up_to_all_of_itself_is_told(shop: Project, who
     said = "is gone" if gone == "all" else "ends at batch 1"
     for words in (("log", "orders", "--check"), ("status", "--fail-if", "stopped")):
         result = command(shop, *words)
-        assert (result.exception.exit_code, said in result.stdout, "the log of orders" in result.stdout) == (
+        assert (fault(result).exit_code, said in result.stdout, "the log of orders" in result.stdout) == (
             1,
             True,
             True,
@@ -93,7 +95,10 @@ def test_the_number_of_an_edition_that_was_lost_is_not_given_again(shop: Project
         settings.meta_path("editions"),
     )
     result = command(shop, "status", "--fail-if", "stopped")
-    assert (result.exception.exit_code, "the book of editions: it ends at edition 2" in result.stdout) == (1, True)
+    assert (fault(result).exit_code, "the book of editions: it ends at edition 2" in result.stdout) == (
+        1,
+        True,
+    )
     assert editions.record_edition(settings, 3, {}).number == 4
     shutil.rmtree(settings.meta_path("editions"))
     assert editions.record_edition(settings, 3, {}).number == 5
@@ -139,10 +144,10 @@ def test_a_lost_quarantine_is_told_by_the_next_append_however_little_there_is_to
     taken_in(shop, 1, read=1, quarantined=1)
     contract = shop.contracts["orders"]
     with caplog.at_level(logging.WARNING, "lake"):
-        append(settings, None, contract, lambda _: None)
+        append(settings, no_spark(), contract, lambda _: None)
         assert caplog.text == ""
         shutil.rmtree(settings.quarantine_path("orders"))
-        append(settings, None, contract, lambda _: None)
+        append(settings, no_spark(), contract, lambda _: None)
     assert "what batch 1 of orders refused was lost" in caplog.text
 
 
@@ -154,8 +159,8 @@ def test_contracts_that_were_lost_are_told_before_an_event_is_read_as_another(sh
     with pytest.raises(LakeError, match=r"of the 1 versions of the contract of orders (.|\n)*meta/contracts"):
         at(shop, 1, orders=1).whole(shop.tables[ORDER].inputs[0])
     with pytest.raises(LakeError, match="of the 1 versions of the contract of orders"):
-        append(settings, None, contract, lambda _: SimpleNamespace())
-    verdict, *_ = verify_all(lambda: None, built(shop), [ORDER], tell=lambda _: None)
+        append(settings, no_spark(), contract, lambda _: SimpleNamespace())
+    verdict, *_ = verify_all(no_spark, built(shop), [ORDER], tell=lambda _: None)
     assert (verdict.verdict, "meta/contracts" in verdict.why, "rebuild" in verdict.fix) == ("unknown", True, False)
 
 
@@ -179,7 +184,11 @@ def test_a_truncated_key_store_is_told_and_nothing_is_to_be_rebuilt_for_it(shop:
     settings.keys_path.write_bytes(content[:left])
     result = command(shop, "verify", ORDER)
     said = str(result.exception)
-    assert (result.exception.exit_code, "rebuild" in said, "put its newest copy back" in said) == (1, False, True)
+    assert (fault(result).exit_code, "rebuild" in said, "put its newest copy back" in said) == (
+        1,
+        False,
+        True,
+    )
     assert str(settings.keys_path) in result.stdout
     assert "the key store" in result.stdout
     assert settings.keys_path.read_bytes() == content[:left], "nothing is made in its place"
@@ -229,7 +238,7 @@ def test_a_proof_that_searched_for_nothing_proves_nothing(shop: Project) -> None
     store.make("orders", [store.token("orders", "joe")])
     result = command(shop, "forget", "orders", "subject=joe", "--proof")
     assert "0 values searched for" in result.stdout
-    assert result.exception.exit_code == 1
+    assert fault(result).exit_code == 1
     assert "nothing was searched for" in str(result.exception)
     result = command(shop, "forget", "orders", "subject=joe", "--proof", "--value", "joseph@example.org")
     assert result.exit_code == 0

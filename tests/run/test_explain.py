@@ -19,6 +19,7 @@ from lake.run.near import handed_on
 from lake.run.telling import as_data, as_tree, diff_data, diff_tree
 from lake.run.void import void
 from lake.testing import Lakehouse
+from tests.there import there
 
 CONTRACT = """{
   "type": "record", "name": "orders", "doc": "A change of an order.",
@@ -244,16 +245,17 @@ def test_what_is_not_there_is_told_with_a_fix(
 
 
 @pytest.mark.parametrize("options", [{}, {"at_cut": 4}], ids=["newest", "at its cut"])
-def test_a_row_of_a_cut_that_no_table_has_reached_is_told_with_its_events(lakehouse, options):
+def test_a_row_of_a_cut_that_no_table_has_reached_is_told_with_its_events(lakehouse: Lakehouse, options: Any) -> None:
     """Order 4 and its customer are in the log alone."""
     found = _explain(lakehouse, "current_order", "order_id=4", **options)
-    assert (found.cut, found.version, found.rows[0].values["status"]) == (4, None, "placed")
+    assert (found.cut, found.version, there(found.rows[0].values)["status"]) == (4, None, "placed")
     assert [event["void"] for event in _events(found.rows[0])] == [None]
     assert "not at cut 4" in found.notes[0]
     [row] = _explain(lakehouse, "customer_total", "customer=eve", **options).rows
     [cause] = row.sides[0].causes
-    assert (row.values["customer"], cause.row.identity) == ("eve", {"order_id": 4})
-    assert cause.row.sides[0].causes[0].event.place.startswith("3:")
+    assert (there(row.values)["customer"], there(cause.row).identity) == ("eve", {"order_id": 4})
+    event = there(there(cause.row).sides[0].causes[0].event)
+    assert event.place.startswith("3:")
 
 
 def _diff(lakehouse: Lakehouse, table: str, old: int, new: int) -> dict[str, Any]:

@@ -127,8 +127,8 @@ def test_every_commit_and_the_edition_say_what_the_rows_of_each_table_are(sliced
         table = sliced.project.table(declaration)
         for position in positions(table.path, table.app):
             assert position.data["content"] == str(table.content(position.version)), (name, position.data["cut"])
-        assert edition.tables[name].content == table.position().data["content"]
-        assert edition.tables[name].rows == table.rows(table.version())
+        assert there(edition).tables[name].content == there(table.position()).data["content"]
+        assert there(edition).tables[name].rows == table.rows(table.version())
 
 
 def test_advancing_again_does_nothing(sliced: Lakehouse) -> None:

@@ -435,7 +435,13 @@ def test_this_repositorys_quality_files_are_whole(request: pytest.FixtureRequest
         assert all(each.doc for each in suite.expectations), f"{suite.file}: an expectation does not say why"
 
 
-def test_what_is_gone_or_changed_since_the_last_edition_stops_or_passes(project, declaration, expect, put, judged):
+def test_what_is_gone_or_changed_since_the_last_edition_stops_or_passes(
+    project: Settings,
+    declaration: Declaration,
+    expect: Expect,
+    put: Callable[..., int],
+    judged: Callable[..., meta.Check],
+) -> None:
     """No edition yet: all is met. Then a quarter of the keys, of the rows, and of a sum go; then everything."""
 
     def since(**shares: float) -> list[tuple[str, Mapping[str, Any]]]:

@@ -7,8 +7,10 @@ import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from pyspark.sql import SparkSession
 
 import lake as public
 from lake.config import load_settings
@@ -20,7 +22,6 @@ from lake.run.cut import cut
 from lake.run.inputs import Inputs
 from lake.run.quarantine import waiting
 from lake.store import delta, editions, erasures, log, quarantine, sources, voids
-from lake.store.delivery import Delivery
 from lake.store.delta import Position
 from lake.store.lease import lease
 from lake.store.meta import Cut, latest_cut, record_check
@@ -28,13 +29,14 @@ from lake.store.published import published
 from lake.store.quarantine import Rejected
 from lake.store.tables import FeedGap
 from lake.store.torn import commit_file
+from tests.there import there
 
 TEMPLATE = Path(public.__file__).parent / "templates/project"
 ORDER, DAILY = "current_order", "customer_daily"
 
 
 @pytest.fixture
-def shop(tmp_path) -> Project:
+def shop(tmp_path: Path) -> Project:
     """The project of `lake init`."""
     shutil.copytree(TEMPLATE, tmp_path / "shop", ignore=shutil.ignore_patterns("__pycache__"))
     return load(load_settings(tmp_path / "shop"))
@@ -54,24 +56,35 @@ def advanced(shop: Project, name: str, cut: int, **inputs: int) -> Position:
     with lease(shop.settings, table.lease):
         position = (table.position() or delta.start(table.app)).next(cut=cut, voids=0, inputs=inputs, homes=homes)
         delta.append(table.path, "order_id BIGINT", [[cut]], position)
-        return table.position()
+        return there(table.position())
+
+
+def no_session() -> SparkSession:
+    return cast("SparkSession", None)
 
 
 def at(shop: Project, number: int, voids: int = 0, **batches: int) -> Inputs:
-    return Inputs(lambda: None, shop, Cut(number, batches, voids, datetime.now(UTC)))
+    return Inputs(no_session, shop, Cut(number, batches, voids, datetime.now(UTC)))
 
 
 def appended(shop: Project, batch: int, *marks: tuple[str, int, int], **more: bool) -> None:
     """Commits a batch of orders, of no event."""
     files = [{"path": name, "size": size, "mtime": mtime} for name, size, mtime in marks]
-    data = {"offsets": {}, "watermark": None, "counts": {}, "files": files, "contract": 1, "at": "2024-01-01T00:00:00Z"}
+    data: dict[str, Any] = {
+        "offsets": {},
+        "watermark": None,
+        "counts": {},
+        "files": files,
+        "contract": 1,
+        "at": "2024-01-01T00:00:00Z",
+    }
     with lease(shop.settings, "log.orders"):
         head = log.head(shop.settings, "orders")
         delta.append(shop.settings.log_path("orders"), "_batch BIGINT", [[batch]], head.next(**data, **more))
         sources.remember(shop.settings, "orders", log.app("orders"))
 
 
-def test_a_cut_never_goes_back_to_before_what_another_has_counted(shop):
+def test_a_cut_never_goes_back_to_before_what_another_has_counted(shop: Project) -> None:
     appended(shop, 1)
     appended(shop, 2)
     assert cut(shop).batches == {"orders": 2}
@@ -80,24 +93,24 @@ def test_a_cut_never_goes_back_to_before_what_another_has_counted(shop):
         cut(shop)
     with pytest.raises(Unavailable, match="the log of orders has lost batch 2"):
         at(shop, 1, orders=2).whole(shop.tables[ORDER].inputs[0])
-    assert latest_cut(shop.settings).batches == {"orders": 2}
+    assert there(latest_cut(shop.settings)).batches == {"orders": 2}
     appended(shop, 2)
     assert cut(shop).number == 1
 
 
-def test_what_a_batch_was_made_of_says_whether_its_events_had_an_arrival(shop):
+def test_what_a_batch_was_made_of_says_whether_its_events_had_an_arrival(shop: Project) -> None:
     landed, mark = shop.settings.meta_path("landed"), ("orders/1.jsonl", 1, 2)
     delta.append(
         landed, "stream VARCHAR, batch BIGINT, name VARCHAR, size BIGINT, mtime BIGINT", [["orders", 1, *mark]]
     )
-    assert not sources.taken(shop.settings, "orders", 1).ordered
+    assert not there(sources.taken(shop.settings, "orders", 1)).ordered
     appended(shop, 1, mark)
     appended(shop, 2, mark)
     appended(shop, 3, mark, ordered=True)
-    assert [sources.taken(shop.settings, "orders", batch).ordered for batch in (1, 2, 3)] == [False, False, True]
+    assert [there(sources.taken(shop.settings, "orders", batch)).ordered for batch in (1, 2, 3)] == [False, False, True]
 
 
-def test_the_number_of_a_cut_that_was_lost_is_not_given_again(shop):
+def test_the_number_of_a_cut_that_was_lost_is_not_given_again(shop: Project) -> None:
     appended(shop, 1)
     assert cut(shop).number == 1
     appended(shop, 2)
@@ -112,13 +125,13 @@ def test_the_number_of_a_cut_that_was_lost_is_not_given_again(shop):
     assert cut(shop).number == 58
 
 
-def test_a_table_is_not_fresh_where_something_was_voided_since(shop):
+def test_a_table_is_not_fresh_where_something_was_voided_since(shop: Project) -> None:
     before = advanced(shop, ORDER, 2, orders=2)
     assert _fresh(at(shop, 2, orders=2), shop.tables[ORDER], before)
     assert not _fresh(at(shop, 2, orders=2, voids=1), shop.tables[ORDER], before)
 
 
-def test_a_table_reads_anew_an_input_that_lost_the_commit_it_was_derived_from(shop):
+def test_a_table_reads_anew_an_input_that_lost_the_commit_it_was_derived_from(shop: Project) -> None:
     advanced(shop, ORDER, 1, orders=1)
     lost = advanced(shop, ORDER, 2, orders=2)
     daily = advanced(shop, DAILY, 2, current_order=lost.version)
@@ -150,13 +163,13 @@ def replayed(shop: Project, *raws: str) -> list[Rejected]:
     return mended
 
 
-def again(shop: Project, batch: int) -> Delivery:
-    taken = sources.taken(shop.settings, "orders", batch)
+def again(shop: Project, batch: int) -> Any:
+    taken = there(sources.taken(shop.settings, "orders", batch))
     assert (taken.at, taken.contract) == (datetime(2024, 1, 1, tzinfo=UTC), 1)
     return lost.delivery_of(shop.settings, shop.contracts["orders"], taken)
 
 
-def test_records_from_the_quarantine_are_put_to_the_log_again_as_they_were_mended(shop):
+def test_records_from_the_quarantine_are_put_to_the_log_again_as_they_were_mended(shop: Project) -> None:
     mended = replayed(shop, "one, mended", "two")
     found = again(shop, 2)
     assert (found.rows, found.whole) == (tuple(reversed(mended)), True)
@@ -164,13 +177,15 @@ def test_records_from_the_quarantine_are_put_to_the_log_again_as_they_were_mende
         found.marks({0})
 
 
-def test_records_that_were_not_mended_are_in_the_quarantine_itself(shop):
+def test_records_that_were_not_mended_are_in_the_quarantine_itself(shop: Project) -> None:
     mended = replayed(shop, "one", "two")
     shutil.rmtree(shop.settings.path(".lake/staging"))
     assert again(shop, 2).rows == tuple(reversed(mended))
 
 
-def test_a_record_that_was_mended_is_not_taken_for_the_one_in_the_quarantine_where_both_are_as_long(shop):
+def test_a_record_that_was_mended_is_not_taken_for_the_one_in_the_quarantine_where_both_are_as_long(
+    shop: Project,
+) -> None:
     replayed(shop, "1ne", "two")
     assert [row.raw for row in again(shop, 2).rows] == ["two", "1ne"]
     shutil.rmtree(shop.settings.path(".lake/staging"))
@@ -178,7 +193,7 @@ def test_a_record_that_was_mended_is_not_taken_for_the_one_in_the_quarantine_whe
         again(shop, 2)
 
 
-def test_a_lost_batch_whose_records_are_gone_can_be_given_up(shop):
+def test_a_lost_batch_whose_records_are_gone_can_be_given_up(shop: Project) -> None:
     settings = shop.settings
     with pytest.raises(DeclarationError, match="no batch to give up"):
         lost.give_up(settings, "orders")
@@ -199,7 +214,9 @@ def test_a_lost_batch_whose_records_are_gone_can_be_given_up(shop):
         lost.give_up(settings, "orders")
 
 
-def test_a_lost_batch_of_a_file_that_is_gone_can_be_given_up_and_the_file_is_new_when_it_comes_back(shop):
+def test_a_lost_batch_of_a_file_that_is_gone_can_be_given_up_and_the_file_is_new_when_it_comes_back(
+    shop: Project,
+) -> None:
     settings, mark = shop.settings, ("orders/a.jsonl", 2, 1)
     delta.append(settings.log_path("orders"), "_batch BIGINT", [])
     appended(shop, 1, mark)
@@ -210,7 +227,7 @@ def test_a_lost_batch_of_a_file_that_is_gone_can_be_given_up_and_the_file_is_new
     assert sources.landed(settings, "orders", log.app("orders")) == set()
 
 
-def test_a_lost_batch_is_made_again_of_a_file_whose_name_cannot_be_printed(shop):
+def test_a_lost_batch_is_made_again_of_a_file_whose_name_cannot_be_printed(shop: Project) -> None:
     folder = shop.settings.path(shop.settings.landing) / "orders"
     file = folder / os.fsdecode(b"caf\xe9\x07.jsonl")
     file.write_text("{}")
@@ -223,10 +240,12 @@ def test_a_lost_batch_is_made_again_of_a_file_whose_name_cannot_be_printed(shop)
     archiving = replace(shop.settings, archive=Path("archive"))
     sources.archive(archiving, "orders", {mark})
     assert not file.exists()
-    assert sources.found_again(archiving, "orders", mark).mark == mark
+    assert there(sources.found_again(archiving, "orders", mark)).mark == mark
 
 
-def test_what_a_batch_was_made_of_is_new_again_though_giving_it_up_was_cut_short(shop, monkeypatch):
+def test_what_a_batch_was_made_of_is_new_again_though_giving_it_up_was_cut_short(
+    shop: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = shop.settings
     replayed(shop, "one", "two")
     with monkeypatch.context() as crash:
@@ -246,7 +265,7 @@ def void(shop: Project, offset: int) -> int:
     return made.number
 
 
-def test_the_number_of_a_void_that_was_lost_is_not_given_again(shop):
+def test_the_number_of_a_void_that_was_lost_is_not_given_again(shop: Project) -> None:
     appended(shop, 1)
     assert [void(shop, 1), void(shop, 2), cut(shop).voids] == [1, 2, 2]
     tear(shop.settings.meta_path("voids"))
@@ -256,7 +275,7 @@ def test_the_number_of_a_void_that_was_lost_is_not_given_again(shop):
     assert void(shop, 3) == 3, "no cut has counted it"
 
 
-def test_a_table_that_heeds_a_void_that_was_lost_reads_its_log_anew(shop):
+def test_a_table_that_heeds_a_void_that_was_lost_reads_its_log_anew(shop: Project) -> None:
     appended(shop, 1)
     void(shop, 1)
     [source], position = shop.tables[ORDER].inputs, Position("table", 1, {"inputs": {"orders": 1}, "voids": 1})
@@ -266,7 +285,7 @@ def test_a_table_that_heeds_a_void_that_was_lost_reads_its_log_anew(shop):
         at(shop, 2, orders=1).changes(source, position)
 
 
-def test_a_version_that_was_lost_is_neither_shown_nor_taken_for_judged(shop):
+def test_a_version_that_was_lost_is_neither_shown_nor_taken_for_judged(shop: Project) -> None:
     table = shop.table(shop.tables[ORDER])
     for number in (1, 2):
         version = advanced(shop, ORDER, number, orders=number).version

@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import write_deltalake
@@ -74,7 +75,9 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(("subject", "raw"), TOLD)
-def test_a_record_that_tells_of_somebody_is_blanked_and_was_found_before(tmp_path, orders, subject, raw):
+def test_a_record_that_tells_of_somebody_is_blanked_and_was_found_before(
+    tmp_path: Path, orders: Contract, subject: Any, raw: Any
+) -> None:
     settings = Settings(project=tmp_path)
     refused(settings, '{"customer":"grace"}', raw)
     told = mentions.quarantined(settings, orders, subject, {subject})
@@ -91,13 +94,13 @@ def test_a_record_that_tells_of_somebody_is_blanked_and_was_found_before(tmp_pat
 
 
 @pytest.mark.parametrize(("subject", "raw"), OTHERS)
-def test_a_record_that_tells_of_somebody_else_stays(tmp_path, orders, subject, raw):
+def test_a_record_that_tells_of_somebody_else_stays(tmp_path: Path, orders: Contract, subject: Any, raw: Any) -> None:
     settings = Settings(project=tmp_path)
     refused(settings, raw)
     assert mentions.quarantined(settings, orders, subject, {subject}) == []
 
 
-def test_a_number_is_the_same_however_it_is_written(tmp_path, orders):
+def test_a_number_is_the_same_however_it_is_written(tmp_path: Path, orders: Contract) -> None:
     [customer] = [field for field in orders.fields if field.name == "customer"]
     numbered = replace(orders, fields=(replace(customer, type="int"),))
     settings = Settings(project=tmp_path)
@@ -105,14 +108,14 @@ def test_a_number_is_the_same_however_it_is_written(tmp_path, orders):
     assert [row["_number"] for row in mentions.quarantined(settings, numbered, "7", {"7"})] == [1, 2]
 
 
-def test_a_file_that_is_called_like_somebody_has_its_place_blanked_too(tmp_path, orders):
+def test_a_file_that_is_called_like_somebody_has_its_place_blanked_too(tmp_path: Path, orders: Contract) -> None:
     settings = Settings(project=tmp_path)
     refused(settings, '{"customer":', source="orders/margaret hamilton.jsonl")
     [told] = mentions.quarantined(settings, orders, "margaret hamilton", {"margaret hamilton"})
     assert not told["source"]
 
 
-def test_the_proof_tells_of_a_file_that_is_called_like_somebody(tmp_path):
+def test_the_proof_tells_of_a_file_that_is_called_like_somebody(tmp_path: Path) -> None:
     settings = Settings(project=tmp_path)
     landed = [
         ("orders", 1, f"orders/{name}.jsonl", 1, 1, "", 1, True, None) for name in ("margaret hamilton", "monday")
@@ -124,14 +127,16 @@ def test_the_proof_tells_of_a_file_that_is_called_like_somebody(tmp_path):
     assert search(settings, {"hamil"}).names == ()
 
 
-def test_what_was_blanked_since_it_was_listed_comes_back_blank(tmp_path, monkeypatch):
+def test_what_was_blanked_since_it_was_listed_comes_back_blank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(SCHEMA.parents[1], tmp_path / "shop")
     settings, raw = load_settings(tmp_path / "shop"), '{"customer":"margaret hamilton"}'
     row = (0, 1, "wrong type", "amount", raw, "orders/1.jsonl:1", NOW)
     delta.append(settings.quarantine_path("orders"), quarantine.SCHEMA, [row])
     come: list[str] = []
 
-    def append(_: Settings, __: object, contract: Contract, deliver: Callable[[LogHead], Replayed], **___: object):
+    def append(
+        _: Settings, __: object, contract: Contract, deliver: Callable[[LogHead], Replayed], **___: object
+    ) -> BatchCounts:
         told = mentions.quarantined(settings, contract, "margaret hamilton", {"margaret hamilton"})
         forget._blank(settings, "orders", told)
         come.extend(row.raw for row in deliver(log.head(settings, "orders")).rows)
@@ -146,13 +151,13 @@ def test_what_was_blanked_since_it_was_listed_comes_back_blank(tmp_path, monkeyp
     assert come == ["", "{}"]
 
 
-def test_a_record_without_a_text_tells_of_nobody(tmp_path, orders):
+def test_a_record_without_a_text_tells_of_nobody(tmp_path: Path, orders: Contract) -> None:
     settings = Settings(project=tmp_path)
     delta.append(settings.quarantine_path("orders"), quarantine.SCHEMA, [(1, 1, "oversized", None, None, "f:1", NOW)])
     assert mentions.quarantined(settings, orders, "ada lovelace", {"ada lovelace"}) == []
 
 
-def test_thousands_of_records_of_one_person_are_blanked_in_one_commit(tmp_path, orders):
+def test_thousands_of_records_of_one_person_are_blanked_in_one_commit(tmp_path: Path, orders: Contract) -> None:
     settings = Settings(project=tmp_path)
     path = settings.quarantine_path("orders")
     delta.append(path, quarantine.SCHEMA, [])
@@ -170,14 +175,14 @@ def test_thousands_of_records_of_one_person_are_blanked_in_one_commit(tmp_path, 
 
 
 @pytest.mark.parametrize(("subject", "raw"), [each for each in TOLD if len(each[0]) >= mentions.SHORTEST])
-def test_the_proof_finds_what_is_quarantined_however_it_is_written(tmp_path, subject, raw):
+def test_the_proof_finds_what_is_quarantined_however_it_is_written(tmp_path: Path, subject: Any, raw: Any) -> None:
     settings = Settings(project=tmp_path)
     refused(settings, raw)
     [*_, parquet] = (settings.quarantine_path("orders")).glob("*.parquet")
     assert str(parquet) in search(settings, {subject}).found
 
 
-def test_the_proof_tells_of_a_file_that_it_cannot_unpack(tmp_path):
+def test_the_proof_tells_of_a_file_that_it_cannot_unpack(tmp_path: Path) -> None:
     settings = Settings(project=tmp_path)
     refused(settings, "{}")
     [whole] = settings.quarantine_path("orders").glob("*.parquet")
@@ -215,7 +220,9 @@ SPELLED = [
 
 @pytest.mark.parametrize(("kind", "value", "text"), SPELLED, ids=lambda each: ascii(each)[:20])
 @pytest.mark.parametrize("column", ["t", "born"])
-def test_the_proof_finds_a_value_in_rows_and_in_statistics_however_they_spell_it(tmp_path, column, kind, value, text):
+def test_the_proof_finds_a_value_in_rows_and_in_statistics_however_they_spell_it(
+    tmp_path: Path, column: str, kind: Any, value: Any, text: Any
+) -> None:
     settings = Settings(project=tmp_path)
     path = settings.warehouse_path / "silver/guest"
     delta.append(path, f"{column} {kind}, who VARCHAR", [[value, "ada"]])
@@ -224,7 +231,7 @@ def test_the_proof_finds_a_value_in_rows_and_in_statistics_however_they_spell_it
 
 
 @pytest.mark.parametrize("end", ["", "\ufffd"])
-def test_the_proof_finds_what_spark_keeps_of_a_long_text(tmp_path, end):
+def test_the_proof_finds_what_spark_keeps_of_a_long_text(tmp_path: Path, end: str) -> None:
     settings = Settings(project=tmp_path)
     settings.warehouse_path.mkdir(parents=True)
     (settings.warehouse_path / "0.json").write_text(json.dumps({"minValues": {"note": LONG[:32] + end}}))
@@ -235,14 +242,14 @@ def test_the_proof_finds_what_spark_keeps_of_a_long_text(tmp_path, end):
 @pytest.mark.parametrize(
     "other", ["52310.01", "5231.0", "152310.00", "1990-05-01 12:30:01", LONG[:32] + "klm", "123.05"]
 )
-def test_the_proof_does_not_take_one_value_for_another(tmp_path, other):
+def test_the_proof_does_not_take_one_value_for_another(tmp_path: Path, other: Any) -> None:
     settings = Settings(project=tmp_path)
     delta.append(settings.warehouse_path / "silver/guest", "v VARCHAR", [[other]])
     assert search(settings, {"52310.10", "1990-05-01 12:30:00", LONG, "123.1"}).holds
 
 
 @pytest.mark.parametrize("name", ["airflow/logs/attempt=1.log", "spark/local/block", "sql_history"])
-def test_what_is_kept_of_what_was_printed_and_typed_is_told_as_the_owners(tmp_path, name):
+def test_what_is_kept_of_what_was_printed_and_typed_is_told_as_the_owners(tmp_path: Path, name: str) -> None:
     settings = Settings(project=tmp_path)
     kept = settings.path(".lake") / name
     kept.parent.mkdir(parents=True)
@@ -251,7 +258,7 @@ def test_what_is_kept_of_what_was_printed_and_typed_is_told_as_the_owners(tmp_pa
     assert (found.found, found.outside) == ((), (str(kept),))
 
 
-def test_the_proof_goes_on_where_files_come_and_go(tmp_path, monkeypatch):
+def test_the_proof_goes_on_where_files_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(project=tmp_path)
     settings.warehouse_path.mkdir(parents=True)
     there, then = (settings.warehouse_path / name for name in ("part-1.txt", "part-2.txt"))
@@ -259,10 +266,10 @@ def test_the_proof_goes_on_where_files_come_and_go(tmp_path, monkeypatch):
         (settings.warehouse_path / name).write_text("of margaret")
     holds = proof._holds
 
-    def renaming(file: Path, *sought: re.Pattern) -> bool:
+    def renaming(file: Path, text: re.Pattern[str], bytes_: re.Pattern[bytes]) -> bool:
         if there.exists():
             there.rename(then)
-        return holds(file, *sought)
+        return holds(file, text, bytes_)
 
     monkeypatch.setattr(proof, "_holds", renaming)
     found = search(settings, {"margaret"})
@@ -271,7 +278,9 @@ def test_the_proof_goes_on_where_files_come_and_go(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("zipped", [False, True])
-def test_the_proof_finds_what_lies_across_the_parts_in_which_it_reads(tmp_path, monkeypatch, zipped):
+def test_the_proof_finds_what_lies_across_the_parts_in_which_it_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zipped: bool
+) -> None:
     monkeypatch.setattr(proof, "CHUNK", 16)
     settings = Settings(project=tmp_path)
     file = settings.warehouse_path / f"left.txt{'.gz' if zipped else ''}"
@@ -282,11 +291,11 @@ def test_the_proof_finds_what_lies_across_the_parts_in_which_it_reads(tmp_path, 
         assert search(settings, {"margaret hamilton"}).found == (str(file),), before
 
 
-def with_customer(contract: Contract, **facts: object) -> Contract:
+def with_customer(contract: Contract, **facts: Any) -> Contract:
     return replace(contract, fields=tuple(replace(f, **facts) if f.name == "customer" else f for f in contract.fields))
 
 
-def test_what_is_not_searched_for_is_told_with_the_reason_and_without_the_value(orders):
+def test_what_is_not_searched_for_is_told_with_the_reason_and_without_the_value(orders: Contract) -> None:
     assert mentions.sought(orders, "margaret hamilton", {"0798"}) == ({"margaret hamilton", "0798"}, [])
     assert mentions.sought(orders, "7", {"0798"}) == (
         {"0798"},
@@ -301,7 +310,9 @@ def test_what_is_not_searched_for_is_told_with_the_reason_and_without_the_value(
         assert mentions.sought(with_customer(orders, **facts), "female", {}) == ({"female"}, [few])
 
 
-def test_a_report_says_what_was_not_searched_for(tmp_path, monkeypatch, capsys):
+def test_a_report_says_what_was_not_searched_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     shutil.copytree(SCHEMA.parents[1], tmp_path / "shop")
     settings = load_settings(tmp_path / "shop")
     refused(settings, '{"customer":"ada"}')
@@ -325,6 +336,6 @@ def test_a_report_says_what_was_not_searched_for(tmp_path, monkeypatch, capsys):
         ("expect_column_sum_to_be_between", None),
     ],
 )
-def test_of_a_table_about_people_only_counts_are_kept_of_what_an_expectation_saw(kind, kept):
+def test_of_a_table_about_people_only_counts_are_kept_of_what_an_expectation_saw(kind: str, kept: int | None) -> None:
     seen = {"type": kind, "observed": 7, "examples": [{"customer": "ada"}]}
     assert gate._withheld(seen) == {"type": kind, "observed": kept, "examples": []}

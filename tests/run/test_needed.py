@@ -11,10 +11,12 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
 
 import lake as public
 from lake.cli import Shell, upkeep
@@ -31,6 +33,7 @@ from lake.store.delta import start
 from lake.store.editions import EditionTable
 from lake.store.tables import Table
 from tests.processes import another
+from tests.there import there
 
 TEMPLATE = Path(public.__file__).parent / "templates/project"
 SCHEMA = pa.schema([("order_id", pa.int64())])
@@ -66,6 +69,10 @@ def live(project: Project, name: str) -> Table:
     return project.table(project.tables[name])
 
 
+def no_session() -> SparkSession:
+    raise AssertionError("no log is compacted here")
+
+
 def keep(
     project: Project,
     *,
@@ -74,14 +81,15 @@ def keep(
     drop_retired: bool = False,
     tell: Callable[[str], object] = len,
 ) -> Upkeep:
-    def no_session():
-        raise AssertionError("no log is compacted here")
-
     policy = Policy(editions=editions, days=0, size=1 << 30, drop_retired=drop_retired, dry_run=dry_run)
-    return maintain(load(project.settings), no_session, policy, tell)
+
+    def say(text: str) -> None:
+        tell(text)
+
+    return maintain(load(project.settings), no_session, policy, say)
 
 
-def rows(project: Project, edition: int) -> list[tuple]:
+def rows(project: Project, edition: int) -> list[tuple[Any, ...]]:
     return reader(project.settings, edition).relation("from current_order").fetchall()
 
 
@@ -105,7 +113,7 @@ def published(project: Project, *, times: int) -> Table:
     return table
 
 
-def test_old_editions_expire_and_their_files_go_but_not_those_of_the_pinned_one(project):
+def test_old_editions_expire_and_their_files_go_but_not_those_of_the_pinned_one(project: Project) -> None:
     table = published(project, times=5)
     editions.pin_edition(project.settings, 2)
     dry = keep(project, editions=2, dry_run=True)
@@ -128,14 +136,16 @@ def test_old_editions_expire_and_their_files_go_but_not_those_of_the_pinned_one(
         reader(project.settings, 7)
 
 
-def test_young_editions_stay_however_many_there_are(project):
+def test_young_editions_stay_however_many_there_are(project: Project) -> None:
     published(project, times=3)
     policy = Policy(editions=1, days=1, size=1)
-    done = maintain(project, lambda: None, policy, lambda _: None)
+    done = maintain(project, no_session, policy, lambda _: None)
     assert (done.expired, done.kept) == ([], [3, 2, 1])
 
 
-def test_what_was_there_when_a_running_process_began_stays_until_it_ends(project, monkeypatch):
+def test_what_was_there_when_a_running_process_began_stays_until_it_ends(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(vacuum, "GRACE", timedelta(0))
     table = published(project, times=3)
     keep(project, editions=2)
@@ -150,12 +160,12 @@ def test_what_was_there_when_a_running_process_began_stays_until_it_ends(project
     assert readable(table) == [3, 4]
 
 
-def test_a_child_that_is_behind_finds_the_changes_since_its_own_position(project):
+def test_a_child_that_is_behind_finds_the_changes_since_its_own_position(project: Project) -> None:
     table, child = published(project, times=3), live(project, "customer_daily")
     put(child, 1, inputs={"current_order": 2}, homes={"current_order": "current_order"})
     keep(project)
     assert readable(table) == [2, 3]
-    feed = pa.table(delta.open_table(table.path).load_cdf(starting_version=3))
+    feed = pa.table(there(delta.open_table(table.path)).load_cdf(starting_version=3))
     assert sorted(feed.column("_change_type").to_pylist()) == ["delete", "insert"]
     put(table, 4)
     put(child, 2, inputs={"current_order": 4}, homes={"current_order": "current_order"})
@@ -164,7 +174,9 @@ def test_a_child_that_is_behind_finds_the_changes_since_its_own_position(project
     assert readable(table) == [3, 4]
 
 
-def test_what_somebody_writes_is_left_alone_and_the_others_are_done(project, monkeypatch, capsys):
+def test_what_somebody_writes_is_left_alone_and_the_others_are_done(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     table, other = published(project, times=2), live(project, "customer_daily")
     put(other, 1), put(other, 2)
     settings = replace(project.settings, lease_seconds=0, keep_editions=1, keep_days=0)
@@ -181,12 +193,14 @@ def test_what_somebody_writes_is_left_alone_and_the_others_are_done(project, mon
     assert readable(table) == [2, 3]  # the last keeps what the dead writer may have begun out
 
 
-def test_a_call_compacts_no_more_than_its_bytes_and_something_in_any_case(project, monkeypatch):
+def test_a_call_compacts_no_more_than_its_bytes_and_something_in_any_case(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(compaction, "SMALL_FILES", 0)
     published(project, times=2)  # leaves two books of two entries
     meta.record_cut(project.settings, {"orders": 1}, 0), meta.record_cut(project.settings, {"orders": 2}, 0)
     policy = Policy(editions=1, days=9, size=1)
-    left = [maintain(project, lambda: None, policy, lambda _: None) for _ in range(4)]
+    left = [maintain(project, no_session, policy, lambda _: None) for _ in range(4)]
     assert [(sum(bool(each.compacted) for each in done.places), done.left) for done in left] == [
         (1, 2),
         (1, 1),
@@ -195,7 +209,9 @@ def test_a_call_compacts_no_more_than_its_bytes_and_something_in_any_case(projec
     ]
 
 
-def test_a_superseded_home_goes_with_the_last_edition_that_has_it(project, monkeypatch):
+def test_a_superseded_home_goes_with_the_last_edition_that_has_it(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(needed, "UNPUBLISHED", timedelta(0))
     old = published(project, times=1)
     new = Table(project.settings, "silver", "current_order", "current_order@1a2b3c4d")
@@ -207,7 +223,9 @@ def test_a_superseded_home_goes_with_the_last_edition_that_has_it(project, monke
     assert (old.exists(), new.exists(), rows(again, 2)) == (False, True, [(7,)])
 
 
-def test_an_unpublished_home_is_abandoned_when_nobody_at_work_could_be_building_it(project, monkeypatch):
+def test_an_unpublished_home_is_abandoned_when_nobody_at_work_could_be_building_it(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(needed, "UNPUBLISHED", timedelta(0))
     published(project, times=1)
     beside = Table(project.settings, "silver", "current_order", "current_order@5e6f7a8b")
@@ -223,7 +241,9 @@ def test_an_unpublished_home_is_abandoned_when_nobody_at_work_could_be_building_
     assert not beside.exists()
 
 
-def test_what_is_published_while_maintain_is_at_work_is_no_longer_abandoned(project, monkeypatch):
+def test_what_is_published_while_maintain_is_at_work_is_no_longer_abandoned(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(needed, "UNPUBLISHED", timedelta(0))
     published(project, times=2)
     beside = Table(project.settings, "silver", "current_order", "current_order@5e6f7a8b")
@@ -232,7 +252,9 @@ def test_what_is_published_while_maintain_is_at_work_is_no_longer_abandoned(proj
     assert (done.dropped, rows(project, 3)) == ([], [(7,)])
 
 
-def test_who_begins_to_read_while_a_book_is_compacted_finds_its_files(project, monkeypatch):
+def test_who_begins_to_read_while_a_book_is_compacted_finds_its_files(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(vacuum, "GRACE", timedelta(0))
     monkeypatch.setattr(compaction, "SMALL_FILES", -1)
     table = published(project, times=2)
@@ -247,17 +269,19 @@ def test_who_begins_to_read_while_a_book_is_compacted_finds_its_files(project, m
     assert [Path(file).exists() for file in old] == [False, False]
 
 
-def test_a_retired_table_is_listed_and_dropped_with_the_older_editions_that_have_it(project, monkeypatch, capsys):
+def test_a_retired_table_is_listed_and_dropped_with_the_older_editions_that_have_it(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     table, gone = live(project, "current_order"), Table(project.settings, "gold", "gone", "gone")
     put(table, 1), put(gone, 1)
     publish(project, 1, table, gone)
 
-    def listed() -> list[dict]:
+    def listed() -> list[dict[str, Any]]:
         monkeypatch.setattr(Shell, "settings", project.settings)
         upkeep.maintain.main(["--drop-retired", "--json"], standalone_mode=False, obj=Shell())
         out, err = capsys.readouterr()
         assert "nothing was dropped" in err
-        return json.loads(out)["retired"]
+        return list(json.loads(out)["retired"])
 
     assert [(row["table"], row["editions"], row["drops"]) for row in listed()] == [("gone", [1], False)]
     keep(project, drop_retired=True)
@@ -271,7 +295,9 @@ def test_a_retired_table_is_listed_and_dropped_with_the_older_editions_that_have
     assert retired(project) == {}
 
 
-def test_what_an_interrupted_call_left_undone_the_next_one_does(project, monkeypatch):
+def test_what_an_interrupted_call_left_undone_the_next_one_does(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(compaction, "SMALL_FILES", 0)
     table, words = published(project, times=3), 0
 
@@ -288,17 +314,19 @@ def test_what_an_interrupted_call_left_undone_the_next_one_does(project, monkeyp
     assert (done.expired, done.kept, done.left, readable(table)[0], rows(project, 3)) == ([], [3], 0, 3, [(3,)])
 
 
-def test_a_table_that_another_tool_has_written_to_is_not_compacted(project, monkeypatch):
+def test_a_table_that_another_tool_has_written_to_is_not_compacted(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(compaction, "SMALL_FILES", -1)
-    table, said = published(project, times=1), []
+    table, said = published(project, times=1), list[str]()
     keep(project, tell=said.append)
     write_deltalake(str(table.path), pa.table({"order_id": [9]}), mode="append")
     keep(project, tell=said.append)
     assert any(words.startswith("left    table current_order: another tool") for words in said)
-    assert table.position().version < table.version()
+    assert there(table.position()).version < table.version()
 
 
-def test_what_a_crash_left_is_cleared(project):
+def test_what_a_crash_left_is_cleared(project: Project) -> None:
     settings = project.settings
     published(project, times=1)
     holder = settings.warehouse_path / "locks/table.gone.holder"

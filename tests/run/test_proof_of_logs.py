@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,6 +31,7 @@ from lake.store import chain, compaction, content, delta, editions, log
 from lake.store.torn import commit_file
 from lake.testing import Lakehouse
 from tests.run.test_forget import order
+from tests.there import fault, no_spark, there
 
 TEMPLATE = Path(public.__file__).parent / "templates/project"
 TABLES = ["current_order", "customer_daily"]
@@ -101,7 +103,7 @@ def sealed_swapped(rows: pa.Table) -> pa.Table:
     return put(rows, "_extra", rows["_extra"].to_pylist()[::-1])
 
 
-DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "value": (rewritten(another_value), "its rows are not what was written"),
     "null": (rewritten(another_null), "its rows are not what was written"),
     "swapped": (rewritten(swapped_rows), "its rows are not what was written"),
@@ -122,16 +124,16 @@ def test_whatever_was_changed_in_a_file_of_a_log_is_told_and_goes_no_further(sho
     bucket = file.parent.name.removeprefix("_bucket=")
     damaged(file)
     result = command(shop, "log", "orders", "--check")
-    assert result.exception.exit_code == 1
+    assert fault(result).exit_code == 1
     assert told in result.stdout
     assert str(file) in result.stdout
     if "is " not in told[:4]:
         assert f"batch 1, bucket {bucket}: " in result.stdout
-    verdicts = verify_all(lambda: None, shop.project, [TABLES[0]], tell=lambda _: None)
+    verdicts = verify_all(no_spark, shop.project, [TABLES[0]], tell=lambda _: None)
     assert [(each.verdict, str(file) in each.why, "rebuild" in each.fix) for each in verdicts] == [
         ("unknown", True, False)
     ]
-    inputs = Inputs(lambda: None, shop.project, pick_cut(shop.project, None))
+    inputs = Inputs(no_spark, shop.project, pick_cut(shop.project, None))
     with pytest.raises(LakeError, match=told) as refused:
         rebuild_all(inputs, TABLES, tell=lambda _: None)
     assert str(file) in str(refused.value)
@@ -150,14 +152,15 @@ def test_a_digest_kept_elsewhere_tells_what_the_log_itself_no_longer_does(shop: 
     forged(shop)
     assert log_run.check(settings, "orders") == [], "who may write to the warehouse may write fingerprints too"
     result = command(shop, "log", "orders", "--check", "--since", digest)
-    assert (result.exception.exit_code, "no batch has the digest" in result.stdout) == (1, True)
-    for words in (("--head", "--check"), ("--since", digest)):
-        assert command(shop, "log", "orders", *words).exception.exit_code == 2
+    assert (fault(result).exit_code, "no batch has the digest" in result.stdout) == (1, True)
+    wrong: list[tuple[str, ...]] = [("--head", "--check"), ("--since", digest)]
+    for options in wrong:
+        assert fault(command(shop, "log", "orders", *options)).exit_code == 2
 
 
 def forged(shop: Lakehouse) -> None:
     """Has every commit of the log say what its files hold by now."""
-    path, before = shop.settings.log_path("orders"), {}
+    path, before = shop.settings.log_path("orders"), dict[str, Any]()
     for head in log.heads(shop.settings, "orders")[::-1]:
         sealed = head.content["sealed"]
         prints: chain.Prints = {}
@@ -193,7 +196,7 @@ def test_a_log_of_long_ago_is_not_proved_and_nothing_is_wanted_for_it(shop: Lake
     delta._kept.clear()
     result = command(shop, "log", "orders", "--check")
     assert (result.exit_code, "of 2 of 2 batches no fingerprint was recorded" in result.stderr) == (0, True)
-    assert command(shop, "log", "orders", "--head").exception.exit_code == 1
+    assert fault(command(shop, "log", "orders", "--head")).exit_code == 1
     assert whole.of_inputs(shop.project, ["orders"]) is None
     shop.land("orders", order(12, "grace"))
     ingest(settings, shop.spark, shop.project.contracts)
@@ -208,7 +211,7 @@ def test_the_chain_survives_a_forget_a_compaction_and_a_batch_that_is_made_again
     forget(shop.project, shop.spark, "orders", "grace")
     assert log_run.checked(settings, "orders", since=digest).faults == []
     position = log.head(settings, "orders").position
-    buckets = [part.bucket for part in compaction.parts(path)]
+    buckets = [there(part.bucket) for part in compaction.parts(path)]
     compaction.compact_log(shop.spark, path, position, buckets, ["_offset"])
     assert log_run.checked(settings, "orders", since=digest).faults == []
     for version in range(delta.version(path), position.version, -1):
@@ -236,37 +239,39 @@ def test_what_is_no_longer_what_was_published_is_told_before_it_is_answered_from
     shop: Lakehouse, what: str, keyed: bool
 ) -> None:
     edition = editions.latest_edition(shop.settings)
-    for words in (("sql", QUERY, "--verified"), ("verify", "--edition", str(edition.number))):
+    for words in (("sql", QUERY, "--verified"), ("verify", "--edition", str(there(edition).number))):
         assert command(shop, *words).exit_code == 0
-    entry = edition.tables["current_order"]
+    entry = there(edition).tables["current_order"]
     assert (entry.rows, entry.content) == (9, None), "what is personal is told by its own commits alone"
     if not keyed:
         found = content.of_version(shop.settings.warehouse_path / entry.path, entry.version)
         plain = replace(entry, rows=found.rows, content=str(found), fingerprint="another")
-        edition = editions.record_edition(shop.settings, edition.cut, dict(edition.tables) | {"current_order": plain})
+        edition = editions.record_edition(
+            shop.settings, there(edition).cut, dict(there(edition).tables) | {"current_order": plain}
+        )
     with delta.opened(shop.settings.warehouse_path / entry.path, entry.version) as table:
         file = max(map(Path, delta.files(table)), key=lambda each: each.stat().st_size)
     DAMAGES[what][0](file)
-    result = command(shop, "verify", "--edition", str(edition.number))
-    assert result.exception.exit_code == 1
+    result = command(shop, "verify", "--edition", str(there(edition).number))
+    assert fault(result).exit_code == 1
     assert re.search(r"current_order +differs", result.stdout)
     assert re.search(r"customer_daily +identical", result.stdout)
     result = command(shop, "sql", QUERY, "--verified")
-    assert result.exception.exit_code == 1
+    assert fault(result).exit_code == 1
     assert "current_order is not what was published" in str(result.exception)
     assert command(shop, "sql", "select count(*) as n from customer_daily", "--verified").exit_code == 0
 
 
 def test_an_edition_of_long_ago_says_nothing_of_its_content_and_is_answered_from(shop: Lakehouse) -> None:
     edition = editions.latest_edition(shop.settings)
-    for entry in edition.tables.values():
+    for entry in there(edition).tables.values():
         commit = commit_file(shop.settings.warehouse_path / entry.path, entry.version)
         commit.write_text(commit.read_text().replace('\\"content\\":', '\\"nothing\\":'))
     delta._kept.clear()
     assert command(shop, "sql", QUERY).exit_code == 0
     for words in (("sql", QUERY, "--verified"), ("verify", "--edition", "1")):
         result = command(shop, *words)
-        assert (result.exception.exit_code, "rebuild" in str(result.exception)) == (1, False)
+        assert (fault(result).exit_code, "rebuild" in str(result.exception)) == (1, False)
         assert "was not recorded" in f"{result.stdout}{result.exception}"
 
 
@@ -279,9 +284,9 @@ def test_content_is_kept_up_on_every_road_of_a_commit(shop: Lakehouse, monkeypat
         for name, declaration in shop.project.tables.items():
             table = shop.project.table(declaration)
             position = table.position()
-            said = position.data.get("content") or edition.tables[name].content
-            found[name] = said == str(table.content(position.version))
-            assert edition.tables[name].rows == table.rows(position.version)
+            said = there(position).data.get("content") or there(edition).tables[name].content
+            found[name] = said == str(table.content(there(position).version))
+            assert there(edition).tables[name].rows == table.rows(there(position).version)
         return found
 
     small = shop.settings

@@ -381,7 +381,7 @@ def test_without_an_edition_there_is_a_fix(project: Settings) -> None:
         reader(project)
 
 
-def test_before_the_first_edition_the_gate_that_stopped_it_is_named(project: Settings):
+def test_before_the_first_edition_the_gate_that_stopped_it_is_named(project: Settings) -> None:
     result = {
         "type": "expect_column_values_to_not_be_null", "kwargs": {"column": "carrier"}, "severity": "stop",
         "where": "quality/carrier_daily.json:2", "success": False, "rows": 3, "failed": 1, "observed": None,

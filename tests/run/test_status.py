@@ -25,6 +25,7 @@ from lake.store import delta, editions, log, meta, quarantine, sources
 from lake.store.content import of_version
 from lake.store.delta import Position
 from tests.run.published import publish
+from tests.there import there
 
 CONTRACT = {
     "type": "record",
@@ -149,7 +150,7 @@ def test_an_edition_has_the_content_of_a_table_whose_commits_do_not_say_it(fligh
     found = completed(flights, {"carrier_total": entry})["carrier_total"]
     assert (found.rows, found.content) == (3, str(of_version(flights.settings.warehouse_path / entry.path, 0)))
     edition = editions.record_edition(flights.settings, 2, {"carrier_total": found})
-    assert editions.latest_edition(flights.settings).tables["carrier_total"].content == found.content
+    assert there(editions.latest_edition(flights.settings)).tables["carrier_total"].content == found.content
     path = flights.settings.warehouse_path / entry.path
     shutil.rmtree(path)
     assert completed(flights, {"carrier_total": entry})["carrier_total"].content == found.content, "it is known"

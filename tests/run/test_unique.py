@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -34,8 +35,11 @@ JOBS = {
     log("notes"),
 )""",
 }
-FIRST = [{"id": 1, "who": "ada", "number": 1, "said": ["a, b"]}, {"id": 2, "who": None, "number": None}]
-TWICE = [
+FIRST: list[dict[str, Any]] = [
+    {"id": 1, "who": "ada", "number": 1, "said": ["a, b"]},
+    {"id": 2, "who": None, "number": None},
+]
+TWICE: list[dict[str, Any]] = [
     {"id": 1, "who": "ada", "number": 1, "said": ["a, b"]},
     {"id": 3, "who": "eve", "number": 2, "said": ["a", "b"]},
 ]

@@ -57,7 +57,7 @@ def take(project: Settings, spark: SparkSession, *, now: datetime = NOW) -> Batc
 def events(project: Settings, spark: SparkSession, **where: int) -> list[dict[str, Any]]:
     """The log's events in log order."""
     contract = load_contracts(project)["readings"]
-    bounds = {"upto": log.head(project, "readings").batch} | where
+    bounds: dict[str, Any] = {"upto": log.head(project, "readings").batch} | where
     rows = log.read(spark, project, contract, **bounds)
     return [row.asDict(recursive=True) for row in rows.orderBy("_batch", "_bucket", "_offset").collect()]
 

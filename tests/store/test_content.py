@@ -91,7 +91,7 @@ def floating(chance: Random) -> float:
     near = math.ldexp(1.0, power)
     some = chance.choice([near, math.nextafter(near, 0), math.nextafter(near, math.inf), chance.random() * near])
     [bits] = struct.unpack("d", struct.pack("Q", chance.getrandbits(64)))
-    return chance.choice([some, -some, bits, 0.0, -0.0, 0.1, 1e23, 2e-3, math.inf, -math.inf, math.nan])
+    return float(chance.choice([some, -some, bits, 0.0, -0.0, 0.1, 1e23, 2e-3, math.inf, -math.inf, math.nan]))
 
 
 def model(kind: Kind, it: Any) -> str:  # noqa: PLR0911  one line a type

@@ -19,11 +19,12 @@ from pyspark.sql import SparkSession
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 from lake.run import append as append_module
+from lake.run import batch as batch_module
 from lake.run import log as log_run
 from lake.run.ingest import ingest
 from lake.run.quarantine import by_reason, read_repairs, replay, waiting
 from lake.run.void import void
-from lake.store import delta, log, quarantine, redeliveries
+from lake.store import delta, log, quarantine, redeliveries, sources
 from lake.store.contracts import load_contracts
 from lake.store.lease import lease
 from lake.store.torn import commit_file, damages
@@ -86,13 +87,13 @@ def test_a_crash_before_the_log_leaves_nothing_behind(
     declare(project)
     land("readings", "1.jsonl", reading("a"), reading("a"), "broken")
     with monkeypatch.context() as crash:
-        crash.setattr(append_module.log, "commit", _crash)
+        crash.setattr(log, "commit", _crash)
         with pytest.raises(KeyboardInterrupt):
             take(project, spark)
     assert quarantine.counts(project, "readings", upto=9) == redeliveries.counts(project, "readings", upto=9) == {1: 1}
     assert waiting(project) == []
     with monkeypatch.context() as crash:
-        crash.setattr(append_module.sources, "remember", _crash_after_commit(project))
+        crash.setattr(sources, "remember", _crash_after_commit(project))
         with pytest.raises(KeyboardInterrupt):
             take(project, spark)
     assert (log.head(project, "readings").batch, delta.exists(project.meta_path("landed"))) == (1, False)
@@ -144,7 +145,7 @@ def test_a_batch_that_is_made_again_is_what_it_was_whatever_the_time_and_the_con
     take(project, spark)
     land("readings", "2.jsonl", reading("b"), reading("early", 20), reading("oil", kind="OIL"))
     with monkeypatch.context() as before:  # events had an arrival
-        before.setattr(append_module, "reading", partial(append_module.reading, ordered=False))
+        before.setattr(append_module, "reading", partial(batch_module.reading, ordered=False))
         counts, found = take(project, spark), quarantine.rejected(project, "readings", upto=9)
     assert sorted(row.reason for row in found) == ["not in enum", "too far ahead"]
     tear(project.log_path("readings"))
@@ -269,7 +270,7 @@ def test_replay_takes_what_is_mended_exactly_once(
 
     declare(project, fields=fields({"name": "count", "type": ["null", "int"], "default": None}))  # newly acceptable
     with monkeypatch.context() as crash:
-        crash.setattr(append_module.log, "commit", _crash)
+        crash.setattr(log, "commit", _crash)
         with pytest.raises(KeyboardInterrupt):
             replay(project, spark, now=NOW)
     counts = replay(project, spark, stream="readings", now=NOW)["readings"]

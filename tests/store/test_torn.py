@@ -28,6 +28,7 @@ from lake.store.meta import latest_cut, record_cut
 from lake.store.tables import Table
 from lake.store.torn import commit_file, torn
 from tests.crash.shop import Shop
+from tests.there import there
 
 NOW = datetime(2024, 4, 1, tzinfo=UTC)
 PROGRAM = """
@@ -59,13 +60,13 @@ def written(path: Path, bytes_: int) -> bytes:
 
 
 @pytest.mark.parametrize("left", [0, 1, 300, -1])
-def test_a_torn_commit_is_not_there_and_the_next_takes_its_number(project, left):
+def test_a_torn_commit_is_not_there_and_the_next_takes_its_number(project: Settings, left: int) -> None:
     path = cuts(project)
     file = newest(path)
     written(path, left)
     delta._kept.clear()
     assert torn(path) == int(file.stem)
-    assert latest_cut(project).number == 2
+    assert there(latest_cut(project)).number == 2
     assert delta.version(path) == int(file.stem) - 1
     assert record_cut(project, {"orders": 4}, 0).number == 3
     assert (torn(path), newest(path)) == (None, file)
@@ -73,7 +74,7 @@ def test_a_torn_commit_is_not_there_and_the_next_takes_its_number(project, left)
     assert file.with_name(f".{file.name}.torn").exists()
 
 
-def test_a_torn_entry_about_erasures_does_not_stop_the_next(project):
+def test_a_torn_entry_about_erasures_does_not_stop_the_next(project: Settings) -> None:
     number = erasures.record(project, "orders", ["token"], at=NOW)
     path = project.meta_path("erasures")
     for _ in range(2):
@@ -86,22 +87,22 @@ def test_a_torn_entry_about_erasures_does_not_stop_the_next(project):
     assert (erasures.purged(project), erasures.subjects(project, "orders")) == (number + 1, {"token", "another"})
 
 
-def test_a_checkpoint_of_a_torn_commit_goes_with_it(project):
+def test_a_checkpoint_of_a_torn_commit_goes_with_it(project: Settings) -> None:
     path = cuts(project)
     DeltaTable(str(path)).create_checkpoint()
     written(path, 50)
     delta._kept.clear()
-    assert latest_cut(project).number == 2
+    assert there(latest_cut(project)).number == 2
     assert record_cut(project, {"orders": 4}, 0).number == 3
     assert [path for path in (path / "_delta_log").iterdir() if "checkpoint" in path.name] == []
     assert len(delta.rows(path, "SELECT * FROM t")) == 3
 
 
 @pytest.mark.parametrize("left", [0, 1, 200, -3])
-def test_a_table_whose_past_was_ended_at_a_torn_commit_keeps_its_rows(project, left):
+def test_a_table_whose_past_was_ended_at_a_torn_commit_keeps_its_rows(project: Settings, left: int) -> None:
     path, app = table(project)
     for number in (2, 3):
-        delta.append(path, "a BIGINT", [[number]], delta.head(path, app).next(cut=number))
+        delta.append(path, "a BIGINT", [[number]], there(delta.head(path, app)).next(cut=number))
     history.begin_anew(path, delta.head(path, app), purge=1)
     history.end(path)
     written(path, left)
@@ -112,10 +113,10 @@ def test_a_table_whose_past_was_ended_at_a_torn_commit_keeps_its_rows(project, l
             assert [row["a"] for row in delta.rows(path, "SELECT a FROM t ORDER BY a")] == [1, 2, 3]
     with lease(project, "table.current_order"):
         delta.append(path, "a BIGINT", [[4]], delta.standing(path, app).next(cut=4))
-    assert (delta.head(path, app).txn, len(delta.rows(path, "SELECT a FROM t"))) == (4, 4)
+    assert (there(delta.head(path, app)).txn, len(delta.rows(path, "SELECT a FROM t"))) == (4, 4)
 
 
-def test_every_place_where_a_commit_can_be_cut_is_told(project):
+def test_every_place_where_a_commit_can_be_cut_is_told(project: Settings) -> None:
     path = cuts(project)
     content = written(path, 10**6)
     file = newest(path)
@@ -124,7 +125,7 @@ def test_every_place_where_a_commit_can_be_cut_is_told(project):
         assert torn(path) is not None, left
 
 
-def test_the_first_commit_of_a_table_may_be_torn(project):
+def test_the_first_commit_of_a_table_may_be_torn(project: Settings) -> None:
     record_cut(project, {"orders": 1}, 0)
     path = project.meta_path("cuts")
     for version in range(DeltaTable(str(path)).version(), 0, -1):
@@ -141,7 +142,7 @@ def table(project: Settings) -> tuple[Path, str]:
     return path, "table:current_order"
 
 
-def test_an_erasure_that_damage_took_is_recorded_again_as_the_key_is_destroyed(tmp_path):
+def test_an_erasure_that_damage_took_is_recorded_again_as_the_key_is_destroyed(tmp_path: Path) -> None:
     project = load(Shop(tmp_path, Random(1)).lakehouse.settings)
     store = open_store(project.settings, make=True)
     store.make("orders", ["ada", "joan"])
@@ -154,27 +155,31 @@ def test_an_erasure_that_damage_took_is_recorded_again_as_the_key_is_destroyed(t
     assert erasures.subjects(project.settings, "orders") == {"ada"}
 
 
-def test_a_fence_takes_a_number_and_changes_nothing(project):
+def test_a_fence_takes_a_number_and_changes_nothing(project: Settings) -> None:
     path, app = table(project)
-    before = delta.head(path, app)
+    before = there(delta.head(path, app))
     fence(path, app)
-    after = delta.head(path, app)
-    assert (after.txn, after.data["cut"], after.origin) == (before.txn + 1, 1, before.version)
+    after = there(delta.head(path, app))
+    assert (after.txn, after.data["cut"], after.origin) == (
+        before.txn + 1,
+        1,
+        before.version,
+    )
     assert delta.rows(path, "SELECT * FROM t") == [{"a": 1}]
     delta.append(path, "a BIGINT", [[2]], after.next(cut=2))
-    assert delta.head(path, app).txn == 3
+    assert there(delta.head(path, app)).txn == 3
     assert len(delta.rows(path, "SELECT * FROM t")) == 2
 
 
-def test_who_comes_after_a_dead_writer_fences_it_off(project):
+def test_who_comes_after_a_dead_writer_fences_it_off(project: Settings) -> None:
     path, app = table(project)
     subprocess.run([sys.executable, "-c", PROGRAM, project.project, "table.current_order"], check=False)
     for txn in (2, 2):
         with lease(project, "table.current_order"):
-            assert delta.head(path, app).txn == txn
+            assert there(delta.head(path, app)).txn == txn
 
 
-def test_a_table_that_was_never_built_is_fenced_off_too(project):
+def test_a_table_that_was_never_built_is_fenced_off_too(project: Settings) -> None:
     new = Table(project, "silver", "current_order", "current_order")
     new.create(pa.schema([("a", pa.int64())]), description="", comments={})
     assert delta.standing(new.path, new.app).txn == 0
@@ -188,7 +193,9 @@ def test_a_table_that_was_never_built_is_fenced_off_too(project):
         replace(new, rows, ["a"], delta.start(new.app).next(cut=1), comments={})
 
 
-def test_a_dead_writer_is_known_until_it_has_been_fenced_off(project, monkeypatch):
+def test_a_dead_writer_is_known_until_it_has_been_fenced_off(
+    project: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, app = table(project)
     subprocess.run([sys.executable, "-c", PROGRAM, project.project, "table.current_order"], check=False)
     with monkeypatch.context() as full_disk:
@@ -196,44 +203,44 @@ def test_a_dead_writer_is_known_until_it_has_been_fenced_off(project, monkeypatc
         with pytest.raises(OSError, match="Bad file"), lease(project, "table.current_order"):
             pass
     with lease(project, "table.current_order"):
-        assert delta.head(path, app).txn == 2
+        assert there(delta.head(path, app)).txn == 2
 
 
-def test_maintenance_clears_no_dead_writer_away_without_a_fence(project):
+def test_maintenance_clears_no_dead_writer_away_without_a_fence(project: Settings) -> None:
     path, app = table(project)
     subprocess.run([sys.executable, "-c", PROGRAM, project.project, "table.current_order"], check=False)
     [dead] = forget_the_dead(project, dry_run=True)
-    assert (dead.exists(), delta.head(path, app).txn) == (True, 1)
+    assert (dead.exists(), there(delta.head(path, app)).txn) == (True, 1)
     assert forget_the_dead(project, dry_run=False) == [dead]
-    assert (dead.exists(), delta.head(path, app).txn) == (False, 2)
+    assert (dead.exists(), there(delta.head(path, app)).txn) == (False, 2)
 
 
-def test_a_position_that_is_repeated_too_late_is_passed_over(project):
+def test_a_position_that_is_repeated_too_late_is_passed_over(project: Settings) -> None:
     path, app = table(project)
     old = delta.head(path, app)
-    delta.append(path, "a BIGINT", [[2]], old.next(cut=2))
-    delta.append(path, "a BIGINT", [], old.again())
+    delta.append(path, "a BIGINT", [[2]], there(old).next(cut=2))
+    delta.append(path, "a BIGINT", [], there(old).again())
     assert [(p.txn, p.data["cut"]) for p in delta.positions(path, app)] == [(2, 2), (1, 1)]
 
 
-def test_a_position_that_is_repeated_after_a_fence_is_passed_over(project):
+def test_a_position_that_is_repeated_after_a_fence_is_passed_over(project: Settings) -> None:
     path, app = table(project)
     old = delta.head(path, app)
     fence(path, app)
-    delta.append(path, "a BIGINT", [], old.again())
+    delta.append(path, "a BIGINT", [], there(old).again())
     assert [p.txn for p in delta.positions(path, app)] == [2, 1]
-    delta.append(path, "a BIGINT", [[2]], delta.head(path, app).next(cut=2))
+    delta.append(path, "a BIGINT", [[2]], there(delta.head(path, app)).next(cut=2))
     assert [p.txn for p in delta.positions(path, app)] == [3, 2, 1]
 
 
-def test_a_full_disk_is_told_with_its_place():
+def test_a_full_disk_is_told_with_its_place() -> None:
     told = full(OSError(28, os.strerror(28), "/data/shop/meta"))
     assert isinstance(told, Unavailable)
     assert (told.where, told.exit_code) == ("/data/shop/meta", 75)
     assert full(OSError("no such thing")) is None
 
 
-def test_what_other_tools_commit_is_never_taken_for_torn(tmp_path):
+def test_what_other_tools_commit_is_never_taken_for_torn(tmp_path: Path) -> None:
     path, rows = tmp_path / "t", pa.table({"k": [1, 2, 3, 4], "a": [1, 2, 3, 4]})
 
     def merge() -> TableMerger:
@@ -258,7 +265,7 @@ def test_what_other_tools_commit_is_never_taken_for_torn(tmp_path):
 
 
 @pytest.mark.parametrize("feed", ["true", "false"])
-def test_whatever_delta_rs_commits_is_known_for_torn_at_every_line(tmp_path, feed):
+def test_whatever_delta_rs_commits_is_known_for_torn_at_every_line(tmp_path: Path, feed: str) -> None:
     path, rows, taken = tmp_path / "t", pa.table({"k": [1, 2, 3, 4], "a": [1, 2, 3, 4]}), []
 
     def merge() -> TableMerger:

@@ -47,7 +47,8 @@ def of_dumps(batches: Iterable[Iterable[Event]]) -> set[tuple[Any, ...]]:
                 dumps.setdefault(event.at, {})[event.key] = event.a
                 newest = event.at if event.arrived and event.at > newest else newest
         newest = max(dumps, default=-1)
-    versions, going = set(), {}
+    versions: set[Any] = set()
+    going: dict[Any, Any] = {}
     for number in sorted(dumps):
         for key, (value, since) in list(going.items()):
             if dumps[number].get(key, ...) != value:
