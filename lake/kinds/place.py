@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 AT: Final = "_at"  # state: the place of what a table's row shows
 
-KEPT: Final = f"""if({ORDER} is null, null, struct(
+KEPT: Final = f"""struct(
     {ORDER}._batch as _batch,
     if({ORDER}._arrival is null, {ORDER}._bucket, null) as _bucket,
     coalesce({ORDER}._arrival, {ORDER}._offset) as _offset
-))"""
+)"""
 
 
 def place(*sequence: str) -> str:

@@ -169,7 +169,8 @@ def _apply(
 def _as_declared(current: DeltaTable, diff: pa.Table) -> pa.Table:
     """`diff` by the types of the table, parts of which are NOT NULL where Headwater built it before it wrote none so.
 
-    delta-rs makes no type with such parts of one without. What is null in `diff` is null there with all its parts.
+    Neither delta-rs nor Spark makes a type with such parts of one without. What is null in `diff` is null there with
+    all its parts.
     """
     declared = pa.schema(current.schema())
     if declared.types == arrow_schema(current).types:
@@ -214,7 +215,8 @@ def _commit_spark(
     from pyspark.sql import SparkSession
 
     if isinstance(diff, pa.Table):
-        diff = to_frame(SparkSession.active(), diff)
+        with delta.opened(table.path) as current:
+            diff = to_frame(SparkSession.active(), _as_declared(current, diff))
     if counts.total == counts.inserted:
         columns = table.schema().names
         writer = diff.select(*columns).write.format("delta").mode("append").options(**position.writer_options)
