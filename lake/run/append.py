@@ -29,7 +29,19 @@ from lake.run import booked, lost
 from lake.run.batch import Batch, reading
 from lake.run.log import lacking
 from lake.run.personal import sealed_with
-from lake.store import beside, chain, compaction, delta, evolution, log, quarantine, redeliveries, sources, torn
+from lake.store import (
+    beside,
+    chain,
+    compaction,
+    delta,
+    erasures,
+    evolution,
+    log,
+    quarantine,
+    redeliveries,
+    sources,
+    torn,
+)
 from lake.store.contracts import Contract
 from lake.store.delivery import Acceptance, Delivery, Files, Replayed
 from lake.store.lease import lease
@@ -265,7 +277,8 @@ def _content(batch: Batch, marks: Sequence[Mark], was: Mapping[str, Any] | None)
     content = chain.entry(batch.head.content, batch.number, prints, sealed)
     if was and was["digest"] != content["digest"]:
         content["was"] = {name: said for name, said in was.items() if name != "was"}
-        if not chain.same_in_clear(was, content):
+        may_differ = erasures.subjects(batch.settings, batch.contract.name)
+        if not chain.same_in_clear(was, content) or (was["buckets"] != content["buckets"] and not may_differ):
             logging.getLogger("lake").warning(
                 "batch %s of %s was made again of the same records, and its rows are not what they were:"
                 " lake verify tells which tables that changes",

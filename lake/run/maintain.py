@@ -20,6 +20,7 @@ from lake.errors import Unavailable
 from lake.project import Project
 from lake.run.needed import Needed, Place, places, retired
 from lake.run.purge import purge
+from lake.run.whole import content_fault
 from lake.store import compaction, delta, editions, lease, log, reads, vacuum
 from lake.store.compaction import Compacted, Part
 from lake.store.delta import Position
@@ -157,11 +158,14 @@ class _Work:
         return kept
 
     def _due(self, place: Place, table: Table | None, position: Position | None) -> list[Part]:
-        """What is to be compacted at `place`: nothing of what is not live, or what another tool has written to."""
+        """What is to be compacted at `place`: nothing that is not live, damaged, or written to by another tool."""
         live = {"log": place.name in self.project.contracts, "table": table is not None}.get(place.kind, True)
         due = [part for part in compaction.parts(place.path) if part.due] if live else []
         if due and position and position.version != delta.version(place.path):
             self.tell(f"left    {place}: another tool has written to it; lake verify or lake log --check tells what")
+            return []
+        if due and place.kind == "log" and (fault := content_fault(self.project.settings, place.name)):
+            self.tell(f"left    {place}: {fault}")
             return []
         return due
 

@@ -77,7 +77,7 @@ def of_inputs(project: Project, streams: Iterable[str]) -> LakeError | None:
             for found in lost_batches(project.settings, stream):
                 return LakeError(found.fault.what, where=found.fault.where, fix=BRING_BACK.format(stream=stream))
             log.contracts(project.settings, head)
-            if fault := _content_fault(project.settings, stream):
+            if fault := content_fault(project.settings, stream):
                 return fault
             if contract.sealed and head.keys:
                 log.key_store(project.settings, contract).must_be_whole()
@@ -93,7 +93,7 @@ def must_be_whole(project: Project, declarations: Iterable[Declaration]) -> None
         raise fault
 
 
-def _content_fault(settings: Settings, stream: str) -> LakeError | None:
+def content_fault(settings: Settings, stream: str) -> LakeError | None:
     """What is wrong with the rows of a log, by the fingerprints of its commits."""
     path, heads = settings.log_path(stream), log.heads(settings, stream)[::-1]
     found = next(chain(breaks(heads), changes(path, heads)), None)

@@ -25,6 +25,7 @@ from lake.run.cut import pick_cut
 from lake.run.forget import forget
 from lake.run.ingest import ingest
 from lake.run.inputs import Inputs
+from lake.run.maintain import Policy, maintain
 from lake.run.rebuild import rebuild_all
 from lake.run.verify import verify_all
 from lake.store import chain, compaction, content, delta, editions, log
@@ -137,6 +138,20 @@ def test_whatever_was_changed_in_a_file_of_a_log_is_told_and_goes_no_further(sho
     with pytest.raises(LakeError, match=told) as refused:
         rebuild_all(inputs, TABLES, tell=lambda _: None)
     assert str(file) in str(refused.value)
+
+
+def test_a_damaged_log_is_not_compacted(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "SMALL_FILES", 0)
+    rewritten(another_value)(largest(shop))
+    told: list[str] = []
+    done = maintain(shop.project, _no_spark, Policy(editions=1, days=9, size=1 << 30), told.append)
+    [kept] = [each for each in done.places if each.place.kind == "log"]
+    assert kept.compacted is None
+    assert any("left    log orders: the log of orders is damaged: batch 1" in each for each in told)
+
+
+def _no_spark() -> SparkSession:
+    raise AssertionError("nothing is to be compacted")
 
 
 def test_a_digest_kept_elsewhere_tells_what_the_log_itself_no_longer_does(shop: Lakehouse) -> None:
