@@ -134,8 +134,14 @@ def unsaid(
 
 
 def _fields(project: Project, stream: str, batch: int) -> list[frozenset[str]]:
-    """The names of the fields by each version of a contract, that of a batch first; each set of them once."""
+    """The names of the fields by each version of a contract, that of a batch first; each set of them once.
+
+    Those of now alone where the batch has them: whatever has read it was given them all.
+    """
     settings, contract = project.settings, project.contracts[stream]
     stored, number = evolution.versions(settings, stream), log.head_at(settings, stream, batch).contract
-    versions = [*stored[number - 1 : number], contract, *reversed(stored)] if number else [contract, *reversed(stored)]
-    return list(dict.fromkeys(frozenset(field.name for field in each.fields) for each in versions))
+    now, *others = (
+        frozenset(field.name for field in each.fields)
+        for each in (contract, *stored[max(number - 1, 0) : number], *reversed(stored))
+    )
+    return [now] if not others or now == others[0] else list(dict.fromkeys([*others, now]))
