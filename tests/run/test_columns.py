@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
 
@@ -23,7 +23,6 @@ from lake.run.inputs import Inputs
 from lake.run.plan import plan
 from lake.run.rebuild import Recomputed, rebuild_all
 from lake.run.verify import Verdict, verify_all
-from lake.store.commit import Counts
 from lake.store.delta import Position
 from lake.testing import Commands, Lakehouse
 
@@ -38,6 +37,7 @@ FIELDS: Final[list[dict[str, Any]]] = [
 NOTE: Final = {"name": "note_x", "type": ["null", "string"], "default": None, "doc": "What somebody wrote."}
 NAMES: Final = [field["name"] for field in FIELDS]
 
+next_position = advancing._next
 NEWEST, QUERY = 'Latest("id")', 'View("id", identity=("id", "k"))'
 THINGS: Final = 'log("things")'
 Made = Callable[[list[str]], Collection[str]]
@@ -314,19 +314,10 @@ def test_tables_whose_positions_say_no_columns_go_on(
     assert {each["table"]: each["why"] for each in map(asdict, verdicts(things))}["whole"].startswith("as it was built")
 
 
-def as_it_was(  # noqa: PLR0917 the arguments of what it stands for
-    inputs: Inputs, declaration: Declaration, position: Position, verb: str, counts: Counts, met: str | None
-) -> Position:
+def as_it_was(inputs: Inputs, declaration: Declaration, *more: Any) -> Position:
     """The position of a commit as it was made before it said which columns a table depends on."""
-    project = inputs.project
-    return position.next(
-        verb=verb,
-        cut=inputs.cut.number,
-        voids=inputs.cut.voids,
-        inputs=inputs.versions(declaration),
-        homes=inputs.homes(declaration),
-        fingerprint=project.fingerprint(declaration),
-        counts=asdict(counts),
-        met=met,
-        **({"definition": project.definition(declaration)} if verb == "build" else {}),
-    )
+    project, now = inputs.project, next_position(inputs, declaration, *more)
+    said = {name: value for name, value in now.data.items() if name != "columns"}
+    said["fingerprint"] = project.fingerprint(declaration)
+    told = {"definition": project.definition(declaration)} if "definition" in said else {}
+    return replace(now, data=said | told)
