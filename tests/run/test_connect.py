@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from lake.config import load_settings
 from lake.project import load
 from lake.run.verify import verify_all
+from lake.testing import Commands, Lakehouse
 from tests.processes import LOOPBACK, listening
 from tests.serving import LAKE, SMALL, serving
 
@@ -106,10 +107,14 @@ def order_slow(orders):
 
 @dataclass(frozen=True)
 class Client:
-    """`lake` commands in a project, each a process of its own, all at one server."""
+    """`lake` commands in a project, each a process of its own, all at one server.
+
+    Those that are waited for are forks; those that something happens to are started as a person does.
+    """
 
     project: Path
     remote: str
+    forks: Commands
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -122,10 +127,11 @@ class Client:
 
     def call(self, *arguments: str, said: str = "", code: int = 0, **environment: str) -> Any:
         """The answer of a command that must end with `code` and say `said`."""
-        with self.start(*arguments, **environment) as command:
-            answer, told = command.communicate()
-        assert (command.returncode, said in told) == (code, True), answer + told
-        return json.loads(answer) if code == 0 else None
+        house = Lakehouse(self.project, self.project / ".lake")
+        house.settings = house.source
+        done = self.forks.lake(*arguments, "--json", at=house, **environment)
+        assert (done.code, said in done.err) == (code, True), done.out + done.err
+        return json.loads(done.out) if code == 0 else None
 
 
 @pytest.fixture
@@ -146,8 +152,8 @@ def test_what_a_server_made_an_embedded_session_proves(shop: Path, spark: SparkS
     with socket.create_server(("127.0.0.1", 0)) as free:
         ui = free.getsockname()[1]
     conf = {"spark.ui.enabled": "true", "spark.ui.port": str(ui)}
-    with serving(shop, SMALL | {"LAKE_SPARK__CONF": json.dumps(conf)}) as server:
-        lake = Client(shop, server.remote)
+    with serving(shop, SMALL | {"LAKE_SPARK__CONF": json.dumps(conf)}) as server, Commands(server.remote) as forks:
+        lake = Client(shop, server.remote, forks)
         assert {table["verb"] for table in lake.call("run")["tables"]} == {"build"}
         a_late_event(lake)
         two_at_once(lake)
