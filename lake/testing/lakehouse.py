@@ -109,8 +109,12 @@ class Lakehouse:
             verdict = verify(inputs, declaration)
             if verdict.verdict != "identical":
                 raise LawError(f"{declaration.name} {verdict.verdict}: {verdict.why or verdict.differences}")
-            _check_spread(inputs, declaration)
-            _check_locality(inputs, declaration)
+            few = _evaluated(inputs, declaration, 2).persist()
+            try:
+                _check_spread(inputs, declaration, few)
+                _check_locality(inputs, declaration, few)
+            finally:
+                few.unpersist()
         if slices and not inputs.cut.voids:  # a void names a place in this very log
             self._check_slices(inputs, slices)
 
@@ -139,9 +143,9 @@ def _check_same(declaration: Declaration, rows: list[dict[str, Any]], other: lis
         )
 
 
-def _check_spread(inputs: Inputs, declaration: Declaration) -> None:
-    few, many = (_evaluated(inputs, declaration, partitions) for partitions in (2, 7))
-    differing = compare(few, many, declaration.kind.identity)
+def _check_spread(inputs: Inputs, declaration: Declaration, few: DataFrame) -> None:
+    """The table is the same from more partitions than `few` was made of."""
+    differing = compare(few, _evaluated(inputs, declaration, 7), declaration.kind.identity)
     if not differing.isEmpty():
         raise LawError(
             f"{declaration.name} depends on how its rows are spread: {differing.first()}",
@@ -150,14 +154,13 @@ def _check_spread(inputs: Inputs, declaration: Declaration) -> None:
         )
 
 
-def _check_locality(inputs: Inputs, declaration: Declaration) -> None:
-    """Half of the keys, told by a hash of theirs."""
+def _check_locality(inputs: Inputs, declaration: Declaration, whole: DataFrame) -> None:
+    """Half of the keys of the `whole` table, told by a hash of theirs."""
     from pyspark.sql import functions as F
 
     kind = declaration.kind
     if not kind.key:
         return
-    whole = inputs.evaluate(declaration)
     half = whole.where(F.pmod(F.xxhash64(*[F.col(k).cast("string") for k in kind.key]), F.lit(2)) == 0)
     keys = to_arrow(half.select(*kind.key).distinct())
     alone = inputs.evaluated(declaration, restrict(inputs, declaration, keys))

@@ -125,7 +125,7 @@ class Client:
             text=True,
         )
 
-    def call(self, *arguments: str, said: str = "", code: int = 0, **environment: str) -> Any:
+    def call(self, *arguments: str, said: str = "", code: int = 0, **environment: Any) -> Any:
         """The answer of a command that must end with `code` and say `said`."""
         house = Lakehouse(self.project, self.project / ".lake")
         house.settings = house.source

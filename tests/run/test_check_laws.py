@@ -1,0 +1,55 @@
+"""What `check_laws` is for: tables that are what their recomputation says, and wrong all the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lake.config import Settings
+from lake.errors import LawError
+from lake.testing import Lakehouse
+
+SALES = {
+    "type": "record", "name": "sales", "doc": "A sale.", "lake": {"key": ["shop"], "id": ["n"], "buckets": 2},
+    "fields": [
+        {"name": "shop", "type": "string", "doc": "Where."},
+        {"name": "n", "type": "int", "doc": "Number."},
+        {"name": "at", "type": "int", "doc": "Minute; several sales may share one."},
+    ],
+}  # fmt: skip
+JOB = '''
+from lake import View, log, table
+
+@table(View("shop"{options}), log("sales"))
+def shares(sales):
+    """A shop's sales beside others'."""
+    return sales.sparkSession.sql("""{query}""", s=sales)
+'''
+OF_ALL = "select shop, count(*) as sales, (select count(*) from {s}) as of_all from {s} group by shop"
+TIED = "select shop, n, cast(row_number() over (partition by shop order by at) as int) as place from {s}"
+
+
+NOT_LOCAL = JOB.format(options="", query=OF_ALL)
+BY_CHANCE = JOB.format(options=', identity=("shop", "n")', query=TIED)
+
+
+@pytest.mark.parametrize(
+    ("job", "told"),
+    [
+        (NOT_LOCAL, "shares is not local to its key"),
+        pytest.param(BY_CHANCE, "shares depends on how its rows are spread", marks=pytest.mark.long),
+    ],
+    ids=["not local", "ties"],
+)
+def test_a_table_that_breaks_a_law_is_told(
+    spark: SparkSession, project: Settings, tmp_path: Path, job: str, told: str
+) -> None:
+    project.path("schemas/sales.avsc").write_text(json.dumps(SALES))
+    project.path("jobs/silver/shares.py").write_text(job)
+    sales = [{"shop": f"s{n % 5}", "n": n, "at": 7} for n in range(60)]
+    house = Lakehouse(tmp_path, tmp_path / "home").land("sales", *sales).run()
+    with pytest.raises(LawError, match=told):
+        house.check_laws(slices=0)
