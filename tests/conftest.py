@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -15,6 +16,12 @@ from pyspark.sql import SparkSession
 from lake.config import Settings, SparkSettings, load_settings
 from lake.session import start
 from lake.testing import Commands
+
+
+def pytest_configure() -> None:
+    """Has a SIGHUP end what tests start, where the tests themselves are run by nohup, which has it ignored."""
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)  # a handler is no one's heir; what is ignored stays so
 
 
 @pytest.fixture(scope="session")

@@ -55,7 +55,9 @@ def unique(rows: DataFrame, identity: Sequence[str]) -> DataFrame:
 def fault_of(declaration: Declaration, error: Exception) -> LakeError | None:
     """What to say where `error` is that of a frame that was to be `unique`."""
     told: BaseException | None = error
-    while told is not None:
+    seen: list[BaseException] = []
+    while told is not None and not any(told is each for each in seen):  # one that is raised again may be its own cause
+        seen.append(told)
         text = str(told)
         if found := _TOLD.search(text):
             return _fault(declaration, json.JSONDecoder().raw_decode(text, found.end())[0])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from lake import Latest, log, table
 from lake.config import Settings
 from lake.errors import LakeError
 from lake.project import load
@@ -18,6 +19,7 @@ from lake.run.deploy import deploy
 from lake.run.ingest import ingest
 from lake.run.inputs import Inputs
 from lake.run.rebuild import rebuild
+from lake.run.unique import fault_of
 from lake.store.editions import current_edition
 from lake.testing import Lakehouse
 
@@ -93,3 +95,10 @@ def test_a_deploy_of_rows_of_one_identity_leaves_readers_what_they_had(
     edition = current_edition(lakehouse.settings)
     assert edition is not None
     assert edition.number == 1
+
+
+def test_an_error_that_is_its_own_cause_is_none_of_identity() -> None:
+    error = LakeError("no column")
+    error.__cause__ = error
+    declared = table(Latest("id"), log("notes"))(lambda notes: notes)
+    assert fault_of(declared, error) is None
