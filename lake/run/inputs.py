@@ -137,6 +137,8 @@ class Inputs:
         if kind.row_by_row and kind.broadcast is None:
             sides = [self._keyed(source, rows) for source, rows in zip(declaration.inputs, sides, strict=True)]
         sides = [kind.prepare(returned.complete(declaration, rows, side), side) for side, rows in enumerate(sides)]
+        if not kind.heeds_refusals:
+            return tuple(sides)
         told = zip(sides, refused, strict=True)
         return tuple(rows if r is None else rows.unionByName(r, allowMissingColumns=True) for rows, r in told)
 
