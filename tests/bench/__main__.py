@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -56,11 +56,21 @@ class Size:
     days: int
     last: int
     repeat: int
-    tables: Collection[str] = field(default=())
+    tables: Collection[str] = ()
+    commands: int = 7
 
-    def load(self, settings: Settings) -> Project:
-        """The repository's project with these tables, and those that they are derived from."""
-        return part(load(settings), self.tables)
+    def copied(self, home: Path) -> Settings:
+        """The repository's project in `home`, with these tables and what they are derived from."""
+        project = load(load_settings(REPOSITORY))
+        tables = part(project, self.tables).tables.values()
+        files = {f"schemas/{stream}.avsc" for each in tables for stream in project.logs(each)}
+        for each in tables:
+            files |= {f"jobs/{each.layer}/{each.name}.py", f"quality/{each.name}.json"}
+        for file in sorted(files):
+            (home / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(REPOSITORY / file, home / file)
+        (home / "pyproject.toml").write_text("[tool.lake]\n")
+        return load_settings(home)
 
 
 def bench(home: Path, size: Size) -> None:
@@ -70,14 +80,14 @@ def bench(home: Path, size: Size) -> None:
     generate = [sys.executable, str(REPOSITORY / "infra/flights.py"), str(landing), "--days", str(size.days)]
     generate.append("--no-made")
     subprocess.run(generate, check=True, stdout=subprocess.DEVNULL)
-    settings = replace(load_settings(REPOSITORY), landing=landing, warehouse=home / "warehouse")
+    settings = replace(size.copied(home / "project"), landing=landing, warehouse=home / "warehouse")
     files = sorted((landing / "flights").iterdir())
     held.mkdir()
     last = [Path(shutil.move(file, held / file.name)) for file in files[-size.last :]]
     with times.timed("session"):
         spark = start(settings)
     spark.range(1000).selectExpr("sum(id)").collect()
-    project = size.load(settings)
+    project = load(settings)
 
     plain = home / "plain"
     with times.timed("land plain"):
@@ -92,8 +102,8 @@ def bench(home: Path, size: Size) -> None:
 
     hand = Lake(spark, settings.warehouse_path / "logs", home / "hand")
     _rebuilds(Inputs(lambda: spark, project, cut(project)), hand, times, size.repeat)
-    _micro_batches(settings, size, hand, last, times)
-    _commands(settings, project, times, 2 * size.repeat + 1)
+    _micro_batches(settings, hand, last, times)
+    _commands(settings, project, times, size.commands)
     heading("Cold start of a session")
     line("session", times["session"], "")
 
@@ -132,8 +142,8 @@ def _rebuilds(inputs: Inputs, hand: Lake, times: Times, repeat: int) -> None:
     print(f"{'rebuild --all':<20}{ours:9.2f}{theirs:9.2f}{ours / theirs:8.2f}{times['verify --all']:28.2f}")
 
 
-def _micro_batches(settings: Settings, size: Size, hand: Lake, files: list[Path], times: Times) -> None:
-    project = size.load(settings)
+def _micro_batches(settings: Settings, hand: Lake, files: list[Path], times: Times) -> None:
+    project = load(settings)
     spark = hand.spark
     for file in files:
         shutil.move(file, settings.path(settings.landing) / "flights" / file.name)
@@ -175,7 +185,7 @@ def _commands(settings: Settings, project: Project, times: Times, repeat: int) -
     for _ in range(repeat):
         for name, command in commands.items():
             with times.timed(name):
-                subprocess.run(command, check=True, cwd=REPOSITORY, env=environment, stdout=subprocess.DEVNULL)
+                subprocess.run(command, check=True, cwd=settings.project, env=environment, stdout=subprocess.DEVNULL)
     heading("Commands, cold (target: lake sql within 2.0 of the import)")
     for name in commands:
         line(name, times[name], f"ratio {times[name] / times['import deltalake, duckdb']:.2f}")

@@ -104,8 +104,9 @@ class Lake:
             for table in ("flight", "aircraft_operator", "flight_weather"):
                 if table != name and (self.home / table).exists():
                     self.table(table).createOrReplaceTempView(table)
-            self.events("flights").createOrReplaceTempView("events")
-            self.events("weather").createOrReplaceTempView("weather")
+            for stream, view in (("flights", "events"), ("weather", "weather")):
+                if (self.logs / stream).exists():
+                    self.events(stream).createOrReplaceTempView(view)
             rows = self.spark.sql(QUERIES[name])
         else:
             rows = FULL[name](self.events("flights"))

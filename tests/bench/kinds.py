@@ -11,7 +11,7 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +24,7 @@ from lake.run.advance import advance
 from lake.run.cut import cut
 from lake.run.inputs import Inputs
 from lake.run.rebuild import rebuild
-from lake.session import start
+from lake.session import first_line, start
 from lake.store.meta import Cut
 from tests.bench import tables
 from tests.bench.meters import FIELDS, Meters, append, contract
@@ -79,7 +79,8 @@ class Bench:
         contracts = {stream: contract(stream) for stream in FIELDS}
         declared = {each.name: each for each in (tables.tariff, *tables.KINDS.values())}
         file = JobFile.read(Path(tables.__file__))
-        project = Project(settings, contracts, declared, dict.fromkeys(declared, file))
+        files = {name: replace(file, path=file.path.with_stem(name)) for name in declared}
+        project = Project(settings, contracts, declared, files)
         sorts, times, cuts = ["all", "warm", *["in order", "late"] * repeat], Times(), []
         for number, sort in enumerate(sorts):
             first, count = (meters.readings + BATCH * (number - 1), BATCH) if number else (0, meters.readings)
@@ -109,7 +110,7 @@ class Bench:
             try:
                 found = f"{self.measure(tables.KINDS[labels[name]]):9,}{self._figures(name)}"
             except Exception as error:
-                found = f" {type(error).__name__}: {str(error).strip().splitlines()[0]}"
+                found = f" {type(error).__name__}: {first_line(error)}"
                 failed.append(name)
             print(f"{labels[name]:<21}{found}", flush=True)
         return failed
