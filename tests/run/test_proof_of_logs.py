@@ -141,7 +141,7 @@ def test_whatever_was_changed_in_a_file_of_a_log_is_told_and_goes_no_further(sho
 
 
 def test_a_damaged_log_is_not_compacted(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "SMALL_FILES", 0)
+    monkeypatch.setattr(compaction.Part, "due", property(lambda _: True))
     rewritten(another_value)(largest(shop))
     told: list[str] = []
     done = maintain(shop.project, _no_spark, Policy(editions=1, days=9, size=1 << 30), told.append)
