@@ -195,7 +195,7 @@ def interrupted(lake: Client, ui: int) -> None:
     """A command that a signal ends, or that is killed, leaves the server nothing to do."""
     job = lake.project / "jobs/gold/order_slow.py"
     job.write_text(HEAD + SLOW)
-    for number, code in ((signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -9)):
+    for number, code in ((signal.SIGTERM, 143), (signal.SIGKILL, -9)):
         with lake.start("advance", "order_slow") as command:
             try:
                 until(lambda: running(ui))
