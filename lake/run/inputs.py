@@ -142,11 +142,6 @@ class Inputs:
         told = zip(sides, refused, strict=True)
         return tuple(rows if r is None else rows.unionByName(r, allowMissingColumns=True) for rows, r in told)
 
-    def delivery_columns(self, source: Input) -> list[str]:
-        """The columns of a log that tell how its events were delivered."""
-        dump = self.project.contracts[source.name].dump
-        return ["_source", dump] if dump else ["_source"]
-
     def _delivered(self, source: Input, rows: DataFrame) -> DataFrame:
         """Events of a log with how they were delivered: see lake.kinds.dumps."""
         from pyspark.sql import functions as F
