@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from lake.declaration import Declaration, Input
 from lake.errors import DeclarationError
-from lake.kinds.kind import CARRIED, DELIVERED, ORDER, SIGN, visible
-from lake.names import SPARK, quoted
+from lake.kinds.kind import CARRIED, ORDER, SIGN, visible
 from lake.project import Project
-from lake.run import returned
+from lake.run import refusals, returned
 from lake.run.columns import Analysed, Given, given, leaf, unsaid, withheld, without
 from lake.run.rows import CarryingFrame
 from lake.session import raise_if_gone
@@ -123,7 +122,7 @@ class Inputs:
         kind = declaration.kind
         refused = [self._refusals(source) if kind.heeds_refusals else None for source in declaration.inputs]
         frames = [
-            f if r is None else self._delivered(s, f)
+            f if r is None else refusals.delivered(f, self.project.contracts[s.name])
             for s, f, r in zip(declaration.inputs, frames, refused, strict=True)
         ]
         frames = without(declaration, frames, held) if held else frames
@@ -142,22 +141,8 @@ class Inputs:
         told = zip(sides, refused, strict=True)
         return tuple(rows if r is None else rows.unionByName(r, allowMissingColumns=True) for rows, r in told)
 
-    def _delivered(self, source: Input, rows: DataFrame) -> DataFrame:
-        """Events of a log with how they were delivered: see lake.kinds.dumps."""
-        from pyspark.sql import functions as F
-
-        dump = self.project.contracts[source.name].dump
-        file = "regexp_replace(_source, ':[0-9]+$', '')"
-        own = f"cast({quoted(dump, SPARK)} as string)" if dump else "cast(null as string)"
-        there = (
-            f"named_struct('file', {file}, 'dump', {own}, 'refusal', cast(null as string), 'id', cast(null as string))"
-        )
-        return rows.withColumn(DELIVERED, F.expr(there))
-
     def _refusals(self, source: Input) -> DataFrame | None:
         """What a log says of records that were refused up to the cut; None where it says nothing."""
-        from pyspark.sql import functions as F
-
         settings, upto = self.project.settings, self.cut.batches.get(source.name, 0)
         if source.table is not None or not log.has_refusals(settings, source.name, upto=upto):
             return None
@@ -165,11 +150,7 @@ class Inputs:
         rows = log.read(
             self.spark, settings, contract, upto=upto, bucket=log.BROADCAST, voids=self.cut.voids, refusals=True
         )
-        told = self._delivered(source, event_order(rows.drop(*HIDDEN)))
-        what = {"refusal": F.col(log.REFUSAL), "id": F.expr("substring_index(_id, ' ', 1)")}
-        for name, value in what.items():
-            told = told.withColumn(DELIVERED, F.col(DELIVERED).withField(name, value))
-        return told.select(ORDER, SIGN, DELIVERED)
+        return refusals.told(event_order(rows.drop(*HIDDEN)), contract)
 
     def _keyed(self, source: Input, rows: DataFrame) -> DataFrame:
         """The rows that have a key: a kind that heeds no broadcast events never sees one."""

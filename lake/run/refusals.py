@@ -1,6 +1,6 @@
 """What a batch says beside its events: which records were refused, which were repaired, that the others are accepted.
 
-Each is a row of the log, a broadcast (see lake.store.log): where what is not there matters, tables heed it.
+Each is a row of the log, a broadcast (see lake.store.log): kinds for which what is not there matters heed it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from lake.kinds.kind import DELIVERED, ORDER, SIGN
 from lake.names import SPARK, quoted
 from lake.store.log import BROADCAST, REFUSAL, REFUSED
 from lake.store.quarantine import mark
@@ -59,3 +60,23 @@ def of_refused(refused: DataFrame, contract: Contract, batch: int) -> DataFrame:
         f"{BROADCAST} AS _bucket",
         *dump,
     )
+
+
+def delivered(rows: DataFrame, contract: Contract) -> DataFrame:
+    """Events of a log with how they were delivered: see lake.kinds.dumps."""
+    from pyspark.sql import functions as F
+
+    file = "regexp_replace(_source, ':[0-9]+$', '')"
+    own = f"cast({quoted(contract.dump, SPARK)} as string)" if contract.dump else "cast(null as string)"
+    event = "'refusal', cast(null as string), 'id', cast(null as string)"
+    return rows.withColumn(DELIVERED, F.expr(f"named_struct('file', {file}, 'dump', {own}, {event})"))
+
+
+def told(rows: DataFrame, contract: Contract) -> DataFrame:
+    """What a log says of refusals, as `delivered`, without any column of an event."""
+    from pyspark.sql import functions as F
+
+    known = delivered(rows, contract)
+    for name, value in {"refusal": F.col(REFUSAL), "id": F.expr("substring_index(_id, ' ', 1)")}.items():
+        known = known.withColumn(DELIVERED, F.col(DELIVERED).withField(name, value))
+    return known.select(ORDER, SIGN, DELIVERED)
