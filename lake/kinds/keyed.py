@@ -36,8 +36,8 @@ class WorkerFault(Exception):
 
 
 def fault_of(error: BaseException) -> tuple[DeclarationError, str] | None:
-    """What a job's Python function did wrong, where that is what made Spark raise `error`, and at which event's place
-    in its log; "" where it was over no event.
+    """What a job's Python function did wrong, where that is what made Spark raise `error`, and at which event's
+    place in its log, BATCH:BUCKET:OFFSET, or BATCH::ARRIVAL; "" where it was over no event.
     """
     found = _FAULT.search(str(error))
     if not found:

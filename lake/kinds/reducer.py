@@ -237,14 +237,13 @@ class Folding:
         return pa.RecordBatch.from_arrays(columns, schema=self.out)
 
     def _fault(self, what: str, event: dict[str, Any], at: dict[str, Any]) -> WorkerFault:
-        order = at[ORDER] if isinstance(at[ORDER], dict) else {}
-        placed = [order[name] for name in ("_batch", "_bucket", "_offset") if name in order]
+        placed = [at[ORDER][name] for name in ("_batch", "_bucket", "_offset") if name in at[ORDER]]
         key = ", ".join(f"{name}={event[name]!r}" for name in self.key if name in event)
         return WorkerFault(
             f"reducer {self.step.__name__}: {what} at {key}, event {event!r}",
             where=written(self.step),
             fix="return Refusal(reason) for an event that the state does not allow",
-            place=":".join(map(str, placed)) if len(placed) == 3 else "",
+            place=":".join("" if part is None else str(part) for part in placed) if len(placed) == 3 else "",
         )
 
 

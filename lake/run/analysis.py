@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from lake import names
-from lake.declaration import Declaration
+from lake.declaration import Declaration, Input
 from lake.errors import DeclarationError, LakeError
 from lake.kinds.keyed import fault_of
 from lake.kinds.kind import visible
@@ -16,6 +16,7 @@ from lake.run.columns import Analysed, read_of
 from lake.run.culprit import event_behind
 from lake.run.inputs import Inputs
 from lake.session import first_line, raise_if_gone
+from lake.store import delta
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,19 +39,30 @@ def python_faults(declaration: Declaration, inputs: Inputs | None = None) -> Ite
             raise twice from error
         if fault is None and _about_rows(error):
             what, fix = f"{declaration.name}: its rows cannot be made: {first_line(error)}", VALUES
-            if inputs is not None and (found := _event_behind(inputs, declaration)):
-                what += f"; the event is {' '.join(found)}"
-                fix += f": lake void {' '.join(found)} --reason …"
+            if inputs is not None and (behind := _event_behind(inputs, declaration)):
+                what += f"; the event is {' '.join(behind)}"
+                fix += f": lake void {' '.join(behind)} --reason …"
             raise LakeError(what, where=declaration.where, fix=fix) from error
         if fault is None:
             raise
         told, place = fault
         what, fix = f"{declaration.name}: {told.what}", told.fix
-        if place:
-            stream = declaration.inputs[0].name
-            what += f", which is {stream} {place}"
-            fix += f", or take it out: lake void {stream} {place} --reason …"
+        if inputs is not None and (found := _event_at(inputs, declaration.inputs[0], place)):
+            what += f"; the event is {found}"
+            fix += f", or void it: lake void {found} --reason …"
         raise DeclarationError(what, where=told.where, fix=fix) from error
+
+
+def _event_at(inputs: Inputs, source: Input, place: str) -> str:
+    """`orders 12:3:4711`: the event of a log at a `place` as `fault_of` tells it; "" where there is none."""
+    if not place or not source.is_log:
+        return ""
+    batch, bucket, last = place.split(":")
+    if bucket:
+        return f"{source.name} {place}"
+    query = "SELECT _bucket, _offset FROM t WHERE _batch = $1 AND _arrival = $2"
+    rows = delta.rows(inputs.project.settings.log_path(source.name), query, int(batch), int(last))
+    return next((f"{source.name} {batch}:{row['_bucket']}:{row['_offset']}" for row in rows), "")
 
 
 def _event_behind(inputs: Inputs, declaration: Declaration) -> tuple[str, str] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import chain, pairwise
@@ -254,7 +253,7 @@ def test_what_goes_wrong_in_a_python_reducer_is_told_in_a_line(
     assert all(word in fault.what for word in words)
     assert fault.where.startswith("test_fold.py:")
     assert "\n" not in fault.what
-    assert re.fullmatch(r"\d+:-?\d+:\d+", place)
+    assert place == "", "these rows are of no log"
 
 
 @pytest.mark.parametrize(
