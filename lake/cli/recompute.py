@@ -66,6 +66,8 @@ def rebuild(
         raise DeclarationError(what, fix="lake rebuild TABLE…, or lake rebuild --all")
     if everything and downstream:
         raise DeclarationError("--all has what is --downstream of them", fix="leave out --downstream")
+    if dry_run and yes:
+        raise DeclarationError("--yes and --dry-run were given", fix="give one of them")
     inputs = inputs_at(shell, number)
     picked = [each.name for each in inputs.project.pick(tables)]
     if downstream:

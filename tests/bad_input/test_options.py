@@ -62,12 +62,16 @@ WANTS = {
     ("sql", "--timeout"): "--after",
     ("forget", "--value"): "--proof",
     ("maintain", "--yes"): "--drop-retired",
+    ("log", "--since"): "--check",
 }
 APART = {
     ("publish", "--cut", "--edition"),
     ("publish", "--cut", "--resume"),
     ("publish", "--edition", "--resume"),
+    ("log", "--check", "--head"),
+    ("verify", "--edition", "--shallow"),
     ("rebuild", "--all", "--downstream"),
+    ("rebuild", "--dry-run", "--yes"),
     ("maintain", "--dry-run", "--yes"),
     ("maintain", "--drop-retired", "--keep-editions"),
     ("maintain", "--drop-retired", "--keep-days"),
