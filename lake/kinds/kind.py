@@ -1,4 +1,4 @@
-"""The two laws that every kind of table obeys, and the columns through which kind and engine speak."""
+"""The laws that every kind of table obeys, and the columns through which kind and engine speak."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ class Kind(ABC):
 
     Locality:    evaluate(rows restricted to keys K) == evaluate(rows) restricted to K
     Absorption:  absorb(evaluate(a), b) == evaluate(a + b), for the keys that it does not mark as AGAIN
+    Identity:    evaluate(rows) has one row of an `identity`; tried before each commit
 
     `rows` have the function's columns and the carried ones. A function's columns whose names begin with `_` are for
     the kind alone and do not enter the table. Columns of a result whose names begin with `_` are state: what
