@@ -70,7 +70,8 @@ class Aggregate(Kind):
     @property
     def revision(self) -> int:
         """See Kind.revision."""
-        return self.version + (self.window.revised if self.window else 0)
+        measures = max((each.revised for each in self.measures.values()), default=0)
+        return self.version + measures + (self.window.revised if self.window else 0)
 
     @property
     def key(self) -> tuple[str, ...]:

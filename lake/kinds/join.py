@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 from lake.errors import DeclarationError
 from lake.kinds.kind import STANDING, Kind, as_sql, names, newest, visible
 from lake.kinds.standing import newest_of
+from lake.kinds.windows import interval
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -139,7 +140,7 @@ class Join(Kind):
     def _condition(self) -> str:
         tests = [f"l.`{k}` {'<=>' if self._bare else '='} r.`{k}`" for k in self.key]
         if self.within is not None and self.times is not None:
-            before, after = (f"make_dt_interval(0, 0, 0, {each.total_seconds():.6f})" for each in self.within)
+            before, after = map(interval, self.within)
             earlier, later = f"l.`{self.times[0]}`", f"r.`{self.times[1]}`"
             tests += [f"{later} >= {earlier} - {before}", f"{later} <= {earlier} + {after}"]
         return " and ".join(tests)

@@ -46,6 +46,11 @@ class Measure(ABC):
     """Whether a row that is gone can be subtracted."""
 
     @property
+    def revised(self) -> int:
+        """Grows when the same measure gives other values than before."""
+        return 0
+
+    @property
     def summed(self) -> str | None:
         """SQL of what is added up, which must not be a float; None where nothing is."""
         return None
@@ -129,7 +134,7 @@ class Sum(OfValues):
 class Avg(OfValues):
     """The mean of `of`, SQL of integers or decimals, as decimal(38, `scale`), half up; null of no values.
 
-    It is rounded once, where `scale` is 16 at most or the values have no more places.
+    It is rounded once. A `scale` above 16 that is less than that of the values is refused when a table is built.
     """
 
     scale: int = 6

@@ -19,8 +19,8 @@ class Variance(OfValues):
     """The variance of `of`, SQL of integers or decimals, as decimal(38, `scale`), half up.
 
     Of a sample, divided by n - 1 and null of fewer than two values; with `population`, divided by n and null of none.
-    From exact sums of values and squares, so that rows can be subtracted; values of more than three decimal places
-    have their squares rounded to no fewer than six, alike in every order. Floats are refused.
+    From exact sums of values and squares, so that rows can be subtracted. Floats are refused when a table is built,
+    and values of more than three decimal places, of whose squares Spark keeps six.
     """
 
     scale: int = 6
@@ -46,17 +46,29 @@ class Variance(OfValues):
 
     def value(self, name: str) -> str:
         """See Measure.value."""
+        return quotient(*self._parts(name), self.scale)
+
+    def _parts(self, name: str) -> tuple[str, str]:
+        """SQL of the exact dividend and divisor."""
         n, total, squares = f"`_{name}_n`", f"coalesce(`_{name}_sum`, 0)", f"coalesce(`_{name}_squares`, 0)"
         freedom = n if self.population else f"({n} - 1)"
-        deviations = f"({n} * {squares} - {total} * {total})"
-        return quotient(deviations, f"{n} * {freedom}", self.scale)
+        return f"({n} * {squares} - {total} * {total})", f"{n} * {freedom}"
 
 
 @dataclass(frozen=True)
 class Stddev(Variance):
-    """The standard deviation of `of`: the square root of its Variance, as decimal(38, `scale`)."""
+    """The standard deviation of `of`: the square root of its variance before that is rounded, as decimal(38, `scale`).
+
+    It has the 15 digits of a double, from one fixed sequence of IEEE operations on exact sums.
+    """
+
+    @property
+    def revised(self) -> int:
+        """See Measure.revised. It was the root of a variance of six decimal places."""
+        return 1
 
     def value(self, name: str) -> str:
         """See Measure.value."""
-        variance = Variance(self.of, where=self.where, population=self.population)
-        return f"cast(sqrt({variance.value(name)}) as decimal(38, {self.scale}))"
+        dividend, divisor = self._parts(name)
+        variance = f"cast(greatest({dividend}, 0BD) as double) / cast(nullif({divisor}, 0L) as double)"
+        return f"cast(sqrt({variance}) as decimal(38, {self.scale}))"

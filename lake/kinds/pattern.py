@@ -75,6 +75,11 @@ class Pattern(Kind):
             object.__setattr__(self, each.name, value)
 
     @property
+    def revision(self) -> int:
+        """See Kind.revision."""
+        return self.version + max((each.revised for each in self.measures.values()), default=0)
+
+    @property
     def identity(self) -> tuple[str, ...]:
         return (*self.key, MATCH_ID)
 

@@ -97,6 +97,15 @@ def test_variance_is_exact(spark: SparkSession, type_: str) -> None:
     )
 
 
+def test_a_deviation_is_not_the_root_of_a_rounded_variance(spark: SparkSession) -> None:
+    frame = signed(spark, [(1, "0.001", 1), (2, "0.002", 1)], "n int, text string")
+    frame = frame.withColumn("x", F.expr("cast(text as decimal(9, 3))"))
+    found = Aggregate((), {"s": Stddev("x"), "p": Stddev("x", population=True)}).evaluate(frame).head()
+    assert found is not None
+    assert (found.s, found.p) == (Decimal("0.000707"), Decimal("0.000500"))
+    assert (Aggregate("k", {"s": Stddev("x")}).revision, Aggregate("k", {"v": Variance("x")}).revision) == (4, 3)
+
+
 @pytest.mark.parametrize(
     ("type_", "values", "measure", "expected"),
     [

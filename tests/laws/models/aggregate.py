@@ -105,7 +105,7 @@ def exact(rows: list[Row]) -> tuple[Any, ...]:
         by_time[0] if known else None,
         by_time[-1] if known else None,
         _places(variance(known, len(known) - 1), 6) if len(known) > 1 else None,
-        _places(Fraction(sqrt(_places(variance(known, len(known)), 6))), 6) if known else None,
+        _places(Fraction(sqrt(variance(known, len(known)))), 6) if known else None,
     )
 
 
