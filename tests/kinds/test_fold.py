@@ -276,3 +276,16 @@ def test_a_wrong_fold_is_refused_when_it_is_declared(
 ) -> None:
     with pytest.raises(DeclarationError, match=words):
         Fold("key", **{"state": "n int", "step": {"n": "1"}, **options})
+
+
+@pytest.mark.parametrize(
+    ("state", "step", "other"),
+    [
+        ("n decimal(38, 2)", fails, 1),
+        ("n array<struct<x: DECIMAL(29,2)>>", fails, 1),
+        ("n decimal(28, 2)", fails, 0),
+        ("n decimal(38, 2)", {"n": "1"}, 0),
+    ],
+)
+def test_a_python_fold_of_more_digits_than_python_had_says_so(state: str, step: Any, other: int) -> None:
+    assert Fold("key", state=state, step=step).revision == Fold.version + other
