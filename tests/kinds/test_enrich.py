@@ -97,7 +97,8 @@ def test_of_several_rows_of_a_table_the_newest_stays_when_another_changes(spark:
     schemas = "order string, line int, key int, at int, what string", "key int, t int, value string"
     first, second, corrected = (("o1", line, 1, 5, what) for line, what in ((1, "x"), (2, "y"), (1, "z")))
     parts = both(spark, *schemas, ([first, second], [(1, 0, "v")]), ([first], []), ([corrected], []), ([second], []))
-    lines = [events.withColumn(ORDER, F.struct("order", "line")) for events, _ in parts]
+    places = ("_batch", "_arrival", "_bucket", "_offset")
+    lines = [events.withColumn(ORDER, F.struct("order", "line")).drop(*places) for events, _ in parts]
     gone = [events.withColumn(SIGN, F.lit(-1)) for events in lines]
     nothing = parts[1][1]
     corrects = [(lines[0], parts[0][1]), (gone[1].unionByName(lines[2]), nothing)]

@@ -55,7 +55,8 @@ ORDERS = Fold("id", sequence="at", state="status string, history array<string>",
 def rows(spark: SparkSession, data: list[tuple[Any, ...]], schema: str, *, after: int = 0) -> DataFrame:
     placed = [(*row, after + number) for number, row in enumerate(data)]
     frame = spark.createDataFrame(placed, f"{schema}, place int")
-    return frame.withColumns({ORDER: F.struct("place"), SIGN: F.lit(1)}).drop("place")
+    order = F.expr("struct(1L as _batch, 0 as _bucket, cast(place as bigint) as _offset)")
+    return frame.withColumns({ORDER: order, SIGN: F.lit(1)}).drop("place")
 
 
 def seen(table: DataFrame) -> list[tuple[Any, ...]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from functools import partial
 from typing import Any, Literal
 
 import pytest
@@ -19,6 +18,7 @@ from pyspark.sql import functions as F
 from lake import Avg, Count, CountDistinct, DeclarationError, FirstOf, In, LastOf, Max, Min, Pattern, Step, Sum
 from lake.kinds.keyed import fault_of
 from lake.kinds.kind import ORDER, SIGN, visible
+from lake.kinds.steps import Condition
 from tests.there import there
 
 TEN = datetime(2024, 1, 1, 10, tzinfo=UTC)
@@ -72,6 +72,10 @@ def test_a_condition_over_the_running_match_as_flink_prints_it(spark: SparkSessi
     ]
 
 
+def one_of(accepted: str) -> Condition:
+    return lambda event, _: event["letter"] in accepted
+
+
 @pytest.mark.parametrize(
     ("letters", "steps", "skip", "expected"),
     [
@@ -95,10 +99,6 @@ def test_a_condition_over_the_running_match_as_flink_prints_it(spark: SparkSessi
         ("aaac", [("a", "+"), ("b", 1)], "past last", []),
     ],
 )
-def is_one_of(accepted: str, event: dict[str, Any], _: object) -> bool:
-    return event["letter"] in accepted
-
-
 def test_quantifiers_take_many_rows_or_few(
     spark: SparkSession, letters: str, steps: Any, skip: Literal["past last", "to next"], expected: Any
 ) -> None:
@@ -108,7 +108,7 @@ def test_quantifiers_take_many_rows_or_few(
         made = [
             Step(
                 f"s{i}",
-                partial(is_one_of, accepted) if in_python else f"letter in ({', '.join(map(repr, accepted))})",
+                one_of(accepted) if in_python else f"letter in ({', '.join(map(repr, accepted))})",
                 times=times,
             )
             for i, (accepted, times) in enumerate(steps)
