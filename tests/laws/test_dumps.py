@@ -33,9 +33,8 @@ def frame(spark: SparkSession, told: list[model.Told]) -> DataFrame:
     )
 
 
-@pytest.mark.parametrize(
-    "seeds", [range(3, 5), pytest.param(range(5, 60), marks=pytest.mark.long)], ids=["some", "many"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("seeds", [range(8), range(8, 60)], ids=["some", "many"])
 def test_a_dump_with_a_refused_record_closes_nobody(spark: SparkSession, seeds: range) -> None:
     """A history for each seed, half of them of logs that name their dumps."""
     kind = History("key", sequence="at", track="a", snapshots=True)

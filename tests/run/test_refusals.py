@@ -81,9 +81,10 @@ def repair(lakehouse: Lakehouse, stream: str) -> None:
     replay(lakehouse.settings, lakehouse.spark, stream=stream, repairs=texts)
 
 
-def identical(lakehouse: Lakehouse) -> None:
+def identical(lakehouse: Lakehouse, *, every: bool) -> None:
+    """Of each log that it keeps its promises, and of one table or of `every` that it is what its log makes of it."""
     inputs = Inputs(lambda: lakehouse.spark, lakehouse.project, pick_cut(lakehouse.project, None), recompute=True)
-    for declaration in lakehouse.project.tables.values():
+    for declaration in list(lakehouse.project.tables.values())[: None if every else 1]:
         assert verify(inputs, declaration).verdict == "identical"
     assert [check_log(lakehouse.settings, stream) for stream in STREAMS] == [[], [], []]
 
@@ -115,7 +116,7 @@ def test_a_dump_with_a_refused_record_closes_nobody_until_it_is_repaired_or_acce
     assert items("parts") == {"a": (1, None), "b": (1, None), "c": (1, 3)}
     assert items("marked") == {"a": (1, None), "b": (1, None)}
     if sliced:
-        identical(lakehouse)
+        identical(lakehouse, every=True)
     repair(lakehouse, "daily")
     broken(lakehouse, "marked", content=gzip.compress(json.dumps(rows(2, c=1)[0]).encode()))
     parts = load_contract(lakehouse.settings, "parts")
@@ -125,4 +126,4 @@ def test_a_dump_with_a_refused_record_closes_nobody_until_it_is_repaired_or_acce
     assert items("parts") == {"a": (1, None), "b": (3, 4), "c": (1, 2)}
     assert items("marked") == {"a": (1, None), "b": (1, 2), "c": (2, None)}
     assert not waiting(lakehouse.settings, ["daily", "marked"])
-    identical(lakehouse)
+    identical(lakehouse, every=sliced)
