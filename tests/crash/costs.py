@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -97,9 +97,10 @@ class Target:
 
 def records(chance: random.Random) -> Iterator[Attack]:
     """Records with one hostile value each."""
+    kinds = sum(1 for _ in hostile.records(SIZES[0]))
     while True:
         size = chance.choice(SIZES)
-        what, record = chance.choice([each for each in hostile.records(size) if len(str(each[1])) < 2 * size + 200])
+        what, record = next(islice(hostile.records(size), chance.randrange(kinds), None))
         form = chance.choice(FORMS)
         times = max(1, ORDINARY // (len(hostile.written(record)) + 1))
         many = [(what, {**record, "id": str(n)}) for n in range(1, times + 1)]
