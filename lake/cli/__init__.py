@@ -109,6 +109,8 @@ class Finite(click.FloatRange):
 class Number(click.IntRange):
     """A whole number of at least `least` that every store can count to."""
 
+    name = "integer"
+
     def __init__(self, least: int = 0) -> None:
         super().__init__(min=least, max=MOST)
 
