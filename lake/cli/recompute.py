@@ -206,7 +206,8 @@ def verify(shell: Shell, tables: tuple[str, ...], *, everything: bool, shallow: 
     shell.emit({"tables": [asdict(each) for each in verdicts]}, _told(verdicts))
     wrong = [each.table for each in verdicts if each.verdict != "identical"]
     if wrong:
-        raise LawError(f"not proved: {', '.join(wrong)}", fix=_fix(verdicts))
+        damage = dict.fromkeys(each.why for each in verdicts if each.fix)
+        raise LawError(f"not proved: {', '.join(wrong)}", where="; ".join(damage), fix=_fix(verdicts))
 
 
 def _verify_edition(shell: Shell, number: int, names: Sequence[str]) -> None:
