@@ -159,7 +159,6 @@ def test_what_a_server_made_an_embedded_session_proves(shop: Path, spark: SparkS
         two_at_once(lake)
         assert {table["verdict"] for table in lake.call("verify")["tables"]} == {"identical"}
         assert not any(changes(table) for table in lake.call("rebuild", "order_book", "order_rank")["tables"])
-        interrupted(lake, ui)
         embedded_agrees(shop, spark)
         only_with_the_token(lake)
         server.process.send_signal(signal.SIGTERM)
