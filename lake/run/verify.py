@@ -66,7 +66,7 @@ def verify_all(
     itself: what a rebuild prepares for several tables at once proves nothing.
     """
     picked, proved = project.pick(names), dict[str, int]()
-    damaged = {stream: whole.of_inputs(project, [stream]) for each in picked for stream in project.logs(each)}
+    damaged = whole.faults(project, picked)
     cuts = {each.name: position.data["cut"] for each in picked if (position := project.table(each).position())}
     by_cut = {
         cut: Inputs(connect, project, get_cut(project.settings, cut), recompute=not shallow, proved=proved)

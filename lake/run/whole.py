@@ -5,8 +5,9 @@ What a log has had is known from the files it has taken in, from the newest cut,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -16,13 +17,12 @@ from deltalake.exceptions import DeltaError
 from lake.config import Settings
 from lake.declaration import Declaration
 from lake.errors import LakeError
-from lake.project import Project
+from lake.project import LAYERS, Project
 from lake.store import delta, editions, log, sources
 from lake.store.chain import breaks, changes
 from lake.store.damage import Damage
 from lake.store.meta import latest_cut
 
-LAYERS: Final = ("silver", "gold")
 BRING_BACK: Final = "bring it back from a copy; without one, lake ingest {stream} makes batches of the same files again"
 
 
@@ -68,29 +68,45 @@ def _inputs(path: Path) -> dict[str, int]:
     return {name: number for name, number in (data.get("inputs") or {}).items() if name not in tables}
 
 
+def faults(project: Project, declarations: Iterable[Declaration]) -> dict[str, LakeError | None]:
+    """What is damaged of each log that the declared tables are made of, see `of_inputs`; each is read once."""
+    return dict(_faults(project, _streams(project, declarations)))
+
+
 def of_inputs(project: Project, streams: Iterable[str]) -> LakeError | None:
     """What is damaged of the logs of `streams`, or of the key store that opens them; None where all is whole."""
-    for stream in streams:
-        contract = project.contracts[stream]
-        try:
-            head = log.head(project.settings, stream)
-            for found in lost_batches(project.settings, stream):
-                return LakeError(found.fault.what, where=found.fault.where, fix=BRING_BACK.format(stream=stream))
-            log.contracts(project.settings, head)
-            if fault := content_fault(project.settings, stream):
-                return fault
-            if contract.sealed and head.keys:
-                log.key_store(project.settings, contract).must_be_whole()
-        except LakeError as error:
-            return error
-    return None
+    return next((fault for _, fault in _faults(project, streams) if fault), None)
 
 
 def must_be_whole(project: Project, declarations: Iterable[Declaration]) -> None:
     """Raises LakeError where a log that tables are to be made of is damaged: nothing wrong is copied into them."""
-    streams = dict.fromkeys(stream for each in declarations for stream in project.logs(each))
-    if fault := of_inputs(project, streams):
+    if fault := of_inputs(project, _streams(project, declarations)):
         raise fault
+
+
+def _streams(project: Project, declarations: Iterable[Declaration]) -> list[str]:
+    return list(dict.fromkeys(stream for each in declarations for stream in project.logs(each)))
+
+
+def _faults(project: Project, streams: Iterable[str]) -> Iterator[tuple[str, LakeError | None]]:
+    read = cache(lambda: read_by_tables(project.settings))
+    return ((stream, _fault(project, stream, read)) for stream in streams)
+
+
+def _fault(project: Project, stream: str, read: Callable[[], dict[str, tuple[int, str]]]) -> LakeError | None:
+    contract = project.contracts[stream]
+    try:
+        head = log.head(project.settings, stream)
+        for found in lost_batches(project.settings, stream, read()):
+            return LakeError(found.fault.what, where=found.fault.where, fix=BRING_BACK.format(stream=stream))
+        log.contracts(project.settings, head)
+        if fault := content_fault(project.settings, stream):
+            return fault
+        if contract.sealed and head.keys:
+            log.key_store(project.settings, contract).must_be_whole()
+    except LakeError as error:
+        return error
+    return None
 
 
 def content_fault(settings: Settings, stream: str) -> LakeError | None:

@@ -11,6 +11,7 @@ import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -46,6 +47,15 @@ def contract(name: str, **lake: Any) -> dict[str, Any]:
     key = {"name": "id", "type": "long"}
     return {"type": "record", "name": name, "doc": "What is hostile.", "fields": [key, *fields],
             "lake": {"key": ["id"], "id": "content", "buckets": 2, **lake}}  # fmt: skip
+
+
+def project(folder: Path, settings: str = "") -> None:
+    """A project with two streams for what is hostile, one of them changes of a database, and one that is sound."""
+    (folder / "pyproject.toml").write_text(f"[tool.lake]\n{settings}")
+    (folder / "schemas").mkdir()
+    for each in (contract("hostile"), contract("changes", envelope="debezium"), contract("sound")):
+        (folder / f"schemas/{each['name']}.avsc").write_text(json.dumps(each))
+        (folder / "landing" / each["name"]).mkdir(parents=True)
 
 
 def values(size: int) -> Iterator[tuple[str, str]]:

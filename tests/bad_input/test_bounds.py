@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import sys
 from pathlib import Path
 
@@ -23,15 +22,7 @@ REASONS = {"wrong type", "unparseable", "oversized", "not in enum"}
 
 def lay_out(project: Path, record_bytes: int, size: int) -> dict[str, str]:
     """A project whose landing files are hostile but for one stream's; what is bad by the name of its file."""
-    (project / "pyproject.toml").write_text(f"[tool.lake]\nrecord_bytes = {record_bytes}\n")
-    (project / "schemas").mkdir()
-    for contract in (
-        hostile.contract("hostile"),
-        hostile.contract("changes", envelope="debezium"),
-        hostile.contract("sound"),
-    ):
-        (project / f"schemas/{contract['name']}.avsc").write_text(json.dumps(contract))
-        (project / "landing" / contract["name"]).mkdir(parents=True)
+    hostile.project(project, f"record_bytes = {record_bytes}\n")
     landing, records = project / "landing", list(hostile.records(size))
     (landing / "sound/a.jsonl").write_bytes(hostile.ordinary(1000))
     (landing / "changes/a.jsonl").write_bytes(hostile.lines(records, write=hostile.change))

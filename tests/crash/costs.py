@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import json
 import random
 import sys
 import time
@@ -52,15 +51,7 @@ class Target:
     """A project that takes in one attack after another."""
 
     def __init__(self, home: Path) -> None:
-        (home / "pyproject.toml").write_text("[tool.lake]\n")
-        (home / "schemas").mkdir()
-        for contract in (
-            hostile.contract("hostile"),
-            hostile.contract("changes", envelope="debezium"),
-            hostile.contract("sound"),
-        ):
-            (home / f"schemas/{contract['name']}.avsc").write_text(json.dumps(contract))
-            (home / "landing" / contract["name"]).mkdir(parents=True)
+        hostile.project(home)
         self.settings: Settings = load_settings(home)
         self.contracts = load_contracts(self.settings)
         self.spark: SparkSession = start(self.settings)

@@ -149,10 +149,7 @@ def changes(table: dict[str, Any]) -> int:
 
 
 def test_what_a_server_made_an_embedded_session_proves(shop: Path, spark: SparkSession) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        ui = free.getsockname()[1]
-    conf = {"spark.ui.enabled": "true", "spark.ui.port": str(ui)}
-    with serving(shop, SMALL | {"LAKE_SPARK__CONF": json.dumps(conf)}) as server, Commands(server.remote) as forks:
+    with serving(shop, SMALL) as server, Commands(server.remote) as forks:
         lake = Client(shop, server.remote, forks)
         assert {table["verb"] for table in lake.call("run")["tables"]} == {"build"}
         a_late_event(lake)
@@ -164,6 +161,18 @@ def test_what_a_server_made_an_embedded_session_proves(shop: Path, spark: SparkS
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(timeout=30) == 0
         lake.call("verify", code=75, said="no Spark Connect server answers")
+
+
+@pytest.mark.long
+@pytest.mark.xfail(strict=True, reason="a minute after the command has ended, the server is still at work")
+def test_a_command_that_a_signal_ends_leaves_the_server_nothing_to_do(shop: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        ui = free.getsockname()[1]
+    conf = {"spark.ui.enabled": "true", "spark.ui.port": str(ui)}
+    with serving(shop, SMALL | {"LAKE_SPARK__CONF": json.dumps(conf)}) as server, Commands(server.remote) as forks:
+        lake = Client(shop, server.remote, forks)
+        lake.call("run")
+        interrupted(lake, ui)
 
 
 def a_late_event(lake: Client) -> None:
