@@ -235,6 +235,7 @@ def _write(batch: Batch, was: Mapping[str, Any] | None = None) -> BatchCounts:
     if not marks:
         return BatchCounts(batch.head.batch)
     counts = _put_beside(batch)
+    batch.tell_numbers()
     before = _beside(settings, batch.head)
     events, content = _content(batch, marks, was)
     position = batch.head.next(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -121,6 +122,19 @@ class Batch:
     def control(self) -> int:
         """How many messages are about something else than an event of this stream."""
         return int(pc.sum(self.tally["control"]).as_py() or 0)
+
+    def tell_numbers(self) -> None:
+        """Says so where events have numbers for text: 7 and "7", 1 and 1.0 may mean one thing, or not."""
+        count = int(pc.sum(self.tally["numbers"]).as_py() or 0)
+        if count:
+            logging.getLogger("lake").warning(
+                '%s: %s of %s records have numbers for the text of %s; they are taken as they are written ("text_only":'
+                " true in the contract refuses them)",
+                self.contract.name,
+                count,
+                self.read,
+                pc.max(self.tally["numbers_in"]).as_py(),
+            )
 
     @property
     def conflicts(self) -> int:
@@ -317,7 +331,10 @@ def _drop(kept: DataFrame) -> None:
 
 
 def _tally(parsed: DataFrame) -> pa.Table:
-    """By block of a file and bucket: `first` _seq, `lines`, of these `read`, `refused`, `control`; `latest` time."""
+    """By block of a file and bucket: `first` _seq, `lines`, of these `read`, `refused`, `control`; `latest` time.
+
+    `numbers` events have numbers for text, one of them in the fields `numbers_in`.
+    """
     return (
         parsed.groupBy("_file", "_block", "_bucket")
         .agg(
@@ -327,6 +344,8 @@ def _tally(parsed: DataFrame) -> pa.Table:
             F.expr(f"count_if(_reason NOT IN ({NO_EVENTS}))").alias("refused"),
             F.expr(f"count_if(_reason = '{CONTROL}')").alias("control"),
             F.expr("max(_time) FILTER (WHERE _reason IS NULL)").alias("latest"),
+            F.expr("count(_numbers) FILTER (WHERE _reason IS NULL)").alias("numbers"),
+            F.expr("max(_numbers) FILTER (WHERE _reason IS NULL)").alias("numbers_in"),
         )
         .toArrow()
     )

@@ -6,6 +6,7 @@ the logical types decimal, date, timestamp-micros/-millis (UTC), local-timestamp
     "unit": "minutes"            what its number counts
     "minimum": 0, "maximum": 9   inclusive bounds; a value outside goes to quarantine
     "personal": true             data about a person: sealed in the log under a key of that person's; see `sealing.py`
+    "text_only": true            a number for this text goes to quarantine; else it is taken as it is written, and told
     "transport": true            says how an event came, not what it is: a re-delivery may differ in it
 
 and the record a `lake` object with the project's facts:

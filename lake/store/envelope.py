@@ -58,10 +58,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from lake.store.contracts import Contract
+from lake.store.digits import is_number, marked, numbers, plain, text_name, unmarked
 from lake.store.fields import Field
 from lake.store.identity import literal, quoted
 from lake.store.reasons import Reason
-from lake.store.values import decoded, defaulted, text_name
+from lake.store.values import decoded, defaulted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -87,19 +88,20 @@ ENCODED: Final = ("decimal", "date", "timestamp")
 
 
 def unwrapped(messages: DataFrame, contract: Contract, *, readable: str) -> DataFrame:
-    """`messages` with the text of each field of `contract` in its plain encoding (see `values.text_name`), and
+    """`messages` with the text of each field of `contract` in its plain encoding (see `digits.text_name`), and
 
         _unread boolean     whether it is not one JSON value
         _verdict struct     reason and detail of a message that is no event; null where it is one
         _beyond string      the row's columns that the contract does not know, as JSON; null where there are none
         _op string          c, u, d, r or t
 
-    `readable` is SQL for the records that may be looked into.
+    Within nested values numbers are marked (see `digits`). `readable` is SQL for the records that may be looked into.
     """
     payload = f"CASE WHEN {_at('_message', 'op')} IS NULL THEN {_at('_message', 'payload')} END"
     first, second = (f"try_variant_get(_all, '$[{i}]', 'variant')" for i in (0, 1))
+    both = f"try_parse_json(concat('[', {marked('_raw')}, ']'))"
     opened = (
-        messages.selectExpr("*", f"CASE WHEN {readable} THEN try_parse_json(concat('[', _raw, ']')) END AS _all")
+        messages.selectExpr("*", f"CASE WHEN {readable} THEN {both} END AS _all")
         .selectExpr("*", f"CASE WHEN {second} IS NULL THEN {first} END AS _message")
         .selectExpr("*", f"coalesce({payload}, _message) AS _payload", f"{_schema(contract)} AS _columns")
         .selectExpr("*", f"{_text_at('_payload', 'op')} AS _op")
@@ -116,6 +118,7 @@ def unwrapped(messages: DataFrame, contract: Contract, *, readable: str) -> Data
         "_beyond",
         "_op",
         *(f"{_text(field)} AS {text_name(field)}" for field in contract.fields),
+        *numbers(contract.fields, lambda field: f"cast({_found_name(field)} AS string)"),
     )
 
 
@@ -165,19 +168,19 @@ def _found(field: Field) -> str:
 def _text(field: Field) -> str:
     """The plain text of what was found for `field`."""
     found = _found_name(field)
-    text = f"cast({found} AS string)"
+    marks = f"cast({found} AS string)"
+    text = plain(field, marks)
     declared = literal(field.encoding) if field.encoding else "NULL"
     names = _row_columns(field)
     if field.type.startswith(ENCODED) and names:
         column = f"get(filter(_columns, c -> c.field IN ({_literals(names)})), 0)"
         encoding = f"coalesce({_case(f'{column}.name', SEMANTIC_TYPES)}, {declared})"
-        scale = f"try_cast({column}.parameters.scale AS int)"
+        scale = f"try_cast({unmarked(column + '.parameters.scale')} AS int)"
     else:
         encoding, scale = declared, "NULL"
     if field.type.startswith("decimal"):
-        encoding = (
-            f"CASE WHEN {text} LIKE '{{%' THEN 'base64' WHEN schema_of_variant({found}) = 'STRING' THEN {encoding} END"
-        )
+        written = f"schema_of_variant({found}) = 'STRING' AND NOT {is_number(marks)}"
+        encoding = f"CASE WHEN {text} LIKE '{{%' THEN 'base64' WHEN {written} THEN {encoding} END"
     if encoding != "NULL":
         text = decoded(field, text, encoding, scale)
     return defaulted(field, text, "NULL" if field.default is None else literal(field.default))
@@ -202,7 +205,7 @@ def _keys(fields: Iterable[Field]) -> str:
 def _beyond(fields: Iterable[Field]) -> str:
     known = [name for field in fields for name in _row_columns(field)]
     unknown = f"map_filter(_image, (name, _) -> name NOT IN ({_literals(known)}))"
-    return f"CASE WHEN size({unknown}) > 0 THEN to_json({unknown}) END"
+    return f"CASE WHEN size({unknown}) > 0 THEN {unmarked('to_json(' + unknown + ')')} END"
 
 
 def _schema(contract: Contract) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import avro.schema
@@ -33,7 +33,8 @@ LOGICAL: Final[Mapping[tuple[str, str], str]] = {
     ("long", "local-timestamp-micros"): "timestamp_ntz",
     ("string", "uuid"): "string",
 }
-ATTRIBUTES: Final = {"unit", "minimum", "maximum", "personal", "aliases", "transport", "from", "encoding"}
+ATTRIBUTES: Final = {"text_only", "unit", "minimum", "maximum", "personal", "aliases", "transport", "from", "encoding"}
+EPOCHS: Final[Mapping[str, int]] = {"timestamp-millis": 1_000, "timestamp-micros": 1_000_000}
 TIMES: Final = ("days", "millis", "micros", "nanos")
 ENCODINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "decimal": ("base64",),
@@ -52,7 +53,8 @@ class Field:
     `default` is the text (JSON for nested values) that an absent field stands for, None where that is null;
     `epoch` counts units per second where the type also accepts a bare integer since 1970 (0: it does not);
     `path` is where in an envelope the value is (() for the row's column of the field's name), `encoding` how it is
-    written there; a `transport` field may differ between an event and its re-delivery.
+    written there; a `transport` field may differ between an event and its re-delivery. `parts` are what a nested value
+    is made of: an array's item, a map's value, a record's fields.
     """
 
     name: str
@@ -69,6 +71,8 @@ class Field:
     personal: bool = False
     epoch: int = 0
     transport: bool = False
+    text_only: bool = False
+    parts: tuple[Field, ...] = ()
     path: tuple[str, ...] = ()
     encoding: str = ""
     line: int = 0
@@ -87,6 +91,11 @@ class Field:
     def nested(self) -> bool:
         return self.type.startswith(("array<", "map<", "struct<"))
 
+    @property
+    def leaves(self) -> tuple[Field, ...]:
+        """The values that are not nested: this one, or those that it is made of."""
+        return tuple(leaf for part in self.parts for leaf in part.leaves) if self.nested else (self,)
+
 
 def read_field(field: avro.schema.Field, *, line: int) -> Field:
     """The Field that `field` of a parsed Avro record declares.
@@ -94,27 +103,28 @@ def read_field(field: avro.schema.Field, *, line: int) -> Field:
     Raises DeclarationError, without a place, where its type or an attribute is not supported.
     """
     schema, nullable = _unwrap(field.type)
+    typed = _typed(field.name, schema)
+    ddl = typed.type
     extra: Mapping[str, Any] = field.other_props
     unknown = sorted(set(extra) - ATTRIBUTES)
     if unknown:
         raise DeclarationError(
             f"field {field.name!r} has an unknown attribute {unknown[0]!r}", fix=did_you_mean(unknown[0], ATTRIBUTES)
         )
-    ddl = _ddl(schema)
     bounds = {end: _bound(field.name, ddl, end, extra[end]) for end in ("minimum", "maximum") if end in extra}
     _must_be_apart(field.name, ddl, bounds)
-    for flag in ("personal", "transport"):
+    for flag in ("personal", "transport", "text_only"):
         if not isinstance(extra.get(flag, False), bool):
             raise DeclarationError(f"{flag} of field {field.name!r} is {extra[flag]!r}", fix="true or false")
+    if extra.get("text_only") and ddl != "string":
+        raise DeclarationError(f"text_only of field {field.name!r} of type {ddl}", fix="it is for text")
     symbols = tuple(schema.symbols) if schema.type == "enum" else ()
     if schema.type == "enum" and not symbols:
         raise DeclarationError(f"field {field.name!r} is an enum without symbols", fix="name what it may be")
     if field.has_default:
         _must_fit(field.name, ddl, nullable, symbols, field.default)
-    logical = str(schema.get_prop("logicalType") or "")
-    return Field(
-        name=field.name,
-        type=ddl,
+    return replace(
+        typed,
         nullable=nullable,
         has_default=field.has_default,
         default=_text(field.default) if field.has_default else None,
@@ -123,12 +133,13 @@ def read_field(field: avro.schema.Field, *, line: int) -> Field:
         aliases=_aliases(field.name, extra.get("aliases", [])),
         symbols=symbols,
         personal=bool(extra.get("personal", False)),
-        epoch={"timestamp-millis": 1_000, "timestamp-micros": 1_000_000}.get(logical.removeprefix("local-"), 0),
         transport=bool(extra.get("transport", False)),
+        text_only=bool(extra.get("text_only", False)),
         path=_path(field.name, extra["from"]) if "from" in extra else (),
         encoding=_encoding(field.name, ddl, extra["encoding"]) if "encoding" in extra else "",
         line=line,
-        **bounds,
+        minimum=bounds.get("minimum"),
+        maximum=bounds.get("maximum"),
     )
 
 
@@ -146,23 +157,32 @@ def _unwrap(schema: Any) -> tuple[Any, bool]:
     return branches[0], len(schema.schemas) > 1
 
 
-def _ddl(schema: Any) -> str:
-    """The Spark type of an Avro schema; nullability inside nested types is not kept."""
+def _typed(name: str, schema: Any) -> Field:
+    """The value `name` of an Avro schema, with its type and what it is made of; nullability inside it is not kept."""
     schema, _ = _unwrap(schema)
-    logical = schema.get_prop("logicalType")
     match schema.type:
         case "array":
-            return f"array<{_ddl(schema.items)}>"
+            item = _typed("item", schema.items)
+            return Field(name, f"array<{item.type}>", parts=(item,))
         case "map":
-            return f"map<string,{_ddl(schema.values)}>"
+            value = _typed("value", schema.values)
+            return Field(name, f"map<string,{value.type}>", parts=(value,))
         case "record":
             names.check(field.name for field in schema.fields)  # the avro package looks at those of types alone
-            return f"struct<{','.join(f'{field.name}:{_ddl(field.type)}' for field in schema.fields)}>"
-        case "bytes" | "fixed" if logical == "decimal":
-            precision, scale = schema.get_prop("precision"), schema.get_prop("scale") or 0
-            if not isinstance(precision, int) or not 0 <= scale <= precision <= 38:
-                raise DeclarationError(f"decimal({precision}, {scale}) is not possible", fix="0 <= scale <= 38 digits")
-            return f"decimal({precision},{scale})"
+            parts = tuple(_typed(field.name, field.type) for field in schema.fields)
+            return Field(name, f"struct<{','.join(f'{part.name}:{part.type}' for part in parts)}>", parts=parts)
+    logical = str(schema.get_prop("logicalType") or "")
+    return Field(name, _ddl(schema), epoch=EPOCHS.get(logical.removeprefix("local-"), 0))
+
+
+def _ddl(schema: Any) -> str:
+    """The Spark type of an Avro schema that is not nested."""
+    logical = schema.get_prop("logicalType")
+    if schema.type in {"bytes", "fixed"} and logical == "decimal":
+        precision, scale = schema.get_prop("precision"), schema.get_prop("scale") or 0
+        if not isinstance(precision, int) or not 0 <= scale <= precision <= 38:
+            raise DeclarationError(f"decimal({precision}, {scale}) is not possible", fix="0 <= scale <= 38 digits")
+        return f"decimal({precision},{scale})"
     if logical is None:
         return PRIMITIVES[schema.type]
     if (schema.type, logical) not in LOGICAL:

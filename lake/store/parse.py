@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from lake.store import envelope
+from lake.store import envelope, quick
 from lake.store.contracts import Contract
+from lake.store.digits import MARK, is_text, marked, number_name, numbers, plain, shown, text_name, unmarked
 from lake.store.fields import Field
 from lake.store.identity import bucket, identity, literal, quoted
 from lake.store.reasons import Reason
-from lake.store.values import DIGITS, FAR, defaulted, text_name, value, widest
+from lake.store.values import defaulted, value
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,24 +27,16 @@ if TYPE_CHECKING:
 BLANK: Final = "blank line"  # in the place of a reason: it is no record
 
 PLACES: Final = ("_file", "_block", "_seq", "_raw")
-QUICK_OPTIONS: Final = "map('allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false')"
-ODD_NUMBERS: Final = "|".join(
-    (
-        r':\s*+"(?:[-+.\p{Nd}eE ]|\\u[0-9a-fA-F]{4})*+,',  # the quick reading drops the commas: "19,90" would be 1990
-        r"\\u002[cC]",  # which may be escaped
-        rf':\s*+"?+{FAR}',  # it makes all digits of 1e99999999
-        rf':\s*+"[-+.\p{{Nd}}]{{{DIGITS}}}',
-    )
-)
 LONE: Final = r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]"
-QUICK_TYPES: Final = frozenset({"boolean", "int", "bigint", "float", "double", "string"})
+ESCAPED_MARK: Final = r"\\u[fF]{4}"
 
 
 def parse(records: DataFrame, contract: Contract, *, now: datetime, record_bytes: int) -> DataFrame:
     """The contract's columns of `records` (see `formats`), `_reason`, `_detail`, `_extra`, `_time`, `_bucket`, `_id`.
 
     A record is accepted where `_reason` is null; the others keep in `_raw` the first `record_bytes` characters of their
-    text. `_id` is null as yet where an event is identified by its position.
+    text. `_numbers` names the fields of text for which a number came. `_id` is null as yet where an event is identified
+    by its position.
     """
     fields = contract.fields
     reading = _opened(records, contract, record_bytes) if contract.envelope else _read(records, fields, record_bytes)
@@ -62,6 +55,7 @@ def parse(records: DataFrame, contract: Contract, *, now: datetime, record_bytes
         "_refusal.col2 AS _detail",
         *(quoted(field.name) for field in fields),
         f"{reading.extra} AS _extra",
+        f"nullif({_numbers(fields)}, '') AS _numbers",
         "_time",
         f"CASE WHEN _refusal IS NULL THEN {broadcast} END AS _bucket",
         "cast(NULL AS string) AS _id" if contract.identity == "position" else f"{identity(contract)} AS _id",
@@ -89,7 +83,7 @@ def _read(records: DataFrame, fields: tuple[Field, ...], record_bytes: int) -> R
     """Records that are events."""
     read = (
         records.selectExpr("*", f"CASE WHEN {_readable(record_bytes)} THEN json_object_keys(_raw) END AS _keys")
-        .selectExpr("*", f"{_quick(fields)} AS _tried")
+        .selectExpr("*", f"{quick.reading(fields)} AS _tried")
         .selectExpr("*", "CASE WHEN _tried._corrupt_record IS NULL THEN _tried END AS _quick")
         .selectExpr("*", f"{_careful('string', record_bytes)} AS _careful")
     )
@@ -100,11 +94,12 @@ def _read(records: DataFrame, fields: tuple[Field, ...], record_bytes: int) -> R
         "_quick IS NULL AND _careful IS NULL AS _unread",
         "_keys",
         *(f"{_careful_text(field)} AS {text_name(field)}" for field in fields),
+        *numbers(fields, _in_careful),
     )
     return Reading(
         texts,
         value=_typed,
-        text=lambda field: f"coalesce({text_name(field)}, cast({_quick_text(field)} AS string))",
+        text=lambda field: f"coalesce({shown(field)}, cast({_quick_text(field)} AS string))",
         extra=_extra(fields, record_bytes),
     )
 
@@ -114,38 +109,19 @@ def _opened(records: DataFrame, contract: Contract, record_bytes: int) -> Readin
     return Reading(
         envelope.unwrapped(records.select(*PLACES), contract, readable=_readable(record_bytes)),
         value=lambda field: value(replace(field, encoding=""), text_name(field)),
-        text=text_name,
+        text=shown,
         extra="_beyond",
         lacks=lambda field: envelope.lacks(field, contract),
         verdicts=("_verdict",),
     )
 
 
-def _quick(fields: tuple[Field, ...]) -> str:
-    """The contract's fields, or null where the record is not seen to be an object of these fields alone."""
-    columns = [f"{quoted(name)} {_quick_type(field)}" for field in fields for name in field.names]
-    schema = ", ".join([*columns, "_corrupt_record string"])
-    known = f"array({_names(fields)})"
-    return (
-        f"CASE WHEN locate('}}', _raw) = length(rtrim(_raw))"
-        f" AND (_keys = {known} OR size(array_intersect(_keys, {known})) = size(_keys))"
-        f"{_no_odd_numbers(fields)} THEN from_json(_raw, {literal(schema)}, {QUICK_OPTIONS}) END"
-    )
-
-
-def _no_odd_numbers(fields: tuple[Field, ...]) -> str:
-    """A decimal that is read from its text is looked at first."""
-    if not any("decimal" in field.type for field in fields):
-        return ""
-    return f" AND NOT regexp_like(_raw, {literal(ODD_NUMBERS)})"
-
-
 def _careful(kind: str, record_bytes: int) -> str:
     """The record as a map to `kind` where there is no quick reading; null where it is not one JSON object.
 
-    Parsers stop at the end of the first object; read as an array, whatever follows it is seen.
+    Its numbers are marked. Parsers stop at the end of the first object; read as an array, whatever follows it is seen.
     """
-    array = f"try_cast(try_parse_json(concat('[', _raw, ']')) AS array<map<string,{kind}>>)"
+    array = f"try_cast(try_parse_json(concat('[', {marked('_raw')}, ']')) AS array<map<string,{kind}>>)"
     return (
         f"CASE WHEN _quick IS NULL AND {_readable(record_bytes)} AND rtrim(_raw) LIKE '%}}' AND size({array}) = 1"
         f" THEN {array}[0] END"
@@ -156,25 +132,19 @@ def _readable(record_bytes: int) -> str:
     return f"octet_length(_raw) <= {record_bytes} AND is_valid_utf8(_raw)"
 
 
-def _names(fields: tuple[Field, ...]) -> str:
-    return ", ".join(literal(name) for field in fields for name in field.names)
-
-
-def _quick_type(field: Field) -> str:
-    """The type by which a quick reading tells right from wrong; times are taken as text."""
-    if field.type.startswith("decimal"):
-        return widest(field.type)
-    return field.type if field.type in QUICK_TYPES else "string"
-
-
 def _quick_text(field: Field) -> str:
     """What the quick reading found for `field`, under its name or a former one."""
     return _first(f"_quick.{quoted(name)}" for name in field.names)
 
 
+def _in_careful(field: Field) -> str:
+    """What the careful reading found for `field`, under its name or a former one, marked where it is a number."""
+    return _first(f"_careful[{literal(name)}]" for name in field.names)
+
+
 def _careful_text(field: Field) -> str:
     """The text of `field` in a careful reading: under its name or a former one, or its default."""
-    found = _first(f"_careful[{literal(name)}]" for name in field.names)
+    found = plain(field, _in_careful(field))
     default = "NULL" if field.default is None else literal(field.default)
     return f"CASE WHEN _careful IS NOT NULL THEN {defaulted(field, found, default)} END"
 
@@ -183,15 +153,15 @@ def _typed(field: Field) -> str:
     """The value of `field` in either reading."""
     found = _quick_text(field)
     if field.type.startswith("decimal"):
-        quick = f"CASE WHEN try_cast({found} AS {field.type}) = {found} THEN try_cast({found} AS {field.type}) END"
+        typed = f"CASE WHEN try_cast({found} AS {field.type}) = {found} THEN try_cast({found} AS {field.type}) END"
+    elif field.type in {"float", "double"}:
+        typed = f"CASE WHEN abs({found}) < double('Infinity') THEN {found} END"
     else:
-        quick = found if field.type in QUICK_TYPES else value(field, found)
-        if field.type in {"float", "double"}:
-            quick = f"CASE WHEN abs({found}) < double('Infinity') THEN {found} END"
+        typed = found if field.type in quick.TYPES else value(field, found)
     if field.default is not None:
         default = value(field, literal(field.default))
-        quick = defaulted(field, quick, f"CASE WHEN {found} IS NULL THEN {default} END")
-    return f"CASE WHEN _careful IS NULL THEN {quick} ELSE {value(field, text_name(field))} END"
+        typed = defaulted(field, typed, f"CASE WHEN {found} IS NULL THEN {default} END")
+    return f"CASE WHEN _careful IS NULL THEN {typed} ELSE {value(field, text_name(field))} END"
 
 
 def _first(found: Iterable[str]) -> str:
@@ -200,9 +170,15 @@ def _first(found: Iterable[str]) -> str:
 
 
 def _extra(fields: tuple[Field, ...], record_bytes: int) -> str:
-    unknown = f"(name, _) -> name NOT IN ({_names(fields)})"
-    whole = _careful("variant", record_bytes)
-    return f"CASE WHEN size(map_filter(_careful, {unknown})) > 0 THEN to_json(map_filter({whole}, {unknown})) END"
+    unknown = f"(name, _) -> name NOT IN ({quick.names(fields)})"
+    rest = unmarked(f"to_json(map_filter({_careful('variant', record_bytes)}, {unknown}))")
+    return f"CASE WHEN size(map_filter(_careful, {unknown})) > 0 THEN {rest} END"
+
+
+def _numbers(fields: Iterable[Field]) -> str:
+    """SQL of the names of the fields of text for which a number came, with commas."""
+    named = (f"CASE WHEN {number_name(field)} THEN {literal(field.name)} END" for field in fields if is_text(field))
+    return f"concat_ws({', '.join([repr(', '), *named])})"
 
 
 def _record_checks(record_bytes: int) -> Iterator[tuple[str, str, str]]:
@@ -212,6 +188,8 @@ def _record_checks(record_bytes: int) -> Iterator[tuple[str, str, str]]:
     yield "NOT is_valid_utf8(_raw)", Reason.UNPARSEABLE, "'not valid UTF-8'"
     lone = f"locate('u', _raw) > 0 AND regexp_like(_raw, {literal(LONE)})"
     yield lone, Reason.UNPARSEABLE, "'half a surrogate pair, which is no character'"
+    mark = f"locate({literal(MARK)}, _raw) > 0 OR locate('u', _raw) > 0 AND regexp_like(_raw, {literal(ESCAPED_MARK)})"
+    yield mark, Reason.UNPARSEABLE, f"'U+{ord(MARK):X}, which is no character'"
     csv = r"lower(_file) LIKE '%.csv' OR lower(_file) LIKE '%.csv.gz'"
     yield "_unread", Reason.UNPARSEABLE, f"if({csv}, 'not as many columns as the header', 'not one JSON object')"
 
@@ -228,6 +206,8 @@ def _field_checks(contract: Contract, reading: Reading) -> Iterator[tuple[str, s
             Reason.WRONG_TYPE,
             f"{shown}{literal(' is not ' + field.type)})",
         )
+        if field.text_only:
+            yield number_name(field), Reason.WRONG_TYPE, f"{shown}' is a number, and the contract wants text')"
         if field.symbols:
             symbols = ", ".join(literal(symbol) for symbol in field.symbols)
             yield (

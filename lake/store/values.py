@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from lake.store.digits import marked, unmarked
 from lake.store.fields import Field
 from lake.store.identity import literal, quoted
 
@@ -17,16 +18,9 @@ UNSCALED_BYTES: Final = 16  # of a decimal of 38 digits with its sign
 DIGITS: Final = 1000
 EXPONENT: Final = r"[eE][-+]?0*+\p{Nd}{4}"
 """A decimal is made of all the digits that a text stands for: 1e99999999 is minutes of work, and so are a million."""
-FAR: Final = r"(?:[-+.,\p{Nd}]|\\u(?!00[46]5)[0-9a-fA-F]{4})*+(?:[eE]|\\u00[46]5)(?:[-+,\p{Nd}]|\\u[0-9a-fA-F]{4}){5}+"
-"""What may be a number with a long exponent in the text of a JSON value: any of its characters may be escaped."""
-LARGE: Final = "|".join(
-    (
-        rf'(?<![-+.\p{{Nd}}"\w])(?:[-+.\p{{Nd}}]++{EXPONENT}|[-+.\p{{Nd}}]{{{DIGITS}}})',
-        rf'(?<![^\[:,{{\s])"{FAR}',
-        rf'"[-+.,\p{{Nd}}]{{{DIGITS}}}',
-    )
-)
-"""A number within JSON, with or without quotes, whose exponent or digits are long."""
+FRACTION: Final = r"\.(\p{Nd}*)"
+SHIFT: Final = r"[eE](.*)$"
+WHOLE: Final[Mapping[str, str]] = {"int": "decimal(10,0)", "bigint": "decimal(19,0)"}
 MICROS: Final[Mapping[str, str]] = {
     "days": "try_multiply(n, 86400000000L)",
     "millis": "try_multiply(n, 1000L)",
@@ -41,9 +35,8 @@ def value(field: Field, text: str) -> str:
     if field.encoding:
         text = decoded(field, text, literal(field.encoding))
     if field.nested:
-        parsed = f"from_json(concat('{{\"v\":', {text}, '}}'), 'v {kind}, _corrupt_record string')"
-        found = f"CASE WHEN {parsed}._corrupt_record IS NULL THEN {parsed}.v END"
-        return f"CASE WHEN NOT {text} RLIKE {literal(LARGE)} THEN {found} END" if "decimal(" in kind else found
+        given = f"try_cast(try_parse_json(concat('[', {marked(text)}, ']')) AS array<variant>)"
+        return _let("_0", given, f"cast(CASE WHEN size(_0) = 1 THEN {_nested(field, '_0[0]', 1)} END AS {kind})")
     if kind == "binary":
         return f"try_to_binary({text}, 'base64')"
     if kind in {"int", "bigint"} or kind.startswith("decimal"):
@@ -56,6 +49,39 @@ def value(field: Field, text: str) -> str:
     return text if kind == "string" else f"try_cast({text} AS {kind})"
 
 
+def _nested(field: Field, given: str, depth: int) -> str:
+    """SQL of the typed value of `field` in the variant `given`, all numbers of which are marked.
+
+    Null where it, or anything in it, is given and is not of its type.
+    """
+    if not field.nested:
+        return value(field, unmarked(f"cast({given} AS string)"))
+    there, item, typed = (f"_{name}{depth}" for name in ("there", "item", "typed"))
+
+    def read(part: Field, variant: str) -> str:
+        """A struct of the value and of whether it is wrong."""
+        is_given = f"{variant} IS NOT NULL AND NOT is_variant_null({variant})"
+        return _let("v", _nested(part, variant, depth + 1), f"struct(v AS v, v IS NULL AND {is_given} AS wrong)")
+
+    if field.type.startswith("array"):
+        (part,) = field.parts
+        each = f"transform({there}, {item} -> {read(part, item)})"
+        kind, wrong, right = "array<variant>", f"exists({typed}, e -> e.wrong)", f"transform({typed}, e -> e.v)"
+    elif field.type.startswith("map"):
+        (part,) = field.parts
+        each = f"transform_values({there}, (k, {item}) -> {read(part, item)})"
+        kind = "map<string,variant>"
+        wrong, right = f"exists(map_values({typed}), e -> e.wrong)", f"transform_values({typed}, (k, e) -> e.v)"
+    else:
+        names = [quoted(part.name) for part in field.parts]
+        reads = (read(part, f"{there}[{literal(part.name)}]") for part in field.parts)
+        each = f"struct({', '.join(f'{sql} AS {name}' for sql, name in zip(reads, names, strict=True))})"
+        kind, wrong = "map<string,variant>", " OR ".join(f"{typed}.{name}.wrong" for name in names) or "false"
+        right = f"struct({', '.join(f'{typed}.{name}.v AS {name}' for name in names)})"
+    checked = _let(typed, each, f"CASE WHEN NOT ({wrong}) THEN {right} END")
+    return _let(there, f"try_cast({given} AS {kind})", f"CASE WHEN {there} IS NOT NULL THEN {checked} END")
+
+
 def defaulted(field: Field, found: str, default: str) -> str:
     """A default stands for an absent field, one not in `_keys`; for a null one too where the field may not be null."""
     if field.default is None:
@@ -66,15 +92,15 @@ def defaulted(field: Field, found: str, default: str) -> str:
     return f"CASE WHEN arrays_overlap(_keys, array({names})) THEN {found} ELSE {default} END"
 
 
-def text_name(field: Field) -> str:
-    """The column that holds the text of `field` while a record is parsed."""
-    return quoted(f"_text_{field.name}")
-
-
 def widest(decimal: str) -> str:
     """The decimal type with as many whole digits as `decimal` and the most digits after the point."""
     precision, scale = _digits(decimal)
     return f"decimal(38,{38 - (precision - scale)})"
+
+
+def places(decimal: str) -> int:
+    """The digits after the point of a decimal type."""
+    return _digits(decimal)[1]
 
 
 def decoded(field: Field, text: str, encoding: str, scale: str | None = None) -> str:
@@ -84,7 +110,7 @@ def decoded(field: Field, text: str, encoding: str, scale: str | None = None) ->
     a text that says so and is no value of the type.
     """
     if field.type.startswith("decimal"):
-        found = _unscaled(text, f"coalesce({scale or 'NULL'}, {_digits(field.type)[1]})")
+        found = _unscaled(text, f"coalesce({scale or 'NULL'}, {places(field.type)})")
     elif field.type == "binary":
         found = f"CASE {encoding} WHEN 'hex' THEN base64(try_to_binary({text}, 'hex')) ELSE {text} END"
     else:
@@ -132,14 +158,22 @@ def _digits(decimal: str) -> tuple[int, int]:
 
 
 def _number(kind: str, text: str) -> str:
-    """A whole number may have a point (5.0); a decimal must not have more digits than its type."""
-    typed = f"try_cast({text} AS {kind})"
-    if kind.startswith("decimal"):
-        found = f"CASE WHEN {typed} = try_cast({text} AS {widest(kind)}) THEN {typed} END"
-    else:
-        exact = f"try_cast({text} AS decimal(38,10))"
-        found = f"coalesce({typed}, CASE WHEN {exact} = floor({exact}) THEN try_cast({exact} AS {kind}) END)"
-    return f"CASE WHEN length({text}) <= {DIGITS} AND NOT {text} RLIKE {literal(EXPONENT)} THEN {found} END"
+    """A whole number may have a point (5.0).
+
+    A cast rounds, so the digits of the text are counted; an exponent moves its point.
+    """
+    exact = WHOLE.get(kind, kind)
+    wide = f"try_cast({text} AS {widest(exact)})"
+    after = f"length(regexp_extract({text}, {literal(FRACTION)}, 1))"
+    shift = f"try_cast(regexp_extract({text}, {literal(SHIFT)}, 1) AS int)"
+    beyond = rf"\.\p{{Nd}}{{{places(exact)}}}0*+\p{{Nd}}"
+    kept = (
+        f"CASE WHEN {text} RLIKE {literal(SHIFT)} THEN {after} - {shift} <= {places(widest(exact))}"
+        f" ELSE NOT {text} RLIKE {literal(beyond)} END"
+    )
+    short = f"length({text}) <= {DIGITS} AND NOT {text} RLIKE {literal(EXPONENT)}"
+    found = f"CASE WHEN {wide} = try_cast({wide} AS {exact}) THEN try_cast({wide} AS {kind}) END"
+    return f"CASE WHEN {short} THEN CASE WHEN {kept} THEN {found} END END"  # Spark works out ahead what stands in an AND
 
 
 def _moment(kind: str, text: str, epoch: int) -> str:

@@ -69,6 +69,8 @@ def test_it_follows_past_a_failing_source_and_stops_on_sigterm(shop: Path) -> No
         assert following.process.wait(timeout=60) == 0
     finally:
         following.end()
+    open_to_others = [path for path in (shop / ".lake").rglob("*") if path.stat().st_mode & 0o077]
+    assert open_to_others == []  # written by Python, delta-rs, DuckDB and the JVM
     query: list[str | Path] = [LAKE, "sql", "select customer from current_order where order_id = 9", "--format", "csv"]
     shown = subprocess.run([*query, "--project", shop], check=True, capture_output=True, text=True)
     assert shown.stdout.split() == ["customer", "joan"]

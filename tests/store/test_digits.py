@@ -1,0 +1,193 @@
+"""No digit of an accepted number is lost: wherever it stands, however it is written, and whichever reading takes it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from itertools import product
+from typing import Any, Final
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lake.config import Settings
+from lake.run.ingest import ingest
+from lake.store import log, quarantine
+from lake.store.contracts import load_contracts
+from tests.store.events import Land
+
+NUMBERS: Final = [
+    *("0", "-0", "7", "1.5", "1.50", "-1.25", "1.234", "0.12345678901234", "0.30000000000000004", "0.1234567890123456"),
+    *("5.0", "5.00000000000000000001", "5." + "0" * 60, "0." + "0" * 60 + "1", "19.990000000000000000001"),
+    *("9007199254740993", "9007199254740993.0", "9223372036854775807", "9223372036854775808", "2147483648"),
+    *("12345678901234567890.5", "9" * 38, "9" * 39, "1" + "0" * 45, "0." + "9" * 38, "0." + "9" * 39),
+    *(
+        "1e2",
+        "1E2",
+        "1.5e+1",
+        "15e-1",
+        "1e-3",
+        "1e-40",
+        "10000e-5",
+        "100000000000000000000e-20",
+        "1.2345678901234567e3",
+    ),
+    *("1e400", "1e-400", "1e99999999", "-1e99999999", "0e99999999"),
+]
+NO_NUMBERS: Final = ["01", "+1", ".5", "1.", "NaN", "Infinity", "-", "1e", "1_0", "0x1"]
+NO_TEXTS: Final = ["NaN", "Infinity", "-", "1e", "1_0", "0x1", "1,5", "12,345", "--1", "1.2.3", "1e5.5"]
+OTHERS: Final = ["true", "{}", "[]", '{"a": 1}', "[1]", '"x"', '""', '" "', '"[1]"', '"{}"']
+
+
+def decimal(precision: int, scale: int) -> dict[str, Any]:
+    return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+
+
+def record(name: str, **fields: Any) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": key, "type": kind} for key, kind in fields.items()]}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value of type `leaf` may stand: in field `name` of type `kind`, written as `around` % the value."""
+
+    name: str
+    leaf: Any
+    kind: Any
+    around: str
+    path: tuple[Any, ...] = ()
+
+    def of(self, found: Any) -> Any:
+        for step in self.path:
+            found = found[step]
+        return found
+
+
+LEAVES: Final[dict[str, Any]] = {
+    "cents": decimal(8, 2),
+    "wide": decimal(38, 4),
+    "tiny": decimal(38, 38),
+    "short": "int",
+    "long": "long",
+    "text": "string",
+}
+PLACES: Final = [
+    place
+    for name, leaf in LEAVES.items()
+    for place in (
+        Place(name, leaf, leaf, "%s"),
+        Place(f"{name}_in", leaf, record(f"{name}_r", v=leaf, w=["null", "string"]), '{"w": "1", "v": %s}', ("v",)),
+        Place(f"{name}_list", leaf, {"type": "array", "items": leaf}, "[%s]", (0,)),
+        Place(f"{name}_map", leaf, {"type": "map", "values": leaf}, '{"k": %s}', ("k",)),
+        Place(
+            f"{name}_deep",
+            leaf,
+            {"type": "array", "items": record(f"{name}_d", m={"type": "map", "values": leaf})},
+            '[{"m": {"k": %s}}]',
+            (0, "m", "k"),
+        ),
+    )
+]
+
+
+def declare(project: Settings, stream: str, places: list[Place], **facts: Any) -> None:
+    fields = [{"name": "id", "type": "string"}]
+    fields += [{"name": place.name, "type": ["null", place.kind], "default": None} for place in places]
+    contract = {"type": "record", "name": stream, "lake": {"key": ["id"]} | facts, "fields": fields}
+    project.path(f"schemas/{stream}.avsc").write_text(json.dumps(contract))
+
+
+def exact(leaf: Any, text: str) -> Any:
+    """The value of the JSON number `text` in the type `leaf`; None where it has none without rounding."""
+    if leaf == "string":
+        return text
+    number = Decimal(text)
+    if not number:
+        return number
+    scale = leaf["scale"] if isinstance(leaf, dict) else 0
+    if abs(number.adjusted()) > 100 or Fraction(text) * 10**scale % 1:
+        return None
+    if leaf == "int":
+        return number if -(2**31) <= number < 2**31 else None
+    if leaf == "long":
+        return number if -(2**63) <= number < 2**63 else None
+    return number if number.adjusted() < leaf["precision"] - scale else None
+
+
+ENVELOPE: Final = '{"op": "c", "source": {"db": "d", "schema": "s", "table": "t"}, "after": %s}'
+APART: Final = {f"of_{name}": [place for place in PLACES if place.leaf == leaf] for name, leaf in LEAVES.items()}
+
+
+@pytest.mark.parametrize(
+    ("streams", "envelope"),
+    [
+        pytest.param(APART, False, id="contracts of few fields"),
+        pytest.param({"all": PLACES}, True, id="an envelope"),
+        pytest.param({"all": PLACES}, False, id="a contract of many fields", marks=pytest.mark.long),
+    ],
+)
+def test_a_number_is_taken_digit_by_digit_or_refused(
+    project: Settings, spark: SparkSession, land: Land, streams: dict[str, list[Place]], envelope: bool
+) -> None:
+    numbers = [(text, form % text) for text in NUMBERS for form in ("%s", '"%s"')]
+    for stream, places in streams.items():
+        declare(project, stream, places, **{"envelope": "debezium", "table": "s.t"} if envelope else {})
+        known = list(product(places, numbers, ('{"id": "a", %s}', '{"id": "a", %s, "more": 1.10}')))
+        texts = [form % f'"{place.name}": {place.around % json_}' for place, (_, json_), form in known]
+        land(stream, "a.jsonl", *(ENVELOPE % text if envelope else text for text in texts))
+        ingest(project, spark, load_contracts(project), [stream])
+        refused = {int(row.source.split(":")[1]): row for row in quarantine.rejected(project, stream, upto=1)}
+        taken = {int(row["_source"].split(":")[1]): row.asDict(True) for row in rows(project, spark, stream)}
+        for line, (written, (place, (text, _), form)) in enumerate(zip(texts, known, strict=True), 1):
+            if line in refused:
+                about = f"{written} is refused: {refused[line].detail}"
+                assert refused[line].reason == "wrong type", about
+                assert exact(place.leaf, text) is None or "e" in text.lower(), about
+            else:
+                found = place.of(taken[line][place.name])
+                assert found == (text if place.leaf == "string" else exact(place.leaf, text)), written
+                assert taken[line]["_extra"] == ('{"more":1.10}' if "more" in form else None), written
+
+
+def rows(project: Settings, spark: SparkSession, stream: str) -> list[Any]:
+    return log.read(spark, project, load_contracts(project)[stream], upto=1).where("_source IS NOT NULL").collect()
+
+
+def test_what_is_no_number_is_never_taken_for_one(project: Settings, spark: SparkSession, land: Land) -> None:
+    places = [place for place in PLACES if place.leaf != "string"]
+    declare(project, "all", places)
+    wrong = [*NO_NUMBERS, *(f'"{text}"' for text in NO_TEXTS), *OTHERS]
+    known = list(product(places, wrong, ('{"id": "a", "%s": %s}', '{"id": "a", "%s": %s, "more": 1}')))
+    land("all", "a.jsonl", *(form % (place.name, place.around % text) for place, text, form in known))
+    ingest(project, spark, load_contracts(project))
+    for row in rows(project, spark, "all"):
+        place, text, form = known[int(row["_source"].split(":")[1]) - 1]
+        pytest.fail(f"{form % (place.name, place.around % text)} is taken as {row[place.name]}")
+
+
+def test_a_number_for_a_text_is_told_or_refused(
+    project: Settings, spark: SparkSession, land: Land, caplog: pytest.LogCaptureFixture
+) -> None:
+    for stream, more in (("told", {}), ("strict", {"text_only": True})):
+        fields = [{"name": "id", "type": "string"}, {"name": "zip", "type": "string"} | more]
+        contract = {"type": "record", "name": stream, "lake": {"key": ["id"]}, "fields": fields}
+        project.path(f"schemas/{stream}.avsc").write_text(json.dumps(contract))
+        land(
+            stream,
+            "a.jsonl",
+            '{"id": "a", "zip": "01234"}',
+            '{"id": "b", "zip": 1234}',
+            '{"id": "c", "\\u007aip": 1.10}',
+        )
+    done = ingest(project, spark, load_contracts(project))
+    assert (done["told"].accepted, done["strict"].accepted) == (3, 1)
+    assert [row["zip"] for row in sorted(rows(project, spark, "told"), key=lambda row: str(row["id"]))] == [
+        "01234",
+        "1234",
+        "1.10",
+    ]
+    assert ["told: 2 of 3 records have numbers for the text of zip" in text for text in caplog.messages] == [True]
+    details = [row.detail for row in quarantine.rejected(project, "strict", upto=1)]
+    assert details == [f"zip: {text} is a number, and the contract wants text" for text in ("1234", "1.10")]
