@@ -28,10 +28,11 @@ SERVER: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 LOOPBACK: Final = "127.0.0.1"
 BINDING: Final = "spark.connect.grpc.binding.address"
 DETACHED: Final = {
+    "spark.connect.execute.reattachable.senderMaxStreamDuration": "10s",  # then a client that lives takes it up again
     "spark.connect.execute.manager.detachedTimeout": "10s",
     "spark.connect.execute.manager.maintenanceInterval": "5s",
 }
-"""How soon what nobody waits for any more is ended; by default that takes minutes."""
+"""How soon what nobody waits for any more is ended: within half a minute, by default that takes five."""
 PATIENCE: Final = 90.0
 """Seconds until the server must listen; a warm machine takes five to eight."""
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 BLANK: Final = "blank line"  # in the place of a reason: it is no record
 
 PLACES: Final = ("_file", "_block", "_seq", "_raw")
+ESCAPE: Final = r"\u"
 LONE: Final = r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]"
 ESCAPED_MARK: Final = r"\\u[fF]{4}"
 
@@ -84,8 +85,9 @@ def _read(records: DataFrame, fields: tuple[Field, ...], record_bytes: int) -> R
     read = (
         records.selectExpr("*", f"CASE WHEN {_readable(record_bytes)} THEN json_object_keys(_raw) END AS _keys")
         .selectExpr("*", f"{quick.reading(fields)} AS _tried")
-        .selectExpr("*", "CASE WHEN _tried._corrupt_record IS NULL THEN _tried END AS _quick")
-        .selectExpr("*", f"{_careful('string', record_bytes)} AS _careful")
+        .selectExpr("*", f"CASE WHEN {quick.trusted(fields)} THEN _tried END AS _quick")
+        .selectExpr("*", f"{_careful('string', record_bytes)} AS _all")
+        .selectExpr("*", "CASE WHEN size(_all) = 1 THEN _all[0] END AS _careful")
     )
     texts = read.selectExpr(
         *PLACES,
@@ -117,15 +119,12 @@ def _opened(records: DataFrame, contract: Contract, record_bytes: int) -> Readin
 
 
 def _careful(kind: str, record_bytes: int) -> str:
-    """The record as a map to `kind` where there is no quick reading; null where it is not one JSON object.
+    """All JSON objects in a record of which there is no quick reading, as maps to `kind`, their numbers marked.
 
-    Its numbers are marked. Parsers stop at the end of the first object; read as an array, whatever follows it is seen.
+    Parsers stop at the end of the first object; read as an array, whatever follows it is seen.
     """
     array = f"try_cast(try_parse_json(concat('[', {marked('_raw')}, ']')) AS array<map<string,{kind}>>)"
-    return (
-        f"CASE WHEN _quick IS NULL AND {_readable(record_bytes)} AND rtrim(_raw) LIKE '%}}' AND size({array}) = 1"
-        f" THEN {array}[0] END"
-    )
+    return f"CASE WHEN _quick IS NULL AND {_readable(record_bytes)} AND rtrim(_raw) LIKE '%}}' THEN {array} END"
 
 
 def _readable(record_bytes: int) -> str:
@@ -171,7 +170,7 @@ def _first(found: Iterable[str]) -> str:
 
 def _extra(fields: tuple[Field, ...], record_bytes: int) -> str:
     unknown = f"(name, _) -> name NOT IN ({quick.names(fields)})"
-    rest = unmarked(f"to_json(map_filter({_careful('variant', record_bytes)}, {unknown}))")
+    rest = unmarked(f"to_json(map_filter({_careful('variant', record_bytes)}[0], {unknown}))")
     return f"CASE WHEN size(map_filter(_careful, {unknown})) > 0 THEN {rest} END"
 
 
@@ -186,9 +185,9 @@ def _record_checks(record_bytes: int) -> Iterator[tuple[str, str, str]]:
     yield r"btrim(_raw, ' \t\r') = ''", BLANK, "''"
     yield f"{size} > {record_bytes}", Reason.OVERSIZED, f"concat({size}, ' bytes, at most {record_bytes} are taken')"
     yield "NOT is_valid_utf8(_raw)", Reason.UNPARSEABLE, "'not valid UTF-8'"
-    lone = f"locate('u', _raw) > 0 AND regexp_like(_raw, {literal(LONE)})"
-    yield lone, Reason.UNPARSEABLE, "'half a surrogate pair, which is no character'"
-    mark = f"locate({literal(MARK)}, _raw) > 0 OR locate('u', _raw) > 0 AND regexp_like(_raw, {literal(ESCAPED_MARK)})"
+    escaped = f"locate({literal(ESCAPE)}, _raw) > 0 AND regexp_like(_raw, %s)"
+    yield escaped % literal(LONE), Reason.UNPARSEABLE, "'half a surrogate pair, which is no character'"
+    mark = f"locate({literal(MARK)}, _raw) > 0 OR {escaped % literal(ESCAPED_MARK)}"
     yield mark, Reason.UNPARSEABLE, f"'U+{ord(MARK):X}, which is no character'"
     csv = r"lower(_file) LIKE '%.csv' OR lower(_file) LIKE '%.csv.gz'"
     yield "_unread", Reason.UNPARSEABLE, f"if({csv}, 'not as many columns as the header', 'not one JSON object')"

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from lake.store.digits import is_text
 from lake.store.fields import Field
 from lake.store.identity import literal, quoted
 from lake.store.values import DIGITS, places, widest
@@ -35,6 +36,18 @@ def reading(fields: tuple[Field, ...]) -> str:
     )
 
 
+def trusted(fields: Iterable[Field]) -> str:
+    """SQL of whether `_tried`, a record's quick reading, is what the record says: no number is taken for a text."""
+    texts = [field for field in fields if is_text(field)]
+    right = "_tried._corrupt_record IS NULL"
+    if not texts:
+        return right
+    found = [f"_tried.{quoted(name)}" for field in texts for name in field.names]
+    like_numbers = " OR ".join(f"{text} >= '-' AND {text} < ':'" for text in found)  # from - to 9 the first character
+    pattern = literal(_number_for({name for field in texts for name in field.names}))
+    return f"{right} AND NOT (coalesce({like_numbers}, false) AND regexp_like(_raw, {pattern}))"
+
+
 def names(fields: Iterable[Field]) -> str:
     """SQL of all names of `fields`, as a list."""
     return ", ".join(literal(name) for field in fields for name in field.names)
@@ -49,14 +62,13 @@ def _type(field: Field) -> str:
 def _lossy(fields: Iterable[Field]) -> Iterator[str]:
     """Patterns of records that `from_json` may take digits from, or need too long for.
 
-    Of a number for a text, or in a nested value, it makes a double. For decimals it leaves out the commas of "19,90",
+    Of a number in a nested value it makes a double. For decimals it leaves out the commas of "19,90",
     makes all digits of 1e99999999, and rounds.
     """
     fields = list(fields)
     leaves = [leaf for field in fields if field.nested for leaf in field.leaves]
-    texts = {name for field in [*fields, *leaves] if field.type == "string" for name in field.names}
-    if texts:
-        yield rf'"(?:{"|".join(map(re.escape, sorted(texts)))}|[^"\\]*+\\[^"]*+)"\s*+:\s*+-?+[0-9]'
+    if texts := {field.name for field in leaves if is_text(field)}:
+        yield _number_for(texts)
     if any(re.search("(?:array<|map<string,)string", field.type) for field in fields):
         yield r"[\[:,]\s*+(?:-0|-?+[0-9]++[.eE])"
     elif any(field.type not in ROUGH for field in leaves):
@@ -69,3 +81,8 @@ def _lossy(fields: Iterable[Field]) -> Iterator[str]:
         exponent = rf"(?:\.|{SIGNED})++(?:[eE]|\\u00[46]5){SIGNED}++\s*+[\",}}]"
         long = rf"(?:\.|{SIGNED}){{{DIGITS}}}+"
         yield rf':\s*+(?:"{comma}|"?+(?:{fraction}|{exponent}|{long}))'
+
+
+def _number_for(names: Iterable[str]) -> str:
+    """A pattern of records that may have a number under one of `names`, whose characters may be escaped."""
+    return rf'"(?:{"|".join(map(re.escape, sorted(names)))}|[^"\\]*+\\[^"]*+)"\s*+:\s*+-?+[0-9]'

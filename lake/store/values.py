@@ -173,7 +173,9 @@ def _number(kind: str, text: str) -> str:
     )
     short = f"length({text}) <= {DIGITS} AND NOT {text} RLIKE {literal(EXPONENT)}"
     found = f"CASE WHEN {wide} = try_cast({wide} AS {exact}) THEN try_cast({wide} AS {kind}) END"
-    return f"CASE WHEN {short} THEN CASE WHEN {kept} THEN {found} END END"  # Spark works out ahead what stands in an AND
+    return (
+        f"CASE WHEN {short} THEN CASE WHEN {kept} THEN {found} END END"  # Spark works out ahead what stands in an AND
+    )
 
 
 def _moment(kind: str, text: str, epoch: int) -> str:

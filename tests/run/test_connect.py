@@ -164,7 +164,6 @@ def test_what_a_server_made_an_embedded_session_proves(shop: Path, spark: SparkS
 
 
 @pytest.mark.long
-@pytest.mark.xfail(strict=True, reason="a minute after the command has ended, the server is still at work")
 def test_a_command_that_a_signal_ends_leaves_the_server_nothing_to_do(shop: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         ui = free.getsockname()[1]

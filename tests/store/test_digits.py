@@ -93,7 +93,7 @@ PLACES: Final = [
 
 
 def declare(project: Settings, stream: str, places: list[Place], **facts: Any) -> None:
-    fields = [{"name": "id", "type": "string"}]
+    fields: list[dict[str, Any]] = [{"name": "id", "type": "string"}]
     fields += [{"name": place.name, "type": ["null", place.kind], "default": None} for place in places]
     contract = {"type": "record", "name": stream, "lake": {"key": ["id"]} | facts, "fields": fields}
     project.path(f"schemas/{stream}.avsc").write_text(json.dumps(contract))
