@@ -28,13 +28,27 @@ class Input:
 
 
 @dataclass(frozen=True)
+class Parking:
+    """An expectation of a function's rows: those for which the SQL `met` is false are parked."""
+
+    expectation: str
+    columns: tuple[str, ...]
+    met: str
+
+
+@dataclass(frozen=True)
 class Declaration:
-    """One derived table. Stays callable: a test hands it small frames."""
+    """One derived table. Stays callable: a test hands it small frames.
+
+    It takes the rows of its function that no `parking` keeps out; or, of the table `parked_of`, those that it does.
+    """
 
     name: str
     kind: Kind
     inputs: tuple[Input, ...]
     function: Callable[..., DataFrame | tuple[DataFrame, ...]] = field(compare=False)
+    parking: tuple[Parking, ...] = ()
+    parked_of: Declaration | None = None
 
     def __call__(self, *frames: DataFrame) -> Any:
         return self.function(*frames)
@@ -56,6 +70,8 @@ class Declaration:
     @property
     def doc(self) -> str:
         """The first paragraph of the function's docstring, as one line: the table's comment in the catalogue."""
+        if self.parked_of is not None:
+            return f"A row that {self.parked_of.name} does not take, and the expectations that it fails."
         paragraph = (self.function.__doc__ or "").strip().split("\n\n")[0]
         return " ".join(paragraph.split())
 

@@ -11,11 +11,14 @@ from typing import Any, Final, TypeAlias
 
 from lake import names
 from lake.config import Settings
-from lake.declaration import Declaration
+from lake.declaration import Declaration, Parking
 from lake.errors import DeclarationError, did_you_mean
 from lake.importing import Upstream, importing
 from lake.importing import declared as declared_by
 from lake.jobfile import JobFile
+from lake.kinds.extreme import First
+from lake.quality.parking import SUFFIX, meets
+from lake.quality.suites import load_suite, parks
 from lake.store import delta
 from lake.store.contracts import Contract, load_contracts
 from lake.store.delta import Position
@@ -24,6 +27,7 @@ from lake.store.tables import Table
 
 LAYERS = ("silver", "gold")
 FIELD: Final = "contract field "
+PARKED: Final = First(("parked_event", "parked_row"))
 
 Columns: TypeAlias = Mapping[str, Mapping[str, Any]]
 """What a position says of each input: {input: {"read": {column: type}, …}}, see lake.run.columns."""
@@ -75,7 +79,8 @@ class Project:
         kind = declaration.kind
         fields = [f"{name} {type_}" for name, type_ in self._fields(declaration, columns).items()]
         borrowed = [self.files[name].fingerprint() for name in self._borrowed(declaration)]
-        return self.files[declaration.name].fingerprint(kind.name, str(kind.revision), *fields, *borrowed)
+        parking = [f"{name} {text}" for name, text in _parking(declaration).items()]
+        return self.files[declaration.name].fingerprint(kind.name, str(kind.revision), *fields, *borrowed, *parking)
 
     def is_built(self, declaration: Declaration, position: Position) -> bool:
         """Whether the table at `position` was built by its definition as it is now."""
@@ -103,6 +108,7 @@ class Project:
             "kind version": str(declaration.kind.revision),
             **{f"{FIELD}{name}": type_ for name, type_ in self._fields(declaration, columns).items()},
             **{f"imported jobs file {name}": self.files[name].fingerprint() for name in self._borrowed(declaration)},
+            **_parking(declaration),
         }
 
     def lineage(self, declaration: Declaration) -> str:
@@ -149,6 +155,12 @@ class Project:
         return found
 
 
+def _parking(declaration: Declaration) -> dict[str, str]:
+    """What parks rows, part by part of the definition."""
+    parts = {f"parking {number}": each.met for number, each in enumerate(declaration.parking, 1)}
+    return parts if declaration.parked_of is None else parts | {"rows": "parked ones"}
+
+
 def _told_by(definition: Mapping[str, str]) -> Columns:
     """The fields among the parts of a `definition`, by their streams."""
     found: dict[str, dict[str, dict[str, str]]] = {}
@@ -189,9 +201,40 @@ def load(settings: Settings) -> Project:
         raise DeclarationError.all(faults)
     graph = {name: {s.name for s in declared.inputs if not s.is_log} for name, (declared, _) in found.items()}
     order = list(TopologicalSorter(graph).static_order())
-    return Project(
-        settings, contracts, {name: found[name][0] for name in order}, {name: found[name][1] for name in order}
-    )
+    tables: dict[str, Declaration] = {}
+    job_files: dict[str, JobFile] = {}
+    for name in order:
+        declared, file = found[name]
+        for each in _with_parked(settings, declared, tables):
+            if each.name in found and each is not tables.get(name) and each.name != name:
+                faults.append(each.fault("is the name of the table of parked rows", fix="rename that job"))
+            tables[each.name], job_files[each.name] = each, file
+    if faults:
+        raise DeclarationError.all(faults)
+    return Project(settings, contracts, tables, job_files)
+
+
+def _with_parked(settings: Settings, declared: Declaration, tables: Mapping[str, Declaration]) -> Iterator[Declaration]:
+    """The declaration, its inputs taken from `tables`, and that of the rows that it parks where it parks any."""
+    inputs = tuple(s if s.table is None else replace(s, table=tables[s.name]) for s in declared.inputs)
+    suite = load_suite(settings, declared.name) if parks(settings, declared.name) else None
+    parking = () if suite is None else suite.parking
+    rules = tuple(Parking(str(each), each.columns or (), meets(each.type, each.kwargs)) for each in parking)
+    table = replace(declared, inputs=inputs, parking=rules)
+    yield table
+    if parking:
+        if why := _cannot_park(table):
+            raise DeclarationError(f"{table.name}: {why}", where=parking[0].where, fix="stop, or filter in the job")
+        yield replace(table, name=f"{table.name}{SUFFIX}", kind=PARKED, parked_of=table)
+
+
+def _cannot_park(table: Declaration) -> str:
+    """Why none of its rows can be parked; empty where they can."""
+    if not table.kind.row_by_row or len(table.inputs) > 1:
+        return f"a {table.kind.name} parks nothing: rows are parked that a kind takes in of one input"
+    if table.kind.heeds_refusals:
+        return "of full dumps nothing is parked: what is not there counts as deleted"
+    return ""
 
 
 def _read(settings: Settings) -> tuple[list[JobFile], list[DeclarationError]]:

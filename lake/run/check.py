@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from lake.errors import DeclarationError, QualityError
+from lake.quality.suites import Suite
 from lake.run import causes, gate, limits
 from lake.run.cut import pick_cut
 from lake.run.inputs import Inputs
-from lake.run.suites import Suite, load_suites
+from lake.run.suites import load_suites
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

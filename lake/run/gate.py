@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lake.errors import DeclarationError, QualityError
 from lake.kinds.kind import visible
+from lake.quality.suites import Expectation, Suite, load_suite
 from lake.run.invariants import judge_invariants
 from lake.run.judge import Finding, judge_frame, judge_rows, prepare
 from lake.run.render import printable
 from lake.run.since import judge_since
-from lake.run.suites import Expectation, Suite, load_suite
 from lake.store import delta, meta
 from lake.store.scan import Scan, arrow_schema, to_arrow
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lake.names import quoted
+from lake.quality.suites import Expectation
 from lake.run.judge import EXAMPLES, Finding
-from lake.run.suites import Expectation
 from lake.store import delta
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from lake.errors import DeclarationError
-from lake.run.suites import Expectation
+from lake.quality.suites import Expectation
 
 if TYPE_CHECKING:
     import pandas as pd

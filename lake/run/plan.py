@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Literal
 
 from lake.declaration import Declaration
 from lake.project import Project
+from lake.quality.suites import Suite
 from lake.run.columns import WAITING, lost
 from lake.run.graph import Graph, graph
 from lake.run.inputs import Inputs
-from lake.run.suites import Suite, load_suites
+from lake.run.suites import load_suites
 from lake.run.widening import entering, known
 from lake.session import start
 from lake.store import delta, editions, meta

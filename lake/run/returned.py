@@ -13,7 +13,9 @@ from pyspark.sql import DataFrame
 from lake.declaration import Declaration
 from lake.errors import DeclarationError, did_you_mean
 from lake.kinds.aggregate import Aggregate
-from lake.kinds.kind import ORDER, SIGN, visible
+from lake.kinds.kind import CARRIED, ORDER, SIGN, digest, in_log_order, visible
+from lake.kinds.removal import Removal
+from lake.names import SPARK, literal
 from lake.run.rows import plain
 from lake.session import first_line
 
@@ -46,8 +48,10 @@ def frames(declaration: Declaration, result: Any, inputs: int) -> list[DataFrame
 
 
 def complete(declaration: Declaration, rows: DataFrame, side: int) -> DataFrame:
-    """`rows`, checked to have what the kind needs of input number `side`."""
-    kind = declaration.kind
+    """`rows`, checked to have what the kind needs of input number `side`; of those that a table parks, what it is to
+    have.
+    """
+    kind = (declaration.parked_of or declaration).kind
     if twice := [name for name, count in Counter(visible(rows.columns)).items() if count > 1]:
         raise declaration.fault(f"the function returns two columns {twice[0]!r}", fix="leave one out, or rename it")
     if kind.row_by_row and not {ORDER, SIGN} <= set(rows.columns):
@@ -63,7 +67,7 @@ def complete(declaration: Declaration, rows: DataFrame, side: int) -> DataFrame:
             )
     for column, type_ in _timeless(declaration, rows):
         raise declaration.fault(f"its window is over {column!r}, a {type_}", fix="use a column that is a time")
-    return rows
+    return _parted(declaration, rows) if declaration.parking else rows
 
 
 def fault(declaration: Declaration, error: Exception, columns: Iterable[str] = (), *, of: str) -> DeclarationError:
@@ -89,3 +93,34 @@ def _timeless(declaration: Declaration, rows: DataFrame) -> Iterator[tuple[str, 
     types = dict(rows.dtypes) if window else {}
     if window and types[window.on] not in TIMES:
         yield window.on, types[window.on]
+
+
+def _parted(declaration: Declaration, rows: DataFrame) -> DataFrame:
+    """Of the function's `rows` those that the table takes; of a table of parked rows the others."""
+    from pyspark.sql import functions as F
+
+    for each in declaration.parking:
+        for column in each.columns:
+            if column not in rows.columns:
+                raise declaration.fault(
+                    f"{each.expectation} parks by {column!r}, which the function does not return",
+                    fix=did_you_mean(column, visible(rows.columns)) or "add it to the select",
+                )
+    kind, of_log = (declaration.parked_of or declaration).kind, in_log_order(rows)
+    removal: Removal | None = getattr(kind, "removal", None)
+    never = [kind.broadcast, removal.deletes if removal else None, f"{ORDER}._bucket < 0" if of_log else None]
+    exempt = " OR ".join(f"coalesce({sql}, false)" for sql in never if sql) or "false"
+    failed = ", ".join(
+        f"CASE WHEN NOT ({each.met}) THEN {literal(each.expectation, SPARK)} END" for each in declaration.parking
+    )
+    by = f"CASE WHEN NOT ({exempt}) THEN nullif(concat_ws('; ', {failed}), '') END"
+    if declaration.parked_of is None:
+        return rows.where(f"({by}) IS NULL")
+    event = f"concat_ws(':', {ORDER}._batch, {ORDER}._bucket, {ORDER}._offset)" if of_log else f"to_json({ORDER})"
+    columns = visible(rows.columns)
+    row = digest(rows, columns)
+    return (
+        rows.withColumns({"parked_by": F.expr(by), "parked_event": F.expr(event), "parked_row": F.expr(row)})
+        .where("parked_by IS NOT NULL")
+        .drop(*(name for name in rows.columns if name not in {*columns, *CARRIED}))
+    )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lake.errors import DeclarationError
 from lake.kinds.history import History
 from lake.names import quoted
-from lake.run import rules
+from lake.quality import rules
 from lake.run.judge import EXAMPLES, Finding
 from lake.store import delta
 from lake.store.editions import latest_edition
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lake.declaration import Declaration
-    from lake.run.suites import Expectation
+    from lake.quality.suites import Expectation
     from lake.store.tables import Table
 
 FLOATS: Final = ("halffloat", "float", "double")

@@ -17,9 +17,9 @@ from lake import Latest
 from lake.config import Settings
 from lake.declaration import Declaration, log
 from lake.errors import DeclarationError, QualityError
+from lake.quality.suites import load_suite
 from lake.run import gate
 from lake.run.judge import FEW_ROWS, build, judge_frame
-from lake.run.suites import load_suite
 from lake.store import delta, meta
 from lake.store.delta import Position
 from lake.store.editions import EditionTable, record_edition

@@ -1,0 +1,225 @@
+"""Rows that an expectation parks are in `<table>__parked` and not in the table, by every verb and in any slicing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
+
+from lake.cli import Shell, lake
+from lake.config import Settings
+from lake.errors import DeclarationError
+from lake.project import load
+from lake.quality.parking import MEETS, meets, refusal
+from lake.testing import Lakehouse
+
+CONTRACT: Final = {
+    "type": "record", "name": "sales", "doc": "A sale, or that one is taken back.",
+    "lake": {"key": ["shop"], "buckets": 2, "broadcast": "op = 'T'"},
+    "fields": [
+        {"name": "shop", "type": ["null", "string"], "default": None, "doc": "Where."},
+        {"name": "sale", "type": ["null", "int"], "default": None, "doc": "Number."},
+        {"name": "amount", "type": ["null", "double"], "default": None, "doc": "How much."},
+        {"name": "op", "type": ["null", "string"], "default": None, "doc": "D for a delete, T for all."},
+    ],
+}  # fmt: skip
+JOBS: Final = {
+    "silver/current_sale": '''
+from lake import Latest, log, table
+
+@table(Latest("sale", deletes="_op = 'D'", truncate="_op = 'T'"), log("sales"))
+def current_sale(sales):
+    """A sale as it is."""
+    return sales.selectExpr("sale", "shop", "amount", "op as _op")
+''',
+    "gold/shop_total": '''
+from lake import Aggregate, Count, Sum, table
+from jobs.silver.current_sale import current_sale
+
+@table(Aggregate("shop", measures={"sales": Count(), "amount": Sum("cents")}), current_sale)
+def shop_total(sales):
+    """What a shop sold."""
+    return sales.selectExpr("shop", "sale", "cast(amount * 100 as decimal(12,0)) as cents")
+''',
+    "silver/first_sale": '''
+from lake import First, log, table
+
+@table(First("shop"), log("sales"))
+def first_sale(sales):
+    """A shop's first sale."""
+    return sales.where("op is null").select("shop", "sale", "amount")
+''',
+}
+PARKING: Final[dict[str, list[dict[str, Any]]]] = {
+    "current_sale": [
+        {"type": "expect_column_values_to_be_between", "kwargs": {"column": "amount", "min_value": 0}},
+        {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "amount"}},
+        {"type": "expect_column_values_to_match_regex", "kwargs": {"column": "shop", "regex": "^[a-c]$"}},
+    ],
+    "shop_total": [{"type": "expect_column_values_to_be_between", "kwargs": {"column": "cents", "max_value": 5000}}],
+}
+EVENTS: Final = [
+    {"shop": "a", "sale": 1, "amount": 1.5},
+    {"shop": "a", "sale": 2, "amount": -1.0},  # parked
+    {"shop": "b", "sale": 3, "amount": 60.0},  # parked out of the totals
+    {"shop": "b", "sale": 3, "amount": None},  # parked: the former one stays
+    {"shop": "x", "sale": 4, "amount": -2.0},  # parked by two
+    {"shop": "a", "sale": 1, "amount": None, "op": "D"},  # a delete has no amount
+    {"shop": "c", "sale": 5, "amount": 50.0},
+]
+
+
+def declare(project: Settings, parking: dict[str, list[dict[str, Any]]]) -> None:
+    project.path("schemas/sales.avsc").write_text(json.dumps(CONTRACT))
+    for name, text in JOBS.items():
+        project.path(f"jobs/{name}.py").write_text(text)
+    for table, expectations in parking.items():
+        parked = [{"severity": "park", **each} for each in expectations]
+        project.path(f"quality/{table}.json").write_text(json.dumps({"expectations": parked}))
+
+
+def command(shop: Lakehouse, *words: str) -> Result:
+    shell = Shell(project=shop.source.project)
+    shell.__dict__["spark"] = shop.spark
+    environment = {"LAKE_WAREHOUSE": str(shop.settings.warehouse_path), "LAKE_LANDING": str(shop.settings.landing)}
+    return CliRunner(env=environment).invoke(lake, list(words), obj=shell, catch_exceptions=False)
+
+
+@pytest.fixture
+def shop(spark: SparkSession, project: Settings, tmp_path: Path) -> Lakehouse:
+    declare(project, PARKING)
+    return Lakehouse(project.project, tmp_path / "home")
+
+
+def test_parked_rows_are_beside_the_table_by_every_verb(shop: Lakehouse) -> None:
+    for at in range(0, len(EVENTS), 3):
+        shop.land("sales", *EVENTS[at : at + 3]).run()
+    assert {row["sale"]: row["amount"] for row in shop.table("current_sale")} == {3: 60.0, 5: 50.0}
+    parked = shop.table("current_sale__parked")
+    between, regex = "expect_column_values_to_be_between(amount)", "expect_column_values_to_match_regex(shop)"
+    assert {row["sale"]: row["parked_by"] for row in parked} == {
+        2: between,
+        3: "expect_column_values_to_not_be_null(amount)",
+        4: f"{between}; {regex}",
+    }
+    assert [(row["shop"], int(row["amount"])) for row in shop.table("shop_total")] == [("c", 5000)]
+    (over,) = shop.table("shop_total__parked")
+    assert (over["shop"], over["parked_event"]) == ("b", '{"sale":3}')
+    shop.check_laws()
+    rebuilt = command(shop, "rebuild", "current_sale", "current_sale__parked", "--json")
+    assert [(each["inserted"], each["updated"], each["deleted"]) for each in json.loads(rebuilt.stdout)["tables"]] == [
+        (0, 0, 0),
+        (0, 0, 0),
+    ]
+    assert {each["verdict"] for each in json.loads(command(shop, "verify", "--all", "--json").stdout)["tables"]} == {
+        "identical"
+    }
+
+    assert "current_sale__parked" in command(shop, "graph").output
+    (two,) = (row["parked_event"] for row in parked if row["sale"] == 2)
+    assert command(shop, "void", "sales", two, "--reason", "a typing error").exit_code == 0
+    shop.land("sales", {"op": "T"}, {"shop": "a", "sale": 6, "amount": 7.0}).run()
+    assert {row["sale"] for row in shop.table("current_sale__parked")} == {3, 4}
+    assert {row["sale"] for row in shop.table("current_sale")} == {6}
+    answer = command(shop, "sql", "select sale, parked_by from current_sale__parked order by sale", "--json")
+    assert [row["sale"] for row in json.loads(answer.stdout)] == [3, 4]
+
+
+def test_what_parks_is_part_of_the_definition(shop: Lakehouse, project: Settings) -> None:
+    shop.land("sales", *EVENTS).run()
+    more = {
+        "current_sale": [{"type": "expect_column_values_to_be_in_set", "kwargs": {"column": "shop", "value_set": []}}]
+    }
+    declare(project, more | {"first_sale": []})
+    project.path("quality/shop_total.json").unlink()
+    changed = Lakehouse(project.project, shop.home)
+    plan = {each["table"]: each for each in json.loads(command(changed, "plan", "--json").stdout)["tables"]}
+    assert plan["first_sale"]["state"] == "unchanged"
+    assert plan["current_sale"]["state"] == "changed"
+    assert any("parking" in change for change in plan["current_sale"]["changes"]), plan["current_sale"]
+    assert command(changed, "deploy").exit_code == 0
+    assert changed.table("current_sale") == []
+    assert {row["sale"] for row in changed.table("current_sale__parked")} == {1, 2, 3, 4, 5}
+    assert "shop_total__parked" not in changed.project.tables
+    changed.check_laws(slices=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('@table(View(key=(), identity="sale"), log("sales"))', "a View parks nothing"),
+        ('@table(History("sale", sequence="amount", snapshots=True), log("sales"))', "of full dumps nothing is parked"),
+    ],
+)
+def test_of_what_is_no_row_for_a_kind_nothing_is_parked(project: Settings, text: str, said: str) -> None:
+    declare(project, {"odd": PARKING["current_sale"][:1]})
+    job = (
+        f'from lake import *\n\n{text}\ndef odd(sales):\n    """A sale."""\n    return sales.select("sale", "amount")\n'
+    )
+    project.path("jobs/silver/odd.py").write_text(job)
+    with pytest.raises(DeclarationError, match=said) as fault:
+        load(project)
+    assert "quality/odd.json:1" in str(fault.value)
+
+
+def test_a_column_that_the_function_does_not_return_is_told(shop: Lakehouse, project: Settings) -> None:
+    declare(project, {"first_sale": [{"type": "expect_column_values_to_be_null", "kwargs": {"column": "amout"}}]})
+    shop.land("sales", *EVENTS)
+    done = command(shop, "run")
+    assert done.exit_code == 2
+    assert "parks by 'amout', which the function does not return" in done.output
+    assert "did you mean 'amount'" in done.output
+
+
+VALUES: Final = {"n": ["-1", "0", "1.5", "null"], "s": ["''", "'a'", "'ab'", "null"]}
+CASES: Final[list[tuple[str, dict[str, Any], str]]] = [
+    ("expect_column_values_to_not_be_null", {"column": "n"}, "null"),
+    ("expect_column_values_to_be_null", {"column": "n"}, "-1 0 1.5"),
+    ("expect_column_values_to_be_between", {"column": "n", "min_value": 0, "max_value": 1.5}, "-1"),
+    ("expect_column_values_to_be_between", {"column": "n", "min_value": 0, "strict_min": True}, "-1 0"),
+    ("expect_column_values_to_be_between", {"column": "n", "max_value": 1.5, "strict_max": True}, "1.5"),
+    ("expect_column_value_lengths_to_be_between", {"column": "s", "min_value": 1, "max_value": 1}, "'' 'ab'"),
+    ("expect_column_values_to_be_in_set", {"column": "s", "value_set": ["a", "it's"]}, "'' 'ab'"),
+    ("expect_column_values_to_be_in_set", {"column": "s", "value_set": []}, "'' 'a' 'ab'"),
+    ("expect_column_values_to_not_be_in_set", {"column": "n", "value_set": [0, 7]}, "0"),
+    ("expect_column_values_to_match_regex", {"column": "s", "regex": "^a\\w*$"}, "''"),
+    ("expect_column_values_to_not_match_regex", {"column": "s", "regex": "b"}, "'ab'"),
+    ("expect_column_pair_values_a_to_be_greater_than_b", {"column_A": "n", "column_B": "zero"}, "-1 0"),
+    ("expect_column_pair_values_a_to_be_greater_than_b", {"column_A": "n", "column_B": "zero", "or_equal": True}, "-1"),
+    ("expect_column_pair_values_to_be_equal", {"column_A": "n", "column_B": "zero"}, "-1 1.5"),
+]
+
+
+def test_what_parks_judges_as_great_expectations_does(spark: SparkSession) -> None:
+    """But for a set without values, which the library takes for no set at all."""
+    import pyarrow as pa
+
+    from lake.quality.suites import Expectation
+    from lake.run.judge import judge_rows
+    from lake.store.scan import to_arrow
+
+    assert {type_ for type_, *_ in CASES} == set(MEETS)
+    for type_, kwargs, failing in CASES:
+        assert not refusal(type_, kwargs)
+        column = str(kwargs.get("column", "n"))
+        values = VALUES[column]
+        rows = spark.sql(
+            f"select {column}, cast(0 as double) as zero from values {', '.join(f'({v})' for v in values)} t({column})"
+        )
+        if column == "n":
+            rows = rows.selectExpr("cast(n as double) as n", "zero")
+        judged = to_arrow(rows.selectExpr("*", f"coalesce(NOT ({meets(type_, kwargs)}), false) as _failed"))
+        found = [value for value, failed in zip(values, judged["_failed"].to_pylist(), strict=True) if failed]
+        assert found == failing.split(), (type_, kwargs)
+        if kwargs.get("value_set") == []:
+            continue
+        arguments = dict(kwargs) | ({"ignore_row_if": "either_value_is_missing"} if "column_A" in kwargs else {})
+        for row, failed in zip(
+            judged.drop(["_failed"]).to_batches(max_chunksize=1), judged["_failed"].to_pylist(), strict=True
+        ):
+            (finding,) = judge_rows([Expectation(type_, arguments, "stop", "", "here")], pa.table(row), ())
+            assert finding.success is not failed, (type_, kwargs, row.to_pylist())
