@@ -17,7 +17,7 @@ from lake.importing import Upstream, importing
 from lake.importing import declared as declared_by
 from lake.jobfile import JobFile
 from lake.kinds.extreme import First
-from lake.quality.parking import SUFFIX, meets
+from lake.quality.parking import PLACE, ROW, SUFFIX, meets
 from lake.quality.suites import load_suite, parks
 from lake.store import delta
 from lake.store.contracts import Contract, load_contracts
@@ -27,7 +27,7 @@ from lake.store.tables import Table
 
 LAYERS = ("silver", "gold")
 FIELD: Final = "contract field "
-PARKED: Final = First(("parked_event", "parked_row"))
+PARKED: Final = First((PLACE, ROW))
 
 Columns: TypeAlias = Mapping[str, Mapping[str, Any]]
 """What a position says of each input: {input: {"read": {column: type}, …}}, see lake.run.columns."""

@@ -22,6 +22,7 @@ from typing import Any, Final
 from lake.names import SPARK, literal, quoted
 
 SUFFIX: Final = "__parked"
+BY, PLACE, ROW = "parked_by", "parked_event", "parked_row"
 
 
 def refusal(type_: str, kwargs: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from lake.kinds.aggregate import Aggregate
 from lake.kinds.kind import CARRIED, ORDER, SIGN, digest, in_log_order, visible
 from lake.kinds.removal import Removal
 from lake.names import SPARK, literal
+from lake.quality.parking import BY, PLACE, ROW
 from lake.run.rows import plain
 from lake.session import first_line
 
@@ -120,7 +121,7 @@ def _parted(declaration: Declaration, rows: DataFrame) -> DataFrame:
     columns = visible(rows.columns)
     row = digest(rows, columns)
     return (
-        rows.withColumns({"parked_by": F.expr(by), "parked_event": F.expr(event), "parked_row": F.expr(row)})
-        .where("parked_by IS NOT NULL")
+        rows.withColumns({BY: F.expr(by), PLACE: F.expr(event), ROW: F.expr(row)})
+        .where(F.col(BY).isNotNull())
         .drop(*(name for name in rows.columns if name not in {*columns, *CARRIED}))
     )
