@@ -169,8 +169,7 @@ def _apply(
 def _as_declared(current: DeltaTable, diff: pa.Table) -> pa.Table:
     """`diff` by the types of the table, parts of which are NOT NULL where Headwater built it before it wrote none so.
 
-    Neither delta-rs nor Spark makes a type with such parts of one without. What is null in `diff` is null there with
-    all its parts.
+    delta-rs makes no type with such parts of one without. What is null in `diff` is null there with all its parts.
     """
     declared = pa.schema(current.schema())
     if declared.types == arrow_schema(current).types:
@@ -214,15 +213,43 @@ def _commit_spark(
 ) -> None:
     from pyspark.sql import SparkSession
 
+    _let_be_null(SparkSession.active(), table)
     if isinstance(diff, pa.Table):
-        with delta.opened(table.path) as current:
-            diff = to_frame(SparkSession.active(), _as_declared(current, diff))
+        diff = to_frame(SparkSession.active(), diff)
     if counts.total == counts.inserted:
         columns = table.schema().names
         writer = diff.select(*columns).write.format("delta").mode("append").options(**position.writer_options)
         writer.save(str(table.path))
     else:
         _merge(diff.sparkSession, table, diff, identity, position)
+
+
+def _let_be_null(spark: SparkSession, table: Table) -> None:
+    """Lets all parts of the table's columns be null, which Headwater declared otherwise once: Spark's MERGE does not
+    cast a struct to one with such a part.
+    """
+    with delta.opened(table.path) as current:
+        parts = [part for field in pa.schema(current.schema()) for part in _never_null(field.type, (field.name,))]
+    if parts:
+        said = delta.standing(table.path, table.app).again().metadata
+        with session_settings(spark, {"spark.databricks.delta.commitInfo.userMetadata": said}):
+            for part in parts:
+                name = ".".join(quoted(each, SPARK) for each in part)
+                path = quoted(str(table.path), SPARK)
+                spark.sql(f"ALTER TABLE delta.{path} ALTER COLUMN {name} DROP NOT NULL").collect()
+
+
+def _never_null(kind: pa.DataType, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The parts of a column of this type that are NOT NULL, outer ones first, as paths."""
+    if pa.types.is_struct(kind):
+        for field in kind:
+            if not field.nullable:
+                yield (*path, field.name)
+            yield from _never_null(field.type, (*path, field.name))
+    elif pa.types.is_list(kind):
+        yield from _never_null(kind.value_type, (*path, "element"))
+    elif pa.types.is_map(kind):
+        yield from _never_null(kind.item_type, (*path, "value"))
 
 
 def _merge(spark: SparkSession, table: Table, diff: DataFrame, identity: Sequence[str], position: Position) -> None:

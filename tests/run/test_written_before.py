@@ -98,7 +98,13 @@ def must_be_right(shop: Lakehouse) -> None:
         command(shop, "log", stream, "--check")
 
 
-def test_a_warehouse_of_an_earlier_commit_goes_on(shop: Lakehouse) -> None:
+@pytest.mark.parametrize("committer", ["auto", pytest.param("spark", marks=pytest.mark.long)])
+def test_a_warehouse_of_an_earlier_commit_goes_on(
+    shop: Lakehouse, committer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if committer == "spark":
+        monkeypatch.setenv("LAKE_COMMITTER", "spark")
+        monkeypatch.setenv("LAKE_SMALL_DIFF_ROWS", "0")
     for edition, tables in json.loads((WRITTEN / "answers.json").read_text()).items():
         rows = "select '{0}' as name, unnest(list_sort(list({0}::varchar))) as row from {0}"
         found = answered(shop, "sql", " union all ".join(map(rows.format, tables)), "--edition", edition)
