@@ -28,8 +28,9 @@ BLANK: Final = "blank line"  # in the place of a reason: it is no record
 
 PLACES: Final = ("_file", "_block", "_seq", "_raw")
 ESCAPE: Final = r"\u"
-LONE: Final = r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]"
-ESCAPED_MARK: Final = r"\\u[fF]{4}"
+ESCAPED: Final = r"(?<!\\)(?:\\\\)*+\\u"  # a backslash may itself be escaped
+LONE: Final = rf"{ESCAPED}[dD][89abAB][0-9a-fA-F]{{2}}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..){ESCAPED}[dD][c-fC-F]"
+ESCAPED_MARK: Final = rf"{ESCAPED}[fF]{{4}}"
 
 
 def parse(records: DataFrame, contract: Contract, *, now: datetime, record_bytes: int) -> DataFrame:

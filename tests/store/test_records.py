@@ -38,6 +38,9 @@ BAD: dict[str, tuple[str, str]] = {
     json.dumps({"meter": "a", "value": 1}): ("null event time", "at"),
     json.dumps(reading(hour=14)): ("too far ahead", "2024-03-01 14:00:00 is more than 1:00:00"),
     json.dumps({"meter": "a", "at": "12345-01-01T00:00:00Z", "value": 1}): ("wrong type", "at: 12345-01-01"),
+    r'{"meter": "\\\ud83d", "value": 1}': ("unparseable", "half a surrogate pair"),
+    r'{"meter": "\ud83d\\\ude00", "value": 1}': ("unparseable", "half a surrogate pair"),
+    r'{"meter": "\\\uFFFF", "value": 1}': ("unparseable", "U+FFFF, which is no character"),
     json.dumps(reading(note="x" * 3000)): ("oversized", "bytes, at most 2000 are taken"),
 }
 GOOD: list[tuple[str, dict[str, Any]]] = [
@@ -52,6 +55,8 @@ GOOD: list[tuple[str, dict[str, Any]]] = [
         {"_extra": {"colour": "r}{d", "deep": {"a": [1]}, "big": 12345678901234567890.5}},
     ),
     (json.dumps({"meter": "epoch", "at": 1709254800000, "value": 1}), {"at": datetime(2024, 3, 1, 1, tzinfo=UTC)}),
+    (json.dumps(reading(r"C:\users\ud83d\uffff")), {"value": Decimal("1.50")}),
+    (json.dumps(reading("\U0001f600 \\\U0001f600")), {"value": Decimal("1.50")}),
     (json.dumps(reading("ünï} c\u2028ode")), {"value": Decimal("1.50")}),
     (json.dumps({"meter": "zone", "at": "2024-03-01T03:00:00+02:00", "value": 1}), {}),
 ]
