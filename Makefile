@@ -32,7 +32,7 @@ demo: setup ## the flights of 2013 from landing files to a published gold table
 	$(BIN)/lake sql 'select * from carrier_league order by rank'
 
 test: lint ## linters, then the tests
-	$(BIN)/pytest --numprocesses 2 --dist loadfile
+	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 laws: setup ## the tests, and all further turns of the laws
 	$(BIN)/pytest -m ""

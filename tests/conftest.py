@@ -24,6 +24,18 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGHUP, lambda *_: None)  # a handler is no one's heir; what is ignored stays so
 
 
+LONGEST = frozenset(
+    {"test_connect.py", "test_written_before.py", "test_flights.py", "test_toys.py", "test_follow.py", "test_dags.py"}
+    | {"test_readme.py", "test_options.py", "test_machine.py", "test_parking.py", "test_arrival.py"}
+)
+"""Files that take a minute or more, few tests as they have."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest comes first, so that in the end no process waits for another."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session: two shuffle partitions, no UI."""
