@@ -1,7 +1,7 @@
 """The typed value of a field in the text that a record has for it, and the encodings that such a text comes in.
 
 By itself a decimal's text is its digits, a time's is ISO 8601 or a whole number since 1970 in the unit of its logical
-type, cut to microseconds, and bytes are base64. A field's `encoding`, or what a message says of itself, tells otherwise.
+type, cut to microseconds; bytes are base64. A field's `encoding`, or what a message says of itself, tells otherwise.
 """
 
 from __future__ import annotations
