@@ -206,8 +206,8 @@ def load(settings: Settings) -> Project:
     for name in order:
         declared, file = found[name]
         for each in _with_parked(settings, declared, tables):
-            if each.name in found and each is not tables.get(name) and each.name != name:
-                faults.append(each.fault("is the name of the table of parked rows", fix="rename that job"))
+            if each.parked_of is not None and each.name in found:
+                faults.append(found[each.name][0].fault(f"is where {name} parks rows", fix="rename it, with its file"))
             tables[each.name], job_files[each.name] = each, file
     if faults:
         raise DeclarationError.all(faults)

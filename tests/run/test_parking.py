@@ -167,6 +167,14 @@ def test_of_what_is_no_row_for_a_kind_nothing_is_parked(project: Settings, text:
     assert "quality/odd.json:1" in str(fault.value)
 
 
+def test_the_name_of_a_table_of_parked_rows_is_taken(project: Settings) -> None:
+    declare(project, PARKING)
+    job = JOBS["silver/first_sale"].replace("first_sale", "current_sale__parked")
+    project.path("jobs/silver/current_sale__parked.py").write_text(job)
+    with pytest.raises(DeclarationError, match="current_sale__parked: is where current_sale parks rows"):
+        load(project)
+
+
 def test_a_column_that_the_function_does_not_return_is_told(shop: Lakehouse, project: Settings) -> None:
     declare(project, {"first_sale": [{"type": "expect_column_values_to_be_null", "kwargs": {"column": "amout"}}]})
     shop.land("sales", *EVENTS)
