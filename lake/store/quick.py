@@ -43,7 +43,9 @@ def trusted(fields: Iterable[Field]) -> str:
     if not texts:
         return right
     found = [f"_tried.{quoted(name)}" for field in texts for name in field.names]
-    like_numbers = " OR ".join(f"{text} >= '-' AND {text} < ':'" for text in found)  # from - to 9 the first character
+    # From - to 9 the first character; and what becomes of 1e400.
+    like = "{0} >= '-' AND {0} < ':' OR {0} IN ('\"Infinity\"', '\"-Infinity\"')"
+    like_numbers = " OR ".join(map(like.format, found))
     pattern = literal(_number_for({name for field in texts for name in field.names}))
     return f"{right} AND NOT (coalesce({like_numbers}, false) AND regexp_like(_raw, {pattern}))"
 

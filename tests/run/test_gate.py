@@ -343,7 +343,7 @@ def test_an_empty_table_is_judged(expect: Expect, put: Callable[..., int], judge
         (
             '{"expectations": [\n{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "x"},\n'
             '"severity": "fatal"}]}',
-            r"severity 'fatal' is neither stop nor warn \(quality/carrier_daily.json:2\)",
+            r"severity 'fatal' is none of stop, warn, park \(quality/carrier_daily.json:2\)",
         ),
         ('{"expectations": [7]}', "an expectation is an object"),
         ('{"expectation": [], "expectations": []}', "unknown member 'expectation'"),

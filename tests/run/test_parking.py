@@ -109,7 +109,6 @@ def test_parked_rows_are_beside_the_table_by_every_verb(shop: Lakehouse) -> None
     assert [(row["shop"], int(row["amount"])) for row in shop.table("shop_total")] == [("c", 5000)]
     (over,) = shop.table("shop_total__parked")
     assert (over["shop"], over["parked_event"]) == ("b", '{"sale":3}')
-    shop.check_laws(slices=1)
     rebuilt = command(shop, "rebuild", "current_sale", "current_sale__parked", "--json")
     assert [(each["inserted"], each["updated"], each["deleted"]) for each in json.loads(rebuilt.stdout)["tables"]] == [
         (0, 0, 0),
@@ -127,6 +126,11 @@ def test_parked_rows_are_beside_the_table_by_every_verb(shop: Lakehouse) -> None
     assert {row["sale"] for row in shop.table("current_sale")} == {6}
     answer = command(shop, "sql", "select sale, parked_by from current_sale__parked order by sale", "--json")
     assert [row["sale"] for row in json.loads(answer.stdout)] == [3, 4]
+
+
+@pytest.mark.long
+def test_tables_of_parked_rows_keep_the_laws(shop: Lakehouse) -> None:
+    shop.land("sales", *EVENTS[:4]).land("sales", *EVENTS[4:]).run().check_laws()
 
 
 def test_what_parks_is_part_of_the_definition(shop: Lakehouse, project: Settings) -> None:

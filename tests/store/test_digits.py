@@ -34,7 +34,7 @@ NUMBERS: Final = [
         "100000000000000000000e-20",
         "1.2345678901234567e3",
     ),
-    *("1e400", "1e-400", "1e99999999", "-1e99999999", "0e99999999"),
+    *("1e400", "-1e400", "1e-400", "1e99999999", "-1e99999999", "0e99999999"),
 ]
 NO_NUMBERS: Final = ["01", "+1", ".5", "1.", "NaN", "Infinity", "-", "1e", "1_0", "0x1"]
 NO_TEXTS: Final = ["NaN", "Infinity", "-", "1e", "1_0", "0x1", "1,5", "12,345", "--1", "1.2.3", "1e5.5"]
@@ -117,7 +117,11 @@ def exact(leaf: Any, text: str) -> Any:
 
 
 ENVELOPE: Final = '{"op": "c", "source": {"db": "d", "schema": "s", "table": "t"}, "after": %s}'
-APART: Final = {f"of_{name}": [place for place in PLACES if place.leaf == leaf] for name, leaf in LEAVES.items()}
+APART: Final = {
+    f"{'within' if within else 'plain'}_{name}": [p for p in PLACES if p.leaf == leaf and bool(p.path) is within]
+    for name, leaf in LEAVES.items()
+    for within in (False, True)
+}
 
 
 @pytest.mark.parametrize(
