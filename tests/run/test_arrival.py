@@ -215,6 +215,7 @@ def test_every_table_keeps_the_laws(declared: Path, tmp_path: Path, records: dic
     taken_in(tmp_path / "home", declared, records, files=2, runs=1).check_laws(slices=3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("declared", [["first"]], indirect=True)
 def test_the_laws_see_a_table_that_goes_by_buckets(
     declared: Path, tmp_path: Path, records: dict[str, list[Record]], monkeypatch: pytest.MonkeyPatch
