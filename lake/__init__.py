@@ -13,44 +13,44 @@ if TYPE_CHECKING:
     from lake.declaration import log, table
     from lake.kinds.aggregate import Aggregate
     from lake.kinds.enrich import AsOf, Enrich
-    from lake.kinds.extreme import First, Latest
     from lake.kinds.fold import Fold
     from lake.kinds.history import History
-    from lake.kinds.hopping import Cumulative, Hopping
     from lake.kinds.join import Join
-    from lake.kinds.late import late
-    from lake.kinds.measures import Avg, Count, CountIf, FirstValue, LastValue, Max, Min, Sum
-    from lake.kinds.moments import Stddev, Variance
+    from lake.kinds.latest import First, Latest
+    from lake.kinds.measures.measure import Avg, Count, CountIf, FirstValue, LastValue, Max, Min, Sum
+    from lake.kinds.measures.sketches import ApproxDistinct, CountDistinct, Quantile
+    from lake.kinds.measures.variance import Stddev, Variance
     from lake.kinds.pattern import Pattern
     from lake.kinds.reducer import Refusal
-    from lake.kinds.sessions import Session
-    from lake.kinds.sketches import ApproxDistinct, CountDistinct, Quantile
-    from lake.kinds.sliding import Sliding
     from lake.kinds.steps import FirstOf, In, LastOf, Step
     from lake.kinds.view import View
-    from lake.kinds.windows import Calendar, Tumbling
-    from lake.run.open import open
+    from lake.kinds.windows.hopping import Cumulative, Hopping
+    from lake.kinds.windows.late import late
+    from lake.kinds.windows.sessions import Session
+    from lake.kinds.windows.sliding import Sliding
+    from lake.kinds.windows.window import Calendar, Tumbling
+    from lake.read.open import open
 
 _HOMES = {
     "lake.kinds.aggregate": ("Aggregate",),
-    "lake.kinds.extreme": ("First", "Latest"),
+    "lake.kinds.latest": ("First", "Latest"),
     "lake.kinds.fold": ("Fold",),
     "lake.kinds.history": ("History",),
-    "lake.kinds.hopping": ("Cumulative", "Hopping"),
-    "lake.kinds.late": ("late",),
-    "lake.kinds.measures": ("Avg", "Count", "CountIf", "FirstValue", "LastValue", "Max", "Min", "Sum"),
-    "lake.kinds.moments": ("Stddev", "Variance"),
-    "lake.kinds.sessions": ("Session",),
-    "lake.kinds.sketches": ("ApproxDistinct", "CountDistinct", "Quantile"),
-    "lake.kinds.sliding": ("Sliding",),
+    "lake.kinds.windows.hopping": ("Cumulative", "Hopping"),
+    "lake.kinds.windows.late": ("late",),
+    "lake.kinds.measures.measure": ("Avg", "Count", "CountIf", "FirstValue", "LastValue", "Max", "Min", "Sum"),
+    "lake.kinds.measures.variance": ("Stddev", "Variance"),
+    "lake.kinds.windows.sessions": ("Session",),
+    "lake.kinds.measures.sketches": ("ApproxDistinct", "CountDistinct", "Quantile"),
+    "lake.kinds.windows.sliding": ("Sliding",),
     "lake.kinds.pattern": ("Pattern",),
     "lake.kinds.reducer": ("Refusal",),
     "lake.kinds.steps": ("FirstOf", "In", "LastOf", "Step"),
     "lake.kinds.enrich": ("AsOf", "Enrich"),
     "lake.kinds.join": ("Join",),
     "lake.kinds.view": ("View",),
-    "lake.kinds.windows": ("Calendar", "Tumbling"),
-    "lake.run.open": ("open",),
+    "lake.kinds.windows.window": ("Calendar", "Tumbling"),
+    "lake.read.open": ("open",),
     "lake.declaration": ("log", "table"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

@@ -9,18 +9,18 @@ from functools import cached_property
 from graphlib import TopologicalSorter
 from typing import Any, Final, TypeAlias
 
-from lake import names
+from lake import quoting
 from lake.config import Settings
+from lake.contracts.contract import Contract, load_contracts
 from lake.declaration import Declaration, Parking
 from lake.errors import DeclarationError, did_you_mean
-from lake.importing import Upstream, importing
-from lake.importing import declared as declared_by
+from lake.job_loader import Upstream, importing
+from lake.job_loader import declared as declared_by
 from lake.jobfile import JobFile
-from lake.kinds.extreme import First
+from lake.kinds.latest import First
 from lake.quality.parking import PLACE, ROW, SUFFIX, meets
-from lake.quality.suites import load_suite, parks
+from lake.quality.suite import load_suite, parks
 from lake.store import delta
-from lake.store.contracts import Contract, load_contracts
 from lake.store.delta import Position
 from lake.store.editions import homes
 from lake.store.tables import Table
@@ -30,7 +30,7 @@ FIELD: Final = "contract field "
 PARKED: Final = First((PLACE, ROW))
 
 Columns: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""What a position says of each input: {input: {"read": {column: type}, …}}, see lake.run.columns."""
+"""What a position says of each input: {input: {"read": {column: type}, …}}, see lake.evaluation.columns."""
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ def _faults(declared: Declaration, contracts: Mapping[str, Contract]) -> list[De
     if not declared.kind.identity:
         faults.append(declared.fault("nothing tells its rows apart", fix=_identified(declared.kind.name)))
     try:
-        names.check(declared.kind.identity)
+        quoting.check(declared.kind.identity)
     except DeclarationError as fault:
         faults.append(declared.fault(fault.what, fix=fault.fix))
     faults += [

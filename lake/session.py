@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lake import private, remote
+from lake import file_modes, remote
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable, full
 
@@ -114,7 +114,7 @@ def _embedded(settings: Settings) -> SparkSession:
 
     os.environ.pop("SPARK_REMOTE", None)  # empty, it would still turn PySpark to Connect
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    log = private.scratch(settings, "spark") / "driver.log"
+    log = file_modes.scratch(settings, "spark") / "driver.log"
     with _jvm_talks_to(log), _submitted_with(settings):
         try:
             spark: SparkSession = SparkSession.builder.getOrCreate()
@@ -147,7 +147,7 @@ def properties(settings: Settings, conf: Mapping[str, str]) -> Iterator[Path]:
 
     A command line, which every user of the machine can list, is no place for what may be a password.
     """
-    descriptor, name = tempfile.mkstemp(".properties", dir=private.scratch(settings, "spark"))
+    descriptor, name = tempfile.mkstemp(".properties", dir=file_modes.scratch(settings, "spark"))
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.writelines(f"{_property(key)} {_property(value)}\n" for key, value in conf.items())
@@ -199,7 +199,7 @@ def embedded_conf(settings: Settings) -> dict[str, str]:
         "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch} -XX:+UseParallelGC{STARTING}",
         "spark.ui.enabled": "false",
         # Hadoop's local file system sets what a file allows by this, whatever the process's umask.
-        "spark.hadoop.fs.permissions.umask-mode": f"{private.umask(settings):03o}",
+        "spark.hadoop.fs.permissions.umask-mode": f"{file_modes.umask(settings):03o}",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(scratch / "local"),
         "spark.sql.debug.maxToStringFields": "1000",

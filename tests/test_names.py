@@ -19,18 +19,18 @@ from lake.cli.recompute import _instant
 from lake.config import Settings, load_settings
 from lake.declaration import Declaration
 from lake.errors import DeclarationError
-from lake.names import DUCKDB, SPARK, check, literal, quoted
+from lake.evaluation.compare import compare, compare_local
+from lake.evaluation.inputs import Inputs
+from lake.evaluation.validate import analyse
+from lake.explain.selector import asked, schema_at
+from lake.ingest.void import void
 from lake.project import load
-from lake.run.analysis import analyse
-from lake.run.asking import asked, schema_at
-from lake.run.cut import cut
-from lake.run.diff import compare, compare_local
-from lake.run.inputs import Inputs
-from lake.run.void import void
-from lake.run.wait import wait
+from lake.publish.cut import cut
+from lake.publish.wait import wait
+from lake.quoting import DUCKDB, SPARK, check, literal, quoted
 from lake.store import delta
 from lake.store.commit import Counts, commit
-from lake.store.meta import Cut
+from lake.store.ledger import Cut
 from lake.store.scan import Scan
 from lake.store.tables import Table
 from tests.run.published import publish, write

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lake import private
+from lake import file_modes, serve
 from lake.config import Settings, load_settings
 from lake.errors import DeclarationError
-from lake.run import serve
-from lake.run.append import keep_stdin
-from lake.run.sql import reader
+from lake.ingest import formats, sources
+from lake.ingest.append import keep_stdin
+from lake.read.sql import reader
 from lake.session import embedded_conf, properties
-from lake.store import formats, reads, sources
+from lake.store import activity
 from lake.store.lease import lease
 from tests.processes import LOOPBACK, another, listening
 from tests.run.published import publish, write
@@ -109,12 +109,12 @@ def test_scratch_is_for_its_owner(project: Settings, land: Callable[..., Path], 
 def test_a_group_may_read_and_not_write(project: Settings) -> None:
     project = replace(project, group=GROUPS[0])
     number = grp.getgrnam(GROUPS[0]).gr_gid
-    private.begin(project)
+    file_modes.begin(project)
     with lease(project, "log.x"):
         write(project, "gold", "t", "SELECT 1 AS a")
         publish(project, t=("gold", 0))
-    reads.begin(project, "lake sql")
-    private.scratch(project, "spark")
+    activity.begin(project, "lake sql")
+    file_modes.scratch(project, "spark")
     top = [project.path(".lake"), project.warehouse_path, project.warehouse_path / "locks"]
     assert [mode(each) for each in top] == [0o2750] * 3
     assert mode(project.path(".lake/spark")) & 0o077 == 0
@@ -125,13 +125,13 @@ def test_a_group_may_read_and_not_write(project: Settings) -> None:
         assert mode(path) & 0o007 == 0, path
         assert path == listed or not mode(path) & 0o020, path
         assert mode(path) & 0o040, path
-    reads.end()
+    activity.end()
 
 
 def test_a_reader_who_may_not_write_is_on_the_list(project: Settings) -> None:
     """Else lake maintain could delete what a member of the group reads."""
     with lease(project, "log.x"), another(project, "reading"):
-        [one] = reads.others(project)
+        [one] = activity.others(project)
     assert one.command == "lake sql"
 
 
@@ -214,7 +214,7 @@ def test_what_a_server_says_after_its_log_was_emptied_stands_at_its_beginning(
     (home / "bin/spark-submit").write_text(SPARK)
     (home / "bin/spark-submit").chmod(0o700)
     monkeypatch.setattr(serve, "files", lambda _: home)
-    log = private.scratch(project, "spark") / "connect.log"
+    log = file_modes.scratch(project, "spark") / "connect.log"
     log.write_text("what the last server said")
     with serve._jvm(project, {}, "token", log):
         until(lambda: log.read_text() == "first\n")

@@ -16,11 +16,11 @@ from click.testing import CliRunner
 
 from lake.cli import lake
 from lake.config import load_settings
+from lake.contracts.contract import load_contracts
 from lake.errors import DeclarationError, LakeError
 from lake.project import load
-from lake.run import doctor
-from lake.run.init import init
-from lake.store.contracts import load_contracts
+from lake.report import doctor
+from lake.scaffold import init
 
 ROOT = Path(__file__).parents[1]
 LOCKS = ("requirements.lock", "infra/bootstrap.lock")

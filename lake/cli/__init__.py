@@ -134,13 +134,13 @@ class Shell:
 
     @cached_property
     def settings(self) -> Settings:
-        from lake import private
+        from lake import file_modes
         from lake.config import load_settings
-        from lake.store import reads
+        from lake.store import activity
 
         settings = load_settings(self.project)
-        private.begin(settings)
-        reads.begin(settings, click.get_current_context().command_path)
+        file_modes.begin(settings)
+        activity.begin(settings, click.get_current_context().command_path)
         return settings
 
     @cached_property
@@ -190,7 +190,7 @@ class Shell:
 
 def _spelt(text: str) -> str:
     """What is printed, with nothing in it that a terminal would obey: names and values come from others."""
-    from lake.run.render import obeyed
+    from lake.text import obeyed
 
     return text if text.isprintable() else obeyed(text, keep="\n")
 
@@ -243,7 +243,7 @@ def lake(ctx: click.Context) -> None:
 
 def table(rows: Iterable[Mapping[str, Any]], *columns: str) -> list[str]:
     """Rows as aligned text lines with a heading; numbers to the right. What a producer sent moves no cursor."""
-    from lake.run.render import printable
+    from lake.text import printable
 
     records = list(rows)
     grid = [["" if row.get(c) is None else printable(str(row.get(c))) for c in columns] for row in records]
@@ -268,10 +268,10 @@ def main() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     if "pyarrow" in sys.modules:
-        from lake.store import reads
+        from lake.store import activity
 
         # With pyarrow and deltalake in one process, two in forty abort in their destructors, all work done.
-        reads.end()
+        activity.end()
         os._exit(code)
     sys.exit(code)
 

@@ -32,9 +32,9 @@ def explain(shell: Shell, table: str, key: tuple[str, ...], at_cut: int | None, 
     lake explain aircraft_position tailnum=N10156
     lake explain carrier_daily carrier=UA day=2013-01-31 --at-cut 7
     """
+    from lake.explain.explain import explain as run
+    from lake.explain.render import as_data, as_tree
     from lake.project import load
-    from lake.run.explain import explain as run
-    from lake.run.telling import as_data, as_tree
 
     found = run(load(shell.settings), lambda: shell.spark, table, key, at_cut=at_cut, limit=limit)
     shell.draw(as_data(found), as_tree(found))
@@ -53,9 +53,9 @@ def diff(shell: Shell, table: str, old: int, new: int, limit: int, *, no_events:
     \b
     lake diff --from-edition 1 --to-edition 2 carrier_daily
     """
+    from lake.explain.edition_diff import diff_editions
+    from lake.explain.render import diff_data, diff_tree
     from lake.project import load
-    from lake.run.editions import diff_editions
-    from lake.run.telling import diff_data, diff_tree
 
     found = diff_editions(
         load(shell.settings), lambda: shell.spark, table, old=old, new=new, limit=limit, events=not no_events

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from lake.errors import DeclarationError, LakeError, Unavailable, full
-from lake.run.render import obeyed
 from lake.session import first_line, gone
 from lake.store.damage import blamed
+from lake.text import obeyed
 
 if TYPE_CHECKING:
     from lake.config import Settings

@@ -14,8 +14,8 @@ from lake.errors import DeclarationError, LawError
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from lake.erasure.audit import Proof
     from lake.project import Project
-    from lake.run.proof import Proof
 
 FORGET: Final = "lake forget with --yes removes it; what waits for a reader or a pin, the next lake run"
 NAMED: Final = f"{FORGET}; names of files stay in the log: have their producer name them after nobody"
@@ -81,8 +81,8 @@ def _subject(person: str | None) -> str:
 
 
 def _would(shell: Shell, project: Project, stream: str, subject: str) -> None:
-    from lake.run.forget import about, whom
-    from lake.run.mentions import quarantined
+    from lake.erasure.forget import about, whom
+    from lake.erasure.search import quarantined
     from lake.store.editions import kept_editions
 
     contract, token = whom(project, stream, subject)
@@ -103,9 +103,9 @@ def _would(shell: Shell, project: Project, stream: str, subject: str) -> None:
 
 def _forget(shell: Shell, project: Project, stream: str, subject: str) -> frozenset[str]:
     """Forgets, and has tables and readers follow. Returns what only they had."""
-    from lake.run.cycle import catch_up
-    from lake.run.forget import forget as run
-    from lake.run.forget import whom
+    from lake.erasure.forget import forget as run
+    from lake.erasure.forget import whom
+    from lake.pipeline import catch_up
 
     whom(project, stream, subject)
     done = run(project, shell.spark, stream, subject)
@@ -117,13 +117,13 @@ def _forget(shell: Shell, project: Project, stream: str, subject: str) -> frozen
 
 
 def _prove(shell: Shell, project: Project, stream: str, subject: str, values: Collection[str]) -> None:
-    from lake.run.forget import whom
-    from lake.run.mentions import sought
-    from lake.run.proof import search
+    from lake.erasure.audit import search_files
+    from lake.erasure.forget import whom
+    from lake.erasure.search import sought
 
     contract, token = whom(project, stream, subject)
     searched, left_out = sought(contract, subject, values)
-    proof = search(project.settings, searched)
+    proof = search_files(project.settings, searched)
     report = project.settings.keys_path.with_name(f"forgotten-{stream}-{token[:8]}.json")
     record: dict[str, Any] = {"stream": stream, "person": token, **proof.record, "not_searched": left_out}
     report.write_text(json.dumps(record, indent=2) + "\n")
@@ -157,8 +157,8 @@ def _lines(proof: Proof) -> list[str]:
 
 
 def _give_up(shell: Shell, project: Project, stream: str, *, yes: bool) -> None:
-    from lake.run.cycle import catch_up
-    from lake.run.forget import give_up
+    from lake.erasure.forget import give_up
+    from lake.pipeline import catch_up
 
     if not yes:
         raise DeclarationError(

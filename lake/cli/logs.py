@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lake.cli import Shell, shared, table
+from lake.contracts.contract import load_contract, sound_contracts
 from lake.errors import ContractError, DeclarationError, LakeError
-from lake.store.contracts import load_contract, sound_contracts
 
 if TYPE_CHECKING:
-    from lake.run.append import BatchCounts
-    from lake.run.log import LogReport
-    from lake.store.fields import Field
+    from lake.contracts.fields import Field
+    from lake.ingest.append import BatchCounts
+    from lake.ingest.fsck import LogReport
     from lake.store.quarantine import Rejected
 
 SHOWN = 20
@@ -32,7 +32,7 @@ def schemas(shell: Shell) -> None:
     \b
     Example: lake schemas
     """
-    from lake.run.schemas import declared
+    from lake.report.schemas import declared
 
     found = declared(shell.settings)
     data: list[dict[str, Any]] = [
@@ -69,8 +69,8 @@ def ingest(shell: Shell, streams: tuple[str, ...], give_up: bool) -> int:
     \b
     Example: lake ingest flights weather
     """
-    from lake.run import lost
-    from lake.run.ingest import ingest as run
+    from lake.ingest import lost_batches
+    from lake.ingest.ingest import ingest as run
 
     if give_up and not streams:
         raise click.UsageError("--give-up wants the names of the streams")
@@ -78,7 +78,7 @@ def ingest(shell: Shell, streams: tuple[str, ...], give_up: bool) -> int:
     for stream in streams:
         load_contract(shell.settings, stream)
         if give_up:
-            batch = lost.give_up(shell.settings, stream)
+            batch = lost_batches.give_up(shell.settings, stream)
             shell.say(f"batch {batch} of {stream} is empty now: lake rebuild --all, once all streams can be read")
     failures: list[LakeError] = []
 
@@ -106,7 +106,7 @@ def append(shell: Shell, stream: str, files: tuple[str, ...]) -> None:
     Example: echo '{"carrier": "UA", ...}' | lake append flights -
     """
     contract = load_contract(shell.settings, stream)
-    from lake.run.append import append_files, keep_stdin, must_exist
+    from lake.ingest.append import append_files, keep_stdin, must_exist
 
     given = [keep_stdin(shell.settings, sys.stdin.buffer) if name == "-" else Path(name).absolute() for name in files]
     must_exist(given)
@@ -134,7 +134,7 @@ def log(shell: Shell, stream: str, check: bool, head: bool, since: str | None) -
     lake log flights --head > /elsewhere/flights.digest
     lake log flights --check --since "$(cat /elsewhere/flights.digest)"
     """
-    from lake.run.log import head_of, report
+    from lake.ingest.fsck import head_of, report
 
     if (check and head) or (since and not check):
         raise DeclarationError(
@@ -151,7 +151,7 @@ def log(shell: Shell, stream: str, check: bool, head: bool, since: str | None) -
 
 
 def _check_log(shell: Shell, stream: str, since: str) -> None:
-    from lake.run.log import checked
+    from lake.ingest.fsck import checked
 
     found = checked(shell.settings, stream, since=since)
     unproved = found.batches - found.proved
@@ -192,7 +192,7 @@ def list_(shell: Shell, streams: tuple[str, ...]) -> None:
     \b
     Example: lake quarantine list flights --json > repair.json
     """
-    from lake.run.quarantine import waiting
+    from lake.ingest.replay import waiting
 
     rows = [asdict(row) for row in waiting(shell.settings, streams)]
     shown = [row | {"raw": _short(row["raw"])} for row in rows]
@@ -223,8 +223,8 @@ def replay(shell: Shell, stream: str | None, file: Path | None) -> None:
     \b
     Example: lake quarantine replay flights repair.json
     """
-    from lake.run.quarantine import read_repairs
-    from lake.run.quarantine import replay as run
+    from lake.ingest.replay import read_repairs
+    from lake.ingest.replay import replay as run
 
     failed: list[Rejected] = []
     repairs = read_repairs(file) if file else None
@@ -249,7 +249,7 @@ def accept(shell: Shell, stream: str, reason: str) -> None:
     \b
     Example: lake quarantine accept flights --reason "cancelled flights of another airport"
     """
-    from lake.run.quarantine import accept as run
+    from lake.ingest.replay import accept as run
 
     counts = run(shell.settings, shell.spark, stream, reason=reason)
     token = f"{stream}@{counts.batch}"
@@ -273,7 +273,7 @@ def void(
     Example: lake void flights --batch 12 --reason "last year's file"
     Example: lake void flights --source flights/2024-03-30.jsonl --reason "last year's file"
     """
-    from lake.run.void import void as run
+    from lake.ingest.void import void as run
 
     if not (events or batches or sources):
         raise click.UsageError("nothing to void: name events, a --batch or a --source")
@@ -293,7 +293,7 @@ def _counts_of(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _counts(shell: Shell, streams: tuple[str, ...]) -> None:
-    from lake.run.quarantine import by_reason, waiting
+    from lake.ingest.replay import by_reason, waiting
 
     rows = by_reason(waiting(shell.settings, streams))
     shell.emit(rows, table(rows, "stream", "reason", "records", "example") if rows else "the quarantine is empty")

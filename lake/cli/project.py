@@ -20,7 +20,7 @@ def init(shell: Shell, folder: Path) -> None:
     \b
     Example: lake init shop && cd shop && lake run
     """
-    from lake.run.init import init as make
+    from lake.scaffold import init as make
 
     if shell.project is not None:
         raise DeclarationError("--project is of no use where one is made", fix=f"lake init {folder}")
@@ -37,7 +37,7 @@ def doctor(shell: Shell) -> None:
     \b
     Example: lake doctor --json
     """
-    from lake.run.doctor import examine
+    from lake.report.doctor import examine
 
     findings = examine(shell.project)
     lines = []

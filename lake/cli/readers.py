@@ -56,8 +56,8 @@ def sql(
     lake sql --after flights@12 "select count(*) from flight"
     lake sql --file question.sql -o answer.csv
     """
-    from lake.run.export import chosen, export
-    from lake.run.sql import reader
+    from lake.read.export import chosen, export
+    from lake.read.sql import reader
 
     text = _query(query, file)
     into = _file(output)
@@ -73,11 +73,11 @@ def sql(
         _wait(shell, after, 60.0 if timeout is None else timeout, another=edition is not None or cut is not None)
     found = reader(shell.settings, edition, cut=cut)
     if verified:
-        from lake.run.verified import must_hold
+        from lake.read.verified import must_hold
 
         must_hold(shell.settings, found.edition, [each.name for each in found.mentioned(text or "show tables")])
     if text is None:
-        from lake.run.shell import converse
+        from lake.read.shell import converse
 
         return converse(shell.settings, found.edition.number if cut is not None else edition)
     export(found, text, form, into)
@@ -100,7 +100,7 @@ def _file(output: str | None) -> Path | None:
 
 
 def _wait(shell: Shell, tokens: tuple[str, ...], timeout: float, *, another: bool) -> None:
-    from lake.run.wait import wait
+    from lake.publish.wait import wait
 
     if another:
         raise DeclarationError(
@@ -136,9 +136,9 @@ def graph(shell: Shell, kind: str | None) -> None:
     lake graph --format svg > graph.svg
     lake graph --json > dags/graph.json
     """
+    from lake import graph as graphs
+    from lake.drawing import as_svg
     from lake.project import load
-    from lake.run import graph as graphs
-    from lake.run.drawing import as_svg
 
     if shell.json and kind not in {None, "json"}:
         raise DeclarationError(f"--json and --format {kind} were given", fix="give one of them")
@@ -158,7 +158,7 @@ def tables(shell: Shell) -> None:
     lake tables
     """
     from lake.project import load
-    from lake.run.catalogue import catalogue
+    from lake.report.catalog import catalogue
 
     rows = catalogue(load(shell.settings))
     shown = [{**row, "key": ", ".join(row["key"])} for row in rows]
@@ -190,8 +190,8 @@ def status(shell: Shell, fails: tuple[str, ...]) -> None:
     lake status --fail-if stopped --fail-if behind
     """
     from lake.project import load
-    from lake.run.report import as_data, as_text, wrong
-    from lake.run.status import status as look
+    from lake.report.report import as_data, as_text, wrong
+    from lake.report.status import status as look
 
     found = look(load(shell.settings))
     shell.emit(as_data(found), as_text(found))

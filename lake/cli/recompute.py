@@ -15,11 +15,11 @@ from lake.errors import DeclarationError, LawError, did_you_mean
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lake.engine.advance import Advanced
+    from lake.engine.plan_diff import TableChange
+    from lake.engine.verify import Verdict
+    from lake.evaluation.inputs import Inputs
     from lake.project import Project
-    from lake.run.advance import Advanced
-    from lake.run.inputs import Inputs
-    from lake.run.numbers import TableChange
-    from lake.run.verify import Verdict
 
 TABLES = click.argument("tables", nargs=-1)
 CUT = click.option("--cut", "number", type=Number(), help="The cut; the latest unless given.")
@@ -57,9 +57,9 @@ def rebuild(
     lake rebuild flight --downstream
     lake rebuild --all
     """
-    from lake.run.cycle import line
-    from lake.run.graph import graph
-    from lake.run.rebuild import rebuild_all
+    from lake.engine.rebuild import rebuild_all
+    from lake.graph import graph
+    from lake.pipeline import line
 
     if bool(tables) == everything:
         what = "tables and --all were given" if tables else "no table was named"
@@ -90,9 +90,9 @@ def backfill(shell: Shell, name: str, start: str, end: str, *, dry_run: bool) ->
     \b
     lake backfill carrier_daily --from 2013-01-01 --to 2013-02-01
     """
-    from lake.run.backfill import backfill as again
-    from lake.run.cycle import line
-    from lake.run.graph import graph
+    from lake.engine.backfill import backfill as again
+    from lake.graph import graph
+    from lake.pipeline import line
 
     found = project(shell)
     [declaration] = found.pick([name])
@@ -127,8 +127,8 @@ def plan(shell: Shell, tables: tuple[str, ...], *, diff: bool) -> None:
     lake plan
     lake plan carrier_daily --diff
     """
-    from lake.run.numbers import table_change
-    from lake.run.plan import plan as compare
+    from lake.engine.plan import plan as compare
+    from lake.engine.plan_diff import table_change
 
     if diff and not tables:
         raise DeclarationError("say which tables to evaluate", fix="lake plan TABLE… --diff")
@@ -158,8 +158,8 @@ def deploy(shell: Shell, *, yes: bool) -> None:
     \b
     lake deploy
     """
-    from lake.run.cycle import line
-    from lake.run.deploy import deploy as publish
+    from lake.pipeline import line
+    from lake.publish.deploy import deploy as publish
     from lake.store.editions import pinned
 
     shown = publish(project(shell), lambda: connect(shell), lambda each: shell.say(line(each)), shell.say, yes=yes)
@@ -188,7 +188,7 @@ def verify(shell: Shell, tables: tuple[str, ...], *, everything: bool, shallow: 
     lake verify carrier_daily --shallow
     lake verify --edition 3
     """
-    from lake.run.verify import verify_all
+    from lake.engine.verify import verify_all
 
     if tables and everything:
         raise DeclarationError("tables and --all were given", fix="give one of them")
@@ -211,7 +211,7 @@ def verify(shell: Shell, tables: tuple[str, ...], *, everything: bool, shallow: 
 
 
 def _verify_edition(shell: Shell, number: int, names: Sequence[str]) -> None:
-    from lake.run.verified import held
+    from lake.read.verified import held
     from lake.store.editions import get_edition
 
     edition = get_edition(shell.settings, number)
@@ -246,8 +246,8 @@ def project(shell: Shell) -> Project:
 
 def inputs_at(shell: Shell, number: int | None) -> Inputs:
     """The inputs at a cut. What is there already needs no session, so none is started before it is asked for."""
-    from lake.run.cut import pick_cut
-    from lake.run.inputs import Inputs
+    from lake.evaluation.inputs import Inputs
+    from lake.publish.cut import pick_cut
 
     found = project(shell)
     return Inputs(lambda: connect(shell), found, pick_cut(found, number))
@@ -255,7 +255,7 @@ def inputs_at(shell: Shell, number: int | None) -> Inputs:
 
 def connect(shell: Shell) -> SparkSession:
     """The shell's session, for commands that write: what the gate needs is imported while it starts."""
-    from lake.run import gate
+    from lake.gate import gate
 
     gate.warm_up()
     return shell.spark
@@ -263,7 +263,7 @@ def connect(shell: Shell) -> SparkSession:
 
 def emit_recomputed(shell: Shell, done: Sequence[Advanced]) -> None:
     """What was or would be changed, table by table, then the first rows of those that were evaluated again."""
-    from lake.run.rebuild import Recomputed
+    from lake.engine.rebuild import Recomputed
 
     rows = [asdict(each) for each in done]
     lines = table(rows, *ADVANCED)
@@ -277,7 +277,7 @@ def emit_recomputed(shell: Shell, done: Sequence[Advanced]) -> None:
 
 def changed_rows(name: str, sample: tuple[dict[str, Any], ...]) -> Iterator[str]:
     """Rows as `shown` gives them, a line each: `carrier_daily carrier=UA: update, flights 84 → 85`."""
-    from lake.run.render import printable
+    from lake.text import printable
 
     for row in sample:
         key = " ".join(f"{k}={printable(str(v))}" for k, v in row.items() if k not in ("change", "columns"))

@@ -10,7 +10,7 @@ import click
 from lake.cli import Shell, shared
 
 if TYPE_CHECKING:
-    from lake.run.serve import Server
+    from lake.serve import Server
 
 
 @click.group()
@@ -34,8 +34,8 @@ def connect(shell: Shell, port: int) -> None:
     Example: lake serve connect --port 15002
     """
     from lake.remote import TOKEN
-    from lake.run.serve import connect as run
-    from lake.store import reads
+    from lake.serve import connect as run
+    from lake.store import activity
 
     def ready(server: Server) -> None:
         shell.emit(asdict(server), f"SPARK_REMOTE={server.remote}")
@@ -43,5 +43,5 @@ def connect(shell: Shell, port: int) -> None:
         shell.say(f"pid {server.pid}; other programs than lake need {TOKEN}={token}")
 
     settings = shell.settings
-    reads.end()  # the server reads for its clients, who say so themselves
+    activity.end()  # the server reads for its clients, who say so themselves
     run(settings, port=port, ready=ready)

@@ -23,7 +23,7 @@ def cut(shell: Shell, label: str | None) -> None:
     lake cut --label nightly-2013-01-31
     """
     from lake.project import load
-    from lake.run.cut import cut as record
+    from lake.publish.cut import cut as record
 
     made = record(load(shell.settings), label=label)
     shell.emit({"cut": made.number, "batches": dict(made.batches), "voids": made.voids}, f"cut {made.number}")
@@ -40,8 +40,8 @@ def advance(shell: Shell, tables: tuple[str, ...], number: int | None) -> None:
     lake advance
     lake advance carrier_daily --cut 7
     """
-    from lake.run.advance import advance_all
-    from lake.run.cycle import line
+    from lake.engine.advance import advance_all
+    from lake.pipeline import line
 
     inputs = inputs_at(shell, number)
     done = advance_all(inputs, tables, tell=lambda each: shell.say(line(each)))
@@ -62,10 +62,10 @@ def check(shell: Shell, tables: tuple[str, ...], number: int | None, *, strict: 
     \b
     lake check --strict
     """
+    from lake.gate.gate import warnings
     from lake.project import load
-    from lake.run.check import check as judge
-    from lake.run.cut import pick_cut
-    from lake.run.gate import warnings
+    from lake.publish.check import check as judge
+    from lake.publish.cut import pick_cut
 
     project = load(shell.settings)
     at = pick_cut(project, number)
@@ -90,8 +90,8 @@ def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bo
     lake publish --resume
     """
     from lake.project import load
-    from lake.run.cut import pick_cut
-    from lake.run.publish import publish as move
+    from lake.publish.cut import pick_cut
+    from lake.publish.publish import publish as move
     from lake.store.editions import pin_edition, resume_editions
 
     if edition is not None and (resume or number is not None):
@@ -124,8 +124,8 @@ def run(shell: Shell, every: str | None, *, follow: bool) -> None:
     lake run
     lake run --follow --every 10s
     """
-    from lake.run.cycle import follow as cycles
-    from lake.run.cycle import run as cycle
+    from lake.pipeline import follow as cycles
+    from lake.pipeline import run as cycle
 
     if every is not None and not follow:
         raise DeclarationError("--every is of --follow, which was not given", fix="lake run --follow --every 30s")

@@ -14,8 +14,8 @@ from lake.store.ranges import told
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from lake.maintenance import Kept, Upkeep
     from lake.project import Project
-    from lake.run.maintain import Kept, Upkeep
 
 
 @click.command()
@@ -31,7 +31,7 @@ def wait(shell: Shell, tokens: tuple[str, ...], timeout: float) -> None:
     lake wait flights@12 --timeout 300
     token=$(lake append flights late.jsonl) && lake run && lake wait $token
     """
-    from lake.run.wait import wait as run
+    from lake.publish.wait import wait as run
 
     edition = run(shell.settings, tokens, timeout=timeout)
     shell.emit(
@@ -68,9 +68,9 @@ def maintain(
     lake maintain --keep-editions 10 --keep-days 7
     lake maintain --drop-retired --yes
     """
+    from lake.maintenance import Policy
+    from lake.maintenance import maintain as run
     from lake.project import load
-    from lake.run.maintain import Policy
-    from lake.run.maintain import maintain as run
 
     if yes and (dry_run or not drop_retired):
         what = "--yes and --dry-run were given" if dry_run else "--yes is of --drop-retired, which was not given"
@@ -102,7 +102,7 @@ def maintain(
 
 
 def _list_retired(shell: Shell, project: Project) -> None:
-    from lake.run.needed import retired
+    from lake.publish.retention import retired
     from lake.store.editions import current_edition, latest_edition
 
     shown = {

@@ -8,14 +8,14 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError
-from lake.kinds.exact import retracted, summed
+from lake.kinds.explanation import COUNTS, DROPPED
 from lake.kinds.kind import AGAIN, INTO, SIGN, STANDING, Kind, as_sql, names, same
-from lake.kinds.late import is_late
-from lake.kinds.measures import ADD, COUNTED, GREATEST, Measure, Ranked, State
-from lake.kinds.place import kept
-from lake.kinds.sessions import Session, joined
-from lake.kinds.standing import COUNTS, DROPPED
-from lake.kinds.windows import END, START, Window
+from lake.kinds.measures.decimals import retracted, summed
+from lake.kinds.measures.measure import ADD, COUNTED, GREATEST, Measure, Ranked, State
+from lake.kinds.ordering import kept
+from lake.kinds.windows.late import is_late
+from lake.kinds.windows.sessions import Session, joined
+from lake.kinds.windows.window import END, START, Window
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -8,8 +8,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lake.errors import DeclarationError
+from lake.kinds.explanation import newest_of
 from lake.kinds.kind import AGAIN, ORDER, SIGN, STANDING, Kind, as_sql, in_log_order, names, newest, same, visible
-from lake.kinds.standing import newest_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,11 +8,11 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError, did_you_mean
+from lake.kinds.explanation import APPLIED
+from lake.kinds.explanation import REFUSED as REFUSED_AS
 from lake.kinds.kind import AGAIN, CARRIED, ORDER, SIGN, STANDING, Kind, as_sql, names, same, visible
-from lake.kinds.place import AT, kept, place
+from lake.kinds.ordering import AT, kept, place
 from lake.kinds.reducer import HELD, REASON, REFUSED, PythonReducer, Reducer, SqlReducer, Step, held
-from lake.kinds.standing import APPLIED
-from lake.kinds.standing import REFUSED as REFUSED_AS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from lake.errors import DeclarationError
-from lake.kinds.dumps import differences, only_events
+from lake.kinds.deletes import GONE, Removal
+from lake.kinds.explanation import BEGINS, CONTINUES, DELETES, SUPERSEDED, TIMELESS
 from lake.kinds.kind import AGAIN, INTO, SIGN, STANDING, Kind, as_sql, digest, names, visible
-from lake.kinds.place import AT, kept, place
-from lake.kinds.removal import GONE, Removal
-from lake.kinds.standing import BEGINS, CONTINUES, DELETES, SUPERSEDED, TIMELESS
+from lake.kinds.ordering import AT, kept, place
+from lake.kinds.snapshots import differences, only_events
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,7 +45,7 @@ class History(Kind):
     `deletes`, `truncate`, `former`: see Removal.
     `snapshots`: rows are full dumps; the first sequence column names the dump. What is not in a dump is deleted. A
     dump older than one that began before it is ignored. A dump of which a record was refused closes nobody until that
-    record is repaired, or the refusal accepted (see lake.kinds.dumps); what it has counts. `marker`: SQL over the
+    record is repaired, or the refusal accepted (see lake.kinds.snapshots); what it has counts. `marker`: SQL over the
     function's rows, which broadcast events say that their dump is complete; then only such dumps count, empty ones
     too, and one is ignored that is older than one whose marker came before.
     """

@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from lake.errors import DeclarationError
+from lake.kinds.explanation import newest_of
 from lake.kinds.kind import STANDING, Kind, as_sql, names, newest, visible
-from lake.kinds.standing import newest_of
-from lake.kinds.windows import interval
+from lake.kinds.windows.window import interval
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

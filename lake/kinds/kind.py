@@ -18,7 +18,7 @@ SIGN: Final = "_sign"  # int: +1 a row that is there, -1 one that is gone
 TIME: Final = "_time"  # timestamp: event time; absent over derived tables
 WATERMARK: Final = "_watermark"  # timestamp: greatest event time of earlier batches; absent over derived tables
 DELIVERED: Final = (
-    "_delivered"  # struct, see lake.kinds.dumps; only for kinds that heed refusals, over logs that have any
+    "_delivered"  # struct, see lake.kinds.snapshots; only for kinds that heed refusals, over logs that have any
 )
 CARRIED: Final = (ORDER, SIGN, TIME, WATERMARK, DELIVERED)
 
@@ -157,7 +157,7 @@ class Kind(ABC):
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
         """All rows of some keys of input number `side`, once for each row of the table that they go into.
 
-        Their columns, INTO and STANDING (see lake.kinds.standing). They were prepared by the `tolerant` kind.
+        Their columns, INTO and STANDING (see lake.kinds.explanation). They were prepared by the `tolerant` kind.
         """
         from pyspark.sql import functions as F
 

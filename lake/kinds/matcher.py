@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from lake.kinds.keyed import WorkerFault, key_starts, records, written
+from lake.kinds.grouped_map import WorkerFault, key_starts, records, written
+from lake.kinds.python_values import many_digits
 from lake.kinds.steps import PLACE, STEP, Condition, Step
-from lake.kinds.values import many_digits
 
 HOLDS: Final = "_holds"  # bit i: whether the row satisfies step i
 CLOCK: Final = "_clock"  # microseconds, for `within`

@@ -9,12 +9,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError, did_you_mean
-from lake.kinds.keyed import arrow_schema, by_key, together
+from lake.kinds.explanation import STEP as STANDING_STEP
+from lake.kinds.grouped_map import arrow_schema, by_key, together
 from lake.kinds.kind import CARRIED, INTO, ORDER, SIGN, STANDING, Kind, as_sql, digest, names
 from lake.kinds.matcher import CLOCK, HOLDS, MATCH, Matching
-from lake.kinds.measures import Measure
-from lake.kinds.place import AT, place
-from lake.kinds.standing import STEP as STANDING_STEP
+from lake.kinds.measures.measure import Measure
+from lake.kinds.ordering import AT, place
 from lake.kinds.steps import PLACE, STEP, In, Step
 
 if TYPE_CHECKING:

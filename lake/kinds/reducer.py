@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
-from lake.kinds.keyed import WorkerFault, arrow_schema, by_key, key_starts, records, together, written
+from lake.kinds.grouped_map import WorkerFault, arrow_schema, by_key, key_starts, records, together, written
 from lake.kinds.kind import ORDER
-from lake.kinds.place import AT
-from lake.kinds.values import Normal, many_digits, normal
+from lake.kinds.ordering import AT
+from lake.kinds.python_values import Normal, many_digits, normal
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
 from lake.errors import DeclarationError
-from lake.kinds.measures import Count, CountIf, Measure, OfValues, State
+from lake.kinds.measures.measure import Count, CountIf, Measure, OfValues, State
 
 Condition = Callable[[dict[str, Any], Mapping[str, list[dict[str, Any]]]], bool]
 

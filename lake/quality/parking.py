@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from lake.names import SPARK, literal, quoted
+from lake.quoting import SPARK, literal, quoted
 
 SUFFIX: Final = "__parked"
 BY, PLACE, ROW = "parked_by", "parked_event", "parked_row"

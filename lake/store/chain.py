@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import duckdb
 
-from lake.names import SPARK, quoted
-from lake.store import content, delta, evolution, sealing
-from lake.store.content import MODULUS, Field, Print
-from lake.store.contracts import Contract
+from lake.contracts import encryption, evolution
+from lake.contracts.contract import Contract
+from lake.quoting import SPARK, quoted
+from lake.store import delta, fingerprints
+from lake.store.fingerprints import MODULUS, Field, Print
 from lake.store.scan import to_arrow, to_frame
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def sealed_columns(known: Sequence[Contract]) -> list[str]:
         return []
     physical = evolution.columns(known)
     names = {physical[name, "string"] for each in known for name in each.sealed if (name, "string") in physical}
-    return sorted({*names, sealing.EXTRA})
+    return sorted({*names, encryption.EXTRA})
 
 
 def fingerprinted(
@@ -58,15 +59,15 @@ def fingerprinted(
     """The rows of a batch, to be written, and their fingerprints: found in this process where they are `few`."""
     if few:
         there = to_arrow(rows)
-        fields = content.fields_of(there.schema)
+        fields = fingerprints.fields_of(there.schema)
         with delta.connection() as con:
             con.register("t", there)
-            values = f"SELECT {content.duck_values(fields, rows.columns)} FROM t"
+            values = f"SELECT {fingerprints.duck_values(fields, rows.columns)} FROM t"
             query = f"SELECT _bucket, {_sums(fields, sealed)} FROM ({values}) GROUP BY ALL"
             found = con.execute(query).fetchall()
         return to_frame(spark, there), {bucket: _prints(counted) for bucket, *counted in found}
     fields = [(each["name"], each["type"]) for each in json.loads(rows.schema.json())["fields"]]
-    hashes = [f"sum({content.spark_hash(part)})" for part in _parts(fields, sealed)]
+    hashes = [f"sum({fingerprints.spark_hash(part)})" for part in _parts(fields, sealed)]
     summed = rows.groupBy("_bucket").agg(*_expressions(["count(1)", *hashes])).collect()
     return rows, {bucket: _prints(counted) for bucket, *counted in map(tuple, summed)}
 
@@ -84,7 +85,7 @@ def _parts(fields: Sequence[Field], sealed: Sequence[str]) -> list[list[Field]]:
 
 
 def _sums(fields: Sequence[Field], sealed: Sequence[str]) -> str:
-    hashes = [f"sum({content.duck_hash(part)}::HUGEINT)" for part in _parts(fields, sealed)]
+    hashes = [f"sum({fingerprints.duck_hash(part)}::HUGEINT)" for part in _parts(fields, sealed)]
     return ", ".join(["count(*)", *hashes])
 
 
@@ -156,7 +157,7 @@ def _found(path: Path, sealed: Sequence[str], batches: Sequence[int]) -> list[tu
         try:
             rows = con.read_parquet(paths, union_by_name=True, hive_partitioning=partitioned, filename=True)
             con.register("t", rows)
-            values = content.duck_values(fields, rows.columns)
+            values = fingerprints.duck_values(fields, rows.columns)
             return con.execute(
                 f"SELECT filename, _batch, _bucket, {_sums(fields, sealed)} FROM (SELECT filename, {values} FROM t)"
                 " WHERE _batch IN (SELECT unnest($1)) GROUP BY ALL ORDER BY ALL",

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from lake.errors import Unavailable
-from lake.names import SPARK, quoted
+from lake.quoting import SPARK, quoted
 from lake.store import delta
 from lake.store.delta import Position
 from lake.store.scan import arrow_schema, to_frame

@@ -21,11 +21,11 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
 
 from lake.errors import LawError
-from lake.names import SPARK, quoted
+from lake.quoting import SPARK, quoted
 from lake.store import delta
 from lake.store.commit import session_settings
 from lake.store.delta import Position
-from lake.store.published import duckdb_type
+from lake.store.snapshot import duckdb_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from lake.config import Settings
+from lake.contracts.contract import Contract
 from lake.store import delta
 from lake.store.editions import edition_of_moment
+from lake.store.keys import open_store
 from lake.store.lease import lease
 from lake.store.voids import next_number
 
@@ -84,3 +86,16 @@ def mark_purged(settings: Settings, number: int, *, edition: int, at: datetime) 
 def _append(settings: Settings, rows: Sequence[Sequence[Any]]) -> None:
     with lease(settings, "meta.erasures"):
         delta.append(settings.meta_path("erasures"), SCHEMA, rows)
+
+
+def heed_destroyed(settings: Settings, contracts: Iterable[Contract]) -> None:
+    """Records again the erasures of people whose keys are destroyed, where damage took them from the book."""
+    sealed = [each.name for each in contracts if each.sealed]
+    if not sealed or not settings.keys_path.exists():
+        return
+    store = open_store(settings)
+    for stream in sealed:
+        gone = store.destroyed(stream)
+        if gone - subjects(settings, stream):
+            with lease(settings, f"log.{stream}"):  # a forget may be between the one and the other
+                record(settings, stream, gone, at=datetime.now(UTC))

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lake.config import Settings
+from lake.contracts.encryption import KEY, SUBJECT
 from lake.errors import DeclarationError, full
 from lake.session import first_line
-from lake.store.sealing import KEY, SUBJECT
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,11 +17,11 @@ from typing import Final
 
 from filelock import FileLock, Timeout
 
-from lake import private, remote
+from lake import file_modes, remote
 from lake.config import Settings
 from lake.errors import Unavailable
 from lake.session import gone
-from lake.store import reads
+from lake.store import activity
 from lake.store.fence import fence
 from lake.store.torn import put_aside
 
@@ -44,8 +44,8 @@ def lease(settings: Settings, name: str, *, seconds: float | None = None, commit
     Re-entrant within a process and thread. Raises Unavailable when another writer keeps it longer than `seconds`, by
     default `settings.lease_seconds`.
     """
-    folder = private.locks(settings)
-    reads.join(settings)
+    folder = file_modes.locks(settings)
+    activity.join(settings)
     file, holder = folder / f"{name}.lock", folder / f"{name}.holder"
     lock = FileLock(file, is_singleton=True)
     seconds = settings.lease_seconds if seconds is None else seconds

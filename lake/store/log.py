@@ -20,10 +20,11 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.config import Settings
+from lake.contracts import encryption, evolution
+from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, LakeError, Unavailable
-from lake.names import SPARK, quoted
-from lake.store import chain, delta, erasures, evolution, sealing
-from lake.store.contracts import Contract
+from lake.quoting import SPARK, quoted
+from lake.store import chain, contract_versions, delta, erasures
 from lake.store.delta import Position
 from lake.store.fence import commit_nothing
 from lake.store.keys import COPY, KeyStore, open_store
@@ -192,7 +193,7 @@ def must_reach(settings: Settings, stream: str, batch: int) -> LogHead:
 
 def contracts(settings: Settings, head: LogHead) -> tuple[Contract, ...]:
     """The contracts that a log was written with, version 1 first. Raises LakeError where damage has taken some."""
-    known = evolution.versions(settings, head.stream)
+    known = contract_versions.versions(settings, head.stream)
     if len(known) < head.contract:
         raise LakeError(
             f"of the {head.contract} versions of the contract of {head.stream} that its log was written with,"
@@ -255,9 +256,11 @@ def current(
     `more` of their columns come last. What is personal is opened by `keys`, and null for people without one.
     """
     if keys is not None:
-        rows = sealing.with_keys(rows.sparkSession, rows, keys)
-        extra = sealing.opened(sealing.EXTRA, sealing.place(known[-1], sealing.EXTRA))
-        rows = rows.selectExpr("* EXCEPT (_extra)", f"{extra} AS {sealing.EXTRA}")
+        from lake.store.scan import to_frame
+
+        rows = encryption.with_keys(rows, to_frame(rows.sparkSession, keys))
+        extra = encryption.opened(encryption.EXTRA, encryption.place(known[-1], encryption.EXTRA))
+        rows = rows.selectExpr("* EXCEPT (_extra)", f"{extra} AS {encryption.EXTRA}")
     there = set(rows.columns)
     kinds = {column: kind for (_, kind), column in evolution.columns(known).items()} | OWN
     missing = [
@@ -294,12 +297,12 @@ def keys_of(settings: Settings, contract: Contract) -> pa.Table | None:
     import pyarrow.compute as pc
 
     living, gone = key_store(settings, contract).living(contract.name), erasures.subjects(settings, contract.name)
-    return living.filter(pc.invert(pc.is_in(living.column(sealing.SUBJECT), pa.array(sorted(gone), pa.string()))))
+    return living.filter(pc.invert(pc.is_in(living.column(encryption.SUBJECT), pa.array(sorted(gone), pa.string()))))
 
 
 def keyless(settings: Settings, stream: str, store: KeyStore) -> set[str]:
     """The tokens of the people in a log of whom `store` has never heard, but those who were erased."""
-    query = f"SELECT DISTINCT {sealing.SUBJECT} AS token FROM t WHERE {sealing.SUBJECT} IS NOT NULL"
+    query = f"SELECT DISTINCT {encryption.SUBJECT} AS token FROM t WHERE {encryption.SUBJECT} IS NOT NULL"
     there = {row["token"] for row in delta.rows(settings.log_path(stream), query)}
     return there - store.known(stream) - erasures.subjects(settings, stream)
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from deltalake import write_deltalake
 
 from lake.config import Settings
-from lake.store import beside, delta
-from lake.store.reasons import Reason
+from lake.contracts.reasons import Reason
+from lake.store import delta, side_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -85,12 +85,12 @@ def files(settings: Settings, stream: str, *, upto: int) -> dict[str, str]:
 
 def counts(settings: Settings, stream: str, *, upto: int) -> dict[int, int]:
     """How many rows each batch has."""
-    return beside.counts(settings.quarantine_path(stream), upto=upto)
+    return side_tables.counts(settings.quarantine_path(stream), upto=upto)
 
 
 def clear_above(settings: Settings, stream: str, batch: int) -> None:
-    """See lake.store.beside."""
-    beside.clear_above(settings.quarantine_path(stream), batch)
+    """See lake.store.side_tables."""
+    side_tables.clear_above(settings.quarantine_path(stream), batch)
 
 
 def put_files(settings: Settings, stream: str, batch: int, faults: Iterable[tuple[str, str]], *, at: datetime) -> int:

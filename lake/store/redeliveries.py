@@ -12,7 +12,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from lake.config import Settings
-from lake.store import beside, delta
+from lake.store import delta, side_tables
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Redelivery:
 
 
 def put(settings: Settings, stream: str, batch: int, verdict: pa.Table) -> None:
-    """Appends the duplicates of a `verdict` (see lake.store.duplicates) under the number of their batch."""
+    """Appends the duplicates of a `verdict` (see lake.ingest.deduplication) under the number of their batch."""
     again = verdict.filter(pa.compute.invert(verdict.column("conflict"))).select(["_id", "source"])
     if again.num_rows:
         number = pa.array([batch] * again.num_rows, pa.int64())
@@ -37,12 +37,12 @@ def put(settings: Settings, stream: str, batch: int, verdict: pa.Table) -> None:
 
 def counts(settings: Settings, stream: str, *, upto: int) -> dict[int, int]:
     """How many re-deliveries each batch had."""
-    return beside.counts(settings.redeliveries_path(stream), upto=upto)
+    return side_tables.counts(settings.redeliveries_path(stream), upto=upto)
 
 
 def clear_above(settings: Settings, stream: str, batch: int) -> None:
-    """See lake.store.beside."""
-    beside.clear_above(settings.redeliveries_path(stream), batch)
+    """See lake.store.side_tables."""
+    side_tables.clear_above(settings.redeliveries_path(stream), batch)
 
 
 def of_events(settings: Settings, stream: str, ids: Collection[str], *, upto: int) -> list[Redelivery]:

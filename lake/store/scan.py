@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.errors import LakeError
-from lake.names import DUCKDB, SPARK, quoted
+from lake.quoting import DUCKDB, SPARK, quoted
 from lake.session import hand_over
 from lake.store.delta import connection, opened
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable, Field, Schema
 
 from lake.config import Settings
-from lake.names import quoted
+from lake.quoting import quoted
 from lake.store import delta
-from lake.store.content import Print, of_version
 from lake.store.delta import Position
+from lake.store.fingerprints import Print, of_version
 from lake.store.keys import open_store
 from lake.store.scan import Scan, arrow_schema, distinct, to_frame
 

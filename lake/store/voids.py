@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from lake.config import Settings
 from lake.errors import DeclarationError
-from lake.names import SPARK, literal
+from lake.quoting import SPARK, literal
 from lake.store import delta
 from lake.store.lease import lease
-from lake.store.meta import counted_voids
+from lake.store.ledger import counted_voids
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

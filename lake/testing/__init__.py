@@ -15,7 +15,7 @@ def test_a_crash_after_the_log_s_commit_changes_nothing(lakehouse):
 """
 
 from lake.testing.commands import Commands, Done
+from lake.testing.fault_injection import POINTS, Kill
 from lake.testing.lakehouse import Lakehouse
-from lake.testing.points import POINTS, Kill
 
 __all__ = ["POINTS", "Commands", "Done", "Kill", "Lakehouse"]

@@ -13,8 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from lake.testing.fault_injection import Kill
 from lake.testing.lakehouse import Lakehouse
-from lake.testing.points import Kill
 
 
 @dataclass(frozen=True)

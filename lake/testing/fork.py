@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import lake
-from lake.testing.points import Kill, Passes, armed
+from lake.testing.fault_injection import Kill, Passes, armed
 
 
 def main() -> None:
@@ -43,7 +43,7 @@ def _warm() -> Callable[[], None]:
         if ".templates" not in module.name and not module.name.endswith("__main__"):
             import_module(module.name)
     import_module("pyspark.sql.connect.session")
-    from lake.run.judge import prepare
+    from lake.gate.gx import prepare
 
     prepare()
     return command

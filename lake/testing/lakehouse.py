@@ -22,19 +22,19 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from lake.config import Settings, load_settings
+from lake.engine.verify import verify
 from lake.errors import LawError, QualityError
+from lake.evaluation.affected_keys import restrict
+from lake.evaluation.compare import compare
+from lake.evaluation.inputs import Inputs
 from lake.kinds.kind import visible
+from lake.pipeline import run
 from lake.project import Project, load
+from lake.publish.cut import pick_cut
 from lake.quality.parking import PLACE
-from lake.run.cut import pick_cut
-from lake.run.cycle import run
-from lake.run.diff import compare
-from lake.run.inputs import Inputs
-from lake.run.touched import restrict
-from lake.run.verify import verify
 from lake.session import start
 from lake.store.scan import Scan, to_arrow
-from lake.testing.order import goes_by_batches, order_decides
+from lake.testing.log_order import goes_by_batches, order_decides
 from lake.testing.slices import cut_anew, landed
 
 if TYPE_CHECKING:

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Final
 
 from lake.config import Settings
+from lake.contracts.contract import Contract
+from lake.contracts.reasons import Reason
 from lake.errors import DeclarationError
-from lake.store import delta, log, quarantine, sources
-from lake.store.contracts import Contract
-from lake.store.delivery import Acceptance
-from lake.store.reasons import Reason
+from lake.ingest import sources
+from lake.ingest.delivery import Acceptance
+from lake.store import delta, log, quarantine
 from lake.store.scan import Scan
 
 Place = tuple[int, int, int]

@@ -13,8 +13,8 @@ from deltalake import write_deltalake
 
 from lake.config import Settings, load_settings
 from lake.project import Project, load
-from lake.run.init import init
-from lake.store import delta, editions, evolution, log, meta
+from lake.scaffold import init
+from lake.store import contract_versions, delta, editions, ledger, log
 
 AT = datetime(2024, 3, 31, tzinfo=UTC)
 EVENTS = """
@@ -42,14 +42,14 @@ def published(folder: Path) -> Project:
     init(folder)
     project = load(load_settings(folder))
     settings, contract = project.settings, project.contracts["orders"]
-    evolution.register(settings, contract)
+    contract_versions.register(settings, contract)
     for batch in (1, 2):
         said: dict[str, Any] = {"offsets": {"1": batch, "2": 1}, "watermark": AT.isoformat(), "files": []}
         said |= {"counts": _read(3 - batch)}
         position = log.head(settings, "orders").next(**said, contract=1, at=AT.isoformat())
         events = f"SELECT * EXCLUDE (changed) FROM ({EVENTS}) WHERE _batch = {batch}"
         _write(settings.log_path("orders"), events, position)
-    cut = meta.record_cut(settings, {"orders": 2}, 0)
+    cut = ledger.record_cut(settings, {"orders": 2}, 0)
     tables = {}
     for name, query, inputs in (
         ("current_order", ORDERS, {"orders": 2}),

@@ -11,8 +11,9 @@ from pyspark.sql import SparkSession
 
 from lake import cli
 from lake.config import Settings, load_settings
-from lake.run.quarantine import waiting
-from lake.store import bounds, delta, log
+from lake.ingest import bounds
+from lake.ingest.replay import waiting
+from lake.store import delta, log
 from tests.bad_input import hostile
 
 RECORD_BYTES = 7000

@@ -18,7 +18,7 @@ import pytest
 
 from lake import cli
 from lake.errors import Unavailable
-from lake.store import delta, keys, meta, quarantine
+from lake.store import delta, keys, ledger, quarantine
 from tests.bad_input import shop
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -130,8 +130,8 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A shop that has every kind of file."""
     folder = tmp_path_factory.mktemp("damage") / "shop"
     settings = shop.published(folder).settings
-    meta.record_run(settings, "advance", "current_order", 1, "done", {}, AT, 0.5)
-    meta.record_check(
+    ledger.record_run(settings, "advance", "current_order", 1, "done", {}, AT, 0.5)
+    ledger.record_check(
         settings,
         "current_order",
         home="current_order",
@@ -180,7 +180,7 @@ def try_all(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("lake.session._embedded", no_session)
-    monkeypatch.setattr("lake.run.gate.warm_up", lambda: None)
+    monkeypatch.setattr("lake.gate.gate.warm_up", lambda: None)
     ways = {(place, how): do for place, how, do in damages()}
     wrong = []
     for number, (line, place, how) in enumerate(cases):

@@ -35,7 +35,7 @@ from pyspark.sql import SparkSession
 
 from lake import cli
 from lake.config import Settings, load_settings
-from lake.run.sql import reader
+from lake.read.sql import reader
 from lake.session import class_path
 from lake.store import log
 from tests.bad_input import shop
@@ -115,7 +115,7 @@ def test_bad_input_is_told_and_harms_nothing(
     piped = kind.get("stdin", b"")
     monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(piped if isinstance(piped, bytes) else piped.encode())))
     monkeypatch.setattr("lake.session._embedded", no_jvm)
-    monkeypatch.setattr("lake.run.gate.warm_up", lambda: None)
+    monkeypatch.setattr("lake.gate.gate.warm_up", lambda: None)
     if session:
         monkeypatch.setattr(cli.Shell, "spark", session)
     code = cli._run()
@@ -168,7 +168,7 @@ def test_a_sound_stream_is_taken_in_beside_what_is_wrong(
     words: list[str],
 ) -> None:
     shutil.rmtree(spoilt / ".lake/warehouse")
-    monkeypatch.setattr("lake.run.gate.warm_up", lambda: None)
+    monkeypatch.setattr("lake.gate.gate.warm_up", lambda: None)
     monkeypatch.setattr(cli.Shell, "spark", spark)
     monkeypatch.setattr("sys.argv", ["lake", *words])
     assert cli._run() == 2

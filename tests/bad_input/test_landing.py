@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 
 from lake import cli
 from lake.config import Settings, load_settings
-from lake.run import log as log_run
-from lake.run.quarantine import FIXES, waiting
+from lake.ingest import fsck as log_run
+from lake.ingest.replay import FIXES, waiting
 from lake.store import delta, log
 from lake.store.quarantine import Rejected
 from tests.bad_input.test_kinds import table

@@ -154,8 +154,8 @@ def run(sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pyt
         return code, capfd.readouterr().err
 
     monkeypatch.setattr("lake.session._embedded", no_session)
-    monkeypatch.setattr("lake.run.gate.warm_up", lambda: None)
-    monkeypatch.setattr("lake.run.cycle.follow", lambda *_, **__: None)
+    monkeypatch.setattr("lake.gate.gate.warm_up", lambda: None)
+    monkeypatch.setattr("lake.pipeline.follow", lambda *_, **__: None)
     return once
 
 

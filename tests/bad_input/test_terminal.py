@@ -17,8 +17,8 @@ from lake import cli
 from lake.cli.faults import tell
 from lake.cli.recompute import changed_rows
 from lake.errors import LakeError
-from lake.run import gate
-from lake.run.render import as_markdown, as_table
+from lake.gate import gate
+from lake.text import as_markdown, as_table
 from tests.bad_input import shop
 from tests.bad_input.test_damage import COMMANDS
 
@@ -42,7 +42,7 @@ def lake(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> 
         out, err = capfd.readouterr()
         return code, out + err
 
-    monkeypatch.setattr("lake.run.gate.warm_up", lambda: None)
+    monkeypatch.setattr("lake.gate.gate.warm_up", lambda: None)
     return run
 
 

@@ -19,14 +19,14 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from lake.config import Settings, load_settings
+from lake.engine.advance import advance
+from lake.engine.rebuild import rebuild, rebuild_all
+from lake.engine.verify import verify, verify_all
+from lake.evaluation.inputs import Inputs
+from lake.ingest.ingest import ingest
 from lake.project import Project, load
-from lake.run.advance import advance
-from lake.run.cut import cut
-from lake.run.ingest import ingest
-from lake.run.inputs import Inputs
-from lake.run.publish import publish
-from lake.run.rebuild import rebuild, rebuild_all
-from lake.run.verify import verify, verify_all
+from lake.publish.cut import cut
+from lake.publish.publish import publish
 from lake.session import start
 from lake.store.delta import connection
 from tests.bench.handwritten import DUCKDB, Lake

@@ -13,12 +13,12 @@ from pyspark.sql import SparkSession
 
 from lake.config import Settings
 from lake.declaration import Declaration
+from lake.engine.advance import put, told
+from lake.engine.rebuild import rebuild
+from lake.evaluation.inputs import Inputs
 from lake.project import Project
-from lake.run.advance import put, told
-from lake.run.cut import cut
-from lake.run.inputs import Inputs
-from lake.run.publish import publish
-from lake.run.rebuild import rebuild
+from lake.publish.cut import cut
+from lake.publish.publish import publish
 from lake.store import delta, log
 from lake.store.commit import CHANGE
 from lake.store.compaction import pack_log

@@ -19,14 +19,14 @@ from unittest.mock import patch
 from pyspark.sql import SparkSession
 
 from lake.config import Settings, load_settings
+from lake.engine.advance import advance_all
+from lake.engine.verify import Verdict, verify_all
+from lake.evaluation.inputs import Inputs
+from lake.ingest.ingest import ingest
+from lake.maintenance import Policy, maintain
 from lake.project import Project, load
-from lake.run.advance import advance_all
-from lake.run.cut import cut
-from lake.run.ingest import ingest
-from lake.run.inputs import Inputs
-from lake.run.maintain import Policy, maintain
-from lake.run.publish import publish
-from lake.run.verify import Verdict, verify_all
+from lake.publish.cut import cut
+from lake.publish.publish import publish
 from lake.session import start
 from lake.store import log
 from tests.bench.forward import forward

@@ -18,14 +18,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lake.config import Settings, SparkSettings
 from lake.declaration import Declaration
+from lake.engine.advance import advance
+from lake.engine.rebuild import rebuild
+from lake.evaluation.inputs import Inputs
 from lake.jobfile import JobFile
 from lake.project import Project
-from lake.run.advance import advance
-from lake.run.cut import cut
-from lake.run.inputs import Inputs
-from lake.run.rebuild import rebuild
+from lake.publish.cut import cut
 from lake.session import first_line, start
-from lake.store.meta import Cut
+from lake.store.ledger import Cut
 from tests.bench import tables
 from tests.bench.meters import FIELDS, Meters, append, contract
 from tests.bench.plain import Hand

@@ -21,13 +21,13 @@ from pyspark.sql import SparkSession
 
 from lake.cli import lake
 from lake.config import Settings
+from lake.engine.advance import advance_all
+from lake.engine.rebuild import rebuild_all
+from lake.engine.verify import verify_all
+from lake.evaluation.inputs import Inputs
 from lake.project import Project, load
-from lake.run.advance import advance_all
-from lake.run.cut import cut
-from lake.run.inputs import Inputs
-from lake.run.publish import publish
-from lake.run.rebuild import rebuild_all
-from lake.run.verify import verify_all
+from lake.publish.cut import cut
+from lake.publish.publish import publish
 from lake.session import start
 from tests.bench.byhand import JOBS
 from tests.bench.growth import STREAM, copied, growth, must_be_identical

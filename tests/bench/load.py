@@ -23,10 +23,10 @@ from threading import Event, Thread
 from typing import Final
 
 from lake.config import Settings
-from lake.run.ingest import behind
+from lake.ingest.ingest import behind
 from lake.store import delta, log
 from lake.store.editions import latest_edition
-from lake.store.meta import get_cut
+from lake.store.ledger import get_cut
 from tests.bench.growth import STREAM, copied
 from tests.bench.times import heading
 

@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake.config import Settings
-from lake.store import evolution, log
-from lake.store.contracts import Contract, read_contract
-from lake.store.identity import bucket, identity
+from lake.contracts.contract import Contract, read_contract
+from lake.contracts.event_id import bucket, identity
+from lake.store import contract_versions, log
 
 START: Final = datetime(2024, 1, 4, tzinfo=UTC)
 WEEKS: Final = timedelta(weeks=4)
@@ -77,7 +77,7 @@ class Meters:
 def append(settings: Settings, contract: Contract, rows: DataFrame) -> None:
     """`rows` as the next batch of the log, as `lake append` commits it."""
     head = log.head(settings, contract.name)
-    evolution.register(settings, contract)
+    contract_versions.register(settings, contract)
     placed = rows.selectExpr("*", "at as _time", f"{bucket(contract)} as _bucket")
     tally = placed.groupBy("_bucket").agg(F.count("*").alias("rows"), F.max("at").alias("latest")).toArrow().to_pylist()
     rows_of = {each["_bucket"]: each["rows"] for each in tally}

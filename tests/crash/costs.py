@@ -19,11 +19,12 @@ from tempfile import TemporaryDirectory
 from pyspark.sql import SparkSession
 
 from lake.config import Settings, load_settings
-from lake.run.ingest import ingest
-from lake.run.quarantine import waiting
+from lake.contracts.contract import load_contracts
+from lake.ingest import bounds
+from lake.ingest.ingest import ingest
+from lake.ingest.replay import waiting
 from lake.session import start
-from lake.store import bounds, log
-from lake.store.contracts import load_contracts
+from lake.store import log
 from tests.bad_input import hostile
 
 ORDINARY = 4 << 20

@@ -15,11 +15,11 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import lake as public
-from lake.run.proof import search
+from lake.erasure.audit import search_files
 from lake.store import delta, erasures
 from lake.store.editions import current_edition, kept_editions
 from lake.store.keys import open_store
-from lake.store.meta import latest_cut
+from lake.store.ledger import latest_cut
 from lake.store.scan import Scan
 from lake.testing import Commands, Done, Lakehouse
 
@@ -169,7 +169,9 @@ class Shop:
         yield from self.model_faults()
         yield from self.unreadable()
         yield from self.quarantine_faults()
-        yield from (f"{file} still has somebody" for file in search(self.lakehouse.settings, self.forgotten()).found)
+        yield from (
+            f"{file} still has somebody" for file in search_files(self.lakehouse.settings, self.forgotten()).found
+        )
 
     def model_faults(self) -> Iterator[str]:
         """Where the edition that readers see is not of the newest cut, or its rows are not those of the model."""

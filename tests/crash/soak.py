@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 
 from lake.testing import Commands
-from lake.testing.points import jvm_of
+from lake.testing.fault_injection import jvm_of
 from tests.crash.crashes import Crash, Outcome, disk_full, file_too_large, happen
 from tests.crash.room import small_disk
 from tests.crash.shop import CUSTOMERS, TEMPLATE, Shop

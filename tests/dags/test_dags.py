@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from lake.config import Settings, load_settings
+from lake.graph import graph
 from lake.project import load
-from lake.run.graph import graph
-from lake.store.meta import record_cut
+from lake.store.ledger import record_cut
 from lake.testing import Commands
 from tests.serving import serving
 

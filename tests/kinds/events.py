@@ -7,9 +7,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from lake.evaluation.inputs import event_order
 from lake.kinds.kind import Kind, visible
-from lake.laws import at_once, by_slices
-from lake.run.inputs import event_order
+from lake.testing.laws import at_once, by_slices
 
 PLACE = "_batch bigint, _arrival bigint, _bucket int, _offset bigint"
 

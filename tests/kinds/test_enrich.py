@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from lake import AsOf, DeclarationError, Enrich
 from lake.kinds.kind import ORDER, SIGN, visible
-from lake.laws import at_once, by_slices
+from lake.testing.laws import at_once, by_slices
 from tests.kinds.events import batches
 
 ORDERS = "id string, currency string, at timestamp"

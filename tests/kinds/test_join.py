@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from lake import DeclarationError, Join
 from lake.kinds.join import How
 from lake.kinds.kind import ORDER, SIGN
-from lake.laws import at_once, by_slices
+from lake.testing.laws import at_once, by_slices
 
 LEFT = {3: "A", 5: "B", 9: "C", 15: "D", 40: "E", 60: "F", 100: "G"}
 RIGHT = {4: "a", 6: "b", 10: "c", 14: "d", 80: "f"}

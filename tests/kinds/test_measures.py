@@ -32,9 +32,9 @@ from lake import (
     Sum,
     Variance,
 )
-from lake.kinds.exact import quotient
 from lake.kinds.kind import ORDER, SIGN
-from lake.laws import at_once, by_slices
+from lake.kinds.measures.decimals import quotient
+from lake.testing.laws import at_once, by_slices
 from tests.there import there
 
 

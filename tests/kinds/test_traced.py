@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from lake import Aggregate, AsOf, Count, Enrich, First, Fold, History, Join, Latest, Pattern, Session, Step
 from lake.kinds.kind import INTO, ORDER, STANDING, Kind
-from lake.kinds.measures import Measure
+from lake.kinds.measures.measure import Measure
 from tests.kinds.events import batch, batches
 from tests.kinds.test_latest import CHANGES, TRUNCATE, USERS
 

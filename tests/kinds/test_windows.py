@@ -33,8 +33,8 @@ from lake import (
     late,
 )
 from lake.kinds.kind import ORDER, SIGN
-from lake.kinds.windows import Window
-from lake.laws import at_once, by_slices
+from lake.kinds.windows.window import Window
+from lake.testing.laws import at_once, by_slices
 from tests.kinds.events import batches, table
 from tests.there import there
 

@@ -37,8 +37,8 @@ from lake import (
     Variance,
 )
 from lake.kinds.kind import AGAIN, ORDER
-from lake.kinds.windows import Window
-from lake.laws import at_once, by_slices
+from lake.kinds.windows.window import Window
+from lake.testing.laws import at_once, by_slices
 from tests.laws.models import aggregate as model
 from tests.laws.models.aggregate import Row
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from lake import Fold, Refusal
 from lake.kinds.kind import ORDER
-from lake.laws import at_once, by_slices
+from lake.testing.laws import at_once, by_slices
 from tests.laws.models import fold as model
 from tests.laws.models.fold import Entry
 

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake import History, Latest
-from lake.laws import at_once, by_slices
+from lake.testing.laws import at_once, by_slices
 from tests.laws.frames import frames, rows, tried
 from tests.laws.models import history as model
 from tests.laws.models.events import dumps, histories, kept, shuffled, truncated

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake import First, Latest
-from lake.laws import by_slices
+from lake.testing.laws import by_slices
 from tests.laws.frames import frames, rows, tried
 from tests.laws.models import latest as model
 from tests.laws.models.events import histories, kept, shuffled, truncated, untimed

@@ -11,8 +11,8 @@ from itertools import combinations, product
 
 import lake
 from lake.kinds.kind import Kind
-from lake.kinds.measures import Measure
-from lake.kinds.windows import Window
+from lake.kinds.measures.measure import Measure
+from lake.kinds.windows.window import Window
 
 Chosen = dict[str, str]
 

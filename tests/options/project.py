@@ -14,7 +14,7 @@ from typing import Any
 import lake
 from lake import DeclarationError, Refusal
 from lake.kinds.kind import Kind
-from lake.kinds.measures import Measure
+from lake.kinds.measures.measure import Measure
 from tests.options.events import EVENT, OTHER
 from tests.options.options import OPTIONS, Chosen, classes, pairs
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lake.run.cut import pick_cut
-from lake.run.inputs import Inputs
-from lake.run.rebuild import rebuild_all
-from lake.run.verify import verify_all
+from lake.engine.rebuild import rebuild_all
+from lake.engine.verify import verify_all
+from lake.evaluation.inputs import Inputs
+from lake.publish.cut import pick_cut
 from lake.testing import Lakehouse
 from tests.options import project as matrix
 from tests.options.events import batches

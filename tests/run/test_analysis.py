@@ -9,12 +9,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.config import Settings
+from lake.engine.advance import advance_all
 from lake.errors import DeclarationError
+from lake.evaluation.inputs import Inputs
+from lake.evaluation.validate import analyse
 from lake.project import load
-from lake.run.advance import advance_all
-from lake.run.analysis import analyse
-from lake.run.cut import cut
-from lake.run.inputs import Inputs
+from lake.publish.cut import cut
 from lake.testing import Lakehouse
 
 EVENT_LOG = "log('events')"

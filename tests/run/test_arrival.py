@@ -19,15 +19,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake.config import Settings
+from lake.contracts.contract import read_contract
+from lake.engine.rebuild import rebuild_all
+from lake.engine.verify import verify_all
 from lake.errors import DeclarationError, LawError
+from lake.evaluation import inputs as run_inputs
+from lake.evaluation.inputs import Inputs
+from lake.ingest import fsck as log_run
 from lake.kinds.kind import ORDER, SIGN
-from lake.run import inputs as run_inputs
-from lake.run import log as log_run
-from lake.run.cut import pick_cut
-from lake.run.inputs import Inputs
-from lake.run.rebuild import rebuild_all
-from lake.run.verify import verify_all
-from lake.store.contracts import read_contract
+from lake.publish.cut import pick_cut
 from lake.testing import Lakehouse
 from lake.testing.slices import ALL, Landed, Piece, cut_anew, landed
 

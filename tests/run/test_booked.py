@@ -10,19 +10,18 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.config import Settings
+from lake.engine.verify import verify_all
 from lake.errors import DeclarationError, LakeError, QualityError, Unavailable
 from lake.project import load
-from lake.run import booked
-from lake.run.init import init
-from lake.run.report import as_text
-from lake.run.status import status
-from lake.run.verify import verify_all
-from lake.store import meta
+from lake.report.report import as_text
+from lake.report.status import status
+from lake.scaffold import init
+from lake.store import ledger, run_book
 from lake.testing import Lakehouse
 
 
 def runs(settings: Settings) -> dict[str, tuple[str, str]]:
-    return {subject: (run.verb, run.outcome) for subject, run in meta.last_runs(settings).items()}
+    return {subject: (run.verb, run.outcome) for subject, run in ledger.last_runs(settings).items()}
 
 
 def test_what_is_done_and_what_fails_is_in_the_book(spark: SparkSession, tmp_path: Path) -> None:
@@ -31,7 +30,7 @@ def test_what_is_done_and_what_fails_is_in_the_book(spark: SparkSession, tmp_pat
     settings, quality = shop.settings, tmp_path / "shop/quality/customer_daily.json"
     done = {"orders": ("ingest", "done"), "current_order": ("build", "done"), "customer_daily": ("build", "done")}
     assert runs(settings) == done | {"edition": ("publish", "done")}
-    assert meta.last_runs(settings)["orders"].counts["accepted"] == 6
+    assert ledger.last_runs(settings)["orders"].counts["accepted"] == 6
     verify_all(lambda: spark, shop.project, tell=lambda _: None)
     assert {name: runs(settings)[name] for name in shop.project.tables} == dict.fromkeys(
         shop.project.tables, ("verify", "done")
@@ -60,36 +59,36 @@ def test_what_is_done_and_what_fails_is_in_the_book(spark: SparkSession, tmp_pat
         (LakeError("no field 'joan' for who=joan, \"joan\" `joan`\nmore"), "no field … for who=… … …"),
         (DeclarationError("no column 'b'", where="jobs/gold/t.py:7"), "no column … (jobs/gold/t.py:7)"),
         (QualityError("t: joan"), "its expectations stopped it"),
-        (ValueError("x" * 999), "x" * booked.SHOWN),
+        (ValueError("x" * 999), "x" * run_book.SHOWN),
     ],
 )
 def test_the_book_keeps_no_value_of_an_event(project: Settings, error: Exception, kept: str) -> None:
-    with pytest.raises(type(error)), booked.failing(project, "ingest", "orders"):
+    with pytest.raises(type(error)), run_book.failing(project, "ingest", "orders"):
         raise error
-    [run] = meta.last_runs(project).values()
+    [run] = ledger.last_runs(project).values()
     assert (run.verb, run.subject, run.outcome, dict(run.counts)) == ("ingest", "orders", "failed", {"error": kept})
 
 
 def test_a_failure_is_over_once_there_is_nothing_to_do(project: Settings) -> None:
     began = datetime(2026, 1, 1, tzinfo=UTC)
-    booked.nothing_to_do(project, "ingest", "orders", None, began)
-    assert meta.last_runs(project) == {}, "an idle cycle books nothing"
-    booked.note(project, "ingest", "orders", None, began, error="no luck")
+    run_book.nothing_to_do(project, "ingest", "orders", None, began)
+    assert ledger.last_runs(project) == {}, "an idle cycle books nothing"
+    run_book.note(project, "ingest", "orders", None, began, error="no luck")
     assert runs(project) == {"orders": ("ingest", "failed")}
     for _ in range(2):
-        booked.nothing_to_do(project, "ingest", "orders", None, began)
-    assert meta.last_runs(project)["orders"].number == 2
+        run_book.nothing_to_do(project, "ingest", "orders", None, began)
+    assert ledger.last_runs(project)["orders"].number == 2
     assert runs(project) == {"orders": ("ingest", "done")}
 
 
 def test_what_is_only_to_be_tried_again_is_no_failure(project: Settings) -> None:
-    with pytest.raises(Unavailable), booked.failing(project, "ingest", "orders"):
+    with pytest.raises(Unavailable), run_book.failing(project, "ingest", "orders"):
         raise Unavailable("busy")
-    assert meta.last_runs(project) == {}
+    assert ledger.last_runs(project) == {}
 
 
 def test_a_book_that_cannot_be_written_hides_no_fault(project: Settings) -> None:
     project.meta_path("runs").parent.mkdir(parents=True)
     project.meta_path("runs").write_text("no folder")
-    with pytest.raises(ValueError, match="what went wrong"), booked.failing(project, "ingest", "orders"):
+    with pytest.raises(ValueError, match="what went wrong"), run_book.failing(project, "ingest", "orders"):
         raise ValueError("what went wrong")

@@ -15,14 +15,14 @@ from pyspark.sql import SparkSession
 
 from lake.config import Settings
 from lake.declaration import Declaration
+from lake.engine import advance as advancing
+from lake.engine.backfill import backfill
+from lake.engine.plan import plan
+from lake.engine.rebuild import Recomputed, rebuild_all
+from lake.engine.verify import Verdict, verify_all
+from lake.evaluation.inputs import Inputs
 from lake.kinds.kind import visible
-from lake.run import advance as advancing
-from lake.run.backfill import backfill
-from lake.run.cut import pick_cut
-from lake.run.inputs import Inputs
-from lake.run.plan import plan
-from lake.run.rebuild import Recomputed, rebuild_all
-from lake.run.verify import Verdict, verify_all
+from lake.publish.cut import pick_cut
 from lake.store.delta import Position
 from lake.testing import Commands, Lakehouse
 

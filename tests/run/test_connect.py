@@ -18,8 +18,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.config import load_settings
+from lake.engine.verify import verify_all
 from lake.project import load
-from lake.run.verify import verify_all
 from lake.testing import Commands, Lakehouse
 from tests.processes import LOOPBACK, listening
 from tests.serving import LAKE, SMALL, serving

@@ -13,10 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import lake as public
+from lake.engine.rebuild import rebuild
 from lake.errors import DeclarationError, QualityError, Unavailable
-from lake.run.cut import pick_cut
-from lake.run.inputs import Inputs
-from lake.run.rebuild import rebuild
+from lake.evaluation.inputs import Inputs
+from lake.publish.cut import pick_cut
 from lake.store.editions import current_edition, latest_edition, pin_edition, resume_editions
 from lake.store.lease import lease
 from lake.testing import Lakehouse

@@ -13,13 +13,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from lake.cli import lake
+from lake.engine.verify import verify_all
+from lake.erasure import purge
 from lake.errors import LakeError
+from lake.ingest import integrity, sources
+from lake.ingest.append import append
 from lake.project import Project
-from lake.run import purge, whole
-from lake.run.append import append
-from lake.run.cut import cut
-from lake.run.verify import verify_all
-from lake.store import delta, editions, erasures, evolution, log, quarantine, reads, sources
+from lake.publish.cut import cut
+from lake.store import activity, contract_versions, delta, editions, erasures, log, quarantine
 from lake.store.keys import open_store
 from lake.store.lease import lease
 from lake.store.torn import commit_file
@@ -79,7 +80,7 @@ def test_a_log_that_lost_anything_up_to_all_of_itself_is_told(shop: Project, who
             True,
             True,
         )
-    [found] = whole.lost_batches(settings, "orders")
+    [found] = integrity.lost_batches(settings, "orders")
     assert (found.found.endswith("goes up to batch 2"), found.path) == (True, settings.log_path("orders"))
 
 
@@ -89,7 +90,7 @@ def test_the_number_of_an_edition_that_was_lost_is_not_given_again(shop: Project
         editions.record_edition(settings, number, {})
     tear(settings.meta_path("editions"))
     assert editions.newest_number(settings) == 2
-    [found] = whole.lost_editions(settings)
+    [found] = integrity.lost_editions(settings)
     assert (found.found, found.path) == (
         "it ends at edition 2, and edition 3 was published",
         settings.meta_path("editions"),
@@ -102,7 +103,7 @@ def test_the_number_of_an_edition_that_was_lost_is_not_given_again(shop: Project
     assert editions.record_edition(settings, 3, {}).number == 4
     shutil.rmtree(settings.meta_path("editions"))
     assert editions.record_edition(settings, 3, {}).number == 5
-    assert whole.lost_editions(settings) == []
+    assert integrity.lost_editions(settings) == []
 
 
 def test_a_book_of_editions_of_long_ago_is_remembered_from_the_next_time_on(shop: Project) -> None:
@@ -153,7 +154,7 @@ def test_a_lost_quarantine_is_told_by_the_next_append_however_little_there_is_to
 
 def test_contracts_that_were_lost_are_told_before_an_event_is_read_as_another(shop: Project) -> None:
     settings, contract = shop.settings, shop.contracts["orders"]
-    evolution.register(settings, contract)
+    contract_versions.register(settings, contract)
     taken_in(shop, 1)
     shutil.rmtree(settings.meta_path("contracts"))
     with pytest.raises(LakeError, match=r"of the 1 versions of the contract of orders (.|\n)*meta/contracts"):
@@ -177,8 +178,8 @@ def test_a_truncated_key_store_is_told_and_nothing_is_to_be_rebuilt_for_it(shop:
     store.make("orders", [f"{n:064}" for n in range(300)])
     keys = {"store": store.id, "secret": store.fingerprint, "subjects": 300}
     taken_in(shop, 1, keys)
-    evolution.register(settings, shop.contracts["orders"])
-    assert whole.of_inputs(built(shop), ["orders"]) is None
+    contract_versions.register(settings, shop.contracts["orders"])
+    assert integrity.of_inputs(built(shop), ["orders"]) is None
     content = settings.keys_path.read_bytes()
     assert len(content) > 12288
     settings.keys_path.write_bytes(content[:left])
@@ -224,7 +225,7 @@ def test_who_reads_is_told_by_the_editions_that_they_saw_whatever_the_clock_says
         second = editions.record_edition(settings, 2, {})
         for clock in (first.published_at - timedelta(days=1), second.published_at + timedelta(days=1)):
             os.utime(file, (clock.timestamp(), clock.timestamp()))
-            [found] = reads.others(settings)
+            [found] = activity.others(settings)
             assert (found.seen, found.since < second.published_at) == (1, True)
             assert purge._still_read(settings, first) == ""
             assert "may still read what has the person" in purge._still_read(settings, second)

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from lake.run import near
-from lake.run.ingest import ingest
-from lake.run.log import check
+from lake.evaluation import pruning
+from lake.ingest.fsck import check
+from lake.ingest.ingest import ingest
 from lake.store import log, quarantine
 from lake.testing import Lakehouse
 from tests.there import there
@@ -69,7 +69,7 @@ def lakehouse(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     Its log counts as large: rows of a few keys are looked up in its files.
     """
-    monkeypatch.setattr(near, "MANY_ROWS", 0)
+    monkeypatch.setattr(pruning, "MANY_ROWS", 0)
 
     def make(fields: Sequence[dict[str, Any]], facts: dict[str, Any], *jobs: str) -> Lakehouse:
         project = tmp_path / "project"

@@ -10,8 +10,8 @@ from deltalake import DeltaTable
 
 from lake.config import Settings
 from lake.errors import LakeError
+from lake.explain.edition_diff import EditionDiff, diff_editions
 from lake.project import load
-from lake.run.editions import EditionDiff, diff_editions
 from lake.store import editions
 from tests.run.published import publish, write
 

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.config import Settings
+from lake.engine.verify import verify_all
 from lake.errors import DeclarationError
-from lake.run.verify import verify_all
 from lake.testing import Lakehouse
 
 NUMBERS = {"wide": (38, 10), "narrow": (20, 10), "places": (38, 30), "money": (18, 4)}

@@ -10,14 +10,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lake.errors import DeclarationError
-from lake.run.cut import cut
-from lake.run.editions import diff_editions
-from lake.run.explain import Explained, Explanation, explain
-from lake.run.ingest import ingest
-from lake.run.inputs import Inputs
-from lake.run.near import handed_on
-from lake.run.telling import as_data, as_tree, diff_data, diff_tree
-from lake.run.void import void
+from lake.evaluation.inputs import Inputs
+from lake.evaluation.pruning import handed_on
+from lake.explain.edition_diff import diff_editions
+from lake.explain.explain import Explained, Explanation, explain
+from lake.explain.render import as_data, as_tree, diff_data, diff_tree
+from lake.ingest.ingest import ingest
+from lake.ingest.void import void
+from lake.publish.cut import cut
 from lake.testing import Lakehouse
 from tests.there import there
 

@@ -19,10 +19,10 @@ from click.testing import CliRunner
 from lake.cli import lake
 from lake.config import load_settings
 from lake.errors import DeclarationError, LakeError
-from lake.run.answer import ask
-from lake.run.export import EXTENSIONS, _whole
-from lake.run.render import FIRST, as_table
-from lake.run.sql import Reader, reader
+from lake.read.answer import ask
+from lake.read.export import EXTENSIONS, _whole
+from lake.read.sql import Reader, reader
+from lake.text import FIRST, as_table
 from tests.run.published import publish, write
 from tests.there import there
 

@@ -15,15 +15,15 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from lake.declaration import Declaration
+from lake.engine import advance as advancing
+from lake.engine.incremental import nothing
+from lake.engine.rebuild import rebuild
+from lake.engine.verify import verify
 from lake.errors import LawError, Unavailable
-from lake.run import advance as advancing
-from lake.run.cut import cut
-from lake.run.difference import nothing
-from lake.run.ingest import ingest
-from lake.run.inputs import Inputs
-from lake.run.rebuild import rebuild
-from lake.run.verify import verify
-from lake.run.void import void
+from lake.evaluation.inputs import Inputs
+from lake.ingest.ingest import ingest
+from lake.ingest.void import void
+from lake.publish.cut import cut
 from lake.store.editions import latest_edition
 from lake.testing import Lakehouse
 from tests.run import reference

@@ -17,26 +17,28 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 import lake as public
-from lake import private
+from lake import file_modes
 from lake.config import Settings
+from lake.contracts import encryption
+from lake.engine.rebuild import rebuild
+from lake.engine.verify import verify_all
+from lake.erasure import forget as module
+from lake.erasure import purge as purging
+from lake.erasure.audit import search_files
+from lake.erasure.forget import GivenUp, destroy_keys, forget, give_up
+from lake.erasure.purge import purge
 from lake.errors import DeclarationError
-from lake.run import forget as module
-from lake.run import purge as purging
-from lake.run.cut import cut, pick_cut
-from lake.run.cycle import catch_up
-from lake.run.forget import GivenUp, destroy_keys, forget, give_up
-from lake.run.ingest import ingest
-from lake.run.inputs import Inputs
-from lake.run.log import check
-from lake.run.maintain import Policy, maintain
-from lake.run.proof import search
-from lake.run.purge import purge
-from lake.run.rebuild import rebuild
-from lake.run.sql import reader
-from lake.run.verify import verify_all
-from lake.store import delta, erasures, history, log, quarantine, reads, sealing
+from lake.evaluation.inputs import Inputs
+from lake.ingest.fsck import check
+from lake.ingest.ingest import ingest
+from lake.maintenance import Policy, maintain
+from lake.pipeline import catch_up
+from lake.publish.cut import cut, pick_cut
+from lake.read.sql import reader
+from lake.store import activity, delta, erasures, log, quarantine, truncation
 from lake.store.editions import kept_editions
 from lake.store.keys import open_store, secret_file
+from lake.store.scan import to_frame
 from lake.testing import Lakehouse
 from tests.processes import another
 
@@ -103,7 +105,7 @@ def test_the_log_holds_sealed_what_jobs_see_in_clear(calm: Lakehouse) -> None:
     assert "7946" not in str(first)
     assert open_store(calm.settings).token("orders", "grace") == second["_subject"]
     assert stat.S_IMODE(calm.settings.keys_path.stat().st_mode) == 0o600
-    text = search(calm.settings, {"margaret hamilton"})
+    text = search_files(calm.settings, {"margaret hamilton"})
     assert not [file for file in text.found if "/logs/" in file], "only what is derived is in clear"
 
 
@@ -115,14 +117,14 @@ def test_a_redelivery_is_known_by_its_token_and_another_content_is_a_conflict(sh
 
 
 def test_a_forgotten_person_is_null_in_every_table_and_in_no_byte_of_the_warehouse(shop: Lakehouse) -> None:
-    before = search(shop.settings, {"margaret hamilton"})
+    before = search_files(shop.settings, {"margaret hamilton"})
     assert {Path(file).relative_to(shop.home).parts[1] for file in before.found} == {"silver", "gold", "quarantine"}
     done = forgotten(shop)
     assert (done.events, done.quarantined) == (1, 1)
     assert done.values == {"margaret hamilton"}
     assert customers(shop) == {1: None, 2: "grace"}
     assert {row["customer"] for row in shop.table("customer_daily")} == {None, "grace"}
-    after = search(shop.settings, done.values)
+    after = search_files(shop.settings, done.values)
     assert (after.found, after.files > 20, after.size > 10_000) == ((), True, True)
     assert [Path(file).name for file in after.outside] == ["000001.jsonl"], "landing files are their owner's"
     assert verdicts(shop) == {"identical"}
@@ -140,12 +142,12 @@ def test_what_is_found_still_goes_when_somebody_is_forgotten_once_more(shop: Lak
     left = shop.settings.warehouse_path / "silver/.current_order.gone"
     left.mkdir()
     (left / "left.parquet#1").write_text("margaret hamilton")
-    assert search(shop.settings, first.values).found
+    assert search_files(shop.settings, first.values).found
     shop.run()
-    assert search(shop.settings, first.values).found, "nobody has asked for it"
+    assert search_files(shop.settings, first.values).found, "nobody has asked for it"
     again = forgotten(shop)
     assert (again.number, again.token) == (first.number + 1, first.token)
-    assert search(shop.settings, first.values).found == ()
+    assert search_files(shop.settings, first.values).found == ()
     assert verdicts(shop) == {"identical"}
 
 
@@ -159,7 +161,7 @@ def test_who_was_forgotten_does_not_come_back(shop: Lakehouse) -> None:
     kept = quarantine.rejected(shop.settings, "orders", upto=9)
     assert [(row.reason, "grace" in row.raw) for row in kept[1:]] == [("not in enum", False), ("conflict", True)]
     assert customers(shop) == {1: None, 2: "grace", 3: None, 4: "grace"}
-    assert search(shop.settings, {"margaret hamilton"}).found == ()
+    assert search_files(shop.settings, {"margaret hamilton"}).found == ()
     assert verdicts(shop) == {"identical"}
 
 
@@ -176,10 +178,10 @@ def test_who_was_forgotten_stays_so_where_damage_has_taken_the_book(shop: Lakeho
 def test_what_could_not_be_read_is_blanked_when_somebody_is_forgotten_again(shop: Lakehouse) -> None:
     first = forgotten(shop)
     shop.land("orders", '{"order_id": 7, "customer": "margaret \\u0068amilton"').run()
-    assert search(shop.settings, first.values).found
+    assert search_files(shop.settings, first.values).found
     again = forgotten(shop)
     assert (again.quarantined, again.number) == (1, first.number + 1)
-    assert search(shop.settings, first.values).found == ()
+    assert search_files(shop.settings, first.values).found == ()
     assert verdicts(shop) == {"identical"}
 
 
@@ -209,7 +211,7 @@ def test_a_crash_before_the_checkpoint_of_a_new_beginning_is_made_good_by_the_ne
         with pytest.raises(KeyboardInterrupt):
             forgotten(shop)
     shop.run()
-    assert search(shop.settings, {"margaret hamilton"}).found == ()
+    assert search_files(shop.settings, {"margaret hamilton"}).found == ()
     assert verdicts(shop) == {"identical"}
 
 
@@ -225,7 +227,7 @@ def test_what_killed_processes_have_left_goes_too(shop: Lakehouse) -> None:
         shutil.copy(parquet, file)
     done = forgotten(shop)
     assert [file for file in left if file.exists()] == []
-    assert search(shop.settings, done.values).found == ()
+    assert search_files(shop.settings, done.values).found == ()
 
 
 def test_what_spark_has_said_goes_too(shop: Lakehouse) -> None:
@@ -235,19 +237,19 @@ def test_what_spark_has_said_goes_too(shop: Lakehouse) -> None:
         log_file.write_text("The value 'margaret hamilton' of the type STRING cannot be cast")
     done = forgotten(shop)
     assert [log_file.read_text() for log_file in logs] == ["", ""]
-    assert search(shop.settings, done.values).found == ()
+    assert search_files(shop.settings, done.values).found == ()
 
 
 def test_what_was_spilled_before_anybody_at_work_began_goes(project: Settings) -> None:
     def spilled(name: str) -> Path:
-        folder = private.scratch(project, "sql") / name
+        folder = file_modes.scratch(project, "sql") / name
         folder.mkdir()
         return folder
 
     project.warehouse_path.mkdir(parents=True)
     before = spilled("headwater-1-00")
     with another(project, "reading"):
-        theirs, [other] = spilled("headwater-2-00"), list(reads.others(project))
+        theirs, [other] = spilled("headwater-2-00"), list(activity.others(project))
         soon = other.since.timestamp() + 0.001  # the kernel's ticks may lie before
         os.utime(theirs, (soon, soon))
         purging._clear_left(project)
@@ -263,7 +265,7 @@ def test_what_is_published_stays_where_a_table_goes_on_during_the_purge(
 
     def goes_on(*given: Any) -> str:
         table = shop.project.table(shop.project.tables["current_order"])
-        history.begin_anew(table.path, table.position())
+        truncation.begin_anew(table.path, table.position())
         return still_read(*given)
 
     monkeypatch.setattr(purging, "_still_read", goes_on)
@@ -316,7 +318,7 @@ def test_a_table_that_was_of_the_stream_before_it_was_redefined_in_place_loses_i
     after.run()
     assert [row["customer"] for row in after.table("guest")] == ["a guest"]
     done = forgotten(after)
-    assert search(after.settings, done.values).found == ()
+    assert search_files(after.settings, done.values).found == ()
     assert verdicts(after) == {"identical"}
 
 
@@ -365,17 +367,17 @@ def test_once_keys_are_given_up_nothing_that_was_refused_is_kept(shop: Lakehouse
     shop.run()
     [refused] = quarantine.rejected(shop.settings, "orders", upto=9)
     assert (refused.raw, refused.reason) == ("", "wrong type")
-    assert search(shop.settings, {"margaret hamilton"}).found == ()
+    assert search_files(shop.settings, {"margaret hamilton"}).found == ()
 
 
 def test_who_is_known_from_a_refused_record_alone_can_be_forgotten(shop: Lakehouse) -> None:
     shop.land("orders", order(7, "katherine johnson") | {"amount": "none"}).run()
-    assert search(shop.settings, {"katherine johnson"}).found
+    assert search_files(shop.settings, {"katherine johnson"}).found
     done = forgotten(shop, "katherine johnson")
     assert (done.events, done.quarantined) == (0, 1)
-    assert search(shop.settings, {"katherine johnson"}).found == ()
+    assert search_files(shop.settings, {"katherine johnson"}).found == ()
     shop.land("orders", order(7, "katherine johnson") | {"amount": "nothing"}).run()
-    assert search(shop.settings, {"katherine johnson"}).found == ()
+    assert search_files(shop.settings, {"katherine johnson"}).found == ()
     assert verdicts(shop) == {"identical"}
 
 
@@ -396,7 +398,7 @@ def test_who_is_known_from_a_refused_record_alone_is_found_again_after_a_crash(
         with pytest.raises(KeyboardInterrupt):
             forget(shop.project, shop.spark, "orders", "katherine johnson")
     forgotten(shop, "katherine johnson")
-    assert search(shop.settings, {"katherine johnson"}).found == ()
+    assert search_files(shop.settings, {"katherine johnson"}).found == ()
     assert verdicts(shop) == {"identical"}
 
 
@@ -449,10 +451,10 @@ def test_nothing_is_purged_while_somebody_may_read_it(shop: Lakehouse, monkeypat
         told: list[str] = []
         purge(shop.project, told.append)
         assert "may still read what has the person" in told[-1]
-        assert search(shop.settings, done.values).found
+        assert search_files(shop.settings, done.values).found
         assert customers(shop)[1] is None
     shop.run()
-    assert search(shop.settings, done.values).found == ()
+    assert search_files(shop.settings, done.values).found == ()
     told.clear()
     purge(shop.project, told.append)
     assert told == []
@@ -476,18 +478,19 @@ def test_a_store_that_is_no_database_is_told(shop: Lakehouse) -> None:
 
 def test_what_is_looked_for_is_found_in_every_guise(shop: Lakehouse) -> None:
     home = shop.settings.warehouse_path
-    assert search(shop.settings, {"Ørsted & Söhne"}).found == ()
+    assert search_files(shop.settings, {"Ørsted & Söhne"}).found == ()
     guises = ('"Ørsted & Söhne"', '{"a": "\\u00d8rsted & S\\u00f6hne"}', "x=%C3%98rsted%20%26%20S%C3%B6hne/")
     for number, text in enumerate(guises):
         (home / f"guise{number}.json").write_text(text)
-    assert len(search(shop.settings, {"Ørsted & Söhne"}).found) == len(guises)
-    assert search(shop.settings, {"rste"}).found == (), "whole words only"
+    assert len(search_files(shop.settings, {"Ørsted & Söhne"}).found) == len(guises)
+    assert search_files(shop.settings, {"rste"}).found == (), "whole words only"
 
 
 def test_hmac_and_tokens_are_those_of_the_standard_library(calm: Lakehouse) -> None:
     store = open_store(calm.settings)
     rows = calm.spark.createDataFrame([("grace", "x")], "customer string, _id string")
-    [row] = sealing.tokened(calm.spark, rows, calm.project.contracts["orders"], store.secret).collect()
+    pads = to_frame(calm.spark, encryption.pads(store.secret))
+    [row] = encryption.tokened(rows, calm.project.contracts["orders"], pads).collect()
     assert row["_subject"] == store.token("orders", "grace")
     with sqlite3.connect(store.file) as con:
         assert con.execute("SELECT count(*) FROM keys").fetchone() == (2,)

@@ -4,8 +4,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from lake.run.drawing import as_svg, lay_out
-from lake.run.graph import Graph, Node, as_mermaid, as_tree
+from lake.drawing import as_svg, lay_out
+from lake.graph import Graph, Node, as_mermaid, as_tree
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -17,9 +17,9 @@ from lake.config import Settings
 from lake.errors import DeclarationError, QualityError
 from lake.kinds.history import CLOSED
 from lake.project import load
-from lake.run.check import check
-from lake.run.sql import Reader, reader
-from lake.store import delta, meta
+from lake.publish.check import check
+from lake.read.sql import Reader, reader
+from lake.store import delta, ledger
 from lake.store.tables import Table
 from lake.testing import Lakehouse
 from tests.run.published import publish, write
@@ -105,7 +105,7 @@ def put(settings: Settings, *versions: tuple[Any, ...]) -> None:
     rows = pa.Table.from_pylist([dict(zip(names, version, strict=True)) for version in versions])
     position = delta.start("table:tenancy").next(verb="build", cut=1, counts={"inserted": len(versions)})
     path = Table(settings, "silver", "tenancy", "tenancy").path
-    meta.record_cut(settings, {"moves": 1}, 0)
+    ledger.record_cut(settings, {"moves": 1}, 0)
     write_deltalake(str(path), rows, commit_properties=position.commit_properties)
 
 
@@ -133,7 +133,7 @@ def test_a_history_that_was_tampered_with_is_not_published(
     put(flats, first, second)
     with pytest.raises(QualityError, match=rf"(?s)tenancy: {invariant} failed for \d of 2 rows: .*flat=1 valid_from"):
         check(load(flats), no_spark)
-    assert meta.last_checks(flats)["tenancy"].outcome == "stopped"
+    assert ledger.last_checks(flats)["tenancy"].outcome == "stopped"
 
 
 def test_a_gap_made_by_a_delete_is_none(flats: Settings) -> None:

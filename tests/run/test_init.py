@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from lake.run.init import init
+from lake.scaffold import init
 from lake.testing import Lakehouse
 
 

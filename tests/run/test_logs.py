@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 
 from lake.cli import Shell, lake
 from lake.config import Settings
+from lake.contracts.reasons import Reason
 from lake.errors import ContractError, DeclarationError
-from lake.run.quarantine import FIXES
+from lake.ingest.replay import FIXES
 from lake.store import delta
-from lake.store.reasons import Reason
 from tests.store.events import Land, declare, reading
 
 Run = Callable[..., Result]
@@ -106,7 +106,7 @@ def test_mistakes_are_told(project: Settings, run: Run, tmp_path: Path) -> None:
 
 def test_a_broken_promise_of_the_log_is_exit_1(project: Settings, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     declare(project)
-    monkeypatch.setattr("lake.run.log._numbers", lambda *_: ["bucket 0: a hole"])
+    monkeypatch.setattr("lake.ingest.fsck._numbers", lambda *_: ["bucket 0: a hole"])
     result = run("log", "readings", "--check")
     assert "bucket 0: a hole" in result.stdout
     assert isinstance(result.exception, ContractError)

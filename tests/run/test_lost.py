@@ -14,19 +14,20 @@ from pyspark.sql import SparkSession
 
 import lake as public
 from lake.config import load_settings
+from lake.engine.advance import _fresh
 from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.evaluation.inputs import Inputs
+from lake.gate import gate
+from lake.ingest import lost_batches, sources
+from lake.ingest.replay import waiting
 from lake.project import Project, load
-from lake.run import gate, lost
-from lake.run.advance import _fresh
-from lake.run.cut import cut
-from lake.run.inputs import Inputs
-from lake.run.quarantine import waiting
-from lake.store import delta, editions, erasures, log, quarantine, sources, voids
+from lake.publish.cut import cut
+from lake.store import delta, editions, erasures, log, quarantine, voids
 from lake.store.delta import Position
 from lake.store.lease import lease
-from lake.store.meta import Cut, latest_cut, record_check
-from lake.store.published import published
+from lake.store.ledger import Cut, latest_cut, record_check
 from lake.store.quarantine import Rejected
+from lake.store.snapshot import published
 from lake.store.tables import FeedGap
 from lake.store.torn import commit_file
 from tests.there import there
@@ -156,7 +157,7 @@ def replayed(shop: Project, *raws: str) -> list[Rejected]:
     mended = [
         replace(row, raw=raw) for row, raw in zip(quarantine.rejected(settings, "orders", upto=1), raws, strict=True)
     ]
-    lost.keep(settings, "orders", 2, mended)
+    lost_batches.keep(settings, "orders", 2, mended)
     appended(shop, 2, *(row.fingerprint for row in reversed(mended)))
     assert sources.taken(settings, "orders", 3) is None
     tear(settings.log_path("orders"))
@@ -166,7 +167,7 @@ def replayed(shop: Project, *raws: str) -> list[Rejected]:
 def again(shop: Project, batch: int) -> Any:
     taken = there(sources.taken(shop.settings, "orders", batch))
     assert (taken.at, taken.contract) == (datetime(2024, 1, 1, tzinfo=UTC), 1)
-    return lost.delivery_of(shop.settings, shop.contracts["orders"], taken)
+    return lost_batches.delivery_of(shop.settings, shop.contracts["orders"], taken)
 
 
 def test_records_from_the_quarantine_are_put_to_the_log_again_as_they_were_mended(shop: Project) -> None:
@@ -196,14 +197,14 @@ def test_a_record_that_was_mended_is_not_taken_for_the_one_in_the_quarantine_whe
 def test_a_lost_batch_whose_records_are_gone_can_be_given_up(shop: Project) -> None:
     settings = shop.settings
     with pytest.raises(DeclarationError, match="no batch to give up"):
-        lost.give_up(settings, "orders")
+        lost_batches.give_up(settings, "orders")
     replayed(shop, "one, mended", "two")
     shutil.rmtree(settings.path(".lake/staging"))
     with pytest.raises(
         LakeError, match=r"lost batch 2, and quarantine:1/1, .* is gone(.|\n)*lake ingest orders --give-up"
     ):
         again(shop, 2)
-    assert [lost.give_up(settings, "orders") for _ in range(2)] == [2, 2]
+    assert [lost_batches.give_up(settings, "orders") for _ in range(2)] == [2, 2]
     head = log.head(settings, "orders")
     assert (head.batch, head.files, head.position.txn) == (2, [], 2)
     assert sources.taken(settings, "orders", 3) is None
@@ -211,7 +212,7 @@ def test_a_lost_batch_whose_records_are_gone_can_be_given_up(shop: Project) -> N
     assert len(waiting(settings)) == 2
     appended(shop, 3, ("orders/b.jsonl", 1, 1))
     with pytest.raises(DeclarationError, match="no batch to give up"):
-        lost.give_up(settings, "orders")
+        lost_batches.give_up(settings, "orders")
 
 
 def test_a_lost_batch_of_a_file_that_is_gone_can_be_given_up_and_the_file_is_new_when_it_comes_back(
@@ -223,7 +224,7 @@ def test_a_lost_batch_of_a_file_that_is_gone_can_be_given_up_and_the_file_is_new
     tear(settings.log_path("orders"))
     with pytest.raises(LakeError, match=r"lost batch 1, and orders/a.jsonl, which was in it, is gone"):
         again(shop, 1)
-    assert lost.give_up(settings, "orders") == 1
+    assert lost_batches.give_up(settings, "orders") == 1
     assert sources.landed(settings, "orders", log.app("orders")) == set()
 
 
@@ -250,12 +251,12 @@ def test_what_a_batch_was_made_of_is_new_again_though_giving_it_up_was_cut_short
     replayed(shop, "one", "two")
     with monkeypatch.context() as crash:
         crash.setattr(sources, "disown", lambda *_: None)
-        lost.give_up(settings, "orders")
+        lost_batches.give_up(settings, "orders")
     assert len(waiting(settings)) == 0
-    lost.disown(settings, log.head(settings, "orders"))
+    lost_batches.disown(settings, log.head(settings, "orders"))
     assert len(waiting(settings)) == 2
     appended(shop, 3, ("orders/b.jsonl", 1, 1))
-    lost.disown(settings, log.head(settings, "orders"))
+    lost_batches.disown(settings, log.head(settings, "orders"))
     assert sources.taken(settings, "orders", 3)
 
 

@@ -11,14 +11,14 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 import lake as public
+from lake.engine.advance import Advanced, advance_all
+from lake.engine.verify import verify_all
 from lake.errors import DeclarationError, LawError
-from lake.run.advance import Advanced, advance_all
-from lake.run.cut import pick_cut
-from lake.run.inputs import Inputs
-from lake.run.log import check
-from lake.run.maintain import Policy, maintain
-from lake.run.sql import reader
-from lake.run.verify import verify_all
+from lake.evaluation.inputs import Inputs
+from lake.ingest.fsck import check
+from lake.maintenance import Policy, maintain
+from lake.publish.cut import pick_cut
+from lake.read.sql import reader
 from lake.store import compaction, delta, log
 from lake.testing import Lakehouse
 

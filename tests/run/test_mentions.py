@@ -19,14 +19,16 @@ from deltalake import write_deltalake
 import lake as public
 from lake import cli
 from lake.config import Settings, load_settings
-from lake.run import forget, gate, mentions, proof
-from lake.run.append import BatchCounts
-from lake.run.personal import BLANKED
-from lake.run.proof import search
-from lake.run.quarantine import replay
-from lake.store import delta, log, quarantine, sources
-from lake.store.contracts import Contract, read_contract
-from lake.store.delivery import Replayed
+from lake.contracts.contract import Contract, read_contract
+from lake.erasure import audit, forget, search
+from lake.erasure.audit import search_files
+from lake.gate import gate
+from lake.ingest import sources
+from lake.ingest.append import BatchCounts
+from lake.ingest.delivery import Replayed
+from lake.ingest.personal import BLANKED
+from lake.ingest.replay import replay
+from lake.store import delta, log, quarantine
 from lake.store.log import LogHead
 
 NOW = datetime(2024, 4, 1, tzinfo=UTC)
@@ -80,7 +82,7 @@ def test_a_record_that_tells_of_somebody_is_blanked_and_was_found_before(
 ) -> None:
     settings = Settings(project=tmp_path)
     refused(settings, '{"customer":"grace"}', raw)
-    told = mentions.quarantined(settings, orders, subject, {subject})
+    told = search.quarantined(settings, orders, subject, {subject})
     assert told == [{"_batch": 1, "_number": 2, "source": "orders/1.jsonl:2"}]
     forget._blank(settings, "orders", told)
     first, second = quarantine.rejected(settings, "orders", upto=1)
@@ -90,14 +92,14 @@ def test_a_record_that_tells_of_somebody_is_blanked_and_was_found_before(
         BLANKED,
         "orders/1.jsonl:2",
     )
-    assert mentions.quarantined(settings, orders, subject, {subject}) == []
+    assert search.quarantined(settings, orders, subject, {subject}) == []
 
 
 @pytest.mark.parametrize(("subject", "raw"), OTHERS)
 def test_a_record_that_tells_of_somebody_else_stays(tmp_path: Path, orders: Contract, subject: Any, raw: Any) -> None:
     settings = Settings(project=tmp_path)
     refused(settings, raw)
-    assert mentions.quarantined(settings, orders, subject, {subject}) == []
+    assert search.quarantined(settings, orders, subject, {subject}) == []
 
 
 def test_a_number_is_the_same_however_it_is_written(tmp_path: Path, orders: Contract) -> None:
@@ -105,13 +107,13 @@ def test_a_number_is_the_same_however_it_is_written(tmp_path: Path, orders: Cont
     numbered = replace(orders, fields=(replace(customer, type="int"),))
     settings = Settings(project=tmp_path)
     refused(settings, '{"customer":7.0}', '{"customer":" 7"}', '{"customer":71}', '{"customer":true}')
-    assert [row["_number"] for row in mentions.quarantined(settings, numbered, "7", {"7"})] == [1, 2]
+    assert [row["_number"] for row in search.quarantined(settings, numbered, "7", {"7"})] == [1, 2]
 
 
 def test_a_file_that_is_called_like_somebody_has_its_place_blanked_too(tmp_path: Path, orders: Contract) -> None:
     settings = Settings(project=tmp_path)
     refused(settings, '{"customer":', source="orders/margaret hamilton.jsonl")
-    [told] = mentions.quarantined(settings, orders, "margaret hamilton", {"margaret hamilton"})
+    [told] = search.quarantined(settings, orders, "margaret hamilton", {"margaret hamilton"})
     assert not told["source"]
 
 
@@ -121,10 +123,10 @@ def test_the_proof_tells_of_a_file_that_is_called_like_somebody(tmp_path: Path) 
         ("orders", 1, f"orders/{name}.jsonl", 1, 1, "", 1, True, None) for name in ("margaret hamilton", "monday")
     ]
     delta.append(settings.meta_path("landed"), sources.LANDED, landed)
-    found = search(settings, {"margaret hamilton"})
+    found = search_files(settings, {"margaret hamilton"})
     assert (found.names, found.holds) == (("orders/margaret hamilton.jsonl",), False)
-    assert search(settings, {"margaret"}).record["names_of_files"] == ["orders/margaret hamilton.jsonl"]
-    assert search(settings, {"hamil"}).names == ()
+    assert search_files(settings, {"margaret"}).record["names_of_files"] == ["orders/margaret hamilton.jsonl"]
+    assert search_files(settings, {"hamil"}).names == ()
 
 
 def test_what_was_blanked_since_it_was_listed_comes_back_blank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,12 +139,12 @@ def test_what_was_blanked_since_it_was_listed_comes_back_blank(tmp_path: Path, m
     def append(
         _: Settings, __: object, contract: Contract, deliver: Callable[[LogHead], Replayed], **___: object
     ) -> BatchCounts:
-        told = mentions.quarantined(settings, contract, "margaret hamilton", {"margaret hamilton"})
+        told = search.quarantined(settings, contract, "margaret hamilton", {"margaret hamilton"})
         forget._blank(settings, "orders", told)
         come.extend(row.raw for row in deliver(log.head(settings, "orders")).rows)
         return BatchCounts(0)
 
-    monkeypatch.setattr("lake.run.append.append", append)
+    monkeypatch.setattr("lake.ingest.append.append", append)
     replay(settings, None)  # type: ignore[arg-type]
     assert come == [""]
     assert "hamilton" not in settings.path(".lake/staging/replay-orders-1.json").read_text()
@@ -154,7 +156,7 @@ def test_what_was_blanked_since_it_was_listed_comes_back_blank(tmp_path: Path, m
 def test_a_record_without_a_text_tells_of_nobody(tmp_path: Path, orders: Contract) -> None:
     settings = Settings(project=tmp_path)
     delta.append(settings.quarantine_path("orders"), quarantine.SCHEMA, [(1, 1, "oversized", None, None, "f:1", NOW)])
-    assert mentions.quarantined(settings, orders, "ada lovelace", {"ada lovelace"}) == []
+    assert search.quarantined(settings, orders, "ada lovelace", {"ada lovelace"}) == []
 
 
 def test_thousands_of_records_of_one_person_are_blanked_in_one_commit(tmp_path: Path, orders: Contract) -> None:
@@ -169,33 +171,33 @@ def test_thousands_of_records_of_one_person_are_blanked_in_one_commit(tmp_path: 
         con.execute(f"INSERT INTO t {insert}")
         write_deltalake(str(path), con.table("t").to_arrow_table(), mode="append")
     before = delta.version(path)
-    forget._blank(settings, "orders", mentions.quarantined(settings, orders, "ada", {"ada"}))
+    forget._blank(settings, "orders", search.quarantined(settings, orders, "ada", {"ada"}))
     assert delta.version(path) == before + 1
     assert delta.rows(path, "SELECT count(*) AS n FROM t WHERE raw = ''") == [{"n": 50_000}]
 
 
-@pytest.mark.parametrize(("subject", "raw"), [each for each in TOLD if len(each[0]) >= mentions.SHORTEST])
+@pytest.mark.parametrize(("subject", "raw"), [each for each in TOLD if len(each[0]) >= search.SHORTEST])
 def test_the_proof_finds_what_is_quarantined_however_it_is_written(tmp_path: Path, subject: Any, raw: Any) -> None:
     settings = Settings(project=tmp_path)
     refused(settings, raw)
     [*_, parquet] = (settings.quarantine_path("orders")).glob("*.parquet")
-    assert str(parquet) in search(settings, {subject}).found
+    assert str(parquet) in search_files(settings, {subject}).found
 
 
 def test_the_proof_tells_of_a_file_that_it_cannot_unpack(tmp_path: Path) -> None:
     settings = Settings(project=tmp_path)
     refused(settings, "{}")
     [whole] = settings.quarantine_path("orders").glob("*.parquet")
-    assert search(settings, {"margaret"}).holds
+    assert search_files(settings, {"margaret"}).holds
     zipped = settings.path("landing/orders/1.jsonl.gz")
     zipped.parent.mkdir(parents=True)
     zipped.write_bytes(gzip.compress(b'{"customer":"margaret"}'))
-    assert search(settings, {"margaret"}).outside == (str(zipped),)
+    assert search_files(settings, {"margaret"}).outside == (str(zipped),)
     zipped.write_bytes(zipped.read_bytes()[:-9])
-    assert search(settings, {"grace"}).outside == (str(zipped),)
+    assert search_files(settings, {"grace"}).outside == (str(zipped),)
     half = whole.with_name(f"{whole.name}#1")
     half.write_bytes(whole.read_bytes()[:-20])
-    assert search(settings, {"margaret"}).found == (str(half),)
+    assert search_files(settings, {"margaret"}).found == (str(half),)
 
 
 LONG = "abcdefghij" * 7
@@ -226,7 +228,7 @@ def test_the_proof_finds_a_value_in_rows_and_in_statistics_however_they_spell_it
     settings = Settings(project=tmp_path)
     path = settings.warehouse_path / "silver/guest"
     delta.append(path, f"{column} {kind}, who VARCHAR", [[value, "ada"]])
-    found = search(settings, {text}).found
+    found = search_files(settings, {text}).found
     assert [Path(file).suffix for file in found] == [".json", ".parquet"]
 
 
@@ -235,8 +237,8 @@ def test_the_proof_finds_what_spark_keeps_of_a_long_text(tmp_path: Path, end: st
     settings = Settings(project=tmp_path)
     settings.warehouse_path.mkdir(parents=True)
     (settings.warehouse_path / "0.json").write_text(json.dumps({"minValues": {"note": LONG[:32] + end}}))
-    assert search(settings, {LONG}).found
-    assert not search(settings, {LONG[1:]}).found
+    assert search_files(settings, {LONG}).found
+    assert not search_files(settings, {LONG[1:]}).found
 
 
 @pytest.mark.parametrize(
@@ -245,7 +247,7 @@ def test_the_proof_finds_what_spark_keeps_of_a_long_text(tmp_path: Path, end: st
 def test_the_proof_does_not_take_one_value_for_another(tmp_path: Path, other: Any) -> None:
     settings = Settings(project=tmp_path)
     delta.append(settings.warehouse_path / "silver/guest", "v VARCHAR", [[other]])
-    assert search(settings, {"52310.10", "1990-05-01 12:30:00", LONG, "123.1"}).holds
+    assert search_files(settings, {"52310.10", "1990-05-01 12:30:00", LONG, "123.1"}).holds
 
 
 @pytest.mark.parametrize("name", ["airflow/logs/attempt=1.log", "spark/local/block", "sql_history"])
@@ -254,7 +256,7 @@ def test_what_is_kept_of_what_was_printed_and_typed_is_told_as_the_owners(tmp_pa
     kept = settings.path(".lake") / name
     kept.parent.mkdir(parents=True)
     kept.write_text("order: expect_column_values_to_be_positive(amount) failed for 1 of 2 rows: customer=margaret")
-    found = search(settings, {"margaret"})
+    found = search_files(settings, {"margaret"})
     assert (found.found, found.outside) == ((), (str(kept),))
 
 
@@ -264,15 +266,15 @@ def test_the_proof_goes_on_where_files_come_and_go(tmp_path: Path, monkeypatch: 
     there, then = (settings.warehouse_path / name for name in ("part-1.txt", "part-2.txt"))
     for name in ("other.txt", there.name):
         (settings.warehouse_path / name).write_text("of margaret")
-    holds = proof._holds
+    holds = audit._holds
 
     def renaming(file: Path, text: re.Pattern[str], bytes_: re.Pattern[bytes]) -> bool:
         if there.exists():
             there.rename(then)
         return holds(file, text, bytes_)
 
-    monkeypatch.setattr(proof, "_holds", renaming)
-    found = search(settings, {"margaret"})
+    monkeypatch.setattr(audit, "_holds", renaming)
+    found = search_files(settings, {"margaret"})
     assert found.found == (str(settings.warehouse_path / "other.txt"), str(then))
     assert (found.files, found.size) == (2, 22)
 
@@ -281,14 +283,14 @@ def test_the_proof_goes_on_where_files_come_and_go(tmp_path: Path, monkeypatch: 
 def test_the_proof_finds_what_lies_across_the_parts_in_which_it_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zipped: bool
 ) -> None:
-    monkeypatch.setattr(proof, "CHUNK", 16)
+    monkeypatch.setattr(audit, "CHUNK", 16)
     settings = Settings(project=tmp_path)
     file = settings.warehouse_path / f"left.txt{'.gz' if zipped else ''}"
     file.parent.mkdir(parents=True)
     for before in range(20):
         text = b"-" * before + b" margaret hamilton " + b"-" * 40
         file.write_bytes(gzip.compress(text) if zipped else text)
-        assert search(settings, {"margaret hamilton"}).found == (str(file),), before
+        assert search_files(settings, {"margaret hamilton"}).found == (str(file),), before
 
 
 def with_customer(contract: Contract, **facts: Any) -> Contract:
@@ -296,18 +298,18 @@ def with_customer(contract: Contract, **facts: Any) -> Contract:
 
 
 def test_what_is_not_searched_for_is_told_with_the_reason_and_without_the_value(orders: Contract) -> None:
-    assert mentions.sought(orders, "margaret hamilton", {"0798"}) == ({"margaret hamilton", "0798"}, [])
-    assert mentions.sought(orders, "7", {"0798"}) == (
+    assert search.sought(orders, "margaret hamilton", {"0798"}) == ({"margaret hamilton", "0798"}, [])
+    assert search.sought(orders, "7", {"0798"}) == (
         {"0798"},
         ["customer of fewer than 4 characters, which are found anywhere by chance"],
     )
     short = "2 values of fewer than 4 characters, which are found anywhere by chance"
-    assert mentions.sought(orders, "ada", {"5.00", "0798"}) == ({"0798"}, [short])
+    assert search.sought(orders, "ada", {"5.00", "0798"}) == ({"0798"}, [short])
     clear = "customer, which the contract does not call personal: logs keep it in clear"
-    assert mentions.sought(with_customer(orders, personal=False), "margaret", {"0798"}) == ({"0798"}, [clear])
+    assert search.sought(with_customer(orders, personal=False), "margaret", {"0798"}) == ({"0798"}, [clear])
     few = "customer, whose few values others have too"
     for facts in ({"type": "boolean"}, {"symbols": ("male", "female")}):
-        assert mentions.sought(with_customer(orders, **facts), "female", {}) == ({"female"}, [few])
+        assert search.sought(with_customer(orders, **facts), "female", {}) == ({"female"}, [few])
 
 
 def test_a_report_says_what_was_not_searched_for(

@@ -22,12 +22,12 @@ import lake as public
 from lake.cli import Shell, upkeep
 from lake.config import load_settings
 from lake.errors import DeclarationError, Unavailable
+from lake.maintenance import Policy, Upkeep, maintain
 from lake.project import Project, load
-from lake.run import needed
-from lake.run.maintain import Policy, Upkeep, maintain
-from lake.run.needed import retired
-from lake.run.sql import reader
-from lake.store import compaction, delta, editions, meta, vacuum
+from lake.publish import retention
+from lake.publish.retention import retired
+from lake.read.sql import reader
+from lake.store import compaction, delta, editions, ledger, vacuum
 from lake.store.commit import CHANGE, Counts, commit
 from lake.store.delta import start
 from lake.store.editions import EditionTable
@@ -198,7 +198,7 @@ def test_a_call_compacts_no_more_than_its_bytes_and_something_in_any_case(
 ) -> None:
     monkeypatch.setattr(compaction, "SMALL_FILES", 0)
     published(project, times=2)  # leaves two books of two entries
-    meta.record_cut(project.settings, {"orders": 1}, 0), meta.record_cut(project.settings, {"orders": 2}, 0)
+    ledger.record_cut(project.settings, {"orders": 1}, 0), ledger.record_cut(project.settings, {"orders": 2}, 0)
     policy = Policy(editions=1, days=9, size=1)
     left = [maintain(project, no_session, policy, lambda _: None) for _ in range(4)]
     assert [(sum(bool(each.compacted) for each in done.places), done.left) for done in left] == [
@@ -212,7 +212,7 @@ def test_a_call_compacts_no_more_than_its_bytes_and_something_in_any_case(
 def test_a_superseded_home_goes_with_the_last_edition_that_has_it(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(needed, "UNPUBLISHED", timedelta(0))
+    monkeypatch.setattr(retention, "UNPUBLISHED", timedelta(0))
     old = published(project, times=1)
     new = Table(project.settings, "silver", "current_order", "current_order@1a2b3c4d")
     put(new, 7, cut=2)
@@ -226,14 +226,14 @@ def test_a_superseded_home_goes_with_the_last_edition_that_has_it(
 def test_an_unpublished_home_is_abandoned_when_nobody_at_work_could_be_building_it(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(needed, "UNPUBLISHED", timedelta(0))
+    monkeypatch.setattr(retention, "UNPUBLISHED", timedelta(0))
     published(project, times=1)
     beside = Table(project.settings, "silver", "current_order", "current_order@5e6f7a8b")
     with another(project.settings, "reading"):
         put(beside, 1)
         assert keep(project).dropped == []
     with monkeypatch.context() as patch:
-        patch.setattr(needed, "UNPUBLISHED", timedelta(days=1))
+        patch.setattr(retention, "UNPUBLISHED", timedelta(days=1))
         assert keep(project).dropped == [], "the next deploy takes it up"
     assert keep(project, dry_run=True).dropped == ["current_order@5e6f7a8b"]
     assert beside.exists()
@@ -244,7 +244,7 @@ def test_an_unpublished_home_is_abandoned_when_nobody_at_work_could_be_building_
 def test_what_is_published_while_maintain_is_at_work_is_no_longer_abandoned(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(needed, "UNPUBLISHED", timedelta(0))
+    monkeypatch.setattr(retention, "UNPUBLISHED", timedelta(0))
     published(project, times=2)
     beside = Table(project.settings, "silver", "current_order", "current_order@5e6f7a8b")
     put(beside, 7, cut=3)

@@ -210,8 +210,8 @@ def test_what_parks_judges_as_great_expectations_does(spark: SparkSession) -> No
     """But for a set without values, which the library takes for no set at all."""
     import pyarrow as pa
 
-    from lake.quality.suites import Expectation
-    from lake.run.judge import judge_rows
+    from lake.gate.gx import judge_rows
+    from lake.quality.suite import Expectation
     from lake.store.scan import to_arrow
 
     assert {type_ for type_, *_ in CASES} == set(MEETS)

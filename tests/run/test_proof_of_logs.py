@@ -18,17 +18,18 @@ from pyspark.sql import SparkSession
 
 import lake as public
 from lake.cli import lake
+from lake.engine import incremental
+from lake.engine.rebuild import rebuild_all
+from lake.engine.verify import verify_all
+from lake.erasure.forget import forget
 from lake.errors import LakeError
-from lake.run import difference, whole
-from lake.run import log as log_run
-from lake.run.cut import pick_cut
-from lake.run.forget import forget
-from lake.run.ingest import ingest
-from lake.run.inputs import Inputs
-from lake.run.maintain import Policy, maintain
-from lake.run.rebuild import rebuild_all
-from lake.run.verify import verify_all
-from lake.store import chain, compaction, content, delta, editions, log
+from lake.evaluation.inputs import Inputs
+from lake.ingest import fsck as log_run
+from lake.ingest import integrity
+from lake.ingest.ingest import ingest
+from lake.maintenance import Policy, maintain
+from lake.publish.cut import pick_cut
+from lake.store import chain, compaction, delta, editions, fingerprints, log
 from lake.store.torn import commit_file
 from lake.testing import Lakehouse
 from tests.run.test_forget import order
@@ -212,7 +213,7 @@ def test_a_log_of_long_ago_is_not_proved_and_nothing_is_wanted_for_it(shop: Lake
     result = command(shop, "log", "orders", "--check")
     assert (result.exit_code, "of 2 of 2 batches no fingerprint was recorded" in result.stderr) == (0, True)
     assert fault(command(shop, "log", "orders", "--head")).exit_code == 1
-    assert whole.of_inputs(shop.project, ["orders"]) is None
+    assert integrity.of_inputs(shop.project, ["orders"]) is None
     shop.land("orders", order(12, "grace"))
     ingest(settings, shop.spark, shop.project.contracts)
     found = log_run.checked(settings, "orders")
@@ -259,7 +260,7 @@ def test_what_is_no_longer_what_was_published_is_told_before_it_is_answered_from
     entry = there(edition).tables["current_order"]
     assert (entry.rows, entry.content) == (9, None), "what is personal is told by its own commits alone"
     if not keyed:
-        found = content.of_version(shop.settings.warehouse_path / entry.path, entry.version)
+        found = fingerprints.of_version(shop.settings.warehouse_path / entry.path, entry.version)
         plain = replace(entry, rows=found.rows, content=str(found), fingerprint="another")
         edition = editions.record_edition(
             shop.settings, there(edition).cut, dict(there(edition).tables) | {"current_order": plain}
@@ -309,7 +310,7 @@ def test_content_is_kept_up_on_every_road_of_a_commit(shop: Lakehouse, monkeypat
         shop.settings = replace(small, small_diff_rows=rows)
         with monkeypatch.context() as by_spark:
             if number == 1:
-                by_spark.setattr(difference, "LOCAL_ROWS", 1)
+                by_spark.setattr(incremental, "LOCAL_ROWS", 1)
             shop.land(
                 "orders", order(1, "grace", changed_at=f"2024-05-0{number + 1}T10:00:00Z"), order(30 + number, "ada")
             )

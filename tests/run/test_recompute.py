@@ -13,21 +13,21 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 import lake as public
+from lake.engine.advance import Advanced, advance_all
+from lake.engine.backfill import backfill
+from lake.engine.plan import plan
+from lake.engine.plan_diff import table_change
+from lake.engine.rebuild import rebuild, rebuild_all
+from lake.engine.verify import verify, verify_all
 from lake.errors import DeclarationError, QualityError, Unavailable
-from lake.run import deploy as deploying
-from lake.run import publish as publishing
-from lake.run.advance import Advanced, advance_all
-from lake.run.backfill import backfill
-from lake.run.cut import cut, pick_cut
-from lake.run.deploy import deploy
-from lake.run.ingest import ingest
-from lake.run.inputs import Inputs
-from lake.run.numbers import table_change
-from lake.run.plan import plan
-from lake.run.publish import publish
-from lake.run.rebuild import rebuild, rebuild_all
-from lake.run.sql import reader
-from lake.run.verify import verify, verify_all
+from lake.evaluation.inputs import Inputs
+from lake.ingest.ingest import ingest
+from lake.publish import deploy as deploying
+from lake.publish import publish as publishing
+from lake.publish.cut import cut, pick_cut
+from lake.publish.deploy import deploy
+from lake.publish.publish import publish
+from lake.read.sql import reader
 from lake.store.commit import Counts
 from lake.store.editions import Edition, current_edition, latest_edition, pin_edition, resume_editions
 from lake.store.scan import Scan

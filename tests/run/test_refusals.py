@@ -11,14 +11,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.config import Settings
-from lake.run.append import append
-from lake.run.cut import pick_cut
-from lake.run.inputs import Inputs
-from lake.run.log import check as check_log
-from lake.run.quarantine import replay, waiting
-from lake.run.verify import verify
-from lake.store.contracts import load_contract
-from lake.store.delivery import Acceptance
+from lake.contracts.contract import load_contract
+from lake.engine.verify import verify
+from lake.evaluation.inputs import Inputs
+from lake.ingest.append import append
+from lake.ingest.delivery import Acceptance
+from lake.ingest.fsck import check as check_log
+from lake.ingest.replay import replay, waiting
+from lake.publish.cut import pick_cut
 from lake.testing import Lakehouse
 
 

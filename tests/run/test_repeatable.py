@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 from lake import Aggregate, Avg, Count, Latest, Max, Sum, View
 from lake.declaration import Declaration, log
 from lake.errors import DeclarationError
+from lake.evaluation import determinism
+from lake.evaluation.carrying_frame import CarryingFrame, plain
 from lake.kinds.kind import CARRIED, ORDER, SIGN, Kind
-from lake.run import repeatable
-from lake.run.rows import CarryingFrame, plain
 
 SCHEMA = "id bigint, size double, price decimal(9,2), at timestamp"
 
@@ -28,7 +28,7 @@ def checked(spark: SparkSession, kind: Kind, function: Callable[[DataFrame], Dat
     declaration = Declaration("t", kind, (log("things"),), function)
     frame = events(spark)
     rows = plain(function(CarryingFrame(frame))) if kind.row_by_row else function(frame.drop(*CARRIED))
-    repeatable.check(declaration, rows, [frame])
+    determinism.check(declaration, rows, [frame])
     return rows
 
 

@@ -8,8 +8,8 @@ from prompt_toolkit.output import DummyOutput
 
 from lake.config import Settings
 from lake.errors import DeclarationError
-from lake.run.shell import ROWS, Conversation, Names, converse
-from lake.run.sql import reader
+from lake.read.shell import ROWS, Conversation, Names, converse
+from lake.read.sql import reader
 from tests.run.published import publish, write
 
 

@@ -11,15 +11,15 @@ from pyspark.sql import SparkSession
 
 from lake import Latest, log, table
 from lake.config import Settings
+from lake.engine.advance import advance
+from lake.engine.rebuild import rebuild
 from lake.errors import LakeError
+from lake.evaluation.inputs import Inputs
+from lake.evaluation.unique import fault_of
+from lake.ingest.ingest import ingest
 from lake.project import load
-from lake.run.advance import advance
-from lake.run.cut import cut, pick_cut
-from lake.run.deploy import deploy
-from lake.run.ingest import ingest
-from lake.run.inputs import Inputs
-from lake.run.rebuild import rebuild
-from lake.run.unique import fault_of
+from lake.publish.cut import cut, pick_cut
+from lake.publish.deploy import deploy
 from lake.store.editions import current_edition
 from lake.testing import Lakehouse
 

@@ -15,10 +15,10 @@ from pyspark.sql import SparkSession
 from lake.cli import Shell
 from lake.cli import lake as command_line
 from lake.config import Settings
+from lake.engine.verify import verify
 from lake.errors import DeclarationError, LakeError, QualityError
-from lake.run.cut import pick_cut
-from lake.run.inputs import Inputs
-from lake.run.verify import verify
+from lake.evaluation.inputs import Inputs
+from lake.publish.cut import pick_cut
 from lake.store.editions import latest_edition
 from lake.testing import Lakehouse
 

@@ -14,8 +14,8 @@ import lake as public
 from lake.cli import Shell, readers
 from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, Unavailable
-from lake.run.wait import wait
-from lake.store import delta, editions, log, meta
+from lake.publish.wait import wait
+from lake.store import delta, editions, ledger, log
 
 TEMPLATE = Path(public.__file__).parent / "templates/project"
 
@@ -33,7 +33,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def publish(settings: Settings, batch: int) -> editions.Edition:
-    cut = meta.record_cut(settings, {"orders": batch}, 0)
+    cut = ledger.record_cut(settings, {"orders": batch}, 0)
     return editions.record_edition(settings, cut.number, {})
 
 
@@ -54,9 +54,9 @@ def test_who_waits_in_vain_is_told_what_is_missing(settings: Settings) -> None:
             wait(settings, ["orders@2", "orders@3"], timeout=0)
 
     missing("orders@3: not published after 0 s", r"edition 1 \(cut 1\) has orders up to batch 2", "no cut has it yet")
-    meta.record_cut(settings, {"orders": 3}, 0)
+    ledger.record_cut(settings, {"orders": 3}, 0)
     missing("cut 2 has it and is not published yet")
-    meta.record_check(
+    ledger.record_check(
         settings,
         "current_order",
         home="current_order",

@@ -10,10 +10,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from lake.config import Settings
-from lake.run.append import BatchCounts
-from lake.run.ingest import ingest
+from lake.contracts.contract import Contract, load_contracts
+from lake.ingest.append import BatchCounts
+from lake.ingest.ingest import ingest
 from lake.store import log
-from lake.store.contracts import Contract, load_contracts
 
 NOW = datetime(2024, 3, 1, 12, tzinfo=UTC)
 READING: dict[str, Any] = {

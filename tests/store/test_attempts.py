@@ -15,12 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lake import cli
 from lake.config import Settings, load_settings
-from lake.run import batch
-from lake.run.quarantine import waiting
+from lake.contracts.contract import Contract
+from lake.ingest import attempts, batch, sources
+from lake.ingest.delivery import Files
+from lake.ingest.replay import waiting
 from lake.session import Gone
-from lake.store import attempts, log, sources
-from lake.store.contracts import Contract
-from lake.store.delivery import Files
+from lake.store import log
 from tests.store.events import READING, Land, reading
 
 MARKS = [(f"readings/{n}.jsonl", n, n) for n in range(100)]

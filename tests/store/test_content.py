@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from lake.store import chain, content, delta
-from lake.store.content import DUCK, MODULUS, SPARKS, Kind, Print, fields_of, of_arrow, row_text
+from lake.store import chain, delta, fingerprints
+from lake.store.fingerprints import DUCK, MODULUS, SPARKS, Kind, Print, fields_of, of_arrow, row_text
 from lake.store.scan import Scan, to_frame
 
 ROWS = 1100
@@ -95,7 +95,7 @@ def floating(chance: Random) -> float:
 
 
 def model(kind: Kind, it: Any) -> str:  # noqa: PLR0911  one line a type
-    """The text of a value as lake.store.content says it."""
+    """The text of a value as lake.store.fingerprints says it."""
     if isinstance(kind, Mapping):
         if kind["type"] == "struct":
             return "{" + "".join(named(f["name"], f["type"], it[f["name"]]) for f in by_name(kind["fields"])) + "}"
@@ -163,7 +163,7 @@ def test_duckdb_and_a_model_write_every_value_alike(rows: pa.Table) -> None:
     fields = fields_of(rows.schema)
     with delta.connection() as con:
         con.register("t", rows)
-        values = f"SELECT {content.duck_values(fields, rows.column_names)} FROM t"
+        values = f"SELECT {fingerprints.duck_values(fields, rows.column_names)} FROM t"
         found = con.sql(f"SELECT {row_text(fields, DUCK)} FROM ({values}) ORDER BY n").fetchall()
     for [text], wanted in zip(found, expected(rows), strict=True):
         assert text == wanted
@@ -179,7 +179,7 @@ def test_spark_and_a_model_write_every_value_alike(rows: pa.Table, spark: SparkS
 
 
 def hash_of(fields: list[Any]) -> str:
-    return f"{content.spark_hash(fields)} AS hash"
+    return f"{fingerprints.spark_hash(fields)} AS hash"
 
 
 def test_a_batch_has_the_fingerprints_of_its_files_whoever_counted_them(

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from lake.config import Settings
+from lake.contracts.contract import Contract, known_stream, load_contracts, read_contract
+from lake.contracts.evolution import columns, incompatibilities, with_current
+from lake.contracts.options import duration
 from lake.errors import DeclarationError
-from lake.store.contracts import Contract, known_stream, load_contracts, read_contract
-from lake.store.evolution import columns, incompatibilities, register, versions, with_current
-from lake.store.facts import duration
+from lake.store.contract_versions import register, versions
 
 ORDER: dict[str, Any] = {
     "type": "record",

@@ -13,13 +13,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.config import Settings
+from lake.contracts.contract import load_contracts, read_contract
 from lake.errors import DeclarationError
-from lake.run.append import BatchCounts
-from lake.run.ingest import ingest
-from lake.run.log import check
-from lake.run.quarantine import replay
+from lake.ingest.append import BatchCounts
+from lake.ingest.fsck import check
+from lake.ingest.ingest import ingest
+from lake.ingest.replay import replay
 from lake.store import log, quarantine
-from lake.store.contracts import load_contracts, read_contract
 from tests.store.events import Land
 
 NOW = datetime(2024, 3, 1, 12, tzinfo=UTC)

@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.config import Settings
-from lake.run.ingest import ingest
+from lake.contracts.contract import load_contracts
+from lake.ingest.ingest import ingest
 from lake.store import log, quarantine
-from lake.store.contracts import load_contracts
 from tests.store.events import Land
 
 NUMBERS: Final = [

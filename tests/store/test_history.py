@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from lake.store import delta, history
+from lake.store import delta, truncation
 from lake.store.delta import Position, start
 from tests.there import there
 
@@ -38,32 +38,32 @@ def test_what_was_killed_before_its_checkpoint_begins_anew_again(guests: Path, m
     with monkeypatch.context() as killed:
         killed.setattr(DeltaTable, "create_checkpoint", dies)
         with pytest.raises(KeyboardInterrupt):
-            history.begin_anew(guests, delta.head(guests, APP), purge=1)
+            truncation.begin_anew(guests, delta.head(guests, APP), purge=1)
     head = delta.head(guests, APP)
     assert there(head).data["purge"] == 1
-    assert history.begins(guests) < there(head).version
+    assert truncation.begins(guests) < there(head).version
     assert told(guests)
-    version = history.begin_anew(guests, head, purge=1)
-    assert history.begins(guests) == version == there(delta.head(guests, APP)).version
-    history.end(guests)
+    version = truncation.begin_anew(guests, head, purge=1)
+    assert truncation.begins(guests) == version == there(delta.head(guests, APP)).version
+    truncation.end(guests)
     assert told(guests) == []
 
 
 def test_a_note_of_the_checkpoint_that_was_cut_short_is_none(guests: Path) -> None:
-    history.begin_anew(guests)
+    truncation.begin_anew(guests)
     (guests / "_delta_log/_last_checkpoint").write_text('{"version":')
-    assert history.begins(guests) == -1
+    assert truncation.begins(guests) == -1
 
 
 def test_what_was_published_stays_where_the_table_has_gone_on_over_a_checkpoint(guests: Path) -> None:
-    published = history.begin_anew(guests, delta.head(guests, APP), purge=1)
+    published = truncation.begin_anew(guests, delta.head(guests, APP), purge=1)
     for number in range(25):
         head = delta.head(guests, APP)
         delta.append(guests, "who VARCHAR", [[f"guest {number}"]], Position(APP, there(head).txn + 1, there(head).data))
         DeltaTable(str(guests)).delete()
     DeltaTable(str(guests)).create_checkpoint()
-    assert history.begins(guests) > published
-    assert history.end(guests, upto=published) > 0
+    assert truncation.begins(guests) > published
+    assert truncation.end(guests, upto=published) > 0
     assert delta.rows(guests, "SELECT * FROM t", version=published) == []
     assert delta.rows(guests, "SELECT * FROM t", version=published + 1) == [{"who": "guest 0"}]
     assert told(guests) == []

@@ -14,7 +14,7 @@ import pytest
 from lake import remote
 from lake.config import Settings, load_settings
 from lake.store.lease import lease
-from lake.store.meta import latest_cut, record_cut
+from lake.store.ledger import latest_cut, record_cut
 from tests.there import there
 
 LAKE = Path(sys.executable).with_name("lake")

@@ -17,15 +17,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.config import Settings
+from lake.contracts.contract import load_contracts
 from lake.errors import DeclarationError, Unavailable
-from lake.run import append as append_module
-from lake.run import batch as batch_module
-from lake.run import log as log_run
-from lake.run.ingest import ingest
-from lake.run.quarantine import by_reason, read_repairs, replay, waiting
-from lake.run.void import void
-from lake.store import delta, log, quarantine, redeliveries, sources
-from lake.store.contracts import load_contracts
+from lake.ingest import append as append_module
+from lake.ingest import batch as batch_module
+from lake.ingest import fsck as log_run
+from lake.ingest import sources
+from lake.ingest.ingest import ingest
+from lake.ingest.replay import by_reason, read_repairs, replay, waiting
+from lake.ingest.void import void
+from lake.store import delta, log, quarantine, redeliveries
 from lake.store.lease import lease
 from lake.store.torn import commit_file, damages
 from tests.store.events import NOW, READING, Land, declare, events, fields, reading, take

@@ -20,9 +20,10 @@ from pyspark.sql import SparkSession
 
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
-from lake.run.append import append, append_files, keep_stdin
-from lake.store import delta, formats, log, quarantine, sources
-from lake.store.delivery import Files
+from lake.ingest import formats, sources
+from lake.ingest.append import append, append_files, keep_stdin
+from lake.ingest.delivery import Files
+from lake.store import delta, log, quarantine
 from tests.store.events import NOW, Land, declare, events, reading, take
 
 ODD = [

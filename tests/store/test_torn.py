@@ -18,13 +18,13 @@ from deltalake.table import TableMerger
 from lake.config import Settings
 from lake.errors import Unavailable, full
 from lake.project import load
-from lake.run.cut import cut
-from lake.store import delta, erasures, history
+from lake.publish.cut import cut
+from lake.store import delta, erasures, truncation
 from lake.store.commit import replace
 from lake.store.fence import fence
 from lake.store.keys import open_store
 from lake.store.lease import forget_the_dead, lease
-from lake.store.meta import latest_cut, record_cut
+from lake.store.ledger import latest_cut, record_cut
 from lake.store.tables import Table
 from lake.store.torn import commit_file, torn
 from tests.crash.shop import Shop
@@ -103,8 +103,8 @@ def test_a_table_whose_past_was_ended_at_a_torn_commit_keeps_its_rows(project: S
     path, app = table(project)
     for number in (2, 3):
         delta.append(path, "a BIGINT", [[number]], there(delta.head(path, app)).next(cut=number))
-    history.begin_anew(path, delta.head(path, app), purge=1)
-    history.end(path)
+    truncation.begin_anew(path, delta.head(path, app), purge=1)
+    truncation.end(path)
     written(path, left)
     delta._kept.clear()
     for _ in range(2):

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from lake.config import Settings
 from lake.errors import LakeError, LawError, Unavailable
-from lake.store import compaction, delta, history, lease, reads, vacuum
+from lake.store import activity, compaction, delta, lease, truncation, vacuum
 from lake.store.commit import CHANGE, Counts, commit
 from lake.store.delta import start
 from lake.store.scan import Scan
@@ -75,32 +75,32 @@ def delete(table: Table, *, keep: tuple[int, ...] = (), since: int) -> int:
 
 def test_a_process_at_work_is_known_until_it_is_dead(project: Settings) -> None:
     project.warehouse_path.mkdir(parents=True)
-    assert reads.others(project) == []
+    assert activity.others(project) == []
     with another(project, "reading") as process:
-        [found] = reads.others(project)
+        [found] = activity.others(project)
         assert (found.pid, found.command, found.edition) == (process.pid, "lake sql", 3)
         assert abs(datetime.now(UTC) - found.since) < timedelta(minutes=1)
         assert "lake sql of edition 3 (pid" in str(found)
-    assert reads.others(project) == []
+    assert activity.others(project) == []
 
 
 def test_this_process_is_no_other_and_begins_anew_when_it_says_so(project: Settings) -> None:
-    reads.begin(project, "lake run")
+    activity.begin(project, "lake run")
     assert not project.warehouse_path.exists(), "reading alone makes no warehouse"
     project.warehouse_path.mkdir(parents=True)
-    reads.begin(project, "lake run")
-    reads.renew(project)
-    assert reads.others(project) == []
-    reads.end()
+    activity.begin(project, "lake run")
+    activity.renew(project)
+    assert activity.others(project) == []
+    activity.end()
     assert list((project.warehouse_path / "locks/reads").iterdir()) == []
 
 
 def test_who_makes_a_warehouse_is_known_as_at_work_from_then_on(project: Settings) -> None:
-    reads.begin(project, "lake run --follow")
+    activity.begin(project, "lake run --follow")
     with lease.lease(project, "table.thing"):
         [own] = (project.warehouse_path / "locks/reads").iterdir()
     assert json.loads(own.read_text())["command"] == "lake run --follow"
-    reads.end()
+    activity.end()
     with lease.lease(project, "table.thing"):
         assert not own.exists()
 
@@ -287,8 +287,8 @@ def test_a_table_whose_past_was_ended_is_its_newest_version_and_tells_nothing_of
     change(table, "update", 1, text="a secret of version 6")
     change(table, "update", 1, text="no secret")
     before, head = Scan(table.path).arrow().sort_by("n").to_pylist(), there(table.position())
-    assert history.begin_anew(table.path, head, purge=3) == head.version + 1
-    assert history.end(table.path) > 6
+    assert truncation.begin_anew(table.path, head, purge=3) == head.version + 1
+    assert truncation.end(table.path) > 6
     assert Scan(table.path).arrow().sort_by("n").to_pylist() == before
     position = there(table.position())
     assert (position.txn, position.origin, table.version()) == (
@@ -301,8 +301,8 @@ def test_a_table_whose_past_was_ended_is_its_newest_version_and_tells_nothing_of
     assert change(table, "insert", 7) == position.version + 1
     with pytest.raises(FeedGap):
         table.changes(NO_SPARK, after=3, upto=table.version())
-    history.begin_anew(table.path, table.position())
-    assert history.end(table.path) > 0
+    truncation.begin_anew(table.path, table.position())
+    assert truncation.end(table.path) > 0
     assert change(table, "delete", 7) == position.version + 3
     assert numbers(table) == [row["n"] for row in before]
 
@@ -317,8 +317,8 @@ def test_what_was_said_of_a_definition_outlives_the_past(table: Table) -> None:
         position,
     )
     change(table, "insert", 8)
-    history.begin_anew(table.path, table.position())
-    history.end(table.path)
+    truncation.begin_anew(table.path, table.position())
+    truncation.end(table.path)
     assert there(table.position()).data["definition"] == {"kind": "Latest"}
 
 
@@ -331,14 +331,14 @@ def test_an_interrupted_end_of_the_past_is_taken_up(table: Table, monkeypatch: p
         gone.append(file)
         os.unlink(file)
 
-    history.begin_anew(table.path, table.position())
+    truncation.begin_anew(table.path, table.position())
     before = numbers(table)
     monkeypatch.setattr(Path, "unlink", unlink)
     with pytest.raises(InterruptedError):
-        history.end(table.path)
+        truncation.end(table.path)
     monkeypatch.undo()
     assert numbers(table) == before
-    assert history.end(table.path) > 0
+    assert truncation.end(table.path) > 0
     assert numbers(table) == before
     assert len(list((table.path / "_delta_log").glob("*.json"))) == 1
 
@@ -356,9 +356,9 @@ def test_a_compaction_that_turns_out_to_be_cut_short_has_lost_no_row(table: Tabl
 
 
 def test_a_table_that_begins_at_its_newest_version_has_none_before(table: Table) -> None:
-    history.begin_anew(table.path)
+    truncation.begin_anew(table.path)
     assert vacuum.before_newest(table.path) == [delta.version(table.path) - 1]
-    history.end(table.path)
+    truncation.end(table.path)
     assert vacuum.before_newest(table.path) == []
 
 

@@ -1,0 +1,118 @@
+"""The text of a contract as an Avro record schema, and where in it things are declared."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from dataclasses import dataclass
+from typing import Any, Final
+
+import avro.errors
+import avro.schema
+
+from lake.contracts.fields import PRIMITIVES
+from lake.errors import DeclarationError, did_you_mean
+
+TYPES: Final = (*PRIMITIVES, "array", "map", "null", "record")
+RECORD: Final = 'a contract is {"type": "record", "name": …, "lake": {"key": …}, "fields": [{"name": …, "type": …}, …]}'
+
+_UNKNOWN_TYPE: Final = re.compile(r"Could not make an Avro Schema object from (\w+)")
+
+
+def parse_schema(text: str, *, file: str) -> avro.schema.RecordSchema:
+    """`text` as an Avro record schema. Raises DeclarationError with the line where there is one."""
+    try:
+        document = json.loads(text, object_pairs_hook=once)
+    except Twice as twice:
+        fix = "leave one of them"
+        raise DeclarationError(f"{twice} is there twice", where=f"{file}:{_again(text, twice)}", fix=fix) from None
+    except json.JSONDecodeError as error:
+        raise DeclarationError(f"not valid JSON: {error.msg}", where=f"{file}:{error.lineno}", fix=RECORD) from None
+    except RecursionError:
+        raise DeclarationError("not valid JSON: nested too deeply", where=f"{file}:1", fix=RECORD) from None
+    if not isinstance(document, dict):
+        raise DeclarationError("an event is a record", where=f"{file}:1", fix=RECORD)
+    try:
+        schema = _parsed(text)
+    except (avro.errors.AvroException, TypeError, AttributeError, RecursionError) as error:
+        raise _fault(document, error, text, file) from None
+    if not isinstance(schema, avro.schema.RecordSchema):
+        raise DeclarationError(f"an event is a record, found {schema.type}", where=f"{file}:1", fix=RECORD)
+    return schema
+
+
+class Twice(ValueError):
+    """An object of JSON has a member twice, of which one would be lost."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(json.dumps(name))
+
+
+def once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """`object_pairs_hook` of an object whose members are all different. Raises Twice."""
+    found: dict[str, Any] = {}
+    for name, value in members:
+        if name in found:
+            raise Twice(name)
+        found[name] = value
+    return found
+
+
+def _again(text: str, twice: Twice) -> int:
+    """A line that has a name which is there twice: the last one."""
+    return text.count("\n", 0, max(text.rfind(str(twice)), 0)) + 1
+
+
+def _parsed(text: str) -> avro.schema.Schema:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", avro.errors.IgnoredLogicalType)
+        return avro.schema.parse(text)
+
+
+def _fault(document: dict[str, Any], error: Exception, text: str, file: str) -> DeclarationError:
+    """What Avro says, of the first field with which it says so."""
+    given = document.get("fields")
+    fields = given if isinstance(given, list) else []
+    for number, field in enumerate(fields, 1):
+        try:
+            _parsed(json.dumps({**document, "fields": fields[:number]}))
+        except Exception as found:
+            name = field.get("name") if isinstance(field, dict) else None
+            about = f"field {name!r}" if name else f"field number {number}"
+            line = Lines(text).of_field(str(name), nth=sum(_named(each, name) for each in fields[:number]))
+            return _told(found, f"{about}: ", f"{file}:{line}")
+    return _told(error, "", f"{file}:1")
+
+
+def _named(field: Any, name: str | None) -> bool:
+    return isinstance(field, dict) and field.get("name") == name
+
+
+def _told(error: Exception, about: str, where: str) -> DeclarationError:
+    if unknown := _UNKNOWN_TYPE.search(str(error)):
+        return DeclarationError(f"{about}unknown type {unknown[1]!r}", where=where, fix=did_you_mean(unknown[1], TYPES))
+    said = str(error).rpartition(" not a valid Avro schema: ")[2].rstrip(".")
+    return DeclarationError(f"not a valid Avro schema: {about}{said}", where=where, fix=RECORD)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Where things are declared in the text of a contract."""
+
+    text: str
+
+    def of_field(self, name: str, nth: int = 1) -> int:
+        """The line of the field `name`, of the `nth` that is called so; 1 where it is not found."""
+        start = self.text.find('"fields"')
+        return self._line(rf'"name"\s*:\s*"{re.escape(name)}"', max(start, 0), nth)
+
+    def of_fact(self, name: str) -> int:
+        """The line of the fact `name` in the `lake` object, or of that object."""
+        start = max(self.text.find('"lake"'), 0)
+        found = self._line(rf'"{re.escape(name)}"\s*:', start)
+        return found if found > 1 else self.text.count("\n", 0, start) + 1
+
+    def _line(self, pattern: str, start: int, nth: int = 1) -> int:
+        found = [match.start() for match in re.compile(pattern).finditer(self.text, start)][:nth]
+        return self.text.count("\n", 0, found[-1]) + 1 if found else 1

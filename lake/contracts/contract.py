@@ -1,0 +1,245 @@
+"""Contracts: `schemas/<stream>.avsc` says what an event of a stream is.
+
+A contract is an Avro record schema named after its file. Fields have docs, defaults, `aliases` (former names) and
+the logical types decimal, date, timestamp-micros/-millis (UTC), local-timestamp-…, uuid. A field may add
+
+    "unit": "minutes"            what its number counts
+    "minimum": 0, "maximum": 9   inclusive bounds; a value outside goes to quarantine
+    "personal": true             data about a person: sealed in the log under a key of that person's; see `sealing.py`
+    "text_only": true            a number for this text goes to quarantine; else it is taken as it is written, and told
+    "transport": true            says how an event came, not what it is: a re-delivery may differ in it
+
+and the record a `lake` object with the project's facts:
+
+    "key":      ["carrier"]      the events of one key are totally ordered; decides the bucket
+    "id":       ["carrier", …]   with key and event time, what makes an event that event; "content" = all its fields;
+                                 absent = its position in the source
+    "time":     "departed_at"    event time: a timestamp or date field, or a SQL expression over fields; may be absent
+    "buckets":  8                number of partitions of the log
+    "max_ahead": "1 day"         an event time further ahead of its arrival goes to quarantine
+    "max_refused": {"share": 0.1, "records": 20}   what is made of the stream is not published while of all records that
+                                 no edition has yet more than this share, and more than so many, are refused (as above
+                                 where it says nothing; {"share": 1} lets all pass)
+    "subject":  "customer"       the field that says whose the personal fields are
+    "broadcast": "op = 'TRUNCATE'"   SQL condition for events that have no key and touch all keys
+    "dump":     "taken_on"       the field that says of which full dump a record is, where records are rows of such:
+                                 then a record that is refused holds back the deletes of its own dump alone, and not
+                                 those of every dump in its file
+    "envelope": "debezium"       records are change messages of a database's table; see `envelope.py` for this, and
+    "table":    "shop.orders"    for the fields' attributes `from` and `encoding`
+
+Key, id, event time, buckets, subject, broadcast and dump never change once a log has been written, but that a dump may
+be added; see `evolution.py` for what may.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+from lake.config import Settings
+from lake.contracts.avro_text import Lines, parse_schema
+from lake.contracts.fields import Field, read_field
+from lake.contracts.options import duration, wrong_facts, wrong_paths
+from lake.errors import DeclarationError, did_you_mean
+
+
+@dataclass(frozen=True)
+class MaxRefused:
+    """How many records may be refused: both bounds have to be passed before it is too many."""
+
+    share: float = 0.1
+    records: int = 20
+
+    def exceeded(self, refused: int, of: int) -> bool:
+        """Whether so many refused of so many records are too many."""
+        return refused > self.records and refused > self.share * of
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What an event of one stream is. `identity` says whether `id`, the content or the position identifies it."""
+
+    name: str
+    doc: str
+    file: str
+    fields: tuple[Field, ...]
+    key: tuple[str, ...]
+    id: tuple[str, ...] = ()
+    identity: Literal["id", "content", "position"] = "position"
+    time: str | None = None
+    buckets: int = 8
+    max_ahead: timedelta = timedelta(days=1)
+    max_refused: MaxRefused = MaxRefused()
+    broadcast: str | None = None
+    dump: str | None = None
+    subject: str | None = None
+    envelope: str | None = None
+    table: str | None = None
+    text: str = ""
+
+    @property
+    def personal(self) -> tuple[str, ...]:
+        """The names of the fields that hold data about a person."""
+        return tuple(field.name for field in self.fields if field.personal)
+
+    @property
+    def sealed(self) -> tuple[str, ...]:
+        """The names of the fields that the log holds sealed: those that are personal, where somebody is the subject."""
+        return self.personal if self.subject else ()
+
+    @property
+    def where(self) -> str:
+        return f"{self.file}:1"
+
+    def field(self, name: str) -> Field:
+        """The field called `name`; DeclarationError where there is none."""
+        for field in self.fields:
+            if field.name == name:
+                return field
+        known = [field.name for field in self.fields]
+        raise DeclarationError(f"{self.name} has no field {name!r}", where=self.where, fix=did_you_mean(name, known))
+
+    @property
+    def unchangeable(self) -> dict[str, Any]:
+        """The facts that must stay what they were when the log was first written."""
+        return {
+            "key": self.key,
+            "id": self.id or self.identity,
+            "time": self.time,
+            "buckets": self.buckets,
+            "broadcast": self.broadcast,
+            "dump": self.dump,
+            "subject": self.subject,
+        }
+
+
+def load_contracts(settings: Settings) -> dict[str, Contract]:
+    """Every contract of the project by stream name. Raises one DeclarationError that tells all faults."""
+    contracts, faults = sound_contracts(settings)
+    if faults:
+        raise DeclarationError.all(faults.values())
+    return contracts
+
+
+def load_contract(settings: Settings, stream: str) -> Contract:
+    """The contract of `stream`, whatever is wrong with others. Raises DeclarationError for a faulty or unknown one."""
+    contracts, faults = sound_contracts(settings)
+    if stream in faults:
+        raise faults[stream]
+    return known_stream(contracts, stream)
+
+
+def sound_contracts(settings: Settings) -> tuple[dict[str, Contract], dict[str, DeclarationError]]:
+    """The contracts of the project by stream name, and what is wrong with those that are left out."""
+    contracts: dict[str, Contract] = {}
+    faults: dict[str, DeclarationError] = {}
+    for path in sorted(settings.path("schemas").glob("*.avsc")):
+        file = str(path.relative_to(settings.path(".")))
+        try:
+            text = path.read_text("utf-8")
+            contract = read_contract(text, file=file)
+            if contract.name != path.stem:
+                raise DeclarationError(
+                    f"the record is called {contract.name!r}",
+                    where=f"{file}:1",
+                    fix=f'call it "{path.stem}" as its file',
+                )
+            _must_say_whose(contract)
+            contracts[contract.name] = contract
+        except DeclarationError as fault:
+            faults[path.stem] = fault
+        except (OSError, UnicodeDecodeError) as error:
+            what = error.strerror if isinstance(error, OSError) else f"not UTF-8 at byte {error.start}"
+            fix = "write it as UTF-8 text"
+            faults[path.stem] = DeclarationError(f"a contract cannot be read: {what}", where=file, fix=fix)
+    return contracts, faults
+
+
+def streams_of(settings: Settings) -> list[str]:
+    """The streams that the project has contracts of, sound or not."""
+    return sorted(path.stem for path in settings.path("schemas").glob("*.avsc"))
+
+
+def known_stream(contracts: Mapping[str, Contract], stream: str) -> Contract:
+    """The contract of `stream`; DeclarationError with a hint where there is none."""
+    if stream not in contracts:
+        raise DeclarationError(
+            f"no stream {stream!r}",
+            where="schemas/",
+            fix=did_you_mean(stream, contracts) or "add schemas/<stream>.avsc",
+        )
+    return contracts[stream]
+
+
+def read_contract(text: str, *, file: str) -> Contract:
+    """The contract that the Avro schema `text` declares. Raises DeclarationError with all its faults."""
+    record = parse_schema(text, file=file)
+    lines = Lines(text)
+    faults: list[DeclarationError] = []
+    fields: list[Field] = []
+    for field in record.fields:
+        line = lines.of_field(field.name)
+        try:
+            fields.append(_checked(read_field(field, line=line), fields))
+        except DeclarationError as fault:
+            faults.append(DeclarationError(fault.what, where=f"{file}:{line}", fix=fault.fix))
+    facts: Any = record.other_props.get("lake", {})
+    names = [field.name for field in fields]
+    faults += [
+        DeclarationError(what, where=f"{file}:{lines.of_fact(fact)}", fix=fix)
+        for fact, what, fix in wrong_facts(facts, fields, names if not faults else None)
+    ]
+    faults += [
+        DeclarationError(what, where=f"{file}:{field.line}", fix=fix)
+        for field in fields
+        for what, fix in wrong_paths(field, facts)
+    ]
+    if faults:
+        raise DeclarationError.all(faults)
+    identity = facts.get("id")
+    return Contract(
+        name=record.name,
+        doc=record.doc or "",
+        file=file,
+        fields=tuple(fields),
+        key=tuple(facts["key"]),
+        id=tuple(identity) if isinstance(identity, list) else (),
+        identity="position" if identity is None else "content" if identity == "content" else "id",
+        time=facts.get("time"),
+        buckets=facts.get("buckets", 8),
+        max_ahead=duration(facts.get("max_ahead", "1 day")) or timedelta(days=1),
+        max_refused=MaxRefused(**facts.get("max_refused", {})),
+        broadcast=facts.get("broadcast"),
+        dump=facts.get("dump"),
+        subject=facts.get("subject"),
+        envelope=facts.get("envelope"),
+        table=facts.get("table"),
+        text=text,
+    )
+
+
+def _checked(field: Field, before: list[Field]) -> Field:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", field.name):
+        raise DeclarationError(
+            f"field {field.name!r} is called by no name", fix="letters, digits and _; records' own word may be an alias"
+        )
+    if field.name.startswith("_"):
+        raise DeclarationError(f"field {field.name!r} begins with '_'", fix="such names belong to the log; rename it")
+    taken = {name.lower() for other in before for name in other.names}
+    twice = next((name for name in field.names if name.lower() in taken), None)
+    if twice:
+        raise DeclarationError(f"{twice!r} names two fields", fix="names differ by more than case, aliases included")
+    return field
+
+
+def _must_say_whose(contract: Contract) -> None:
+    if contract.personal and not contract.subject:
+        raise DeclarationError(
+            f"{contract.name} has personal fields ({', '.join(contract.personal)}) and no subject",
+            where=f"{contract.file}:{contract.field(contract.personal[0]).line}",
+            fix='add "subject": "<the field that says whose they are>" to "lake"; without, they would not be sealed',
+        )

@@ -1,0 +1,61 @@
+"""What makes two events the same: SHA-256 over an encoding that no two different lists of values share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lake import quoting
+from lake.contracts.contract import Contract
+from lake.contracts.fields import Field
+from lake.quoting import SPARK
+
+
+def quoted(name: str) -> str:
+    """`name` as a Spark SQL identifier."""
+    return quoting.quoted(name, SPARK)
+
+
+def literal(text: str) -> str:
+    """`text` as a Spark SQL string."""
+    return quoting.literal(text, SPARK)
+
+
+def identity(contract: Contract) -> str:
+    """SQL of an event's `_id`, over its fields and `_source`. An event is the same under any later contract."""
+    key = [_encoded(contract.field(name)) for name in contract.key]
+    time = [_length_prefixed("cast(_time AS string)")]
+    match contract.identity:
+        case "id":
+            rest = [_encoded(contract.field(name)) for name in contract.id]
+        case "content":
+            rest = [_encoded(field) for field in contract.fields if not field.transport]
+        case "position":
+            rest = [_length_prefixed("_source")]
+    return _digest(key + time + rest)
+
+
+def content(contract: Contract) -> str:
+    """SQL of a digest of an event's fields, without those that say how it came."""
+    return _digest(_encoded(field) for field in contract.fields if not field.transport)
+
+
+def bucket(contract: Contract) -> str:
+    """SQL of an event's `_bucket`."""
+    return f"cast(pmod(xxhash64({', '.join(quoted(name) for name in contract.key)}), {contract.buckets}) AS int)"
+
+
+def _encoded(field: Field) -> str:
+    column = quoted(field.name)
+    if field.nested:
+        return _length_prefixed(f"to_json({column})")
+    if field.type == "binary":
+        return _length_prefixed(f"base64({column})")
+    return _length_prefixed(f"cast({column} AS string)")
+
+
+def _length_prefixed(text: str) -> str:
+    return f"coalesce(concat(length({text}), ':', {text}), '-')"
+
+
+def _digest(parts: Iterable[str]) -> str:
+    return f"sha2(concat({', '.join(parts)}), 256)"

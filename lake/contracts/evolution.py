@@ -1,0 +1,204 @@
+"""How a contract may change, and how events written under an older one are read under a newer one.
+
+A log keeps the text of every contract it was written with (`lake.store.contract_versions`); `_version` of an event is
+the number of its contract there. Its physical columns never change: a field that is renamed or widened gets a column of
+its own, and reading puts the columns together. A field that an event's contract did not have is taken from its
+`_extra`, else it has its default.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
+
+from lake.contracts import encryption
+from lake.contracts.avro_text import parse_schema
+from lake.contracts.cast_sql import value
+from lake.contracts.contract import Contract
+from lake.contracts.event_id import literal, quoted
+from lake.contracts.fields import Field
+from lake.errors import DeclarationError
+
+WIDER: Final[Mapping[str, frozenset[str]]] = {
+    "int": frozenset({"bigint", "float", "double"}),
+    "bigint": frozenset({"float", "double"}),
+    "float": frozenset({"double"}),
+}
+
+
+def with_current(stored: tuple[Contract, ...], contract: Contract) -> tuple[Contract, ...]:
+    """`stored` with `contract` as its last member, checked against every one of them."""
+    faults = [fault for old in stored for fault in incompatibilities(contract, old)]
+    if faults:
+        raise DeclarationError.all({str(fault): fault for fault in faults}.values())
+    if stored and json.loads(stored[-1].text) == json.loads(contract.text):
+        return (*stored[:-1], contract)
+    return (*stored, contract)
+
+
+def incompatibilities(new: Contract, old: Contract) -> Iterator[DeclarationError]:
+    """Why `new` cannot read what was written under `old`: each fault with its field and line."""
+    for fact, before in old.unchangeable.items():
+        now = new.unchangeable[fact]
+        if now != before and (fact, before) != ("dump", None):
+            yield DeclarationError(
+                f"{new.name}: {fact} was {_plain(before)} when its log was written, and is {_plain(now)}",
+                where=new.where,
+                fix="restore it, or publish a new stream: what is in the log is placed by it",
+            )
+    faulty = False
+    for field in new.fields:
+        for fault in _field_faults(field, _before(field, old), new, old):
+            faulty = True
+            yield fault
+    reader, writer = (parse_schema(contract.text, file=contract.file) for contract in (new, old))
+    checker: Any = ReaderWriterCompatibilityChecker()  # type: ignore[no-untyped-call]
+    result = checker.get_compatibility(reader, writer)
+    if not faulty and result.compatibility is SchemaCompatibilityType.incompatible:
+        said = "; ".join(sorted(result.messages))
+        yield DeclarationError(
+            f"{new.name} cannot read {old.file}: {said}",
+            where=_line_of(new, result.locations),
+            fix="publish a new stream",
+        )
+
+
+def columns(known: Sequence[Contract]) -> Mapping[tuple[str, str], str]:
+    """The physical column of each (field name, type there) that any version has."""
+    found: dict[tuple[str, str], str] = {}
+    for contract in known:
+        for field in contract.fields:
+            kind = _stored(field, contract)
+            if (field.name, kind) not in found:
+                plain = field.name not in {name for name, _ in found}
+                suffix = re.sub(r"\W+", "_", kind).strip("_")
+                found[field.name, kind] = field.name if plain else f"{field.name}__{suffix}"
+    return found
+
+
+def _stored(field: Field, contract: Contract) -> str:
+    """The type of the field's physical column."""
+    return "string" if field.name in contract.sealed else field.type
+
+
+def written(known: Sequence[Contract]) -> list[str]:
+    """SQL that gives the fields of the newest contract their physical columns."""
+    physical, newest = columns(known), known[-1]
+
+    def value_of(field: Field, column: str) -> str:
+        if field.name not in newest.sealed:
+            return quoted(field.name)
+        return encryption.sealed(f"cast({quoted(field.name)} AS string)", encryption.place(newest, column))
+
+    there = {field: physical[field.name, _stored(field, newest)] for field in newest.fields}
+    return [f"{value_of(field, column)} AS {quoted(column)}" for field, column in there.items()]
+
+
+def upcast(known: Sequence[Contract]) -> list[str]:
+    """SQL that reads the fields of the newest contract from the physical columns of all."""
+    return [f"{_read(field, known)} AS {quoted(field.name)}" for field in known[-1].fields]
+
+
+def unchanged(known: Sequence[Contract]) -> set[str]:
+    """The fields of the newest contract that every version has in the column of their name."""
+    return {field.name for field in known[-1].fields if _read(field, known) == quoted(field.name)}
+
+
+def _read(field: Field, known: Sequence[Contract]) -> str:
+    physical = columns(known)
+    origins: dict[str, str] = {}
+    absent: list[int] = []
+    for number, contract in enumerate(known, 1):
+        before = _before(field, contract)
+        if before is None:
+            absent.append(number)
+        else:
+            column = physical[before.name, _stored(before, contract)]
+            if before.name in contract.sealed:
+                text = encryption.opened(quoted(column), encryption.place(contract, column))
+                origins[column] = f"cast({text} AS {field.type})"
+            else:
+                origins[column] = _widened(before, column, field)
+    present = ", ".join(reversed(origins.values()))
+    kept = f"coalesce({present})" if len(origins) > 1 else present
+    if not absent:
+        return kept
+    extra = "try_cast(try_parse_json(_extra) AS map<string,string>)"
+    texts = ", ".join(f"{extra}[{literal(name)}]" for name in field.names)
+    default = "NULL" if field.default is None else value(field, literal(field.default))
+    found = f"coalesce({value(field, f'coalesce({texts}, NULL)')}, {default})"
+    return f"CASE WHEN _version IN ({', '.join(map(str, absent))}) THEN {found} ELSE {kept} END"
+
+
+def _before(field: Field, contract: Contract) -> Field | None:
+    """What `field` was in an older contract: under its own name, else under a former one."""
+    by_name = {old.name: old for old in contract.fields}
+    return next((by_name[name] for name in field.names if name in by_name), None)
+
+
+def _widened(before: Field, column: str, field: Field) -> str:
+    """A float becomes the double that its shortest decimal text says, as if it had been read as one."""
+    if before.type == field.type:
+        return quoted(column)
+    if before.type == "float":
+        return f"cast(cast({quoted(column)} AS string) AS {field.type})"
+    return f"cast({quoted(column)} AS {field.type})"
+
+
+def _field_faults(field: Field, before: Field | None, new: Contract, old: Contract) -> Iterator[DeclarationError]:
+    where = f"{new.file}:{field.line}"
+    name = f"{new.name} field {field.name!r}"
+    if before is None:
+        if not field.has_default:
+            yield DeclarationError(
+                f"{name} is new, and older events have nothing for it",
+                where=where,
+                fix='give it a default (null for a type that begins with "null")',
+            )
+        return
+    if before.type != field.type and (fix := _why_not(before.type, field, new)):
+        yield DeclarationError(f"{name} was {before.type} in {old.file}, and is {field.type}", where=where, fix=fix)
+    if (before.name in old.sealed) != (field.name in new.sealed):
+        yield DeclarationError(
+            f"{name} {'was' if before.personal else 'was not'} personal in {old.file}",
+            where=where,
+            fix="restore it, or add a new field: what is in the log is sealed, or is not, for good",
+        )
+    if before.nullable and not field.nullable:
+        yield DeclarationError(
+            f"{name} could be null in {old.file}, and no longer can", where=where, fix='make it ["null", …] again'
+        )
+    gone = sorted(set(before.symbols) - set(field.symbols))
+    if gone and field.symbols:
+        yield DeclarationError(f"{name} has lost the symbols {', '.join(gone)}", where=where, fix="add them again")
+
+
+def _why_not(before: str, field: Field, new: Contract) -> str:
+    """Why `field` may not have its type now that it has been of the type `before`; empty where it may."""
+    if field.name in {*new.key, *new.id} or field.name in re.findall(r"\w+", new.time or ""):
+        return "part of key, id or event time: it stays as it is"
+    if field.name == new.subject and (before, field.type) != ("int", "bigint"):
+        return "restore it: people are told by the subject's text, and written otherwise one would be two"
+    return "" if _wider(before, field.type) else "restore it, or add a new field"
+
+
+def _wider(before: str, now: str) -> bool:
+    if before.startswith("decimal") and now.startswith("decimal"):
+        (p0, s0), (p1, s1) = (map(int, re.findall(r"\d+", kind)) for kind in (before, now))
+        return s1 >= s0 and p1 - s1 >= p0 - s0
+    return now in WIDER.get(before, ())
+
+
+def _line_of(contract: Contract, locations: set[str]) -> str:
+    """The line of the field that Avro's schema resolution names by its number."""
+    numbers = [int(n) for location in locations for n in re.findall(r"fields/(\d+)", location.replace("//", "/"))]
+    line = contract.fields[numbers[0]].line if numbers else 1
+    return f"{contract.file}:{line}"
+
+
+def _plain(fact: object) -> str:
+    return ", ".join(map(str, fact)) if isinstance(fact, tuple) else str(fact)

@@ -1,0 +1,257 @@
+"""A field of a contract, and the Spark SQL type that each Avro type becomes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import avro.schema
+
+from lake import quoting
+from lake.contracts import literals
+from lake.errors import DeclarationError, did_you_mean
+
+PRIMITIVES: Final[Mapping[str, str]] = {
+    "boolean": "boolean",
+    "int": "int",
+    "long": "bigint",
+    "float": "float",
+    "double": "double",
+    "string": "string",
+    "bytes": "binary",
+    "enum": "string",
+    "fixed": "binary",
+}
+LOGICAL: Final[Mapping[tuple[str, str], str]] = {
+    ("int", "date"): "date",
+    ("long", "timestamp-millis"): "timestamp",
+    ("long", "timestamp-micros"): "timestamp",
+    ("long", "local-timestamp-millis"): "timestamp_ntz",
+    ("long", "local-timestamp-micros"): "timestamp_ntz",
+    ("string", "uuid"): "string",
+}
+ATTRIBUTES: Final = {"text_only", "unit", "minimum", "maximum", "personal", "aliases", "transport", "from", "encoding"}
+EPOCHS: Final[Mapping[str, int]] = {"timestamp-millis": 1_000, "timestamp-micros": 1_000_000}
+TIMES: Final = ("days", "millis", "micros", "nanos")
+ENCODINGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "decimal": ("base64",),
+    "date": TIMES,
+    "timestamp": TIMES,
+    "timestamp_ntz": TIMES,
+    "binary": ("base64", "hex"),
+}
+ORDERED: Final = ("int", "bigint", "float", "double", "decimal", "date", "timestamp")
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of an event. `type` is Spark DDL; `minimum` and `maximum` are inclusive and hold SQL-castable text.
+
+    `default` is the text (JSON for nested values) that an absent field stands for, None where that is null;
+    `epoch` counts units per second where the type also accepts a bare integer since 1970 (0: it does not);
+    `path` is where in an envelope the value is (() for the row's column of the field's name), `encoding` how it is
+    written there; a `transport` field may differ between an event and its re-delivery. `parts` are what a nested value
+    is made of: an array's item, a map's value, a record's fields.
+    """
+
+    name: str
+    type: str
+    nullable: bool = False
+    has_default: bool = False
+    default: str | None = None
+    doc: str = ""
+    unit: str = ""
+    aliases: tuple[str, ...] = ()
+    minimum: str | None = None
+    maximum: str | None = None
+    symbols: tuple[str, ...] = ()
+    personal: bool = False
+    epoch: int = 0
+    transport: bool = False
+    text_only: bool = False
+    parts: tuple[Field, ...] = ()
+    path: tuple[str, ...] = ()
+    encoding: str = ""
+    line: int = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names under which a record may carry the field: its own, then its former ones."""
+        return (self.name, *self.aliases)
+
+    @property
+    def shared(self) -> bool:
+        """Whether its values are so few that each is many people's, whoever is the only one for now."""
+        return self.type == "boolean" or bool(self.symbols)
+
+    @property
+    def nested(self) -> bool:
+        return self.type.startswith(("array<", "map<", "struct<"))
+
+    @property
+    def leaves(self) -> tuple[Field, ...]:
+        """The values that are not nested: this one, or those that it is made of."""
+        return tuple(leaf for part in self.parts for leaf in part.leaves) if self.nested else (self,)
+
+
+def read_field(field: avro.schema.Field, *, line: int) -> Field:
+    """The Field that `field` of a parsed Avro record declares.
+
+    Raises DeclarationError, without a place, where its type or an attribute is not supported.
+    """
+    schema, nullable = _unwrap(field.type)
+    typed = _typed(field.name, schema)
+    ddl = typed.type
+    extra: Mapping[str, Any] = field.other_props
+    unknown = sorted(set(extra) - ATTRIBUTES)
+    if unknown:
+        raise DeclarationError(
+            f"field {field.name!r} has an unknown attribute {unknown[0]!r}", fix=did_you_mean(unknown[0], ATTRIBUTES)
+        )
+    bounds = {end: _bound(field.name, ddl, end, extra[end]) for end in ("minimum", "maximum") if end in extra}
+    _must_be_apart(field.name, ddl, bounds)
+    for flag in ("personal", "transport", "text_only"):
+        if not isinstance(extra.get(flag, False), bool):
+            raise DeclarationError(f"{flag} of field {field.name!r} is {extra[flag]!r}", fix="true or false")
+    if extra.get("text_only") and ddl != "string":
+        raise DeclarationError(f"text_only of field {field.name!r} of type {ddl}", fix="it is for text")
+    symbols = tuple(schema.symbols) if schema.type == "enum" else ()
+    if schema.type == "enum" and not symbols:
+        raise DeclarationError(f"field {field.name!r} is an enum without symbols", fix="name what it may be")
+    if field.has_default:
+        _must_fit(field.name, ddl, nullable, symbols, field.default)
+    return replace(
+        typed,
+        nullable=nullable,
+        has_default=field.has_default,
+        default=_text(field.default) if field.has_default else None,
+        doc=field.doc or "",
+        unit=str(extra.get("unit", "")),
+        aliases=_aliases(field.name, extra.get("aliases", [])),
+        symbols=symbols,
+        personal=bool(extra.get("personal", False)),
+        transport=bool(extra.get("transport", False)),
+        text_only=bool(extra.get("text_only", False)),
+        path=_path(field.name, extra["from"]) if "from" in extra else (),
+        encoding=_encoding(field.name, ddl, extra["encoding"]) if "encoding" in extra else "",
+        line=line,
+        minimum=bounds.get("minimum"),
+        maximum=bounds.get("maximum"),
+    )
+
+
+def _unwrap(schema: Any) -> tuple[Any, bool]:
+    if schema.type == "null":
+        raise DeclarationError("a field of type null alone", fix='use a union such as ["null", "string"]')
+    if schema.type != "union":
+        return schema, False
+    branches = [branch for branch in schema.schemas if branch.type != "null"]
+    if len(branches) != 1:
+        raise DeclarationError(
+            f"a union of {len(branches)} types: {', '.join(branch.type for branch in branches)}",
+            fix='use one type, or ["null", one type] for a field that may be absent',
+        )
+    return branches[0], len(schema.schemas) > 1
+
+
+def _typed(name: str, schema: Any) -> Field:
+    """The value `name` of an Avro schema, with its type and what it is made of; nullability inside it is not kept."""
+    schema, _ = _unwrap(schema)
+    match schema.type:
+        case "array":
+            item = _typed("item", schema.items)
+            return Field(name, f"array<{item.type}>", parts=(item,))
+        case "map":
+            value = _typed("value", schema.values)
+            return Field(name, f"map<string,{value.type}>", parts=(value,))
+        case "record":
+            quoting.check(field.name for field in schema.fields)  # the avro package looks at those of types alone
+            parts = tuple(_typed(field.name, field.type) for field in schema.fields)
+            return Field(name, f"struct<{','.join(f'{part.name}:{part.type}' for part in parts)}>", parts=parts)
+    logical = str(schema.get_prop("logicalType") or "")
+    return Field(name, _ddl(schema), epoch=EPOCHS.get(logical.removeprefix("local-"), 0))
+
+
+def _ddl(schema: Any) -> str:
+    """The Spark type of an Avro schema that is not nested."""
+    logical = schema.get_prop("logicalType")
+    if schema.type in {"bytes", "fixed"} and logical == "decimal":
+        precision, scale = schema.get_prop("precision"), schema.get_prop("scale") or 0
+        if not isinstance(precision, int) or not 0 <= scale <= precision <= 38:
+            raise DeclarationError(f"decimal({precision}, {scale}) is not possible", fix="0 <= scale <= 38 digits")
+        return f"decimal({precision},{scale})"
+    if logical is None:
+        return PRIMITIVES[schema.type]
+    if (schema.type, logical) not in LOGICAL:
+        known = [f"{kind} {name}" for kind, name in LOGICAL] + ["bytes decimal"]
+        raise DeclarationError(
+            f"logical type {logical!r} of {schema.type!r} is not supported", fix=f"known: {', '.join(known)}"
+        )
+    return LOGICAL[schema.type, logical]
+
+
+def _bound(field: str, ddl: str, end: str, value: Any) -> str:
+    if not ddl.startswith(ORDERED) or ddl == "timestamp_ntz":
+        raise DeclarationError(
+            f"field {field!r} of type {ddl} cannot have a {end}", fix="bounds are for numbers and times"
+        )
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise DeclarationError(f"{end} of field {field!r} is {value!r}", fix="write a number, or a time as text")
+    if literals.read(ddl, str(value)) is None:
+        raise DeclarationError(f"{end} of field {field!r} is {value!r}, which is no {ddl}", fix=literals.example(ddl))
+    return str(value)
+
+
+def _must_be_apart(field: str, ddl: str, bounds: Mapping[str, str]) -> None:
+    low, high = (literals.read(ddl, bounds[end]) if end in bounds else None for end in ("minimum", "maximum"))
+    if low is not None and high is not None and low > high:
+        raise DeclarationError(
+            f"the minimum of field {field!r}, {bounds['minimum']}, is above its maximum, {bounds['maximum']}",
+            fix="no value would be taken; swap them",
+        )
+
+
+def _must_fit(field: str, ddl: str, nullable: bool, symbols: Sequence[str], default: Any) -> None:
+    """Raises DeclarationError where a default could not stand for an absent value."""
+    what = f"the default of field {field!r} is {json.dumps(default)}"
+    if default is None and not nullable:
+        raise DeclarationError(f"{what}, and it may not be null", fix='make its type ["null", …], or give a value')
+    if default is None:
+        return
+    if symbols and default not in symbols:
+        raise DeclarationError(
+            f"{what}, which is none of {', '.join(symbols)}", fix=did_you_mean(str(default), symbols)
+        )
+    if not literals.fits(ddl, default):
+        raise DeclarationError(f"{what}, which is no {ddl}", fix=literals.example(ddl))
+
+
+def _aliases(field: str, found: Any) -> tuple[str, ...]:
+    if not isinstance(found, list) or not all(isinstance(name, str) and name for name in found):
+        raise DeclarationError(f"aliases of field {field!r} is {found!r}", fix="a list of its former names")
+    return tuple(found)
+
+
+def _path(field: str, found: Any) -> tuple[str, ...]:
+    if not isinstance(found, str) or not re.fullmatch(r"[^.'\"\\\[\]]+(\.[^.'\"\\\[\]]+)*", found):
+        raise DeclarationError(f"field {field!r} comes from {found!r}", fix='a path such as "op" or "source.lsn"')
+    return tuple(found.split("."))
+
+
+def _encoding(field: str, ddl: str, found: Any) -> str:
+    known = ENCODINGS.get(ddl.partition("(")[0], ())
+    if found not in known:
+        raise DeclarationError(
+            f"field {field!r} of type {ddl} has the encoding {found!r}",
+            fix=did_you_mean(str(found), known) if known else "encodings are for decimals, times and bytes",
+        )
+    return str(found)
+
+
+def _text(default: Any) -> str | None:
+    if default is None or isinstance(default, str):
+        return default
+    return json.dumps(default)

@@ -1,0 +1,114 @@
+"""What a commit says of the content of its table: the fingerprint of all rows, kept up from what each commit changes.
+
+It is found by reading the whole table where nothing says what it was: at the first build, at a rebuild, once in a table
+of long ago. Of a large table that is done when it is published, and until then no commit says it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake.errors import DeclarationError
+from lake.evaluation.compare import WAS
+from lake.project import Project
+from lake.store import delta
+from lake.store.commit import CHANGE
+from lake.store.delta import Position
+from lake.store.editions import EditionTable, latest_edition
+from lake.store.fingerprints import MODULUS, Print, of_arrow
+from lake.store.tables import Table
+
+SMALL_ROWS: Final = 200_000
+"""Tables of so many rows are read whole in 0.2 s."""
+
+
+def of_rows(table: Table, rows: pa.Table | object) -> Print | None:
+    """The fingerprint of a whole table that is about to be written; None where it is not in this process's memory."""
+    if not isinstance(rows, pa.Table):
+        return None
+    with suppress(DeclarationError):  # a key store that cannot be read is told by whoever needs it
+        return of_arrow(rows, table.content_key)
+    return None
+
+
+def after(
+    table: Table, position: Position, diff: pa.Table | object, identity: Sequence[str], *, again: bool
+) -> Print | None:
+    """The fingerprint of the table once `diff` is applied on top of `position`; None where it is not known.
+
+    With `again` it is found anew, whatever was said of it before: the rows may be damaged, and `diff` be what fixes it.
+    """
+    if not isinstance(diff, pa.Table):
+        return None
+    with suppress(DeclarationError):
+        base = None if again else of_commit(table, position)
+        if base is None:
+            version = table.version()
+            if not again and table.rows(version) > SMALL_ROWS:
+                return None
+            base = table.content(version)
+        return base + _come(table, diff) - _gone(table, diff, identity)
+    return None
+
+
+def of_commit(table: Table, position: Position) -> Print | None:
+    """The fingerprint of the table as `position` says it, or the edition that has it; None where none does.
+
+    None too where another tool has written to the table since.
+    """
+    if position.version != delta.version(table.path):
+        return None
+    if said := position.data.get("content"):
+        return Print.parse(said)
+    edition = latest_edition(table.settings)
+    entry = edition.tables.get(table.name) if edition else None
+    path = str(table.path.relative_to(table.settings.warehouse_path))
+    if entry is None or not entry.content or entry.path != path:
+        return None
+    return Print.parse(entry.content) if entry.version in {position.version, position.origin} else None
+
+
+def completed(project: Project, tables: dict[str, EditionTable]) -> dict[str, EditionTable]:
+    """The `tables` of an edition, with fingerprints also of those whose commits did not say them.
+
+    Not of what is personal: only its own commits, which go with its past, say anything about its rows.
+    """
+    known = latest_edition(project.settings)
+    before = known.tables if known else {}
+    found = {}
+    for name, entry in tables.items():
+        table = project.table(project.tables[name])
+        if entry == before.get(name) and before[name].rows is not None:
+            found[name] = before[name]
+        elif entry.rows is None and not table.personal:
+            content = table.content(entry.version)
+            found[name] = replace(entry, rows=content.rows, content=str(content))
+        else:
+            found[name] = entry
+    return found
+
+
+def written(diff: pa.Table) -> pa.Table:
+    """`diff` as it is committed."""
+    return diff.drop_columns([WAS]) if WAS in diff.column_names else diff
+
+
+def _come(table: Table, diff: pa.Table) -> Print:
+    rows = written(diff.filter(pc.not_equal(diff.column(CHANGE), "delete")))
+    return of_arrow(rows.drop_columns([CHANGE]), table.content_key)
+
+
+def _gone(table: Table, diff: pa.Table, identity: Sequence[str]) -> Print:
+    """The rows that are taken away: by the hashes that the diff has of them, else those of the table."""
+    gone = diff.filter(pc.not_equal(diff.column(CHANGE), "insert"))
+    if WAS in diff.column_names:
+        return Print(gone.num_rows, sum(gone.column(WAS).to_pylist()) % MODULUS)
+    if not gone.num_rows:
+        return Print()
+    return of_arrow(table.rows_of(gone.select(list(identity)), table.version()), table.content_key)

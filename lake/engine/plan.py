@@ -1,0 +1,240 @@
+"""Plan: what has changed in the declarations since their tables were built, what it would cost and what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+from lake.declaration import Declaration
+from lake.engine.widening import entering, known
+from lake.evaluation.columns import WAITING, lost
+from lake.evaluation.inputs import Inputs
+from lake.gate.suites import load_suites
+from lake.graph import Graph, graph
+from lake.project import Project
+from lake.quality.suite import Suite
+from lake.session import start
+from lake.store import delta, editions, ledger
+from lake.store.delta import Position
+from lake.store.scan import Scan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+State = Literal["unchanged", "changed", "wider", "follows", "new", "removed"]
+"""A table is `wider` where its inputs have columns since it was built that would enter it: it goes on without them."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One table beside what it was built with.
+
+    `changes` says what is other than it was, `follows` names the tables derived from a table that is to be built.
+    `rows` is how many rows its evaluation reads; `seconds` what that would take at the `rate` (rows a second) at which
+    it, or else the whole project, was last evaluated. Both are None of tables that stay as they are.
+    """
+
+    table: str
+    state: State
+    changes: tuple[str, ...] = ()
+    follows: tuple[str, ...] = ()
+    rows: int | None = None
+    rate: int | None = None
+    seconds: float | None = None
+
+
+def plan(
+    project: Project, names: Iterable[str] = (), connect: Callable[[], SparkSession] | None = None
+) -> list[Planned]:
+    """The named tables (all, for none) in dependency order, then those whose jobs are gone.
+
+    A table follows where its own definition is unchanged and that of a table it is derived from is not. A session, by
+    `connect` or else the process's own, is asked for only where an input has got columns since a table's last commit.
+    """
+    names = list(names)
+    planning = _Planning(project, connect or (lambda: start(project.settings)))
+    planned = [planning.planned(declaration) for declaration in project.pick(names)]
+    if names:
+        return planned
+    latest = editions.latest_edition(project.settings)
+    gone = sorted(set(latest.tables) - set(project.tables)) if latest else ()
+    return [*planned, *(Planned(name, "removed", ("its job is gone: retired by the next edition",)) for name in gone)]
+
+
+def stale(project: Project, connect: Callable[[], SparkSession]) -> set[str]:
+    """The tables that were built, and by another definition than now, of their own or of one they are derived from, or
+    without columns that have come to their inputs and would enter them.
+    """
+    planning = _Planning(project, connect)
+    return {name for name in planning.stale if planning.positions[name] is not None}
+
+
+@dataclass(frozen=True)
+class _Planning:
+    """A project beside what its books say of its tables."""
+
+    project: Project
+    connect: Callable[[], SparkSession]
+
+    @cached_property
+    def inputs(self) -> Inputs | None:
+        """The inputs at the newest cut; None before the first."""
+        newest = ledger.latest_cut(self.project.settings)
+        return Inputs(self.connect, self.project, newest) if newest else None
+
+    @cached_property
+    def graph(self) -> Graph:
+        return graph(self.project)
+
+    @cached_property
+    def positions(self) -> Mapping[str, Position | None]:
+        return {each.name: self.project.table(each).position() for each in self.project.tables.values()}
+
+    @cached_property
+    def changed(self) -> set[str]:
+        """The tables that were built, and by another definition, or of an input that has lost a column they read."""
+        return {
+            name
+            for name, position in self.positions.items()
+            if position
+            and (
+                not self.project.is_built(self.project.tables[name], position)
+                or any(self.lost(self.project.tables[name]))
+            )
+        }
+
+    @cached_property
+    def wider(self) -> dict[str, dict[str, list[str]]]:
+        """The columns that would enter tables, which are otherwise unchanged: {table: {input: columns}}."""
+        return {name: found for name in self.positions if name not in self.changed and (found := self._entering(name))}
+
+    @cached_property
+    def stale(self) -> set[str]:
+        """The changed and the wider tables, and all that are derived from them."""
+        own = {*self.changed, *self.wider}
+        return {*own, *self.graph.below(*own)}
+
+    def lost(self, declaration: Declaration) -> Iterator[str]:
+        """What a table has read of the tables it is derived from, and is no longer there as it was."""
+        position = self.positions[declaration.name]
+        columns = (position.data.get("columns") if position else None) or {}
+        there = {
+            source.name: self.project.table(source.table).columns()
+            for source in declaration.inputs
+            if source.table is not None and source.name in columns and self.positions[source.name] is not None
+        }
+        yield from lost(columns, there)
+
+    def _entering(self, name: str) -> dict[str, list[str]]:
+        """Which columns would enter a table that are not in its inputs' as it was built with them."""
+        declaration, position = self.project.tables[name], self.positions[name]
+        if position is None or self.inputs is None:
+            return {}
+        said, given = position.data.get("columns", {}), self.inputs.given(declaration)
+        there = {
+            source.name: self.project.fields(source.name)
+            if source.table is None
+            else self.project.table(source.table).columns()
+            for source in declaration.inputs
+            if source.name in given and (source.table is None or self.positions[source.name] is not None)
+        }
+        held = {name: [each for each in columns if each not in given[name]] for name, columns in there.items()}
+        if all({*some} <= known(said.get(name, {})) for name, some in held.items()):
+            found = {
+                name: [each for each in some if each in said[name].get(WAITING, ())]
+                for name, some in held.items()
+                if some
+            }
+        else:
+            found = entering(self.inputs, declaration, held)
+        return {name: some for name, some in found.items() if some}
+
+    @cached_property
+    def suites(self) -> Mapping[str, Suite]:
+        return load_suites(self.project)
+
+    @cached_property
+    def judged(self) -> Mapping[str, ledger.Check]:
+        return ledger.last_checks(self.project.settings, "table")
+
+    @cached_property
+    def rates(self) -> Mapping[str, float]:
+        """Rows a second by table, as its last evaluation of everything read them; "" is the rate of all together."""
+        runs = {
+            n: run
+            for n, run in ledger.last_runs(self.project.settings, *ledger.WHOLE, outcome="done").items()
+            if run.counts.get("read")
+        }
+        rates = {name: run.counts["read"] / run.seconds for name, run in runs.items() if run.seconds}
+        seconds = sum(run.seconds for run in runs.values())
+        return rates | ({"": sum(run.counts["read"] for run in runs.values()) / seconds} if seconds else {})
+
+    def planned(self, declaration: Declaration) -> Planned:
+        """What is to be done about one table."""
+        name = declaration.name
+        state: State
+        if self.positions[name] is None:
+            state, changes = "new", ["never built"]
+        elif name in self.changed:
+            state, changes = "changed", list(self._parts(declaration))
+        elif name in self.wider:
+            state, changes = "wider", list(self._new(name))
+        elif name in self.stale:
+            parents = [source.name for source in declaration.inputs if source.name in self.stale]
+            state, changes = "follows", [f"derived from {', '.join(parents)}"]
+        else:
+            return Planned(name, "unchanged", tuple(self._judgement(name)))
+        rows, rate = self._rows(declaration), self.rates.get(name) or self.rates.get("")
+        return Planned(
+            name,
+            state,
+            (*changes, *self._judgement(name)),
+            tuple(self.graph.below(name)),
+            rows,
+            int(rate) if rate else None,
+            round(rows / rate, 1) if rate else None,
+        )
+
+    def _new(self, name: str) -> Iterator[str]:
+        """The columns that wait, each with where it came."""
+        for source, columns in self.wider[name].items():
+            for column in columns:
+                yield f"column {source}.{column} is new: the table goes on without it until lake deploy"
+
+    def _parts(self, declaration: Declaration) -> Iterator[str]:
+        """What of the definition is other than when the table was last evaluated whole."""
+        yield from self.lost(declaration)
+        table, position = self.project.table(declaration), self.positions[declaration.name]
+        if position is not None and self.project.is_built(declaration, position):
+            return
+        built = (p.data["definition"] for p in delta.positions(table.path, table.app) if "definition" in p.data)
+        columns = position.data.get("columns") if position else None
+        then, now = next(built, None), self.project.definition(declaration, columns)
+        if then is None:
+            yield "which part is not known: built before definitions were kept"
+            return
+        for part in dict.fromkeys([*then, *now]):
+            old, new = then.get(part), now.get(part)
+            if old == new:
+                continue
+            if part in ("function", "rest of the file") or part.startswith("imported"):
+                yield f"{part} {'changed' if old and new else 'added' if new else 'removed'}"
+            else:
+                yield f"{part}: {old or 'none'} → {new or 'none'}"
+
+    def _judgement(self, name: str) -> Iterator[str]:
+        check, suite = self.judged.get(name), self.suites.get(name)
+        if check is not None and suite is not None and check.suite != suite.hash:
+            yield "expectations changed: judged again, nothing is evaluated"
+
+    def _rows(self, declaration: Declaration) -> int:
+        """How many rows the inputs have now."""
+        paths = [
+            self.project.settings.log_path(source.name)
+            if source.table is None
+            else self.project.table(source.table).path
+            for source in declaration.inputs
+        ]
+        return sum(Scan(path).rows() for path in paths if delta.exists(path))

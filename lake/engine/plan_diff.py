@@ -1,0 +1,115 @@
+"""What a changed definition would change in a table's numbers, column by column, before anything changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from lake.declaration import Declaration
+from lake.engine.pending_change import NUMERIC, column_changes, comparable, of_rows
+from lake.engine.plan import stale
+from lake.evaluation.inputs import Inputs
+from lake.evaluation.validate import analyse, python_faults
+from lake.kinds.kind import visible
+from lake.project import Project
+from lake.quoting import SPARK, quoted
+from lake.store.commit import Counts
+from lake.store.ledger import get_cut
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class ColumnChange:
+    """A column: how many rows of both sides have another value in it; of numbers, the sums `before` and `after`.
+
+    Sums are over all rows, exact to six decimals; None where a column is on one side only or its sum is out of range.
+    """
+
+    column: str
+    type: str
+    rows: int
+    before: Decimal | None = None
+    after: Decimal | None = None
+
+
+@dataclass(frozen=True)
+class TableChange:
+    """What the declared definition would make of a table at its own `cut`, beside what it holds."""
+
+    table: str
+    cut: int
+    counts: Counts
+    columns: tuple[ColumnChange, ...]
+    sample: tuple[dict[str, Any], ...]
+
+
+def table_change(connect: Callable[[], SparkSession], project: Project, declaration: Declaration) -> TableChange:
+    """Evaluates the declared definition at the table's cut and compares; commits nothing.
+
+    Tables it is derived from are evaluated by their definitions too, where these have changed.
+    Raises DeclarationError where the table was never built.
+    """
+    table = project.table(declaration)
+    position = table.position()
+    if position is None:
+        raise declaration.fault("was never built: there is nothing to compare with", fix="lake run, or lake deploy")
+    changed = stale(project, connect)
+    stay = set(project.tables) - changed
+    cut = get_cut(project.settings, position.data["cut"])
+    proved = {
+        name: there.version
+        for name in stay
+        if (there := project.table(project.tables[name]).position_at(cut.number)) is not None
+    }
+    inputs = Inputs(connect, project, cut, recompute=True, proved=proved, declared={declaration.name, *changed})
+    with python_faults(declaration):
+        analyse(inputs, declaration)
+        rows = inputs.evaluate(declaration).persist()
+        try:
+            old = table.read(inputs.spark, position.version)
+            change = of_rows(inputs, declaration, table, position, rows, old)
+            columns = _columns(rows, old, declaration.kind.identity)
+        finally:
+            rows.unpersist()
+    return TableChange(declaration.name, cut.number, change.counts, columns, change.sample)
+
+
+def _columns(rows: DataFrame, old: DataFrame, identity: Sequence[str]) -> tuple[ColumnChange, ...]:
+    new_types, old_types = dict(rows.dtypes), dict(old.dtypes)
+    changed = column_changes(old_types, new_types)
+    names = visible([*new_types, *(name for name in old_types if name not in new_types)])
+    both = comparable(old, rows)
+    differing = _differing(rows, old, identity, both) if set(identity) <= set(both) else {}
+    before, after = _sums(old, names), _sums(rows, names)
+    types = new_types | changed
+    return tuple(
+        ColumnChange(name, types[name], differing.get(name, 0), before.get(name), after.get(name))
+        for name in names
+        if name not in identity
+    )
+
+
+def _differing(rows: DataFrame, old: DataFrame, identity: Sequence[str], names: Sequence[str]) -> dict[str, int]:
+    """How many rows that are on both sides differ in each column."""
+    from pyspark.sql import functions as F
+
+    there = old.select(*[F.col(name).alias(f"_was_{name}") for name in names])
+    same = [F.col(name).eqNullSafe(F.col(f"_was_{name}")) for name in identity]
+    counts = [F.count_if(~F.col(name).eqNullSafe(F.col(f"_was_{name}"))).alias(name) for name in names]
+    found = rows.select(*names).join(there, same).agg(*counts).first()
+    return found.asDict() if found is not None else {}
+
+
+def _sums(rows: DataFrame, names: Sequence[str]) -> dict[str, Decimal | None]:
+    summed = [name for name, kind in rows.dtypes if name in names and kind.partition("(")[0] in NUMERIC]
+    if not summed:
+        return {}
+    columns = [quoted(name, SPARK) for name in summed]
+    found = rows.selectExpr(*[f"try_sum(try_cast({c} as decimal(32, 6))) as {c}" for c in columns]).first()
+    return found.asDict() if found is not None else {}

@@ -1,0 +1,46 @@
+"""What readers have: columns that may go, or change their type, only where somebody said so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from lake.declaration import Declaration
+from lake.engine.pending_change import column_changes
+from lake.errors import DeclarationError
+from lake.evaluation.inputs import Inputs
+from lake.evaluation.validate import analyse
+from lake.kinds.kind import visible
+from lake.store import delta, editions
+from lake.store.editions import EditionTable
+from lake.store.scan import Scan, to_frame
+
+
+def must_keep(inputs: Inputs, tables: Iterable[Declaration]) -> None:
+    """Raises DeclarationError where a build of `tables` would take columns from readers, or change their types."""
+    latest = editions.latest_edition(inputs.project.settings)
+    published = latest.tables if latest else {}
+    faults = [
+        fault
+        for declaration in tables
+        if declaration.name in published
+        for fault in _losses(inputs, declaration, published[declaration.name])
+    ]
+    if faults:
+        raise DeclarationError.all(faults)
+
+
+def _losses(inputs: Inputs, declaration: Declaration, there: EditionTable) -> Iterator[DeclarationError]:
+    changes = column_changes(_columns(inputs, there), analyse(inputs, declaration).columns)
+    lost = {name: what for name, what in changes.items() if not what.startswith("added") and visible([name])}
+    if lost:
+        what = ", ".join(f"{name} {change}" for name, change in lost.items())
+        fix = "the same with --yes, or have the function return them as they were"
+        yield declaration.fault(f"columns that readers have would change: {what}", fix=fix)
+
+
+def _columns(inputs: Inputs, there: EditionTable) -> Mapping[str, str]:
+    """The columns of a published table with Spark's types; none where it is gone."""
+    path = inputs.project.settings.warehouse_path / there.path
+    if not delta.exists(path):
+        return {}
+    return dict(to_frame(inputs.spark, Scan(path, there.version).schema().empty_table()).dtypes)

@@ -1,0 +1,109 @@
+"""Rebuild: evaluate a table from its inputs at a cut beside the live one, and commit only what differs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from lake.declaration import Declaration
+from lake.engine.advance import Advanced, told
+from lake.engine.pending_change import Change, first_build, of_all
+from lake.engine.published_columns import must_keep
+from lake.engine.scheduler import after_inputs
+from lake.engine.verbs import books
+from lake.engine.widening import is_as_built
+from lake.errors import DeclarationError
+from lake.evaluation.inputs import Inputs
+from lake.evaluation.shared import sharing
+from lake.evaluation.validate import analyse, python_faults
+from lake.ingest import integrity
+from lake.store.delta import Position
+from lake.store.lease import lease
+
+DRY_RUN = "dry run"
+
+
+@dataclass(frozen=True)
+class Recomputed(Advanced):
+    """What evaluating rows again changed, or with the verb DRY_RUN would change: see Change."""
+
+    sample: tuple[dict[str, Any], ...] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+
+def rebuild_all(
+    inputs: Inputs,
+    names: Iterable[str],
+    *,
+    dry_run: bool = False,
+    yes: bool = False,
+    tell: Callable[[Recomputed], None],
+) -> list[Recomputed]:
+    """Rebuilds the named tables (all, for none), as `after_inputs` orders them.
+
+    Raises LakeError where a log is damaged.
+    """
+
+    def work(declaration: Declaration) -> Recomputed:
+        done = rebuild(inputs, declaration, dry_run=dry_run, yes=yes)
+        tell(done)
+        return done
+
+    picked = inputs.project.pick(names)
+    integrity.must_be_whole(inputs.project, picked)
+    with sharing(inputs, picked):
+        return after_inputs(picked, work, workers=inputs.project.settings.tables_at_once)
+
+
+@books("rebuild")
+def rebuild(inputs: Inputs, declaration: Declaration, *, dry_run: bool = False, yes: bool = False) -> Recomputed:
+    """Makes the table what its current definition says at the cut; adopts a changed definition in place.
+
+    With `dry_run` it only says what it would do. Raises as `advance` does, except that a changed definition is what it
+    is for; and, without `yes`, DeclarationError where a column that readers have would go or change its type.
+    """
+    began, table = time.monotonic(), inputs.table(declaration)
+    inputs.declared.add(declaration.name)
+    with python_faults(declaration), lease(inputs.project.settings, table.lease):
+        position = table.position()
+        _must_reach(inputs, declaration, position)
+        # What built the table was analysed then; looking at it again costs 0.2 s.
+        if position is None or not is_as_built(inputs, declaration, position):
+            analyse(inputs, declaration)
+            if not (yes or dry_run):
+                must_keep(inputs, [declaration])
+        if position is None:
+            change = first_build(inputs, declaration, table)
+        else:
+            change = of_all(inputs, declaration, table, position)
+        return finish(inputs, declaration, change, began, verb="rebuild", dry_run=dry_run)
+
+
+def finish(  # noqa: PLR0913 a change, and how to make it
+    inputs: Inputs, declaration: Declaration, change: Change, began: float, *, verb: str, dry_run: bool
+) -> Recomputed:
+    """Makes the change and records the run, or only tells it."""
+    if dry_run:
+        done = Advanced(
+            declaration.name,
+            inputs.cut.number,
+            DRY_RUN,
+            change.position.version,
+            **asdict(change.counts),
+            seconds=round(time.monotonic() - began, 3),
+        )
+    else:
+        done = told(inputs, declaration, change.commit(inputs, declaration, verb=verb), began)
+    counts = asdict(change.counts) if change.counts.total else {}
+    return Recomputed(**{**asdict(done), **counts}, sample=change.sample, columns=change.columns)
+
+
+def _must_reach(inputs: Inputs, declaration: Declaration, position: Position | None) -> None:
+    if position is not None and position.data["cut"] > inputs.cut.number:
+        raise DeclarationError(
+            f"{declaration.name} is at cut {position.data['cut']}, beyond cut {inputs.cut.number}",
+            where=declaration.where,
+            fix="leave out --cut to rebuild at the newest cut",
+        )

@@ -1,0 +1,36 @@
+"""Verbs about one table, each of which books why it failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+
+from lake.store.run_book import failing
+
+if TYPE_CHECKING:
+    from lake.declaration import Declaration
+    from lake.evaluation.inputs import Inputs
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def books(
+    verb: str,
+) -> Callable[[Callable[Concatenate[Inputs, Declaration, P], T]], Callable[Concatenate[Inputs, Declaration, P], T]]:
+    """Books failures of a verb about one table; those of a dry run are no runs."""
+
+    def with_book(
+        work: Callable[Concatenate[Inputs, Declaration, P], T],
+    ) -> Callable[Concatenate[Inputs, Declaration, P], T]:
+        @wraps(work)
+        def booked(inputs: Inputs, declaration: Declaration, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            if kwargs.get("dry_run"):
+                return work(inputs, declaration, *args, **kwargs)
+            with failing(inputs.project.settings, verb, declaration.name, inputs.cut.number):
+                return work(inputs, declaration, *args, **kwargs)
+
+        return booked
+
+    return with_book

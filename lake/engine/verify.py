@@ -1,0 +1,183 @@
+"""Verify: the promise, proved. A table beside its recomputation from the first event of every log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from lake.declaration import Declaration
+from lake.engine.fingerprint import fingerprints
+from lake.engine.pending_change import SAMPLE, column_changes
+from lake.engine.scheduler import after_inputs
+from lake.errors import LakeError, Unavailable
+from lake.evaluation.compare import compare, first, shown
+from lake.evaluation.inputs import Inputs
+from lake.evaluation.unique import unique
+from lake.evaluation.validate import python_faults
+from lake.ingest import integrity
+from lake.project import Project
+from lake.store import delta, erasures, run_book
+from lake.store.ledger import get_cut
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lake.store.tables import Table
+
+LAST: Final = 2**62
+FOUND: Final = {"insert": "missing", "delete": "extra", "update": "differs"}
+"""What a row is called that would be inserted, deleted or updated to make the table right."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What verifying one table at its cut found; `unknown` says `why` nothing can be told, `identical` where a column
+    has come to an input since the table was built.
+
+    `fingerprint` is that of the table's rows, state columns included. `differences` holds the first rows that differ:
+    the identity, `change` (missing: the table lacks the row; extra: the table alone has it; differs) and, for
+    `differs`, `columns`: {column: [table's value, recomputed value]}. `fix` is there where it is not the table's fault.
+    """
+
+    table: str
+    cut: int | None
+    verdict: Literal["identical", "differs", "unknown"]
+    rows: int = 0
+    fingerprint: str = ""
+    differing: int = 0
+    differences: tuple[dict[str, Any], ...] = ()
+    why: str = ""
+    fix: str = ""
+
+
+def verify_all(
+    connect: Callable[[], SparkSession],
+    project: Project,
+    names: Iterable[str] = (),
+    *,
+    shallow: bool = False,
+    tell: Callable[[Verdict], None],
+) -> list[Verdict]:
+    """The verdicts on the named tables (all, for none), as `after_inputs` orders them.
+
+    A table that is found identical need not be evaluated again for those derived from it. Each reads the logs for
+    itself: what a rebuild prepares for several tables at once proves nothing.
+    """
+    picked, proved = project.pick(names), dict[str, int]()
+    damaged = integrity.faults(project, picked)
+    cuts = {each.name: position.data["cut"] for each in picked if (position := project.table(each).position())}
+    by_cut = {
+        cut: Inputs(connect, project, get_cut(project.settings, cut), recompute=not shallow, proved=proved)
+        for cut in set(cuts.values())
+    }
+
+    def work(declaration: Declaration) -> Verdict:
+        cut, began = cuts.get(declaration.name), datetime.now(UTC)
+        fault = next((found for stream in project.logs(declaration) if (found := damaged[stream])), None)
+        with run_book.failing(project.settings, "verify", declaration.name, cut):
+            if cut is None:
+                verdict = _never_built(declaration)
+            else:
+                verdict = _not_told(declaration, cut, fault) if fault else verify(by_cut[cut], declaration)
+        _book(project, verdict, began)
+        tell(verdict)
+        return verdict
+
+    return after_inputs(picked, work, workers=project.settings.tables_at_once)
+
+
+def _book(project: Project, verdict: Verdict, began: datetime) -> None:
+    about = project.settings, "verify", verdict.table, verdict.cut
+    if verdict.verdict == "identical":
+        run_book.note(*about, began, rows=verdict.rows)
+    else:
+        why = f"differs from its recomputation in {verdict.differing} rows" if verdict.differing else verdict.why
+        run_book.note(*about, began, error=why)
+
+
+def verify(inputs: Inputs, declaration: Declaration) -> Verdict:
+    """Compares the table with its recomputation at the cut of `inputs`, which is the table's own; writes nothing.
+
+    With `inputs.recompute` its parents are recomputed too, so that a wrong parent cannot make its child look right; but
+    not those versions that are `inputs.proved`, to which this one is added if it is identical.
+    """
+    table, cut = inputs.table(declaration), inputs.cut.number
+    version = table.version() if table.exists() else 0
+    position, then = table.position(), table.position_at(cut)
+    if position is None or then is None:
+        return _never_built(declaration)
+    if position.data["cut"] != cut:  # it went on meanwhile; what it was can be told all the same
+        position, version = then, then.version
+    if not inputs.project.is_built(declaration, position):
+        why = "its definition has changed since: lake plan, then lake deploy"
+        return Verdict(declaration.name, cut, "unknown", why=why)
+    if any(
+        erasures.erased(inputs.project.settings, s, inputs.cut.voids, LAST) for s in inputs.project.logs(declaration)
+    ):
+        return Verdict(
+            declaration.name, cut, "unknown", why="a person was forgotten since: lake run, then verify again"
+        )
+    try:
+        with python_faults(declaration):
+            return _judged(inputs, declaration, table, version)
+    except Unavailable:
+        raise
+    except LakeError as error:
+        return _not_told(declaration, cut, error)
+
+
+def _not_told(declaration: Declaration, cut: int, error: LakeError) -> Verdict:
+    where = f" ({error.where})" if error.where else ""
+    return Verdict(declaration.name, cut, "unknown", why=f"{error.what}{where}", fix=error.fix)
+
+
+def _without(inputs: Inputs, table: str) -> str:
+    """Which columns have come to the table's inputs since it was built, and were left out."""
+    held = [f"{name}.{column}" for name, some in inputs.withheld.get(table, {}).items() for column in some]
+    return f"as it was built, without {', '.join(held)}: see lake plan" if held else ""
+
+
+def _never_built(declaration: Declaration) -> Verdict:
+    return Verdict(declaration.name, None, "unknown", why="it was never built")
+
+
+def _judged(inputs: Inputs, declaration: Declaration, table: Table, version: int) -> Verdict:
+    name, cut = declaration.name, inputs.cut.number
+    rows, old, total = inputs.evaluate(declaration), table.read(inputs.spark, version), table.rows(version)
+    if columns := column_changes(dict(old.dtypes), dict(rows.dtypes)):
+        why = "; ".join(f"{column} {what}" for column, what in columns.items())
+        return Verdict(name, cut, "differs", total, why=f"to be right, its columns change: {why}")
+    there, wanted = fingerprints(old, rows)
+    if there == wanted and (said := _otherwise(table, version)):
+        return Verdict(name, cut, "differs", total, there, why=said, fix=f"lake rebuild {name} records what it is")
+    if there == wanted:
+        inputs.proved[name] = version
+        return Verdict(name, cut, "identical", total, there, why=_without(inputs, name))
+    identity = declaration.kind.identity
+    duplicates = old.groupBy(*identity).count().where("count > 1").count()
+    if duplicates:
+        return Verdict(name, cut, "differs", total, there, duplicates, why=f"{duplicates} keys have several rows")
+    differing, differences = _differences(table, version, compare(unique(rows, identity), old, identity), identity)
+    return Verdict(name, cut, "differs", total, there, differing, differences)
+
+
+def _otherwise(table: Table, version: int) -> str:
+    """How the content of a version is not what its commit says, where that says anything."""
+    said = delta.metadata(table.path, version).get("content")
+    found = str(table.content(version)) if said else said
+    return "" if found == said else f"its rows are right, and not what its commit says of them: {said}, found {found}"
+
+
+def _differences(
+    table: Table, version: int, diff: DataFrame, identity: tuple[str, ...]
+) -> tuple[int, tuple[dict[str, Any], ...]]:
+    """How many rows differ, and the first ones."""
+    kept = diff.persist()
+    try:
+        differing, few = kept.count(), first(kept, identity, SAMPLE)
+    finally:
+        kept.unpersist()
+    rows = shown(few, table.rows_of(few.select(list(identity)), version), identity)
+    return differing, tuple({**row, "change": FOUND[row["change"]]} for row in rows)

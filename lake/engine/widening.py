@@ -1,0 +1,91 @@
+"""What a table's position says of its columns after each verb, and which columns wait for its next deploy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lake.declaration import Declaration
+from lake.errors import DeclarationError
+from lake.evaluation.columns import IGNORED, WAITING, given, lost, recorded
+from lake.evaluation.inputs import Inputs
+from lake.evaluation.validate import analyse
+from lake.project import Columns
+from lake.store.delta import Position
+
+
+def built(inputs: Inputs, declaration: Declaration, position: Position) -> Columns:
+    """What the position of a table says that is built now, on top of `position`."""
+    there = {source.name: inputs.columns(source) for source in declaration.inputs}
+    if not position.data or not is_as_built(inputs, declaration, position):
+        return recorded(there, analyse(inputs, declaration).read)
+    columns: Columns = position.data["columns"]
+    return columns
+
+
+def is_as_built(inputs: Inputs, declaration: Declaration, position: Position) -> bool:
+    """Whether the table at `position` was built by its definition as it is now, of inputs with the columns of now."""
+    columns = position.data.get("columns")
+    if columns is None or not inputs.project.is_built(declaration, position):
+        return False
+    there, was = {source.name: inputs.columns(source) for source in declaration.inputs}, given(columns)
+    return all(
+        set(types) == was[name] and columns[name]["read"].items() <= types.items() for name, types in there.items()
+    )
+
+
+def must_have(inputs: Inputs, declaration: Declaration, position: Position) -> None:
+    """Raises DeclarationError where a table that the declared one is derived from has lost what it reads."""
+    columns = position.data.get("columns", {})
+    there = {s.name: inputs.columns(s) for s in declaration.inputs if not s.is_log and s.name in columns}
+    if found := list(lost(columns, there)):
+        raise declaration.fault(
+            f"what it reads has changed since it was built: {', '.join(found)}",
+            fix="lake plan shows what follows from it, lake deploy builds it beside what readers see",
+        )
+
+
+def followed(inputs: Inputs, declaration: Declaration, position: Position) -> Columns:
+    """What the position of a table says that follows its inputs: which columns have come to them since it was built."""
+    columns = position.data.get("columns") or _unsaid(inputs, declaration, position)
+    held = inputs.withheld.get(declaration.name, {})
+    if all(came <= known(columns[name]) for name, came in ((name, set(some)) for name, some in held.items())):
+        return columns
+    waiting = entering(inputs, declaration, held)
+    return {
+        name: {
+            **each,
+            WAITING: waiting.get(name, []),
+            IGNORED: [column for column in held.get(name, []) if column not in waiting[name]],
+        }
+        for name, each in columns.items()
+    }
+
+
+def known(columns: Mapping[str, Any]) -> set[str]:
+    """The columns of one input of which a position says whether they wait."""
+    return {*columns.get(WAITING, ()), *columns.get(IGNORED, ())}
+
+
+def entering(inputs: Inputs, declaration: Declaration, held: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Which of the columns that a function is not given, {input: columns}, it would read if it were.
+
+    All of them where it cannot do with them: then a build says why.
+    """
+    try:
+        read = analyse(inputs, declaration).read
+    except DeclarationError:
+        return {name: list(columns) for name, columns in held.items()}
+    return {name: [column for column in columns if column in read[name]] for name, columns in held.items()}
+
+
+def _unsaid(inputs: Inputs, declaration: Declaration, position: Position) -> Columns:
+    """What a position did not say when the table was built: what it reads of its logs as its fingerprint has it."""
+    columns, was = inputs.project.columns(declaration, position) or {}, inputs.given(declaration)
+    found = {}
+    for source in declaration.inputs:
+        read = columns.get(source.name, {}).get("read", {})
+        there = inputs.columns(source)
+        kept = was.get(source.name, frozenset(there))
+        found[source.name] = {"read": read, "unread": [name for name in there if name in kept and name not in read]}
+    return found

@@ -1,0 +1,190 @@
+"""The proof that a person is forgotten: a search of every byte under the warehouse, compressed ones unpacked.
+
+Values are looked for as whole words: as they are, as JSON may write them, as an address does, and by their beginnings,
+which are all that Delta's column statistics keep of a text.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import duckdb
+
+from lake.config import Settings
+from lake.erasure.search import decoded, spelled, whole_word
+from lake.store import delta
+
+SPARK_KEEPS: Final = 32
+"""So many characters of a text Spark keeps in statistics, and a mark after the greatest value's."""
+DELTA_RS_KEEPS: Final = 64
+"""So many bytes delta-rs does; of the greatest value, the last character is one further in Unicode."""
+OWNERS: Final = (".lake/airflow", ".lake/spark/local", ".lake/sql_history")
+"""What Airflow keeps of what commands print, Spark's temporary files, and what somebody has typed."""
+PARQUET: Final = re.compile(r"\.parquet(#\d+)?$")
+"""The names of Parquet files, and of those that delta-rs had not finished."""
+ROW: Final = 'to_json("a row")::VARCHAR'
+"""A table's columns have names of one word: else a column would be taken for the row."""
+UNREADABLE: Final = (duckdb.Error, gzip.BadGzipFile, EOFError, zlib.error)
+MANY: Final = 10_000
+CHUNK: Final = 16 << 20
+OVERLAP: Final = 4096
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Where any of so many `values` was found: `files` were searched, of `size` bytes in all.
+
+    `found` are files below the warehouse and the folder it lies in, with those that cannot be unpacked; `outside`,
+    landing files, archived ones and OWNERS, which are no one's to change but their owner's; `names`, those of files
+    that were taken in, which logs keep for good.
+    """
+
+    values: int
+    files: int
+    size: int
+    found: tuple[str, ...]
+    outside: tuple[str, ...]
+    names: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        return bool(self.values) and not self.found
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """As JSON has it; the values are not in it."""
+        return {
+            "holds": self.holds,
+            "values_searched": self.values,
+            "files_searched": self.files,
+            "bytes_searched": self.size,
+            "found": list(self.found),
+            "outside_the_warehouse": list(self.outside),
+            "names_of_files": list(self.names),
+        }
+
+
+def search_files(settings: Settings, values: Collection[str]) -> Proof:
+    """Searches for `values` under the warehouse, beside it, and in its owner's files. Nothing is found of none."""
+    if not values:
+        return Proof(0, 0, 0, (), ())
+    text = re.compile(whole_word({each for value in values for each in _guises(value)}))
+    bytes_ = re.compile(text.pattern.encode())
+    inside = _searched(lambda: _inside(settings), text, bytes_)
+    outside = _searched(lambda: _outside(settings), text, bytes_)
+    found, beyond = (tuple(str(each.file) for each in part if each.found) for part in (inside, outside))
+    size = sum(each.size for each in inside)
+    return Proof(len(values), len(inside), size, found, beyond, tuple(_named(settings, text)))
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """A file of `size` bytes, and whether one of the values was `found` in it."""
+
+    file: Path
+    size: int
+    found: bool
+
+
+def _searched(listed: Callable[[], Iterable[Path]], text: re.Pattern[str], bytes_: re.Pattern[bytes]) -> list[_Looked]:
+    """Every file that is `listed`, and what comes while they are searched: a compaction has rows in other files then.
+
+    Files that go meanwhile, as those that say who holds a lease, have nothing.
+    """
+    looked, known = [], set[Path]()
+    while new := {*listed()} - known:
+        known |= new
+        for file in new:
+            with suppress(FileNotFoundError):
+                looked.append(_Looked(file, file.stat().st_size, _holds(file, text, bytes_)))
+    return sorted(looked, key=lambda each: each.file)
+
+
+def _inside(settings: Settings) -> Iterator[Path]:
+    owners = [settings.path(folder) for folder in OWNERS]
+    yield from _files(settings.warehouse_path)
+    yield from (file for file in _files(settings.path(".lake")) if not any(map(file.is_relative_to, owners)))
+    if settings.keys_path.is_file():
+        yield settings.keys_path
+
+
+def _outside(settings: Settings) -> Iterator[Path]:
+    folders = [settings.landing, *([settings.archive] if settings.archive else []), *map(Path, OWNERS)]
+    return (file for folder in folders for file in _files(settings.path(folder)))
+
+
+def _named(settings: Settings, text: re.Pattern[str]) -> Iterator[str]:
+    """The names of files that were taken in, in which one of the values is."""
+    landed = delta.rows(settings.meta_path("landed"), "SELECT DISTINCT name FROM t ORDER BY name")
+    return (row["name"] for row in landed if any(text.search(each) for each in decoded(row["name"])))
+
+
+def _guises(value: str) -> Iterator[str]:
+    """Regular expressions of what files may have of a value."""
+    yield spelled(value)
+    cut = value.encode()[:DELTA_RS_KEEPS].decode(errors="ignore")
+    for text in (value, value[:SPARK_KEEPS], cut):
+        yield from map(re.escape, _written(text))
+    if cut != value:
+        yield from (f'{re.escape(text)}[^"]{{1,4}}' for text in _written(cut[:-1]))  # four bytes at most
+
+
+def _written(text: str) -> set[str]:
+    return {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], quote(text)}
+
+
+def _files(place: Path) -> Iterator[Path]:
+    """The files below a folder, or the one that `place` is."""
+    below = (Path(parent, name) for parent, _, names in os.walk(place) for name in names)
+    return (file for file in chain([place], below) if file.is_file() and not file.is_symlink())
+
+
+def _holds(file: Path, text: re.Pattern[str], bytes_: re.Pattern[bytes]) -> bool:
+    """Whether one of the values is in `file`; what cannot be unpacked may have them."""
+    try:
+        if any(bytes_.search(chunk) for chunk in _chunks(file)):
+            return True
+        return _rows(file, text) if PARQUET.search(file.name) else _escaped(file, text)
+    except UNREADABLE:
+        return file.stat().st_size > 0
+
+
+def _escaped(file: Path, text: re.Pattern[str]) -> bool:
+    """Whether one of the values is there under escapes of JSON."""
+    texts = (chunk.decode("utf-8", "replace") for chunk in _chunks(file) if b"\\" in chunk)
+    return any(text.search(each) for escaped in texts for each in decoded(escaped))
+
+
+def _chunks(file: Path) -> Iterator[bytes]:
+    """The content of `file` in parts that overlap, so that nothing is cut in two."""
+    tail = b""
+    with gzip.open(file) if file.suffix.lower() == ".gz" else file.open("rb") as opened:
+        while chunk := opened.read(CHUNK):
+            yield tail + chunk
+            tail = chunk[-OVERLAP:]
+
+
+def _rows(file: Path, text: re.Pattern[str]) -> bool:
+    """Whether a row of a Parquet file holds one of the values, in any column."""
+    with delta.connection() as con:
+        con.register("a row", con.read_parquet(str(file)))
+        if con.execute(f'SELECT 1 FROM "a row" WHERE regexp_matches({ROW}, $1) LIMIT 1', [text.pattern]).fetchone():
+            return True
+        escaped = con.execute(f"""SELECT {ROW} FROM "a row" WHERE contains({ROW}, '\\')""")
+        return any(text.search(each) for row in _each(escaped) for each in decoded(row))
+
+
+def _each(found: duckdb.DuckDBPyConnection) -> Iterator[str]:
+    while some := found.fetchmany(MANY):
+        yield from (row for [row] in some)

@@ -1,0 +1,194 @@
+"""Forget a person: their key is destroyed, and from the next cut on every table is what the log says without them.
+
+1. Find what is personal of them, while it can still be read: what only they have.
+2. Under the log's lease, blank the quarantined records that tell of them.
+3. Record the erasure, which is what counts; destroy the key. A crash between the two is made good by `destroy_keys`.
+
+Of whom the log has nothing to be read, 3 comes before 2: they may be known from the quarantine alone, and after a crash
+they are to be found again. Whoever is forgotten once more is purged once more.
+
+What earlier versions of tables still hold, `purge` removes once an edition without the person is published.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from lake.config import Settings
+from lake.contracts.contract import Contract, known_stream
+from lake.contracts.event_id import literal, quoted
+from lake.erasure import search
+from lake.errors import DeclarationError
+from lake.ingest.personal import BLANKED
+from lake.project import Project
+from lake.store import delta, erasures, log
+from lake.store.keys import KeyStore, open_store
+from lake.store.lease import lease
+from lake.store.ledger import record_run
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PLACES: Final = pa.schema([("_batch", pa.int64()), ("_number", pa.int32()), ("source", pa.string())])
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """A person of `stream`, told by `token`, erased as number `number`; `values` are what only they had, in clear.
+
+    `events` is how many events are about them, `quarantined` how many quarantined records were blanked.
+    """
+
+    stream: str
+    token: str
+    number: int
+    events: int = 0
+    quarantined: int = 0
+    values: frozenset[str] = field(default=frozenset(), repr=False)
+
+
+def whom(project: Project, stream: str, subject: str) -> tuple[Contract, str]:
+    """The contract of `stream` and the token of a person in it, or in what was refused of it.
+
+    Raises DeclarationError where nothing in the stream is sealed, or nobody in it is called that.
+    """
+    contract = known_stream(project.contracts, stream)
+    _must_seal(contract)
+    store = open_store(project.settings, make=not log.head(project.settings, stream).keys)
+    token = store.token(stream, subject)
+    known = token in erasures.subjects(project.settings, stream) or token in store.known(stream)
+    if not known and not search.quarantined(project.settings, contract, subject, {subject}):
+        raise DeclarationError(
+            f"{stream} knows nobody whose {contract.subject} is {subject!r}",
+            where=contract.where,
+            fix=f"write it as the events do: `subject` is the value of {contract.subject}",
+        )
+    return contract, token
+
+
+def about(project: Project, spark: SparkSession, contract: Contract, subject: str) -> tuple[int, frozenset[str]]:
+    """How many events are about a person, and the personal values that no one else in the stream has.
+
+    Those of `shared` fields are left out.
+    """
+    settings = project.settings
+    head = log.head(settings, contract.name)
+    events = log.read(spark, settings, contract, upto=head.batch)
+    theirs = f"(cast({quoted(contract.subject or '')} AS string) <=> {literal(subject)})"
+    values = _stacked(events, contract, theirs).groupBy("value").agg({"theirs": "min"})
+    alone = {row["value"] for row in values.where("`min(theirs)`").collect()}
+    return events.where(theirs).count(), frozenset(alone | {subject})
+
+
+def forget(project: Project, spark: SparkSession, stream: str, subject: str) -> Forgotten:
+    """Erases a person; one who was erased before, once more, with what is quarantined still. Raises as `whom` does."""
+    contract, token = whom(project, stream, subject)
+    settings, began = project.settings, datetime.now(UTC)
+    before = token in erasures.subjects(settings, stream)
+    events, values = (0, frozenset({subject})) if before else about(project, spark, contract, subject)
+    with lease(settings, f"log.{stream}"):
+        told = search.quarantined(settings, contract, subject, values)
+        if events:
+            _blank(settings, stream, told)
+        number = erasures.record(settings, stream, [token], at=began, again=True)
+        if not events:
+            _blank(settings, stream, told)
+        destroy_keys(settings)
+    _told(settings, stream, began, events=events)
+    return Forgotten(stream, token, number, events, len(told), values)
+
+
+@dataclass(frozen=True)
+class GivenUp:
+    """So many `people` whose keys are lost were erased; `renamed`: the secret is lost too, tokens are others now."""
+
+    people: int
+    renamed: bool
+
+
+def give_up(project: Project, stream: str) -> GivenUp:
+    """Erases everybody in a stream whose key is lost.
+
+    Whom its quarantined records are about can no longer be told, so all of them are blanked.
+    """
+    contract = known_stream(project.contracts, stream)
+    _must_seal(contract)
+    settings, began = project.settings, datetime.now(UTC)
+    store = open_store(settings, make=True)
+    with lease(settings, f"log.{stream}"):
+        lost = log.keyless(settings, stream, store)
+        if lost:
+            everything = delta.rows(settings.quarantine_path(stream), f"SELECT {', '.join(PLACES.names)} FROM t")
+            _blank(settings, stream, everything)
+            erasures.record(settings, stream, lost, at=began)
+            destroy_keys(settings)
+            _told(settings, stream, began, people=len(lost))
+    return GivenUp(len(lost), _renamed(store, log.head(settings, stream).keys))
+
+
+def destroy_keys(settings: Settings) -> None:
+    """Destroys what keys there still are of people who were erased: after a crash, or where an old copy came back.
+
+    Raises DeclarationError where a log was sealed with a key store that is gone: another would tell people otherwise.
+    """
+    gone: dict[str, set[str]] = {}
+    for each in erasures.entries(settings):
+        gone.setdefault(each.stream, set()).add(each.subject)
+    if not gone:
+        return
+    store = open_store(settings, make=not any(log.head(settings, stream).keys for stream in gone))
+    for stream, tokens in gone.items():
+        if left := tokens - store.destroyed(stream):
+            store.destroy(stream, left)
+
+
+def _renamed(store: KeyStore, said: dict[str, Any]) -> bool:
+    """Whether `store` makes other tokens than the one that a log was sealed with; older logs name the store alone."""
+    if "secret" in said:
+        return bool(said["secret"] != store.fingerprint)
+    return bool(said) and said["store"] != store.id
+
+
+def _must_seal(contract: Contract) -> None:
+    if not contract.sealed:
+        raise DeclarationError(
+            f"nothing in {contract.name} is personal",
+            where=contract.where,
+            fix='a stream with people has a "subject", and fields that are "personal": true',
+        )
+
+
+def _stacked(events: DataFrame, contract: Contract, theirs: str) -> DataFrame:
+    """Every personal value of the events that may be somebody's own: `value`, and whether it is `theirs`."""
+    own = [name for name in contract.sealed if not contract.field(name).shared]
+    texts = ", ".join(["cast(null AS string)", *(f"cast({quoted(name)} AS string)" for name in own)])
+    return events.selectExpr(f"{theirs} AS theirs", f"explode(array({texts})) AS value").where("value IS NOT NULL")
+
+
+def _blank(settings: Settings, stream: str, told: list[dict[str, Any]]) -> None:
+    """Blanks the quarantined records `told`, as `mentions.quarantined` gives them; `purge` ends their past."""
+    if not told:
+        return
+    with delta.opened(settings.quarantine_path(stream)) as table:
+        (
+            table.merge(pa.Table.from_pylist(told, PLACES), "t._batch = s._batch AND t._number = s._number", "s", "t")
+            .when_matched_update({"raw": "''", "detail": f"'{BLANKED}'", "source": "s.source"})
+            .execute()
+        )
+
+
+def _told(settings: Settings, stream: str, began: datetime, **counts: int) -> None:
+    record_run(
+        settings,
+        verb="forget",
+        subject=stream,
+        cut=None,
+        outcome="done",
+        counts=counts,
+        started_at=began,
+        seconds=round((datetime.now(UTC) - began).total_seconds(), 3),
+    )

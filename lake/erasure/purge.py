@@ -1,0 +1,129 @@
+"""Purge: once an edition without a forgotten person is published, nothing of them is left in any older one.
+
+1. Destroy keys that a crash has left.
+2. Have every table begin anew, and publish that: the same rows, and no past. One that is not derived from the stream
+   may have been, before it was redefined.
+3. See that nobody still reads what has them: a pin, or a process that began before the edition, is waited for.
+4. Let every other edition expire: `lake sql --edition` says so from then on.
+5. End the past of the tables and of the stream's quarantine; drop the homes that are not live, what was staged or
+   spilled, what a kill has left, and what Spark has said, in which values are.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from lake.config import Settings
+from lake.erasure.forget import destroy_keys
+from lake.project import Project
+from lake.publish.publish import at_cut
+from lake.publish.retention import retired
+from lake.store import activity, delta, editions, erasures, truncation, vacuum
+from lake.store.editions import Edition
+from lake.store.lease import lease
+from lake.store.ledger import get_cut
+
+
+def purge(project: Project, tell: Callable[[str], None]) -> None:
+    """Does it, where people were forgotten since the last one; later, where it has to wait for somebody."""
+    settings = project.settings
+    _expire_again(settings)
+    since, all_ = erasures.purged(settings), erasures.entries(settings)
+    fresh = [each for each in all_ if each.number > since]
+    if not fresh:
+        return
+    destroy_keys(settings)
+    number, streams = max(each.number for each in fresh), {each.stream for each in fresh}
+    waiting = _not_published(settings, number) or _anew(project, number)
+    edition = editions.latest_edition(settings)
+    if waiting := waiting or _still_read(settings, edition):
+        tell(f"purge   waits: {waiting}")
+        return
+    assert edition is not None
+    older = [each.number for each in editions.kept_editions(settings) if each.number < edition.number]
+    editions.expire_editions(settings, older)
+    published = {settings.warehouse_path / each.path: each.version for each in edition.tables.values()}
+    for declaration in project.tables.values():
+        table = project.table(declaration)
+        with lease(settings, table.lease):
+            truncation.end(table.path, upto=published.get(table.path))
+        tell(f"purge   {declaration.name}: only what is published is left")
+    _clear_left(settings)
+    for place in retired(project):
+        with lease(settings, place.lease):
+            vacuum.remove_table(place.path)
+        tell(f"purge   {place.name}: dropped, it was live before")
+    for stream in sorted(streams):
+        _end_quarantine(settings, stream)
+    erasures.mark_purged(settings, number, edition=edition.number, at=edition.published_at)
+
+
+def _expire_again(settings: Settings) -> None:
+    """Lets those editions expire once more that damage to their book has brought back: their files are gone."""
+    if purged := erasures.purged_with(settings):
+        back = [each.number for each in editions.kept_editions(settings) if each.number < purged]
+        editions.expire_editions(settings, back)
+
+
+def _end_quarantine(settings: Settings, stream: str) -> None:
+    """Ends the past of a quarantine, in which records were blanked."""
+    path = settings.quarantine_path(stream)
+    if delta.exists(path):
+        with lease(settings, f"log.{stream}"):
+            truncation.begin_anew(path)
+            truncation.end(path)
+
+
+def _clear_left(settings: Settings) -> None:
+    """Removes what was staged, or spilled by a query, before anybody else at work began; empties what Spark has said.
+
+    Nobody at work began before the edition. And removes tables whose removal was cut short.
+    """
+    oldest = min((each.since for each in activity.others(settings)), default=datetime.now(UTC))
+    for each in vacuum.left_behind(settings, oldest):
+        remove = shutil.rmtree if each.is_dir() and not each.is_symlink() else Path.unlink
+        with suppress(FileNotFoundError):  # another process may be at it
+            remove(each)
+    for log in settings.path(".lake/spark").glob("*.log"):
+        os.truncate(log, 0)  # whoever writes to it appends
+
+
+def _not_published(settings: Settings, number: int) -> str:
+    """What has to happen before anything can be removed; empty where an edition without the person is published."""
+    latest = editions.latest_edition(settings)
+    if latest is None or get_cut(settings, latest.cut).voids < number:
+        return "no edition without the person is published yet: lake run"
+    return ""
+
+
+def _anew(project: Project, number: int) -> str:
+    """Has all tables begin anew, each in one commit, and publishes them; nothing where that has been done."""
+    settings, latest = project.settings, editions.latest_edition(project.settings)
+    assert latest is not None
+    for declaration in project.tables.values():
+        table = project.table(declaration)
+        with lease(settings, table.lease):
+            position = table.position()
+            if position is None or position.data["cut"] != latest.cut:
+                return f"{declaration.name} has gone on since edition {latest.number}: lake run"
+            # A crash may have come between the commit that says so and its checkpoint.
+            if position.data.get("purge", 0) < number or truncation.begins(table.path) != position.version:
+                truncation.begin_anew(table.path, position, purge=number)
+    tables = at_cut(project, get_cut(settings, latest.cut))
+    editions.record_edition(settings, latest.cut, tables, live=project.live_homes)
+    return ""
+
+
+def _still_read(settings: Settings, edition: Edition | None) -> str:
+    """Who may still read what has the person: nobody who began when `edition` was there; empty for no one."""
+    pin = editions.pinned(settings)
+    assert edition is not None
+    if pin is not None and pin != edition.number:
+        return f"readers are held at edition {pin}: lake publish --resume"
+    early = [each for each in activity.others(settings) if each.seen < edition.number]
+    return f"{early[0]} may still read what has the person" if early else ""

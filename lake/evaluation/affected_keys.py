@@ -1,0 +1,211 @@
+"""Which keys of a table the changes of its inputs touch, and the inputs restricted to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from lake.declaration import Declaration, Input
+from lake.evaluation.inputs import Inputs
+from lake.evaluation.pruning import with_keys
+from lake.kinds.kind import ORDER, same
+from lake.kinds.view import View
+from lake.quoting import DUCKDB, SPARK, quoted
+from lake.store.delta import Position
+from lake.store.log import BROADCAST
+from lake.store.scan import distinct, to_arrow, to_frame
+from lake.store.tables import FeedGap, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+# Above this share of a table's rows, evaluating all of it costs less than picking the touched keys.
+LARGE_SHARE: Final = 0.2
+
+# Whether a changed row is of a broadcast event that the kind heeds.
+HEARD: Final = "_heard"
+
+
+@dataclass(frozen=True)
+class Touched:
+    """The touched keys: rows whose columns are the key's, or some of them; None means all.
+
+    `changes`, where the kind can absorb them: the signed rows of the first input, prepared, then all of the others'.
+    """
+
+    keys: pa.Table | DataFrame | None
+    changes: tuple[DataFrame, ...] | None = None
+
+
+def touched(inputs: Inputs, declaration: Declaration, table: Table, position: Position) -> Touched | None:
+    """What the changes of the inputs since `position` touch; None where nothing changed."""
+    try:
+        changed = [inputs.changes(source, position) for source in declaration.inputs]
+        if all(frame is None for frame in changed):
+            return None
+        if isinstance(declaration.kind, View):
+            return by_view(inputs, declaration, table, position, changed)
+        return _by_rows(inputs, declaration, table, position, changed)
+    except FeedGap:
+        return Touched(None)
+
+
+def restrict(inputs: Inputs, declaration: Declaration, keys: pa.Table | DataFrame) -> tuple[DataFrame, ...]:
+    """The function's rows, prepared, over its inputs restricted to `keys`; broadcast events are always there."""
+    from pyspark.sql import functions as F
+
+    wanted = to_frame(inputs.spark, keys) if isinstance(keys, pa.Table) else keys
+    hint = F.broadcast(wanted) if isinstance(keys, pa.Table) else wanted
+    kind = declaration.kind
+    if isinstance(kind, View):
+        frames = [inputs.whole(source) for source in declaration.inputs]
+        names = [kind.key_of(s.name, f.columns) for s, f in zip(declaration.inputs, frames, strict=True)]
+        frames = [
+            _narrowed(inputs, source, frame, {k: sql for k, sql in by.items() if k in wanted.columns}, hint)
+            for source, frame, by in zip(declaration.inputs, frames, names, strict=True)
+        ]
+        [rows] = inputs.sides(declaration, frames)
+        return (rows.join(hint, same(rows, hint, wanted.columns), "left_semi"),)
+    sides = inputs.sides(declaration, with_keys(inputs, declaration, keys))
+    found = []
+    for side, rows in enumerate(sides):
+        some = rows.join(hint, same(rows, hint, wanted.columns), "left_semi") if kind.names_key(side) else rows
+        if kind.broadcast is not None:
+            some = some.unionByName(_heard(inputs, declaration))
+        found.append(some)
+    return tuple(found)
+
+
+def _narrowed(inputs: Inputs, source: Input, frame: DataFrame, names: dict[str, str], wanted: DataFrame) -> DataFrame:
+    """The rows of a view's input that name one of the keys, and those that name none at all."""
+    from pyspark.sql import functions as F
+
+    if not names:
+        return frame
+    keys = wanted.select(*[F.col(key).alias(f"_touched_{key}") for key in names]).distinct()
+    condition: Column = F.lit(True)
+    for key, sql in names.items():
+        condition = condition & F.expr(sql).eqNullSafe(F.col(f"_touched_{key}"))
+    if inputs.has_broadcasts(source):
+        condition = condition | (F.col(f"{ORDER}._bucket") == BROADCAST)
+    return frame.join(keys, condition, "left_semi")
+
+
+def _heard(inputs: Inputs, declaration: Declaration) -> DataFrame:
+    """All broadcast rows that the kind heeds, prepared."""
+    (source,) = declaration.inputs
+    frame = inputs.broadcasts(source)
+    [rows] = inputs.sides(declaration, [inputs.whole(source) if frame is None else frame])
+    return rows.where(declaration.kind.broadcast or "false")
+
+
+def _by_rows(
+    inputs: Inputs, declaration: Declaration, table: Table, position: Position, changed: Sequence[DataFrame | None]
+) -> Touched | None:
+    """Of a row-by-row kind: its function over the signed changes."""
+    kind = declaration.kind
+    frames = [
+        inputs.nothing(source) if frame is None else frame
+        for source, frame in zip(declaration.inputs, changed, strict=True)
+    ]
+    sides = inputs.sides(declaration, frames)
+    if _many(inputs, declaration, position):
+        if len(sides) > 1 or kind.broadcast is not None or not (kind.absorbs and kind.key):
+            return Touched(None)
+        return Touched(sides[0].select(*kind.key).distinct(), sides)
+    marked = [rows.selectExpr("*", f"coalesce({kind.broadcast or 'false'}, false) as {HEARD}") for rows in sides]
+    local = [None if frame is None else to_arrow(rows) for rows, frame in zip(marked, changed, strict=True)]
+    if any(rows is not None and pa.compute.any(rows.column(HEARD)).as_py() for rows in local):
+        return Touched(None)
+    if not any(rows is not None and rows.num_rows for rows in local):
+        return None
+    few = [
+        sides[i] if rows is None else to_frame(inputs.spark, rows.drop_columns(HEARD)) for i, rows in enumerate(local)
+    ]
+    return _few(inputs, declaration, table, few, local)
+
+
+def _few(
+    inputs: Inputs,
+    declaration: Declaration,
+    table: Table,
+    frames: Sequence[DataFrame],
+    local: Sequence[pa.Table | None],
+) -> Touched | None:
+    """What changes that are in this process touch: `frames` and `local` are the same rows, a pair an input."""
+    kind, keys = declaration.kind, _keys(inputs, declaration, table, frames, local)
+    if keys is not None and not keys.num_rows:
+        return None
+    if kind.absorbs:
+        first = frames[0] if kind.broadcast is None else frames[0].unionByName(_heard(inputs, declaration))
+        wholes = [inputs.whole(source) for source in declaration.inputs] if len(frames) > 1 else []
+        return Touched(keys, (first, *(inputs.sides(declaration, wholes)[1:] if wholes else ())))
+    large = keys is not None and keys.num_rows > LARGE_SHARE * table.rows(table.version())
+    return Touched(None if large else keys)
+
+
+def _many(inputs: Inputs, declaration: Declaration, position: Position) -> bool:
+    """Whether more events came, or were voided, than one process takes."""
+    logs = [(source, position.data["inputs"][source.name]) for source in declaration.inputs if source.is_log]
+    limit = inputs.project.settings.small_diff_rows
+    return any(
+        inputs.size(source, after=before) + inputs.size_of_voided(source, position) > limit for source, before in logs
+    )
+
+
+def _keys(
+    inputs: Inputs,
+    declaration: Declaration,
+    table: Table,
+    frames: Sequence[DataFrame],
+    local: Sequence[pa.Table | None],
+) -> pa.Table | None:
+    kind, key = declaration.kind, list(declaration.kind.key)
+    if not key:
+        return None
+    parts = []
+    for side, (frame, rows) in enumerate(zip(frames, local, strict=True)):
+        if rows is not None and kind.names_key(side):
+            parts.append(rows.select(key))
+        elif rows is not None and rows.num_rows:
+            parts.append(reached(inputs, declaration, table, side, frame))
+    return distinct(pa.concat_tables(parts, promote_options="permissive"))
+
+
+def reached(inputs: Inputs, declaration: Declaration, table: Table, side: int, changes: DataFrame) -> pa.Table:
+    """The keys that signed `changes` of input number `side` reach, whose rows do not name them."""
+    from pyspark.sql import functions as F
+
+    kind, reaching = declaration.kind, declaration.kind.reaching(side, changes)
+    if kind.absorbs:
+        return table.keys_where(kind.key, to_arrow(reaching), kind.reaches(side, DUCKDB), table.version())
+    first, *_ = inputs.sides(declaration, [inputs.whole(source) for source in declaration.inputs])
+    near = first.alias("t").join(F.broadcast(reaching).alias("k"), F.expr(kind.reaches(side, SPARK)), "left_semi")
+    return to_arrow(near.select(*kind.key).distinct())
+
+
+def by_view(
+    inputs: Inputs, declaration: Declaration, table: Table, position: Position, changed: Sequence[DataFrame | None]
+) -> Touched | None:
+    """Of a view: the keys that the changed rows name. An input that names only part of the key touches by that part."""
+    from pyspark.sql import functions as F
+
+    kind = declaration.kind
+    assert isinstance(kind, View)
+    there = [(source, f) for source, f in zip(declaration.inputs, changed, strict=True) if f is not None]
+    maps = [kind.key_of(source.name, frame.columns) for source, frame in there]
+    common = [k for k in kind.key if all(k in names for names in maps)]
+    if not common:
+        return Touched(None)
+    parts = []
+    for (source, frame), names in zip(there, maps, strict=True):
+        if inputs.has_broadcasts(source) and not frame.where(F.col(f"{ORDER}._bucket") == BROADCAST).isEmpty():
+            return Touched(None)
+        parts.append(to_arrow(frame.selectExpr(*[f"{names[k]} as {quoted(k, SPARK)}" for k in common]).distinct()))
+    keys = distinct(pa.concat_tables(parts, promote_options="permissive"))
+    if not keys.num_rows:
+        return None
+    return Touched(None if keys.num_rows > LARGE_SHARE * table.rows(position.version) else keys)

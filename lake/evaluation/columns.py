@@ -1,0 +1,147 @@
+"""Which columns of its inputs a table depends on, as Spark's plan says it, and where that is kept.
+
+A table's position says of each input, in `columns`: {input: {"read": {column: type}, "unread": [column …]}}, what its
+function was given when it was built, and what of that decides its rows. Until it is built anew the function is given
+just these columns, so that one that hands all of them on goes on making the table's columns, whatever comes to the
+input. What came since, and looks of use to the function, is `waiting` for `lake deploy`; the rest is `ignored`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from lake.declaration import Declaration
+from lake.errors import DeclarationError
+from lake.kinds.kind import visible
+from lake.project import Columns, Project
+from lake.store import contract_versions, log
+from lake.store.delta import Position
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Given: TypeAlias = Mapping[str, frozenset[str]]
+"""What a function is given of each input: {input: columns}."""
+
+WAITING, IGNORED = "waiting", "ignored"
+CUT_SHORT: Final = re.compile(r"\.\.\. \d+ more fields")
+SCAN: Final = "FileScan json"
+PLACE: Final = re.compile(r"\b_(\d+)_(\d+)#\d+")
+
+
+@dataclass(frozen=True)
+class Analysed:
+    """What the plan of a declaration shows: what it reads of each input, and the columns it makes, {column: type}."""
+
+    read: Given
+    columns: Mapping[str, str]
+
+
+def leaf(spark: SparkSession, types: Mapping[str, str], side: int) -> DataFrame:
+    """A frame without rows, with columns of these `types`, of which a plan shows the ones that are read.
+
+    It is a scan of no files: of a frame that Spark knows to be empty, it reads no column.
+    """
+    from pyspark.sql import functions as F
+
+    placed = ", ".join(f"`_{side}_{number}` {type_}" for number, type_ in enumerate(types.values()))
+    rows = spark.read.schema(placed).format("json").load([])
+    return rows.select(*[F.col(f"_{side}_{number}").alias(name) for number, name in enumerate(types)])
+
+
+def read_of(plan: str, sides: Sequence[Sequence[str]]) -> list[frozenset[str]]:
+    """Which columns of its leaves a physical plan scans; `sides` are the names of each leaf's columns.
+
+    All of them where the plan does not show it.
+    """
+    scans = [line for line in plan.splitlines() if SCAN in line]
+    if not scans or any(CUT_SHORT.search(line) for line in scans):
+        return [frozenset(names) for names in sides]
+    places = {(int(side), int(number)) for line in scans for side, number in PLACE.findall(line)}
+    return [
+        frozenset(name for number, name in enumerate(names) if (side, number) in places)
+        for side, names in enumerate(sides)
+    ]
+
+
+def given(columns: Columns) -> Given:
+    """What a function was given when its table was built."""
+    return {name: frozenset({*each["read"], *each["unread"]}) for name, each in columns.items()}
+
+
+def lost(columns: Columns, there: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """What a table reads of inputs, and is no longer `there` as it was: {input: {column: type}}."""
+    for name, types in there.items():
+        for column, type_ in columns[name]["read"].items():
+            if types.get(column) != type_:
+                yield f"column {name}.{column}: {type_} → {types.get(column, 'none')}"
+
+
+def withheld(declaration: Declaration, frames: Sequence[DataFrame], columns: Given) -> dict[str, list[str]]:
+    """What a function that is given `columns` is not given of `frames`: {input: columns}."""
+    return {
+        source.name: [
+            each for each in visible(frame.columns) if source.name in columns and each not in columns[source.name]
+        ]
+        for source, frame in zip(declaration.inputs, frames, strict=True)
+    }
+
+
+def without(
+    declaration: Declaration, frames: Sequence[DataFrame], held: Mapping[str, Sequence[str]]
+) -> list[DataFrame]:
+    """`frames` without the columns that are `held` back."""
+    return [
+        frame.drop(*held[source.name]) if held[source.name] else frame
+        for source, frame in zip(declaration.inputs, frames, strict=True)
+    ]
+
+
+def recorded(there: Mapping[str, Mapping[str, str]], read: Given) -> dict[str, dict[str, Any]]:
+    """What a position says where a function is given all columns that are `there`: {input: {column: type}}."""
+    return {
+        name: {
+            "read": {column: type_ for column, type_ in types.items() if column in read[name]},
+            "unread": [column for column in types if column not in read[name]],
+        }
+        for name, types in there.items()
+    }
+
+
+def unsaid(
+    project: Project, declaration: Declaration, position: Position, there: set[str], made: Callable[[Given], set[str]]
+) -> Given:
+    """What a function was given of its logs, where its table's `position` does not say it.
+
+    The fields of the contract under which the last batch was written that the table has read; where what it makes of
+    those, `made`, are not the columns that are `there`, of another version of the contract, the newest first.
+    """
+    batches = {
+        source.name: position.data["inputs"].get(source.name, 0) for source in declaration.inputs if source.is_log
+    }
+    fields = [_fields(project, stream, batch) for stream, batch in batches.items()]
+    choices = [dict(zip(batches, each, strict=True)) for each in product(*fields)]
+    for choice in choices if len(choices) > 1 else ():
+        with suppress(DeclarationError):
+            if made(choice) == there:
+                return choice
+    return {}
+
+
+def _fields(project: Project, stream: str, batch: int) -> list[frozenset[str]]:
+    """The names of the fields by each version of a contract, that of a batch first; each set of them once.
+
+    Those of now alone where the batch has them: whatever has read it was given them all.
+    """
+    settings, contract = project.settings, project.contracts[stream]
+    stored, number = contract_versions.versions(settings, stream), log.head_at(settings, stream, batch).contract
+    now, *others = (
+        frozenset(field.name for field in each.fields)
+        for each in (contract, *stored[max(number - 1, 0) : number], *reversed(stored))
+    )
+    return [now] if not others or now == others[0] else list(dict.fromkeys([*others, now]))

@@ -1,0 +1,116 @@
+"""What only Spark's analysed plan shows: functions that are not functions of the log.
+
+The plan is read as text (`explain`), the one form of it that an embedded session and a Connect server both give.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Final
+
+from lake.errors import DeclarationError
+from lake.evaluation import decimals
+from lake.jobfile import NONDETERMINISTIC
+from lake.kinds.aggregate import Aggregate
+from lake.kinds.view import View
+from lake.quoting import SPARK, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lake.declaration import Declaration
+
+# Operators that look at more than one row.
+MANY_ROWS: Final = re.compile(
+    r"^[\s:+\-]*(Aggregate|Window|Deduplicate|Distinct|Sort|GlobalLimit|LocalLimit|Sample|Join|Offset)\b", re.MULTILINE
+)
+RECURSION: Final = re.compile(r"\bUnionLoop\b")
+LIMIT: Final = re.compile(r"^[\s:+\-]*(GlobalLimit|Sample|Offset|Tail)\b", re.MULTILINE)
+ADDING: Final = re.compile(
+    r"\b(sum|avg|mean|stddev\w*|var\w*|std|corr|covar\w*|skewness|kurtosis|regr_\w+)\((?:distinct )?([^()]*)",
+    re.IGNORECASE,
+)
+CALLED: Final = re.compile(r"\b([a-z_]+)\(", re.IGNORECASE)
+FLOATS: Final = ("float", "double")
+
+# `explain` can only print, and there is one stdout for the tables that are evaluated side by side.
+_PRINTING: Final = threading.Lock()
+
+
+def check(declaration: Declaration, rows: DataFrame, inputs: list[DataFrame]) -> None:
+    """Raises DeclarationError where `rows`, the function's result over `inputs`, could differ between two runs.
+
+    Reads no data: only plans and schemas.
+    """
+    text = analysed(rows)
+    faults = [
+        declaration.fault(f"{called} is not deterministic", fix="derive it from the event")
+        for called in sorted({match[1].lower() for match in CALLED.finditer(text)} & NONDETERMINISTIC)
+    ]
+    if declaration.kind.row_by_row:
+        faults += [
+            declaration.fault(
+                f"the function of a {declaration.kind.name} must map each row alone, found {operator}",
+                fix="aggregate with the kind, or declare a View",
+            )
+            for operator in sorted({match[1] for match in MANY_ROWS.finditer(text)})
+        ]
+    faults += [declaration.fault(what, fix=fix) for what, fix in _not_local(declaration, text)]
+    faults += _float_sums(declaration, rows, inputs, text)
+    faults += decimals.faults(declaration, rows)
+    if faults:
+        raise DeclarationError.all(faults)
+
+
+def _not_local(declaration: Declaration, text: str) -> Iterator[tuple[str, str]]:
+    """What makes rows of a view's key depend on other keys, as (what, fix)."""
+    kind = declaration.kind
+    if not isinstance(kind, View):
+        return
+    if not kind.recursive and RECURSION.search(text):
+        what = "the query is recursive: what follows from its own rows is local to no key"
+        yield what, 'View(key=(), identity="…", recursive=True)'
+    limit = LIMIT.search(text)
+    if kind.key and limit:
+        yield f"{limit[1]} looks at the rows of all keys", 'View(key=(), identity="…"), or a row_number() by key'
+
+
+def analysed(frame: DataFrame) -> str:
+    """The analysed logical plan of `frame`."""
+    return _plans(frame).partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")[0]
+
+
+def physical(frame: DataFrame) -> str:
+    """The physical plan of `frame`."""
+    return _plans(frame).partition("== Physical Plan ==")[2]
+
+
+def _plans(frame: DataFrame) -> str:
+    with _PRINTING, redirect_stdout(io.StringIO()) as out:
+        frame.explain(extended=True)
+    return out.getvalue()
+
+
+def _float_sums(
+    declaration: Declaration, rows: DataFrame, inputs: list[DataFrame], text: str
+) -> list[DeclarationError]:
+    """Sums and averages of floats: in an Aggregate by the type of what is added, in a View by the names in its plan."""
+    fix = "add decimals: cast(… as decimal(18, 2))"
+    kind = declaration.kind
+    if isinstance(kind, Aggregate):
+        summed = {name: m.summed for name, m in kind.measures.items() if m.summed}
+        texts = [f"{sql} as {quoted(name, SPARK)}" for name, sql in summed.items()]
+        types = dict(rows.selectExpr(*texts).dtypes) if summed else {}
+        return [declaration.fault(f"{n} adds up a {t}", fix=fix) for n, t in types.items() if t in (*FLOATS, "string")]
+    floats = {name for frame in [rows, *inputs] for name, type_ in frame.dtypes if type_ in FLOATS}
+    found = []
+    for line in text.splitlines():
+        for match in ADDING.finditer(line):
+            alias = re.match(r"[^,]*? AS (\w+)#", line[match.end() :])
+            names = set(re.findall(r"(\w+)#", match[2])) | ({alias[1]} if alias else set())
+            found += [f"{match[1]} of floats ({name})" for name in sorted(names & floats)]
+    return [declaration.fault(what, fix=fix) for what in dict.fromkeys(found)]

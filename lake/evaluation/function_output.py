@@ -1,0 +1,127 @@
+"""What a job's function gave back: frames, with the columns that its kind needs; told where it did not."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from traceback import extract_tb
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import DataFrame
+
+from lake.declaration import Declaration
+from lake.errors import DeclarationError, did_you_mean
+from lake.evaluation.carrying_frame import plain
+from lake.kinds.aggregate import Aggregate
+from lake.kinds.deletes import Removal
+from lake.kinds.kind import CARRIED, ORDER, SIGN, digest, in_log_order, visible
+from lake.quality.parking import BY, PLACE, ROW
+from lake.quoting import SPARK, literal
+from lake.session import first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+TIMES: Final = ("date", "timestamp", "timestamp_ntz")
+_UNKNOWN: Final = re.compile(r"UNRESOLVED_COLUMN.* name `(?:\w+`\.`)?(\w+)`")
+
+
+def frames(declaration: Declaration, result: Any, inputs: int) -> list[DataFrame]:
+    """The frames that the function returned: one for each of its `inputs`, or the one of a View.
+
+    Raises DeclarationError where it returned something else.
+    """
+    kind = declaration.kind
+    sides = list(result) if isinstance(result, tuple) else [result]
+    for each in sides:
+        if not isinstance(each, DataFrame):
+            raise declaration.fault(
+                f"the function returns {each!r}, not a DataFrame",
+                fix="return its_input.select(…), or what spark.sql gives",
+            )
+    if len(sides) != (inputs if kind.row_by_row else 1):
+        raise declaration.fault(
+            f"the function returns {len(sides)} frames, its {kind.name} has {inputs} inputs",
+            fix="return one frame for each input, in their order",
+        )
+    return [plain(each) for each in sides]
+
+
+def complete(declaration: Declaration, rows: DataFrame, side: int) -> DataFrame:
+    """`rows`, checked to have what the kind needs of input number `side`; of those that a table parks, what it is to
+    have.
+    """
+    kind = (declaration.parked_of or declaration).kind
+    if twice := [name for name, count in Counter(visible(rows.columns)).items() if count > 1]:
+        raise declaration.fault(f"the function returns two columns {twice[0]!r}", fix="leave one out, or rename it")
+    if kind.row_by_row and not {ORDER, SIGN} <= set(rows.columns):
+        raise declaration.fault(
+            f"the function of a {kind.name} must map each row alone, and this one loses the rows it came from",
+            fix="use select, where, withColumn and the like; aggregate with the kind, or declare a View",
+        )
+    for column, use in kind.requires(side).items():
+        if column not in rows.columns:
+            of = f" for {declaration.inputs[side].name}" if len(declaration.inputs) > 1 and kind.row_by_row else ""
+            raise declaration.fault(
+                f"the function returns no column {column!r}{of} ({use})", fix="add it to the select"
+            )
+    for column, type_ in _timeless(declaration, rows):
+        raise declaration.fault(f"its window is over {column!r}, a {type_}", fix="use a column that is a time")
+    return _parted(declaration, rows) if declaration.parking else rows
+
+
+def fault(declaration: Declaration, error: Exception, columns: Iterable[str] = (), *, of: str) -> DeclarationError:
+    """What made `of` (the function, or the kind) fail, with the line of the job where there is one.
+
+    `columns` are those that it may have meant where it named one that is not there.
+    """
+    frames = [frame for frame in extract_tb(error.__traceback__) if frame.filename == str(declaration.file)]
+    unknown = _UNKNOWN.search(str(error))
+    if unknown:
+        what, fix = f"no column {unknown[1]!r}", did_you_mean(unknown[1], visible(columns))
+    else:
+        what, fix = f"{type(error).__name__}: {first_line(error)}", "mend that line; --debug shows the way to it"
+    found = declaration.fault(f"{of} fails: {what}", fix=fix)
+    if frames:
+        found.where = f"{declaration.where.partition(':')[0]}:{frames[-1].lineno}"
+    return found
+
+
+def _timeless(declaration: Declaration, rows: DataFrame) -> Iterator[tuple[str, str]]:
+    """The column that a window is over, with its type, where that is no time."""
+    window = declaration.kind.window if isinstance(declaration.kind, Aggregate) else None
+    types = dict(rows.dtypes) if window else {}
+    if window and types[window.on] not in TIMES:
+        yield window.on, types[window.on]
+
+
+def _parted(declaration: Declaration, rows: DataFrame) -> DataFrame:
+    """Of the function's `rows` those that the table takes; of a table of parked rows the others."""
+    from pyspark.sql import functions as F
+
+    for each in declaration.parking:
+        for column in each.columns:
+            if column not in rows.columns:
+                raise declaration.fault(
+                    f"{each.expectation} parks by {column!r}, which the function does not return",
+                    fix=did_you_mean(column, visible(rows.columns)) or "add it to the select",
+                )
+    kind, of_log = (declaration.parked_of or declaration).kind, in_log_order(rows)
+    removal: Removal | None = getattr(kind, "removal", None)
+    never = [kind.broadcast, removal.deletes if removal else None, f"{ORDER}._bucket < 0" if of_log else None]
+    exempt = " OR ".join(f"coalesce({sql}, false)" for sql in never if sql) or "false"
+    failed = ", ".join(
+        f"CASE WHEN NOT ({each.met}) THEN {literal(each.expectation, SPARK)} END" for each in declaration.parking
+    )
+    by = f"CASE WHEN NOT ({exempt}) THEN nullif(concat_ws('; ', {failed}), '') END"
+    if declaration.parked_of is None:
+        return rows.where(f"({by}) IS NULL")
+    event = f"concat_ws(':', {ORDER}._batch, {ORDER}._bucket, {ORDER}._offset)" if of_log else f"to_json({ORDER})"
+    columns = visible(rows.columns)
+    row = digest(rows, columns)
+    return (
+        rows.withColumns({BY: F.expr(by), PLACE: F.expr(event), ROW: F.expr(row)})
+        .where(F.col(BY).isNotNull())
+        .drop(*(name for name in rows.columns if name not in {*columns, *CARRIED}))
+    )

@@ -1,0 +1,385 @@
+"""What a declaration's function reads: its inputs at a cut, and what changed in them since a position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from lake.contracts import evolution
+from lake.declaration import Declaration, Input
+from lake.errors import DeclarationError
+from lake.evaluation import function_output
+from lake.evaluation.carrying_frame import CarryingFrame
+from lake.evaluation.columns import Analysed, Given, given, leaf, unsaid, withheld, without
+from lake.ingest import refusals
+from lake.kinds.kind import CARRIED, ORDER, SIGN, visible
+from lake.project import Project
+from lake.session import raise_if_gone
+from lake.store import contract_versions, erasures, log
+from lake.store.delta import Position
+from lake.store.ledger import Cut
+from lake.store.scan import Scan, to_frame
+from lake.store.tables import FeedGap, Table
+from lake.store.voids import Void, is_there, taken_back
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+HIDDEN = ("_ingested_at",)
+
+
+@dataclass
+class Inputs:
+    """The inputs of a project's tables at `cut`, read through the session that `connect` gives when one is needed.
+
+    With `recompute`, a table that is an input is evaluated from the logs instead of read, unless its version is one of
+    those `proved` to be what the evaluation gives. `kept` are logs that Spark keeps while several tables read them.
+    The tables `declared` are evaluated as they are declared now; any other is given the columns that it was built with,
+    and what is `withheld` of the others is noted: {table: {input: columns}}.
+    """
+
+    connect: Callable[[], SparkSession]
+    project: Project
+    cut: Cut
+    recompute: bool = False
+    proved: dict[str, int] = field(default_factory=dict)
+    kept: dict[str, DataFrame] = field(default_factory=dict)
+    declared: set[str] = field(default_factory=set)
+    withheld: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    analysed: dict[str, Analysed] = field(default_factory=dict)
+    _evaluated: dict[str, DataFrame] = field(default_factory=dict)
+    _nothing: dict[str, DataFrame] = field(default_factory=dict)
+    _given: dict[str, Given] = field(default_factory=dict)
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        return self.connect()
+
+    def table(self, declaration: Declaration) -> Table:
+        return self.project.table(declaration)
+
+    def comments(self, declaration: Declaration) -> dict[str, str]:
+        """What the table's columns mean: its docstring's `column: meaning` lines, else the contract's words."""
+        fields = [f for s in declaration.inputs if s.is_log for f in self.project.contracts[s.name].fields]
+        return {field.name: field.doc for field in fields if field.doc} | declaration.comments
+
+    def evaluate(self, declaration: Declaration) -> DataFrame:
+        """The whole table at the cut, state columns included."""
+        if declaration.name not in self._evaluated:
+            sides = self.sides(declaration, [self.whole(source) for source in declaration.inputs])
+            self._evaluated[declaration.name] = self.evaluated(declaration, sides)
+        return self._evaluated[declaration.name]
+
+    def evaluated(self, declaration: Declaration, sides: Sequence[DataFrame]) -> DataFrame:
+        """What the declaration's kind makes of `sides`, as of the cut."""
+        return declaration.kind.aged(declaration.kind.evaluate(*sides), self.horizon(declaration))
+
+    def sides(self, declaration: Declaration, frames: Sequence[DataFrame]) -> tuple[DataFrame, ...]:
+        """What the declared function makes of `frames`, of which it is given the columns that its table was built with.
+
+        Raises DeclarationError where the function loses columns that its kind needs.
+        """
+        held = withheld(declaration, frames, self.given(declaration))
+        if any(held.values()):
+            self.withheld[declaration.name] = held
+        return self.called(declaration, frames, held)
+
+    def given(self, declaration: Declaration) -> Given:
+        """What the function is given of each input; all columns of one that is not named."""
+        name = declaration.name
+        if name in self.declared:
+            return {}
+        if name not in self._given:
+            self._given[name] = self._built_with(declaration)
+        return self._given[name]
+
+    def _built_with(self, declaration: Declaration) -> Given:
+        """What the function was given when its table was built; nothing said where that was another function."""
+        table = self.table(declaration)
+        position = table.position()
+        if position is not None and position.data["cut"] > self.cut.number:
+            position = table.position_at(self.cut.number) or position
+        if position is None or not self.project.is_built(declaration, position):
+            return {}
+        if "columns" in position.data:
+            return given(position.data["columns"])
+
+        def made(columns: Given) -> set[str]:
+            frames = [self.nothing(each) for each in declaration.inputs]
+            sides = self.called(declaration, frames, withheld(declaration, frames, columns))
+            return set(self.evaluated(declaration, sides).columns)
+
+        return unsaid(self.project, declaration, position, set(table.schema().names), made)
+
+    def called(
+        self, declaration: Declaration, frames: Sequence[DataFrame], held: Mapping[str, Sequence[str]] | None = None
+    ) -> tuple[DataFrame, ...]:
+        """What the declared function makes of `frames`, but for the columns `held` back of each input, ready for its
+        kind: a frame per input, or the one of a View.
+        """
+        kind = declaration.kind
+        refused = [self._refusals(source) if kind.heeds_refusals else None for source in declaration.inputs]
+        frames = [
+            f if r is None else refusals.delivered(f, self.project.contracts[s.name])
+            for s, f, r in zip(declaration.inputs, frames, refused, strict=True)
+        ]
+        frames = without(declaration, frames, held) if held else frames
+        try:
+            result = declaration(*(CarryingFrame(f) if kind.row_by_row else f.drop(*CARRIED) for f in frames))
+        except Exception as error:
+            raise_if_gone(error)
+            columns = [column for frame in frames for column in frame.columns]
+            raise function_output.fault(declaration, error, columns, of="the function") from error
+        sides = function_output.frames(declaration, result, len(frames))
+        if kind.row_by_row and kind.broadcast is None:
+            sides = [self._keyed(source, rows) for source, rows in zip(declaration.inputs, sides, strict=True)]
+        sides = [
+            kind.prepare(function_output.complete(declaration, rows, side), side) for side, rows in enumerate(sides)
+        ]
+        if not kind.heeds_refusals:
+            return tuple(sides)
+        told = zip(sides, refused, strict=True)
+        return tuple(rows if r is None else rows.unionByName(r, allowMissingColumns=True) for rows, r in told)
+
+    def _refusals(self, source: Input) -> DataFrame | None:
+        """What a log says of records that were refused up to the cut; None where it says nothing."""
+        settings, upto = self.project.settings, self.cut.batches.get(source.name, 0)
+        if source.table is not None or not log.has_refusals(settings, source.name, upto=upto):
+            return None
+        contract = self.project.contracts[source.name]
+        rows = log.read(
+            self.spark, settings, contract, upto=upto, bucket=log.BROADCAST, voids=self.cut.voids, refusals=True
+        )
+        return refusals.told(event_order(rows.drop(*HIDDEN)), contract)
+
+    def _keyed(self, source: Input, rows: DataFrame) -> DataFrame:
+        """The rows that have a key: a kind that heeds no broadcast events never sees one."""
+        if not self.has_broadcasts(source) or ORDER not in rows.columns:
+            return rows
+        return rows.where(f"{ORDER}._bucket <> {log.BROADCAST}")
+
+    def horizon(self, declaration: Declaration) -> datetime | None:
+        """The greatest event time of the table's log at the cut; None where its kind does not go by it."""
+        source = declaration.inputs[0]
+        if not declaration.kind.needs_time:
+            return None
+        return log.head_at(self.project.settings, source.name, self.version(source)).watermark
+
+    def nothing(self, source: Input) -> DataFrame:
+        """What `whole` gives, without its rows and without reading any."""
+        if source.name not in self._nothing:
+            self._nothing[source.name] = self._without_rows(source)
+        return self._nothing[source.name]
+
+    def _without_rows(self, source: Input) -> DataFrame:
+        if source.table is None:
+            return event_order(log.empty(self.spark, self.project.contracts[source.name]).drop(*HIDDEN))
+        sides = self.sides(source.table, [self.nothing(each) for each in source.table.inputs])
+        rows = self.evaluated(source.table, sides)
+        empty = self.spark.createDataFrame([], rows.select(*visible(rows.columns)).schema)
+        return _ordered(empty, source.table)
+
+    def blank(self, source: Input, side: int) -> DataFrame:
+        """As `nothing`; of its columns a plan shows which are read of input number `side`, see `columns.leaf`."""
+        if source.table is None:
+            types = log.types(self.project.contracts[source.name])
+            return event_order(leaf(self.spark, {c: t for c, t in types.items() if c not in HIDDEN}, side))
+        types = dict(self.nothing(source).drop(ORDER, SIGN).dtypes)
+        return _ordered(leaf(self.spark, types, side), source.table)
+
+    def columns(self, source: Input) -> dict[str, str]:
+        """The columns that functions may be given of a log now, or of a table at the cut, each with its type."""
+        if source.table is None:
+            return self.project.fields(source.name)
+        return self.table(source.table).columns(self.version(source))
+
+    def broadcasts(self, source: Input) -> DataFrame | None:
+        """All broadcast events of a log up to the cut; None where its contract has none."""
+        return self._events(source.name, after=0, bucket=log.BROADCAST) if self.has_broadcasts(source) else None
+
+    def has_broadcasts(self, source: Input) -> bool:
+        """Whether `source` is a log whose contract declares broadcast events."""
+        return source.table is None and self.project.contracts[source.name].broadcast is not None
+
+    def whole(self, source: Input) -> DataFrame:
+        """All rows of `source` at the cut, each with its order and the sign +1."""
+        if source.table is None:
+            return self.kept[source.name] if source.name in self.kept else self._events(source.name, after=0)
+        if self.recompute and not self._is_proved(source.table):
+            rows = self.evaluate(source.table)
+            return _ordered(rows.select(*visible(rows.columns)), source.table)
+        rows = self.table(source.table).read(self.spark, self.version(source))
+        return _ordered(rows.select(*visible(rows.columns)), source.table)
+
+    def near(self, source: Input, keys: Sequence[Mapping[str, Any]]) -> DataFrame:
+        """As `whole`, at least the rows that equal one of `keys` in its `searchable` columns, nulls included."""
+        scan = self._scan(source)
+        if source.table is None:
+            return self._events(source.name, after=0, keys=scan.keys(keys))
+        rows = scan.near(self.spark, scan.keys(keys))
+        return _ordered(rows.select(*visible(rows.columns)), source.table)
+
+    def empty(self, source: Input) -> DataFrame:
+        """As `nothing`, by the schema that a table has."""
+        if source.table is None or not self.has(source.table):
+            return self.nothing(source)
+        schema = self._scan(source).schema()
+        rows = schema.empty_table().select(visible(schema.names))
+        return _ordered(to_frame(self.spark, rows), source.table)
+
+    def searchable(self, source: Input) -> set[str]:
+        """The columns of `source` that its files have as they are, and that tell which rows concern a key."""
+        if source.table is not None:
+            return set(visible(self._scan(source).schema().names)) if self.has(source.table) else set()
+        if self.has_broadcasts(source):
+            return set()
+        contract = self.project.contracts[source.name]
+        stored = contract_versions.versions(self.project.settings, contract.name)
+        return evolution.unchanged(evolution.with_current(stored, contract))
+
+    def _scan(self, source: Input) -> Scan:
+        """All that is stored of a log, or a table at the cut."""
+        if source.table is None:
+            return Scan(self.project.settings.log_path(source.name))
+        return Scan(self.table(source.table).path, self.version(source))
+
+    def has(self, declaration: Declaration) -> bool:
+        """Whether a table is at the cut."""
+        return self.table(declaration).position_at(self.cut.number) is not None
+
+    def _is_proved(self, declaration: Declaration) -> bool:
+        position = self.table(declaration).position_at(self.cut.number)
+        return position is not None and self.proved.get(declaration.name) == position.version
+
+    def changes(self, source: Input, position: Position) -> DataFrame | None:
+        """Signed rows: what came to `source` (+1) and went from it (-1) since `position`; None if nothing did."""
+        settings, before = self.project.settings, position.data["inputs"][source.name]
+        if source.table is not None:
+            table, now = self.table(source.table), self._at_cut(source.table)
+            if position.data.get("homes", {}).get(source.name) != table.home:
+                raise FeedGap(f"{source.name} was another Delta table then")
+            if not table.had(before, position.data["cut"]):
+                raise FeedGap(f"{source.name} has lost what was read of it then")
+            if now.origin == before:
+                return None
+            return _ordered(table.changes(self.spark, after=before, upto=now.version), source.table)
+        after, voids = self.cut.batches.get(source.name, 0), position.data["voids"]
+        if voids and not is_there(settings, voids):
+            raise FeedGap(f"void {voids}, which was heeded then, was lost")
+        if erasures.erased(settings, source.name, voids, self.cut.voids):
+            raise FeedGap(f"people of {source.name} were forgotten since")
+        voided = self.voided_since(source, position)
+        frames = [self._events(source.name, after=before)] if after > before else []
+        frames += [self._voided(source.name, before, voids, voided)] if voided else []
+        return frames[0].unionByName(frames[1]) if len(frames) == 2 else next(iter(frames), None)
+
+    def voided_since(self, source: Input, position: Position) -> list[Void]:
+        """The voids since `position` of what a table had read of a log by then."""
+        before, heeded = position.data["inputs"][source.name], position.data["voids"]
+        voids = log.voided(self.project.settings, source.name, heeded, self.cut.voids)
+        return [void for void in voids if void.batch <= before or void.source is not None]
+
+    def voided(self, source: Input) -> DataFrame | None:
+        """The events of a log up to the cut that do not count there, each with the sign -1; None where all count."""
+        if source.table is not None:
+            return None
+        upto = self.version(source)
+        voids = log.voided(self.project.settings, source.name, 0, self.cut.voids)
+        return self._voided(source.name, upto, 0, voids) if voids else None
+
+    def versions(self, declaration: Declaration) -> dict[str, int]:
+        """What the table is derived from at this cut: {stream: last batch, table: Delta version}.
+
+        A version that compaction made counts as the one whose rows it has.
+        """
+        return {
+            source.name: self.version(source) if source.table is None else self._at_cut(source.table).origin
+            for source in declaration.inputs
+        }
+
+    def homes(self, declaration: Declaration) -> dict[str, str]:
+        """Which Delta tables those versions are of: {table: its home}."""
+        return {s.name: self.table(s.table).home for s in declaration.inputs if s.table is not None}
+
+    def version(self, source: Input) -> int:
+        """The last batch of a log, or the Delta version of a table, at the cut.
+
+        Raises DeclarationError where the table has not reached the cut.
+        """
+        if source.table is None:
+            return self.cut.batches.get(source.name, 0)
+        return self._at_cut(source.table).version
+
+    def _at_cut(self, declaration: Declaration) -> Position:
+        position = self.table(declaration).position_at(self.cut.number)
+        if position is None:
+            raise DeclarationError(
+                f"{declaration.name} is not at cut {self.cut.number}",
+                where=declaration.where,
+                fix=f"lake advance {declaration.name} --cut {self.cut.number}, then try again",
+            )
+        return position
+
+    def rows(self, declaration: Declaration) -> int:
+        """How many rows an evaluation of the whole table reads."""
+        return sum(self.size(source) for source in declaration.inputs)
+
+    def size(self, source: Input, *, after: int = 0) -> int:
+        """How many rows there are to read at most: all, or of a log those after batch `after`."""
+        if source.table is None:
+            path, upto = self.project.settings.log_path(source.name), self.version(source)
+            return Scan(path, bounds={"_batch": (after + 1, upto)}).rows() if upto else 0
+        return Scan(self.table(source.table).path, self.version(source)).rows()
+
+    def size_of_voided(self, source: Input, position: Position) -> int:
+        """How many events have been voided since `position`, at most."""
+        path, voids = self.project.settings.log_path(source.name), self.voided_since(source, position)
+        batches = [void.batch for void in voids if void.whole and void.source is None]
+        if any(void.source is not None for void in voids):
+            return Scan(path, bounds={"_batch": (1, max(void.batch for void in voids))}).rows()
+        return len(voids) + sum(Scan(path, bounds={"_batch": (batch, batch)}).rows() for batch in batches)
+
+    def _events(self, stream: str, *, after: int, bucket: int | None = None, keys: pa.Table | None = None) -> DataFrame:
+        rows = log.read(
+            self.spark,
+            self.project.settings,
+            self.project.contracts[stream],
+            upto=self.cut.batches.get(stream, 0),
+            after=after,
+            bucket=bucket,
+            keys=keys,
+            voids=self.cut.voids,
+        )
+        return event_order(rows.drop(*HIDDEN))
+
+    def _voided(self, stream: str, upto: int, heeded: int, voided: Sequence[Void]) -> DataFrame:
+        """Events up to batch `upto` that were there at void number `heeded` and have been `voided` since, as -1."""
+        first = 1 if any(void.source is not None for void in voided) else min(void.batch for void in voided)
+        rows = log.read(
+            self.spark,
+            self.project.settings,
+            self.project.contracts[stream],
+            upto=min(upto, max(void.batch for void in voided)),
+            after=first - 1,
+            voids=heeded,
+        )
+        return event_order(taken_back(rows, voided).drop(*HIDDEN), sign=-1)
+
+
+def event_order(rows: DataFrame, *, sign: int | Column = 1) -> DataFrame:
+    """Events of a log carry as their order when they came, and their place."""
+    from pyspark.sql import functions as F
+
+    return rows.withColumns({ORDER: F.struct("_batch", "_arrival", "_bucket", "_offset"), SIGN: F.lit(sign)})
+
+
+def _ordered(rows: DataFrame, table: Declaration) -> DataFrame:
+    """Rows of a table carry their identity as their order, and +1 unless they have a sign."""
+    from pyspark.sql import functions as F
+
+    sign = F.col(SIGN) if SIGN in rows.columns else F.lit(1)
+    return rows.withColumns({ORDER: F.struct(*table.kind.identity), SIGN: sign})

@@ -1,0 +1,156 @@
+"""Looking up rows of an input for some rows of a table: how many there are for each, and some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from lake.kinds.explanation import DECIDES
+from lake.kinds.kind import ORDER, SIGN, STANDING, visible
+from lake.kinds.ordering import AT
+from lake.quoting import SPARK, quoted
+from lake.store.scan import to_arrow
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+# The rows that are put in order in this process; more are by Spark.
+LOCAL_ROWS: Final = 2_000
+
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A row of an input: where it is (an event's place, or the identity of a table's row), its visible columns, and
+    its standing, null where it cannot be told. It is number `nth` of those that were found for the same row.
+    """
+
+    order: Values
+    values: Values
+    standing: str | None
+    nth: int
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found for one row: how many rows, and those to be shown, in their order."""
+
+    count: int = 0
+    shown: tuple[Found, ...] = ()
+
+    def __add__(self, other: Finding) -> Finding:
+        later = (replace(found, nth=found.nth + self.count) for found in other.shown)
+        return Finding(self.count + other.count, (*self.shown, *later))
+
+
+@dataclass(frozen=True)
+class Few:
+    """How many rows of each finding to show: the first, and the last."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def of(cls, limit: int) -> Few:
+        return cls(limit - limit // 2, limit // 2)
+
+    def fewer(self) -> Few:
+        """Half as many, for what is further away."""
+        return Few(max(1, self.first // 2), self.last // 2)
+
+    def shows(self, nth: int, of: int) -> bool:
+        """Whether number `nth` of so many is shown."""
+        return nth <= self.first or nth > of - self.last
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Of `rows`, which have ORDER, SIGN and STANDING, those for each of `wanted`: the values that they have in
+    `columns`, {name: SQL}, nulls being equal. None: no row is wanted. What is `heard` (SQL) is found for all.
+    """
+
+    rows: DataFrame
+    columns: Mapping[str, str]
+    wanted: Sequence[Values | None]
+    heard: str = "false"
+
+    def matching(self) -> DataFrame:
+        """The rows that are found for any."""
+        from pyspark.sql import functions as F
+
+        test: Column = F.expr(self.heard)
+        for values in self.wanted:
+            if values is not None:
+                test = test | _equal({sql: values[name] for name, sql in self.columns.items()})
+        return self.rows.where(test)
+
+    def findings(self, few: Few) -> list[Finding]:
+        """What is found for each of `wanted`, in the order of a kind's places where rows have one, or else of ORDER."""
+        if all(each is None for each in self.wanted):
+            return [Finding() for _ in self.wanted]
+        near = self._told()
+        found = to_arrow(near.limit(LOCAL_ROWS + 1)).to_pylist()
+        if len(found) > LOCAL_ROWS:
+            numbered = near.selectExpr(
+                "*",
+                "row_number() over (partition by `group` order by place) as nth",
+                "count(*) over (partition by `group`) as of",
+            )
+            shown = f"nth <= {few.first} or nth > of - {few.last} or standing like '{DECIDES}%'"
+            found = to_arrow(numbered.where(shown)).to_pylist()
+        return [self._finding(found, each, few) for each in self.wanted]
+
+    def _told(self) -> DataFrame:
+        """What is told of each row, and the `group` that it is counted in."""
+        from pyspark.sql import functions as F
+
+        rows = self.matching()
+        group = [F.expr(sql).alias(name) for name, sql in self.columns.items()]
+        return rows.select(
+            F.col(ORDER).alias("order"),
+            F.struct(*[quoted(column, SPARK) for column in visible(rows.columns)]).alias("values"),
+            F.col(STANDING).alias("standing"),
+            F.struct(F.expr(f"coalesce({self.heard}, false)").alias("_heard"), *group).alias("group"),
+            F.struct(AT if AT in rows.columns else ORDER, SIGN).alias("place"),
+        )
+
+    def _finding(self, found: Sequence[Values], wanted: Values | None, few: Few) -> Finding:
+        """What was wanted, then what all heard."""
+        if wanted is None:
+            return Finding()
+        return _group(found, {"_heard": False, **wanted}, few) + _group(found, {"_heard": True}, few)
+
+
+def _equal(values: Mapping[str, Any]) -> Column:
+    """Whether each SQL has its value."""
+    from pyspark.sql import functions as F
+
+    test: Column = F.lit(True)
+    for sql, value in values.items():
+        test = test & (F.expr(sql).isNull() if value is None else F.expr(sql) == F.lit(value))
+    return test
+
+
+def _group(found: Sequence[Values], wanted: Values, few: Few) -> Finding:
+    """The rows of one group, in their order; numbered here, unless Spark has done it."""
+    group = [row for row in found if {column: row["group"][column] for column in wanted} == wanted]
+    if not group:
+        return Finding()
+    if "nth" not in group[0]:
+        ordered = sorted(group, key=lambda row: _sortable(row["place"]))
+        group = [{**row, "nth": nth, "of": len(group)} for nth, row in enumerate(ordered, 1)]
+    shown = (
+        Found(row["order"], row["values"], row["standing"], row["nth"])
+        for row in sorted(group, key=lambda row: row["nth"])
+        if few.shows(row["nth"], row["of"]) or (row["standing"] or "").startswith(DECIDES)
+    )
+    return Finding(group[0]["of"], tuple(shown))
+
+
+def _sortable(place: Any) -> Any:
+    """A place as Python orders it: nulls first, and structs by their fields."""
+    if isinstance(place, Mapping):
+        return tuple(map(_sortable, place.values()))
+    return (place is not None, place)

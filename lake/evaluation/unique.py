@@ -1,0 +1,74 @@
+"""One row of an identity: what every kind promises of a table, tried on rows before they are committed.
+
+Two would be one to a MERGE: which of them stays would be chance, and no later change could name either.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from lake.declaration import Declaration
+from lake.errors import LakeError
+from lake.quoting import SPARK, literal, quoted
+from lake.store.delta import connection
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_TWICE: Final = "several rows of one identity: "
+_TOLD: Final = re.compile(_TWICE + r"(?=\{)")
+
+
+def check_unique(declaration: Declaration, rows: pa.Table) -> None:
+    """Raises LakeError where two of `rows`, all that some keys of the table are to have, are of one identity."""
+    identity = list(declaration.kind.identity)
+    if rows.num_rows < 2:
+        return
+    names = ", ".join(map(quoted, identity))
+    flat = not any(pa.types.is_nested(rows.schema.field(name).type) for name in identity)  # what Arrow groups by
+    if flat and rows.select(identity).group_by(identity).aggregate([]).num_rows == rows.num_rows:
+        return
+    with connection() as con:
+        con.register("rows", rows)
+        query = f"SELECT {names} FROM rows GROUP BY ALL HAVING count(*) > 1 ORDER BY ALL LIMIT 1"
+        if twice := con.sql(query).to_arrow_table().to_pylist():
+            raise _fault(declaration, twice[0])
+
+
+def unique(rows: DataFrame, identity: Sequence[str]) -> DataFrame:
+    """`rows`, of which whatever reads them fails where two are of one identity: see `fault_of`."""
+    from pyspark.sql import functions as F
+
+    by = [quoted(name, SPARK) for name in identity]
+    told = f"to_json(struct({', '.join(by)}), map('ignoreNullFields', 'false'))"
+    error = f"raise_error(concat({literal(_TWICE, SPARK)}, {told}))"
+    several = F.expr(f"count(*) over (partition by {', '.join(by)})")
+    counted = rows.withColumn("_rows_of_identity", several)
+    return counted.where(f"if(_rows_of_identity > 1, {error}, true)").drop("_rows_of_identity")
+
+
+def fault_of(declaration: Declaration, error: Exception) -> LakeError | None:
+    """What to say where `error` is that of a frame that was to be `unique`."""
+    told: BaseException | None = error
+    seen: list[BaseException] = []
+    while told is not None and not any(told is each for each in seen):  # one that is raised again may be its own cause
+        seen.append(told)
+        text = str(told)
+        if found := _TOLD.search(text):
+            return _fault(declaration, json.JSONDecoder().raw_decode(text, found.end())[0])
+        told = getattr(told, "cause", None) or told.__cause__
+    return None
+
+
+def _fault(declaration: Declaration, identity: Mapping[str, Any]) -> LakeError:
+    what = ", ".join(f"{name}={'null' if value is None else value}" for name, value in identity.items())
+    return LakeError(
+        f"{declaration.name}: several rows have the identity {what}: nothing was committed",
+        where=declaration.where,
+        fix="name what tells them apart in the kind's identity or id, return one of them, or void their events",
+    )

@@ -1,0 +1,118 @@
+"""What is wrong with a declaration that only their plans show, told before any data is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from lake import quoting
+from lake.declaration import Declaration, Input
+from lake.errors import DeclarationError, LakeError
+from lake.evaluation import determinism, function_output, unique
+from lake.evaluation.columns import Analysed, read_of
+from lake.evaluation.failing_event import event_behind
+from lake.evaluation.inputs import Inputs
+from lake.kinds.grouped_map import fault_of
+from lake.kinds.kind import visible
+from lake.session import first_line, raise_if_gone
+from lake.store import delta
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+VALUES: Final = "let its function do without such values (try_cast, nullif, where), or void their events"
+
+
+@contextmanager
+def python_faults(declaration: Declaration, inputs: Inputs | None = None) -> Iterator[None]:
+    """What the declaration made of its rows that Spark could not is told in one line, with its place.
+
+    Of rows that cannot be made of `inputs`, the event that they cannot be made with is told too.
+    """
+    try:
+        yield
+    except Exception as error:
+        fault = fault_of(error)
+        if fault is None and (twice := unique.fault_of(declaration, error)):
+            raise twice from error
+        if fault is None and _about_rows(error):
+            what, fix = f"{declaration.name}: its rows cannot be made: {first_line(error)}", VALUES
+            if inputs is not None and (behind := _event_behind(inputs, declaration)):
+                what += f"; the event is {' '.join(behind)}"
+                fix += f": lake void {' '.join(behind)} --reason …"
+            raise LakeError(what, where=declaration.where, fix=fix) from error
+        if fault is None:
+            raise
+        told, place = fault
+        what, fix = f"{declaration.name}: {told.what}", told.fix
+        if inputs is not None and (found := _event_at(inputs, declaration.inputs[0], place)):
+            what += f"; the event is {found}"
+            fix += f", or void it: lake void {found} --reason …"
+        raise DeclarationError(what, where=told.where, fix=fix) from error
+
+
+def _event_at(inputs: Inputs, source: Input, place: str) -> str:
+    """`orders 12:3:4711`: the event of a log at a `place` as `fault_of` tells it; "" where there is none."""
+    if not place or not source.is_log:
+        return ""
+    batch, bucket, last = place.split(":")
+    if bucket:
+        return f"{source.name} {place}"
+    query = "SELECT _bucket, _offset FROM t WHERE _batch = $1 AND _arrival = $2"
+    rows = delta.rows(inputs.project.settings.log_path(source.name), query, int(batch), int(last))
+    return next((f"{source.name} {batch}:{row['_bucket']}:{row['_offset']}" for row in rows), "")
+
+
+def _event_behind(inputs: Inputs, declaration: Declaration) -> tuple[str, str] | None:
+    try:
+        return event_behind(inputs, declaration, _about_rows)
+    except Exception as error:
+        raise_if_gone(error)
+        return None  # what is to be told is the fault itself
+
+
+def _about_rows(error: Exception) -> bool:
+    """Whether Spark could not evaluate an expression for some row: errors of SQL's classes 21 and 22."""
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, PySparkException) and str(error.getSqlState() or "")[:2] in ("21", "22")
+
+
+def analyse(inputs: Inputs, declaration: Declaration) -> Analysed:
+    """Evaluates the declaration, as it is now, over inputs without rows; once for these inputs.
+
+    Raises DeclarationError: for unknown columns, wrong types, names that are none, what is not repeatable.
+    """
+    if declaration.name not in inputs.analysed:
+        inputs.analysed[declaration.name] = _analysed(inputs, declaration)
+    return inputs.analysed[declaration.name]
+
+
+def _analysed(inputs: Inputs, declaration: Declaration) -> Analysed:
+    kind = declaration.kind
+    frames = [inputs.blank(source, side) for side, source in enumerate(declaration.inputs)]
+    sides: tuple[DataFrame, ...] = ()
+    try:
+        sides = inputs.called(declaration, frames)
+        for side, rows in enumerate(sides):
+            quoting.check(rows.columns)
+            determinism.check(declaration, rows, [frames[side]] if kind.row_by_row else frames)
+        evaluated = inputs.evaluated(declaration, sides)
+        columns = evaluated.columns
+        quoting.check(columns)
+    except DeclarationError as fault:
+        raise fault if fault.where else declaration.fault(fault.what, fix=fault.fix) from fault
+    except Exception as error:
+        raise_if_gone(error)
+        columns = [column for rows in sides for column in rows.columns]
+        raise function_output.fault(declaration, error, columns, of=f"its {kind.name}") from error
+    lost = [column for column in kind.identity if column not in columns]
+    if lost:
+        raise declaration.fault(f"its rows have no column {lost[0]!r}", fix="it tells them apart: return it")
+    read: dict[str, frozenset[str]] = {}
+    scanned = read_of(determinism.physical(evaluated), [frame.columns for frame in frames])
+    for source, found in zip(declaration.inputs, scanned, strict=True):
+        read[source.name] = read.get(source.name, frozenset()) | frozenset(visible(found))
+    return Analysed(read, dict(evaluated.dtypes))

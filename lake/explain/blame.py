@@ -1,0 +1,149 @@
+"""The events responsible for changed rows: those between two cuts, through the tables between, and the voids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lake.declaration import Declaration, Input
+from lake.evaluation.inputs import Inputs
+from lake.evaluation.lookup import Few, Finding, Found, Values
+from lake.explain.explain import Cause, Explained, Side, told
+from lake.explain.lineage import WAS, changed
+from lake.kinds.kind import visible
+from lake.project import Project
+from lake.store import delta
+from lake.store.delta import Position
+from lake.store.editions import Edition
+from lake.store.ledger import get_cut
+from lake.store.scan import Scan
+from lake.store.tables import FeedGap
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+Key = tuple[Any, ...]
+Images = tuple[Values | None, Values | None]
+"""A row before and after, state columns included."""
+
+
+@dataclass(frozen=True)
+class Responsible:
+    """For each row, input by input, the changes that made it; `notes` say what could not be told."""
+
+    sides: list[tuple[Side, ...]]
+    notes: list[str]
+
+
+def responsible(  # noqa: PLR0913, PLR0917 which rows, between which editions
+    project: Project,
+    connect: Callable[[], SparkSession],
+    declaration: Declaration,
+    editions: tuple[Edition, Edition],
+    keys: Sequence[Values],
+    few: Few,
+) -> Responsible:
+    """What came to the inputs and went from them between two editions and concerns the rows `keys` of a table."""
+    earlier, later = sorted(editions, key=lambda edition: edition.cut)
+    entries = [edition.tables[declaration.name] for edition in (earlier, later)]
+    versions = [(project.settings.warehouse_path / e.path, e.version) for e in entries]
+    position = _position(*versions[0])
+    if position is None or earlier.cut == later.cut:
+        return Responsible([() for _ in keys], [])
+    search = Search(Inputs(connect, project, get_cut(project.settings, later.cut)))
+    images = _images(versions, keys)
+    return Responsible(search.sides(declaration, position, images, few), search.notes)
+
+
+@dataclass(frozen=True)
+class Search:
+    """The search for what changed in the inputs up to the cut of `inputs`, table by table down to the logs."""
+
+    inputs: Inputs
+    notes: list[str] = field(default_factory=list)
+
+    def sides(
+        self, declaration: Declaration, position: Position, rows: Sequence[Images], few: Few
+    ) -> list[tuple[Side, ...]]:
+        """What changed since `position` and concerns each of `rows`."""
+        frames = [self._changes(source, position) for source in declaration.inputs]
+        images = [image for of_row in rows for image in of_row if image is not None]
+        there = iter(changed(self.inputs, declaration, frames, images, few) if images else ())
+        findings = [_merged([next(there) for each in of_row if each is not None], len(frames)) for of_row in rows]
+
+        def parents(parent: Declaration, shown: Sequence[Found]) -> list[Cause]:
+            return self._parents(parent, position, shown, few.fewer())
+
+        return told(self.inputs, declaration, findings, parents)
+
+    def _changes(self, source: Input, position: Position) -> DataFrame | None:
+        if source.name not in position.data["inputs"]:
+            self.notes.append(f"{source.name} was no input of it before")
+            return None
+        try:
+            return self.inputs.changes(source, position)
+        except FeedGap:
+            self.notes.append(f"{source.name} was made anew in between: which of its rows changed is not told")
+            return None
+
+    def _parents(self, parent: Declaration, child: Position, shown: Sequence[Found], few: Few) -> list[Cause]:
+        """The images of a table's rows, each row's last one with what changed it."""
+        last = {_key(found.order): found for found in shown}
+        if not last:
+            return []
+        table, before = self.inputs.table(parent), child.data["inputs"][parent.name]
+        versions = [(table.path, table.stored(before)), (table.path, self.inputs.version(Input(parent.name, parent)))]
+        images = dict(zip(last, _images(versions, [found.order for found in last.values()]), strict=True))
+        position, sides = _position(table.path, before), dict[Key, tuple[Side, ...]]()
+        if position is not None:
+            sides = dict(zip(last, self.sides(parent, position, list(images.values()), few), strict=True))
+        causes = []
+        for each in shown:
+            key = _key(each.order)
+            was, now = images[key]
+            image = (was if each.standing == WAS else now) or each.order
+            values = {column: image[column] for column in visible(image)}
+            row = Explained(parent.name, each.order, values, sides.get(key, ()) if each is last[key] else ())
+            causes.append(Cause(each.standing, each.nth, each.values, row=row))
+        return causes
+
+
+def _merged(findings: Sequence[Sequence[Finding]], inputs: int) -> list[Finding]:
+    """What was found for the images of one row, input by input; mostly both find the same."""
+    merged = []
+    for side in range(inputs):
+        different: list[Finding] = []
+        for finding in findings:
+            if finding[side] not in different:
+                different.append(finding[side])
+        merged.append(sum(different, Finding()))
+    return merged
+
+
+def _position(path: Path, version: int) -> Position | None:
+    """The position that the commit of `version` carries in the table at `path`."""
+    found = delta.positions(path, f"table:{path.name}")
+    return next((position for position in found if position.version == version), None)
+
+
+def _images(versions: Sequence[tuple[Path, int]], keys: Sequence[Values]) -> list[Images]:
+    """For each of `keys` the row that a table has of it in the first and in the second of its versions."""
+    before, after = (_rows(path, version, keys) for path, version in versions)
+    return list(zip(before, after, strict=True))
+
+
+def _rows(path: Path, version: int, keys: Sequence[Values]) -> list[Values | None]:
+    """The rows of a table with these identities, state columns included; None where one is not there."""
+    scan, columns = Scan(path, version), list(keys[0])
+    if not set(columns) <= set(scan.schema().names):
+        return [None for _ in keys]
+    found = scan.arrow(keys=scan.keys(keys)).to_pylist()
+    by_key = {tuple(row[column] for column in columns): row for row in found}
+    return [by_key.get(_key(key)) for key in keys]
+
+
+def _key(identity: Values) -> Key:
+    return tuple(identity.values())

@@ -1,0 +1,80 @@
+"""The events behind the rows that a gate stopped, so that `lake void` can be typed from what it says."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from lake.errors import LakeError, QualityError
+from lake.evaluation.lookup import Few
+from lake.explain.explain import Explained, made_by
+from lake.explain.selector import asked, schema_at
+from lake.gate import gate
+from lake.session import raise_if_gone
+
+if TYPE_CHECKING:
+    from lake.declaration import Declaration
+    from lake.evaluation.inputs import Inputs
+    from lake.evaluation.lookup import Values
+    from lake.store.ledger import Check
+
+ROWS: Final = 3  # of so many expectations the first row is traced to its events
+EVENTS: Final = 3
+WEAK: Final = ("superseded", "deleted", "voided", "dropped", "refused", "has no")
+"""How standings begin of events that did not make the row what it is."""
+
+
+def stopped(inputs: Inputs, checks: Iterable[Check]) -> QualityError | None:
+    """What the stopping ones of `checks` say, with the places of events behind their rows; None where none stopped."""
+    checks = list(checks)
+    error = gate.stopped(checks)
+    if error is None:
+        return None
+    told = [each for check in checks for each in _told(inputs, check)]
+    if not told:
+        return error
+    lines = [f"  behind {row}: {', '.join(places)}" for row, places in told[:ROWS]]
+    stream, place = told[0][1][0].split(" ", 1)
+    fix = f"{error.fix}, e.g. lake void {stream} {place.split(' ')[0]} --reason …"
+    return QualityError("\n".join([error.what, *lines]), fix=fix)
+
+
+def _told(inputs: Inputs, check: Check) -> Iterator[tuple[str, list[str]]]:
+    """Of each expectation that stopped the first failing row, and places of events behind it."""
+    declaration = inputs.project.tables[check.table]
+    for result in gate.stops(check)[:ROWS]:
+        for example in result["examples"][:1]:
+            row = {name: example[name] for name in declaration.kind.identity if name in example}
+            if places := _places(inputs, declaration, row):
+                yield " ".join(f"{name}={_text(value)}" for name, value in row.items()), places
+
+
+def _places(inputs: Inputs, declaration: Declaration, row: Values) -> list[str]:
+    """`orders 12:3:4711 (orders/a.jsonl:7)`: of events behind a `row`; none where that cannot be told."""
+    table = inputs.table(declaration)
+    try:
+        schema = schema_at(table, table.version())
+        keys = asked(declaration, schema, [f"{name}={_text(value)}" for name, value in row.items()])
+        made = made_by(inputs, declaration, keys.to_pylist()[0], Few(EVENTS, EVENTS))
+        return list(dict.fromkeys(_events(made)))[:EVENTS]
+    except LakeError:
+        return []
+    except Exception as error:
+        raise_if_gone(error)
+        logging.getLogger("lake").debug("events behind %s of %s: %s", row, declaration.name, error)
+        return []
+
+
+def _events(row: Explained) -> Iterator[str]:
+    causes = [(side, cause) for side in row.sides for cause in side.causes]
+    strong = [each for each in causes if not (each[1].standing or "").startswith(WEAK)]
+    for side, cause in strong or causes:
+        if cause.event is not None:
+            yield f"{side.source} {cause.event.place} ({cause.event.source})"
+        elif cause.row is not None:
+            yield from _events(cause.row)
+
+
+def _text(value: object) -> str:
+    return "null" if value is None else str(value)

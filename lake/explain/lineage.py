@@ -1,0 +1,161 @@
+"""Which rows of its inputs went into a row of a table, and what became of each there.
+
+A row-by-row kind carries each row's place through the declared function, so that function over the inputs, narrowed to
+the keys in question, gives exactly the rows that made the table's. Of a View, whose function keeps no places, it is the
+rows of the inputs that name its key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from lake.declaration import Declaration, Input
+from lake.evaluation.inputs import Inputs
+from lake.evaluation.lookup import Few, Finding, Lookup, Values
+from lake.evaluation.pruning import handed_on, near
+from lake.kinds.kind import INTO, ORDER, SIGN, STANDING
+from lake.kinds.snapshots import only_events
+from lake.kinds.view import View
+from lake.quoting import SPARK, quoted
+from lake.store.log import BROADCAST
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+VOIDED: Final = "voided"
+PLAIN: Final = re.compile("`([^`]+)`")
+WAS, IS = "was", "is"  # the images of a table's row before and after a change
+
+
+def trace(inputs: Inputs, declaration: Declaration, rows: Sequence[Values], few: Few) -> list[list[Finding]]:
+    """For each of `rows` of the table, and each of its inputs, what went into that row.
+
+    `rows` have state columns too; of a row that is not there, what is known of its identity.
+    """
+    if isinstance(declaration.kind, View):
+        return _by_row(
+            [_of_view(inputs, declaration.kind, source, rows).findings(few) for source in declaration.inputs]
+        )
+    tolerant = replace(declaration, kind=declaration.kind.tolerant)
+    names = handed_on(inputs, tolerant)
+    frames = [near(inputs, s, names[side], _keys(declaration, side, rows)) for side, s in enumerate(tolerant.inputs)]
+    sides = enumerate(inputs.sides(tolerant, frames))
+    found = [_traced(declaration, prepared, side, rows).findings(few) for side, prepared in sides]
+    gone = [inputs.voided(source) for source in declaration.inputs]
+    voided = _of_keys(inputs, tolerant, gone, rows, few, standing=lambda _: f"'{VOIDED}'")
+    return _by_row([[a + b for a, b in zip(*each, strict=True)] for each in zip(found, voided, strict=True)])
+
+
+def changed(
+    inputs: Inputs, declaration: Declaration, frames: Sequence[DataFrame | None], rows: Sequence[Values], few: Few
+) -> list[list[Finding]]:
+    """As `trace`, of the signed changes `frames` of the inputs (None: no change): which of them concern `rows`.
+
+    What a row goes into depends on the other rows of its key, so all changes of the key are told; what became of them
+    there is not.
+    """
+    kind = declaration.kind
+    if isinstance(kind, View):
+        return _by_row(
+            [
+                [Finding() for _ in rows]
+                if frame is None
+                else _named(inputs, kind, source, frame, rows, standing=_change(source)).findings(few)
+                for source, frame in zip(declaration.inputs, frames, strict=True)
+            ]
+        )
+    tolerant = replace(declaration, kind=kind.tolerant)
+    return _by_row(_of_keys(inputs, tolerant, frames, rows, few, standing=_change))
+
+
+def _of_view(inputs: Inputs, kind: View, source: Input, rows: Sequence[Values]) -> Lookup:
+    """The rows of one input of a view that name the keys of `rows`."""
+    names = kind.key_of(source.name, inputs.empty(source).columns)
+    plain = {name: match[1] for name, sql in names.items() if (match := PLAIN.fullmatch(sql))}
+    wanted = [{name: row[name] for name in plain if name in row} for row in rows]
+    return _named(inputs, kind, source, near(inputs, source, plain, wanted), rows)
+
+
+def _by_row(by_side: Sequence[Sequence[Finding]]) -> list[list[Finding]]:
+    return [list(each) for each in zip(*by_side, strict=True)]
+
+
+def _change(source: Input) -> str:
+    """SQL of what a signed change of an input is."""
+    return f"if({SIGN} < 0, '{VOIDED}', null)" if source.is_log else f"if({SIGN} < 0, '{WAS}', '{IS}')"
+
+
+def _traced(declaration: Declaration, prepared: DataFrame, side: int, rows: Sequence[Values]) -> Lookup:
+    """The `prepared` rows of an input that went into `rows`, as the kind traces them."""
+    kind = declaration.kind
+    keys = _key_lookup(declaration, prepared, side, rows)
+    traced = kind.traced(replace(keys, heard=kind.broadcast or "false").matching(), side)
+    into = traced.select(f"{INTO}.*").columns if INTO in traced.columns else []
+    wanted = [kind.found_by(row, side) for row in rows]
+    columns = {column: _column(column, of=INTO if column in into else "") for column in _asked(wanted)}
+    return Lookup(traced, columns, wanted, kind.broadcast or "false")
+
+
+def _of_keys(  # noqa: PLR0913 the rows of which inputs, for which rows
+    inputs: Inputs,
+    declaration: Declaration,
+    frames: Sequence[DataFrame | None],
+    rows: Sequence[Values],
+    few: Few,
+    *,
+    standing: Callable[[Input], str],
+) -> list[list[Finding]]:
+    """By input, what of `frames` (None: nothing) concerns the keys of `rows`; `standing` is SQL."""
+    from pyspark.sql import functions as F
+
+    found = [[Finding() for _ in rows] for _ in frames]
+    if all(frame is None for frame in frames):
+        return found
+    filled = [inputs.nothing(s) if f is None else f for s, f in zip(declaration.inputs, frames, strict=True)]
+    for side, prepared in enumerate(inputs.sides(declaration, filled)):
+        if frames[side] is not None:
+            what = f"cast({standing(declaration.inputs[side])} as string)"
+            told = only_events(prepared).withColumn(STANDING, F.expr(what))
+            found[side] = _key_lookup(declaration, told, side, rows).findings(few)
+    return found
+
+
+def _key_lookup(declaration: Declaration, prepared: DataFrame, side: int, rows: Sequence[Values]) -> Lookup:
+    """The rows of an input by what locality goes by: the key, or what names it there."""
+    wanted = _keys(declaration, side, rows)
+    return Lookup(prepared, {column: _column(column) for column in _asked(wanted)}, wanted)
+
+
+def _keys(declaration: Declaration, side: int, rows: Sequence[Values]) -> list[Values | None]:
+    """What rows of input number `side` have that concern each of `rows`, as far as locality goes by it."""
+    kind = declaration.kind
+    wanted: list[Values | None] = [kind.found_by(row, side) for row in rows]
+    if not kind.names_key(side):
+        return wanted
+    return [None if each is None else {c: v for c, v in each.items() if c in kind.key} for each in wanted]
+
+
+def _named(  # noqa: PLR0913, PLR0917 the rows of which input, for which rows
+    inputs: Inputs, kind: View, source: Input, frame: DataFrame, rows: Sequence[Values], standing: str = "null"
+) -> Lookup:
+    """The rows of one input that name the key of a view's rows; all of them where it names none."""
+    from pyspark.sql import functions as F
+
+    names = kind.key_of(source.name, frame.columns)
+    wanted = [{column: row[column] for column in names if column in row} for row in rows]
+    told = frame.withColumn(STANDING, F.expr(f"cast({standing} as string)"))
+    heard = f"{ORDER}._bucket = {BROADCAST}" if inputs.has_broadcasts(source) else "false"
+    return Lookup(told, {column: names[column] for column in _asked(wanted)}, wanted, heard)
+
+
+def _asked(wanted: Sequence[Values | None]) -> list[str]:
+    """The columns by which rows are wanted: one set of them for all."""
+    return list(next((each for each in wanted if each is not None), ()))
+
+
+def _column(name: str, *, of: str = "") -> str:
+    """Spark's SQL of a column, or of a field of the struct `of`."""
+    return f"{of}.{quoted(name, SPARK)}" if of else quoted(name, SPARK)

@@ -1,0 +1,209 @@
+"""Explanations for programs and, as trees, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from rich.text import Text
+from rich.tree import Tree
+
+from lake.evaluation.lookup import Values
+from lake.explain.edition_diff import EditionDiff, RowChange
+from lake.explain.explain import Cause, Explained, Explanation, Side
+from lake.ingest.events import Event
+from lake.text import plain, shown, span
+
+CHANGE_STYLES: Final = {"insert": "green", "update": "yellow", "delete": "red"}
+
+
+def as_data(found: Explanation) -> dict[str, Any]:
+    """The explanation as JSON; instants are ISO 8601 in UTC, lateness in seconds."""
+    data = {
+        "table": found.table,
+        "kind": found.kind,
+        "key": found.asked,
+        "cut": found.cut,
+        "version": found.version,
+        "count": found.count,
+        "rows": [_row_data(row) for row in found.rows],
+        "notes": found.notes,
+    }
+    told: dict[str, Any] = plain(data)
+    return told
+
+
+def sides_data(sides: Sequence[Side]) -> list[dict[str, Any]]:
+    """What made a row, input by input, as JSON."""
+    return [
+        {
+            "input": side.source,
+            "count": side.count,
+            "events" if side.is_log else "rows": [_cause_data(c) for c in side.causes],
+        }
+        for side in sides
+    ]
+
+
+def diff_data(found: EditionDiff) -> dict[str, Any]:
+    """The differences of two editions as JSON."""
+    data = {
+        "table": found.table,
+        "from": {"edition": found.editions[0].number, "cut": found.editions[0].cut},
+        "to": {"edition": found.editions[1].number, "cut": found.editions[1].cut},
+        **asdict(found.counts),
+        "columns": asdict(found.columns),
+        "sample": [
+            {
+                "change": row.change,
+                "key": row.identity,
+                "before": row.before,
+                "after": row.after,
+                "columns": list(row.columns),
+                "from": sides_data(row.sides),
+            }
+            for row in found.sample
+        ],
+        "notes": found.notes,
+    }
+    told: dict[str, Any] = plain(data)
+    return told
+
+
+def diff_tree(found: EditionDiff) -> Tree:
+    """The differences of two editions as a tree: the rows, and under each what made it."""
+    (old, new), counts = found.editions, found.counts
+    editions = f"edition {old.number} of cut {old.cut} → edition {new.number} of cut {new.cut}"
+    told = f"{counts.inserted} inserted, {counts.updated} updated, {counts.deleted} deleted"
+    root = Tree(Text.assemble((found.table, "bold"), f"  {editions}: {told}"))
+    for note in (*_columns(found), *found.notes):
+        root.add(Text(note, "yellow"))
+    changes = {"update": counts.updated, "insert": counts.inserted, "delete": counts.deleted}
+    for change, count in changes.items():
+        rows = [row for row in found.sample if row.change == change]
+        for row in rows:
+            line = Text.assemble((f"{change}  ", CHANGE_STYLES[change]), _changed(row))
+            add_sides(root.add(line), [side for side in row.sides if side.count], row.after or row.before or {})
+        if count > len(rows):
+            root.add(_more(count - len(rows)))
+    return root
+
+
+def _columns(found: EditionDiff) -> Iterator[str]:
+    columns = found.columns
+    if columns.added:
+        yield f"columns added: {', '.join(columns.added)}"
+    if columns.removed:
+        yield f"columns removed: {', '.join(columns.removed)}"
+    for name, (was, now) in columns.retyped.items():
+        yield f"column {name} was {was.lower()}, is {now.lower()}"
+
+
+def _changed(row: RowChange) -> str:
+    """An update's key and changed columns; all of an inserted or deleted row."""
+    if row.change != "update":
+        return _pairs(row.after or row.before or {})
+    changed = (f"{name}: {shown(was)} → {shown(now)}" for name, (was, now) in row.columns.items())
+    return "  ".join([_pairs(row.identity), *changed])
+
+
+def as_tree(found: Explanation) -> Tree:
+    """The explanation as a tree: rows, what went into each from each input, down to events of logs."""
+    rows = "1 row" if found.count == 1 else f"{found.count} rows"
+    root = Tree(Text.assemble((found.table, "bold"), f"  {_pairs(found.asked)}  {rows} at cut {found.cut}"))
+    for note in found.notes:
+        root.add(Text(note, "yellow"))
+    left_out = found.count - len(found.rows)
+    for number, row in enumerate(found.rows):
+        if left_out > 0 and number == len(found.rows) - len(found.rows) // 2:
+            root.add(_more(left_out))
+        line = Text("no such row; its key has had", "red") if row.values is None else Text(_pairs(row.values), "bold")
+        add_sides(root.add(line), row.sides, row.values or {})
+    return root
+
+
+def add_sides(branch: Tree, sides: Sequence[Side], values: Values) -> None:
+    """Hangs what made the row `values` under its `branch`."""
+    for side in sides:
+        noun = ("event" if side.is_log else "row") + ("" if side.count == 1 else "s")
+        inner = branch.add(Text.assemble((side.source, "cyan"), f"  {side.count} {noun}"))
+        last = 0
+        for cause in side.causes:
+            if cause.nth > last + 1:
+                inner.add(_more(cause.nth - last - 1))
+            last = cause.nth
+            _add_cause(inner, cause, values)
+        if side.count > last:
+            inner.add(_more(side.count - last))
+
+
+def _add_cause(branch: Tree, cause: Cause, values: Values) -> None:
+    """One row or event, with those of its values that the row `values` does not show."""
+    standing = f"{cause.standing}  " if cause.standing else ""
+    if cause.event is not None:
+        line = Text.assemble(cause.event.place, "  ", (standing, _style(cause)), "  ".join(_facts(cause.event)))
+        new = {name: value for name, value in cause.values.items() if name not in values or values[name] != value}
+        branch.add(line.append(f"\n{_pairs(new)}", "dim") if new else line)
+    elif cause.row is not None:
+        row = branch.add(Text.assemble((standing, _style(cause)), _pairs(cause.row.values or cause.row.identity)))
+        add_sides(row, cause.row.sides, cause.row.values or {})
+
+
+def _facts(event: Event) -> Iterator[str]:
+    """Where an event is from, and what there is to say of it."""
+    yield shown(event.source)
+    if event.time is not None:
+        yield f"of {_instant(event.time)}"
+    yield f"arrived {_instant(event.arrived)}"
+    if event.late:
+        yield f"late by {span(event.late)}"
+    yield f"contract {event.contract}"
+    if event.again:
+        more = f" and {len(event.again) - 3} more" if len(event.again) > 3 else ""
+        yield f"again in {', '.join(map(shown, event.again[:3]))}{more}"
+    if event.void is not None:
+        yield f"void: {shown(event.void)}"
+
+
+def _row_data(row: Explained) -> dict[str, Any]:
+    return {"row": row.values, "from": sides_data(row.sides)}
+
+
+def _cause_data(cause: Cause) -> dict[str, Any]:
+    standing = {"standing": cause.standing}
+    if cause.row is not None:
+        return standing | _row_data(cause.row)
+    event = cause.event
+    if event is None:
+        return standing | {"values": cause.values}
+    return standing | {
+        "batch": event.batch,
+        "bucket": event.bucket,
+        "offset": event.offset,
+        "source": event.source,
+        "time": event.time,
+        "arrived": event.arrived,
+        "late": event.late.total_seconds(),
+        "contract": event.contract,
+        "again": event.again,
+        "void": event.void,
+        "values": cause.values,
+    }
+
+
+def _style(cause: Cause) -> str:
+    weak = ("superseded", "deleted", "voided", "dropped", "refused", "has no")
+    return "dim" if (cause.standing or "").startswith(weak) else "green"
+
+
+def _more(count: int) -> Text:
+    return Text(f"… {count} more", "dim")
+
+
+def _pairs(values: Values) -> str:
+    return "  ".join(f"{name}={shown(value)}" for name, value in values.items())
+
+
+def _instant(value: Any) -> str:
+    return f"{value:%Y-%m-%d %H:%M:%SZ}"

@@ -1,0 +1,105 @@
+"""What a person asks for: a row of a table, by the values of its key, and a cut at which the table was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import duckdb
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from lake.declaration import Declaration
+from lake.errors import DeclarationError, did_you_mean
+from lake.evaluation.lookup import Values
+from lake.quoting import quoted
+from lake.store import delta
+from lake.store.delta import Position
+from lake.store.ledger import get_cut
+from lake.store.scan import arrow_schema
+from lake.store.tables import Table
+
+NULL: Final = "null"
+
+
+def position_at(declaration: Declaration, table: Table, at_cut: int | None) -> Position | None:
+    """Where the table stood at a cut, or stands; None where it is not built, or has not come as far.
+
+    Raises DeclarationError where it has passed over that cut.
+    """
+    if at_cut is None:
+        return table.position()
+    get_cut(table.settings, at_cut)
+    position, newest = table.position_at(at_cut), table.position()
+    if position is not None or newest is None or newest.data["cut"] < at_cut:
+        return position
+    cuts = sorted({each.data["cut"] for each in delta.positions(table.path, table.app)})
+    before, after = [cut for cut in cuts if cut < at_cut][-1:], [cut for cut in cuts if cut > at_cut][:1]
+    near = " and ".join(f"--at-cut {cut}" for cut in (*before, *after))
+    raise declaration.fault(f"was not at cut {at_cut}", fix=f"it was at {near}" if near else "lake run")
+
+
+def rows_of(declaration: Declaration, table: Table, position: Position, keys: pa.Table) -> list[Values]:
+    """The rows with these keys that the table had at a position. Raises DeclarationError where its files are gone."""
+    try:
+        found: list[Values] = table.rows_of(keys, position.version).to_pylist()
+    except duckdb.IOException:
+        cut = position.data["cut"]
+        raise declaration.fault(
+            f"its rows at cut {cut} are no longer kept",
+            fix="lake maintain keeps the last editions: try a later cut",
+        ) from None
+    return found
+
+
+def schema_at(table: Table, version: int) -> pa.Schema:
+    """The columns that the table has at a version."""
+    return arrow_schema(DeltaTable(str(table.path), version=version))
+
+
+def asked(declaration: Declaration, schema: pa.Schema, texts: Sequence[str]) -> pa.Table:
+    """The key columns and values that `texts` (`column=value`) mean, as a table of one row.
+
+    `schema`: the table's. Raises DeclarationError for what is no key, or not all of it.
+    """
+    kind, given = declaration.kind, dict[str, str]()
+    known = f"its rows are told apart by {', '.join(kind.identity)}"
+    for text in texts:
+        column, equals, value = text.partition("=")
+        if not equals:
+            raise DeclarationError(
+                f"{text!r} is no column=value", fix=f"lake explain {declaration.name} {_usage(kind.identity)}"
+            )
+        if column not in kind.identity or column not in schema.names:
+            fix = known if column in schema.names else f"{did_you_mean(column, kind.identity)} {known}"
+            raise DeclarationError(f"{declaration.name} has no {column!r} among its key columns", fix=fix)
+        if given.setdefault(column, value) != value:
+            raise DeclarationError(f"{column} is {given[column]} and {value}", fix="ask for one row at a time")
+    missing = [column for column in kind.key or (() if given else kind.identity) if column not in given]
+    if missing:
+        raise DeclarationError(
+            f"{declaration.name}: say which row: {', '.join(missing)} is missing",
+            where=declaration.where,
+            fix=f"lake explain {declaration.name} {_usage(kind.key or kind.identity)}",
+        )
+    return _parsed(declaration, schema, given)
+
+
+def _parsed(declaration: Declaration, schema: pa.Schema, given: Mapping[str, str]) -> pa.Table:
+    """The texts as values of their columns' types, as DuckDB reads them; `null` is no value."""
+    columns = pa.schema([schema.field(column) for column in given])
+    with delta.connection() as con:
+        types = con.from_arrow(columns.empty_table()).types
+        casts = ", ".join(f"TRY_CAST(? AS {kind}) AS {quoted(name)}" for name, kind in zip(given, types, strict=True))
+        texts = [None if text == NULL else text for text in given.values()]
+        row = con.sql(f"SELECT {casts}", params=texts).to_arrow_table().cast(columns)
+    for name, text in given.items():
+        if text != NULL and row.column(name)[0].as_py() is None:
+            kind = types[list(given).index(name)]
+            fix = f'lake sql "select {name} from {declaration.name} limit 5" shows how they are written'
+            raise DeclarationError(f"{name}={text} is no {str(kind).lower()}", where=declaration.where, fix=fix)
+    return row
+
+
+def _usage(columns: Sequence[str]) -> str:
+    return " ".join(f"{column}=…" for column in columns)

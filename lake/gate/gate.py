@@ -1,0 +1,251 @@
+"""The gate: a diff is judged before it is committed, a table before it is published.
+
+A row-local expectation judges each diff, so a bad row never enters a table. All others judge the whole table at the
+cut, and so do the invariants of its kind, which need no file. A table that has not changed since its
+last judgement under the same suite is not judged again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Final
+
+from lake.errors import DeclarationError, QualityError
+from lake.gate.gx import Finding, judge_frame, judge_rows, prepare
+from lake.gate.invariants import judge_invariants
+from lake.gate.relative import judge_since
+from lake.kinds.kind import visible
+from lake.quality.suite import Expectation, Suite, load_suite
+from lake.store import delta, ledger
+from lake.store.scan import Scan, arrow_schema, to_arrow
+from lake.text import printable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lake.declaration import Declaration
+    from lake.store.ledger import Check, Outcome, Scope
+    from lake.store.tables import Table
+
+FIX: Final = "mend the job or void the events behind these rows (lake void), or change the expectation; then run again"
+MANY_ROWS: Final = 2_000_000
+"""More rows are judged by Spark; so many are judged in this process, in about half the time."""
+
+
+class Stopped(QualityError):
+    """A diff that failed its check."""
+
+    def __init__(self, check: Check) -> None:
+        super().__init__("\n".join(failures([check])), fix=FIX)
+        self.check = check
+
+
+def warm_up() -> None:
+    """Starts to import what the gate needs in the background: seconds that are best spent beside the JVM's start."""
+    threading.Thread(target=prepare, name="gate", daemon=True).start()
+
+
+def judge_diff(table: Table, declaration: Declaration, diff: pa.Table, *, cut: int) -> str | None:
+    """Judges the new images of rows, without state columns, by the row-local expectations.
+
+    Returns the hash of the suite that they meet, None where one only warns. Failures are recorded. Raises QualityError
+    where one of severity stop failed, DeclarationError where the table's quality file is wrong.
+    """
+    suite = load_suite(table.settings, declaration.name)
+    if suite is None or not suite.row_local or not diff.num_rows:
+        return suite.hash if suite else None
+    _must_fit(suite, diff.column_names)
+    return _settle(table, suite, judge_rows(suite.row_local, diff, declaration.kind.identity), cut)
+
+
+def judge_diff_frame(table: Table, declaration: Declaration, diff: DataFrame, *, cut: int) -> str | None:
+    """As `judge_diff`, for a diff that may be too large for this process."""
+    suite = load_suite(table.settings, declaration.name)
+    if suite is None or not suite.row_local:
+        return suite.hash if suite else None
+    _must_fit(suite, diff.columns)
+    identity = declaration.kind.identity
+    needed = diff.select(*_needed(suite.row_local, identity, diff.columns))
+    rows = to_arrow(needed.limit(MANY_ROWS + 1))
+    if rows.num_rows <= MANY_ROWS:
+        findings = judge_rows(suite.row_local, rows, identity)
+    else:
+        findings = judge_frame(suite.row_local, needed, identity)
+    return _settle(table, suite, findings, cut)
+
+
+def judge_table(  # noqa: PLR0913 - one table at one version, and who judges it
+    table: Table,
+    declaration: Declaration,
+    suite: Suite,
+    *,
+    version: int,
+    cut: int,
+    spark: Callable[[], SparkSession],
+) -> Check:
+    """The judgement of the whole table at `version`, made and recorded, or remembered.
+
+    Row-local expectations are judged again only where not all diffs since the last judgement have met this suite.
+    `spark` is asked for a session only where the table is large. Raises DeclarationError where the suite is wrong.
+    """
+    known = ledger.last_checks(table.settings, "table").get(table.name)
+    if known is not None and ((known.suite, known.home) != (suite.hash, table.home) or not _is_there(table, known)):
+        known = None
+    if known is not None and _unchanged(table, known, version):
+        if (known.version, known.cut) == (version, cut):
+            return known
+        return _record(table, suite, "table", cut, version, known.outcome, known.results)
+    met = known is not None and known.outcome == "passed" and _met_since(table, suite, known, version)
+    expectations = suite.whole_table if met else suite.expectations
+    own = [each for each in expectations if not each.rule.since]
+    findings = _judge_version(table, declaration, suite, own, version, spark)
+    findings += judge_since(table, declaration, [each for each in expectations if each.rule.since], version)
+    findings += judge_invariants(table, declaration, version)
+    return _record(table, suite, "table", cut, version, _outcome(findings), [each.record for each in findings])
+
+
+def stopped(checks: Iterable[Check]) -> QualityError | None:
+    """What the stopping ones of `checks` say, as one error; None where none stopped."""
+    told = failures(checks)
+    return QualityError("\n".join(told), fix=FIX) if told else None
+
+
+def failures(checks: Iterable[Check]) -> list[str]:
+    """What the expectations say for which `checks` stopped."""
+    return [failure(check.table, result) for check in checks if check.outcome == "stopped" for result in stops(check)]
+
+
+def warnings(checks: Iterable[Check]) -> list[str]:
+    """What the expectations say of `checks` that failed and do not stop."""
+    return [failure(c.table, r) for c in checks for r in c.results if not r["success"] and r["severity"] == "warn"]
+
+
+def failure(table: str, result: Mapping[str, Any]) -> str:
+    """One failed result of a check, for a person: the expectation, how many rows, which ones, where it is declared."""
+    named = result["kwargs"]
+    about = [named[name] for name in ("column", "column_A", "column_B") if name in named] + named.get("column_list", [])
+    what = f"{table}: {result['type']}" + (f"({', '.join(about)}) failed" if about else " failed")
+    if result["failed"] is None:
+        bounds = ", ".join(f"{name} {value}" for name, value in named.items() if not name.startswith("column"))
+        return f"{what}: expected {bounds}, found {result['observed']} ({result['where']})"
+    rows = "; ".join(
+        " ".join(f"{k}={'null' if v is None else printable(str(v))}" for k, v in row.items())
+        for row in result["examples"]
+    )
+    more = " …" if result["failed"] > len(result["examples"]) else ""
+    return f"{what} for {result['failed']} of {result['rows']} rows: {rows}{more} ({result['where']})"
+
+
+def _settle(table: Table, suite: Suite, findings: Sequence[Finding], cut: int) -> str | None:
+    """Records a judgement that found a failure; else returns the suite's hash. Raises QualityError where it stops."""
+    found = _outcome(findings)
+    if found == "passed":
+        return suite.hash
+    check = _record(table, suite, "diff", cut, None, found, [each.record for each in findings])
+    if check.outcome == "stopped":
+        raise Stopped(check)
+    return None
+
+
+def _outcome(findings: Iterable[Finding]) -> Outcome:
+    failed = {each.expectation.severity for each in findings if not each.success}
+    return "stopped" if "stop" in failed else "warned" if failed else "passed"
+
+
+def stops(check: Check) -> list[Mapping[str, Any]]:
+    """The results of a check that stop it."""
+    return [each for each in check.results if not each["success"] and each["severity"] == "stop"]
+
+
+def _record(  # noqa: PLR0913, PLR0917 - the parts of one entry
+    table: Table,
+    suite: Suite,
+    scope: Scope,
+    cut: int,
+    version: int | None,
+    outcome: Outcome,
+    results: Sequence[Mapping[str, Any]],
+) -> Check:
+    check = ledger.record_check(
+        table.settings,
+        table.name,
+        home=table.home,
+        scope=scope,
+        cut=cut,
+        version=version,
+        suite=suite.hash,
+        outcome=outcome,
+        results=[_withheld(each) for each in results] if table.personal else results,
+    )
+    return replace(check, results=results)
+
+
+def _withheld(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result without values of rows: what is kept of a table about people tells of no one. A count may stay."""
+    return {**result, "examples": [], "observed": result["observed"] if "_count_" in result["type"] else None}
+
+
+def _is_there(table: Table, known: Check) -> bool:
+    """Whether the judged version still is: damage leaves the number of a commit that it took to another one."""
+    later = takewhile(lambda p: p.version >= (known.version or 0), delta.positions(table.path, table.app))
+    return any((p.version, p.data["cut"]) == (known.version, known.cut) for p in later)
+
+
+def _unchanged(table: Table, known: Check, version: int) -> bool:
+    """Whether every commit since the judgement `known`, up to `version`, changed no row."""
+    return _each_since(table, known, version, _changed_nothing)
+
+
+def _met_since(table: Table, suite: Suite, known: Check, version: int) -> bool:
+    """Whether what every commit since the judgement `known`, up to `version`, wrote has met `suite`."""
+    return _each_since(table, known, version, lambda p: _changed_nothing(p) or p.data.get("met") == suite.hash)
+
+
+def _each_since(table: Table, known: Check, version: int, holds: Callable[[delta.Position], bool]) -> bool:
+    """Whether `version` is not before the judgement `known`, and every commit between is ours, and one that `holds`."""
+    since = known.version if known.version is not None else -1
+    later = takewhile(lambda p: p.version > since, delta.positions(table.path, table.app))
+    return sum(holds(p) for p in later if p.version <= version) == version - since
+
+
+def _changed_nothing(position: delta.Position) -> bool:
+    data = position.data
+    return data.get("repeated", False) or (data["verb"] == "advance" and not any(data["counts"].values()))
+
+
+def _judge_version(  # noqa: PLR0913, PLR0917 - one table, and what to ask of it
+    table: Table,
+    declaration: Declaration,
+    suite: Suite,
+    expectations: Sequence[Expectation],
+    version: int,
+    spark: Callable[[], SparkSession],
+) -> list[Finding]:
+    scan = Scan(table.path, version)
+    with delta.opened(table.path, version) as opened:
+        columns = visible(arrow_schema(opened).names)
+    _must_fit(suite, columns)
+    if not expectations:
+        return []
+    identity = declaration.kind.identity
+    needed = _needed(expectations, identity, columns)
+    if scan.rows() <= MANY_ROWS and all("Pandas" in each.rule.engines for each in expectations):
+        return judge_rows(expectations, scan.arrow(needed), identity)
+    return judge_frame(expectations, scan.frame(spark()).select(*needed), identity)
+
+
+def _needed(expectations: Iterable[Expectation], identity: Sequence[str], columns: Sequence[str]) -> list[str]:
+    """The columns to read, in the order of `columns`: those that expectations look at, and those that name a row."""
+    if any(each.columns is None for each in expectations):
+        return list(columns)
+    wanted = {*identity, *(name for each in expectations for name in each.columns or ())}
+    return [name for name in columns if name in wanted]
+
+
+def _must_fit(suite: Suite, columns: Sequence[str]) -> None:
+    if faults := list(suite.faults(columns)):
+        raise DeclarationError.all(faults)

@@ -1,0 +1,106 @@
+"""How much of a stream may be refused before readers are kept from what is made of the rest.
+
+A batch enters log and quarantine whatever it is like. What is held is publication: of what no edition has yet, all
+batches together, more is refused than the contract's `max_refused` lets pass. So it does not matter how records were
+cut into batches. What was repaired, accepted or voided since is no longer refused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from lake.contracts.contract import Contract
+from lake.errors import QualityError
+from lake.store import delta, log, quarantine, voids
+from lake.store.editions import latest_edition
+from lake.store.ledger import Cut, get_cut
+
+if TYPE_CHECKING:
+    from lake.config import Settings
+    from lake.contracts.contract import MaxRefused
+    from lake.declaration import Declaration
+    from lake.project import Project
+
+FIX: Final = (
+    "`lake quarantine list {stream}` shows them; repair them and lake quarantine replay {stream}, or take the delivery"
+    " back: lake void {stream} --batch N, or take it as it is: lake quarantine accept {stream}; then run again"
+)
+
+
+@dataclass(frozen=True)
+class Excess:
+    """That of the `records` of batches `first` to `last`, which no edition has, too many are refused, for `reasons`."""
+
+    stream: str
+    where: str
+    first: int
+    last: int
+    records: int
+    reasons: Mapping[str, int]
+    limit: MaxRefused
+
+    @property
+    def refused(self) -> int:
+        return sum(self.reasons.values())
+
+    def __str__(self) -> str:
+        batches = f"batch {self.last}" if self.first == self.last else f"batches {self.first} to {self.last}"
+        reasons = ", ".join(f"{reason} {count}" for reason, count in self.reasons.items())
+        return (
+            f"{self.stream}: {self.refused} of {self.records} records of {batches} were refused ({reasons}):"
+            f" more than {self.limit.records}, and more than {self.limit.share:.3g} of them"
+        )
+
+
+def excess(settings: Settings, contract: Contract, cut: Cut) -> Excess | None:
+    """What of the stream at `cut` holds publication; None where nothing does."""
+    stream, upto = contract.name, cut.batches.get(contract.name, 0)
+    published = _published(settings).get(stream, 0)
+    heads = [head for head in log.heads_after(settings, stream, published) if head.batch <= upto]
+    since = max(published, heads[0].accepted_upto) if heads else published
+    taken_back = [void for void in voids.voided(settings, stream, 0, cut.voids) if void.whole]
+    gone = {void.batch for void in taken_back if void.source is None}
+    counting = [head for head in heads if head.batch > since and head.batch not in gone]
+    accepted = sum(head.counts.get("accepted", 0) for head in counting)
+    said = sum(head.counts.get("quarantined", 0) for head in counting)
+    if not contract.max_refused.exceeded(said, said + accepted):
+        return None
+    repaired = {file["path"] for head in heads for file in head.files}
+    query = """SELECT _batch, _number, reason, source FROM t WHERE _batch > $1 AND _batch <= $2"""
+    rows = delta.rows(settings.quarantine_path(stream), query, since, upto)
+    reasons = Counter(
+        row["reason"]
+        for row in rows
+        if quarantine.mark(row["_batch"], row["_number"]) not in repaired
+        and not any(void.covers((row["_batch"], log.BROADCAST, -1), row["source"]) for void in taken_back)
+    )
+    refused = reasons.total()
+    if not contract.max_refused.exceeded(refused, refused + accepted):
+        return None
+    first, last = counting[-1].batch, counting[0].batch
+    told = dict(reasons.most_common())
+    return Excess(stream, contract.where, first, last, refused + accepted, told, contract.max_refused)
+
+
+def stopped(project: Project, tables: Iterable[Declaration], cut: Cut) -> QualityError | None:
+    """What holds publication of `tables` at `cut`, as one error; None where nothing does."""
+    readers: dict[str, list[str]] = {}
+    for table in tables:
+        for stream in project.logs(table):
+            readers.setdefault(stream, []).append(table.name)
+    found = [excess(project.settings, project.contracts[stream], cut) for stream in sorted(readers)]
+    told = [
+        f"{each}; held: {', '.join(readers[each.stream])} ({each.where})\n  fix: {FIX.format(stream=each.stream)}"
+        for each in found
+        if each is not None
+    ]
+    return QualityError("\n".join(told)) if told else None
+
+
+def _published(settings: Settings) -> Mapping[str, int]:
+    """The last batch of each stream that is in an edition."""
+    latest = latest_edition(settings)
+    return get_cut(settings, latest.cut).batches if latest else {}

@@ -1,0 +1,110 @@
+"""Expectations of a table beside the last edition of it: what may have gone, and by how much it may have changed.
+
+A table that no edition has yet meets them all. Of a History they look at the current versions: its rows by key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from lake.errors import DeclarationError
+from lake.gate.gx import EXAMPLES, Finding
+from lake.kinds.history import History
+from lake.quality import expectation_types
+from lake.quoting import quoted
+from lake.store import delta
+from lake.store.editions import latest_edition
+from lake.store.scan import Scan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lake.declaration import Declaration
+    from lake.quality.suite import Expectation
+    from lake.store.tables import Table
+
+FLOATS: Final = ("halffloat", "float", "double")
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The rows of a table `now` and as the last edition `had` them; `key` tells rows apart."""
+
+    had: pa.Table
+    now: pa.Table
+    key: tuple[str, ...]
+
+    def ask(self, query: str) -> list[dict[str, Any]]:
+        with delta.connection() as con:
+            con.register("had", self.had)
+            con.register("now", self.now)
+            found: list[dict[str, Any]] = con.sql(query).to_arrow_table().to_pylist()
+            return found
+
+    def gone(self, expectation: Expectation) -> Finding:
+        """The keys that the edition has and the table lacks."""
+        same = " AND ".join(f"had.{quoted(c)} IS NOT DISTINCT FROM now.{quoted(c)}" for c in self.key)
+        keys = ", ".join(map(quoted, self.key))
+        gone = self.ask(
+            f"""SELECT {keys}, count(*) OVER () AS _failed FROM had ANTI JOIN now ON {same}
+                ORDER BY {keys} LIMIT {EXAMPLES}"""
+        )
+        failed = gone[0]["_failed"] if gone else 0
+        kwargs = expectation.kwargs
+        allowed = max(Decimal(str(kwargs["share"])) * self.had.num_rows, kwargs.get("rows", 0))
+        shown = [{name: row[name] for name in self.key} for row in gone]
+        return Finding(expectation, failed <= allowed, self.had.num_rows, failed, examples=shown)
+
+    def count(self, expectation: Expectation) -> Finding:
+        return _near(expectation, self.had.num_rows, self.now.num_rows)
+
+    def sum(self, expectation: Expectation) -> Finding:
+        column = expectation.kwargs["column"]
+        if str(self.now.schema.field(column).type) in FLOATS:
+            fix = "sum a decimal or a whole number: sums of floats depend on the order of rows"
+            raise DeclarationError(f"{expectation} is over a float", where=expectation.where, fix=fix)
+        query = " UNION ALL ".join(f"SELECT coalesce(sum({quoted(column)}), 0) AS s FROM {t}" for t in ("had", "now"))
+        had, now = (row["s"] for row in self.ask(query))
+        return _near(expectation, had, now)
+
+
+JUDGES: Final[Mapping[str, Callable[[Beside, Expectation], Finding]]] = {
+    expectation_types.KEYS_GONE: Beside.gone,
+    expectation_types.ROWS_CHANGED: Beside.count,
+    expectation_types.SUM_CHANGED: Beside.sum,
+}
+
+
+def judge_since(
+    table: Table, declaration: Declaration, expectations: Iterable[Expectation], version: int
+) -> list[Finding]:
+    """The findings of `expectations`, all of them about the last edition, on the table at `version`."""
+    expectations = list(expectations)
+    edition = latest_edition(table.settings) if expectations else None
+    before = edition.tables.get(declaration.name) if edition else None
+    if before is None:
+        return [Finding(each, True) for each in expectations]
+    old = Scan(table.settings.warehouse_path / before.path, before.version)
+    new = Scan(table.path, version)
+    kind = declaration.kind
+    key = kind.by if isinstance(kind, History) else kind.identity
+    where = "is_current" if isinstance(kind, History) else "true"
+    found = []
+    for each in expectations:
+        columns = [*key, *(name for name in each.columns or () if name not in key)]
+        if not set(columns) <= set(old.schema().names):
+            found.append(Finding(each, True))  # the edition is of a definition that had no such column
+            continue
+        beside = Beside(old.arrow(columns, where=where), new.arrow(columns, where=where), key)
+        found.append(JUDGES[each.type](beside, each))
+    return found
+
+
+def _near(expectation: Expectation, had: Any, now: Any) -> Finding:
+    """Whether a number changed by no more than a share of what it was."""
+    allowed = Decimal(str(expectation.kwargs["share"])) * abs(Decimal(had))
+    met = abs(Decimal(now) - Decimal(had)) <= allowed
+    return Finding(expectation, met, observed=f"{now}, where the last edition has {had}")

@@ -1,0 +1,45 @@
+"""The suites of a project's tables."""
+
+from __future__ import annotations
+
+from lake.declaration import Declaration
+from lake.errors import DeclarationError, did_you_mean
+from lake.kinds.kind import visible
+from lake.project import Project
+from lake.quality.suite import Suite, read
+
+
+def load_suites(project: Project) -> dict[str, Suite]:
+    """The suites of the project's tables; a table without a quality file has none.
+
+    Columns are checked for tables that are built by their current definition. Raises DeclarationError that tells every
+    fault at once.
+    """
+    suites: dict[str, Suite] = {}
+    faults: list[DeclarationError] = []
+    for file in sorted(project.settings.path("quality").glob("*.json")):
+        declaration = project.tables.get(file.stem)
+        if declaration is None:
+            fix = did_you_mean(file.stem, project.tables)
+            faults.append(DeclarationError(f"no table {file.stem!r}", where=f"quality/{file.name}", fix=fix))
+            continue
+        try:
+            suite = read(file)
+        except DeclarationError as fault:
+            faults.append(fault)
+            continue
+        suites[declaration.name] = suite
+        columns = _columns(project, declaration)
+        faults += suite.faults(columns) if columns else ()
+    if faults:
+        raise DeclarationError.all(faults)
+    return suites
+
+
+def _columns(project: Project, declaration: Declaration) -> list[str]:
+    """The table's visible columns; none where it has not been built by its current definition."""
+    table = project.table(declaration)
+    position = table.position()
+    if position is None or not project.is_built(declaration, position):
+        return []
+    return visible(table.schema().names)

@@ -1,0 +1,302 @@
+"""The append: the only way into a log. One batch, numbered without gaps, in one commit with the log's new head.
+
+1. Under the log's lease, see where the log stands, clear what a crash left beside it, and make good what damage took.
+2. Parse the records; those that break the contract go to quarantine, under the batch's number, before the log.
+3. Drop re-deliveries, noted beside the log, number the rest, and commit rows and head together.
+4. Pack small files where many batches have left them.
+
+For every batch: read = accepted + duplicates + quarantined + control, the last being messages of an envelope that tell
+of no event.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+from lake import file_modes
+from lake.config import Settings
+from lake.contracts.contract import Contract
+from lake.errors import DeclarationError, LakeError
+from lake.ingest import lost_batches, sources
+from lake.ingest.batch import Batch, reading
+from lake.ingest.delivery import Acceptance, Delivery, Files, Replayed
+from lake.ingest.fsck import lacking
+from lake.ingest.personal import sealed_with
+from lake.ingest.sources import Mark, Taken
+from lake.store import (
+    chain,
+    compaction,
+    contract_versions,
+    delta,
+    erasures,
+    log,
+    quarantine,
+    redeliveries,
+    run_book,
+    side_tables,
+    torn,
+)
+from lake.store.lease import lease
+from lake.store.log import LogHead
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+STAGING: Final = ".lake/staging"
+STDIN: Final = "stdin-"
+CHUNK: Final = 1 << 20
+PACKED_KINDS: Final = (".gz", ".parquet")
+PACKED: Final = 20
+"""So many times their size files of these kinds are taken to have when unpacked."""
+BESIDE: Final = ("quarantined", "duplicates")
+"""What is counted of what stands beside the log, in the order of its two tables."""
+
+
+@dataclass(frozen=True)
+class BatchCounts:
+    """What became of the records of batch `batch`: the log's last one, with all counts 0, where nothing was new."""
+
+    batch: int
+    read: int = 0
+    accepted: int = 0
+    duplicates: int = 0
+    quarantined: int = 0
+    control: int = 0
+
+    def after(self, earlier: BatchCounts) -> BatchCounts:
+        """The sums of both, under the number of this, the later one."""
+        sums = {name: count + asdict(earlier)[name] for name, count in asdict(self).items()}
+        return BatchCounts(**sums | {"batch": self.batch})
+
+
+def append(
+    settings: Settings,
+    spark: SparkSession,
+    contract: Contract,
+    deliver: Callable[[LogHead], Delivery | None],
+    *,
+    now: datetime | None = None,
+) -> BatchCounts:
+    """Appends what `deliver` gives for the log's head as one batch; nothing where it gives None.
+
+    A batch whose commit was damaged afterwards is made again first, of the same files.
+
+    `now` is the time of arrival. Raises Unavailable where another writer holds the log.
+    """
+    stream = contract.name
+    with lease(settings, f"log.{stream}"):
+        head = log.head(settings, stream)
+        sources.remember(settings, stream, log.app(stream))
+        lost_batches.disown(settings, head)
+        quarantine.clear_above(settings, stream, head.batch)
+        redeliveries.clear_above(settings, stream, head.batch)
+        _restore_beside(settings, spark, contract, head)
+        again = sources.taken(settings, stream, head.batch + 1)
+        if again is not None:
+            with _reading_again(settings, spark, contract, head, again) as batch:
+                _write(batch, was=again.content)
+        else:
+            delivery = deliver(head)
+            if delivery is None:
+                return BatchCounts(head.batch)
+            log.contracts(settings, head)
+            known = contract_versions.register(settings, contract)
+            with reading(spark, settings, known, head, delivery, now=now or datetime.now(UTC)) as batch:
+                counts = _write(batch)
+        sources.remember(settings, stream, log.app(stream))
+    return append(settings, spark, contract, deliver, now=now) if again else counts
+
+
+def append_files(
+    settings: Settings, spark: SparkSession, contract: Contract, files: Sequence[Path], *, now: datetime | None = None
+) -> BatchCounts:
+    """Appends files at hand as one batch. Raises DeclarationError where one does not exist.
+
+    Standard input, as `keep_stdin` kept it, is kept no longer.
+    """
+    must_exist(files)
+    found = [sources.at_hand(settings, file) for file in files]
+    began = datetime.now(UTC)
+
+    def deliver(head: LogHead) -> Files:
+        return Files.checked(settings, found, contract, repaired=unread(settings, head))
+
+    with run_book.failing(settings, "append", contract.name):
+        counts = append(settings, spark, contract, deliver, now=now)
+    if counts.read:
+        run_book.note(settings, "append", contract.name, None, began, **asdict(counts))
+    for file in files:
+        if file.parent == settings.path(STAGING) and file.name.startswith(STDIN):
+            file.unlink(missing_ok=True)
+    return counts
+
+
+def unread(settings: Settings, head: LogHead) -> dict[str, str]:
+    """The files that could not be read up to `head`, and have not been since: their marks, each with the name."""
+    found = quarantine.files(settings, head.stream, upto=head.batch)
+    if not found:
+        return {}
+    landed = {name for name, *_ in sources.landed(settings, head.stream, log.app(head.stream))}
+    return {mark: name for mark, name in found.items() if mark not in landed}
+
+
+def must_exist(files: Sequence[Path]) -> None:
+    """Raises DeclarationError where one of `files` is not there, or is no file."""
+    missing = [str(file) for file in files if not file.is_file()]
+    if missing:
+        raise DeclarationError("no such file", where=", ".join(missing), fix="name a file, or - for standard input")
+
+
+def keep_stdin(settings: Settings, stream: BinaryIO) -> Path:
+    """Standard input as a file named after its content, so that the same input again is a re-delivery."""
+    folder, digest = file_modes.scratch(settings, "staging"), hashlib.sha256()
+    with NamedTemporaryFile(dir=folder) as new:
+        while chunk := stream.read(CHUNK):
+            digest.update(chunk)
+            new.write(chunk)
+        new.flush()
+        file = folder / f"{STDIN}{digest.hexdigest()[:16]}.jsonl"
+        file.unlink(missing_ok=True)
+        os.link(new.name, file)
+    return file
+
+
+@contextmanager
+def _reading_again(
+    settings: Settings, spark: SparkSession, contract: Contract, before: LogHead, taken: Taken
+) -> Iterator[Batch]:
+    """The batch after `before` as it was read at first. Raises LakeError where some of it is gone."""
+    known = contract_versions.register(settings, contract)[: taken.contract]
+    delivery = lost_batches.delivery_of(settings, known[-1], taken)
+    with reading(
+        spark, settings, known, before, delivery, now=taken.at or datetime.now(UTC), ordered=taken.ordered
+    ) as batch:
+        yield batch
+
+
+def _restore_beside(settings: Settings, spark: SparkSession, contract: Contract, head: LogHead) -> None:
+    """Makes again what stood beside the log and was lost by damage; what it was made of may be gone, which is told."""
+    stream = contract.name
+    paths = settings.quarantine_path(stream), settings.redeliveries_path(stream)
+    damages = [file for path in paths for file in torn.damages(path)]
+    if not damages and [side_tables.there(path) for path in paths] == list(_beside(settings, head).values()):
+        return
+    broken = {each.batch: each for each, _ in lacking(settings, stream, log.heads(settings, stream)) if each.files}
+    for each in broken.values():
+        marks = tuple((file["path"], file["size"], file["mtime"]) for file in each.files)
+        taken = Taken(each.batch, marks, datetime.fromisoformat(each.at), each.contract)
+        before = log.head_at(settings, stream, each.batch - 1)
+        try:
+            with _reading_again(settings, spark, contract, before, taken) as batch:
+                for path in paths:
+                    side_tables.clear(path, each.batch)
+                _put_beside(batch)
+        except LakeError as error:
+            logging.getLogger("lake").warning("what batch %s of %s refused was lost: %s", each.batch, stream, error)
+    for file in damages:
+        file.unlink()
+
+
+def _beside(settings: Settings, head: LogHead) -> dict[str, int]:
+    """How many rows stand beside the log by its newest batch; logs of long ago say so batch by batch only."""
+    told: dict[str, int] | None = head.position.data.get("beside")
+    if told is not None:
+        return told
+    heads = log.heads(settings, head.stream)
+    return {name: sum(each.counts.get(name, 0) for each in heads) for name in BESIDE}
+
+
+def _put_beside(batch: Batch) -> BatchCounts:
+    settings, stream, delivery = batch.settings, batch.contract.name, batch.delivery
+    counts = _counts(batch)
+    if delivery.keeps_rejects and counts.quarantined:
+        put = quarantine.put_files(settings, stream, batch.number, batch.faults, at=batch.now)
+        if counts.quarantined > put:
+            quarantine.put(settings, stream, batch.rejects(), count=counts.quarantined - put)
+    redeliveries.put(settings, stream, batch.number, batch.verdict)
+    return counts
+
+
+def _write(batch: Batch, was: Mapping[str, Any] | None = None) -> BatchCounts:
+    settings, contract, delivery = batch.settings, batch.contract, batch.delivery
+    failures = {} if delivery.keeps_rejects else batch.failures
+    if isinstance(delivery, Replayed):
+        delivery.failed.update(failures)
+    marks = delivery.marks(set(failures))
+    if not marks:
+        return BatchCounts(batch.head.batch)
+    counts = _put_beside(batch)
+    batch.tell_numbers()
+    before = _beside(settings, batch.head)
+    events, content = _content(batch, marks, was)
+    position = batch.head.next(
+        beside={name: before[name] + getattr(counts, name) for name in BESIDE},
+        offsets={str(bucket): offset for bucket, offset in batch.offsets.items()},
+        **_carried_on(batch),
+        watermark=batch.watermark.isoformat() if batch.watermark else None,
+        counts={name: count for name, count in asdict(counts).items() if name != "batch"},
+        files=[{"path": name, "size": size, "mtime": mtime} for name, size, mtime in marks],
+        contract=len(batch.known),
+        at=batch.now.isoformat(),
+        ordered=batch.ordered,
+        content=content,
+        **sealed_with(settings, contract),
+    )
+    after = log.commit(settings, contract, events, position)
+    compaction.pack_log(batch.spark, settings.log_path(contract.name), after.position)
+    for path in (settings.quarantine_path(contract.name), settings.redeliveries_path(contract.name)):
+        if delta.exists(path):
+            compaction.pack_table(path)
+    return counts
+
+
+def _carried_on(batch: Batch) -> dict[str, Any]:
+    """What each position says again of all batches up to it, where there is anything to say."""
+    accepted = batch.head.accepted
+    if isinstance(batch.delivery, Acceptance):
+        accepted = {"batch": batch.number, "reason": batch.delivery.reason}
+    said = {"refusals": batch.refusals, "accepted": accepted}
+    return {name: value for name, value in said.items() if value}
+
+
+def _content(batch: Batch, marks: Sequence[Mark], was: Mapping[str, Any] | None) -> tuple[DataFrame, dict[str, Any]]:
+    """The rows to be written, and what the commit says of them: also what it `was` where it is made again otherwise."""
+    size = sum(bytes_ * (PACKED if Path(name).suffix in PACKED_KINDS else 1) for name, bytes_, _ in marks)
+    rows = sum(batch.offsets.values()) - sum(batch.head.offsets.values())
+    few = rows <= chain.FEW and size <= chain.SMALL
+    sealed = chain.sealed_columns(batch.known)
+    events, prints = chain.fingerprinted(batch.spark, batch.events(), sealed, few=few)
+    content = chain.entry(batch.head.content, batch.number, prints, sealed)
+    if was and was["digest"] != content["digest"]:
+        content["was"] = {name: said for name, said in was.items() if name != "was"}
+        may_differ = erasures.subjects(batch.settings, batch.contract.name)
+        if not chain.same_in_clear(was, content) or (was["buckets"] != content["buckets"] and not may_differ):
+            logging.getLogger("lake").warning(
+                "batch %s of %s was made again of the same records, and its rows are not what they were:"
+                " lake verify tells which tables that changes",
+                batch.number,
+                batch.contract.name,
+            )
+    return events, content
+
+
+def _counts(batch: Batch) -> BatchCounts:
+    accepted = sum(batch.accepted.values())
+    duplicates = batch.verdict.num_rows - batch.conflicts
+    return BatchCounts(
+        batch.number,
+        read=accepted + duplicates + batch.rejected + batch.control,
+        accepted=accepted,
+        duplicates=duplicates,
+        quarantined=batch.rejected,
+        control=batch.control,
+    )

@@ -1,0 +1,366 @@
+"""One batch in the making: parsed and kept, placed in its sources, freed of re-deliveries, numbered."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lake.config import Settings
+from lake.contracts import evolution
+from lake.contracts.contract import Contract
+from lake.contracts.event_id import identity
+from lake.contracts.reasons import Reason
+from lake.errors import DeclarationError, Unavailable
+from lake.ingest import attempts, refusals
+from lake.ingest.debezium import CONTROL
+from lake.ingest.deduplication import VERDICT_SCHEMA, Search
+from lake.ingest.delivery import LINE_BITS, Delivery, Said
+from lake.ingest.parse import BLANK, parse
+from lake.ingest.personal import BLANKED, extras, sealable, shown
+from lake.session import Gone, first_line, gone, raise_if_gone
+from lake.store.log import BROADCAST, REFUSAL, LogHead
+from lake.store.scan import to_frame
+
+NO_EVENTS: Final = f"'{BLANK}', '{CONTROL}'"  # nothing is wrong with them
+REJECT: Final = ("_position", "_reason", "_detail", "_raw", "_source")
+LINES: Final = pa.schema(
+    [
+        ("_file", pa.string()),
+        ("_block", pa.int64()),
+        ("_shift", pa.int64()),
+        ("_origin", pa.string()),
+        ("_numbered", pa.bool_()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A delivery parsed under the last of the contracts `known`, to follow `head`; `tally` counts its records.
+
+    `parsed` is kept by Spark while the block of `reading` lasts. Events are `ordered` by their arrival, unless the
+    batch is made again that was written without.
+    """
+
+    spark: SparkSession
+    settings: Settings
+    known: Sequence[Contract]
+    head: LogHead
+    delivery: Delivery
+    now: datetime
+    parsed: DataFrame
+    tally: pa.Table
+    ordered: bool = True
+
+    @property
+    def contract(self) -> Contract:
+        return self.known[-1]
+
+    @property
+    def number(self) -> int:
+        return self.head.batch + 1
+
+    @cached_property
+    def placed(self) -> DataFrame:
+        """The records with `_source`, and `_position`: their order in the batch."""
+        lines = F.broadcast(to_frame(self.spark, pa.Table.from_pylist(list(self._lines()), LINES)))
+        line = f"_position & {(1 << LINE_BITS) - 1}L"
+        placed = (
+            self.parsed.join(lines, ["_file", "_block"])
+            .withColumn("_position", F.expr("_seq + _shift"))
+            .withColumn("_source", F.expr(f"CASE WHEN _numbered THEN concat(_origin, ':', {line}) ELSE _origin END"))
+        )
+        if self.contract.identity == "position":
+            placed = placed.withColumn("_id", F.expr(identity(self.contract)))
+        return sealable(self.spark, self.settings, self.contract, placed) if self.contract.sealed else placed
+
+    def _lines(self) -> Iterator[dict[str, object]]:
+        """What to add to a `_seq` of each block of each file to get a position."""
+        blocks = self.tally.group_by(["_file", "_block"]).aggregate([("first", "min"), ("lines", "sum")])
+        before: dict[str, int] = {}
+        for row in sorted(blocks.to_pylist(), key=lambda row: (row["_file"], row["_block"])):
+            origin = self.delivery.origin(row["_file"])
+            line = before.get(row["_file"], origin.first_line)
+            before[row["_file"]] = line + row["lines_sum"]
+            yield {
+                "_file": row["_file"],
+                "_block": row["_block"],
+                "_shift": origin.base + line - row["first_min"],
+                "_origin": origin.source,
+                "_numbered": origin.first_line > 0,
+            }
+
+    @cached_property
+    def verdict(self) -> pa.Table:
+        """The re-deliveries and conflicts. See Search.verdict."""
+        accepted = self.read - self.refused - self.control
+        if not accepted:
+            return VERDICT_SCHEMA.empty_table()
+        events = self.placed.where("_reason IS NULL")
+        return Search(self.spark, self.settings, self.known, events, accepted, before=self.number).verdict()
+
+    @property
+    def read(self) -> int:
+        return int(pc.sum(self.tally["read"]).as_py() or 0)
+
+    @property
+    def refused(self) -> int:
+        return int(pc.sum(self.tally["refused"]).as_py() or 0)
+
+    @property
+    def control(self) -> int:
+        """How many messages are about something else than an event of this stream."""
+        return int(pc.sum(self.tally["control"]).as_py() or 0)
+
+    def tell_numbers(self) -> None:
+        """Says so where events have numbers for text: 7 and "7", 1 and 1.0 may mean one thing, or not."""
+        count = int(pc.sum(self.tally["numbers"]).as_py() or 0)
+        if count:
+            logging.getLogger("lake").warning(
+                '%s: %s of %s records have numbers for the text of %s; they are taken as they are written ("text_only":'
+                " true in the contract refuses them)",
+                self.contract.name,
+                count,
+                self.read,
+                pc.max(self.tally["numbers_in"]).as_py(),
+            )
+
+    @property
+    def conflicts(self) -> int:
+        return int(pc.sum(self.verdict["conflict"]).as_py() or 0)
+
+    @property
+    def watermark(self) -> datetime | None:
+        """The greatest event time of the log with this batch. A re-delivery's is its original's."""
+        found = pc.max(self.tally["latest"]).as_py()
+        return max((time for time in (found, self.head.watermark) if time is not None), default=None)
+
+    @cached_property
+    def accepted(self) -> dict[int, int]:
+        """How many events each bucket gets."""
+        taken: dict[int, int] = {}
+        for row in self.tally.to_pylist():
+            if row["_bucket"] is not None:
+                taken[row["_bucket"]] = taken.get(row["_bucket"], 0) + row["read"]
+        for bucket in self.verdict["_bucket"].to_pylist():
+            taken[bucket] -= 1
+        return taken
+
+    @property
+    def _said_rows(self) -> int:
+        """How many rows the log gets that are no events."""
+        return len(self._told) + max(self.rejected - len(self.faults), 0) if self.ordered else 0
+
+    @property
+    def refusals(self) -> int:
+        """How many rows of the log are no events after this batch."""
+        return int(self.head.position.data.get("refusals", 0)) + self._said_rows
+
+    @property
+    def offsets(self) -> dict[int, int]:
+        """The next offset of each bucket after this batch."""
+        before, taken = self.head.offsets, dict(self.accepted)
+        if self._said_rows:
+            taken[BROADCAST] = taken.get(BROADCAST, 0) + self._said_rows
+        return {b: before.get(b, 0) + taken.get(b, 0) for b in sorted({*before, *taken})}
+
+    @cached_property
+    def failures(self) -> dict[int, tuple[str, str]]:
+        """The `_seq` of every record that is neither accepted nor a duplicate, with reason and detail."""
+        refused = (
+            self.parsed.where(f"_reason <> '{CONTROL}'").select("_seq", "_reason", "_detail").toArrow().to_pylist()
+        )
+        conflicts = self.verdict.filter(self.verdict["conflict"]).select(["_seq", "original"]).to_pylist()
+        found = {row["_seq"]: (row["_reason"], row["_detail"]) for row in refused}
+        told = {row["_seq"]: f"same id as {row['original']}, other content" for row in conflicts}
+        return found | {seq: (str(Reason.CONFLICT), detail) for seq, detail in told.items()}
+
+    @cached_property
+    def faults(self) -> list[tuple[str, str]]:
+        return list(self.delivery.faults)
+
+    @property
+    def rejected(self) -> int:
+        """How many records go to quarantine; those that fail once more stay where they are."""
+        return self.refused + self.conflicts + len(self.faults) if self.delivery.keeps_rejects else 0
+
+    def rejects(self) -> DataFrame:
+        """The rows for the quarantine, numbered after the faults. A conflict's text is read from its source again.
+
+        What tells of people who were forgotten is blanked.
+        """
+        same = "'same id as ', original, ', other content'"
+        raw, detail = shown(self.contract, "_raw"), shown(self.contract, "_detail", f"'{BLANKED}'")
+        refused = self.placed.where(f"_reason NOT IN ({NO_EVENTS})")
+        rejects = refused.selectExpr("_position", "_reason", detail, raw, "_source").toDF(*REJECT)
+        if self.conflicts:
+            texts = self.delivery.records(self.spark).select("_seq", "_raw")
+            told = self._conflicting.drop("_raw").join(texts, "_seq")
+            rejects = rejects.union(
+                told.selectExpr("_position", f"'{Reason.CONFLICT}'", f"concat({same})", raw, "_source")
+            )
+        return rejects.selectExpr(
+            f"{self.number}L AS _batch",
+            f"{self._numbered} AS _number",
+            "_reason AS reason",
+            "_detail AS detail",
+            f"make_valid_utf8(substring(_raw, 1, {self.settings.record_bytes})) AS raw",
+            "_source AS source",
+            f"{self._now} AS _ingested_at",
+        )
+
+    @property
+    def _numbered(self) -> str:
+        return f"cast({len(self.faults)} + row_number() OVER (ORDER BY _position) AS int)"
+
+    @property
+    def _conflicting(self) -> DataFrame:
+        """The records that are conflicts, with their `original`."""
+        conflicts = self.verdict.filter(self.verdict["conflict"]).select(["_seq", "original"])
+        return self.placed.join(F.broadcast(self.spark.createDataFrame(conflicts)), "_seq")
+
+    @cached_property
+    def _told(self) -> list[Said]:
+        if not self.ordered:
+            return []
+        keeps = self.delivery.keeps_rejects
+        return list(self.delivery.says(self.number, set() if keeps else set(self.failures)))
+
+    def _said(self) -> list[DataFrame]:
+        """The rows beside the events: what was refused, and what the delivery says of records that were."""
+        found = [refusals.frame(self.spark, self.number, self._told)] if self._told else []
+        if self.ordered and self.rejected > len(self.faults):
+            refused = self.placed.where(f"_reason NOT IN ({NO_EVENTS})")
+            if self.conflicts:
+                refused = refused.unionByName(self._conflicting.drop("original"))
+            numbered = refused.withColumn("_number", F.expr(self._numbered))
+            found.append(refusals.of_refused(numbered, self.contract, self.number))
+        return found
+
+    def events(self) -> DataFrame:
+        """The rows for the log, in its physical columns, numbered within their buckets."""
+        kept = self.placed.where("_reason IS NULL")
+        if self.verdict.num_rows:
+            dropped = self.spark.createDataFrame(self.verdict.select(["_seq"]))
+            kept = kept.join(dropped, "_seq", "left_anti")
+        said = self._said()
+        for rows in said:
+            kept = kept.unionByName(rows, allowMissingColumns=True)
+        first = ", ".join(f"{bucket}, {offset}L" for bucket, offset in self.head.offsets.items())
+        base = f"coalesce(element_at(map({first}), _bucket), 0L)" if first else "0L"
+        watermark = (
+            f"timestamp '{self.head.watermark.isoformat()}'" if self.head.watermark else "cast(NULL AS timestamp)"
+        )
+        return kept.selectExpr(
+            f"{self.number}L AS _batch",
+            "_position AS _arrival" if self.ordered else "cast(NULL AS bigint) AS _arrival",
+            "_bucket",
+            f"{base} + row_number() OVER (PARTITION BY _bucket ORDER BY _position) - 1 AS _offset",
+            "_id",
+            "_time",
+            f"{watermark} AS _watermark",
+            f"{self._now} AS _ingested_at",
+            "_source",
+            f"{len(self.known)} AS _version",
+            *extras(self.contract),
+            *([REFUSAL] if said else []),
+            *evolution.written(self.known),
+        )
+
+    @property
+    def _now(self) -> str:
+        return f"timestamp '{self.now.isoformat()}'"
+
+
+@contextmanager
+def reading(  # noqa: PLR0913  what a batch is made of
+    spark: SparkSession,
+    settings: Settings,
+    known: Sequence[Contract],
+    head: LogHead,
+    delivery: Delivery,
+    *,
+    now: datetime,
+    ordered: bool = True,
+) -> Iterator[Batch]:
+    """`delivery` read and parsed once: what cannot be read is put among its faults, what changed meanwhile left out."""
+    parsed: DataFrame | None = None
+    try:
+        with attempts.at_work(settings, known[-1].name, delivery.marks(set())):
+            while True:
+                parsed = _parsed(spark, settings, known[-1], delivery, now).repartition("_bucket").persist()
+                try:
+                    tally = _tally(parsed)
+                except Exception as error:  # PySparkException, or what the gateway to the JVM makes of a failed job
+                    raise_if_gone(error)
+                    left: Delivery = delivery.without_broken(spark)
+                    if left == delivery:
+                        raise Unavailable(
+                            f"Spark failed to read a batch of {known[-1].name}: {first_line(error)}",
+                            fix="each file alone can be read; try again, or with a smaller `batch_files`",
+                        ) from error
+                else:
+                    left = delivery.settled()
+                    if left == delivery:
+                        break
+                parsed.unpersist()
+                delivery = left
+        yield Batch(spark, settings, known, head, delivery, now, parsed, tally, ordered)
+    finally:
+        if parsed is not None:
+            with suppress(Gone):
+                _drop(parsed)
+
+
+def _drop(kept: DataFrame) -> None:
+    try:
+        kept.unpersist()
+    except Exception as error:
+        raise gone(error) or error from None
+
+
+def _tally(parsed: DataFrame) -> pa.Table:
+    """By block of a file and bucket: `first` _seq, `lines`, of these `read`, `refused`, `control`; `latest` time.
+
+    `numbers` events have numbers for text, one of them in the fields `numbers_in`.
+    """
+    return (
+        parsed.groupBy("_file", "_block", "_bucket")
+        .agg(
+            F.min("_seq").alias("first"),
+            F.count("*").alias("lines"),
+            F.expr(f"count_if(_reason IS DISTINCT FROM '{BLANK}')").alias("read"),
+            F.expr(f"count_if(_reason NOT IN ({NO_EVENTS}))").alias("refused"),
+            F.expr(f"count_if(_reason = '{CONTROL}')").alias("control"),
+            F.expr("max(_time) FILTER (WHERE _reason IS NULL)").alias("latest"),
+            F.expr("count(_numbers) FILTER (WHERE _reason IS NULL)").alias("numbers"),
+            F.expr("max(_numbers) FILTER (WHERE _reason IS NULL)").alias("numbers_in"),
+        )
+        .toArrow()
+    )
+
+
+def _parsed(
+    spark: SparkSession, settings: Settings, contract: Contract, delivery: Delivery, now: datetime
+) -> DataFrame:
+    try:
+        parsed = parse(delivery.records(spark), contract, now=now, record_bytes=settings.record_bytes)
+        parsed.schema  # noqa: B018  over Connect, a plan is looked at only when it is asked about
+    except AnalysisException as error:
+        raise DeclarationError(
+            f"{contract.name}: Spark does not understand its time or broadcast expression: {error.getMessage()}",
+            where=contract.where,
+            fix="use Spark SQL over the fields of the contract",
+        ) from None
+    return parsed

@@ -1,0 +1,182 @@
+"""Re-deliveries: events of a batch that the log, or an earlier record of the same batch, already has.
+
+An event and its re-delivery have one `_id`, hence one bucket and one event time. So the log is searched only in files
+whose bucket and range of event times meet the batch's: exact, and never a scan of the whole log. What has the same id
+and the same content is a duplicate; the same id and other content is a conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+
+import duckdb
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from lake.config import Settings
+from lake.contracts.contract import Contract
+from lake.contracts.event_id import content, literal
+from lake.store import delta, log
+from lake.store.scan import arrow_schema, to_frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SMALL_ROWS: Final = 50_000  # a batch that is searched in this process
+SMALL_LOG_ROWS: Final = 2_000_000  # rows of the log's files, of which only `_bucket` and `_id` are looked at
+REPEATED: Final = "SELECT _bucket, _id FROM narrow GROUP BY _bucket, _id HAVING count(*) > 1"
+HOURS: Final = "SELECT DISTINCT _bucket, date_trunc('hour', _time) AS hour FROM narrow"
+
+# Delta truncates the times in a file's statistics to milliseconds.
+MEETING: Final = """
+    SELECT path, "partition._bucket" AS bucket, {least} AS least, {greatest} AS greatest, num_records FROM files
+    WHERE EXISTS (
+        SELECT 1 FROM hours WHERE hours._bucket = "partition._bucket"
+        AND coalesce(hours.hour <= {greatest} AND hours.hour + INTERVAL 1 HOUR >= {least}, true)
+    )"""
+VERDICT: Final = """
+    SELECT _seq, b._bucket, coalesce(k.content, first) <> b.content AS conflict,
+        coalesce(k.place, origin) AS original, b._id, source
+    FROM (
+        SELECT *, row_number() OVER same AS nth,
+            first_value(content) OVER same AS first, first_value(source) OVER same AS origin
+        FROM batch WINDOW same AS (PARTITION BY _bucket, _id ORDER BY _position)
+    ) b LEFT JOIN known k ON k._bucket = b._bucket AND k._id = b._id
+    WHERE nth > 1 OR k._id IS NOT NULL"""
+VERDICT_SCHEMA: Final = pa.schema(
+    [
+        ("_seq", pa.int64()),
+        ("_bucket", pa.int32()),
+        ("conflict", pa.bool_()),
+        ("original", pa.string()),
+        ("_id", pa.string()),
+        ("source", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Search:
+    """The search for re-deliveries among `events`: the `rows` accepted so far, with `_seq`, `_position`, `_source`.
+
+    Nothing in the log from batch `before` on was there.
+    """
+
+    spark: SparkSession
+    settings: Settings
+    known: Sequence[Contract]
+    events: DataFrame
+    rows: int
+    before: int
+
+    @property
+    def contract(self) -> Contract:
+        return self.known[-1]
+
+    @property
+    def small(self) -> bool:
+        return self.rows <= min(SMALL_ROWS, self.settings.small_diff_rows)
+
+    def verdict(self) -> pa.Table:
+        """The events not to be appended: whether each is a `conflict`, and where the `original` is.
+
+        Columns: `_seq`, `_bucket`, `conflict`, `original`, and the event's own `_id` and `source`.
+        """
+        repeated, known = self._repeated(), self._known()
+        if known is None and not repeated.num_rows:
+            return VERDICT_SCHEMA.empty_table()
+        suspects = to_frame(self.spark, repeated)
+        if known is not None:
+            suspects = suspects.union(known.select("_bucket", "_id")).distinct()
+        digest = f"{content(self.contract)} AS content"
+        batch = self.events.join(suspects, ["_bucket", "_id"], "left_semi").selectExpr(
+            "_seq", "_position", "_bucket", "_id", "_source AS source", digest
+        )
+        place = f"concat({literal(self.contract.name)}, ' ', _batch, ':', _bucket, ':', _offset) AS place"
+        origins = (known if known is not None else log.empty(self.spark, self.contract)).selectExpr(
+            "_bucket", "_id", place, digest
+        )
+        with delta.connection() as con:
+            con.register("batch", batch.toArrow())
+            con.register("known", origins.toArrow())
+            return con.sql(VERDICT).to_arrow_table().cast(VERDICT_SCHEMA)
+
+    @cached_property
+    def _narrow(self) -> pa.Table:
+        """What a small batch is searched by, in this process's memory."""
+        return self.events.select("_bucket", "_id", "_time").toArrow()
+
+    def _repeated(self) -> pa.Table:
+        """The `_bucket`, `_id` that more than one record of the batch has."""
+        if self.small:
+            return self._ask(REPEATED)
+        return self.events.groupBy("_bucket", "_id").count().where("count > 1").drop("count").toArrow()
+
+    def _hours(self) -> pa.Table:
+        """The buckets and hours of event time that the batch touches: `_bucket`, `hour`."""
+        if self.small:
+            return self._ask(HOURS)
+        return self.events.selectExpr("_bucket", "date_trunc('hour', _time) AS hour").distinct().toArrow()
+
+    def _ask(self, query: str) -> pa.Table:
+        with delta.connection() as con:
+            con.register("narrow", self._narrow)
+            return con.sql(query).to_arrow_table()
+
+    def _known(self) -> DataFrame | None:
+        """The log's events with an id of the batch, read under the batch's contract; None where there is none."""
+        path = self.settings.log_path(self.contract.name)
+        if not delta.exists(path):
+            return None
+        with delta.opened(path) as table:
+            files, stored = meeting(table, self._hours()), arrow_schema(table)
+        if not files.num_rows:
+            return None
+        if self.small and sum(files["num_records"].to_pylist()) <= SMALL_LOG_ROWS:
+            paths = [str(path / unquote(file)) for file in files["path"].to_pylist()]
+            with delta.connection() as con:
+                found = self._found(con, paths)
+            if not found.num_rows:
+                return None
+            there = [field for field in stored if field.name in found.column_names]
+            rows = self.spark.createDataFrame(found.select([f.name for f in there]).cast(pa.schema(there)))
+        else:
+            rows = self._narrowed(files).join(self.events.select("_bucket", "_id"), ["_bucket", "_id"], "left_semi")
+        return log.current(rows, self.known, log.keys_of(self.settings, self.contract))
+
+    def _found(self, con: duckdb.DuckDBPyConnection, paths: list[str]) -> pa.Table:
+        con.register("narrow", self._narrow)
+        con.register("log", con.read_parquet(paths, union_by_name=True, hive_partitioning=True))
+        return con.sql(
+            f"""SELECT * FROM log WHERE _batch < {self.before}
+                AND EXISTS (SELECT 1 FROM narrow b WHERE b._bucket = log._bucket AND b._id = log._id)"""
+        ).to_arrow_table()
+
+    def _narrowed(self, files: pa.Table) -> DataFrame:
+        """The log, with bounds by which Delta passes over the files that are not among `files`."""
+        with delta.connection() as con:
+            con.register("meeting", files)
+            [[least, greatest]] = con.sql("SELECT min(least)::VARCHAR, max(greatest)::VARCHAR FROM meeting").fetchall()
+        rows = self.spark.read.format("delta").load(str(self.settings.log_path(self.contract.name)))
+        buckets = sorted(set(files["bucket"].to_pylist()))
+        rows = rows.where(f"_bucket IN ({', '.join(map(str, buckets))}) AND _batch < {self.before}")
+        if least is None:
+            return rows
+        return rows.where(f"_time BETWEEN timestamp '{least}' AND timestamp '{greatest}'")
+
+
+def meeting(table: DeltaTable, hours: pa.Table) -> pa.Table:
+    """The files of a log whose bucket and range of event times meet `hours` (`_bucket`, `hour`): path, range, rows."""
+    files = pa.table(table.get_add_actions(flatten=True))
+    timed = "min._time" in files.column_names
+    with delta.connection() as con:
+        con.register("files", files)
+        con.register("hours", hours)
+        least, greatest = (
+            ('"min._time"', '"max._time" + INTERVAL 1 MILLISECOND') if timed else ("NULL::TIMESTAMPTZ",) * 2
+        )
+        return con.sql(MEETING.format(least=least, greatest=greatest)).to_arrow_table()

@@ -1,0 +1,275 @@
+"""Records on their way into a log: landing files, files at hand, or records that come back from quarantine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Protocol
+
+import pyarrow as pa
+
+from lake.config import Settings
+from lake.contracts.contract import Contract
+from lake.errors import LakeError
+from lake.ingest import attempts, bounds, formats
+from lake.ingest.sources import File, Mark
+from lake.session import first_line, raise_if_gone
+from lake.store.log import ACCEPTED, REFUSED, REPAIRED
+from lake.store.quarantine import Rejected, mark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RECORDS: Final = pa.schema(
+    [("_file", pa.string()), ("_block", pa.int64()), ("_seq", pa.int64()), ("_raw", pa.string())]
+)
+LINE_BITS: Final = 40  # a record's position is its file's rank followed by this many bits of line number
+ACCEPTS: Final = "accepted:"
+GIVE_UP: Final = "lake ingest {stream} --give-up, which has the batch be empty, then lake rebuild --all"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the records of one `_file` come from; `source` names it.
+
+    `base`: added to a record's line it gives the position of the record in its batch, the same whenever that is made
+    again; the `base` itself is the position of the file as a whole. `first_line` is the line of its first record, 0
+    where `source` names the one record itself.
+    """
+
+    base: int
+    source: str
+    first_line: int = 1
+
+
+@dataclass(frozen=True)
+class Said:
+    """That the record `mark` of the quarantine is refused, repaired or accepted (see lake.store.log): `what`.
+
+    It is told at a position of the delivery where no event is.
+    """
+
+    position: int
+    source: str
+    mark: str
+    what: str
+
+
+class Delivery(Protocol):
+    """What one batch reads. Its records have the columns that `formats` describes."""
+
+    @property
+    def keeps_rejects(self) -> bool:
+        """Whether what breaks the contract goes to quarantine: not what is there already."""
+
+    @property
+    def faults(self) -> Iterable[tuple[str, str]]:
+        """(source, detail) of what could not be read at all."""
+
+    def records(self, spark: SparkSession) -> DataFrame:
+        """Every record."""
+
+    def origin(self, address: str) -> Origin:
+        """Where the records with this `_file` come from."""
+
+    def marks(self, refused: set[int]) -> list[Mark]:
+        """What the log's progress remembers when all records were taken but those with a `_seq` in `refused`."""
+
+    def says(self, batch: int, refused: set[int]) -> Iterable[Said]:
+        """What `batch` says of records that are, or were, in quarantine, but for those that it parses and refuses.
+
+        `refused`: the `_seq` of records that it does not take.
+        """
+
+    def settled(self) -> Delivery:
+        """Itself, or what is left without the files that changed while they were read."""
+
+    def without_broken(self, spark: SparkSession) -> Delivery:
+        """Itself, or what is left when each file that Spark fails to read is put among the faults."""
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files that are read whole; those with a fault are told and counted as one record each.
+
+    `repaired`: marks of files that were in quarantine as such, each with the file's name; one that can be read now has
+    been repaired.
+    """
+
+    settings: Settings
+    files: tuple[File, ...]
+    bad: Mapping[File, str] = field(default_factory=dict)
+    repaired: Mapping[str, str] = field(default_factory=dict)
+    keeps_rejects: bool = True
+
+    @classmethod
+    def checked(
+        cls,
+        settings: Settings,
+        files: Iterable[File],
+        contract: Contract,
+        *,
+        folder: Path | None = None,
+        repaired: Mapping[str, str] = MappingProxyType({}),
+    ) -> Files:
+        """`files`, looked into for faults under `contract`; with `folder`, links out of it are one."""
+        names = () if contract.envelope else [name for field in contract.fields for name in field.names]
+        files = tuple(files)
+        died = attempts.suspects(settings, contract.name)
+        found = {file: died[file.mark].told for file in files if file.mark in died and died[file.mark].told}
+        read = [file.mark for file in files if file not in found]
+        with attempts.at_work(settings, contract.name, read, done=False):
+            for file in files:
+                found[file] = found.get(file) or formats.fault_of(
+                    file, folder=folder, names=names, record_bytes=settings.record_bytes
+                )
+        return cls(settings, files, {file: found[file] for file in files if found[file]}, repaired)
+
+    @property
+    def faults(self) -> list[tuple[str, str]]:
+        return [(file.name, fault) for file, fault in self.bad.items()]
+
+    @property
+    def good(self) -> list[File]:
+        return [file for file in self.files if file not in self.bad]
+
+    def records(self, spark: SparkSession) -> DataFrame:
+        return formats.records(spark, self.settings, self.good)
+
+    def origin(self, address: str) -> Origin:
+        return self._origins[formats.local_path(address)]
+
+    @cached_property
+    def _origins(self) -> Mapping[Path, Origin]:
+        return {
+            formats.stage(self.settings, file): Origin(
+                rank << LINE_BITS, file.name, 2 if formats.format_of(file.path) == "csv" else 1
+            )
+            for rank, file in enumerate(self.files)
+            if file not in self.bad
+        }
+
+    def marks(self, refused: set[int]) -> list[Mark]:
+        return [*(file.mark for file in self.files), *((mark, 0, 0) for _, mark in self._dismissed)]
+
+    def says(self, batch: int, refused: set[int]) -> Iterator[Said]:
+        rank = {file.name: rank for rank, file in enumerate(self.files)}
+        for number, file in enumerate(self.bad, 1):
+            yield Said(rank[file.name] << LINE_BITS, file.name, mark(batch, number), REFUSED)
+        for number, (name, was) in enumerate(self._dismissed, 1):
+            yield Said((rank[name] + 1 << LINE_BITS) - number, name, was, REPAIRED)
+
+    @property
+    def _dismissed(self) -> list[tuple[str, str]]:
+        good = {file.name for file in self.good}
+        return [(name, mark) for mark, name in sorted(self.repaired.items()) if name in good]
+
+    def settled(self) -> Files:
+        same = tuple(file for file in self.files if file.unchanged())
+        return self if same == self.files else replace(self, files=same, bad=_only(self.bad, same))
+
+    def without_broken(self, spark: SparkSession) -> Files:
+        broken = {file: _failure(spark, self.settings, file) for file in self.good}
+        return replace(self, bad={**self.bad, **{file: fault for file, fault in broken.items() if fault}})
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """Quarantined records, put to their log once more in their order. Those that fail again stay where they are.
+
+    Where they are a `whole`, the batch that they were before, none may fail: `marks` raises LakeError. `failed` is told
+    which of them do, by their number, with reason and detail of today.
+    """
+
+    rows: tuple[Rejected, ...]
+    whole: bool = False
+    faults: tuple[tuple[str, str], ...] = ()
+    keeps_rejects: bool = False
+    failed: dict[int, tuple[str, str]] = field(default_factory=dict, compare=False)
+
+    def records(self, spark: SparkSession) -> DataFrame:
+        columns = [[row.mark for row in self.rows], [0] * len(self.rows), list(range(len(self.rows)))]
+        return spark.createDataFrame(pa.table([*columns, [row.raw for row in self.rows]], schema=RECORDS))
+
+    def origin(self, address: str) -> Origin:
+        return self._origins[address]
+
+    @cached_property
+    def _origins(self) -> Mapping[str, Origin]:
+        return {row.mark: Origin((row.batch << 31 | row.number) << 1, row.source, 0) for row in self.rows}
+
+    def marks(self, refused: set[int]) -> list[Mark]:
+        if self.whole and refused:
+            stream = self.rows[0].stream
+            raise LakeError(
+                f"a batch of {stream} cannot be made again: {len(refused)} of its records break the contract",
+                fix=f"restore the contract under which they were taken in; or {GIVE_UP.format(stream=stream)}",
+            )
+        return [row.fingerprint for seq, row in enumerate(self.rows) if seq not in refused]
+
+    def says(self, batch: int, refused: set[int]) -> Iterator[Said]:
+        for seq, row in enumerate(self.rows):
+            if seq not in refused:
+                yield Said(self.origin(row.mark).base + 1, row.source, row.mark, REPAIRED)
+
+    def settled(self) -> Replayed:
+        return self
+
+    def without_broken(self, spark: SparkSession) -> Replayed:
+        return self
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """That all which was refused so far is accepted, with the `reason`: a batch without records."""
+
+    reason: str
+    keeps_rejects: bool = True
+    faults: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, mark: Mark) -> Acceptance | None:
+        """What `mark` remembers, where it is of an acceptance."""
+        return cls(mark[0].removeprefix(ACCEPTS)) if mark[0].startswith(ACCEPTS) else None
+
+    def records(self, spark: SparkSession) -> DataFrame:
+        return spark.createDataFrame(RECORDS.empty_table())
+
+    def origin(self, address: str) -> Origin:
+        raise KeyError(address)
+
+    def marks(self, refused: set[int]) -> list[Mark]:
+        return [(ACCEPTS + self.reason, 0, 0)]
+
+    def says(self, batch: int, refused: set[int]) -> Iterator[Said]:
+        yield Said(0, "", "all", ACCEPTED)
+
+    def settled(self) -> Acceptance:
+        return self
+
+    def without_broken(self, spark: SparkSession) -> Acceptance:
+        return self
+
+
+def _only(bad: Mapping[File, str], files: Iterable[File]) -> dict[File, str]:
+    return {file: bad[file] for file in files if file in bad}
+
+
+def _failure(spark: SparkSession, settings: Settings, file: File) -> str:
+    """What Spark says when it reads all of `file`, "" if it can."""
+    try:
+        formats.records(spark, settings, [file]).selectExpr("max(length(_raw))").collect()
+    except Exception as error:
+        raise_if_gone(error)
+        cause: BaseException | None = error
+        while cause is not None:
+            if bounds.TOO_LONG in str(cause):
+                return (
+                    f"{bounds.OVERSIZED}a column of more than {bounds.line_bytes(settings.record_bytes):,} characters"
+                )
+            cause = getattr(cause, "cause", None)
+        return f"cannot be read: {first_line(error)[:300]}"
+    return ""

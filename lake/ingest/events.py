@@ -1,0 +1,74 @@
+"""Events of a log for people: where each came from, when, how late, and what has been said about it since."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import pyarrow as pa
+
+from lake.config import Settings
+from lake.store import redeliveries, voids
+from lake.store.ledger import Cut
+from lake.store.scan import Scan
+
+Place = tuple[int, int, int]
+
+PLACE = pa.schema([("_batch", pa.int64()), ("_bucket", pa.int32()), ("_offset", pa.int64())])
+ENVELOPE = ("_batch", "_bucket", "_offset", "_id", "_source", "_time", "_watermark", "_ingested_at", "_version")
+
+
+@dataclass(frozen=True)
+class Event:
+    """An accepted event: `late` is how far its time was behind the greatest of earlier batches, zero where it was not.
+
+    `contract` is the contract's version; `again` says where it was delivered again; `void` why it does not count.
+    """
+
+    stream: str
+    batch: int
+    bucket: int
+    offset: int
+    source: str
+    time: datetime | None
+    arrived: datetime
+    late: timedelta
+    contract: int
+    again: tuple[str, ...]
+    void: str | None
+
+    @property
+    def place(self) -> str:
+        """As `lake void` takes it."""
+        return f"{self.batch}:{self.bucket}:{self.offset}"
+
+
+def events_at(settings: Settings, stream: str, places: Collection[Place], cut: Cut) -> dict[Place, Event]:
+    """The events of `stream` at `places`, with what is known of them at `cut`. No JVM."""
+    if not places:
+        return {}
+    columns = list(zip(*places, strict=True))
+    bounds = {field.name: (min(values), max(values)) for field, values in zip(PLACE, columns, strict=True)}
+    keys = pa.table([pa.array(values, field.type) for field, values in zip(PLACE, columns, strict=True)], schema=PLACE)
+    rows = Scan(settings.log_path(stream), bounds=bounds).arrow(ENVELOPE, keys=keys).to_pylist()
+    again: dict[str, list[str]] = {}
+    for each in redeliveries.of_events(settings, stream, [r["_id"] for r in rows], upto=cut.batches.get(stream, 0)):
+        again.setdefault(each.id, []).append(each.source)
+    gone = voids.voided(settings, stream, 0, cut.voids)
+    found = {}
+    for row in rows:
+        place = row["_batch"], row["_bucket"], row["_offset"]
+        timed = row["_time"] is not None and row["_watermark"] is not None
+        found[place] = Event(
+            stream,
+            *place,
+            source=row["_source"],
+            time=row["_time"],
+            arrived=row["_ingested_at"],
+            late=max(row["_watermark"] - row["_time"], timedelta(0)) if timed else timedelta(0),
+            contract=row["_version"],
+            again=tuple(again.get(row["_id"], ())),
+            void=next((void.reason for void in gone if void.covers(place, row["_source"])), None),
+        )
+    return found

@@ -1,0 +1,114 @@
+"""A batch that a log has lost again, by damage to its newest commit: made once more of the same records, or given up.
+
+It must be that batch, for cuts may have counted it: the same records, at the same time of arrival, under the same
+contract. Of what came back from quarantine, the texts lie among the staged files for a while, as they may have been
+mended by hand; unmended ones are in the quarantine itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from lake import file_modes
+from lake.config import Settings
+from lake.contracts.contract import Contract
+from lake.errors import DeclarationError, LakeError
+from lake.ingest import sources
+from lake.ingest.delivery import GIVE_UP, Acceptance, Delivery, Files, Replayed
+from lake.ingest.sources import Mark, Taken
+from lake.store import delta, log, quarantine, redeliveries
+from lake.store.lease import lease
+from lake.store.log import LogHead
+from lake.store.quarantine import Rejected
+
+
+def delivery_of(settings: Settings, contract: Contract, taken: Taken) -> Delivery:
+    """What a batch was made of. Raises LakeError where some of it is gone.
+
+    `contract` is the one under which it was made.
+    """
+    if quarantine.is_mark(taken.marks[0][0]):
+        return Replayed(_rejected(settings, contract.name, taken), whole=True)
+    if accepted := Acceptance.of(taken.marks[0]):
+        return accepted
+    files = [mark for mark in taken.marks if not quarantine.is_mark(mark[0])]
+    there = quarantine.files(settings, contract.name, upto=taken.batch - 1)
+    repaired = {name: there[name] for name, *_ in taken.marks if name in there}
+    found = [_file(settings, contract.name, taken.batch, mark) for mark in files]
+    return Files.checked(settings, found, contract, repaired=repaired)
+
+
+def keep(settings: Settings, stream: str, batch: int, rows: Sequence[Rejected]) -> None:
+    """Keeps the texts of `rows`, which are put to the log of `stream` as `batch`, on the disk before its commit."""
+    with _kept(settings, stream, batch).open("w") as file:
+        json.dump({row.mark: row.raw for row in rows}, file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def give_up(settings: Settings, stream: str) -> int:
+    """Puts an empty batch in the place of the one that the log has lost, and returns its number.
+
+    Files of it that are there, or come back, are new; records that had come back from quarantine wait again. Tables
+    that have its events are to be rebuilt. Raises DeclarationError where nothing is lost, or the whole log.
+    """
+    with lease(settings, f"log.{stream}"):
+        head = log.head(settings, stream)
+        if sources.taken(settings, stream, head.batch + 1) and delta.exists(settings.log_path(stream)):
+            quarantine.clear_above(settings, stream, head.batch)
+            redeliveries.clear_above(settings, stream, head.batch)
+            log.skip(settings, head, at=datetime.now(UTC))
+            head = log.head(settings, stream)
+        if not head.batch or head.files:
+            raise DeclarationError(
+                f"the log of {stream} has no batch to give up after batch {head.batch}",
+                fix=f"lake ingest {stream} says what it lacks, if anything",
+            )
+        disown(settings, head)
+        return head.batch
+
+
+def disown(settings: Settings, head: LogHead) -> None:
+    """Has what the newest batch was made of be new again, where that was given up: the batch is empty."""
+    if head.batch and not head.files and sources.taken(settings, head.stream, head.batch):
+        sources.disown(settings, head.stream, head.batch)
+
+
+def _file(settings: Settings, stream: str, batch: int, mark: Mark) -> sources.File:
+    found = sources.found_again(settings, stream, mark)
+    if found is None:
+        place = sources.places(settings, stream, mark)[0]
+        raise _gone(settings, stream, batch, mark, fix=f"bring the file back, as it was, to {place}")
+    return found
+
+
+def _rejected(settings: Settings, stream: str, taken: Taken) -> tuple[Rejected, ...]:
+    kept = _kept(settings, stream, taken.batch)
+    texts = json.loads(kept.read_text()) if kept.exists() else {}
+    there = {row.mark: row for row in quarantine.rejected(settings, stream, upto=taken.batch - 1)}
+    rows = []
+    for mark in taken.marks:
+        row = there.get(mark[0])
+        row = row and replace(row, raw=texts.get(row.mark, row.raw))
+        # The CRC is 0 in logs of long ago.
+        if row is None or mark not in {row.fingerprint, (*row.fingerprint[:2], 0)}:
+            raise _gone(settings, stream, taken.batch, mark, fix="mend the record again afterwards")
+        rows.append(row)
+    return tuple(rows)
+
+
+def _kept(settings: Settings, stream: str, batch: int) -> Path:
+    return file_modes.scratch(settings, "staging") / f"replay-{stream}-{batch}.json"
+
+
+def _gone(settings: Settings, stream: str, batch: int, mark: Mark, *, fix: str) -> LakeError:
+    return LakeError(
+        f"the log of {stream} has lost batch {batch}, and {mark[0]}, which was in it, is gone",
+        where=str(settings.log_path(stream)),
+        fix=f"{fix}; or {GIVE_UP.format(stream=stream)}",
+    )

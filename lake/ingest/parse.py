@@ -1,0 +1,246 @@
+"""From raw records to typed events: every field is read from its text, and the first that fails says why.
+
+A record is read twice at most. The quick reading takes the contract's fields alone, with their types; it is trusted
+where the record is one JSON object without anything else, repeated or unknown, and all types are right. The careful
+reading takes the others apart as texts, keeps what the contract does not know as `_extra`, refuses what is not JSON.
+Messages in an envelope are taken apart by `envelope`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from lake.contracts.cast_sql import defaulted, value
+from lake.contracts.contract import Contract
+from lake.contracts.digits import MARK, is_text, marked, number_name, numbers, plain, shown, text_name, unmarked
+from lake.contracts.event_id import bucket, identity, literal, quoted
+from lake.contracts.fields import Field
+from lake.contracts.reasons import Reason
+from lake.ingest import debezium, quick_parse
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+BLANK: Final = "blank line"  # in the place of a reason: it is no record
+
+PLACES: Final = ("_file", "_block", "_seq", "_raw")
+ESCAPE: Final = r"\u"
+ESCAPED: Final = r"(?<!\\)(?:\\\\)*+\\u"  # a backslash may itself be escaped
+LONE: Final = rf"{ESCAPED}[dD][89abAB][0-9a-fA-F]{{2}}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..){ESCAPED}[dD][c-fC-F]"
+ESCAPED_MARK: Final = rf"{ESCAPED}[fF]{{4}}"
+
+
+def parse(records: DataFrame, contract: Contract, *, now: datetime, record_bytes: int) -> DataFrame:
+    """The contract's columns of `records` (see `formats`), `_reason`, `_detail`, `_extra`, `_time`, `_bucket`, `_id`.
+
+    A record is accepted where `_reason` is null; the others keep in `_raw` the first `record_bytes` characters of their
+    text. `_numbers` names the fields of text for which a number came. `_id` is null as yet where an event is identified
+    by its position.
+    """
+    fields = contract.fields
+    reading = _opened(records, contract, record_bytes) if contract.envelope else _read(records, fields, record_bytes)
+    typed = reading.texts.selectExpr(
+        "*", *(f"{reading.value(field)} AS {quoted(field.name)}" for field in fields)
+    ).selectExpr("*", f"{_time(contract)} AS _time")
+    checks = [*_record_checks(record_bytes), *_field_checks(contract, reading), *_event_checks(contract, now)]
+    cases = (f"CASE WHEN {test} THEN struct('{reason}', {detail}) END" for test, reason, detail in checks)
+    refusals = ", ".join([*reading.verdicts, *cases])
+    broadcast = f"CASE WHEN {_is_broadcast(contract)} THEN -1 ELSE {bucket(contract)} END"
+    judged = typed.selectExpr("*", f"coalesce({refusals}) AS _refusal")
+    return judged.selectExpr(
+        *PLACES[:-1],
+        f"CASE WHEN _refusal IS NOT NULL THEN left(_raw, {record_bytes}) END AS _raw",
+        "_refusal.col1 AS _reason",
+        "_refusal.col2 AS _detail",
+        *(quoted(field.name) for field in fields),
+        f"{reading.extra} AS _extra",
+        f"nullif({_numbers(fields)}, '') AS _numbers",
+        "_time",
+        f"CASE WHEN _refusal IS NULL THEN {broadcast} END AS _bucket",
+        "cast(NULL AS string) AS _id" if contract.identity == "position" else f"{identity(contract)} AS _id",
+    )
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Records taken apart: `texts` has their places, `_unread`, and what SQL is made of by
+
+    `value` and `text`, a field's typed value and what to show of it; `extra`, what the contract does not know, as JSON;
+    `lacks`, whether a record may lack a field that may not be null; `verdicts`, structs of reason and detail that
+    judge before any other check.
+    """
+
+    texts: DataFrame
+    value: Callable[[Field], str]
+    text: Callable[[Field], str]
+    extra: str
+    lacks: Callable[[Field], str] = lambda _: "false"
+    verdicts: tuple[str, ...] = ()
+
+
+def _read(records: DataFrame, fields: tuple[Field, ...], record_bytes: int) -> Reading:
+    """Records that are events."""
+    read = (
+        records.selectExpr("*", f"CASE WHEN {_readable(record_bytes)} THEN json_object_keys(_raw) END AS _keys")
+        .selectExpr("*", f"{quick_parse.reading(fields)} AS _tried")
+        .selectExpr("*", f"CASE WHEN {quick_parse.trusted(fields)} THEN _tried END AS _quick")
+        .selectExpr("*", f"{_careful('string', record_bytes)} AS _all")
+        .selectExpr("*", "CASE WHEN size(_all) = 1 THEN _all[0] END AS _careful")
+    )
+    texts = read.selectExpr(
+        *PLACES,
+        "_quick",
+        "_careful",
+        "_quick IS NULL AND _careful IS NULL AS _unread",
+        "_keys",
+        *(f"{_careful_text(field)} AS {text_name(field)}" for field in fields),
+        *numbers(fields, _in_careful),
+    )
+    return Reading(
+        texts,
+        value=_typed,
+        text=lambda field: f"coalesce({shown(field)}, cast({_quick_text(field)} AS string))",
+        extra=_extra(fields, record_bytes),
+    )
+
+
+def _opened(records: DataFrame, contract: Contract, record_bytes: int) -> Reading:
+    """Records that are messages in an envelope, whose texts are plain by now."""
+    return Reading(
+        debezium.unwrapped(records.select(*PLACES), contract, readable=_readable(record_bytes)),
+        value=lambda field: value(replace(field, encoding=""), text_name(field)),
+        text=shown,
+        extra="_beyond",
+        lacks=lambda field: debezium.lacks(field, contract),
+        verdicts=("_verdict",),
+    )
+
+
+def _careful(kind: str, record_bytes: int) -> str:
+    """All JSON objects in a record of which there is no quick reading, as maps to `kind`, their numbers marked.
+
+    Parsers stop at the end of the first object; read as an array, whatever follows it is seen.
+    """
+    array = f"try_cast(try_parse_json(concat('[', {marked('_raw')}, ']')) AS array<map<string,{kind}>>)"
+    return f"CASE WHEN _quick IS NULL AND {_readable(record_bytes)} AND rtrim(_raw) LIKE '%}}' THEN {array} END"
+
+
+def _readable(record_bytes: int) -> str:
+    return f"octet_length(_raw) <= {record_bytes} AND is_valid_utf8(_raw)"
+
+
+def _quick_text(field: Field) -> str:
+    """What the quick reading found for `field`, under its name or a former one."""
+    return _first(f"_quick.{quoted(name)}" for name in field.names)
+
+
+def _in_careful(field: Field) -> str:
+    """What the careful reading found for `field`, under its name or a former one, marked where it is a number."""
+    return _first(f"_careful[{literal(name)}]" for name in field.names)
+
+
+def _careful_text(field: Field) -> str:
+    """The text of `field` in a careful reading: under its name or a former one, or its default."""
+    found = plain(field, _in_careful(field))
+    default = "NULL" if field.default is None else literal(field.default)
+    return f"CASE WHEN _careful IS NOT NULL THEN {defaulted(field, found, default)} END"
+
+
+def _typed(field: Field) -> str:
+    """The value of `field` in either reading."""
+    found = _quick_text(field)
+    if field.type.startswith("decimal"):
+        typed = f"CASE WHEN try_cast({found} AS {field.type}) = {found} THEN try_cast({found} AS {field.type}) END"
+    elif field.type in {"float", "double"}:
+        typed = f"CASE WHEN abs({found}) < double('Infinity') THEN {found} END"
+    else:
+        typed = found if field.type in quick_parse.TYPES else value(field, found)
+    if field.default is not None:
+        default = value(field, literal(field.default))
+        typed = defaulted(field, typed, f"CASE WHEN {found} IS NULL THEN {default} END")
+    return f"CASE WHEN _careful IS NULL THEN {typed} ELSE {value(field, text_name(field))} END"
+
+
+def _first(found: Iterable[str]) -> str:
+    found = list(found)
+    return found[0] if len(found) == 1 else f"coalesce({', '.join(found)})"
+
+
+def _extra(fields: tuple[Field, ...], record_bytes: int) -> str:
+    unknown = f"(name, _) -> name NOT IN ({quick_parse.names(fields)})"
+    rest = unmarked(f"to_json(map_filter({_careful('variant', record_bytes)}[0], {unknown}))")
+    return f"CASE WHEN size(map_filter(_careful, {unknown})) > 0 THEN {rest} END"
+
+
+def _numbers(fields: Iterable[Field]) -> str:
+    """SQL of the names of the fields of text for which a number came, with commas."""
+    named = (f"CASE WHEN {number_name(field)} THEN {literal(field.name)} END" for field in fields if is_text(field))
+    return f"concat_ws({', '.join([repr(', '), *named])})"
+
+
+def _record_checks(record_bytes: int) -> Iterator[tuple[str, str, str]]:
+    size = "octet_length(_raw)"
+    yield r"btrim(_raw, ' \t\r') = ''", BLANK, "''"
+    yield f"{size} > {record_bytes}", Reason.OVERSIZED, f"concat({size}, ' bytes, at most {record_bytes} are taken')"
+    yield "NOT is_valid_utf8(_raw)", Reason.UNPARSEABLE, "'not valid UTF-8'"
+    escaped = f"locate({literal(ESCAPE)}, _raw) > 0 AND regexp_like(_raw, %s)"
+    yield escaped % literal(LONE), Reason.UNPARSEABLE, "'half a surrogate pair, which is no character'"
+    mark = f"locate({literal(MARK)}, _raw) > 0 OR {escaped % literal(ESCAPED_MARK)}"
+    yield mark, Reason.UNPARSEABLE, f"'U+{ord(MARK):X}, which is no character'"
+    csv = r"lower(_file) LIKE '%.csv' OR lower(_file) LIKE '%.csv.gz'"
+    yield "_unread", Reason.UNPARSEABLE, f"if({csv}, 'not as many columns as the header', 'not one JSON object')"
+
+
+def _field_checks(contract: Contract, reading: Reading) -> Iterator[tuple[str, str, str]]:
+    for field in contract.fields:
+        text, column, name = reading.text(field), quoted(field.name), field.name
+        shown = f"concat({literal(name + ': ')}, substring({text}, 1, 200), "
+        if not field.nullable:
+            lacking = f"{column} IS NULL AND {text} IS NULL AND NOT {reading.lacks(field)}"
+            yield lacking, Reason.MISSING, literal(name)
+        yield (
+            f"{column} IS NULL AND {text} IS NOT NULL",
+            Reason.WRONG_TYPE,
+            f"{shown}{literal(' is not ' + field.type)})",
+        )
+        if field.text_only:
+            yield number_name(field), Reason.WRONG_TYPE, f"{shown}' is a number, and the contract wants text')"
+        if field.symbols:
+            symbols = ", ".join(literal(symbol) for symbol in field.symbols)
+            yield (
+                f"{column} NOT IN ({symbols})",
+                Reason.NOT_IN_ENUM,
+                f"{shown}{literal(' is none of ' + ', '.join(field.symbols))})",
+            )
+        for bound, sign, words in ((field.minimum, "<", "below"), (field.maximum, ">", "above")):
+            if bound is not None:
+                limit = f"cast({literal(bound)} AS {field.type})"
+                yield f"{column} {sign} {limit}", Reason.OUT_OF_BOUNDS, f"{shown}{literal(f' is {words} {bound}')})"
+
+
+def _event_checks(contract: Contract, now: datetime) -> Iterator[tuple[str, str, str]]:
+    for name in contract.key:
+        yield f"{quoted(name)} IS NULL AND NOT {_is_broadcast(contract)}", Reason.NULL_KEY, literal(name)
+    if contract.sealed:
+        subject = contract.subject or ""
+        yield f"{quoted(subject)} IS NULL AND NOT {_is_broadcast(contract)}", Reason.NULL_SUBJECT, literal(subject)
+    if contract.time is None:
+        return
+    yield "_time IS NULL", Reason.NULL_TIME, literal(contract.time)
+    latest = f"timestamp '{(now + contract.max_ahead).isoformat()}'"
+    yield (
+        f"_time > {latest}",
+        Reason.AHEAD,
+        f"concat(_time, {literal(f' is more than {contract.max_ahead} ahead of its arrival')})",
+    )
+
+
+def _is_broadcast(contract: Contract) -> str:
+    return f"coalesce({contract.broadcast}, false)" if contract.broadcast else "false"
+
+
+def _time(contract: Contract) -> str:
+    return f"cast({contract.time or 'NULL'} AS timestamp)"

@@ -1,0 +1,64 @@
+"""What is personal in a batch: whom it is about, and the keys under which it goes into the log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake.config import Settings
+from lake.contracts import encryption
+from lake.contracts.contract import Contract
+from lake.store import erasures, log
+from lake.store.keys import open_store
+from lake.store.scan import to_frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ERASED: Final = "_erased"
+BLANKED: Final = "of a person who was forgotten"
+
+
+def sealable(spark: SparkSession, settings: Settings, contract: Contract, events: DataFrame) -> DataFrame:
+    """Parsed `events` with the token and the key of the person each is about; a key is made for who has none.
+
+    Of people who were forgotten, nothing personal is left in them: also of those whom damage took from the book of
+    erasures, until a cut records them again. Raises DeclarationError where keys are lost.
+    """
+    store = log.key_store(settings, contract)
+    gone = erasures.subjects(settings, contract.name) | store.destroyed(contract.name)
+    told = encryption.tokened(events, contract, to_frame(spark, encryption.pads(store.secret)))
+    people = told.where("_reason IS NULL").select(encryption.SUBJECT).distinct().toArrow().column(encryption.SUBJECT)
+    there = {token for token in people.to_pylist() if token is not None}
+    store.make(contract.name, there - gone)
+    living = log.keys_of(settings, contract)
+    assert living is not None
+    keys = living.filter(pc.is_in(living.column(encryption.SUBJECT), value_set=people.combine_chunks()))
+    known = encryption.without_the_erased(encryption.with_keys(told, to_frame(spark, keys)), contract)
+    erased = pa.table(
+        {encryption.SUBJECT: pa.array(sorted(gone), pa.string()), ERASED: pa.array([True] * len(gone), pa.bool_())}
+    )
+    return known.join(to_frame(spark, erased), encryption.SUBJECT, "left")
+
+
+def shown(contract: Contract, column: str, instead: str = "''") -> str:
+    """SQL of what is kept of a `column` of a record that is refused: `instead` where it is of a forgotten person."""
+    return f"CASE WHEN {ERASED} THEN {instead} ELSE {column} END" if contract.sealed else column
+
+
+def extras(contract: Contract) -> list[str]:
+    """SQL of the columns of a log that hold what the contract does not know, and the subject where there is one."""
+    if not contract.sealed:
+        return [encryption.EXTRA]
+    place = encryption.place(contract, encryption.EXTRA)
+    return [f"{encryption.sealed(encryption.EXTRA, place)} AS {encryption.EXTRA}", encryption.SUBJECT]
+
+
+def sealed_with(settings: Settings, contract: Contract) -> dict[str, Any]:
+    """What a batch's position says of the key store: which it is, its secret's fingerprint, how many people it knew."""
+    if not contract.sealed:
+        return {}
+    store = open_store(settings)
+    return {"keys": {"store": store.id, "secret": store.fingerprint, "subjects": store.count(contract.name)}}

@@ -1,0 +1,82 @@
+"""What a batch says beside its events: which records were refused, which were repaired, that the others are accepted.
+
+Each is a row of the log, a broadcast (see lake.store.log): kinds for which what is not there matters heed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from lake.kinds.kind import DELIVERED, ORDER, SIGN
+from lake.quoting import SPARK, quoted
+from lake.store.log import BROADCAST, REFUSAL, REFUSED
+from lake.store.quarantine import mark
+from lake.store.scan import to_frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lake.contracts.contract import Contract
+    from lake.ingest.delivery import Said
+
+SCHEMA: Final = pa.schema(
+    [
+        ("_position", pa.int64()),
+        ("_source", pa.string()),
+        ("_id", pa.string()),
+        (REFUSAL, pa.string()),
+        ("_bucket", pa.int32()),
+    ]
+)
+
+
+def frame(spark: SparkSession, batch: int, said: Iterable[Said]) -> DataFrame:
+    """What a delivery says of records, as rows of `batch`."""
+    rows = [
+        {
+            "_position": each.position,
+            "_source": each.source,
+            "_id": each.mark if each.what == REFUSED else f"{each.mark} {each.what} {batch}",
+            REFUSAL: each.what,
+            "_bucket": BROADCAST,
+        }
+        for each in said
+    ]
+    return to_frame(spark, pa.Table.from_pylist(rows, SCHEMA))
+
+
+def of_refused(refused: DataFrame, contract: Contract, batch: int) -> DataFrame:
+    """`refused` records of `batch`, with `_number`, as rows of it that have nothing of them but their dump."""
+    dump = [quoted(contract.dump, SPARK)] if contract.dump else []
+    name = mark(batch, 0).removesuffix("0")
+    return refused.selectExpr(
+        "_position",
+        "_source",
+        f"concat('{name}', _number) AS _id",
+        f"'{REFUSED}' AS {REFUSAL}",
+        f"{BROADCAST} AS _bucket",
+        *dump,
+    )
+
+
+def delivered(rows: DataFrame, contract: Contract) -> DataFrame:
+    """Events of a log with how they were delivered: see lake.kinds.snapshots."""
+    from pyspark.sql import functions as F
+
+    file = "regexp_replace(_source, ':[0-9]+$', '')"
+    own = f"cast({quoted(contract.dump, SPARK)} as string)" if contract.dump else "cast(null as string)"
+    event = "'refusal', cast(null as string), 'id', cast(null as string)"
+    return rows.withColumn(DELIVERED, F.expr(f"named_struct('file', {file}, 'dump', {own}, {event})"))
+
+
+def told(rows: DataFrame, contract: Contract) -> DataFrame:
+    """What a log says of refusals, as `delivered`, without any column of an event."""
+    from pyspark.sql import functions as F
+
+    known = delivered(rows, contract)
+    for name, value in {"refusal": F.col(REFUSAL), "id": F.expr("substring_index(_id, ' ', 1)")}.items():
+        known = known.withColumn(DELIVERED, F.col(DELIVERED).withField(name, value))
+    return known.select(ORDER, SIGN, DELIVERED)

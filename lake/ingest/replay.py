@@ -1,0 +1,207 @@
+"""Looking into the quarantine, and putting its records to their log once more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from lake.config import Settings
+from lake.contracts.contract import Contract, load_contract, streams_of
+from lake.contracts.reasons import Reason
+from lake.errors import DeclarationError
+from lake.ingest import sources
+from lake.store import log, quarantine
+from lake.store.quarantine import Rejected
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lake.ingest.append import BatchCounts
+    from lake.ingest.delivery import Delivery, Replayed
+    from lake.store.log import LogHead
+
+REPAIRS: Final = "edit `raw` in what `lake quarantine list --json` prints, and leave the rest"
+REPLAY: Final = "lake quarantine list --json, mend `raw`, lake quarantine replay STREAM FILE"
+FIXES: Final[Mapping[str, str]] = {
+    Reason.OVERSIZED: "raise record_bytes in [tool.lake] and land the record again: only its beginning is kept here",
+    Reason.UNPARSEABLE: f"one JSON object a line, in UTF-8: {REPLAY}",
+    Reason.MISSING: f"have its producer send it, or give it a default in the contract; {REPLAY}",
+    Reason.WRONG_TYPE: f"mend the value, or widen the field in the contract; {REPLAY}",
+    Reason.NOT_IN_ENUM: f"mend the value, or add the symbol to the contract; {REPLAY}",
+    Reason.OUT_OF_BOUNDS: f"mend the value, or the bound in the contract; {REPLAY}",
+    Reason.NULL_KEY: f"have its producer send the key; {REPLAY}",
+    Reason.NULL_SUBJECT: f"have its producer say whom it is about; {REPLAY}",
+    Reason.NULL_TIME: f"have its producer send the event time; {REPLAY}",
+    Reason.AHEAD: f"mend the producer's clock or max_ahead in the contract; {REPLAY}",
+    Reason.CONFLICT: 'the first one stays; where they differ only in how they came, say "transport": true of those '
+    "fields in the contract and replay, else have this one sent under an id of its own",
+    Reason.FILE: "mend the file and land it again: changed, it is read again",
+    Reason.ENVELOPE: f"a change message of Debezium is expected, with op and row; {REPLAY}",
+    Reason.OTHER_TABLE: "route the table's messages to its own stream, or mend `table` in the contract",
+}
+"""What to do about records that are in quarantine, by reason."""
+
+REPLAY_ROWS: Final = 10_000  # records in one batch of a replay: their marks are in the commit
+
+
+def waiting(settings: Settings, streams: Iterable[str] = ()) -> list[Rejected]:
+    """What is in quarantine and has not been taken in since, of `streams` or of all."""
+    chosen = [load_contract(settings, stream).name for stream in streams] or streams_of(settings)
+    return [row for stream in chosen for row in _waiting(settings, stream)]
+
+
+def _waiting(settings: Settings, stream: str) -> list[Rejected]:
+    rows = quarantine.rejected(settings, stream, upto=log.head(settings, stream).batch)
+    if not rows:
+        return []
+    taken = {name for name, *_ in sources.landed(settings, stream, log.app(stream))}
+    return [row for row in rows if row.mark not in taken]
+
+
+def by_reason(rows: Iterable[Rejected]) -> list[dict[str, Any]]:
+    """How many of `rows` each stream has for each reason, with one of their details."""
+    counted: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in rows:
+        one = {"stream": row.stream, "reason": row.reason, "records": 0, "example": row.detail}
+        one["fix"] = FIXES.get(row.reason, "")
+        counted.setdefault((row.stream, row.reason), one)["records"] += 1
+    return [counted[found] for found in sorted(counted)]
+
+
+def read_repairs(file: Path) -> list[Mapping[str, Any]]:
+    """Records as `lake quarantine list --json` prints them (or one a line), `raw` mended by hand.
+
+    Raises DeclarationError with the line that is none.
+    """
+    try:
+        text = file.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise DeclarationError(f"repairs are not UTF-8 at byte {error.start}", where=str(file), fix=REPAIRS) from None
+    try:
+        whole = json.loads(text)
+        records = whole if isinstance(whole, list) else [whole]
+    except json.JSONDecodeError:
+        records = [_json(line, f"{file}:{n}") for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+    wanted = {"stream": str, "batch": int, "number": int, "raw": str}
+    for record in records:
+        lacking = [
+            k for k, kind in wanted.items() if not isinstance(record, dict) or not isinstance(record.get(k), kind)
+        ]
+        if lacking:
+            raise DeclarationError(
+                f"a record lacks {', '.join(lacking)}: {json.dumps(record)[:200]}",
+                where=str(file),
+                fix=REPAIRS,
+            )
+    return records
+
+
+def replay(  # noqa: PLR0913  which records, and whom to tell
+    settings: Settings,
+    spark: SparkSession,
+    *,
+    stream: str | None = None,
+    repairs: Iterable[Mapping[str, Any]] | None = None,
+    now: datetime | None = None,
+    failed: Callable[[Rejected], None] = lambda _: None,
+) -> dict[str, BatchCounts]:
+    """Puts what waits in quarantine to its log again, with the `repairs` only those, mended.
+
+    What the contract takes now is appended, exactly once; what still breaks it stays as it is, and is told to `failed`
+    with what is wrong with it now. Raises DeclarationError for a repair of a record that does not wait.
+    """
+    rows = waiting(settings, [] if stream is None else [stream])
+    chosen = [row for row in rows if row.reason != Reason.FILE] if repairs is None else _mended(rows, repairs)
+    done = {}
+    for name in dict.fromkeys(row.stream for row in chosen):
+        mine = tuple(sorted((row for row in chosen if row.stream == name), key=lambda row: (row.batch, row.number)))
+        replaying = _Replaying(settings, load_contract(settings, name), mine, repairs is not None)
+        done[name] = replaying.work(spark, now)
+        for row in replaying.failed:
+            failed(row)
+    return done
+
+
+def accept(settings: Settings, spark: SparkSession, stream: str, *, reason: str) -> BatchCounts:
+    """Records that what `stream` has refused so far is to hold nothing back any longer; it stays in quarantine.
+
+    Raises DeclarationError where nothing is refused that was not accepted before.
+    """
+    from lake.ingest.append import append
+    from lake.ingest.delivery import Acceptance
+
+    contract = load_contract(settings, stream)
+    if not reason.strip():
+        raise DeclarationError("an acceptance needs a reason", fix='--reason "why it may be left out"')
+
+    def deliver(head: LogHead) -> Acceptance | None:
+        if all(row.batch <= head.accepted_upto for row in _waiting(settings, stream)):
+            raise DeclarationError(f"{stream} has refused nothing that was not accepted before", fix="nothing to do")
+        return Acceptance(reason)
+
+    return append(settings, spark, contract, deliver)
+
+
+@dataclass
+class _Replaying:
+    """`rows` of one stream's quarantine on their way into its log, `mended` or as they are; some of them `failed`."""
+
+    settings: Settings
+    contract: Contract
+    rows: tuple[Rejected, ...]
+    mended: bool
+    failed: list[Rejected] = field(default_factory=list)
+
+    def work(self, spark: SparkSession, now: datetime | None) -> BatchCounts:
+        from lake.ingest.append import BatchCounts, append
+
+        total = BatchCounts(log.head(self.settings, self.contract.name).batch)
+        for start in range(0, len(self.rows), REPLAY_ROWS):
+            part = self.rows[start : start + REPLAY_ROWS]
+            tried: list[Replayed] = []
+            total = append(self.settings, spark, self.contract, self._delivery(part, tried), now=now).after(total)
+            for each in tried[-1:]:
+                failures = sorted(each.failed.items())
+                self.failed += [replace(each.rows[n], reason=reason, detail=why) for n, (reason, why) in failures]
+        return total
+
+    def _delivery(self, part: tuple[Rejected, ...], tried: list[Replayed]) -> Callable[[LogHead], Delivery | None]:
+        from lake.ingest.delivery import Replayed
+        from lake.ingest.lost_batches import keep
+
+        def deliver(head: LogHead) -> Delivery | None:
+            # Under the log's lease: until then, records of somebody may have been blanked.
+            still = {row.mark: row for row in _waiting(self.settings, self.contract.name)}
+            left = tuple(row if self.mended else still[row.mark] for row in part if row.mark in still)
+            if not left:
+                return None
+            keep(self.settings, self.contract.name, head.batch + 1, left)
+            tried.append(Replayed(left))
+            return tried[-1]
+
+        return deliver
+
+
+def _mended(rows: Iterable[Rejected], repairs: Iterable[Mapping[str, Any]]) -> list[Rejected]:
+    known = {(row.stream, row.batch, row.number): row for row in rows}
+    mended = []
+    for repair in repairs:
+        place = repair["stream"], repair["batch"], repair["number"]
+        if place not in known:
+            raise DeclarationError(
+                f"record {place[2]} of batch {place[1]} of {place[0]} does not wait in quarantine",
+                fix="`lake quarantine list` shows those that do",
+            )
+        mended.append(replace(known[place], raw=repair["raw"]))
+    return mended
+
+
+def _json(line: str, where: str) -> Any:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        raise DeclarationError(f"not JSON: {error.msg}", where=where, fix=REPAIRS) from None

@@ -1,0 +1,84 @@
+"""Voiding: an accepted fact is taken out of every table from the next cut on, with a reason, and stays in its log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from lake.config import Settings
+from lake.contracts.contract import load_contract
+from lake.errors import DeclarationError
+from lake.ingest.events import PLACE
+from lake.store import delta, log, voids
+from lake.store.scan import Scan
+from lake.store.voids import LINE, Place, Target, Void
+
+
+def void(  # noqa: PLR0913  which events, said in three ways
+    settings: Settings,
+    stream: str,
+    places: Sequence[str] = (),
+    *,
+    batches: Sequence[int] = (),
+    sources: Sequence[str] = (),
+    reason: str,
+) -> list[Void]:
+    """Voids the events of `stream` at `places` (`BATCH:BUCKET:OFFSET`), of whole `batches`, and from the files
+    `sources` as far as they have been taken in; all or none.
+
+    Raises DeclarationError for a place that is malformed, holds no event, or is void already; for a batch that is not
+    there, and a file that nothing came from.
+    """
+    load_contract(settings, stream)
+    if not reason.strip():
+        raise DeclarationError("a void needs a reason", fix='--reason "why it does not count"')
+    found = [_place(text) for text in places]
+    _must_exist(settings, stream, found)
+    upto = log.head(settings, stream).batch
+    targets: list[Target] = [(*place, None) for place in found]
+    targets += [(_batch(stream, batch, upto), None, None, None) for batch in batches]
+    targets += [(upto, None, None, _source(settings, stream, source)) for source in sources]
+    return voids.record(settings, stream, targets, reason=reason, at=datetime.now(UTC))
+
+
+def _place(text: str) -> Place:
+    parts = re.fullmatch(r"(\d{1,18}):(-?\d{1,18}):(\d{1,18})", text)
+    if parts is None:
+        raise DeclarationError(f"{text!r} is no place of an event", fix="BATCH:BUCKET:OFFSET, e.g. 12:3:4711")
+    batch, bucket, offset = map(int, parts.groups())
+    return batch, bucket, offset
+
+
+def _must_exist(settings: Settings, stream: str, places: Sequence[Place]) -> None:
+    there: set[Place] = set()
+    if places and delta.exists(settings.log_path(stream)):
+        columns = [pa.array(each, field.type) for each, field in zip(zip(*places, strict=True), PLACE, strict=True)]
+        bounds = {"_batch": (min(p[0] for p in places), max(p[0] for p in places))}
+        rows = Scan(settings.log_path(stream), bounds=bounds).arrow(PLACE.names, keys=pa.table(columns, schema=PLACE))
+        there = {(row["_batch"], row["_bucket"], row["_offset"]) for row in rows.to_pylist()}
+    for place in places:
+        if place not in there:
+            raise DeclarationError(
+                f"{stream} has no event at {':'.join(map(str, place))}",
+                fix="`lake explain TABLE COLUMN=VALUE` shows the place of each event: BATCH:BUCKET:OFFSET",
+            )
+
+
+def _batch(stream: str, batch: int, upto: int) -> int:
+    if not 1 <= batch <= upto:
+        raise DeclarationError(f"{stream} has no batch {batch}, but 1 to {upto}", fix=f"lake log {stream}")
+    return batch
+
+
+def _source(settings: Settings, stream: str, source: str) -> str:
+    """The name of a file as the log has it: with or without the landing folder of the stream before it."""
+    query = f"SELECT count(*) AS events FROM t WHERE regexp_replace(_source, '{LINE}', '') = $1"
+    for name in (source, f"{stream}/{source}"):
+        if any(row["events"] for row in delta.rows(settings.log_path(stream), query, name)):
+            return name
+    raise DeclarationError(
+        f"no event of {stream} came from {source!r}", fix=f"lake log {stream} names the files of each batch"
+    )

@@ -1,0 +1,279 @@
+"""Latest and First: of each key's rows the one at the end, or the start, of a sequence.
+
+A row's place is (`sequence`, log order): a total order, in which a null in the sequence is older than any value.
+Rows older than the newest delete of their key, or than the newest truncate, do not count, whenever they arrive. There
+are no tombstones: a delete is remembered as long as the log, which decides for keys that are not in the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
+
+from lake.errors import DeclarationError
+from lake.kinds.deletes import GONE, Removal
+from lake.kinds.explanation import DECIDES, DELETED, DELETES, SUPERSEDED, TRUNCATES
+from lake.kinds.kind import AGAIN, SIGN, STANDING, Kind, as_sql, in_log_order, names, visible
+from lake.kinds.ordering import AT, kept, place
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SINCE: Final = "_since"  # state: the place of the key's newest delete
+HELD: Final = "_held"  # whether a row is of the table
+LIVE: Final = "_live"  # whether a row is newer than all that deletes it
+TRUNCATED: Final = "_truncated"  # the place of the newest truncate
+
+
+@dataclass(frozen=True, init=False)
+class Extreme(Kind):
+    """One row per `key`: the row at one end of the order of places."""
+
+    name: ClassVar[str]
+    newest: ClassVar[bool]
+    version: ClassVar[int] = 2
+
+    key: tuple[str, ...]
+    sequence: tuple[str, ...]
+    removal: Removal
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        return self.key
+
+    @property
+    def broadcast(self) -> str | None:
+        return self.removal.truncate
+
+    def requires(self, side: int = 0, /) -> dict[str, str]:
+        """See Kind.requires."""
+        return dict.fromkeys(self.sequence, "sequence") | dict.fromkeys(self.key, "key")
+
+    def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
+        """See Kind.ordered_within: among rows of one place in the sequence."""
+        return [as_sql(*self.key, *self.sequence)]
+
+    def prepare(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
+        """See Kind.prepare. A row that changed its key is also a delete of the former one."""
+        return self.removal.prepare(rows, self.key)
+
+    def evaluate(self, rows: DataFrame) -> DataFrame:
+        """See Kind.evaluate. State: the places of the winner and its parts, and of the newest delete."""
+        return self._winners(self._placed(rows)).drop(AGAIN)
+
+    def absorb(self, old: DataFrame, changes: DataFrame) -> DataFrame:
+        """See Kind.absorb. Evaluated again is a key that lost a row, which may have been the winner, and one that a
+        delete in the log may know more about than the table does.
+        """
+        from pyspark.sql import functions as F
+
+        news = self._placed(changes)
+        held = old.withColumns({HELD: F.lit(True), GONE: F.lit(False), SIGN: F.lit(1)})
+        if self.removal.truncate:  # what is in the table is newer than every truncate
+            held = held.withColumn(TRUNCATED, F.lit(None).cast(news.schema[TRUNCATED].dataType))
+        again = [f"min({SIGN}) over ({self._by}) < 0"]
+        if self._remembers:
+            again.append(f"max({GONE}) over ({self._by})")
+        if self._remembers or (self.removal.by_key and (self.sequence or not in_log_order(changes))):
+            again.append(f"({LIVE} and not max({HELD}) over ({self._by}))")
+        return self._winners(held.unionByName(news), again=" or ".join(again))
+
+    def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
+        """See Kind.traced."""
+        from pyspark.sql import functions as F
+
+        gone = f"{self.removal.kept} and {self.removal.gone}"
+        placed = rows.withColumns({AT: F.expr(place(*self.sequence)), GONE: F.expr(gone)})
+        since = f"max(if({GONE}, {AT}, null)) over ({self._by})"
+        live = [self.removal.kept, f"not {GONE}", f"coalesce({AT} > {since}, true)"]
+        if self.removal.truncate:
+            truncates = placed.where(self.removal.truncate).selectExpr(f"max({AT}) as {TRUNCATED}")
+            placed = placed.crossJoin(F.broadcast(truncates))
+            live.append(f"coalesce({AT} > {TRUNCATED}, true)")
+        traced = super().traced(placed.withColumn(LIVE, F.expr(" and ".join(live))))
+        return traced.withColumn(STANDING, F.expr(self._standing(visible(rows.columns))))
+
+    def _standing(self, columns: Iterable[str]) -> str:
+        """SQL of the standing of a row with `columns`, AT, GONE and LIVE."""
+        end, over = "max" if self.newest else "min", f"over ({self._by})"
+        decides = f"{AT} = {end}(if({LIVE}, {AT}, null)) {over}"
+        said = [
+            f"if({LIVE} and {part.at} = max(if({LIVE}, {part.at}, null)) {over}, '{part.by}', null)"
+            for part in self._parts(columns)
+        ]
+        some = f"concat_ws(', ', {', '.join(said)})" if said else "''"
+        return f"""case when {self.removal.truncate or "false"} then '{TRUNCATES}' when {GONE} then '{DELETES}'
+            when not {LIVE} then '{DELETED}' when {decides} then '{DECIDES}'
+            when {some} <> '' then concat('{DECIDES} ', {some}) else '{SUPERSEDED}' end"""
+
+    def _parts(self, columns: Iterable[str]) -> list[Part]:
+        """What of a row with `columns` does not simply follow the winner."""
+        return []
+
+    @property
+    def _remembers(self) -> bool:
+        """Whether rows beside the newest one matter, so that the newest delete must be known."""
+        return self.removal.by_key and not self.newest
+
+    @property
+    def _by(self) -> str:
+        return f"partition by {', '.join(f'`{column}`' for column in self.key) or 'null'}"
+
+    def _placed(self, rows: DataFrame) -> DataFrame:
+        """The rows of keys, each with its place, its parts' places, and the place that deletes what is older."""
+        from pyspark.sql import functions as F
+
+        at = place(*self.sequence)
+        columns = visible(rows.columns)
+        states = [f"{part.at} as `{part.state}`" for part in self._parts(columns)]
+        states += [f"if({self.removal.gone}, {at}, null) as {SINCE}"] if self._remembers else []
+        rows = kept(rows)
+        found = rows.where(self.removal.kept).selectExpr(
+            *[f"`{column}`" for column in columns],
+            f"{at} as {AT}",
+            *states,
+            f"{self.removal.gone} as {GONE}",
+            f"false as {HELD}",
+            SIGN,
+        )
+        if self.removal.truncate is None:
+            return found
+        newest = rows.where(self.removal.truncate).selectExpr(f"max({at}) as {TRUNCATED}")
+        return found.crossJoin(F.broadcast(newest))
+
+    def _winners(self, rows: DataFrame, *, again: str = "false") -> DataFrame:
+        from pyspark.sql import functions as F
+
+        by, parts = self._by, self._parts(visible(rows.columns))
+        if self._remembers:
+            rows = rows.withColumn(SINCE, F.expr(f"max({SINCE}) over ({by})"))
+        bounds = [bound for bound in (SINCE, TRUNCATED) if bound in rows.columns]
+        live = " and ".join([f"not {GONE}", *(f"coalesce({AT} > {bound}, true)" for bound in bounds)])
+        rows = rows.withColumn(LIVE, F.expr(live)).withColumn(AGAIN, F.expr(again))
+        combined = {part.state: f"max(if({LIVE}, `{part.state}`, null)) over ({by})" for part in parts}
+        for part in parts:
+            newest = f"if({LIVE}, `{part.state}`, null)"
+            combined |= {column: f"max_by(`{column}`, {newest}) over ({by})" for column in part.columns}
+        order = f"{AT} desc" if self.newest else f"{LIVE} desc, {AT}"
+        combined["_rank"] = f"row_number() over ({by} order by {order})"
+        ranked = rows.withColumns({column: F.expr(sql) for column, sql in combined.items()})
+        return ranked.where(f"_rank = 1 and ({LIVE} or {AGAIN})").drop("_rank", LIVE, GONE, HELD, SIGN, TRUNCATED)
+
+
+@dataclass(frozen=True, init=False)
+class Latest(Extreme):
+    """One row per `key`: its newest row by `sequence`, ties by log order; compaction as a table.
+
+    `sequence` names columns of the function's result, most significant first; without one, log order decides.
+    `deletes`, `truncate`, `former`: see Removal. A deleted key has no row until a row newer than the delete comes.
+    `partial`: columns in which null means "not said": they keep their newest value that is not null. True stands for
+    all but key, sequence and groups; a column left out takes the newest row's value, null or not.
+    `groups`: columns that follow a sequence column of their own, by that column: they are those of the row that is
+    newest by it, ties by log order; a row in which it is null does not speak for them. A delete resets them all.
+    """
+
+    name: ClassVar[str] = "Latest"
+    newest: ClassVar[bool] = True
+
+    partial: tuple[str, ...] | Literal[True]
+    groups: Mapping[str, tuple[str, ...]]
+
+    def __init__(  # noqa: PLR0913 the options of one declaration
+        self,
+        key: str | Sequence[str],
+        *,
+        sequence: str | Sequence[str] = (),
+        deletes: str | None = None,
+        truncate: str | None = None,
+        partial: bool | str | Sequence[str] = False,
+        groups: Mapping[str, str | Sequence[str]] = MappingProxyType({}),
+        former: Mapping[str, str] | None = None,
+    ) -> None:
+        object.__setattr__(self, "key", names(key))
+        object.__setattr__(self, "sequence", names(sequence))
+        object.__setattr__(self, "removal", Removal.of(self.key, deletes, truncate, former))
+        object.__setattr__(self, "partial", (names(partial) if partial else ()) if partial is not True else True)
+        object.__setattr__(self, "groups", {by: names(columns) for by, columns in groups.items()})
+        self._check()
+
+    def requires(self, side: int = 0, /) -> dict[str, str]:
+        """See Kind.requires."""
+        grouped = {column: "group" for by, columns in self.groups.items() for column in (by, *columns)}
+        partial = () if self.partial is True else self.partial
+        return dict.fromkeys(partial, "partial") | grouped | super().requires(side)
+
+    def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
+        """See Kind.ordered_within. Each group has a sequence of its own."""
+        return [*super().ordered_within(side), *(as_sql(*self.key, by) for by in self.groups)]
+
+    @property
+    def _remembers(self) -> bool:
+        return self.removal.by_key and bool(self.partial or self.groups)
+
+    def _parts(self, columns: Iterable[str]) -> list[Part]:
+        shown = list(columns)
+        grouped = {column for by, of in self.groups.items() for column in (by, *of)}
+        others = [c for c in shown if c not in {*self.key, *self.sequence, *grouped}]
+        partial = others if self.partial is True else self.partial
+        alone = [Part(column, (column,), place(*self.sequence)) for column in partial if column in shown]
+        return alone + [
+            Part(by, tuple(column for column in (by, *of) if column in shown), place(by))
+            for by, of in self.groups.items()
+        ]
+
+    def _check(self) -> None:
+        """Each column follows one thing. Raises DeclarationError."""
+        taken = dict.fromkeys(self.sequence, "the sequence") | dict.fromkeys(self.key, "the key")
+        claims = [] if self.partial is True else [("partial", self.partial)]
+        claims += [(f"group {by!r}", (by, *columns)) for by, columns in self.groups.items()]
+        for what, columns in claims:
+            for column in columns:
+                if column in taken:
+                    raise DeclarationError(
+                        f"column {column!r} is in {what} and in {taken[column]}", fix="name it in one of them"
+                    )
+                taken[column] = what
+
+
+@dataclass(frozen=True, init=False)
+class First(Extreme):
+    """One row per `key`: its oldest row by `sequence`, ties by log order; after a delete, the first one since.
+
+    Without a sequence the first event in the log wins, and no later event ever revokes it: claims are decided so.
+    `deletes`, `truncate`: see Removal.
+    """
+
+    name: ClassVar[str] = "First"
+    newest: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        key: str | Sequence[str],
+        *,
+        sequence: str | Sequence[str] = (),
+        deletes: str | None = None,
+        truncate: str | None = None,
+    ) -> None:
+        object.__setattr__(self, "key", names(key))
+        object.__setattr__(self, "sequence", names(sequence))
+        object.__setattr__(self, "removal", Removal.of(self.key, deletes, truncate))
+
+
+@dataclass(frozen=True)
+class Part:
+    """Columns of a row that follow a place of their own: the newest, by the place named `by`, of rows that have one."""
+
+    by: str
+    columns: tuple[str, ...]
+    full_place: str
+
+    @property
+    def state(self) -> str:
+        return f"{AT}_{self.by}"
+
+    @property
+    def at(self) -> str:
+        """SQL of the place at which a row speaks for the columns; null where it does not."""
+        return f"if(`{self.by}` is null, null, {self.full_place})"

@@ -1,0 +1,233 @@
+"""Measures of an Aggregate: how rows add up, how two sums combine, and what a reader sees of them.
+
+A measure keeps *state* columns. Each is filled from signed rows by a SQL aggregate (`fill`), two of them combine by a
+SQL expression over `{a}` and `{b}` (`combine`), and the value that readers see is a SQL expression over the state
+columns (`value`). Additive state takes retractions; an extreme does not, and its group is evaluated again.
+The scheme is that of Beam's combiners: create, add, merge, extract. Measures that keep a number for each value are in
+`sketches`, those of squares in `moments`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
+
+from lake.errors import DeclarationError
+from lake.kinds.kind import ORDER, names
+from lake.kinds.measures.decimals import negated, quotient
+
+COUNTED: Final = "sum(cast(_sign as bigint))"  # how many rows there are
+ADD: Final = "coalesce({a} + {b}, {a}, {b})"
+LEAST: Final = "least({a}, {b})"
+GREATEST: Final = "greatest({a}, {b})"
+
+
+@dataclass(frozen=True)
+class State:
+    """One state column.
+
+    With `per`, a SQL expression, the state is an array of structs (key, value) sorted by key: for each value of `per`
+    that is not null what `fill` makes of its rows. Entries whose value is zero are left out; `combine` is that of two
+    values. Sums of numbers have `gone`: `fill` adds up what is there alone, `gone` minus what is gone, as a decimal.
+    """
+
+    fill: str
+    combine: str
+    per: str = ""
+    gone: str = ""
+
+
+class Measure(ABC):
+    """One column of an Aggregate."""
+
+    retracts: ClassVar[bool]
+    """Whether a row that is gone can be subtracted."""
+
+    @property
+    def revised(self) -> int:
+        """Grows when the same measure gives other values than before."""
+        return 0
+
+    @property
+    def summed(self) -> str | None:
+        """SQL of what is added up, which must not be a float; None where nothing is."""
+        return None
+
+    @abstractmethod
+    def state(self, name: str) -> Mapping[str, State]:
+        """The state columns behind column `name`; one called `name` is seen by readers."""
+
+    def value(self, name: str) -> str:
+        """SQL over the state columns: the value of column `name`."""
+        return f"`{name}`"
+
+
+@dataclass(frozen=True)
+class Count(Measure):
+    """The number of rows (bigint)."""
+
+    retracts: ClassVar[bool] = True
+
+    def state(self, name: str) -> Mapping[str, State]:
+        """See Measure.state."""
+        return {name: State(COUNTED, ADD)}
+
+
+@dataclass(frozen=True)
+class CountIf(Measure):
+    """The number of rows for which the SQL `condition` is true (bigint)."""
+
+    condition: str
+    retracts: ClassVar[bool] = True
+
+    def state(self, name: str) -> Mapping[str, State]:
+        """See Measure.state."""
+        return {name: State(f"sum(cast(if({self.condition}, _sign, 0) as bigint))", ADD)}
+
+
+@dataclass(frozen=True)
+class OfValues(Measure):
+    """A measure of the values of the SQL expression `of`, of the rows for which the SQL `where` is true.
+
+    Null values do not count.
+    """
+
+    of: str
+    where: str = field(default="", kw_only=True)
+
+    @property
+    def taken(self) -> str:
+        """SQL of a row's value; null where it does not count."""
+        return f"if({self.where}, {self.of}, null)" if self.where else self.of
+
+    @property
+    def values(self) -> State:
+        """How many values there are."""
+        return State(f"sum(if(({self.taken}) is null, 0L, cast(_sign as bigint)))", ADD)
+
+
+@dataclass(frozen=True)
+class Sum(OfValues):
+    """The sum of the SQL expression `of`: bigint of integers, decimal(p + 10, s) of decimals; null of no values.
+
+    Floats are refused: their sum depends on the order of adding.
+    """
+
+    retracts: ClassVar[bool] = True
+
+    @property
+    def summed(self) -> str:
+        return self.of
+
+    def state(self, name: str) -> Mapping[str, State]:
+        """See Measure.state. The number of values tells a sum of nothing from a sum of zero."""
+        return {name: State(_sum(self.taken), ADD, gone=_gone(self.taken)), f"_{name}_n": self.values}
+
+    def value(self, name: str) -> str:
+        """See Measure.value."""
+        return f"if(`_{name}_n` = 0, null, `{name}`)"
+
+
+@dataclass(frozen=True)
+class Avg(OfValues):
+    """The mean of `of`, SQL of integers or decimals, as decimal(38, `scale`), half up; null of no values.
+
+    It is rounded once. A `scale` above 16 that is less than that of the values is refused when a table is built.
+    """
+
+    scale: int = 6
+    retracts: ClassVar[bool] = True
+
+    @property
+    def summed(self) -> str:
+        return self.of
+
+    def state(self, name: str) -> Mapping[str, State]:
+        """See Measure.state."""
+        return {f"_{name}_sum": nonzero_sum(self.taken), f"_{name}_n": self.values}
+
+    def value(self, name: str) -> str:
+        """See Measure.value."""
+        return quotient(f"coalesce(`_{name}_sum`, 0BD)", f"`_{name}_n`", self.scale)
+
+
+@dataclass(frozen=True)
+class Min(OfValues):
+    """The least value of the SQL expression `of`; null of no values."""
+
+    retracts: ClassVar[bool] = False
+
+    def state(self, name: str) -> Mapping[str, State]:
+        """See Measure.state."""
+        return {name: State(f"min(if(_sign > 0, {self.taken}, null))", LEAST)}
+
+
+@dataclass(frozen=True)
+class Max(OfValues):
+    """The greatest value of the SQL expression `of`; null of no values."""
+
+    retracts: ClassVar[bool] = False
+
+    def state(self, name: str) -> Mapping[str, State]:
+        """See Measure.state."""
+        return {name: State(f"max(if(_sign > 0, {self.taken}, null))", GREATEST)}
+
+
+@dataclass(frozen=True)
+class Ranked(OfValues):
+    """The value of `of` at one end of the total order (`by`, log order), rows without a value left out.
+
+    `by` is SQL over the function's columns, most significant first; a null in it is older than any value.
+    """
+
+    by: str | Sequence[str] = field(kw_only=True)
+    retracts: ClassVar[bool] = False
+    pick: ClassVar[str]
+    rank: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by", names(self.by))
+        if not self.by:
+            raise DeclarationError(f"{type(self).__name__}({self.of!r}) needs an order", fix="by='at'")
+
+    def state(self, name: str) -> Mapping[str, State]:
+        """See Measure.state. Rows without a value rank behind those with one, so that the state is never null."""
+        order = ", ".join(f"'by{number}', {sql}" for number, sql in enumerate(self.by))
+        rank = f"({self.taken}) {self.rank}"
+        place = f"named_struct('rank', {rank}, {order}, 'place', {ORDER}, 'value', {self.taken})"
+        return {f"_{name}_at": State(f"{self.pick}({place})", LEAST if self.pick == "min" else GREATEST)}
+
+    def value(self, name: str) -> str:
+        """See Measure.value."""
+        return f"`_{name}_at`.value"
+
+
+@dataclass(frozen=True)
+class FirstValue(Ranked):
+    """The value of `of` in the first row by `by`, ties by log order."""
+
+    pick: ClassVar[str] = "min"
+    rank: ClassVar[str] = "is null"
+
+
+@dataclass(frozen=True)
+class LastValue(Ranked):
+    """The value of `of` in the last row by `by`, ties by log order."""
+
+    pick: ClassVar[str] = "max"
+    rank: ClassVar[str] = "is not null"
+
+
+def nonzero_sum(of: str) -> State:
+    """The sum of the SQL expression `of`; null for zero, so that a sum of nothing is alike however it came about."""
+    return State(f"nullif({_sum(of)}, 0)", f"nullif({ADD}, 0)", gone=_gone(of))
+
+
+def _sum(of: str) -> str:
+    return f"sum(if(_sign > 0, {of}, null))"
+
+
+def _gone(of: str) -> str:
+    return f"sum(if(_sign < 0, {negated(of)}, null))"

@@ -1,0 +1,189 @@
+"""Hopping and cumulative windows: a row is in every window that contains it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import TYPE_CHECKING, ClassVar
+from zoneinfo import ZoneInfo
+
+from lake.errors import DeclarationError
+from lake.kinds.windows.window import (
+    DAY,
+    END,
+    START,
+    Tumbling,
+    Window,
+    check_length,
+    check_zone,
+    date_moves,
+    local_date,
+    micros,
+    midnight,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# A row's windows differ in this: an instant in microseconds, or a local date.
+EACH = "_window"
+# Where the whole windows begin and end whose parts cumulative windows are.
+FROM, TO = "_whole_start", "_whole_end"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hopping(Window):
+    """Windows of `length` that start where those of Tumbling(length=every) do: `window_start` and `window_end`.
+
+    `length` is a multiple of `every`. It is elapsed time, unless `every` is whole days: then both go by the calendar.
+    On the day of a clock change the starts that `every` leaves at the end of the day lie closer together.
+    Of a length of a day or more the zone must be named.
+    """
+
+    length: timedelta
+    every: timedelta
+    on: str
+    zone: str | None = None
+    offset: timedelta = timedelta(0)
+
+    names: ClassVar[tuple[str, ...]] = (START, END)
+    key: ClassVar[tuple[str, ...]] = (START,)
+
+    def __post_init__(self) -> None:
+        check_length("a hop", self.every)
+        check_multiple("a hopping window", self.length, self.every)
+        check_zone(self.zone, days=f"a window of {self.length}" if self.length >= DAY else "")
+
+    def prepare(self, rows: DataFrame) -> DataFrame:
+        """See Window.prepare."""
+        if self.every >= DAY and self.zone != "UTC":
+            start = self._starts.day(EACH)
+            end = self._starts.day(f"date_add({EACH}, {self.length // DAY})")
+            return exploded(rows, self._dates(), {START: start, END: end})
+        ends = f"timestamp_micros({EACH} + {micros(self.length)})"
+        return exploded(rows, self._instants(), {START: f"timestamp_micros({EACH})", END: ends})
+
+    @property
+    def revised(self) -> int:
+        """See Window.revised."""
+        return int(-1 in date_moves(self.zone) or (self.every == DAY and 2 in date_moves(self.zone)))
+
+    @property
+    def _starts(self) -> Tumbling:
+        return Tumbling(length=self.every, on=self.on, zone=self.zone, offset=self.offset)
+
+    def _dates(self) -> str:
+        last = self._starts.first_day(f"`{self.on}`")
+        days = self.every // DAY
+        dates = f"transform(sequence(0, {self.length // self.every - 1}), _k -> date_sub({last}, _k * {days}))"
+        if self.every > DAY:
+            return dates
+        # Where the zone skipped a day, it and the next begin at one instant: a day that was not begins no window.
+        zone = self.zone or "UTC"
+        return f"filter({dates}, _day -> {local_date(midnight('_day', zone), zone)} = _day)"
+
+    def _instants(self) -> str:
+        """SQL of the starts, in microseconds, of the windows that contain a row's time."""
+        last = f"unix_micros({self._starts.columns(f'`{self.on}`')[START]})"
+        length, every = micros(self.length), micros(self.every)
+        spaced = f"sequence({last} - {length} + {every}, {last}, {every})"
+        if evenly_spaced(self.zone, self.every, since=1900):
+            return spaced
+        stepped = self._stepped(last)
+        if evenly_spaced(self.zone, self.every, since=1970):
+            return f"if(`{self.on}` < timestamp '1970-01-02 00:00:00', {stepped}, {spaced})"
+        return stepped
+
+    def _stepped(self, last: str) -> str:
+        """The starts one by one: before a start lies that of the window which contains the instant before it."""
+        most = self.length // self.every + self.length // DAY + 2
+        earlier = self._starts.columns("timestamp_micros(_starts[0] - 1)")[START]
+        step = f"(_starts, _k) -> concat(array(unix_micros({earlier})), _starts)"
+        starts = f"aggregate(sequence(1, {most}), array({last}), {step})"
+        return f"filter({starts}, _start -> _start > unix_micros(`{self.on}`) - {micros(self.length)})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cumulative(Window):
+    """Windows that start as Tumbling(length=length) do and grow by `step` up to it: `window_start`, `window_end`.
+
+    As Flink's CUMULATE: a row is in each of the growing windows that ends after it. `step` is elapsed time, unless it
+    is whole days: then it goes by the calendar of `zone`, which must be named for a length of a day or more.
+    """
+
+    length: timedelta
+    step: timedelta
+    on: str
+    zone: str | None = None
+    offset: timedelta = timedelta(0)
+
+    names: ClassVar[tuple[str, ...]] = (START, END)
+    key: ClassVar[tuple[str, ...]] = (START, END)
+
+    def __post_init__(self) -> None:
+        check_length("a cumulative window", self.length)
+        check_multiple("a cumulative window", self.length, self.step)
+        check_zone(self.zone, days=f"a window of {self.length}" if self.length >= DAY else "")
+
+    def prepare(self, rows: DataFrame) -> DataFrame:
+        """See Window.prepare."""
+        from pyspark.sql import functions as F
+
+        whole = Tumbling(length=self.length, on=self.on, zone=self.zone, offset=self.offset)
+        bounds = whole.columns(f"`{self.on}`")
+        if self.step < DAY or self.zone == "UTC":
+            rows = rows.withColumns({FROM: F.expr(bounds[START]), TO: F.expr(bounds[END])})
+            columns = {START: FROM, END: f"least({TO}, timestamp_micros({EACH}))"}
+            return exploded(rows, self._instants(), columns).drop(FROM, TO)
+        number, step = self.length // self.step, self.step // DAY
+        first = whole.first_day(f"`{self.on}`")
+        ends = f"transform(sequence(1, {number}), _k -> {whole.day(f'date_add({first}, _k * {step})')})"
+        # The ends of a day that the zone skipped and of the one before it are one instant.
+        later = f"array_distinct(filter({ends}, _end -> _end > `{self.on}`))"
+        return exploded(rows, later, {START: bounds[START], END: EACH})
+
+    @property
+    def revised(self) -> int:
+        """See Window.revised."""
+        return int(-1 in date_moves(self.zone) or (self.step >= DAY and 2 in date_moves(self.zone)))
+
+    def _instants(self) -> str:
+        """SQL of the ends, in microseconds, that come after a row's time, the last perhaps beyond the whole window."""
+        start, end, step = f"unix_micros({FROM})", f"unix_micros({TO})", micros(self.step)
+        first = f"{start} + ((unix_micros(`{self.on}`) - {start}) div {step} + 1) * {step}"
+        return f"sequence({first}, {end} + {step} - 1, {step})"
+
+
+def exploded(rows: DataFrame, each: str, columns: dict[str, str]) -> DataFrame:
+    """`rows`, once for each element of the SQL array `each`, with `columns` made from the element EACH."""
+    from pyspark.sql import functions as F
+
+    rows = rows.withColumn(EACH, F.explode(F.expr(each)))
+    return rows.withColumns({name: F.expr(sql) for name, sql in columns.items()}).drop(EACH)
+
+
+def check_multiple(what: str, length: timedelta, part: timedelta) -> None:
+    """Raises DeclarationError unless `length` is a multiple of `part`."""
+    if part <= timedelta(0) or length < part or length % part:
+        raise DeclarationError(
+            f"{what} of {length} is not a multiple of {part}", fix="make one a multiple of the other"
+        )
+    if part > DAY and part % DAY:
+        raise DeclarationError(f"{part} has no fixed place in a day", fix="use at most a day, or whole days")
+
+
+@cache
+def evenly_spaced(zone: str | None, every: timedelta, *, since: int) -> bool:
+    """Whether windows of `every` that count from midnight in `zone` never come closer together at a clock change.
+
+    So it is where all offsets of the zone from UTC, from the year `since` to 2100, are the same modulo `every`. Before
+    1900, when towns kept the time of their sun, nobody's events are hopped over.
+    """
+    if zone in (None, "UTC"):
+        return True
+    if every >= DAY:
+        return False
+    place, first = ZoneInfo(zone), datetime(since, 1, 1, tzinfo=UTC)
+    offsets = {(first + timedelta(days=n)).astimezone(place).utcoffset() for n in range(365 * (2100 - since))}
+    return len({(offset or timedelta(0)) % every for offset in offsets}) == 1

@@ -1,0 +1,70 @@
+"""Sessions: runs of events of one key, each less than a gap after the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from lake.errors import DeclarationError
+from lake.kinds.windows.window import END, START, Window, interval
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# Where the session of a gathered row begins; its own columns may be called like a window's.
+SESSION: Final = "_session_start"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session(Window):
+    """A run of events, each less than `gap` after the one before: columns `window_start` and `window_end`.
+
+    `window_start` is the first event's time, inclusive; `window_end` is the last event's time plus `gap`, exclusive,
+    as in Flink and Spark: an event before it belongs to the session, one at it opens the next. A late event that lies
+    between two sessions makes one of them.
+    """
+
+    gap: timedelta
+    on: str
+
+    names: ClassVar[tuple[str, ...]] = (START, END)
+    key: ClassVar[tuple[str, ...]] = ()
+    identity: ClassVar[tuple[str, ...]] = (START,)
+    sources: ClassVar[dict[str, str]] = {START: SESSION}
+    merges: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.gap <= timedelta(0):
+            raise DeclarationError(f"a gap of {self.gap} joins no events", fix="use a gap above zero")
+
+    @property
+    def ends(self) -> str:
+        """SQL aggregate over a session's rows: its `window_end`."""
+        return f"max(`{self.on}`) + {interval(self.gap)}"
+
+    def gather(self, rows: DataFrame, by: Sequence[str]) -> DataFrame:
+        """See Window.gather."""
+        return joined(rows, by, f"`{self.on}`", f"`{self.on}` + {interval(self.gap)}")
+
+
+def joined(frame: DataFrame, by: Sequence[str], start: str, end: str) -> DataFrame:
+    """`frame` with SESSION: where the union of overlapping spans [start, end) that a row's span is in begins.
+
+    `start` and `end` are SQL over the frame; spans that only touch are two.
+    """
+    from pyspark.sql import Window as Over
+    from pyspark.sql import functions as F
+
+    order = Over.partitionBy(*by).orderBy("_from")
+    before = order.rowsBetween(Over.unboundedPreceding, -1)
+    upto = order.rowsBetween(Over.unboundedPreceding, Over.currentRow)
+    spans = frame.withColumns({"_from": F.expr(start), "_to": F.expr(end)})
+    spans = spans.withColumn("_reach", F.max("_to").over(before))
+    opened = F.expr("if(_reach > _from, null, _from)")
+    return (
+        spans.withColumn("_opened", opened)
+        .withColumn(SESSION, F.max("_opened").over(upto))
+        .drop("_from", "_to", "_reach", "_opened")
+    )

@@ -1,0 +1,85 @@
+"""Sliding windows: for each event what came before it, up to a time back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, ClassVar
+
+from lake.errors import DeclarationError
+from lake.kinds.kind import names
+from lake.kinds.windows.window import Window, micros
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, init=False)
+class Sliding(Window):
+    """One row per event: the measures over the look-back (t - length, t] of its time t, itself included.
+
+    `id` names the columns that identify an event. Events of the same time see each other. The row's columns are those
+    of the key, of `id`, and `on`. A new event changes the rows of those that follow it: keys are evaluated again.
+    """
+
+    length: timedelta
+    on: str
+    id: tuple[str, ...]
+
+    absorbs: ClassVar[bool] = False
+    closed: ClassVar[bool] = True
+    key: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, *, length: timedelta, on: str, id: str | Sequence[str]) -> None:
+        object.__setattr__(self, "length", length)
+        object.__setattr__(self, "on", on)
+        object.__setattr__(self, "id", names(id))
+        if length <= timedelta(0):
+            raise DeclarationError(f"a look-back of {length} holds no event", fix="use a length above zero")
+        if not self.id or on in self.id:
+            raise DeclarationError("a sliding window needs the columns that identify an event", fix="id='order_id'")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.id, self.on)
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        return self.names
+
+    @property
+    def requires(self) -> dict[str, str]:
+        """See Window.requires."""
+        return dict.fromkeys(self.id, "id of a sliding window") | {self.on: "window"}
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """See Window.sources."""
+        return {name: f"_of_{name}" for name in self.names}
+
+    @property
+    def end(self) -> str:
+        return f"`{self.on}`"
+
+    def gather(self, rows: DataFrame, by: Sequence[str]) -> DataFrame:
+        """See Window.gather. Each row once for every event that looks back on it.
+
+        Rows meet by spans of `length`: an event looks back into its own span and the one before.
+        """
+        from pyspark.sql import functions as F
+
+        length = micros(self.length)
+        columns = {name: f"_of_{name}" for name in (*by, *self.names)}
+        events = rows.select(*[F.col(name).alias(alias) for name, alias in columns.items()]).distinct()
+        at = f"unix_micros(`_of_{self.on}`)"
+        spans = f"array({_span(at, length)}, {_span(at, length)} - {length})"
+        events = events.withColumn("_of", F.explode(F.expr(spans)))
+        seen = rows.withColumn("_span", F.expr(_span(f"unix_micros(`{self.on}`)", length)))
+        back = f"`{self.on}` <= `_of_{self.on}` and unix_micros(`{self.on}`) > {at} - {length}"
+        meet = " and ".join(["_span = _of", *[f"`{name}` <=> `_of_{name}`" for name in by], back])
+        return seen.join(events, F.expr(meet)).drop("_of", "_span", *[f"_of_{name}" for name in by])
+
+
+def _span(at: str, length: str) -> str:
+    return f"({at} - pmod({at}, {length}))"

@@ -1,0 +1,216 @@
+"""Maintain: fewer and larger files, no edition older than is kept, and no file that nothing needs.
+
+1. Purge what people who were forgotten have left behind; let old editions expire, so that nobody begins to read them.
+2. See who is at work: what was there when the oldest of them began stays.
+3. Table by table, under its lease: compact, with proof that the rows are the same; delete what nothing needs.
+4. Clear what crashes left: homes of tables that were never published, staged files, notes of who holds a lease.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from lake.config import Settings
+from lake.erasure.purge import purge
+from lake.errors import Unavailable
+from lake.ingest.integrity import content_fault
+from lake.project import Project
+from lake.publish.retention import Needed, Place, places, retired
+from lake.store import activity, compaction, delta, editions, lease, log, vacuum
+from lake.store.activity import Running
+from lake.store.compaction import Compacted, Part
+from lake.store.delta import Position
+from lake.store.tables import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FOR_EVER: Final = 365_000.0
+"""So many days reach back beyond every edition."""
+STAGED: Final = timedelta(days=1)
+"""So long a staged file is left alone."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What is kept, the newest `editions` and all of the last `days`, and how many bytes (`size`) a call compacts.
+
+    With `drop_retired`, tables that are no longer declared go, and with them the older editions that have them.
+    """
+
+    editions: int
+    days: float
+    size: int
+    drop_retired: bool = False
+    dry_run: bool = False
+
+    @classmethod
+    def of(cls, settings: Settings) -> Policy:
+        """What the settings say."""
+        return cls(settings.keep_editions, settings.keep_days, settings.maintain_bytes)
+
+
+@dataclass
+class Kept:
+    """What was done at one place: compacted, and files removed; `left` parts are still due, beyond the call's bytes."""
+
+    place: Place
+    compacted: Compacted | None = None
+    due: int = 0
+    left: int = 0
+    files: int = 0
+    freed: int = 0
+
+
+@dataclass
+class Upkeep:
+    """What one call did, or would do: editions that expired, homes of tables that were dropped, files cleared away."""
+
+    expired: list[int]
+    kept: list[int]
+    running: tuple[Running, ...]
+    places: list[Kept] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    cleared: list[str] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def left(self) -> int:
+        """How many parts are still due."""
+        return sum(each.left for each in self.places)
+
+
+def maintain(
+    project: Project, spark: Callable[[], SparkSession], policy: Policy, tell: Callable[[str], None]
+) -> Upkeep:
+    """Keeps the warehouse in order; `spark` is asked for a session only where a log is compacted.
+
+    What another writer holds is left for the next call. Raises LawError where a compaction changed rows.
+    """
+    settings = project.settings
+    if not policy.dry_run:
+        purge(project, tell)
+    expired = _expire(project, policy)
+    running = tuple(activity.others(settings))
+    kept = [edition.number for edition in editions.kept_editions(settings) if edition.number not in expired]
+    still_read = editions.expired_since(settings, min(each.seen for each in running)) if running else []
+    going = expired if policy.dry_run and not running else []
+    work = _Work(project, spark, policy, tell, lambda: Needed.now(project, also=still_read, but=going))
+    done = Upkeep(expired, kept, running)
+    held = [place for place in places(settings) if not work.keep(place, done, seconds=0)]
+    for place in held:
+        work.keep(place, done, seconds=settings.lease_seconds)
+    done.cleared = _clear(settings, running, dry_run=policy.dry_run)
+    return done
+
+
+def _expire(project: Project, policy: Policy) -> list[int]:
+    """Lets the editions expire that are neither among the newest nor young; returns their numbers."""
+    settings, oldest = project.settings, datetime.now(UTC) - timedelta(days=min(policy.days, FOR_EVER))
+    old = [each.number for each in editions.kept_editions(settings)[policy.editions :] if each.published_at < oldest]
+    if policy.drop_retired:
+        old += [number for numbers in retired(project).values() for number in numbers]
+    return editions.expire_editions(settings, old, dry_run=policy.dry_run)
+
+
+@dataclass
+class _Work:
+    project: Project
+    spark: Callable[[], SparkSession]
+    policy: Policy
+    tell: Callable[[str], None]
+    needed: Callable[[], Needed]
+    spent: int = 0
+
+    def keep(self, place: Place, done: Upkeep, *, seconds: float) -> bool:
+        """Does what is to be done at `place`; False, and told, where another writer holds it."""
+        try:
+            with lease.lease(self.project.settings, place.lease, seconds=seconds, commits=not self.policy.dry_run):
+                needed = self.needed()
+                if needed.is_abandoned(place, drop_retired=self.policy.drop_retired):
+                    done.dropped.append(place.name)
+                    self._remove_folder(place.path)
+                else:
+                    done.places.append(self._kept(place, needed))
+        except Unavailable as error:
+            done.skipped[str(place)] = error.what
+            return False
+        done.skipped.pop(str(place), None)
+        return True
+
+    def _kept(self, place: Place, needed: Needed) -> Kept:
+        kept, table = Kept(place), needed.homes.get(place.path)
+        position = delta.head(place.path, place.app) if place.app else None
+        due = self._due(place, table, position)
+        chosen = self._affordable(due)
+        kept.due, kept.left = len(due), len(due) - len(chosen)
+        if chosen and not self.policy.dry_run:
+            self.tell(f"compact {place}: {sum(part.files for part in chosen)} files")
+            kept.compacted = self._compact(place, table, position, chosen)
+        if place.kind != "log" and not self.policy.dry_run:
+            vacuum.checkpoint(place.path)
+        self._vacuum(kept)
+        return kept
+
+    def _due(self, place: Place, table: Table | None, position: Position | None) -> list[Part]:
+        """What is to be compacted at `place`: nothing that is not live, damaged, or written to by another tool."""
+        live = {"log": place.name in self.project.contracts, "table": table is not None}.get(place.kind, True)
+        due = [part for part in compaction.parts(place.path) if part.due] if live else []
+        if due and position and position.version != delta.version(place.path):
+            self.tell(f"left    {place}: another tool has written to it; lake verify or lake log --check tells what")
+            return []
+        if due and place.kind == "log" and (fault := content_fault(self.project.settings, place.name)):
+            self.tell(f"left    {place}: {fault}")
+            return []
+        return due
+
+    def _vacuum(self, kept: Kept) -> None:
+        place, needed = kept.place, self.needed()
+        versions = [*needed.by_editions(place.path).values(), *vacuum.before_newest(place.path)]
+        stale = vacuum.unneeded(place.path, keep=versions, since=needed.since(place))
+        kept.files, kept.freed = len(stale), sum(file.stat().st_size for file in stale)
+        if stale and not self.policy.dry_run:
+            self.tell(f"vacuum  {place}: {kept.files} files")
+            for file in stale:
+                file.unlink()
+
+    def _affordable(self, due: Iterable[Part]) -> list[Part]:
+        """Those of the parts that the call's bytes are enough for; the first of all in any case."""
+        chosen = []
+        for part in due:
+            if not self.spent or self.spent + part.size <= self.policy.size:
+                self.spent += part.size
+                chosen.append(part)
+        return chosen
+
+    def _compact(
+        self, place: Place, table: Table | None, position: Position | None, chosen: Iterable[Part]
+    ) -> Compacted:
+        if place.kind == "log" and position is not None:
+            contract = self.project.contracts[place.name]
+            buckets = [part.bucket for part in chosen if part.bucket is not None]
+            by = log.ranged(contract) or ["_offset"]
+            return compaction.compact_log(self.spark(), place.path, position, buckets, by)
+        identity = self.project.tables[table.name].kind.identity if table else ()
+        return compaction.compact_table(place.path, position, identity)
+
+    def _remove_folder(self, path: Path) -> None:
+        if not self.policy.dry_run:
+            vacuum.remove_table(path)
+
+
+def _clear(settings: Settings, running: tuple[Running, ...], *, dry_run: bool) -> list[str]:
+    """What crashes left beside the tables: its names."""
+    oldest = min([datetime.now(UTC) - STAGED, *(each.since for each in running)])
+    left = vacuum.left_behind(settings, oldest)
+    for file in left if not dry_run else ():
+        if file.is_dir() and not file.is_symlink():
+            shutil.rmtree(file, ignore_errors=True)
+        else:
+            file.unlink(missing_ok=True)
+    return [str(path) for path in (*left, *lease.forget_the_dead(settings, dry_run=dry_run))]

@@ -1,0 +1,193 @@
+"""Run: ingest, cut, advance, check, publish; once, or again and again in one warm process."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from lake.config import Settings
+from lake.contracts.contract import Contract, sound_contracts
+from lake.engine.advance import Advanced, advance_all
+from lake.erasure.purge import purge
+from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.evaluation.inputs import Inputs
+from lake.gate import gate
+from lake.ingest.append import BatchCounts
+from lake.ingest.ingest import behind, ingest
+from lake.maintenance import Policy, maintain
+from lake.project import Project, load
+from lake.publish.cut import cut
+from lake.publish.publish import publish
+from lake.session import first_line, let_go
+from lake.store import activity
+from lake.store.damage import blamed
+from lake.store.editions import Edition, pinned
+from lake.store.ledger import Cut
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """What one cycle did: rows by stream, tables, and the edition readers now see (None while one is pinned)."""
+
+    cut: int
+    streams: dict[str, Any]
+    tables: list[Advanced]
+    edition: Edition | None
+    failures: dict[str, LakeError]
+
+
+def run(
+    settings: Settings,
+    spark: Callable[[], SparkSession],
+    tell: Tell,
+    *,
+    batches: int | None = None,
+    now: datetime | None = None,
+) -> Cycle:
+    """One cycle, of all that has landed, or of so many `batches` of each stream at most; `now` is the time of arrival.
+
+    A source that fails is told and left for the next cycle; the others go on.
+
+    Raises what a table or a gate raises; the last edition then stays in place.
+    """
+    try:
+        project = load(settings)
+    except DeclarationError:
+        _take_in_what_waits(settings, spark, tell)
+        raise
+    gate.warm_up()
+    streams, failures = _taken_in(settings, spark(), project.contracts, tell, batches, now)
+    at, advanced, edition = catch_up(project, spark, tell)
+    return Cycle(at.number, streams, advanced, edition, failures)
+
+
+def catch_up(
+    project: Project, spark: Callable[[], SparkSession], tell: Tell
+) -> tuple[Cut, list[Advanced], Edition | None]:
+    """Brings tables and readers to where the logs are; what people who were forgotten have left behind is purged."""
+    now = cut(project)
+    tell(f"cut     {now.number}")
+    advanced = advance_all(Inputs(spark, project, now), tell=lambda done: tell(line(done)))
+    if (pin := pinned(project.settings)) is not None:
+        tell(f"publish readers stay at edition {pin} until `lake publish --resume`")
+        edition = None
+    else:
+        edition = publish(project, now, spark, tell)
+        tell(f"publish edition {edition.number}")
+    purge(project, tell)
+    return now, advanced, edition
+
+
+def _taken_in(  # noqa: PLR0913, PLR0917  of what, how much, and when
+    settings: Settings,
+    session: SparkSession,
+    contracts: Mapping[str, Contract],
+    tell: Tell,
+    batches: int | None = None,
+    now: datetime | None = None,
+) -> tuple[dict[str, BatchCounts], dict[str, LakeError]]:
+    """What became of each stream of `contracts`, and of those that failed, why."""
+    failures: dict[str, LakeError] = {}
+
+    def failed(stream: str, failure: LakeError) -> None:
+        failures[stream] = failure
+        tell(f"ingest  {stream} failed: {failure}")
+
+    streams = ingest(settings, session, contracts, on_failure=failed, batches=batches, now=now)
+    for stream, counts in streams.items():
+        tell(f"ingest  {stream}: {_counted(counts)}")
+    return streams, failures
+
+
+def _take_in_what_waits(settings: Settings, spark: Callable[[], SparkSession], tell: Tell) -> None:
+    """Where a declaration is faulty no table moves, but logs do: events of sound contracts are taken in."""
+    contracts, _ = sound_contracts(settings)
+    if any(behind(settings, stream)[0] for stream in contracts):
+        tell("a declaration is faulty: events are taken in, and no table moves")
+        _taken_in(settings, spark(), contracts, tell)
+
+
+def follow(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *, every: float) -> None:
+    """Cycles `every` so many seconds until SIGTERM or SIGINT, which end it after the cycle at work.
+
+    A cycle takes one batch of each stream, so that readers see events soon however many land; while some are left, the
+    next follows without a pause. Every `maintain_every` cycles the warehouse is put in order.
+
+    What fails is told and tried again in the next cycle. Raises Unavailable when the session is gone.
+    """
+    stop, cycles = threading.Event(), 0
+
+    def end(_: int, __: FrameType | None) -> None:
+        tell("stopping after this cycle")
+        stop.set()
+
+    previous = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        while not stop.is_set():
+            activity.renew(settings)
+            waiting = False
+            try:
+                waiting = _is_behind(settings, run(settings, spark, tell, batches=1), tell)
+                cycles += 1
+                if settings.maintain_every and cycles % settings.maintain_every == 0:
+                    _keep_in_order(settings, spark, tell)
+            except LakeError as error:
+                tell(f"cycle failed: {error}")
+                if isinstance(error, Unavailable):
+                    _must_answer(spark)
+            except Exception as error:
+                tell(f"cycle failed: {blamed(settings, error) or first_line(error)}")
+                _must_answer(spark)
+            let_go(keep=cycles == 1)
+            stop.wait(0 if waiting else every)
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _is_behind(settings: Settings, done: Cycle, tell: Tell) -> bool:
+    """Whether there is more to take in of what the cycle took in; tells how much."""
+    left = {stream: behind(settings, stream) for stream in done.streams}
+    for stream, (files, size) in left.items():
+        if files:
+            tell(f"behind  {stream}: {files} files, {size:,} bytes are yet to be taken in")
+    return any(files and done.streams[stream].read for stream, (files, _) in left.items())
+
+
+def _keep_in_order(settings: Settings, spark: Callable[[], SparkSession], tell: Tell) -> None:
+    """What `lake maintain` does, with what the settings say is to be kept."""
+    done = maintain(load(settings), spark, Policy.of(settings), tell)
+    tell(f"maintain {len(done.expired)} editions expired, {sum(place.files for place in done.places)} files deleted")
+
+
+def _must_answer(spark: Callable[[], SparkSession]) -> None:
+    try:
+        spark().range(1).count()
+    except Exception as error:
+        raise Unavailable("the Spark session is gone", fix="start lake run --follow again") from error
+
+
+def line(done: Advanced) -> str:
+    """One line of talk about one table."""
+    if done.verb == "none":
+        return f"advance {done.table}: already at cut {done.cut}"
+    changed = f"+{done.inserted} ~{done.updated} -{done.deleted}"
+    return f"{done.verb:<7} {done.table}: {changed} in {done.seconds:.1f} s"
+
+
+def _counted(counts: BatchCounts) -> str:
+    if not counts.read:
+        return "nothing new"
+    refused = f", {counts.duplicates} duplicates, {counts.quarantined} to quarantine"
+    refused += f", {counts.control} control messages" if counts.control else ""
+    return f"batch {counts.batch}, {counts.accepted} events of {counts.read} records{refused}"

@@ -1,0 +1,76 @@
+"""Check: judge tables at a cut, all of them, and say which stop it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from lake.errors import DeclarationError, QualityError
+from lake.evaluation.inputs import Inputs
+from lake.explain import causes
+from lake.gate import gate, refusal_limits
+from lake.gate.suites import load_suites
+from lake.publish.cut import pick_cut
+from lake.quality.suite import Suite
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lake.declaration import Declaration
+    from lake.project import Project
+    from lake.store.ledger import Check
+
+
+def check(
+    project: Project,
+    spark: Callable[[], SparkSession],
+    *,
+    tables: Iterable[str] | None = None,
+    cut: int | None = None,
+    strict: bool = False,
+) -> list[Check]:
+    """Judges the named tables (all, for None) at `cut` (the latest, for None) and records what it found.
+
+    A table without a quality file is held to what its kind promises, where it does. A judgement binds its cut only.
+    So are the streams behind the tables: whether too much of what no edition has was refused.
+    Raises QualityError, once all are judged, where one stopped; DeclarationError for faulty quality files, for a table
+    that is not at the cut, and with `strict` for one without a quality file.
+    """
+    picked_cut = pick_cut(project, cut)
+    at = picked_cut.number
+    picked = project.pick(tables or ())
+    suites = load_suites(project)
+    versions = {each.name: _version(project, each, at) for each in picked}
+    behind = [each for each in picked if versions[each.name] is None]
+    faults = [each.fault(f"not at cut {at}", fix=f"lake advance --cut {at}") for each in behind]
+    faults += [_unjudged(each) for each in picked if strict and each.name not in suites]
+    if faults:
+        raise DeclarationError.all(faults)
+    promised = {each.name: Suite(each.name, each.where, ()) for each in picked if each.kind.invariants}
+    judged = promised | suites
+    checks = [
+        gate.judge_table(project.table(each), each, judged[each.name], version=version, cut=at, spark=spark)
+        for each in picked
+        if each.name in judged and (version := versions[each.name]) is not None
+    ]
+    errors = [
+        error
+        for error in (
+            causes.stopped(Inputs(spark, project, picked_cut), checks),
+            refusal_limits.stopped(project, picked, picked_cut),
+        )
+        if error
+    ]
+    if errors:
+        raise errors[0] if len(errors) == 1 else QualityError("\n".join(map(str, errors)))
+    return checks
+
+
+def _version(project: Project, declaration: Declaration, cut: int) -> int | None:
+    """The table's Delta version at `cut`, None where it has none."""
+    position = project.table(declaration).position_at(cut)
+    return position.version if position else None
+
+
+def _unjudged(declaration: Declaration) -> DeclarationError:
+    return declaration.fault("has no expectations", fix=f"write quality/{declaration.name}.json, or leave out --strict")

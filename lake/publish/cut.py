@@ -1,0 +1,35 @@
+"""Cut: one number for how far every log goes."""
+
+from __future__ import annotations
+
+from lake.errors import DeclarationError
+from lake.project import Project
+from lake.store import log
+from lake.store.erasures import heed_destroyed
+from lake.store.lease import lease
+from lake.store.ledger import Cut, get_cut, latest_cut, record_cut
+
+
+def cut(project: Project, *, label: str | None = None) -> Cut:
+    """Records the heads of all logs as a new cut; the latest cut itself, where nothing has moved since.
+
+    With a `label`, the cut that was recorded under it, if there is one: who tries again gets the same cut.
+    Raises Unavailable where a log has lost what the latest cut counts.
+    """
+    settings = project.settings
+    heed_destroyed(settings, project.contracts.values())
+    with lease(settings, "meta.cuts"):
+        latest = latest_cut(settings)
+        counted = latest.batches if latest else {}
+        heads = {s: log.must_reach(settings, s, counted.get(s, 0)).batch for s in project.contracts}
+        return record_cut(settings, heads, log.voids_head(settings), label=label)
+
+
+def pick_cut(project: Project, number: int | None) -> Cut:
+    """Cut `number`, or the latest. Raises DeclarationError where there is none."""
+    if number is not None:
+        return get_cut(project.settings, number)
+    latest = latest_cut(project.settings)
+    if latest is None:
+        raise DeclarationError("there is no cut yet", fix="lake ingest, then lake cut; or lake run, which does all")
+    return latest

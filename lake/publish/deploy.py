@@ -1,0 +1,75 @@
+"""Deploy: build changed tables beside the live ones, check them, and let readers see all of them in one edition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from lake.declaration import Declaration
+from lake.engine.advance import Advanced, advance
+from lake.engine.content_proof import completed
+from lake.engine.plan import stale
+from lake.engine.published_columns import must_keep
+from lake.engine.rebuild import rebuild
+from lake.engine.scheduler import after_inputs
+from lake.evaluation.inputs import Inputs
+from lake.gate.suites import load_suites
+from lake.ingest import integrity
+from lake.project import Project
+from lake.publish.cut import pick_cut
+from lake.publish.publish import checked
+from lake.store.editions import Edition, record_edition
+from lake.store.ledger import latest_cut
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def deploy(
+    project: Project,
+    connect: Callable[[], SparkSession],
+    tell: Callable[[Advanced], None],
+    warn: Callable[[str], None],
+    *,
+    yes: bool = False,
+) -> Edition:
+    """Publishes all tables by their current definitions, at the newest cut, in one edition.
+
+    A table whose definition has changed, or that of one it is derived from, is built in a home of its own; the live one
+    stays as it is, and the jobs that made it can go on until the edition is published. What an interrupted deploy has
+    built is taken up again. Readers that are held at an edition stay there. Raises as `advance` and `check` do,
+    DeclarationError where without `yes` a column that readers have would go or change its type, and Unavailable where
+    another deploy, or an edition of a later cut, was first; readers then see what they saw.
+    """
+    load_suites(project)  # a faulty one is told before anything is built
+    staged = project.with_staged(_homes(project, connect))
+    integrity.must_be_whole(project, [project.tables[name] for name in staged.staged])
+    if not yes:
+        changed = [staged.tables[name] for name in staged.tables if name in staged.staged]
+        must_keep(Inputs(connect, staged, pick_cut(staged, None)), changed)
+
+    def build(declaration: Declaration) -> Advanced:
+        position = staged.table(declaration).position()
+        fits = position is None or staged.is_built(declaration, position)
+        done = advance(inputs, declaration) if fits else rebuild(inputs, declaration, yes=True)
+        tell(done)
+        return done
+
+    while True:
+        cut = pick_cut(staged, None)
+        inputs = Inputs(connect, staged, cut)
+        after_inputs(staged.tables.values(), build, workers=staged.settings.tables_at_once)
+        tables = checked(staged, cut, connect, warn)
+        if latest_cut(staged.settings) == cut:  # else micro-batches went on meanwhile
+            break
+    return record_edition(staged.settings, cut.number, completed(staged, tables), live=project.live_homes)
+
+
+def _homes(project: Project, connect: Callable[[], SparkSession]) -> dict[str, str]:
+    """Homes for the tables to be built beside live ones: {table: home}, the same whenever it is asked."""
+    homes = {}
+    for name in stale(project, connect):
+        declaration = project.tables[name]
+        home, live = f"{name}@{project.lineage(declaration)}", project.table(declaration).home
+        homes[name] = f"{home}.2" if home == live else home
+    return homes

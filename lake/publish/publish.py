@@ -1,0 +1,98 @@
+"""Publish: move what readers see to a checked cut, in one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from lake.engine.advance import same_definition
+from lake.engine.content_proof import completed
+from lake.errors import DeclarationError
+from lake.gate import gate
+from lake.project import Project
+from lake.publish.check import check
+from lake.store import run_book
+from lake.store.editions import Edition, EditionTable, latest_edition, pinned, record_edition
+from lake.store.fingerprints import Print
+from lake.store.ledger import Cut
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def publish(project: Project, cut: Cut, spark: Callable[[], SparkSession], tell: Callable[[str], None]) -> Edition:
+    """Publishes every table at `cut` as one edition; the edition it already is in, where nothing has changed.
+
+    Checks what has not been checked, and tells of expectations that warn. Raises QualityError where a gate stopped,
+    DeclarationError where a table is not at the cut or readers are pinned to an older edition.
+    """
+    with run_book.failing(project.settings, "publish", run_book.EDITION, cut.number):
+        return _publish(project, cut, spark, tell, datetime.now(UTC))
+
+
+def _publish(
+    project: Project, cut: Cut, spark: Callable[[], SparkSession], tell: Callable[[str], None], began: datetime
+) -> Edition:
+    settings = project.settings
+    pin = pinned(settings)
+    if pin is not None:
+        raise DeclarationError(
+            f"readers are held at edition {pin}", fix="lake publish --resume lets editions move again"
+        )
+    latest = latest_edition(settings)
+    if latest is not None and latest.cut > cut.number:
+        raise DeclarationError(
+            f"edition {latest.number} is of cut {latest.cut}, beyond cut {cut.number}",
+            fix="lake publish --edition N goes back to an older edition",
+        )
+    tables = checked(project, cut, spark, tell)
+    if latest is not None and latest.cut == cut.number and dict(latest.tables) == tables:
+        run_book.nothing_to_do(settings, "publish", run_book.EDITION, cut.number, began)
+        return latest
+    edition = record_edition(settings, cut.number, completed(project, tables), live=project.live_homes)
+    run_book.note(settings, "publish", run_book.EDITION, cut.number, began, edition=edition.number)
+    return edition
+
+
+def checked(
+    project: Project, cut: Cut, spark: Callable[[], SparkSession], tell: Callable[[str], None]
+) -> dict[str, EditionTable]:
+    """The versions of all tables at `cut` that the gate let pass. Raises as `at_cut` and `check` do."""
+    while True:
+        tables = at_cut(project, cut)
+        checks = check(project, spark, cut=cut.number)
+        if all(tables[each.table].version == each.version for each in checks):  # else one was rebuilt meanwhile
+            for warning in gate.warnings(checks):
+                tell(f"warning {warning}")
+            return tables
+
+
+def at_cut(project: Project, cut: Cut) -> dict[str, EditionTable]:
+    """The exact version of every table at `cut`. Raises DeclarationError that names every table that is not there."""
+    found, faults = {}, []
+    for declaration in project.tables.values():
+        table = project.table(declaration)
+        position = table.position_at(cut.number)
+        if position is None:
+            faults.append(
+                declaration.fault(f"not at cut {cut.number}", fix=f"lake advance {declaration.name} --cut {cut.number}")
+            )
+            continue
+        try:
+            same_definition(project, declaration, position)
+        except DeclarationError as fault:
+            faults.append(fault)
+        path = str(table.path.relative_to(project.settings.warehouse_path))
+        said = position.data.get("content")
+        found[declaration.name] = EditionTable(
+            declaration.layer,
+            path,
+            position.version,
+            position.data["fingerprint"],
+            rows=Print.parse(said).rows if said else None,
+            content=None if table.personal else said,
+        )
+    if faults:
+        raise DeclarationError.all(faults)
+    return found

@@ -1,0 +1,112 @@
+"""Wait: read your own writes. A token, `flights@12`, is a batch of a log; readers see it when their edition has it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from lake.config import Settings
+from lake.contracts.contract import load_contract
+from lake.errors import DeclarationError, Unavailable
+from lake.store import activity, editions, ledger, log
+
+POLL_SECONDS: Final = 0.2
+
+
+@dataclass(frozen=True)
+class Token:
+    """Batch number `batch` of the log of `stream`."""
+
+    stream: str
+    batch: int
+
+    def __str__(self) -> str:
+        return f"{self.stream}@{self.batch}"
+
+    def within(self, batches: Mapping[str, int]) -> bool:
+        """Whether a cut with these `batches` has it."""
+        return batches.get(self.stream, 0) >= self.batch
+
+
+def parse(settings: Settings, texts: Iterable[str]) -> list[Token]:
+    """The tokens that `texts` are, each once.
+
+    Raises DeclarationError for what is none, an unknown stream, or a batch that its log has not got.
+    """
+    found = []
+    for text in dict.fromkeys(texts):
+        parts = re.fullmatch(r"(.+)@([0-9]{1,18})", text)
+        if parts is None:
+            raise DeclarationError(
+                f"not a token: {text!r}", fix="give stream@batch, such as flights@12, as lake append prints it"
+            )
+        token = Token(load_contract(settings, parts[1]).name, int(parts[2]))
+        newest = log.head(settings, token.stream).batch
+        if token.batch > newest:
+            has = f"its newest batch is {newest}" if newest else "it has no batch yet"
+            raise DeclarationError(
+                f"the log of {token.stream} has no batch {token.batch}: {has}", fix=f"lake log {token.stream}"
+            )
+        found.append(token)
+    return found
+
+
+def wait(settings: Settings, tokens: Iterable[str], *, timeout: float) -> editions.Edition:
+    """The edition that readers see, once every one of `tokens` is in it.
+
+    Raises Unavailable that says what is missing when that takes longer than `timeout` seconds, and as `parse` does.
+    """
+    wanted = parse(settings, tokens)
+    deadline = time.monotonic() + timeout
+    seen: tuple[int, Mapping[str, int]] = (0, {})
+    while True:
+        activity.renew(settings)
+        edition = editions.current_edition(settings)
+        if edition is not None and edition.number != seen[0]:
+            seen = edition.number, ledger.get_cut(settings, edition.cut).batches
+        missing = [token for token in wanted if edition is None or not token.within(seen[1])]
+        if edition is not None and not missing:
+            return edition
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise _timed_out(settings, missing, edition, seen[1], timeout)
+        time.sleep(min(POLL_SECONDS, left))
+
+
+def _timed_out(
+    settings: Settings,
+    missing: list[Token],
+    edition: editions.Edition | None,
+    batches: Mapping[str, int],
+    timeout: float,
+) -> Unavailable:
+    if edition is None:
+        shown = "nothing has been published yet"
+    else:
+        has = ", ".join(f"{token.stream} up to batch {batches.get(token.stream, 0)}" for token in missing)
+        shown = f"edition {edition.number} (cut {edition.cut}) has {has}"
+    why, fix = _hindrance(settings, missing, edition)
+    names = ", ".join(map(str, missing))
+    return Unavailable(f"{names}: not published after {timeout:g} s: {shown}; {why}", fix=fix)
+
+
+def _hindrance(settings: Settings, missing: list[Token], edition: editions.Edition | None) -> tuple[str, str]:
+    """What keeps the tokens from readers, and what to do about it."""
+    newest, cut = editions.latest_edition(settings), ledger.latest_cut(settings)
+    if newest and edition and newest.number != edition.number:
+        held = f"readers are held at edition {edition.number}, the newest is {newest.number} of cut {newest.cut}"
+        return held, "lake publish --resume lets them move on"
+    if cut is None or not all(token.within(cut.batches) for token in missing):
+        return (
+            f"no cut has it yet{f' (the newest is {cut.number})' if cut else ''}",
+            "lake run, or wait for the next cycle",
+        )
+    published = edition.cut if edition else 0
+    stopped = [c for c in ledger.last_checks(settings).values() if c.outcome == "stopped" and c.cut > published]
+    if stopped:
+        names = ", ".join(sorted(each.table for each in stopped))
+        return f"the gate stopped {names} at cut {max(c.cut for c in stopped)}", "lake status tells the rows"
+    return f"cut {cut.number} has it and is not published yet", "wait longer, or lake run"

@@ -1,0 +1,131 @@
+"""What can be expected of a table, read from the schemas that Great Expectations ships.
+
+Importing the library takes seconds; reading its schemas takes milliseconds. So a quality file is checked for unknown
+types and arguments wherever it is read, and the library is imported only where rows are judged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+# These compare a row with the table's other rows, although they answer row by row.
+ACROSS_ROWS: Final = {
+    "expect_column_value_z_scores_to_be_less_than",
+    "expect_column_values_to_be_unique",
+    "expect_column_values_to_not_be_outliers",
+    "expect_compound_columns_to_be_unique",
+}
+
+# Arguments of every expectation that are the gate's own matter.
+OWN_ARGUMENTS: Final = {
+    "batch_id",
+    "catch_exceptions",
+    "condition_parser",
+    "description",
+    "id",
+    "meta",
+    "metadata",
+    "notes",
+    "rendered_content",
+    "result_format",
+    "severity",
+    "windows",
+}
+
+# Names of types differ between pandas and Spark, so the answer would depend on how large a table is.
+TYPE_ARGUMENTS: Final = {"type_", "type_list"}
+
+
+KEYS_GONE: Final = "expect_keys_gone_since_last_edition_to_be_at_most"
+ROWS_CHANGED: Final = "expect_row_count_change_since_last_edition_to_be_at_most"
+SUM_CHANGED: Final = "expect_column_sum_change_since_last_edition_to_be_at_most"
+
+SINCE: Final[Mapping[str, tuple[frozenset[str], frozenset[str]]]] = {
+    KEYS_GONE: (frozenset({"share", "rows"}), frozenset({"share"})),
+    ROWS_CHANGED: (frozenset({"share"}), frozenset({"share"})),
+    SUM_CHANGED: (frozenset({"column", "share"}), frozenset({"column", "share"})),
+}
+"""What can be expected beside the last edition, by `lake.gate.relative`: arguments, required ones.
+
+`share`: of what the edition has, so much may be gone, or different, at most; `rows`: or so many keys."""
+EDITION: Final = "Edition"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One type of expectation: its arguments, what it looks at, and the engines that know it."""
+
+    type: str
+    arguments: frozenset[str]
+    required: frozenset[str]
+    domain: str
+    issues: frozenset[str]
+    engines: frozenset[str]
+
+    @property
+    def by_row(self) -> bool:
+        """Whether it answers row by row."""
+        return self.domain.endswith("Map")
+
+    @property
+    def row_local(self) -> bool:
+        """Whether the answer for a row depends on that row alone."""
+        return self.by_row and self.type not in ACROSS_ROWS
+
+    @property
+    def since(self) -> bool:
+        """Whether it looks at the last edition too."""
+        return self.domain == EDITION
+
+    @property
+    def counts_rows(self) -> bool:
+        """Whether it looks at the number of rows and at no column."""
+        return self.issues == {"Volume"}
+
+    @property
+    def refused(self) -> str:
+        """Why the gate cannot use it; empty where it can."""
+        if self.arguments & TYPE_ARGUMENTS:
+            return "asks for an engine's name of a type; the job's function decides types, with a cast"
+        if "Spark" not in self.engines:
+            return "needs a SQL database; tables are judged by pandas and Spark"
+        return ""
+
+
+@cache
+def known_types() -> Mapping[str, str]:
+    """Every type of expectation, with the name of its schema file."""
+    index = json.loads((_schemas() / "index.json").read_text("utf-8"))
+    return {name: entry["schema_file"] for name, entry in index["expectations"].items()} | dict.fromkeys(SINCE, "")
+
+
+@cache
+def rule_of(expectation: str) -> Rule:
+    """The rule of the type `expectation`, which is one of `known_types()`."""
+    if expectation in SINCE:
+        engines = frozenset({"Pandas", "Spark"})
+        return Rule(expectation, *SINCE[expectation], domain=EDITION, issues=frozenset(), engines=engines)
+    schema = json.loads((_schemas() / known_types()[expectation]).read_text("utf-8"))
+    properties: Mapping[str, Any] = schema["properties"]
+    about = properties["metadata"]["properties"]
+    return Rule(
+        expectation,
+        frozenset(properties) - OWN_ARGUMENTS,
+        frozenset(schema.get("required", ())),
+        about["domain_type"]["description"],
+        frozenset(about["data_quality_issues"]["const"]),
+        frozenset(about["supported_data_sources"]["const"]),
+    )
+
+
+def _schemas() -> Path:
+    found = find_spec("great_expectations")
+    if found is None or found.origin is None:
+        raise ModuleNotFoundError("great_expectations")
+    return Path(found.origin).parent / "expectations/core/schemas"

@@ -1,0 +1,210 @@
+"""The analyst's shell: queries at a prompt, with history, completion and the catalogue at hand."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.input import Input
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.lexers import PygmentsLexer
+from prompt_toolkit.output import Output
+from pygments.lexers.sql import PostgresLexer
+
+from lake import file_modes
+from lake.config import Settings
+from lake.errors import DeclarationError, LakeError
+from lake.read.answer import ask
+from lake.read.sql import Reader, reader
+from lake.text import as_table, obeyed
+
+ROWS: Final = 200
+WIDTH: Final = 60
+
+HELP: Final = r"""A query ends with ; or with an empty line. Tab completes, arrows walk the history, Ctrl-C gives up.
+
+  \d            the tables of the edition
+  \d TABLE      its columns, with types and comments
+  \edition      the current edition        \edition N   another one
+  \?            this help                  \q           leave
+
+The dialect is DuckDB's, read only: https://duckdb.org/docs/sql/introduction
+Decimals are exact, but avg(decimal) and a division of decimals are DOUBLE: cast them, avg(fare)::DECIMAL(10, 2).
+Times are in UTC; for local ones: at AT TIME ZONE 'America/New_York'."""
+
+KEYWORDS: Final = re.findall(
+    r"\w+",
+    """select from where group by order having limit offset distinct as join left right full inner cross asof on using
+    and or not in is null between like ilike case when then else end with union all intersect except values cast over
+    partition rows range filter qualify window pivot unpivot describe summarize explain show tables asc desc nulls
+    first last date timestamp interval decimal count sum avg min max median coalesce date_trunc extract round""",
+)
+
+
+@dataclass
+class Conversation:
+    """What the shell answers to each thing that is typed."""
+
+    settings: Settings
+    reader: Reader
+
+    def answer(self, line: str) -> Iterator[str]:
+        """The lines that answer a query or a \\ command. Raises LakeError where it is wrong, EOFError for \\q."""
+        line = line.strip().rstrip(";").strip()
+        if line.startswith("\\"):
+            command, _, argument = line.partition(" ")
+            yield from self._command(command, argument.strip())
+        elif line:
+            yield from self._query(line)
+
+    def greeting(self) -> str:
+        """Which edition is read."""
+        edition = self.reader.edition
+        published = f"{edition.published_at:%Y-%m-%d %H:%M:%SZ}"
+        return f"Edition {edition.number} at cut {edition.cut}, published {published}: {len(edition.tables)} tables."
+
+    def _command(self, command: str, argument: str) -> Iterator[str]:
+        match command:
+            case "\\q":
+                raise EOFError
+            case "\\?":
+                yield HELP
+            case "\\d" if argument:
+                yield from self._columns(argument)
+            case "\\d":
+                yield from self._tables()
+            case "\\edition" if argument and not argument.isdigit():
+                raise DeclarationError(f"an edition is a number, found {argument!r}")
+            case "\\edition":
+                self.reader = reader(self.settings, int(argument) if argument else None)
+                yield self.greeting()
+            case _:
+                raise DeclarationError(f"no command {command}", fix="\\? lists them")
+
+    def _query(self, query: str) -> Iterator[str]:
+        started = time.monotonic()
+        with self.reader.connect(query) as con:
+            answer = ask(con, query)
+            rows = con.execute(answer.texts).fetchmany(ROWS + 1)
+        seconds = time.monotonic() - started
+        yield from as_table(answer.names, rows[:ROWS], numeric=answer.numeric, width=WIDTH)
+        more = len(rows) > ROWS
+        count = (
+            f"the first {ROWS} rows; add a LIMIT, or use lake sql --format csv" if more else _plural(len(rows), "row")
+        )
+        yield f"({count}, {seconds:.2f} s)"
+
+    def _tables(self) -> Iterator[str]:
+        tables = sorted(map(self.reader.table, self.reader.edition.tables), key=lambda table: (table.layer, table.name))
+        yield from as_table(
+            ["table", "columns", "what one row is"],
+            [[f"{table.layer}.{table.name}", len(table.columns), table.doc] for table in tables],
+        )
+
+    def _columns(self, name: str) -> Iterator[str]:
+        table = self.reader.table(name)
+        yield f"{table.layer}.{table.name}: {table.doc}"
+        yield from as_table(
+            ["column", "type", "comment"],
+            [[column.name, column.type.replace('"', ""), column.comment] for column in table.columns],
+        )
+
+
+class Names(Completer):
+    """Completes table names, the columns of tables that are mentioned (else of all), and keywords."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self.conversation = conversation
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        """Candidates for the word before the cursor; a keyword comes in the case that was begun."""
+        word = document.get_word_before_cursor(pattern=re.compile(r"\w+"))
+        text = document.text
+        if not word and not complete_event.completion_requested:
+            return
+        for candidate, meaning in self._candidates(text):
+            if candidate.startswith(word.lower()) and candidate != word:
+                shown = candidate.upper() if meaning == "keyword" and word.isupper() else candidate
+                yield Completion(shown, start_position=-len(word), display_meta=meaning)
+
+    def _candidates(self, text: str) -> Iterator[tuple[str, str]]:
+        found = self.conversation.reader
+        tables = [found.table(name) for name in found.edition.tables]
+        yield from ((table.name, table.layer) for table in tables)
+        if text.startswith("\\"):
+            return
+        mentioned = [table for table in tables if re.search(rf"\b{table.name}\b", text)]
+        columns = {column.name: column.type for table in mentioned or tables for column in table.columns}
+        yield from columns.items()
+        yield from ((keyword, "keyword") for keyword in KEYWORDS)
+
+
+def converse(
+    settings: Settings, edition: int | None = None, *, stdin: Input | None = None, stdout: Output | None = None
+) -> None:
+    """Talks with a person until \\q or the end of input. `stdin` and `stdout` replace the terminal."""
+    conversation = Conversation(settings, reader(settings, edition))
+    session: PromptSession[str] = PromptSession(
+        history=_history(settings),
+        completer=Names(conversation),
+        complete_while_typing=False,
+        auto_suggest=AutoSuggestFromHistory(),
+        lexer=PygmentsLexer(PostgresLexer),
+        multiline=True,
+        key_bindings=_keys(),
+        prompt_continuation=lambda width, _line, _soft: "> ".rjust(width),
+        input=stdin,
+        output=stdout,
+    )
+    print(f"{conversation.greeting()} \\? for help, \\q to leave.")
+    while True:
+        try:
+            line = session.prompt(f"edition {conversation.reader.edition.number}> ")
+            for answered in conversation.answer(line):
+                print(obeyed(answered, keep="\n"))
+        except EOFError:
+            return
+        except KeyboardInterrupt:
+            continue
+        except LakeError as error:
+            print(obeyed(str(error), keep="\n"))
+
+
+def _history(settings: Settings) -> History:
+    """What was asked before, for this user alone; of those who may not write to the project, only for now."""
+    file = settings.path(".lake/sql_history")
+    try:
+        file.parent.mkdir(exist_ok=True, mode=file_modes.ALONE)
+        file.touch(mode=0o600)
+        file.chmod(0o600)
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(str(file))
+
+
+def _keys() -> KeyBindings:
+    """Enter sends what is complete: a \\ command, a query that ends with ;, or anything after an empty line."""
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    def _(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        text = buffer.text.strip()
+        if not text or text.startswith("\\") or text.endswith(";") or not buffer.document.current_line.strip():
+            buffer.validate_and_handle()
+        else:
+            buffer.insert_text("\n")
+
+    return keys
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,263 @@
+"""SQL over an edition: DuckDB on the exact files of its versions, locked so that a query can read nothing else."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+import duckdb
+
+from lake import file_modes
+from lake.config import Settings
+from lake.errors import DeclarationError, LakeError, did_you_mean
+from lake.quoting import literal, quoted
+from lake.session import first_line
+from lake.store import editions
+from lake.store.damage import blamed
+from lake.store.snapshot import Published, published
+
+READS: Final = frozenset({"SELECT", "EXPLAIN", "MULTI"})
+"""DuckDB's statement types that only read. DESCRIBE, SHOW, SUMMARIZE and VALUES are SELECT, PIVOT is MULTI."""
+
+# No comments are looked for: only DuckDB's own parser knows where one ends. One that hides ANALYZE is an error.
+_EXPLAIN: Final = re.compile(r"EXPLAIN\b\s*(?:ANALYZE\b)?\s*(?:\(\s*(?:ANALYZE|FORMAT)\b[\w\s,]*\))?", re.I | re.A)
+_LISTING: Final = re.compile(
+    r"\A\s*desc\b|\b(show|describe|query|query_table|information_schema|pg_\w+|pragma_\w+|duckdb_\w+)\b", re.I
+)
+_AS_OF: Final = "FROM {table} WHERE valid_from <= moment AND (valid_to IS NULL OR moment < valid_to)"
+_MISSING_TABLE: Final = re.compile(r"Table with name \"?([^\s\"]+)\"? does not exist")
+_MISSING_COLUMN: Final = re.compile(r"(?:Referenced column|column named|column) \"([^\"]+)\"")
+
+
+@dataclass(frozen=True)
+class Reader:
+    """The tables of one edition, for SQL."""
+
+    settings: Settings
+    edition: editions.Edition
+    _opened: dict[str, Published] = field(default_factory=dict, compare=False, repr=False)
+
+    def table(self, name: str) -> Published:
+        """Table `name` (`carrier_daily` or `gold.carrier_daily`) at the edition's version.
+
+        Raises DeclarationError for an unknown one.
+        """
+        layer, _, plain = name.lower().rpartition(".")
+        plain = self._names.get(plain, plain)
+        entry = self.edition.tables.get(plain)
+        if entry is None or layer not in {"", entry.layer}:
+            raise DeclarationError(
+                f"no table {name!r} in edition {self.edition.number}", fix=did_you_mean(name, self.edition.tables)
+            )
+        if plain not in self._opened:
+            self._opened[plain] = published(self.settings, plain, self.edition)
+        return self._opened[plain]
+
+    def mentioned(self, query: str) -> list[Published]:
+        """The tables that `query` may read, found without parsing it: all of them where it asks for a listing."""
+        words = set(re.findall(r"\w+", query.lower()))
+        named = {lower for lower in self._names if {lower, as_of(lower)} & words}
+        every = not named or _LISTING.search(query)
+        return [self.table(name) for lower, name in self._names.items() if every or lower in named]
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        """Table names by how SQL, which ignores case, may write them."""
+        return {name.lower(): name for name in self.edition.tables}
+
+    @contextmanager
+    def connect(self, query: str, *, pipe: str = "") -> Iterator[duckdb.DuckDBPyConnection]:
+        """A locked connection that shows the tables `query` mentions; the only thing it may write to is `pipe`.
+
+        Faults of the query become DeclarationErrors that say where and what to write instead.
+        """
+        tables = self.mentioned(query)
+        try:
+            con = self._locked(tables, pipe)
+        except duckdb.Error as error:
+            raise self._unreadable(error, tables) from None
+        try:
+            _refuse_writes(con, query)
+            yield con
+        except duckdb.Error as error:
+            raise self._told(error, query, tables) from None
+        except RuntimeError as error:
+            if str(error) == "Query interrupted":  # how DuckDB passes Ctrl-C on
+                raise KeyboardInterrupt from None
+            raise
+
+    def relation(self, query: str) -> duckdb.DuckDBPyRelation:
+        """The answer to `query` as a lazy DuckDB relation, which keeps its connection."""
+        with self.connect(query) as con:
+            return con.sql(query)
+
+    def _locked(self, tables: Iterable[Published], pipe: str) -> duckdb.DuckDBPyConnection:
+        tables = list(tables)
+        con = duckdb.connect()
+        con.execute("SET TimeZone = 'UTC'")
+        con.execute(f"SET temp_directory = {literal(str(_spill(self.settings)))}")
+        files = [file for table in tables for file in table.files]
+        con.execute(f"SET allowed_paths = [{', '.join(map(literal, [*files, pipe] if pipe else files))}]")
+        con.execute("SET allowed_directories = []")
+        con.execute(
+            """SET enable_external_access = false;
+               SET autoinstall_known_extensions = false;
+               SET autoload_known_extensions = false;
+               SET python_enable_replacements = false"""
+        )
+        for layer in {table.layer for table in tables}:
+            con.execute(f"CREATE SCHEMA {quoted(layer)}")
+        for table in tables:
+            name = quoted(table.name)
+            con.execute(f"CREATE VIEW {quoted(table.layer)}.{name} AS {select(con, table)}")
+            con.execute(f"CREATE VIEW {name} AS FROM {quoted(table.layer)}.{name}")
+            if table.has_versions and as_of(table.name.lower()) not in self._names:
+                con.execute(f"CREATE MACRO {quoted(as_of(table.name))}(moment) AS TABLE {_AS_OF.format(table=name)}")
+        con.execute("SET lock_configuration = true")
+        return con
+
+    def _unreadable(self, error: duckdb.Error, tables: Iterable[Published]) -> LakeError:
+        gone = [file for table in tables for file in table.files if not Path(file).exists()]
+        fault = blamed(self.settings, error)
+        what = "a file is gone" if gone else fault.what if fault else first_line(error)
+        return LakeError(
+            f"edition {self.edition.number} cannot be read: {what}",
+            where=gone[0] if gone else fault.where if fault else str(self.settings.warehouse_path),
+            fix="put it back from a copy of the warehouse, or read another edition with --edition N",
+        )
+
+    def _told(self, error: duckdb.Error, query: str, tables: Iterable[Published]) -> LakeError:
+        """DuckDB's error as one of ours."""
+        text = str(error)
+        what = re.sub(r"^(\w+ )+Error: ", "", text.partition("\n")[0]).strip()
+        where = _place(text, query)
+        if isinstance(error, duckdb.PermissionException):
+            return DeclarationError(
+                "a query reads the tables of the edition and nothing else",
+                where=where,
+                fix="name a table: `lake tables`",
+            )
+        if found := _MISSING_TABLE.search(text):
+            hint = did_you_mean(found[1].lower(), self.edition.tables)
+            return DeclarationError(f"no table {found[1]!r} in edition {self.edition.number}", where=where, fix=hint)
+        if isinstance(error, duckdb.BinderException) and (found := _MISSING_COLUMN.search(text)):
+            known = {column.name for table in tables for column in table.columns}
+            if found[1] not in known:
+                return DeclarationError(
+                    f"no column {found[1]!r}", where=where, fix=did_you_mean(found[1].lower(), known)
+                )
+        if isinstance(error, duckdb.IOException):
+            return self._unreadable(error, tables)
+        return DeclarationError(what, where=where, fix=_mended(what))
+
+
+def reader(settings: Settings, number: int | None = None, *, cut: int | None = None) -> Reader:
+    """The edition `number`, or the newest one of `cut` or before it, else the one that readers see.
+
+    Raises DeclarationError where nothing has been published yet, or for an unknown number.
+    """
+    if number is not None and cut is not None:
+        raise DeclarationError("an edition and a cut were given", fix="give one of them")
+    if cut is not None:
+        return Reader(settings, editions.edition_at(settings, cut))
+    edition = editions.get_edition(settings, number) if number is not None else editions.current_edition(settings)
+    if edition is None:
+        raise _nothing_published(settings)
+    return Reader(settings, edition)
+
+
+def _nothing_published(settings: Settings) -> DeclarationError:
+    """What to say before the first edition: which gate stopped it, if one did."""
+    from lake.gate.gate import failures
+    from lake.store.ledger import last_checks
+
+    what = "no edition has been published yet, so there is nothing to read"
+    fix = "run `lake run` (ingest, cut, advance, check, publish)"
+    stops = [check for check in last_checks(settings).values() if check.outcome == "stopped"]
+    if stops:
+        what = "\n".join([f"{what}: a gate stopped cut {max(check.cut for check in stops)}", *failures(stops)])
+        fix = "lake status shows what it blocks; fix what it names, then lake run"
+    return DeclarationError(what, where=str(settings.warehouse_path), fix=fix)
+
+
+def as_of(table: str) -> str:
+    """The name of the table macro that answers which versions of `table` were valid at a moment."""
+    return f"{table}_at"
+
+
+def select(con: duckdb.DuckDBPyConnection, table: Published) -> str:
+    """SQL of the table's rows: each column by name from the files that have it, null where a file is older than it."""
+    if not table.files:
+        columns = (f"CAST(NULL AS {column.type}) AS {quoted(column.name)}" for column in table.columns)
+        return f"SELECT {', '.join(columns)} WHERE false"
+    files = ", ".join(map(literal, table.files))
+    source = f"read_parquet([{files}], union_by_name = true, hive_partitioning = false)"
+    there = {row[0] for row in con.execute(f"DESCRIBE FROM {source}").fetchall()}
+    columns = (
+        f"CAST({quoted(column.name) if column.name in there else 'NULL'} AS {column.type}) AS {quoted(column.name)}"
+        for column in table.columns
+    )
+    return f"SELECT {', '.join(columns)} FROM {source}"
+
+
+def _spill(settings: Settings) -> Path:
+    """Where a large query keeps what memory does not hold: a folder of its own, as DuckDB lets a query read it.
+
+    DuckDB makes the folder where it needs it, and removes it. Readers who may not write to the project have another.
+    """
+    try:
+        folder = file_modes.scratch(settings, "sql")
+    except OSError:
+        folder = settings.path(".lake/sql")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        folder = Path(tempfile.gettempdir())
+    return folder / f"headwater-{os.getpid()}-{secrets.token_hex(8)}"
+
+
+def _refuse_writes(con: duckdb.DuckDBPyConnection, query: str) -> None:
+    statements = con.extract_statements(query)
+    if len(statements) != 1:
+        found = f"{len(statements)} statements" if statements else "no statement"
+        raise DeclarationError(f"found {found}, one is answered at a time", fix="write one SELECT")
+    kind, text = statements[0].type.name, statements[0].query
+    if kind == "EXPLAIN" and (outer := _EXPLAIN.match(text)):
+        return _refuse_writes(con, text[outer.end() :])
+    if kind not in READS - {"EXPLAIN"}:
+        raise DeclarationError(
+            f"{kind.replace('_', ' ')} is refused: an edition is read only",
+            fix="SELECT, WITH, FROM, VALUES, PIVOT, DESCRIBE, SHOW, SUMMARIZE and EXPLAIN are answered",
+        )
+    return None
+
+
+def _mended(what: str) -> str:
+    """What to do about what DuckDB says of a query."""
+    if re.search(r"[Ff]unction", what):
+        return 'DuckDB\'s functions: duckdb.org/docs; `lake sql "describe TABLE"` shows the types of columns'
+    if re.search(r"convert|cast|out of range|[Cc]onversion", what):
+        return "mend the value, or write try_cast(… as …), which is null where it cannot be"
+    return 'mend the query there: DuckDB\'s SQL, duckdb.org/docs; `lake sql "describe TABLE"` shows the columns'
+
+
+def _place(error: str, query: str) -> str:
+    """`line 1, column 15` from the caret under DuckDB's excerpt of the query."""
+    found = re.search(r"^LINE (\d+): (.*)\n( *)\^", error, re.M)
+    if not found:
+        return ""
+    number, excerpt, indent = int(found[1]), found[2], len(found[3]) - len(f"LINE {found[1]}: ")
+    around = excerpt.removeprefix("...").removesuffix("...")
+    lines = [i for i, line in enumerate(query.split("\n"), 1) if around in line]
+    if number not in lines:  # the query stands further down in what was run
+        number = lines[0] if len(lines) == 1 else 0
+    if not number:
+        return ""
+    shift = query.split("\n")[number - 1].find(around) - (3 if excerpt.startswith("...") else 0)
+    return f"line {number}, column {indent + shift + 1}"

@@ -1,0 +1,69 @@
+"""The tables of an edition beside what was recorded of their content when they were published. No JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from deltalake.exceptions import DeltaError
+
+from lake.config import Settings
+from lake.errors import LakeError, LawError
+from lake.store import delta
+from lake.store.editions import Edition
+from lake.store.fingerprints import Print, of_version
+from lake.store.keys import open_store
+
+
+@dataclass(frozen=True)
+class Held:
+    """Whether `table` still is what was published as `version`; `unknown` says `why` nothing can be told."""
+
+    table: str
+    version: int
+    verdict: Literal["identical", "differs", "unknown"]
+    rows: int = 0
+    fingerprint: str = ""
+    why: str = ""
+
+
+def held(settings: Settings, edition: Edition, names: Iterable[str] = ()) -> list[Held]:
+    """What became of the named tables of `edition` (all, for none). Every row is read."""
+    return [_held(settings, edition, name) for name in names or edition.tables]
+
+
+def must_hold(settings: Settings, edition: Edition, names: Iterable[str]) -> None:
+    """Raises LawError where a table is not what was published, LakeError where nothing says what that was."""
+    for each in held(settings, edition, names):
+        if each.verdict == "identical":
+            continue
+        where = str(settings.warehouse_path / edition.tables[each.table].path)
+        if each.verdict == "unknown":
+            raise LakeError(f"{each.table}: {each.why}", where=where, fix="answer without --verified, or lake verify")
+        raise LawError(
+            f"{each.table} is not what was published as edition {edition.number}: {each.why}",
+            where=where,
+            fix="lake verify tells what is wrong; bring the file back from a copy, or lake rebuild and lake publish",
+        )
+
+
+def _held(settings: Settings, edition: Edition, name: str) -> Held:
+    entry = edition.tables[name]
+    path = settings.warehouse_path / entry.path
+    said = entry.content or delta.metadata(path, entry.version).get("content")
+    if said is None:
+        return Held(name, entry.version, "unknown", why="its content was not recorded; the next edition records it")
+    try:
+        # What is personal is recorded in its own commits alone, under a key.
+        key = "" if entry.content else open_store(settings).derived("content")
+        found = of_version(path, entry.version, key)
+    except LakeError as error:
+        return Held(name, entry.version, "differs", why=f"{error.what} ({error.where})")
+    except DeltaError as error:
+        return Held(name, entry.version, "differs", why=f"it cannot be opened: {str(error).partition(chr(10))[0]}")
+    if str(found) == said:
+        return Held(name, entry.version, "identical", found.rows, said)
+    rows = Print.parse(said).rows
+    why = "its rows are others" if found.rows == rows else f"{rows} rows were published, {found.rows} are there"
+    return Held(name, entry.version, "differs", found.rows, str(found), why)

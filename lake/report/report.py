@@ -1,0 +1,199 @@
+"""The status of a project for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from lake.report.status import Status, Stopper, Stream, TableStatus
+from lake.store.damage import name_of
+from lake.store.ledger import Run
+from lake.text import as_table, plain, printable, span
+
+NO_CUT: Final = "cut      none yet: lake cut"
+UNTOLD: Final = "no reason told"
+DONE_WITH: Final = {"correct": "corrected", "drop": "dropped"}
+
+
+def as_data(status: Status) -> dict[str, Any]:
+    """The status as JSON; instants are ISO 8601 in UTC, lags and lateness in seconds."""
+    edition, newest = status.edition, status.newest
+    data = {
+        "cut": asdict(status.cut) if status.cut else None,
+        "edition": {"number": edition.number, "cut": edition.cut, "at": edition.published_at} if edition else None,
+        "newest_edition": newest.number if newest else None,
+        "pinned": status.pin,
+        "stoppers": [
+            {"table": s.check.table, "cut": s.check.cut, "reasons": s.reasons, "blocks": s.blocks}
+            for s in status.stoppers
+        ],
+        "at": status.at,
+        "checks": asdict(status.checks) if status.checks else None,
+        "damaged": [
+            {"what": name_of(each.path), "found": each.found, "file": str(each.file)} for each in status.damaged
+        ],
+        "failed": [asdict(run) for run in _failed(status)],
+        "streams": [asdict(stream) for stream in status.streams],
+        "tables": [
+            asdict(each) | {"lag": None if each.lag is None else each.lag.total_seconds(), "late": _late(each)}
+            for each in status.tables
+        ],
+    }
+    found: dict[str, Any] = plain(data)
+    return found
+
+
+def as_text(status: Status) -> Iterator[str]:
+    """The status as lines: the heads, what is damaged, what failed, what stopped, streams, tables."""
+    yield from _heads(status)
+    for each in status.damaged:
+        yield f"damaged  {printable(f'{name_of(each.path)}: {each.found} ({each.file})')}"
+    for run in _failed(status):
+        why = printable(run.counts.get("error", UNTOLD))
+        yield f"failed   {run.verb} of {run.subject}, {_ago(status, run.started_at)}: {why}"
+    for stopper in status.stoppers:
+        yield from _stopped(stopper)
+    for stream in status.streams:
+        if stream.held:
+            yield f"held     {stream.held}: lake quarantine accept {stream.name}, or repair them"
+        if stream.accepted and stream.quarantined:
+            upto, reason = stream.accepted["batch"], stream.accepted["reason"]
+            yield f"accepted what {stream.name} refused up to batch {upto}: {reason}"
+    if status.checks:
+        checks = status.checks
+        yield f"checks   {checks.passed} of {checks.total} checks passed, at cut {checks.cut}"
+    yield ""
+    names = ["stream", "batches", "newest batch", "events", "event time", "pending files", "quarantine"]
+    yield from as_table(names, (_stream(status, each) for each in status.streams))
+    yield ""
+    names = ["table", "cut", "batches behind", "event time behind", "rows", "late events", "last run"]
+    yield from as_table(names, (_table(status, each) for each in status.tables))
+
+
+def wrong(status: Status, kinds: Collection[str]) -> list[str]:
+    """What is so of `kinds`, each of `FAILS`, a line each; what is damaged always is."""
+    found = [f"{name_of(each.path)} is damaged: {each.found}" for each in status.damaged]
+    for kind in FAILS:
+        if kind in kinds:
+            found += [f"{kind}: {what}" for what in _SO[kind](status)]
+    return found
+
+
+def _stopped_ones(status: Status) -> Iterator[str]:
+    yield from (f"{each.check.table} at cut {each.check.cut}" for each in status.stoppers)
+    yield from (f"{stream.name}: {stream.held}" for stream in status.streams if stream.held)
+    yield from (f"{run.verb} of {run.subject} failed" for run in _failed(status))
+
+
+def _behind_ones(status: Status) -> Iterator[str]:
+    for stream in status.streams:
+        if stream.pending:
+            yield f"{_counted(stream.pending, 'file')} of {stream.name} wait to be taken in"
+    for table in status.tables:
+        if table.behind:
+            yield f"{table.name} by {_counted(table.behind, 'batch', 'batches')}"
+
+
+def _stale_ones(status: Status) -> Iterator[str]:
+    if status.edition is None:
+        yield "no edition has been published"
+    elif status.cut and status.edition.cut < status.cut.number:
+        yield f"readers see cut {status.edition.cut}, the newest is {status.cut.number}"
+    yield from (f"the definition of {each.name} has changed" for each in status.tables if each.changed)
+
+
+def _quarantined_ones(status: Status) -> Iterator[str]:
+    for stream in status.streams:
+        if count := sum(stream.quarantined.values()):
+            yield f"{_counted(count, 'record')} of {stream.name}"
+
+
+FAILS: Final = {
+    "stopped": "a gate holds the next edition back, or the last run of something failed",
+    "behind": "files wait to be taken in, or a table is behind its logs",
+    "stale": "readers see an older cut than the newest, or a definition has changed",
+    "quarantine": "records wait in quarantine",
+}
+"""What `lake status --fail-if` may be asked for."""
+_SO: Final[dict[str, Callable[[Status], Iterator[str]]]] = {
+    "stopped": _stopped_ones,
+    "behind": _behind_ones,
+    "stale": _stale_ones,
+    "quarantine": _quarantined_ones,
+}
+
+
+def _failed(status: Status) -> list[Run]:
+    return [*status.failed, *(each.run for each in status.tables if each.run and each.error)]
+
+
+def _heads(status: Status) -> Iterator[str]:
+    cut, edition, newest = status.cut, status.edition, status.newest
+    yield f"cut      {cut.number}, {_instant(cut.made_at)}{_since(status, cut.made_at)}" if cut else NO_CUT
+    if edition is None:
+        yield "edition  none yet: lake run"
+        return
+    published = f"{_instant(edition.published_at)}{_since(status, edition.published_at)}"
+    yield f"edition  {edition.number} of cut {edition.cut}, {published}"
+    if status.pin is not None and newest is not None:
+        yield f"pinned   readers stay at edition {status.pin}, the newest is {newest.number}: lake publish --resume"
+
+
+def _stopped(stopper: Stopper) -> Iterator[str]:
+    check = stopper.check
+    waiting = ", ".join([*stopper.blocks, "the next edition"])
+    yield f"stopped  {check.table} at cut {check.cut}, {_instant(check.checked_at)}; blocks {waiting}"
+    for reason in stopper.reasons:
+        yield f"         {reason}"
+
+
+def _stream(status: Status, stream: Stream) -> list[Any]:
+    refused = ", ".join(f"{reason} {count}" for reason, count in stream.quarantined.items())
+    total = sum(stream.quarantined.values())
+    return [
+        stream.name,
+        stream.batch,
+        _ago(status, stream.at) if stream.at else "",
+        stream.events,
+        _instant(stream.event_time) if stream.event_time else "",
+        stream.pending,
+        f"{total} ({refused})" if total else "0",
+    ]
+
+
+def _table(status: Status, table: TableStatus) -> list[Any]:
+    run = table.run
+    last = f"{run.verb}, {_instant(run.started_at)}, {run.seconds:.1f} s{_since(status, run.started_at)}" if run else ""
+    last = f"{last}; failed" if table.error else last
+    return [
+        f"{table.layer}.{table.name}",
+        "damaged" if table.damaged else "not built" if table.cut is None else table.cut,
+        table.behind,
+        "" if table.lag is None else span(table.lag),
+        "" if table.rows is None else table.rows,
+        "" if table.late is None else f"{table.late.events} {DONE_WITH[table.late.policy]}",
+        f"{last}; its definition has changed since: lake plan, lake deploy" if table.changed else last,
+    ]
+
+
+def _late(table: TableStatus) -> dict[str, Any] | None:
+    late = table.late
+    return None if late is None else asdict(late) | {"lateness": late.lateness.total_seconds()}
+
+
+def _counted(count: int, noun: str, several: str = "") -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {several or f'{noun}s'}"
+
+
+def _since(status: Status, moment: datetime) -> str:
+    return f" ({_ago(status, moment)})"
+
+
+def _ago(status: Status, moment: datetime) -> str:
+    return f"{span(max(status.at - moment, timedelta()))} ago"
+
+
+def _instant(value: datetime) -> str:
+    return f"{value:%Y-%m-%d %H:%M:%SZ}"

@@ -1,0 +1,28 @@
+"""The contracts of a project, as they are declared and as their logs know them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lake.config import Settings
+from lake.contracts import evolution
+from lake.contracts.contract import Contract, load_contracts
+from lake.store import contract_versions
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A contract, the version its log last wrote under (0 before the first), and whether it has changed since."""
+
+    contract: Contract
+    version: int
+    changed: bool
+
+
+def declared(settings: Settings) -> list[Declared]:
+    """Every contract. Raises DeclarationError that tells which are faulty or cannot read what their log holds."""
+    found = []
+    for contract in load_contracts(settings).values():
+        stored = contract_versions.versions(settings, contract.name)
+        found.append(Declared(contract, len(stored), len(evolution.with_current(stored, contract)) > len(stored) > 0))
+    return found

@@ -1,0 +1,316 @@
+"""Where everything stands: cut, edition, what stopped it, how far streams have come and tables are behind. No JVM."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from lake.config import Settings
+from lake.declaration import Declaration
+from lake.errors import LakeError
+from lake.gate import refusal_limits
+from lake.graph import Graph, graph
+from lake.ingest import integrity as wholeness
+from lake.ingest import sources
+from lake.kinds.aggregate import Aggregate
+from lake.project import Project
+from lake.session import first_line
+from lake.store import delta, editions, ledger, log, quarantine
+from lake.store.damage import Damage, damage, damages
+from lake.text import printable
+
+T = TypeVar("T")
+MADE: Final = ("build", "advance", "rebuild", "backfill", "verify")
+"""The verbs of runs whose subject is a table."""
+OTHERS: Final = ("ingest", "append", "publish", "forget")
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A log: its newest batch and when that was made, events accepted so far, greatest event time; files that wait,
+    quarantine by reason. One of a damaged log is empty.
+
+    `held`: why what is made of it is not published; `accepted`: up to which batch refusals are, and why.
+    """
+
+    name: str
+    batch: int = 0
+    at: datetime | None = None
+    events: int = 0
+    event_time: datetime | None = None
+    pending: int = 0
+    quarantined: Mapping[str, int] = field(default_factory=dict)
+    run: ledger.Run | None = None
+    held: str | None = None
+    accepted: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Late:
+    """How many events of its log came more than `lateness` behind the watermark, and what the table does with them."""
+
+    policy: str
+    lateness: timedelta
+    events: int
+
+
+@dataclass(frozen=True)
+class TableStatus:
+    """A table: the cut it is at (None before it was built) and how far that is behind the logs it is derived from.
+
+    `behind` is in batches, that of the stream furthest ahead; `lag` is in event time, None where streams have none.
+    `late` is there for windows over a log with event time. Nothing is known of a damaged one.
+    """
+
+    name: str
+    layer: str
+    cut: int | None = None
+    behind: int = 0
+    lag: timedelta | None = None
+    rows: int | None = None
+    changed: bool = False
+    late: Late | None = None
+    run: ledger.Run | None = None
+    damaged: bool = False
+
+    @property
+    def error(self) -> str:
+        """Why its last run failed, "" where it did not."""
+        return self.run.counts.get("error", "no reason told") if self.run and self.run.outcome == "failed" else ""
+
+
+@dataclass(frozen=True)
+class Stopper:
+    """A stopped check that nothing has overcome yet, the failed expectations, and the tables that wait for it."""
+
+    check: ledger.Check
+    blocks: tuple[str, ...]
+
+    @property
+    def reasons(self) -> list[str]:
+        """`expect_column_values_to_be_between(flights): 3 of 90 rows, such as carrier=AA day=2013-01-01`."""
+        failed = [each for each in self.check.results if not each["success"] and each["severity"] == "stop"]
+        return [_reason(each) for each in failed]
+
+
+@dataclass(frozen=True)
+class Checks:
+    """How many expectations the newest judgements of whole tables met, of how many, at which cut."""
+
+    passed: int
+    total: int
+    cut: int
+
+
+@dataclass(frozen=True)
+class Status:
+    """The whole picture at the moment `at`, but for what is `damaged`."""
+
+    at: datetime
+    cut: ledger.Cut | None
+    edition: editions.Edition | None
+    newest: editions.Edition | None
+    pin: int | None
+    stoppers: tuple[Stopper, ...]
+    checks: Checks | None
+    streams: tuple[Stream, ...]
+    tables: tuple[TableStatus, ...]
+    damaged: tuple[Damage, ...]
+    failed: tuple[ledger.Run, ...]
+    """Runs about no table that failed, and were the last of their subject."""
+
+
+def status(project: Project) -> Status:
+    """Where `project` stands now."""
+    settings = project.settings
+    looks = _Looks(settings)
+    book = settings.meta_path
+    newest = looks.at(book("editions"), editions.latest_edition, settings)
+    runs = looks.at(book("runs"), ledger.last_runs, settings, *MADE) or {}
+    others = looks.at(book("runs"), ledger.last_runs, settings, *OTHERS) or {}
+    checks = looks.at(book("checks"), ledger.last_checks, settings) or {}
+    whole = looks.at(book("checks"), ledger.last_checks, settings, "table") or {}
+    cut = looks.at(book("cuts"), ledger.latest_cut, settings)
+    cuts = _Cuts(settings, cut, sound=looks.is_sound(book("cuts")))
+    found = {name: looks.at(settings.log_path(name), _Walk, settings, name) for name in project.contracts}
+    walks = {name: walk for name, walk in found.items() if walk}
+    held_by = cut if looks.is_sound(book("editions")) else None
+    streams = [
+        looks.at(settings.quarantine_path(name), _stream, project, walk, held_by, others.get(name)) or Stream(name)
+        for name, walk in walks.items()
+    ]
+    tables = []
+    for each in project.tables.values():
+        home = project.table(each).path if looks.is_sound(book("editions")) else settings.warehouse_path / each.name
+        known = looks.at(home, _table, project, each, walks, cuts, runs.get(each.name))
+        tables.append(known or TableStatus(each.name, each.layer, run=runs.get(each.name), damaged=True))
+    read = wholeness.read_by_tables(settings)
+    for name in walks:
+        looks.add(looks.at(settings.log_path(name), wholeness.lost_batches, settings, name, read) or [])
+    looks.add(looks.at(book("editions"), wholeness.lost_editions, settings) or [])
+    return Status(
+        at=datetime.now(UTC),
+        cut=cuts.latest,
+        edition=looks.at(book("editions"), editions.current_edition, settings),
+        newest=newest,
+        pin=looks.at(book("editions"), editions.pinned, settings),
+        stoppers=tuple(_stoppers(checks, graph(project), newest)),
+        checks=_met(project, whole),
+        streams=(*streams, *(Stream(name) for name, walk in found.items() if walk is None)),
+        tables=tuple(tables),
+        damaged=tuple(looks.damaged.values()),
+        failed=tuple(run for run in others.values() if run.outcome == "failed"),
+    )
+
+
+class _Looks:
+    """Looks at tables of which some are damaged: what these would say is left out, and they are told of."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.damaged = {found.path: found for found in damages(settings, quickly=True)}
+
+    def is_sound(self, path: Path) -> bool:
+        return path not in self.damaged
+
+    def add(self, found: Iterable[Damage]) -> None:
+        """Tells of what is missing though everything that is there can be read."""
+        self.damaged |= {each.path: each for each in found}
+
+    def at(self, path: Path, look: Callable[..., T], *about: Any) -> T | None:
+        """What `look` finds that reads the table at `path`; None where that is damaged."""
+        if path in self.damaged:
+            return None
+        try:
+            return look(*about)
+        except LakeError as error:
+            self.damaged[path] = Damage(path, Path(error.where or path), error.what)
+        except Exception as error:
+            self.damaged[path] = damage(path) or Damage(path, path, first_line(error))
+        return None
+
+
+def _met(project: Project, checks: Mapping[str, ledger.Check]) -> Checks | None:
+    there = [check for name, check in checks.items() if name in project.tables]
+    results = [result["success"] for check in there for result in check.results]
+    return Checks(sum(results), len(results), max(check.cut for check in there)) if results else None
+
+
+class _Walk:
+    """The heads of one log, read backwards only as far as somebody asks."""
+
+    def __init__(self, settings: Settings, stream: str) -> None:
+        self.stream = stream
+        self.head = log.head(settings, stream)
+        self._settings = settings
+        self._watermarks: dict[int, datetime | None] = {self.head.batch: self.head.watermark, 0: None}
+
+    def event_time(self, batch: int) -> datetime | None:
+        """The greatest event time up to `batch`."""
+        if batch not in self._watermarks:
+            self._watermarks |= {head.batch: head.watermark for head in log.heads(self._settings, self.stream)}
+        return self._watermarks.get(batch)
+
+
+class _Cuts:
+    """Cuts by number, each read once; of a damaged book nothing is known."""
+
+    def __init__(self, settings: Settings, latest: ledger.Cut | None, *, sound: bool) -> None:
+        self.latest = latest
+        self._settings = settings
+        self._sound = sound
+        self._known = {self.latest.number: self.latest} if self.latest else {}
+
+    def batches(self, number: int | None) -> Mapping[str, int] | None:
+        """How far the logs were at cut `number`, at no cut nowhere; None where that cannot be known."""
+        if number is None:
+            return {}
+        if not self._sound:
+            return None
+        if number not in self._known:
+            self._known[number] = ledger.get_cut(self._settings, number)
+        return self._known[number].batches
+
+
+def _stream(project: Project, walk: _Walk, cut: ledger.Cut | None, run: ledger.Run | None) -> Stream:
+    head, settings = walk.head, project.settings
+    held = refusal_limits.excess(settings, project.contracts[walk.stream], cut) if cut else None
+    marks = sources.landed(settings, walk.stream, log.app(walk.stream))
+    query = "SELECT reason, _batch, _number FROM t WHERE _batch <= $1 ORDER BY reason"
+    refused = delta.rows(settings.quarantine_path(walk.stream), query, head.batch)
+    taken = {name for name, *_ in marks}
+    waiting = Counter(row["reason"] for row in refused if quarantine.mark(row["_batch"], row["_number"]) not in taken)
+    return Stream(
+        name=walk.stream,
+        batch=head.batch,
+        at=datetime.fromisoformat(head.at) if head.at else None,
+        events=head.events,
+        event_time=head.watermark,
+        pending=sum(file.mark not in marks for file in sources.listing(settings, walk.stream)),
+        quarantined=dict(waiting.most_common()),
+        run=run,
+        held=str(held) if held else None,
+        accepted=head.accepted,
+    )
+
+
+def _table(
+    project: Project, table: Declaration, walks: Mapping[str, _Walk], cuts: _Cuts, run: ledger.Run | None
+) -> TableStatus:
+    there = project.table(table)
+    position = there.position()
+    built = delta.open_table(there.path, position.version) if position else None
+    batches = cuts.batches(position.data["cut"] if position else None)
+    streams = [walks[name] for name in project.logs(table) if name in walks and batches is not None]
+    batches = batches or {}
+    lags = [
+        walk.head.watermark - reached
+        for walk in streams
+        if walk.head.watermark and (reached := walk.event_time(batches.get(walk.stream, 0)))
+    ]
+    return TableStatus(
+        name=table.name,
+        layer=table.layer,
+        cut=position.data["cut"] if position else None,
+        behind=max((walk.head.batch - batches.get(walk.stream, 0) for walk in streams), default=0),
+        lag=max(lags, default=None),
+        rows=built.count() if built else None,
+        changed=position is not None and not project.is_built(table, position),
+        late=_late(project, table, batches),
+        run=run,
+    )
+
+
+def _late(project: Project, table: Declaration, batches: Mapping[str, int]) -> Late | None:
+    """Of a table with windows over a log: what came late up to its cut."""
+    kind, source = table.kind, table.inputs[0]
+    if not isinstance(kind, Aggregate) or kind.window is None or not source.is_log:
+        return None
+    if project.contracts[source.name].time is None:
+        return None
+    query = "SELECT count(*) AS late FROM t WHERE _batch <= $1 AND _time < _watermark - $2"
+    found = delta.rows(project.settings.log_path(source.name), query, batches.get(source.name, 0), kind.lateness)
+    return Late(kind.late, kind.lateness, sum(row["late"] for row in found))
+
+
+def _stoppers(checks: Mapping[str, ledger.Check], found: Graph, newest: editions.Edition | None) -> Iterator[Stopper]:
+    """A stop binds its cut: an edition published since has overcome it."""
+    for check in checks.values():
+        if check.outcome == "stopped" and (newest is None or check.cut > newest.cut) and check.table in found.nodes:
+            waits = [check.table] if check.scope == "diff" else []
+            yield Stopper(check, tuple(found.below(check.table, including=waits)))
+
+
+def _reason(result: Mapping[str, Any]) -> str:
+    named = result["kwargs"]
+    about = ", ".join(str(value) for name, value in named.items() if name.startswith("column"))
+    what = f"{result['type']}({about})"
+    if result["failed"] is None:
+        return what if result["observed"] is None else f"{what}: found {result['observed']}"
+    example = next(iter(result["examples"]), None)
+    shown = " ".join(f"{name}={printable(str(value))}" for name, value in (example or {}).items())
+    such = f", such as {shown}" if example else ""
+    return f"{what}: {result['failed']} of {result['rows']} rows{such}"

@@ -1,0 +1,192 @@
+"""A Spark Connect server of the project's own: one warm JVM that many commands share, for this machine alone."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from lake import file_modes
+from lake.config import Settings
+from lake.errors import DeclarationError, Unavailable
+from lake.remote import TOKEN, token_file
+from lake.report.doctor import java
+from lake.session import embedded_conf, properties
+
+SERVER: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
+LOOPBACK: Final = "127.0.0.1"
+BINDING: Final = "spark.connect.grpc.binding.address"
+DETACHED: Final = {
+    "spark.connect.execute.reattachable.senderMaxStreamDuration": "10s",  # then a client that lives takes it up again
+    "spark.connect.execute.manager.detachedTimeout": "10s",
+    "spark.connect.execute.manager.maintenanceInterval": "5s",
+}
+"""How soon what nobody waits for any more is ended: within half a minute, by default that takes five."""
+PATIENCE: Final = 90.0
+"""Seconds until the server must listen; a warm machine takes five to eight."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that listens: `remote` is its address as SPARK_REMOTE has it, `pid` that of its JVM.
+
+    `token_file` is None where the token came from the environment.
+    """
+
+    remote: str
+    port: int
+    pid: int
+    token_file: Path | None
+    log: Path
+
+
+def connect(settings: Settings, *, port: int, ready: Callable[[Server], None]) -> None:
+    """Runs a Spark Connect server on `port` of loopback until SIGTERM or SIGINT.
+
+    Calls `ready` once it listens. Clients need the token: that of the environment, else of a file that only its owner
+    can read, made on first use.
+    Raises DeclarationError where Java or the jars are missing, Unavailable where the port is taken or the server ends
+    by itself.
+    """
+    runtime = java()
+    if not runtime.ok:
+        raise DeclarationError(f"no Java to run a server with: {runtime.found}", fix=runtime.fix)
+    _must_be_guarded(settings)
+    _must_be_free(port)
+    conf = {**DETACHED, **embedded_conf(settings), **_served_at(port)}
+    token, file = _token(settings)
+    log = settings.path(".lake/spark/connect.log")
+    with _jvm(settings, conf, token, log) as process, _ended_by_signals(process) as stopping:
+        _listens(process, port, log)
+        if process.poll() is None:
+            ready(Server(f"sc://localhost:{port}", port, process.pid, file, log))
+        code = process.wait()
+        if not stopping:
+            raise Unavailable(
+                f"the Spark Connect server {_end(code, log)}", where=str(log), fix="the log says why; start it again"
+            )
+
+
+def _served_at(port: int) -> dict[str, str]:
+    return {
+        BINDING: LOOPBACK,
+        "spark.connect.grpc.binding.port": str(port),
+    }
+
+
+def _must_be_guarded(settings: Settings) -> None:
+    """Raises DeclarationError where the project's settings would open the server, or tell its token."""
+    address = settings.spark.conf.get(BINDING, LOOPBACK)
+    if address not in {LOOPBACK, "localhost"}:
+        raise DeclarationError(
+            f"a server of a project listens on {LOOPBACK} alone, found {address}",
+            where=f"spark.conf: {BINDING}",
+            fix="leave it out, and let others in by a tunnel or a proxy that ends TLS on this machine",
+        )
+    if "spark.connect.authenticate.token" in settings.spark.conf:
+        raise DeclarationError(
+            "the server's token stands in the settings, for all who read them",
+            where="spark.conf: spark.connect.authenticate.token",
+            fix=f"leave it out: one is made; or set {TOKEN} in the environment",
+        )
+
+
+def _must_be_free(port: int) -> None:
+    try:
+        socket.create_server((LOOPBACK, port)).close()
+    except OSError as error:
+        raise Unavailable(
+            f"port {port} cannot be served: {os.strerror(error.errno or 0)}",
+            where=f"{LOOPBACK}:{port}",
+            fix="another server may be running: end it, or take another port with --port N",
+        ) from None
+
+
+def _token(settings: Settings) -> tuple[str, Path | None]:
+    """The token that clients must show, and the file it is in."""
+    if given := os.environ.get(TOKEN):
+        return given, None
+    file_modes.scratch(settings, "spark")
+    file = token_file(settings)
+    if not file.exists():
+        with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as new:
+            new.write(secrets.token_urlsafe(32))
+    if file.stat().st_mode & 0o077:
+        raise DeclarationError(
+            "others can read the server's token", where=str(file), fix=f"rm {file}: a new one is made"
+        )
+    return file.read_text().strip(), file
+
+
+@contextmanager
+def _jvm(settings: Settings, conf: Mapping[str, str], token: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The server's process; gone when the block is left. The token reaches it through its environment alone."""
+    home = Path(str(files("pyspark")))
+    environment = {name: value for name, value in os.environ.items() if name not in {"SPARK_REMOTE", "MASTER"}}
+    environment |= {
+        TOKEN: token,
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": LOOPBACK,
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+    with properties(settings, conf) as file:
+        command = [str(home / "bin/spark-submit"), "--properties-file", str(file), "--class", SERVER, "spark-internal"]
+        log.write_bytes(b"")
+        with log.open("ab") as out:  # a purge empties it meanwhile
+            process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait()
+
+
+@contextmanager
+def _ended_by_signals(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
+    """SIGTERM and SIGINT end the server and are listed in what is yielded."""
+    came: list[int] = []
+
+    def end(number: int, _: FrameType | None) -> None:
+        came.append(number)
+        process.terminate()
+
+    previous = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield came
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _listens(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    """Waits until `port` answers, or the process ends. Raises Unavailable when that takes too long."""
+    deadline = time.monotonic() + PATIENCE
+    while process.poll() is None:
+        try:
+            socket.create_connection((LOOPBACK, port), timeout=1).close()
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise Unavailable(f"the server does not listen after {PATIENCE:g} s", where=str(log)) from None
+            time.sleep(0.1)
+
+
+def _end(code: int, log: Path) -> str:
+    """How the server ended: by a signal, or with the last line of its log that tells of an error, else the last."""
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()] or ["no message"]
+    said = next((line for line in reversed(lines) if "Exception:" in line or "Error:" in line), lines[-1])
+    return f"ended with exit code {code}: {said}"

@@ -1,0 +1,153 @@
+"""Who is at work on a warehouse: each running command keeps a small file locked, which the kernel lets go at its death.
+
+`lake maintain` deletes nothing that could be read when the oldest of them began: so a query, a batch and a rebuild find
+every file of what they started from, however long they take.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from lake import file_modes
+from lake.config import Settings
+
+_own: dict[Path, tuple[int, str]] = {}
+"""This process's own file in a folder: its descriptor, which is locked, and its name."""
+_said: dict[Path, dict[str, object]] = {}
+"""What this process says there."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A process at work since `since`: what it runs, and the edition it reads where it keeps to one.
+
+    `seen` is the newest edition that there was when it began, 0 where that is not known.
+    """
+
+    pid: int
+    command: str
+    edition: int | None
+    since: datetime
+    seen: int = 0
+
+    def __str__(self) -> str:
+        what = f"{self.command} of edition {self.edition}" if self.edition else self.command
+        return f"{what} (pid {self.pid}, since {self.since:%Y-%m-%d %H:%M:%S} UTC)"
+
+
+def begin(settings: Settings, command: str, *, edition: int | None = None) -> None:
+    """Makes this process known as one at work, from now until it ends; once is enough.
+
+    A warehouse that this process may not write to has no such list; one that is not there yet, from its first lease on.
+    """
+    _said.setdefault(_folder(settings), {"pid": os.getpid(), "command": command, "edition": edition})
+    if settings.warehouse_path.is_dir():
+        join(settings)
+
+
+def join(settings: Settings) -> None:
+    """Puts this process on the list of the warehouse, which is there, if it has begun and is not on it."""
+    folder = _folder(settings)
+    if folder not in _said or folder in _own:
+        return
+    with suppress(OSError), _listed(file_modes.readers(settings)):
+        if folder not in _own:
+            _own[folder] = _locked(folder, _text(settings, folder), 0o666 & ~file_modes.umask(settings))
+
+
+def _text(settings: Settings, folder: Path) -> str:
+    """What this process says of itself now. `up` is by the kernel's clock, which nobody can set."""
+    seen = 0
+    with suppress(Exception):  # a damaged book is told by whoever reads it
+        from lake.store.book import Book
+
+        newest = Book("editions", {}).head(settings).data.get("edition")
+        seen = newest["number"] if newest else 0
+    return json.dumps({**_said[folder], "seen": seen, "up": time.monotonic()})
+
+
+def _locked(folder: Path, text: str, mode: int) -> tuple[int, str]:
+    """A new file in `folder`, locked, its descriptor and its name; none is left where the disk is full."""
+    descriptor, name = tempfile.mkstemp(prefix=f"{os.getpid()}.", dir=folder)
+    try:
+        os.fchmod(descriptor, mode)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with open(descriptor, "w", closefd=False) as file:
+            file.write(text)
+    except OSError:
+        os.close(descriptor)
+        Path(name).unlink()
+        raise
+    return descriptor, name
+
+
+@atexit.register
+def end() -> None:
+    """Takes this process off every list; what one that is killed leaves there, the next `others` removes."""
+    _said.clear()
+    while _own:
+        _, (descriptor, name) = _own.popitem()
+        Path(name).unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def renew(settings: Settings) -> None:
+    """Says that this process reads nothing older than what there is now."""
+    folder = _folder(settings)
+    if own := _own.get(folder):
+        text = _text(settings, folder).encode()
+        with suppress(OSError), _listed(folder):
+            os.pwrite(own[0], text, 0)
+            os.ftruncate(own[0], len(text))
+            os.utime(own[0])
+
+
+def others(settings: Settings) -> list[Running]:
+    """The other processes at work, the longest first. Files of dead ones are removed."""
+    folder = _folder(settings)
+    if not folder.is_dir():
+        return []
+    with _listed(folder):
+        own = _own.get(folder, (0, ""))[1]
+        found = [_running(file) for file in folder.iterdir() if str(file) != own]
+    return sorted((each for each in found if each is not None), key=lambda each: each.since)
+
+
+def _folder(settings: Settings) -> Path:
+    return settings.warehouse_path / "locks" / "reads"
+
+
+@contextmanager
+def _listed(folder: Path) -> Iterator[None]:
+    """Nobody comes or goes meanwhile: whoever is not listed yet will read what there is afterwards."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _running(file: Path) -> Running | None:
+    """Whose `file` it is; None for a dead process, whose file goes."""
+    with file.open("rb") as open_file:
+        try:
+            fcntl.flock(open_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            told = json.loads(open_file.read())
+            began = datetime.fromtimestamp(os.fstat(open_file.fileno()).st_mtime, UTC)
+            age = timedelta(seconds=max(time.monotonic() - told.pop("up"), 0)) if "up" in told else timedelta()
+            # The earlier of both: somebody may have set the clock since.
+            return Running(**told, since=min(began, datetime.now(UTC) - age))
+        file.unlink()
+        return None

@@ -1,0 +1,274 @@
+"""The content of rows as a number that Spark and DuckDB both find: nothing of it depends on files or on their order.
+
+A row is written as one text, and its hash is the first 64 bits of the MD5 (RFC 1321) of that. The fingerprint of rows
+is how many they are, and the sum of their hashes modulo 2^64: what comes is added, what goes is taken away.
+
+The text of a row is that of its columns in the order of their names, each as `4:name=`, its value, and nothing where it
+is null: a column that came later, null in older rows, leaves them the fingerprint that they had. Values end in `;`:
+
+    boolean                 true or false
+    whole numbers           their digits
+    decimal                 with all digits of its scale, never an exponent
+    float and double        exactly, as an odd whole number and a power of two: 0.75 is 3b-2; one zero, one nan
+    date, timestamps        days, microseconds since 1970-01-01 00:00 UTC (PostgreSQL calls the latter microseconds too)
+    string                  its length in bytes of UTF-8, a colon, itself (as netstrings have it, D. J. Bernstein 1997)
+    binary                  in hexadecimal digits
+    struct                  {fields as columns are}, array [values, ~ for null], map <key=value pairs in their order>
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import duckdb
+
+from lake.quoting import DUCKDB, SPARK, literal, quoted
+from lake.store import delta
+from lake.store.snapshot import duckdb_type
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Kind = str | Mapping[str, Any]
+"""A type as a Delta schema has it in JSON: its name, or an object."""
+Field = tuple[str, Kind]
+MODULUS: Final = 1 << 64
+KEY: Final = "content_key"
+BITS: Final = 53
+"""Of the significand of a double: floats are doubles too."""
+
+
+@dataclass(frozen=True)
+class Print:
+    """The fingerprint of rows: how many there are, and the sum of their hashes modulo 2^64."""
+
+    rows: int = 0
+    total: int = 0
+
+    def __add__(self, other: Print) -> Print:
+        return Print(self.rows + other.rows, (self.total + other.total) % MODULUS)
+
+    def __sub__(self, other: Print) -> Print:
+        return Print(self.rows - other.rows, (self.total - other.total) % MODULUS)
+
+    def __str__(self) -> str:
+        return f"{self.rows}-{self.total:016x}"
+
+    @classmethod
+    def parse(cls, text: str) -> Print:
+        """The fingerprint that `text` is of."""
+        rows, _, total = text.partition("-")
+        return cls(int(rows), int(total, 16))
+
+
+@dataclass(frozen=True)
+class _Dialect:
+    """How an engine writes what both can do."""
+
+    quote: str
+    text: Callable[[str], str]
+    size: Callable[[str], str]
+    micros: Callable[[str], str]
+    days: Callable[[str], str]
+    double: Callable[[str], str]
+    long: Callable[[str], str]
+    power: Callable[[str], str]
+    ctz: Callable[[str], str]
+    div: Callable[[str, str], str]
+    field: Callable[[str, str], str]
+    each: Callable[[str, str, str], str]
+    ordered: Callable[[str], str]
+    joined: Callable[[str], str]
+    hashed: Callable[[str], str]
+    decimal: Callable[[str, str], str]
+
+
+def _plain_decimal(value: str, kind: str) -> str:
+    """DuckDB writes .5 where no digit may come before the point."""
+    precision, scale = kind.removeprefix("decimal(").removesuffix(")").split(",")
+    text = f"{value}::VARCHAR"
+    if int(precision) != int(scale):
+        return text
+    return f"CASE WHEN {value} < 0 THEN '-0' || substr({text}, 2) ELSE '0' || {text} END"
+
+
+SPARKS: Final = _Dialect(
+    quote=SPARK,
+    text=lambda x: f"cast({x} AS string)",
+    size=lambda x: f"cast(octet_length({x}) AS string)",
+    micros=lambda x: f"cast(unix_micros(cast({x} AS timestamp)) AS string)",
+    days=lambda x: f"cast(unix_date({x}) AS string)",
+    double=lambda x: f"cast({x} AS double)",
+    long=lambda x: f"cast({x} AS bigint)",
+    power=lambda x: f"pow(2D, {x})",
+    ctz=lambda x: f"bit_count(({x} & -{x}) - 1L)",
+    div=lambda x, y: f"({x} div {y})",
+    field=lambda x, name: f"{x}.{quoted(name, SPARK)}",
+    each=lambda x, v, body: f"transform({x}, {v} -> {body})",
+    ordered=lambda x: f"array_sort({x})",
+    joined=lambda x: f"array_join({x}, '')",
+    hashed=lambda x: f"cast(conv(left(md5(encode({x}, 'UTF-8')), 16), 16, 10) AS decimal(20, 0))",
+    decimal=lambda x, _: f"cast({x} AS string)",
+)
+DUCK: Final = _Dialect(
+    quote=DUCKDB,
+    text=lambda x: f"{x}::VARCHAR",
+    size=lambda x: f"strlen({x})::VARCHAR",
+    micros=lambda x: f"epoch_us({x})::VARCHAR",
+    days=lambda x: f"date_diff('day', DATE '1970-01-01', {x})::VARCHAR",
+    double=lambda x: f"({x})::DOUBLE",
+    long=lambda x: f"({x})::BIGINT",
+    power=lambda x: f"pow(2::DOUBLE, {x})",
+    ctz=lambda x: f"bit_count(({x} & -{x}) - 1)",
+    div=lambda x, y: f"({x} // {y})",
+    field=lambda x, name: f"struct_extract({x}, {literal(name)})",
+    each=lambda x, v, body: f"list_transform({x}, lambda {v}: {body})",
+    ordered=lambda x: f"list_sort({x})",
+    joined=lambda x: f"array_to_string({x}, '')",
+    hashed=lambda x: f"('0x' || substr(md5({x}), 1, 16))::UBIGINT",
+    decimal=_plain_decimal,
+)
+
+
+def fields_of(schema: pa.Schema) -> list[Field]:
+    """The columns of an Arrow schema with the types that a Delta table gives them."""
+    from deltalake import Schema
+
+    return [(each["name"], each["type"]) for each in json.loads(Schema.from_arrow(schema).to_json())["fields"]]
+
+
+def row_text(fields: Sequence[Field], dialect: _Dialect, key: str = "''") -> str:
+    """SQL of the text of a row; with a `key` before it, nobody without that key knows which value has which hash."""
+    parts = [_named(name, kind, quoted(name, dialect.quote), dialect, 0) for name, kind in sorted(fields)]
+    return f"concat({', '.join([key, *parts])})"
+
+
+def _named(name: str, kind: Kind, value: str, d: _Dialect, depth: int) -> str:
+    prefix = f"{len(name.encode())}:{name}="
+    return f"coalesce({literal(prefix, d.quote)} || {_encoded(kind, value, d, depth)}, '')"
+
+
+def _encoded(kind: Kind, x: str, d: _Dialect, depth: int) -> str:
+    """SQL of the text of a value, null where it is."""
+    if isinstance(kind, str):
+        return f"({_simple(kind, x, d)} || ';')"
+    v = f"x{depth}"
+    if kind["type"] == "struct":
+        parts = [_named(f["name"], f["type"], d.field(x, f["name"]), d, depth) for f in _by_name(kind["fields"])]
+        return f"CASE WHEN {x} IS NOT NULL THEN concat('{{', {''.join(f'{part}, ' for part in parts)}'}}') END"
+    if kind["type"] == "array":
+        body = f"coalesce({_encoded(kind['elementType'], v, d, depth + 1)}, '~')"
+        return f"('[' || {d.joined(d.each(x, v, body))} || ']')"
+    key = _encoded(kind["keyType"], d.field(v, "key"), d, depth + 1)
+    value = _encoded(kind["valueType"], d.field(v, "value"), d, depth + 1)
+    pairs = d.each(f"map_entries({x})", v, f"{key} || '=' || coalesce({value}, '~')")
+    return f"('<' || {d.joined(d.ordered(pairs))} || '>')"
+
+
+def _simple(kind: str, x: str, d: _Dialect) -> str:
+    name = "decimal" if kind.startswith("decimal") else kind
+    if name not in SIMPLE:
+        raise ValueError(f"no fingerprint is known of type {kind}")
+    return SIMPLE[name](x, kind, d)
+
+
+def _exact(x: str, d: _Dialect) -> str:
+    """A double as `<odd>b<power>`: its significand is made a whole number by powers of two, which lose no bit.
+
+    The logarithm may be off by one beside a power of two: then the number is another multiple of the same odd one.
+    """
+    infinite = d.double("'Infinity'")
+    size = f"CASE WHEN isnan({x}) OR abs({x}) = {infinite} OR {x} = 0 THEN {d.double('1')} ELSE abs({x}) END"
+    half = d.div("u", "2")
+    whole = d.long(f"s * {d.power(half)} * {d.power(f'(u - {half})')}")
+    text = f"{d.text(d.div('w', '(w & -w)'))} || 'b' || {d.text('(' + d.ctz('w') + ' - u)')}"
+    finite = _let("s", size, _let("u", f"cast({BITS} - floor(log2(s)) AS int)", _let("w", whole, text, d), d), d)
+    return (
+        f"CASE WHEN isnan({x}) THEN 'nan' WHEN {x} = {infinite} THEN 'inf' WHEN {x} = -{infinite} THEN '-inf'"
+        f" WHEN {x} = 0 THEN '0' ELSE CASE WHEN {x} < 0 THEN '-' ELSE '' END || {finite} END"
+    )
+
+
+def _let(name: str, value: str, body: str, d: _Dialect) -> str:
+    """SQL of `body`, in which `name` is `value`: what is written down once is worked out once."""
+    one = f"array({value})" if d is SPARKS else f"[{value}]"
+    return f"{d.each(one, name, body)}[{0 if d is SPARKS else 1}]"
+
+
+SIMPLE: Final[Mapping[str, Callable[[str, str, _Dialect], str]]] = {
+    **dict.fromkeys(("boolean", "byte", "short", "integer", "long"), lambda x, _, d: d.text(x)),
+    **dict.fromkeys(("float", "double"), lambda x, _, d: _exact(d.double(x), d)),
+    **dict.fromkeys(("timestamp", "timestamp_ntz"), lambda x, _, d: d.micros(x)),
+    "decimal": lambda x, kind, d: f"({d.decimal(x, kind)})",
+    "date": lambda x, _, d: d.days(x),
+    "binary": lambda x, _, __: f"hex({x})",
+    "string": lambda x, _, d: f"{d.size(x)} || ':' || {x}",
+}
+
+
+def _by_name(fields: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return sorted(fields, key=lambda each: str(each["name"]))
+
+
+def duck_values(fields: Sequence[Field], there: Sequence[str]) -> str:
+    """DuckDB's SQL of the columns in their types, null where `there` lacks them."""
+    return ", ".join(
+        f"CAST({quoted(name) if name in there else 'NULL'} AS {duckdb_type(kind)}) AS {quoted(name)}"
+        for name, kind in fields
+    )
+
+
+def duck_hash(fields: Sequence[Field], key: str = "''") -> str:
+    """DuckDB's SQL of the hash of a row."""
+    return DUCK.hashed(row_text(fields, DUCK, key))
+
+
+def spark_hash(fields: Sequence[Field], key: str = "''") -> str:
+    """Spark's SQL of the hash of a row."""
+    return SPARKS.hashed(row_text(fields, SPARKS, key))
+
+
+def of_arrow(rows: pa.Table, key: str = "") -> Print:
+    """The fingerprint of rows in this process's memory."""
+    return Print(rows.num_rows, sum(hashes(rows, key).to_pylist()) % MODULUS)
+
+
+def hashes(rows: pa.Table, key: str = "") -> pa.ChunkedArray:
+    """The hash of each of some rows in this process's memory, in any order."""
+    import pyarrow as pa
+
+    if not rows.num_rows:
+        return pa.chunked_array([], pa.uint64())
+    if any(chunk.offset for column in rows.columns for chunk in column.chunks):
+        rows = rows.take(pa.array(range(rows.num_rows)))  # DuckDB takes no part of an array of structs
+    fields = fields_of(rows.schema)
+    with delta.connection() as con:
+        con.register("t", rows)
+        values = f"SELECT {duck_values(fields, rows.column_names)} FROM t"
+        found = con.sql(f"SELECT {duck_hash(fields, '$1')} AS h FROM ({values})", params=[key])
+        return found.to_arrow_table().column("h")
+
+
+def of_version(path: Path, version: int | None = None, key: str = "") -> Print:
+    """The fingerprint of all rows of the table at `path`, found by reading them."""
+    with delta.opened(path, version) as table:
+        paths = delta.files(table)
+        fields = [(each["name"], each["type"]) for each in json.loads(table.schema().to_json())["fields"]]
+    if not paths:
+        return Print()
+    with delta.connection() as con:
+        try:
+            rows = con.read_parquet(paths, union_by_name=True, hive_partitioning=False)
+            con.register("t", rows)
+            values = f"SELECT {duck_values(fields, rows.columns)} FROM t"
+            query = f"SELECT count(*), coalesce(sum({duck_hash(fields, '$1')}::HUGEINT), 0) FROM ({values})"
+            count, total = con.execute(query, [key]).fetchall()[0]
+        except duckdb.Error as error:
+            if broken := delta.unreadable(path, paths):
+                raise broken from None
+            raise error
+    return Print(count, int(total) % MODULUS)

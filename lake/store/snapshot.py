@@ -1,0 +1,122 @@
+"""A published table as a reader needs it: the exact files of one version, its visible columns and their types."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from lake.config import Settings
+from lake.errors import LakeError
+from lake.quoting import quoted
+from lake.session import first_line
+from lake.store import delta
+from lake.store.damage import damage
+from lake.store.editions import Edition
+
+# Reader features that change nothing in how a Parquet file is read.
+HARMLESS: Final = frozenset({"timestampNtz"})
+
+TYPES: Final[Mapping[str, str]] = {
+    "string": "VARCHAR",
+    "long": "BIGINT",
+    "integer": "INTEGER",
+    "short": "SMALLINT",
+    "byte": "TINYINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "boolean": "BOOLEAN",
+    "binary": "BLOB",
+    "date": "DATE",
+    "timestamp": "TIMESTAMPTZ",
+    "timestamp_ntz": "TIMESTAMP",
+}
+"""Delta's primitive types as DuckDB's; `decimal(p,s)` is written alike in both."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A visible column; `type` is DuckDB's."""
+
+    name: str
+    type: str
+    comment: str
+
+
+@dataclass(frozen=True)
+class Published:
+    """One table at one version. State columns, whose names begin with `_`, are left out."""
+
+    name: str
+    layer: str
+    version: int
+    doc: str
+    columns: tuple[Column, ...]
+    files: tuple[str, ...]
+
+    @property
+    def has_versions(self) -> bool:
+        """Whether its rows say from when to when they hold."""
+        return {"valid_from", "valid_to", "version_id"} <= {column.name for column in self.columns}
+
+
+def published(settings: Settings, name: str, edition: Edition) -> Published:
+    """Table `name` of `edition`, opened at the edition's version.
+
+    Raises LakeError where the version is gone, or where its files cannot be read as they are.
+    """
+    entry = edition.tables[name]
+    path = settings.warehouse_path / entry.path
+    delta.must_be_whole(path, entry.version)
+    try:
+        table = DeltaTable(str(path), version=entry.version)
+    except (DeltaError, OSError, ValueError) as error:
+        found = damage(path)
+        raise LakeError(
+            f"{name}: version {entry.version} cannot be opened: {found.found if found else first_line(error)}",
+            where=str(found.file if found else path),
+            fix="put it back from a copy of the warehouse, or read another edition",
+        ) from None
+    if delta.metadata(path, entry.version).get("cut", edition.cut) != edition.cut:
+        raise LakeError(
+            f"{name}: damage took version {entry.version} of edition {edition.number}, and another has its number",
+            where=str(path),
+            fix="read another edition: without --edition, the newest",
+        )
+    protocol = table.protocol()
+    features = sorted(set(protocol.reader_features or ()) - HARMLESS)
+    if features or protocol.min_reader_version == 2:
+        raise LakeError(
+            f"{name}: its files alone do not say what its rows are: {', '.join(features) or 'column mapping'}",
+            where=str(path),
+            fix="rebuild the table without these Delta features",
+        )
+    fields = json.loads(table.schema().to_json())["fields"]
+    return Published(
+        name=name,
+        layer=entry.layer,
+        version=entry.version,
+        doc=table.metadata().description or "",
+        columns=tuple(_column(field) for field in fields if not field["name"].startswith("_")),
+        files=tuple(delta.files(table)),
+    )
+
+
+def _column(field: Mapping[str, Any]) -> Column:
+    return Column(field["name"], duckdb_type(field["type"]), field["metadata"].get("comment", ""))
+
+
+def duckdb_type(kind: str | Mapping[str, Any]) -> str:
+    """A type of a Delta schema as DuckDB writes it."""
+    if isinstance(kind, str):
+        return TYPES.get(kind) or kind.upper()
+    if kind["type"] == "array":
+        return f"{duckdb_type(kind['elementType'])}[]"
+    if kind["type"] == "map":
+        return f"MAP({duckdb_type(kind['keyType'])}, {duckdb_type(kind['valueType'])})"
+    fields = (f"{quoted(field['name'])} {duckdb_type(field['type'])}" for field in kind["fields"])
+    return f"STRUCT({', '.join(fields)})"

@@ -1,0 +1,142 @@
+"""Answers as text: an aligned table, or Markdown. Decimals are exact, instants in UTC with Z, nulls told from ''."""
+
+from __future__ import annotations
+
+import json
+import math
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from itertools import chain, islice
+from typing import Any, Final
+
+NULL: Final = "NULL"
+FIRST: Final = 1000
+"""So many rows say how wide the columns of a table are."""
+MARKS: Final = str.maketrans({mark: f"\\{mark}" for mark in "\\|*_`<>[]"})
+"""What Markdown would take for its own."""
+Rows = Iterable[Sequence[Any]]
+
+
+def as_table(
+    names: Sequence[str], rows: Rows, *, numeric: Sequence[bool] | None = None, width: int | None = None
+) -> Iterator[str]:
+    """Aligned lines under a heading, numbers to the right; cells are cut at `width` characters where it is given.
+
+    The first rows say how wide a column is, and which ones are `numeric` where that is not given; the others are
+    written as they come, and a cell that is wider sticks out.
+    """
+    rows = iter(rows)
+    first = [list(row) for row in islice(rows, FIRST)]
+    if numeric is None:
+        numeric = [_is_numeric([row[i] for row in first]) for i in range(len(names))]
+    heading = [printable(name) for name in names]
+    grid = [[_cut(shown(value), width) for value in row] for row in first]
+    widths = [max(_width(name), *(_width(line[i]) for line in grid), 0) for i, name in enumerate(heading)]
+    later = ([_cut(shown(value), width) for value in row] for row in rows)
+    for line in chain([heading, ["-" * width for width in widths]], grid, later):
+        cells = (_pad(cell, size, right) for cell, size, right in zip(line, widths, numeric, strict=True))
+        yield "  ".join(cells).rstrip()
+
+
+def as_markdown(names: Sequence[str], rows: Rows, *, numeric: Sequence[bool]) -> Iterator[str]:
+    """A table of Markdown, whose cells are told from its lines; numbers to the right."""
+    yield f"| {' | '.join(_marked(printable(name)) for name in names)} |"
+    yield f"| {' | '.join('---:' if right else '---' for right in numeric)} |"
+    for row in rows:
+        yield f"| {' | '.join(_marked(shown(value)) for value in row)} |"
+
+
+def text(value: Any) -> str:
+    """One value as text; nested ones as JSON."""
+    found = plain(value)
+    return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+
+
+def plain(value: Any) -> Any:  # noqa: PLR0911 - one return a type
+    """`value` as JSON can say it without loss."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            return value.isoformat()
+        return value.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, bytes | bytearray):
+        return value.hex()
+    if isinstance(value, Mapping):
+        return {key if isinstance(key, str) else text(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return str(value)
+
+
+def shown(value: Any) -> str:
+    """A cell of a table: one line, and nothing that a terminal would obey. A text that reads NULL stands in quotes."""
+    if value is None:
+        return NULL
+    cell = printable(value if isinstance(value, str) else text(value))
+    return f'"{cell}"' if NULL in cell and cell.strip('"') == NULL else cell
+
+
+def printable(text: str) -> str:
+    """`text` on one line, with what a terminal would obey spelled out."""
+    return text if text.isprintable() else obeyed(text)
+
+
+def obeyed(text: str, *, keep: str = "", spell: Callable[[str], str] | None = None) -> str:
+    """`text` with each character spelled out that a terminal would obey, but those to `keep`."""
+    spell = spell or (lambda c: c.encode("unicode_escape").decode())
+    return "".join(c if c.isprintable() or c in keep else spell(c) for c in text)
+
+
+def _cut(cell: str, width: int | None) -> str:
+    return cell if width is None or len(cell) <= width else cell[: width - 1] + "…"
+
+
+def _width(cell: str) -> int:
+    """Columns on a terminal: wide East Asian characters take two, combining ones none."""
+    if cell.isascii():
+        return len(cell)
+    return sum(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in cell)
+
+
+def _pad(cell: str, width: int, right: bool) -> str:
+    space = " " * (width - _width(cell))
+    return space + cell if right else cell + space
+
+
+def _is_numeric(values: Sequence[Any]) -> bool:
+    there = [value for value in values if value is not None]
+    return bool(there) and all(isinstance(v, int | float | Decimal) and not isinstance(v, bool) for v in there)
+
+
+def _marked(cell: str) -> str:
+    return cell.translate(MARKS)
+
+
+def distinct(names: Sequence[str], fold: Callable[[str], str] = str) -> list[str]:
+    """Names that are keys of one object: a second `a` becomes `a_2`. Names are one that are one when folded."""
+    found: list[str] = []
+    taken: set[str] = set()
+    for name in names:
+        number, fresh = 2, name
+        while fold(fresh) in taken:
+            number, fresh = number + 1, f"{name}_{number}"
+        found.append(fresh)
+        taken.add(fold(fresh))
+    return found
+
+
+def span(lag: timedelta) -> str:
+    """`2 d 3 h`, `3 h 20 min`, `40 s`; `0` where there is none."""
+    seconds = int(lag.total_seconds())
+    parts = [(seconds // 86400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s")]
+    told = [f"{count} {unit}" for count, unit in parts if count]
+    return " ".join(told[:2]) or "0"
