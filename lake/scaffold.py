@@ -8,7 +8,7 @@ from typing import Final
 
 from lake.errors import DeclarationError
 
-TEMPLATE: Final = Path(__file__).parents[1] / "templates" / "project"
+TEMPLATE: Final = Path(__file__).parent / "templates" / "project"
 
 
 def init(folder: Path) -> list[str]:

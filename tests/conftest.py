@@ -31,8 +31,12 @@ LONGEST = frozenset(
 """Files that take a minute or more, few tests as they have."""
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest comes first, so that in the end no process waits for another."""
+    """Marks what starts a JVM. What takes longest comes first, so that in the end no process waits for another."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")
     items.sort(key=lambda item: item.path.name not in LONGEST)
 
 

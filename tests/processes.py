@@ -16,13 +16,13 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 from lake.config import load_settings
-from lake.store import reads
+from lake.store import activity
 from lake.store.lease import lease
 settings = load_settings(Path(sys.argv[1]))
 with ExitStack() as held:
     for what in sys.argv[2:]:
         if what == "reading":
-            reads.begin(settings, "lake sql", edition=3)
+            activity.begin(settings, "lake sql", edition=3)
         else:
             held.enter_context(lease(settings, what))
     print("ready", flush=True)

@@ -1,4 +1,4 @@
-"""The command line: a thin skin over `lake.run`. stdout is data, stderr is talk, exit codes follow `lake.errors`."""
+"""The command line: a thin skin over the verbs. stdout is data, stderr is talk, exit codes follow `lake.errors`."""
 
 from __future__ import annotations
 

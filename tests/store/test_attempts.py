@@ -28,7 +28,7 @@ DIE = """
 import os, signal, sys
 from pathlib import Path
 from lake.config import load_settings
-from lake.store import attempts
+from lake.ingest import attempts
 with attempts.at_work(load_settings(Path(sys.argv[1])), "readings", [("readings/a.jsonl", 1, 1)]):
     os.kill(os.getpid(), signal.SIGKILL)
 """

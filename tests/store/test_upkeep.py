@@ -111,11 +111,11 @@ def test_where_the_disk_is_full_nobody_is_listed_by_half(project: Settings) -> N
 import os, resource, signal, sys
 from pathlib import Path
 from lake.config import load_settings
-from lake.store import reads
+from lake.store import activity
 settings = load_settings(Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-reads.begin(settings, 'lake run')
+activity.begin(settings, 'lake run')
 print(os.listdir(settings.warehouse_path / 'locks/reads'))"""
     done = subprocess.run([sys.executable, "-c", program, project.project], check=True, capture_output=True, text=True)
     assert done.stdout == "[]\n"
