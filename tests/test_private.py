@@ -24,7 +24,7 @@ from lake.session import embedded_conf, properties
 from lake.store import activity
 from lake.store.lease import lease
 from tests.processes import LOOPBACK, another, listening
-from tests.run.published import publish, write
+from tests.publish.written import publish, write
 
 ROOT = Path(__file__).parents[1]
 USABLE = grp.getgrall() if os.geteuid() == 0 else [grp.getgrgid(number) for number in os.getgroups()]

@@ -185,5 +185,11 @@ def test_quantiles_of_a_route_are_near_those_of_its_legs(lakehouse: Lakehouse) -
 def test_every_example_table_has_its_expectations_and_its_test(lakehouse: Lakehouse) -> None:
     tables = set(lakehouse.project.tables)
     assert tables == {path.stem for path in (REPOSITORY / "quality").glob("*.json")}
-    older = {"flight", "carrier_daily", "carrier_league", "airport_month", "route_first"}  # tests/run/test_flights.py
+    older = {
+        "flight",
+        "carrier_daily",
+        "carrier_league",
+        "airport_month",
+        "route_first",
+    }  # tests/engine/test_flights.py
     assert tables - set(TABLES) - older == {"route_quantiles"}

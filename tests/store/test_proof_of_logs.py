@@ -32,7 +32,7 @@ from lake.publish.cut import pick_cut
 from lake.store import chain, compaction, delta, editions, fingerprints, log
 from lake.store.torn import commit_file
 from lake.testing import Lakehouse
-from tests.run.test_forget import order
+from tests.erasure.test_forget import order
 from tests.there import fault, no_spark, there
 
 TEMPLATE = Path(public.__file__).parent / "templates/project"

@@ -23,7 +23,7 @@ from lake.read.answer import ask
 from lake.read.export import EXTENSIONS, _whole
 from lake.read.sql import Reader, reader
 from lake.text import FIRST, as_table
-from tests.run.published import publish, write
+from tests.publish.written import publish, write
 from tests.there import there
 
 LAKE = Path(sys.executable).parent / "lake"

@@ -26,7 +26,7 @@ from lake.ingest.void import void
 from lake.publish.cut import cut
 from lake.store.editions import latest_edition
 from lake.testing import Lakehouse
-from tests.run import reference
+from tests.engine import reference
 from tests.there import there
 
 REPOSITORY = Path(__file__).parents[2]

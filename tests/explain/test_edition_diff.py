@@ -13,7 +13,7 @@ from lake.errors import LakeError
 from lake.explain.edition_diff import EditionDiff, diff_editions
 from lake.project import load
 from lake.store import editions
-from tests.run.published import publish, write
+from tests.publish.written import publish, write
 
 JOB = '''
 from lake import Latest, log, table

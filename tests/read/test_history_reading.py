@@ -22,7 +22,7 @@ from lake.read.sql import Reader, reader
 from lake.store import delta, ledger
 from lake.store.tables import Table
 from lake.testing import Lakehouse
-from tests.run.published import publish, write
+from tests.publish.written import publish, write
 
 CONTRACT = """{
   "type": "record", "name": "moves", "doc": "Somebody moves into a flat, or out of it.",

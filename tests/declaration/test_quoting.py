@@ -33,7 +33,7 @@ from lake.store.commit import Counts, commit
 from lake.store.ledger import Cut
 from lake.store.scan import Scan
 from lake.store.tables import Table
-from tests.run.published import publish, write
+from tests.publish.written import publish, write
 from tests.store.events import declare, events, fields, reading, take
 from tests.there import there
 

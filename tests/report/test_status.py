@@ -25,7 +25,7 @@ from lake.report.status import status as look
 from lake.store import delta, editions, ledger, log, quarantine
 from lake.store.delta import Position
 from lake.store.fingerprints import of_version
-from tests.run.published import publish
+from tests.publish.written import publish
 from tests.there import there
 
 CONTRACT = {

@@ -21,7 +21,7 @@ from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, LakeError
 from lake.read.sql import Reader, reader
 from lake.store import ledger
-from tests.run.published import publish, write
+from tests.publish.written import publish, write
 from tests.there import there
 
 DAILY = """

@@ -24,8 +24,8 @@ from lake.store import activity, contract_versions, delta, editions, erasures, l
 from lake.store.keys import open_store
 from lake.store.lease import lease
 from lake.store.torn import commit_file
+from tests.ingest.test_lost_commits import ORDER, advanced, at, shop, tear
 from tests.processes import another
-from tests.run.test_lost import ORDER, advanced, at, shop, tear
 from tests.there import fault, no_spark
 
 __all__ = ["shop"]
