@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from lake.config import Settings
 from lake.contracts.contract import Contract, sound_contracts
-from lake.engine.advance import Advanced, advance_all
+from lake.engine.advance import advance_all
+from lake.engine.write import Advanced
 from lake.erasure.purge import purge
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.evaluation.inputs import Inputs

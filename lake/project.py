@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from graphlib import TopologicalSorter
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from lake import quoting
 from lake.config import Settings
@@ -20,17 +20,13 @@ from lake.jobfile import JobFile
 from lake.kinds.latest import First
 from lake.quality.parking import PLACE, ROW, SUFFIX, meets
 from lake.quality.suite import load_suite, parks
-from lake.store import delta
-from lake.store.delta import Position
 from lake.store.editions import homes
+from lake.store.table_head import Columns, TableHead
 from lake.store.tables import Table
 
 LAYERS = ("silver", "gold")
 FIELD: Final = "contract field "
 PARKED: Final = First((PLACE, ROW))
-
-Columns: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""What a position says of each input: {input: {"read": {column: type}, …}}, see lake.evaluation.columns."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +70,7 @@ class Project:
 
     def fingerprint(self, declaration: Declaration, columns: Columns | None = None) -> str:
         """A hash of all that decides the table's rows: job file, what it imports beside its inputs, kind's version, and
-        the contract fields that it reads, as the `columns` of a table's position say.
+        the contract fields that it reads, as the `columns` of a table's head say.
         """
         kind = declaration.kind
         fields = [f"{name} {type_}" for name, type_ in self._fields(declaration, columns).items()]
@@ -82,23 +78,23 @@ class Project:
         parking = [f"{name} {text}" for name, text in _parking(declaration).items()]
         return self.files[declaration.name].fingerprint(kind.name, str(kind.revision), *fields, *borrowed, *parking)
 
-    def is_built(self, declaration: Declaration, position: Position) -> bool:
-        """Whether the table at `position` was built by its definition as it is now."""
-        return self.columns(declaration, position) is not None
+    def is_built(self, declaration: Declaration, head: TableHead) -> bool:
+        """Whether the table at `head` was built by its definition as it is now."""
+        return self.columns(declaration, head) is not None
 
-    def columns(self, declaration: Declaration, position: Position) -> Columns | None:
-        """What the table at `position` reads; None where it was built by another definition than now."""
-        said, built = position.data.get("columns"), position.data["fingerprint"]
+    def columns(self, declaration: Declaration, head: TableHead) -> Columns | None:
+        """What the table at `head` reads; None where it was built by another definition than now."""
+        said, built = head.columns, head.fingerprint
         possible = self._unsaid(declaration) if said is None else [said]
         return next((each for each in possible if built == self.fingerprint(declaration, each)), None)
 
     def _unsaid(self, declaration: Declaration) -> Iterator[Columns]:
-        """What a table may read that was built before positions said it: the fields named in the text of its job; by
+        """What a table may read that was built before heads said it: the fields named in the text of its job; by
         the contract of then, where a name has come to the contract that the text had already.
         """
         yield self._mentioned(declaration)
         table = self.table(declaration)
-        kept = (each.data["definition"] for each in delta.positions(table.path, table.app) if "definition" in each.data)
+        kept = (each.definition for each in table.heads() if each.definition)
         yield _told_by(next(kept, {}))
 
     def definition(self, declaration: Declaration, columns: Columns | None = None) -> dict[str, str]:

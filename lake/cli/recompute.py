@@ -15,9 +15,9 @@ from lake.errors import DeclarationError, LawError, did_you_mean
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lake.engine.advance import Advanced
     from lake.engine.plan_diff import TableChange
     from lake.engine.verify import Verdict
+    from lake.engine.write import Advanced
     from lake.evaluation.inputs import Inputs
     from lake.project import Project
 

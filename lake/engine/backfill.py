@@ -9,18 +9,18 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from lake.declaration import Declaration
-from lake.engine.advance import Advanced, advance, same_definition
-from lake.engine.incremental import difference_of
+from lake.engine.advance import advance
+from lake.engine.incremental import difference
 from lake.engine.pending_change import of_diff
 from lake.engine.rebuild import finish
 from lake.engine.widening import must_have
+from lake.engine.write import Advanced, same_definition, writing
+from lake.errors import Unavailable
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.time_range import Between
-from lake.evaluation.validate import python_faults
 from lake.graph import graph
 from lake.ingest import integrity
 from lake.project import Project
-from lake.store.lease import lease
 from lake.store.ledger import get_cut
 from lake.store.run_book import failing
 
@@ -43,29 +43,30 @@ def backfill(  # noqa: PLR0913 the range of one table, and how to tell of it
     Tables derived from it follow at that cut, those that are there; a dry run leaves them out. Raises DeclarationError
     where the table was never built, by another definition, or from no log with event time.
     """
-    table = project.table(declaration)
     if not any(project.contracts[stream].time for stream in project.logs(declaration)):
         raise declaration.fault("none of its logs has event time", fix=f"lake rebuild {declaration.name}")
     integrity.must_be_whole(project, [declaration])
     began = time.monotonic()
     book = nullcontext() if dry_run else failing(project.settings, "backfill", declaration.name)
-    with book, python_faults(declaration), lease(project.settings, table.lease):
-        position = table.position()
-        if position is None:
-            raise declaration.fault("was never built", fix=f"lake advance {declaration.name}")
-        same_definition(project, declaration, position)
-        inputs = Inputs(connect, project, get_cut(project.settings, position.data["cut"]))
-        must_have(inputs, declaration, position)
-        found = Between(inputs, start, end).touched(declaration)
-        change = of_diff(declaration, table, position, difference_of(inputs, declaration, table, found))
-        done: list[Advanced] = [finish(inputs, declaration, change, began, verb="backfill", dry_run=dry_run)]
+    head = project.table(declaration).head()
+    if head is None:
+        raise declaration.fault("was never built", fix=f"lake advance {declaration.name}")
+    inputs = Inputs(connect, project, get_cut(project.settings, head.cut))
+    with book, writing(inputs, declaration) as evaluation:
+        if evaluation.since.cut != inputs.cut.number:
+            raise Unavailable(f"{declaration.name} is being advanced", fix="run the command again")
+        same_definition(project, declaration, evaluation.since)
+        must_have(evaluation)
+        affected = Between(inputs, start, end).affected_keys(declaration)
+        change = of_diff(evaluation, difference(evaluation, affected))
+        done: list[Advanced] = [finish(change, began, verb="backfill", dry_run=dry_run)]
     tell(done[0])
     if dry_run:
         return done
     for name in graph(project).below(declaration.name):
         child = project.tables[name]
-        there = project.table(child).position()
-        if there is not None and there.data["cut"] == inputs.cut.number:
+        there = project.table(child).head()
+        if there is not None and there.cut == inputs.cut.number:
             done.append(advance(inputs, child))
             tell(done[-1])
     return done

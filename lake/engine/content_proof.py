@@ -18,10 +18,10 @@ from lake.errors import DeclarationError
 from lake.evaluation.compare import WAS
 from lake.project import Project
 from lake.store import delta
-from lake.store.commit import CHANGE
-from lake.store.delta import Position
+from lake.store.diff import CHANGE
 from lake.store.editions import EditionTable, latest_edition
 from lake.store.fingerprints import MODULUS, Print, of_arrow
+from lake.store.table_head import TableHead
 from lake.store.tables import Table
 
 SMALL_ROWS: Final = 200_000
@@ -38,16 +38,16 @@ def of_rows(table: Table, rows: pa.Table | object) -> Print | None:
 
 
 def after(
-    table: Table, position: Position, diff: pa.Table | object, identity: Sequence[str], *, again: bool
+    table: Table, head: TableHead, diff: pa.Table | object, identity: Sequence[str], *, again: bool
 ) -> Print | None:
-    """The fingerprint of the table once `diff` is applied on top of `position`; None where it is not known.
+    """The fingerprint of the table once `diff` is applied on top of `head`; None where it is not known.
 
     With `again` it is found anew, whatever was said of it before: the rows may be damaged, and `diff` be what fixes it.
     """
     if not isinstance(diff, pa.Table):
         return None
     with suppress(DeclarationError):
-        base = None if again else of_commit(table, position)
+        base = None if again else of_commit(table, head)
         if base is None:
             version = table.version()
             if not again and table.rows(version) > SMALL_ROWS:
@@ -57,21 +57,21 @@ def after(
     return None
 
 
-def of_commit(table: Table, position: Position) -> Print | None:
-    """The fingerprint of the table as `position` says it, or the edition that has it; None where none does.
+def of_commit(table: Table, head: TableHead) -> Print | None:
+    """The fingerprint of the table as `head` says it, or the edition that has it; None where none does.
 
     None too where another tool has written to the table since.
     """
-    if position.version != delta.version(table.path):
+    if head.version != delta.version(table.path):
         return None
-    if said := position.data.get("content"):
+    if said := head.content:
         return Print.parse(said)
     edition = latest_edition(table.settings)
     entry = edition.tables.get(table.name) if edition else None
     path = str(table.path.relative_to(table.settings.warehouse_path))
     if entry is None or not entry.content or entry.path != path:
         return None
-    return Print.parse(entry.content) if entry.version in {position.version, position.origin} else None
+    return Print.parse(entry.content) if entry.version in {head.version, head.origin} else None
 
 
 def completed(project: Project, tables: dict[str, EditionTable]) -> dict[str, EditionTable]:

@@ -1,6 +1,6 @@
-"""What must change in a table: its touched keys by absorption, by evaluation where that cannot be, and the diff.
+"""What must change in a table: its affected keys by absorption, by evaluation where that cannot be, and the diff.
 
-What touches few keys is compared in this process; the rest by Spark.
+What affects few keys is compared in this process; the rest by Spark.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import pyarrow as pa
 
 from lake.declaration import Declaration
 from lake.errors import DeclarationError
-from lake.evaluation.affected_keys import Touched, restrict, touched
+from lake.evaluation.affected_keys import ALL, NOTHING, Keys, restrict
 from lake.evaluation.compare import WAS, compare, compare_local
+from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.unique import check_unique, unique
 from lake.kinds.kind import AGAIN, same
-from lake.store.commit import CHANGE
-from lake.store.delta import Position
+from lake.store.diff import CHANGE
 from lake.store.fingerprints import hashes
 from lake.store.scan import distinct, to_arrow, to_frame
 from lake.store.tables import Table
@@ -27,36 +27,29 @@ from lake.store.tables import Table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# The rows of the touched keys that one process takes, beside their old images.
+# The rows of the affected keys that one process takes, beside their old images.
 LOCAL_ROWS: Final = 500_000
 
 
-def difference(inputs: Inputs, declaration: Declaration, table: Table, position: Position) -> pa.Table | DataFrame:
-    """The rows to insert, update and delete, given what changed in the inputs since `position`."""
-    return difference_of(inputs, declaration, table, touched(inputs, declaration, table, position))
-
-
-def difference_of(
-    inputs: Inputs, declaration: Declaration, table: Table, found: Touched | None
-) -> pa.Table | DataFrame:
-    """As `difference`, given what was found to be touched."""
-    kind, version = declaration.kind, table.version()
-    due = kind.due(inputs.horizon(declaration))
+def difference(evaluation: Evaluation, affected: Keys) -> pa.Table | DataFrame:
+    """The rows to insert, update and delete so that the `affected` keys are right, and what is due is closed."""
+    kind, table, version = evaluation.kind, evaluation.table, evaluation.table.version()
+    due = kind.due(evaluation.horizon)
     empty = nothing(table)
     diffs, keys = [empty], None
-    if found is not None:
-        keys = found.keys
+    if affected is not NOTHING:
+        keys = affected.rows
         old = table.rows_of(keys, version, limit=LOCAL_ROWS) if isinstance(keys, pa.Table) else None
         if old is None or old.num_rows == LOCAL_ROWS:
-            return _by_spark(inputs, declaration, table, Touched(None) if due else found, version)
-        rows = _rows(inputs, declaration, found, keys, old)
-        _must_fit(declaration, rows.column_names, old.column_names)
-        check_unique(declaration, rows)
+            return _by_spark(evaluation, ALL if due else affected, version)
+        rows = _rows(evaluation, affected, keys, old)
+        _must_fit(evaluation.declaration, rows.column_names, old.column_names)
+        check_unique(evaluation.declaration, rows)
         diffs.append(compare_local(rows, old.select(rows.column_names), kind.identity, _key(table)))
     if due:
-        diffs.append(_aged(inputs, declaration, table, due, version, without=keys))
-    told = all(WAS in diff.column_names for diff in diffs)
-    wanted = pa.schema([field for field in empty.schema if told or field.name != WAS])
+        diffs.append(_aged(evaluation, due, version, without=keys))
+    hashed = all(WAS in diff.column_names for diff in diffs)
+    wanted = pa.schema([field for field in empty.schema if hashed or field.name != WAS])
     return pa.concat_tables(diff.select(wanted.names).cast(wanted) for diff in diffs)
 
 
@@ -88,51 +81,52 @@ def gathered(inputs: Inputs, diff: DataFrame) -> pa.Table | DataFrame:
     return rows if rows.num_rows <= limit else diff
 
 
-def _rows(inputs: Inputs, declaration: Declaration, found: Touched, keys: pa.Table, old: pa.Table) -> pa.Table:
-    """The rows that the touched `keys` should have, in this process."""
-    kind = declaration.kind
-    if found.changes is None:
-        return to_arrow(inputs.evaluated(declaration, restrict(inputs, declaration, keys)))
-    held = to_frame(inputs.spark, old)
-    absorbed = to_arrow(kind.aged(kind.absorb(held, *found.changes), inputs.horizon(declaration)))
+def _rows(evaluation: Evaluation, affected: Keys, keys: pa.Table, old: pa.Table) -> pa.Table:
+    """The rows that the affected `keys` should have, in this process."""
+    kind = evaluation.kind
+    if affected.changes is None:
+        return to_arrow(evaluated(evaluation, keys))
+    held = to_frame(evaluation.spark, old)
+    absorbed = to_arrow(kind.aged(kind.absorb(held, *affected.changes), evaluation.horizon))
     again = absorbed.column(AGAIN)
     kept = absorbed.filter(pa.compute.invert(again)).drop_columns(AGAIN)
     if kept.num_rows == absorbed.num_rows:
         return kept
     keys = distinct(absorbed.filter(again).select(list(kind.key)))
-    evaluated = to_arrow(inputs.evaluated(declaration, restrict(inputs, declaration, keys)))
-    return pa.concat_tables([kept, evaluated.select(kept.column_names).cast(kept.schema)])
+    anew = to_arrow(evaluated(evaluation, keys))
+    return pa.concat_tables([kept, anew.select(kept.column_names).cast(kept.schema)])
 
 
-def _by_spark(
-    inputs: Inputs, declaration: Declaration, table: Table, found: Touched, version: int
-) -> pa.Table | DataFrame:
+def evaluated(evaluation: Evaluation, keys: pa.Table | DataFrame) -> DataFrame:
+    """The rows of `keys`, evaluated from the inputs restricted to them."""
+    return evaluation.rows_from(restrict(evaluation.inputs, evaluation.declaration, keys))
+
+
+def _by_spark(evaluation: Evaluation, affected: Keys, version: int) -> pa.Table | DataFrame:
     """The diff of all keys, or of more than one process takes."""
-    kind = declaration.kind
-    old = table.read(inputs.spark, version)
-    if found.keys is not None:
-        old = _of(old, found.keys)
-    if found.changes is not None:
-        rows = _absorbed(inputs, declaration, found.changes, old)
-    elif found.keys is None:
-        rows = inputs.evaluate(declaration)
+    kind, keys = evaluation.kind, affected.rows
+    old = evaluation.table.read(evaluation.spark, version)
+    if keys is not None:
+        old = _of(old, keys)
+    if affected.changes is not None:
+        rows = _absorbed(evaluation, affected.changes, old)
     else:
-        rows = inputs.evaluated(declaration, restrict(inputs, declaration, found.keys))
-    _must_fit(declaration, rows.columns, old.columns)
-    return gathered(inputs, compare(unique(rows, kind.identity), old, kind.identity))
+        rows = evaluation.all_rows() if keys is None else evaluated(evaluation, keys)
+    _must_fit(evaluation.declaration, rows.columns, old.columns)
+    return gathered(evaluation.inputs, compare(unique(rows, kind.identity), old, kind.identity))
 
 
-def _absorbed(inputs: Inputs, declaration: Declaration, changes: tuple[DataFrame, ...], old: DataFrame) -> DataFrame:
-    """The rows that the touched keys, which have the rows `old`, should have."""
-    kind = declaration.kind
-    rows = kind.aged(kind.absorb(old, *changes), inputs.horizon(declaration))
+def _absorbed(evaluation: Evaluation, changes: tuple[DataFrame, ...], old: DataFrame) -> DataFrame:
+    """The rows that the affected keys, which have the rows `old`, should have."""
+    kind = evaluation.kind
+    rows = kind.aged(kind.absorb(old, *changes), evaluation.horizon)
     kept, again = rows.where(f"not {AGAIN}").drop(AGAIN), rows.where(AGAIN)
     if not kind.key:  # Arrow does not count rows without columns
-        return kept if again.isEmpty() else inputs.evaluate(declaration)
+        return kept if again.isEmpty() else evaluation.all_rows()
     keys = to_arrow(again.select(*kind.key).distinct())
     if not keys.num_rows:
         return kept
-    return kept.unionByName(inputs.evaluated(declaration, restrict(inputs, declaration, keys)))
+    return kept.unionByName(evaluated(evaluation, keys))
 
 
 def _of(rows: DataFrame, keys: pa.Table | DataFrame) -> DataFrame:
@@ -141,13 +135,12 @@ def _of(rows: DataFrame, keys: pa.Table | DataFrame) -> DataFrame:
     return rows.join(wanted, same(rows, wanted, wanted.columns), "left_semi")
 
 
-def _aged(  # noqa: PLR0913 which rows of which table, at which version
-    inputs: Inputs, declaration: Declaration, table: Table, due: str, version: int, *, without: pa.Table | None
-) -> pa.Table:
-    """The updates of the `due` rows, but those of some keys: nothing touches them but the log's event time."""
+def _aged(evaluation: Evaluation, due: str, version: int, *, without: pa.Table | None) -> pa.Table:
+    """The updates of the `due` rows, but those of some keys: nothing affects them but the log's event time."""
+    table = evaluation.table
     rows = table.rows_where(due, version, without=without)
-    frame = to_frame(inputs.spark, rows)
-    aged = to_arrow(declaration.kind.aged(frame, inputs.horizon(declaration)).select(*rows.column_names))
+    frame = to_frame(evaluation.spark, rows)
+    aged = to_arrow(evaluation.kind.aged(frame, evaluation.horizon).select(*rows.column_names))
     diff = aged.append_column(CHANGE, pa.array(["update"] * aged.num_rows, pa.string()))
     key = _key(table)
     return diff if key is None else diff.append_column(WAS, hashes(rows, key))

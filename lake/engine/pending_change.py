@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from lake.declaration import Declaration
-from lake.engine.advance import first_rows, put, put_all
 from lake.engine.fingerprint import fingerprints
 from lake.engine.incremental import gathered, nothing
+from lake.engine.write import first_rows, write, write_all
 from lake.evaluation.compare import compare, first, shown
-from lake.evaluation.inputs import Inputs
+from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.unique import unique
 from lake.kinds.kind import visible
-from lake.store.commit import CHANGE, Counts
-from lake.store.delta import Position, standing
-from lake.store.tables import Table
+from lake.store.diff import CHANGE, Counts
+from lake.store.table_head import TableHead
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,67 +28,61 @@ SAMPLE: Final = 10
 
 @dataclass(frozen=True)
 class Change:
-    """What would change in `table` since `position`; `rows` are a diff, or with `whole` all that the table is to hold.
+    """What would change in a table since its head; `rows` are a diff, or with `whole` all that the table is to hold.
 
     `sample` holds the first rows by identity, as `shown` has them; `columns` says which columns come, go, or change
     their type: {column: what}.
     """
 
-    table: Table
-    position: Position
+    evaluation: Evaluation
     rows: pa.Table | DataFrame
     counts: Counts
     whole: bool = False
     sample: tuple[dict[str, Any], ...] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
 
-    def commit(self, inputs: Inputs, declaration: Declaration, *, verb: str) -> Position:
+    def commit(self, *, verb: str) -> TableHead:
         """Makes the change in one commit, after the gate."""
-        write = put_all if self.whole else put
-        return write(inputs, declaration, self.table, self.position, self.rows, verb=verb)
+        return (write_all if self.whole else write)(self.evaluation, self.rows, verb=verb)
 
 
-def first_build(inputs: Inputs, declaration: Declaration, table: Table) -> Change:
+def first_build(evaluation: Evaluation) -> Change:
     """The change that makes a table that is not there; its rows are counted where they are in memory."""
-    rows = first_rows(inputs, declaration)
-    counts = Counts(rows.num_rows) if isinstance(rows, pa.Table) else Counts()
-    return Change(table, standing(table.path, table.app), rows, counts, whole=True)
+    rows = first_rows(evaluation)
+    return Change(evaluation, rows, Counts(rows.num_rows) if isinstance(rows, pa.Table) else Counts(), whole=True)
 
 
-def of_all(inputs: Inputs, declaration: Declaration, table: Table, position: Position) -> Change:
+def of_all(evaluation: Evaluation) -> Change:
     """The change of the whole table. What differs is looked for only where fingerprints do."""
-    rows, old = inputs.evaluate(declaration), table.read(inputs.spark, table.version())
-    same = inputs.project.is_built(declaration, position)
-    if same and not column_changes(dict(old.dtypes), dict(rows.dtypes)):
-        there, wanted = fingerprints(old, rows)
-        if there == wanted:
-            return Change(table, position, nothing(table), Counts())
-    return of_rows(inputs, declaration, table, position, rows, old)
+    table = evaluation.table
+    rows, old = evaluation.all_rows(), table.read(evaluation.spark, table.version())
+    if evaluation.is_built() and not column_changes(dict(old.dtypes), dict(rows.dtypes)):
+        stored, wanted = fingerprints(old, rows)
+        if stored == wanted:
+            return Change(evaluation, nothing(table), Counts())
+    return of_rows(evaluation, rows, old)
 
 
-def of_rows(  # noqa: PLR0913, PLR0917 the two sides, and which table they are of
-    inputs: Inputs, declaration: Declaration, table: Table, position: Position, rows: DataFrame, old: DataFrame
-) -> Change:
+def of_rows(evaluation: Evaluation, rows: DataFrame, old: DataFrame) -> Change:
     """The change from the rows `old` of the table to `rows`, whose columns may be others."""
-    version, identity = table.version(), declaration.kind.identity
+    identity, before = evaluation.identity, evaluation.table.rows(evaluation.table.version())
     columns = column_changes(dict(old.dtypes), dict(rows.dtypes))
     common = comparable(old, rows)
-    if not set(identity) <= set(common):
-        return Change(table, position, rows, Counts(rows.count(), 0, table.rows(version)), True, (), columns)
-    if not old.groupBy(*identity).count().where("count > 1").isEmpty():  # no diff could say which of them is meant
-        return Change(table, position, rows, Counts(rows.count(), 0, table.rows(version)), True, (), columns)
+    # Without the identity, or with several rows of one, no diff could say which row is meant.
+    if not set(identity) <= set(common) or not old.groupBy(*identity).count().where("count > 1").isEmpty():
+        return Change(evaluation, rows, Counts(rows.count(), 0, before), True, (), columns)
     diff = compare(unique(rows.select(*common), identity), old.select(*common), identity)
-    small = gathered(inputs, diff)
+    small = gathered(evaluation.inputs, diff)
     if isinstance(small, pa.Table) and not columns:
-        return of_diff(declaration, table, position, small)
-    counts, sample = _told(declaration, table, version, small)
-    return Change(table, position, rows, counts, True, sample, columns)
+        return of_diff(evaluation, small)
+    counts, sample = _counted(evaluation, small)
+    return Change(evaluation, rows, counts, True, sample, columns)
 
 
-def of_diff(declaration: Declaration, table: Table, position: Position, diff: pa.Table | DataFrame) -> Change:
+def of_diff(evaluation: Evaluation, diff: pa.Table | DataFrame) -> Change:
     """The change that a diff makes."""
-    counts, sample = _told(declaration, table, table.version(), diff)
-    return Change(table, position, diff, counts, sample=sample)
+    counts, sample = _counted(evaluation, diff)
+    return Change(evaluation, diff, counts, sample=sample)
 
 
 def column_changes(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
@@ -111,23 +103,19 @@ def comparable(old: DataFrame, new: DataFrame) -> list[str]:
     return [name for name, kind in new.dtypes if name in before and alike(name, kind)]
 
 
-def _told(
-    declaration: Declaration, table: Table, version: int, diff: pa.Table | DataFrame
-) -> tuple[Counts, tuple[dict[str, Any], ...]]:
+def _counted(evaluation: Evaluation, diff: pa.Table | DataFrame) -> tuple[Counts, tuple[dict[str, Any], ...]]:
     """How many rows a diff changes, and the first ones beside what they replace."""
     if isinstance(diff, pa.Table):
-        return Counts.of(diff), _sample(declaration, table, version, diff)
+        return Counts.of(diff), _sample(evaluation, diff)
     kept = diff.persist()
     try:
-        return Counts.of(kept), _sample(declaration, table, version, kept)
+        return Counts.of(kept), _sample(evaluation, kept)
     finally:
         kept.unpersist()
 
 
-def _sample(
-    declaration: Declaration, table: Table, version: int, diff: pa.Table | DataFrame
-) -> tuple[dict[str, Any], ...]:
-    identity = list(declaration.kind.identity)
+def _sample(evaluation: Evaluation, diff: pa.Table | DataFrame) -> tuple[dict[str, Any], ...]:
+    identity, table = list(evaluation.identity), evaluation.table
     few = first(diff, identity, SAMPLE)
-    old = table.rows_of(few.select(identity), version) if few.num_rows else few
+    old = table.rows_of(few.select(identity), table.version()) if few.num_rows else few
     return shown(few.select([*visible(few.column_names), CHANGE]), old, identity)

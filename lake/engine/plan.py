@@ -17,8 +17,8 @@ from lake.project import Project
 from lake.quality.suite import Suite
 from lake.session import start
 from lake.store import delta, editions, ledger
-from lake.store.delta import Position
 from lake.store.scan import Scan
+from lake.store.table_head import TableHead
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,7 +68,7 @@ def stale(project: Project, connect: Callable[[], SparkSession]) -> set[str]:
     without columns that have come to their inputs and would enter them.
     """
     planning = _Planning(project, connect)
-    return {name for name in planning.stale if planning.positions[name] is not None}
+    return {name for name in planning.stale if planning.heads[name] is not None}
 
 
 @dataclass(frozen=True)
@@ -89,26 +89,25 @@ class _Planning:
         return graph(self.project)
 
     @cached_property
-    def positions(self) -> Mapping[str, Position | None]:
-        return {each.name: self.project.table(each).position() for each in self.project.tables.values()}
+    def heads(self) -> Mapping[str, TableHead | None]:
+        return {each.name: self.project.table(each).head() for each in self.project.tables.values()}
 
     @cached_property
     def changed(self) -> set[str]:
         """The tables that were built, and by another definition, or of an input that has lost a column they read."""
         return {
             name
-            for name, position in self.positions.items()
-            if position
+            for name, head in self.heads.items()
+            if head
             and (
-                not self.project.is_built(self.project.tables[name], position)
-                or any(self.lost(self.project.tables[name]))
+                not self.project.is_built(self.project.tables[name], head) or any(self.lost(self.project.tables[name]))
             )
         }
 
     @cached_property
     def wider(self) -> dict[str, dict[str, list[str]]]:
         """The columns that would enter tables, which are otherwise unchanged: {table: {input: columns}}."""
-        return {name: found for name in self.positions if name not in self.changed and (found := self._entering(name))}
+        return {name: found for name in self.heads if name not in self.changed and (found := self._entering(name))}
 
     @cached_property
     def stale(self) -> set[str]:
@@ -118,27 +117,27 @@ class _Planning:
 
     def lost(self, declaration: Declaration) -> Iterator[str]:
         """What a table has read of the tables it is derived from, and is no longer there as it was."""
-        position = self.positions[declaration.name]
-        columns = (position.data.get("columns") if position else None) or {}
+        head = self.heads[declaration.name]
+        columns = (head.columns if head else None) or {}
         there = {
             source.name: self.project.table(source.table).columns()
             for source in declaration.inputs
-            if source.table is not None and source.name in columns and self.positions[source.name] is not None
+            if source.table is not None and source.name in columns and self.heads[source.name] is not None
         }
         yield from lost(columns, there)
 
     def _entering(self, name: str) -> dict[str, list[str]]:
         """Which columns would enter a table that are not in its inputs' as it was built with them."""
-        declaration, position = self.project.tables[name], self.positions[name]
-        if position is None or self.inputs is None:
+        declaration, head = self.project.tables[name], self.heads[name]
+        if head is None or self.inputs is None:
             return {}
-        said, given = position.data.get("columns", {}), self.inputs.given(declaration)
+        said, given = (head.columns or {}), self.inputs.given(declaration)
         there = {
             source.name: self.project.fields(source.name)
             if source.table is None
             else self.project.table(source.table).columns()
             for source in declaration.inputs
-            if source.name in given and (source.table is None or self.positions[source.name] is not None)
+            if source.name in given and (source.table is None or self.heads[source.name] is not None)
         }
         held = {name: [each for each in columns if each not in given[name]] for name, columns in there.items()}
         if all({*some} <= known(said.get(name, {})) for name, some in held.items()):
@@ -175,7 +174,7 @@ class _Planning:
         """What is to be done about one table."""
         name = declaration.name
         state: State
-        if self.positions[name] is None:
+        if self.heads[name] is None:
             state, changes = "new", ["never built"]
         elif name in self.changed:
             state, changes = "changed", list(self._parts(declaration))
@@ -206,11 +205,11 @@ class _Planning:
     def _parts(self, declaration: Declaration) -> Iterator[str]:
         """What of the definition is other than when the table was last evaluated whole."""
         yield from self.lost(declaration)
-        table, position = self.project.table(declaration), self.positions[declaration.name]
-        if position is not None and self.project.is_built(declaration, position):
+        table, head = self.project.table(declaration), self.heads[declaration.name]
+        if head is not None and self.project.is_built(declaration, head):
             return
-        built = (p.data["definition"] for p in delta.positions(table.path, table.app) if "definition" in p.data)
-        columns = position.data.get("columns") if position else None
+        built = (each.definition for each in table.heads() if each.definition)
+        columns = head.columns if head else None
         then, now = next(built, None), self.project.definition(declaration, columns)
         if then is None:
             yield "which part is not known: built before definitions were kept"

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from lake.declaration import Declaration
 from lake.engine.pending_change import NUMERIC, column_changes, comparable, of_rows
 from lake.engine.plan import stale
+from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.validate import analyse, python_faults
 from lake.kinds.kind import visible
 from lake.project import Project
 from lake.quoting import SPARK, quoted
-from lake.store.commit import Counts
+from lake.store.diff import Counts
 from lake.store.ledger import get_cut
 
 if TYPE_CHECKING:
@@ -56,24 +57,24 @@ def table_change(connect: Callable[[], SparkSession], project: Project, declarat
     Raises DeclarationError where the table was never built.
     """
     table = project.table(declaration)
-    position = table.position()
-    if position is None:
+    head = table.head()
+    if head is None:
         raise declaration.fault("was never built: there is nothing to compare with", fix="lake run, or lake deploy")
     changed = stale(project, connect)
     stay = set(project.tables) - changed
-    cut = get_cut(project.settings, position.data["cut"])
+    cut = get_cut(project.settings, head.cut)
     proved = {
         name: there.version
         for name in stay
-        if (there := project.table(project.tables[name]).position_at(cut.number)) is not None
+        if (there := project.table(project.tables[name]).head_at(cut.number)) is not None
     }
     inputs = Inputs(connect, project, cut, recompute=True, proved=proved, declared={declaration.name, *changed})
     with python_faults(declaration):
         analyse(inputs, declaration)
         rows = inputs.evaluate(declaration).persist()
         try:
-            old = table.read(inputs.spark, position.version)
-            change = of_rows(inputs, declaration, table, position, rows, old)
+            old = table.read(inputs.spark, head.version)
+            change = of_rows(Evaluation(inputs, declaration, table, head), rows, old)
             columns = _columns(rows, old, declaration.kind.identity)
         finally:
             rows.unpersist()

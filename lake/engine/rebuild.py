@@ -8,19 +8,17 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lake.declaration import Declaration
-from lake.engine.advance import Advanced, told
 from lake.engine.pending_change import Change, first_build, of_all
 from lake.engine.published_columns import must_keep
 from lake.engine.scheduler import after_inputs
 from lake.engine.verbs import books
 from lake.engine.widening import is_as_built
-from lake.errors import DeclarationError
+from lake.engine.write import Advanced, recorded, writing
+from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.shared import sharing
-from lake.evaluation.validate import analyse, python_faults
+from lake.evaluation.validate import analyse
 from lake.ingest import integrity
-from lake.store.delta import Position
-from lake.store.lease import lease
 
 DRY_RUN = "dry run"
 
@@ -64,46 +62,41 @@ def rebuild(inputs: Inputs, declaration: Declaration, *, dry_run: bool = False, 
     With `dry_run` it only says what it would do. Raises as `advance` does, except that a changed definition is what it
     is for; and, without `yes`, DeclarationError where a column that readers have would go or change its type.
     """
-    began, table = time.monotonic(), inputs.table(declaration)
+    began = time.monotonic()
     inputs.declared.add(declaration.name)
-    with python_faults(declaration), lease(inputs.project.settings, table.lease):
-        position = table.position()
-        _must_reach(inputs, declaration, position)
+    with writing(inputs, declaration) as evaluation:
+        _must_reach(evaluation)
         # What built the table was analysed then; looking at it again costs 0.2 s.
-        if position is None or not is_as_built(inputs, declaration, position):
+        if evaluation.head is None or not is_as_built(evaluation):
             analyse(inputs, declaration)
             if not (yes or dry_run):
                 must_keep(inputs, [declaration])
-        if position is None:
-            change = first_build(inputs, declaration, table)
-        else:
-            change = of_all(inputs, declaration, table, position)
-        return finish(inputs, declaration, change, began, verb="rebuild", dry_run=dry_run)
+        change = first_build(evaluation) if evaluation.head is None else of_all(evaluation)
+        return finish(change, began, verb="rebuild", dry_run=dry_run)
 
 
-def finish(  # noqa: PLR0913 a change, and how to make it
-    inputs: Inputs, declaration: Declaration, change: Change, began: float, *, verb: str, dry_run: bool
-) -> Recomputed:
-    """Makes the change and records the run, or only tells it."""
+def finish(change: Change, began: float, *, verb: str, dry_run: bool) -> Recomputed:
+    """Makes the change and records the run, or only says what it would be."""
+    evaluation, counts = change.evaluation, asdict(change.counts)
     if dry_run:
         done = Advanced(
-            declaration.name,
-            inputs.cut.number,
+            evaluation.declaration.name,
+            evaluation.inputs.cut.number,
             DRY_RUN,
-            change.position.version,
-            **asdict(change.counts),
+            evaluation.head.version if evaluation.head else -1,
+            **counts,
             seconds=round(time.monotonic() - began, 3),
         )
     else:
-        done = told(inputs, declaration, change.commit(inputs, declaration, verb=verb), began)
-    counts = asdict(change.counts) if change.counts.total else {}
-    return Recomputed(**{**asdict(done), **counts}, sample=change.sample, columns=change.columns)
+        done = recorded(evaluation, change.commit(verb=verb), began)
+    known = counts if change.counts.total else {}
+    return Recomputed(**{**asdict(done), **known}, sample=change.sample, columns=change.columns)
 
 
-def _must_reach(inputs: Inputs, declaration: Declaration, position: Position | None) -> None:
-    if position is not None and position.data["cut"] > inputs.cut.number:
-        raise DeclarationError(
-            f"{declaration.name} is at cut {position.data['cut']}, beyond cut {inputs.cut.number}",
-            where=declaration.where,
+def _must_reach(evaluation: Evaluation) -> None:
+    head, cut = evaluation.head, evaluation.inputs.cut.number
+    if head is not None and head.cut > cut:
+        raise evaluation.declaration.fault(
+            f"is at cut {head.cut}, beyond cut {cut}",
             fix="leave out --cut to rebuild at the newest cut",
         )

@@ -67,7 +67,7 @@ def verify_all(
     """
     picked, proved = project.pick(names), dict[str, int]()
     damaged = integrity.faults(project, picked)
-    cuts = {each.name: position.data["cut"] for each in picked if (position := project.table(each).position())}
+    cuts = {each.name: head.cut for each in picked if (head := project.table(each).head())}
     by_cut = {
         cut: Inputs(connect, project, get_cut(project.settings, cut), recompute=not shallow, proved=proved)
         for cut in set(cuts.values())
@@ -105,12 +105,12 @@ def verify(inputs: Inputs, declaration: Declaration) -> Verdict:
     """
     table, cut = inputs.table(declaration), inputs.cut.number
     version = table.version() if table.exists() else 0
-    position, then = table.position(), table.position_at(cut)
-    if position is None or then is None:
+    head, then = table.head(), table.head_at(cut)
+    if head is None or then is None:
         return _never_built(declaration)
-    if position.data["cut"] != cut:  # it went on meanwhile; what it was can be told all the same
-        position, version = then, then.version
-    if not inputs.project.is_built(declaration, position):
+    if head.cut != cut:  # it went on meanwhile; what it was can be told all the same
+        head, version = then, then.version
+    if not inputs.project.is_built(declaration, head):
         why = "its definition has changed since: lake plan, then lake deploy"
         return Verdict(declaration.name, cut, "unknown", why=why)
     if any(

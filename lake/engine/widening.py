@@ -1,4 +1,4 @@
-"""What a table's position says of its columns after each verb, and which columns wait for its next deploy."""
+"""What a table's head says of its columns after each verb, and which columns wait for its next deploy."""
 
 from __future__ import annotations
 
@@ -8,25 +8,28 @@ from typing import Any
 from lake.declaration import Declaration
 from lake.errors import DeclarationError
 from lake.evaluation.columns import IGNORED, WAITING, given, lost, recorded
+from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.validate import analyse
-from lake.project import Columns
-from lake.store.delta import Position
+from lake.store.table_head import Columns
 
 
-def built(inputs: Inputs, declaration: Declaration, position: Position) -> Columns:
-    """What the position of a table says that is built now, on top of `position`."""
+def built(evaluation: Evaluation) -> Columns:
+    """What the head of a table says that is built now."""
+    inputs, declaration = evaluation.inputs, evaluation.declaration
     there = {source.name: inputs.columns(source) for source in declaration.inputs}
-    if not position.data or not is_as_built(inputs, declaration, position):
+    if evaluation.head is None or not is_as_built(evaluation):
         return recorded(there, analyse(inputs, declaration).read)
-    columns: Columns = position.data["columns"]
+    columns = evaluation.since.columns
+    assert columns is not None
     return columns
 
 
-def is_as_built(inputs: Inputs, declaration: Declaration, position: Position) -> bool:
-    """Whether the table at `position` was built by its definition as it is now, of inputs with the columns of now."""
-    columns = position.data.get("columns")
-    if columns is None or not inputs.project.is_built(declaration, position):
+def is_as_built(evaluation: Evaluation) -> bool:
+    """Whether the table at `head` was built by its definition as it is now, of inputs with the columns of now."""
+    inputs, declaration = evaluation.inputs, evaluation.declaration
+    columns = evaluation.since.columns
+    if columns is None or not evaluation.is_built():
         return False
     there, was = {source.name: inputs.columns(source) for source in declaration.inputs}, given(columns)
     return all(
@@ -34,9 +37,10 @@ def is_as_built(inputs: Inputs, declaration: Declaration, position: Position) ->
     )
 
 
-def must_have(inputs: Inputs, declaration: Declaration, position: Position) -> None:
+def must_have(evaluation: Evaluation) -> None:
     """Raises DeclarationError where a table that the declared one is derived from has lost what it reads."""
-    columns = position.data.get("columns", {})
+    inputs, declaration = evaluation.inputs, evaluation.declaration
+    columns = evaluation.since.columns or {}
     there = {s.name: inputs.columns(s) for s in declaration.inputs if not s.is_log and s.name in columns}
     if found := list(lost(columns, there)):
         raise declaration.fault(
@@ -45,9 +49,10 @@ def must_have(inputs: Inputs, declaration: Declaration, position: Position) -> N
         )
 
 
-def followed(inputs: Inputs, declaration: Declaration, position: Position) -> Columns:
-    """What the position of a table says that follows its inputs: which columns have come to them since it was built."""
-    columns = position.data.get("columns") or _unsaid(inputs, declaration, position)
+def followed(evaluation: Evaluation) -> Columns:
+    """What the head of a table says that follows its inputs: which columns have come to them since it was built."""
+    inputs, declaration = evaluation.inputs, evaluation.declaration
+    columns = evaluation.since.columns or _unsaid(evaluation)
     held = inputs.withheld.get(declaration.name, {})
     if all(came <= known(columns[name]) for name, came in ((name, set(some)) for name, some in held.items())):
         return columns
@@ -63,7 +68,7 @@ def followed(inputs: Inputs, declaration: Declaration, position: Position) -> Co
 
 
 def known(columns: Mapping[str, Any]) -> set[str]:
-    """The columns of one input of which a position says whether they wait."""
+    """The columns of one input of which a head says whether they wait."""
     return {*columns.get(WAITING, ()), *columns.get(IGNORED, ())}
 
 
@@ -79,9 +84,10 @@ def entering(inputs: Inputs, declaration: Declaration, held: Mapping[str, Sequen
     return {name: [column for column in columns if column in read[name]] for name, columns in held.items()}
 
 
-def _unsaid(inputs: Inputs, declaration: Declaration, position: Position) -> Columns:
-    """What a position did not say when the table was built: what it reads of its logs as its fingerprint has it."""
-    columns, was = inputs.project.columns(declaration, position) or {}, inputs.given(declaration)
+def _unsaid(evaluation: Evaluation) -> Columns:
+    """What a head did not say when the table was built: what it reads of its logs as its fingerprint has it."""
+    inputs, declaration = evaluation.inputs, evaluation.declaration
+    columns, was = inputs.project.columns(declaration, evaluation.since) or {}, inputs.given(declaration)
     found = {}
     for source in declaration.inputs:
         read = columns.get(source.name, {}).get("read", {})

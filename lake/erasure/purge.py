@@ -108,12 +108,12 @@ def _anew(project: Project, number: int) -> str:
     for declaration in project.tables.values():
         table = project.table(declaration)
         with lease(settings, table.lease):
-            position = table.position()
-            if position is None or position.data["cut"] != latest.cut:
+            head = table.head()
+            if head is None or head.cut != latest.cut:
                 return f"{declaration.name} has gone on since edition {latest.number}: lake run"
             # A crash may have come between the commit that says so and its checkpoint.
-            if position.data.get("purge", 0) < number or truncation.begins(table.path) != position.version:
-                truncation.begin_anew(table.path, position, purge=number)
+            if head.purge < number or truncation.begins(table.path) != head.version:
+                truncation.begin_anew(table.path, head.position, purge=number)
     tables = at_cut(project, get_cut(settings, latest.cut))
     editions.record_edition(settings, latest.cut, tables, live=project.live_homes)
     return ""

@@ -1,4 +1,4 @@
-"""Which keys of a table the changes of its inputs touch, and the inputs restricted to them."""
+"""Which keys of a table the changes of its inputs affect, and the inputs restricted to them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from lake.declaration import Declaration, Input
+from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.pruning import with_keys
 from lake.kinds.kind import ORDER, same
 from lake.kinds.view import View
 from lake.quoting import DUCKDB, SPARK, quoted
-from lake.store.delta import Position
 from lake.store.log import BROADCAST
 from lake.store.scan import distinct, to_arrow, to_frame
-from lake.store.tables import FeedGap, Table
+from lake.store.tables import FeedGap
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# Above this share of a table's rows, evaluating all of it costs less than picking the touched keys.
+# Above this share of a table's rows, evaluating all of it costs less than picking the affected keys.
 LARGE_SHARE: Final = 0.2
 
 # Whether a changed row is of a broadcast event that the kind heeds.
@@ -30,27 +30,32 @@ HEARD: Final = "_heard"
 
 
 @dataclass(frozen=True)
-class Touched:
-    """The touched keys: rows whose columns are the key's, or some of them; None means all.
+class Keys:
+    """Keys of a table: NOTHING, ALL, or those of `rows`, whose columns are the key's, or some of them.
 
     `changes`, where the kind can absorb them: the signed rows of the first input, prepared, then all of the others'.
     """
 
-    keys: pa.Table | DataFrame | None
+    rows: pa.Table | DataFrame | None
     changes: tuple[DataFrame, ...] | None = None
 
 
-def touched(inputs: Inputs, declaration: Declaration, table: Table, position: Position) -> Touched | None:
-    """What the changes of the inputs since `position` touch; None where nothing changed."""
+NOTHING: Final = Keys(None, ())
+ALL: Final = Keys(None)
+
+
+def affected_keys(evaluation: Evaluation) -> Keys:
+    """The keys that the changes of the inputs since the table's head affect."""
+    inputs, declaration = evaluation.inputs, evaluation.declaration
     try:
-        changed = [inputs.changes(source, position) for source in declaration.inputs]
+        changed = [inputs.changes(source, evaluation.since) for source in declaration.inputs]
         if all(frame is None for frame in changed):
-            return None
+            return NOTHING
         if isinstance(declaration.kind, View):
-            return by_view(inputs, declaration, table, position, changed)
-        return _by_rows(inputs, declaration, table, position, changed)
+            return by_view(evaluation, changed)
+        return _by_rows(evaluation, changed)
     except FeedGap:
-        return Touched(None)
+        return ALL
 
 
 def restrict(inputs: Inputs, declaration: Declaration, keys: pa.Table | DataFrame) -> tuple[DataFrame, ...]:
@@ -85,10 +90,10 @@ def _narrowed(inputs: Inputs, source: Input, frame: DataFrame, names: dict[str, 
 
     if not names:
         return frame
-    keys = wanted.select(*[F.col(key).alias(f"_touched_{key}") for key in names]).distinct()
+    keys = wanted.select(*[F.col(key).alias(f"_affected_{key}") for key in names]).distinct()
     condition: Column = F.lit(True)
     for key, sql in names.items():
-        condition = condition & F.expr(sql).eqNullSafe(F.col(f"_touched_{key}"))
+        condition = condition & F.expr(sql).eqNullSafe(F.col(f"_affected_{key}"))
     if inputs.has_broadcasts(source):
         condition = condition | (F.col(f"{ORDER}._bucket") == BROADCAST)
     return frame.join(keys, condition, "left_semi")
@@ -102,68 +107,56 @@ def _heard(inputs: Inputs, declaration: Declaration) -> DataFrame:
     return rows.where(declaration.kind.broadcast or "false")
 
 
-def _by_rows(
-    inputs: Inputs, declaration: Declaration, table: Table, position: Position, changed: Sequence[DataFrame | None]
-) -> Touched | None:
+def _by_rows(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> Keys:
     """Of a row-by-row kind: its function over the signed changes."""
-    kind = declaration.kind
+    inputs, declaration, kind = evaluation.inputs, evaluation.declaration, evaluation.kind
     frames = [
         inputs.nothing(source) if frame is None else frame
         for source, frame in zip(declaration.inputs, changed, strict=True)
     ]
     sides = inputs.sides(declaration, frames)
-    if _many(inputs, declaration, position):
+    if _many(evaluation):
         if len(sides) > 1 or kind.broadcast is not None or not (kind.absorbs and kind.key):
-            return Touched(None)
-        return Touched(sides[0].select(*kind.key).distinct(), sides)
+            return ALL
+        return Keys(sides[0].select(*kind.key).distinct(), sides)
     marked = [rows.selectExpr("*", f"coalesce({kind.broadcast or 'false'}, false) as {HEARD}") for rows in sides]
     local = [None if frame is None else to_arrow(rows) for rows, frame in zip(marked, changed, strict=True)]
     if any(rows is not None and pa.compute.any(rows.column(HEARD)).as_py() for rows in local):
-        return Touched(None)
+        return ALL
     if not any(rows is not None and rows.num_rows for rows in local):
-        return None
+        return NOTHING
     few = [
         sides[i] if rows is None else to_frame(inputs.spark, rows.drop_columns(HEARD)) for i, rows in enumerate(local)
     ]
-    return _few(inputs, declaration, table, few, local)
+    return _few(evaluation, few, local)
 
 
-def _few(
-    inputs: Inputs,
-    declaration: Declaration,
-    table: Table,
-    frames: Sequence[DataFrame],
-    local: Sequence[pa.Table | None],
-) -> Touched | None:
-    """What changes that are in this process touch: `frames` and `local` are the same rows, a pair an input."""
-    kind, keys = declaration.kind, _keys(inputs, declaration, table, frames, local)
+def _few(evaluation: Evaluation, frames: Sequence[DataFrame], local: Sequence[pa.Table | None]) -> Keys:
+    """What changes that are in this process affect: `frames` and `local` are the same rows, a pair an input."""
+    inputs, declaration, kind = evaluation.inputs, evaluation.declaration, evaluation.kind
+    keys, table = _keys(evaluation, frames, local), evaluation.table
     if keys is not None and not keys.num_rows:
-        return None
+        return NOTHING
     if kind.absorbs:
         first = frames[0] if kind.broadcast is None else frames[0].unionByName(_heard(inputs, declaration))
         wholes = [inputs.whole(source) for source in declaration.inputs] if len(frames) > 1 else []
-        return Touched(keys, (first, *(inputs.sides(declaration, wholes)[1:] if wholes else ())))
+        return Keys(keys, (first, *(inputs.sides(declaration, wholes)[1:] if wholes else ())))
     large = keys is not None and keys.num_rows > LARGE_SHARE * table.rows(table.version())
-    return Touched(None if large else keys)
+    return ALL if large else Keys(keys)
 
 
-def _many(inputs: Inputs, declaration: Declaration, position: Position) -> bool:
+def _many(evaluation: Evaluation) -> bool:
     """Whether more events came, or were voided, than one process takes."""
-    logs = [(source, position.data["inputs"][source.name]) for source in declaration.inputs if source.is_log]
+    inputs, declaration, head = evaluation.inputs, evaluation.declaration, evaluation.since
+    logs = [(source, head.inputs[source.name]) for source in declaration.inputs if source.is_log]
     limit = inputs.project.settings.small_diff_rows
     return any(
-        inputs.size(source, after=before) + inputs.size_of_voided(source, position) > limit for source, before in logs
+        inputs.size(source, after=before) + inputs.size_of_voided(source, head) > limit for source, before in logs
     )
 
 
-def _keys(
-    inputs: Inputs,
-    declaration: Declaration,
-    table: Table,
-    frames: Sequence[DataFrame],
-    local: Sequence[pa.Table | None],
-) -> pa.Table | None:
-    kind, key = declaration.kind, list(declaration.kind.key)
+def _keys(evaluation: Evaluation, frames: Sequence[DataFrame], local: Sequence[pa.Table | None]) -> pa.Table | None:
+    kind, key = evaluation.kind, list(evaluation.kind.key)
     if not key:
         return None
     parts = []
@@ -171,15 +164,16 @@ def _keys(
         if rows is not None and kind.names_key(side):
             parts.append(rows.select(key))
         elif rows is not None and rows.num_rows:
-            parts.append(reached(inputs, declaration, table, side, frame))
+            parts.append(reached(evaluation, side, frame))
     return distinct(pa.concat_tables(parts, promote_options="permissive"))
 
 
-def reached(inputs: Inputs, declaration: Declaration, table: Table, side: int, changes: DataFrame) -> pa.Table:
+def reached(evaluation: Evaluation, side: int, changes: DataFrame) -> pa.Table:
     """The keys that signed `changes` of input number `side` reach, whose rows do not name them."""
     from pyspark.sql import functions as F
 
-    kind, reaching = declaration.kind, declaration.kind.reaching(side, changes)
+    inputs, declaration, table = evaluation.inputs, evaluation.declaration, evaluation.table
+    kind, reaching = evaluation.kind, evaluation.kind.reaching(side, changes)
     if kind.absorbs:
         return table.keys_where(kind.key, to_arrow(reaching), kind.reaches(side, DUCKDB), table.version())
     first, *_ = inputs.sides(declaration, [inputs.whole(source) for source in declaration.inputs])
@@ -187,25 +181,24 @@ def reached(inputs: Inputs, declaration: Declaration, table: Table, side: int, c
     return to_arrow(near.select(*kind.key).distinct())
 
 
-def by_view(
-    inputs: Inputs, declaration: Declaration, table: Table, position: Position, changed: Sequence[DataFrame | None]
-) -> Touched | None:
-    """Of a view: the keys that the changed rows name. An input that names only part of the key touches by that part."""
+def by_view(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> Keys:
+    """Of a view: the keys that the changed rows name. An input that names only part of the key affects by that part."""
     from pyspark.sql import functions as F
 
-    kind = declaration.kind
+    inputs, declaration, kind = evaluation.inputs, evaluation.declaration, evaluation.kind
     assert isinstance(kind, View)
     there = [(source, f) for source, f in zip(declaration.inputs, changed, strict=True) if f is not None]
     maps = [kind.key_of(source.name, frame.columns) for source, frame in there]
     common = [k for k in kind.key if all(k in names for names in maps)]
     if not common:
-        return Touched(None)
+        return ALL
     parts = []
     for (source, frame), names in zip(there, maps, strict=True):
         if inputs.has_broadcasts(source) and not frame.where(F.col(f"{ORDER}._bucket") == BROADCAST).isEmpty():
-            return Touched(None)
+            return ALL
         parts.append(to_arrow(frame.selectExpr(*[f"{names[k]} as {quoted(k, SPARK)}" for k in common]).distinct()))
     keys = distinct(pa.concat_tables(parts, promote_options="permissive"))
     if not keys.num_rows:
-        return None
-    return Touched(None if keys.num_rows > LARGE_SHARE * table.rows(position.version) else keys)
+        return NOTHING
+    large = keys.num_rows > LARGE_SHARE * evaluation.table.rows(evaluation.since.version)
+    return ALL if large else Keys(keys)

@@ -1,6 +1,6 @@
 """Which columns of its inputs a table depends on, as Spark's plan says it, and where that is kept.
 
-A table's position says of each input, in `columns`: {input: {"read": {column: type}, "unread": [column …]}}, what its
+A table's head says of each input, in `columns`: {input: {"read": {column: type}, "unread": [column …]}}, what its
 function was given when it was built, and what of that decides its rows. Until it is built anew the function is given
 just these columns, so that one that hands all of them on goes on making the table's columns, whatever comes to the
 input. What came since, and looks of use to the function, is `waiting` for `lake deploy`; the rest is `ignored`.
@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from lake.declaration import Declaration
 from lake.errors import DeclarationError
 from lake.kinds.kind import visible
-from lake.project import Columns, Project
+from lake.project import Project
 from lake.store import contract_versions, log
-from lake.store.delta import Position
+from lake.store.table_head import Columns, TableHead
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -103,7 +103,7 @@ def without(
 
 
 def recorded(there: Mapping[str, Mapping[str, str]], read: Given) -> dict[str, dict[str, Any]]:
-    """What a position says where a function is given all columns that are `there`: {input: {column: type}}."""
+    """What a head says where a function is given all columns that are `there`: {input: {column: type}}."""
     return {
         name: {
             "read": {column: type_ for column, type_ in types.items() if column in read[name]},
@@ -114,16 +114,14 @@ def recorded(there: Mapping[str, Mapping[str, str]], read: Given) -> dict[str, d
 
 
 def unsaid(
-    project: Project, declaration: Declaration, position: Position, there: set[str], made: Callable[[Given], set[str]]
+    project: Project, declaration: Declaration, head: TableHead, there: set[str], made: Callable[[Given], set[str]]
 ) -> Given:
-    """What a function was given of its logs, where its table's `position` does not say it.
+    """What a function was given of its logs, where its table's `head` does not say it.
 
     The fields of the contract under which the last batch was written that the table has read; where what it makes of
     those, `made`, are not the columns that are `there`, of another version of the contract, the newest first.
     """
-    batches = {
-        source.name: position.data["inputs"].get(source.name, 0) for source in declaration.inputs if source.is_log
-    }
+    batches = {source.name: head.inputs.get(source.name, 0) for source in declaration.inputs if source.is_log}
     fields = [_fields(project, stream, batch) for stream, batch in batches.items()]
     choices = [dict(zip(batches, each, strict=True)) for each in product(*fields)]
     for choice in choices if len(choices) > 1 else ():

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from lake.quoting import DUCKDB, SPARK, literal, quoted
-from lake.store.commit import CHANGE
 from lake.store.delta import connection
+from lake.store.diff import CHANGE
 from lake.store.fingerprints import duck_hash, fields_of
 from lake.store.scan import to_arrow
 

@@ -1,4 +1,4 @@
-"""What a declaration's function reads: its inputs at a cut, and what changed in them since a position."""
+"""What a declaration's function reads: its inputs at a cut, and what changed in them since a head."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from lake.kinds.kind import CARRIED, ORDER, SIGN, visible
 from lake.project import Project
 from lake.session import raise_if_gone
 from lake.store import contract_versions, erasures, log
-from lake.store.delta import Position
 from lake.store.ledger import Cut
 from lake.store.scan import Scan, to_frame
+from lake.store.table_head import TableHead
 from lake.store.tables import FeedGap, Table
 from lake.store.voids import Void, is_there, taken_back
 
@@ -100,20 +100,20 @@ class Inputs:
     def _built_with(self, declaration: Declaration) -> Given:
         """What the function was given when its table was built; nothing said where that was another function."""
         table = self.table(declaration)
-        position = table.position()
-        if position is not None and position.data["cut"] > self.cut.number:
-            position = table.position_at(self.cut.number) or position
-        if position is None or not self.project.is_built(declaration, position):
+        head = table.head()
+        if head is not None and head.cut > self.cut.number:
+            head = table.head_at(self.cut.number) or head
+        if head is None or not self.project.is_built(declaration, head):
             return {}
-        if "columns" in position.data:
-            return given(position.data["columns"])
+        if head.columns is not None:
+            return given(head.columns)
 
         def made(columns: Given) -> set[str]:
             frames = [self.nothing(each) for each in declaration.inputs]
             sides = self.called(declaration, frames, withheld(declaration, frames, columns))
             return set(self.evaluated(declaration, sides).columns)
 
-        return unsaid(self.project, declaration, position, set(table.schema().names), made)
+        return unsaid(self.project, declaration, head, set(table.schema().names), made)
 
     def called(
         self, declaration: Declaration, frames: Sequence[DataFrame], held: Mapping[str, Sequence[str]] | None = None
@@ -249,37 +249,37 @@ class Inputs:
 
     def has(self, declaration: Declaration) -> bool:
         """Whether a table is at the cut."""
-        return self.table(declaration).position_at(self.cut.number) is not None
+        return self.table(declaration).head_at(self.cut.number) is not None
 
     def _is_proved(self, declaration: Declaration) -> bool:
-        position = self.table(declaration).position_at(self.cut.number)
-        return position is not None and self.proved.get(declaration.name) == position.version
+        head = self.table(declaration).head_at(self.cut.number)
+        return head is not None and self.proved.get(declaration.name) == head.version
 
-    def changes(self, source: Input, position: Position) -> DataFrame | None:
-        """Signed rows: what came to `source` (+1) and went from it (-1) since `position`; None if nothing did."""
-        settings, before = self.project.settings, position.data["inputs"][source.name]
+    def changes(self, source: Input, head: TableHead) -> DataFrame | None:
+        """Signed rows: what came to `source` (+1) and went from it (-1) since `head`; None if nothing did."""
+        settings, before = self.project.settings, head.inputs[source.name]
         if source.table is not None:
             table, now = self.table(source.table), self._at_cut(source.table)
-            if position.data.get("homes", {}).get(source.name) != table.home:
+            if head.physical.get(source.name) != table.home:
                 raise FeedGap(f"{source.name} was another Delta table then")
-            if not table.had(before, position.data["cut"]):
+            if not table.had(before, head.cut):
                 raise FeedGap(f"{source.name} has lost what was read of it then")
             if now.origin == before:
                 return None
             return _ordered(table.changes(self.spark, after=before, upto=now.version), source.table)
-        after, voids = self.cut.batches.get(source.name, 0), position.data["voids"]
+        after, voids = self.cut.batches.get(source.name, 0), head.voids
         if voids and not is_there(settings, voids):
             raise FeedGap(f"void {voids}, which was heeded then, was lost")
         if erasures.erased(settings, source.name, voids, self.cut.voids):
             raise FeedGap(f"people of {source.name} were forgotten since")
-        voided = self.voided_since(source, position)
+        voided = self.voided_since(source, head)
         frames = [self._events(source.name, after=before)] if after > before else []
         frames += [self._voided(source.name, before, voids, voided)] if voided else []
         return frames[0].unionByName(frames[1]) if len(frames) == 2 else next(iter(frames), None)
 
-    def voided_since(self, source: Input, position: Position) -> list[Void]:
-        """The voids since `position` of what a table had read of a log by then."""
-        before, heeded = position.data["inputs"][source.name], position.data["voids"]
+    def voided_since(self, source: Input, head: TableHead) -> list[Void]:
+        """The voids since `head` of what a table had read of a log by then."""
+        before, heeded = head.inputs[source.name], head.voids
         voids = log.voided(self.project.settings, source.name, heeded, self.cut.voids)
         return [void for void in voids if void.batch <= before or void.source is not None]
 
@@ -314,15 +314,15 @@ class Inputs:
             return self.cut.batches.get(source.name, 0)
         return self._at_cut(source.table).version
 
-    def _at_cut(self, declaration: Declaration) -> Position:
-        position = self.table(declaration).position_at(self.cut.number)
-        if position is None:
+    def _at_cut(self, declaration: Declaration) -> TableHead:
+        head = self.table(declaration).head_at(self.cut.number)
+        if head is None:
             raise DeclarationError(
                 f"{declaration.name} is not at cut {self.cut.number}",
                 where=declaration.where,
                 fix=f"lake advance {declaration.name} --cut {self.cut.number}, then try again",
             )
-        return position
+        return head
 
     def rows(self, declaration: Declaration) -> int:
         """How many rows an evaluation of the whole table reads."""
@@ -335,9 +335,9 @@ class Inputs:
             return Scan(path, bounds={"_batch": (after + 1, upto)}).rows() if upto else 0
         return Scan(self.table(source.table).path, self.version(source)).rows()
 
-    def size_of_voided(self, source: Input, position: Position) -> int:
-        """How many events have been voided since `position`, at most."""
-        path, voids = self.project.settings.log_path(source.name), self.voided_since(source, position)
+    def size_of_voided(self, source: Input, head: TableHead) -> int:
+        """How many events have been voided since `head`, at most."""
+        path, voids = self.project.settings.log_path(source.name), self.voided_since(source, head)
         batches = [void.batch for void in voids if void.whole and void.source is None]
         if any(void.source is not None for void in voids):
             return Scan(path, bounds={"_batch": (1, max(void.batch for void in voids))}).rows()

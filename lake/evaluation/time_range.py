@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lake.declaration import Declaration, Input
-from lake.evaluation.affected_keys import LARGE_SHARE, Touched, by_view, reached
+from lake.evaluation.affected_keys import ALL, LARGE_SHARE, NOTHING, Keys, by_view, reached
+from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.kinds.kind import same
 from lake.kinds.view import View
@@ -28,19 +29,19 @@ class Between:
     start: datetime
     end: datetime
 
-    def touched(self, declaration: Declaration) -> Touched | None:
-        """The keys of a table that is at the cut, to be evaluated; None where there are no such events.
+    def affected_keys(self, declaration: Declaration) -> Keys:
+        """The keys of a table that is at the cut that are to be evaluated.
 
-        Events of a log without event time touch nothing.
+        Events of a log without event time affect nothing.
         """
         frames = [self._rows(source) for source in declaration.inputs]
         if all(frame is None for frame in frames):
-            return None
-        if not isinstance(declaration.kind, View):
-            return self._by_rows(declaration, frames)
+            return NOTHING
         table = self.inputs.table(declaration)
-        position = table.position_at(self.inputs.cut.number)
-        return by_view(self.inputs, declaration, table, position, frames) if position else Touched(None)
+        evaluation = Evaluation(self.inputs, declaration, table, table.head_at(self.inputs.cut.number))
+        if not isinstance(declaration.kind, View):
+            return self._by_rows(evaluation, frames)
+        return by_view(evaluation, frames) if evaluation.head else ALL
 
     def _rows(self, source: Input) -> DataFrame | None:
         """The rows of an input that such events are, or made; None where it can have none."""
@@ -51,32 +52,32 @@ class Between:
             if self.inputs.project.contracts[source.name].time is None:
                 return None
             return rows.where((F.col("_time") >= F.lit(self.start)) & (F.col("_time") < F.lit(self.end)))
-        found = self.touched(source.table)
-        if found is None or found.keys is None:
-            return None if found is None else rows
-        keys = to_frame(self.inputs.spark, found.keys) if isinstance(found.keys, pa.Table) else found.keys
+        affected = self.affected_keys(source.table)
+        if affected.rows is None:
+            return None if affected is NOTHING else rows
+        keys = to_frame(self.inputs.spark, affected.rows) if isinstance(affected.rows, pa.Table) else affected.rows
         return rows.join(F.broadcast(keys), same(rows, keys, keys.columns), "left_semi")
 
-    def _by_rows(self, declaration: Declaration, frames: list[DataFrame | None]) -> Touched | None:
-        kind, table = declaration.kind, self.inputs.table(declaration)
+    def _by_rows(self, evaluation: Evaluation, frames: list[DataFrame | None]) -> Keys:
+        declaration, kind, table = evaluation.declaration, evaluation.kind, evaluation.table
         there = [
             self.inputs.nothing(source) if frame is None else frame
             for source, frame in zip(declaration.inputs, frames, strict=True)
         ]
         sides = self.inputs.sides(declaration, there)
         if not kind.key:
-            return None if all(rows.isEmpty() for rows in sides) else Touched(None)
+            return NOTHING if all(rows.isEmpty() for rows in sides) else ALL
         if kind.broadcast is not None and not sides[0].where(kind.broadcast).isEmpty():
-            return Touched(None)
+            return ALL
         keys = [
             rows.select(*kind.key)
             if kind.names_key(side)
-            else to_frame(self.inputs.spark, reached(self.inputs, declaration, table, side, rows))
+            else to_frame(self.inputs.spark, reached(evaluation, side, rows))
             for side, rows in enumerate(sides)
             if frames[side] is not None
         ]
         limit = int(LARGE_SHARE * table.rows(table.version()))
         found = to_arrow(reduce(lambda a, b: a.union(b), keys).distinct().limit(limit + 1))
         if not found.num_rows:
-            return None
-        return Touched(found if found.num_rows <= limit else None)
+            return NOTHING
+        return Keys(found) if found.num_rows <= limit else ALL

@@ -15,10 +15,10 @@ from lake.explain.lineage import WAS, changed
 from lake.kinds.kind import visible
 from lake.project import Project
 from lake.store import delta
-from lake.store.delta import Position
 from lake.store.editions import Edition
 from lake.store.ledger import get_cut
 from lake.store.scan import Scan
+from lake.store.table_head import TableHead
 from lake.store.tables import FeedGap
 
 if TYPE_CHECKING:
@@ -50,12 +50,12 @@ def responsible(  # noqa: PLR0913, PLR0917 which rows, between which editions
     earlier, later = sorted(editions, key=lambda edition: edition.cut)
     entries = [edition.tables[declaration.name] for edition in (earlier, later)]
     versions = [(project.settings.warehouse_path / e.path, e.version) for e in entries]
-    position = _position(*versions[0])
-    if position is None or earlier.cut == later.cut:
+    head = _position(*versions[0])
+    if head is None or earlier.cut == later.cut:
         return Responsible([() for _ in keys], [])
     search = Search(Inputs(connect, project, get_cut(project.settings, later.cut)))
     images = _images(versions, keys)
-    return Responsible(search.sides(declaration, position, images, few), search.notes)
+    return Responsible(search.sides(declaration, head, images, few), search.notes)
 
 
 @dataclass(frozen=True)
@@ -66,40 +66,40 @@ class Search:
     notes: list[str] = field(default_factory=list)
 
     def sides(
-        self, declaration: Declaration, position: Position, rows: Sequence[Images], few: Few
+        self, declaration: Declaration, head: TableHead, rows: Sequence[Images], few: Few
     ) -> list[tuple[Side, ...]]:
-        """What changed since `position` and concerns each of `rows`."""
-        frames = [self._changes(source, position) for source in declaration.inputs]
+        """What changed since `head` and concerns each of `rows`."""
+        frames = [self._changes(source, head) for source in declaration.inputs]
         images = [image for of_row in rows for image in of_row if image is not None]
         there = iter(changed(self.inputs, declaration, frames, images, few) if images else ())
         findings = [_merged([next(there) for each in of_row if each is not None], len(frames)) for of_row in rows]
 
         def parents(parent: Declaration, shown: Sequence[Found]) -> list[Cause]:
-            return self._parents(parent, position, shown, few.fewer())
+            return self._parents(parent, head, shown, few.fewer())
 
         return told(self.inputs, declaration, findings, parents)
 
-    def _changes(self, source: Input, position: Position) -> DataFrame | None:
-        if source.name not in position.data["inputs"]:
+    def _changes(self, source: Input, head: TableHead) -> DataFrame | None:
+        if source.name not in head.inputs:
             self.notes.append(f"{source.name} was no input of it before")
             return None
         try:
-            return self.inputs.changes(source, position)
+            return self.inputs.changes(source, head)
         except FeedGap:
             self.notes.append(f"{source.name} was made anew in between: which of its rows changed is not told")
             return None
 
-    def _parents(self, parent: Declaration, child: Position, shown: Sequence[Found], few: Few) -> list[Cause]:
+    def _parents(self, parent: Declaration, child: TableHead, shown: Sequence[Found], few: Few) -> list[Cause]:
         """The images of a table's rows, each row's last one with what changed it."""
         last = {_key(found.order): found for found in shown}
         if not last:
             return []
-        table, before = self.inputs.table(parent), child.data["inputs"][parent.name]
+        table, before = self.inputs.table(parent), child.inputs[parent.name]
         versions = [(table.path, table.stored(before)), (table.path, self.inputs.version(Input(parent.name, parent)))]
         images = dict(zip(last, _images(versions, [found.order for found in last.values()]), strict=True))
-        position, sides = _position(table.path, before), dict[Key, tuple[Side, ...]]()
-        if position is not None:
-            sides = dict(zip(last, self.sides(parent, position, list(images.values()), few), strict=True))
+        head, sides = _position(table.path, before), dict[Key, tuple[Side, ...]]()
+        if head is not None:
+            sides = dict(zip(last, self.sides(parent, head, list(images.values()), few), strict=True))
         causes = []
         for each in shown:
             key = _key(each.order)
@@ -123,10 +123,10 @@ def _merged(findings: Sequence[Sequence[Finding]], inputs: int) -> list[Finding]
     return merged
 
 
-def _position(path: Path, version: int) -> Position | None:
-    """The position that the commit of `version` carries in the table at `path`."""
-    found = delta.positions(path, f"table:{path.name}")
-    return next((position for position in found if position.version == version), None)
+def _position(path: Path, version: int) -> TableHead | None:
+    """The head that the commit of `version` carries in the table at `path`."""
+    found = map(TableHead.of, delta.positions(path, f"table:{path.name}"))
+    return next((head for head in found if head.version == version), None)
 
 
 def _images(versions: Sequence[tuple[Path, int]], keys: Sequence[Values]) -> list[Images]:

@@ -19,7 +19,7 @@ from lake.explain.explain import Side
 from lake.project import Project
 from lake.read.sql import select
 from lake.store import delta
-from lake.store.commit import CHANGE, Counts
+from lake.store.diff import CHANGE, Counts
 from lake.store.editions import Edition, EditionTable, get_edition
 from lake.store.snapshot import Published, published
 

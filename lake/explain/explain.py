@@ -18,9 +18,9 @@ from lake.ingest.events import Event, events_at
 from lake.kinds.kind import same, visible
 from lake.project import Project
 from lake.session import first_line, raise_if_gone
-from lake.store.delta import Position
 from lake.store.ledger import Cut, get_cut, latest_cut
 from lake.store.scan import to_arrow, to_frame
+from lake.store.table_head import TableHead
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,13 +91,13 @@ def explain(  # noqa: PLR0913 what, when and how much
     """
     [declaration] = project.pick([name])
     table, few = project.table(declaration), Few.of(limit)
-    position, latest = position_at(declaration, table, at_cut), latest_cut(project.settings)
-    if position is not None:
-        wanted = asked(declaration, schema_at(table, position.version), texts)
-        found = rows_of(declaration, table, position, wanted)
-        if found or at_cut is not None or latest is None or latest.number <= position.data["cut"]:
-            inputs = Inputs(connect, project, get_cut(project.settings, position.data["cut"]))
-            return _of_table(inputs, declaration, position, wanted, found, few, newest=at_cut is None)
+    head, latest = position_at(declaration, table, at_cut), latest_cut(project.settings)
+    if head is not None:
+        wanted = asked(declaration, schema_at(table, head.version), texts)
+        found = rows_of(declaration, table, head, wanted)
+        if found or at_cut is not None or latest is None or latest.number <= head.cut:
+            inputs = Inputs(connect, project, get_cut(project.settings, head.cut))
+            return _of_table(inputs, declaration, head, wanted, found, few, newest=at_cut is None)
     if at_cut is None and latest is None:
         raise declaration.fault("not built yet, and there is no cut", fix="lake run")
     cut = get_cut(project.settings, at_cut) if at_cut is not None else latest
@@ -108,14 +108,14 @@ def explain(  # noqa: PLR0913 what, when and how much
 def _of_table(  # noqa: PLR0913, PLR0917  a table, and what is asked of it
     inputs: Inputs,
     declaration: Declaration,
-    position: Position,
+    head: TableHead,
     wanted: pa.Table,
     found: Sequence[Values],
     few: Few,
     *,
     newest: bool,
 ) -> Explanation:
-    """The rows `found` in the table where it stands at `position`."""
+    """The rows `found` in the table where it stands at `head`."""
     [key] = wanted.to_pylist()
     shown = _ends(_sorted(declaration, found), few)
     rows = _explained(inputs, declaration, shown, few) if found else [_missing(inputs, declaration, key, few)]
@@ -124,10 +124,10 @@ def _of_table(  # noqa: PLR0913, PLR0917  a table, and what is asked of it
         declaration.kind.name,
         key,
         inputs.cut.number,
-        position.version,
+        head.version,
         len(found),
         tuple(rows),
-        tuple(_notes(inputs.project, declaration, position, newest=newest)),
+        tuple(_notes(inputs.project, declaration, head, newest=newest)),
     )
 
 
@@ -177,8 +177,8 @@ def _evaluated(inputs: Inputs, declaration: Declaration, wanted: pa.Table) -> li
 
 def _recomputing(connect: Callable[[], SparkSession], project: Project, cut: Cut) -> Inputs:
     """The inputs at a cut, whether or not the tables among them are there yet."""
-    positions = {name: project.table(each).position_at(cut.number) for name, each in project.tables.items()}
-    there = {name: position.version for name, position in positions.items() if position is not None}
+    heads = {name: project.table(each).head_at(cut.number) for name, each in project.tables.items()}
+    there = {name: head.version for name, head in heads.items() if head is not None}
     return Inputs(connect, project, cut, recompute=True, proved=there)
 
 
@@ -274,11 +274,11 @@ def _missing(inputs: Inputs, declaration: Declaration, key: Values, few: Few) ->
     return Explained(declaration.name, key, None, sides)
 
 
-def _notes(project: Project, declaration: Declaration, position: Position, *, newest: bool) -> Iterator[str]:
-    if not project.is_built(declaration, position):
+def _notes(project: Project, declaration: Declaration, head: TableHead, *, newest: bool) -> Iterator[str]:
+    if not project.is_built(declaration, head):
         yield "its definition has changed since it was built; the events are told by the definition of today"
     latest = latest_cut(project.settings)
-    if newest and latest is not None and latest.number > position.data["cut"]:
+    if newest and latest is not None and latest.number > head.cut:
         yield f"there is a cut {latest.number} by now: lake advance {declaration.name}"
 
 

@@ -14,37 +14,37 @@ from lake.errors import DeclarationError, did_you_mean
 from lake.evaluation.lookup import Values
 from lake.quoting import quoted
 from lake.store import delta
-from lake.store.delta import Position
 from lake.store.ledger import get_cut
 from lake.store.scan import arrow_schema
+from lake.store.table_head import TableHead
 from lake.store.tables import Table
 
 NULL: Final = "null"
 
 
-def position_at(declaration: Declaration, table: Table, at_cut: int | None) -> Position | None:
+def position_at(declaration: Declaration, table: Table, at_cut: int | None) -> TableHead | None:
     """Where the table stood at a cut, or stands; None where it is not built, or has not come as far.
 
     Raises DeclarationError where it has passed over that cut.
     """
     if at_cut is None:
-        return table.position()
+        return table.head()
     get_cut(table.settings, at_cut)
-    position, newest = table.position_at(at_cut), table.position()
-    if position is not None or newest is None or newest.data["cut"] < at_cut:
-        return position
-    cuts = sorted({each.data["cut"] for each in delta.positions(table.path, table.app)})
+    head, newest = table.head_at(at_cut), table.head()
+    if head is not None or newest is None or newest.cut < at_cut:
+        return head
+    cuts = sorted({each.cut for each in table.heads()})
     before, after = [cut for cut in cuts if cut < at_cut][-1:], [cut for cut in cuts if cut > at_cut][:1]
     near = " and ".join(f"--at-cut {cut}" for cut in (*before, *after))
     raise declaration.fault(f"was not at cut {at_cut}", fix=f"it was at {near}" if near else "lake run")
 
 
-def rows_of(declaration: Declaration, table: Table, position: Position, keys: pa.Table) -> list[Values]:
-    """The rows with these keys that the table had at a position. Raises DeclarationError where its files are gone."""
+def rows_of(declaration: Declaration, table: Table, head: TableHead, keys: pa.Table) -> list[Values]:
+    """The rows with these keys that the table had at a head. Raises DeclarationError where its files are gone."""
     try:
-        found: list[Values] = table.rows_of(keys, position.version).to_pylist()
+        found: list[Values] = table.rows_of(keys, head.version).to_pylist()
     except duckdb.IOException:
-        cut = position.data["cut"]
+        cut = head.cut
         raise declaration.fault(
             f"its rows at cut {cut} are no longer kept",
             fix="lake maintain keeps the last editions: try a later cut",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from lake.declaration import Declaration
     from lake.store.ledger import Check, Outcome, Scope
+    from lake.store.table_head import TableHead
     from lake.store.tables import Table
 
 FIX: Final = "mend the job or void the events behind these rows (lake void), or change the expectation; then run again"
@@ -191,30 +192,25 @@ def _withheld(result: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_there(table: Table, known: Check) -> bool:
     """Whether the judged version still is: damage leaves the number of a commit that it took to another one."""
-    later = takewhile(lambda p: p.version >= (known.version or 0), delta.positions(table.path, table.app))
-    return any((p.version, p.data["cut"]) == (known.version, known.cut) for p in later)
+    later = takewhile(lambda head: head.version >= (known.version or 0), table.heads())
+    return any((head.version, head.cut) == (known.version, known.cut) for head in later)
 
 
 def _unchanged(table: Table, known: Check, version: int) -> bool:
     """Whether every commit since the judgement `known`, up to `version`, changed no row."""
-    return _each_since(table, known, version, _changed_nothing)
+    return _each_since(table, known, version, lambda head: head.changed_nothing)
 
 
 def _met_since(table: Table, suite: Suite, known: Check, version: int) -> bool:
     """Whether what every commit since the judgement `known`, up to `version`, wrote has met `suite`."""
-    return _each_since(table, known, version, lambda p: _changed_nothing(p) or p.data.get("met") == suite.hash)
+    return _each_since(table, known, version, lambda head: head.changed_nothing or head.suite_passed == suite.hash)
 
 
-def _each_since(table: Table, known: Check, version: int, holds: Callable[[delta.Position], bool]) -> bool:
+def _each_since(table: Table, known: Check, version: int, holds: Callable[[TableHead], bool]) -> bool:
     """Whether `version` is not before the judgement `known`, and every commit between is ours, and one that `holds`."""
     since = known.version if known.version is not None else -1
-    later = takewhile(lambda p: p.version > since, delta.positions(table.path, table.app))
-    return sum(holds(p) for p in later if p.version <= version) == version - since
-
-
-def _changed_nothing(position: delta.Position) -> bool:
-    data = position.data
-    return data.get("repeated", False) or (data["verb"] == "advance" and not any(data["counts"].values()))
+    later = takewhile(lambda head: head.version > since, table.heads())
+    return sum(holds(head) for head in later if head.version <= version) == version - since
 
 
 def _judge_version(  # noqa: PLR0913, PLR0917 - one table, and what to ask of it

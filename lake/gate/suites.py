@@ -39,7 +39,7 @@ def load_suites(project: Project) -> dict[str, Suite]:
 def _columns(project: Project, declaration: Declaration) -> list[str]:
     """The table's visible columns; none where it has not been built by its current definition."""
     table = project.table(declaration)
-    position = table.position()
-    if position is None or not project.is_built(declaration, position):
+    head = table.head()
+    if head is None or not project.is_built(declaration, head):
         return []
     return visible(table.schema().names)

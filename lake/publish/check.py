@@ -68,8 +68,8 @@ def check(
 
 def _version(project: Project, declaration: Declaration, cut: int) -> int | None:
     """The table's Delta version at `cut`, None where it has none."""
-    position = project.table(declaration).position_at(cut)
-    return position.version if position else None
+    head = project.table(declaration).head_at(cut)
+    return head.version if head else None
 
 
 def _unjudged(declaration: Declaration) -> DeclarationError:

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lake.declaration import Declaration
-from lake.engine.advance import Advanced, advance
+from lake.engine.advance import advance
 from lake.engine.content_proof import completed
 from lake.engine.plan import stale
 from lake.engine.published_columns import must_keep
 from lake.engine.rebuild import rebuild
 from lake.engine.scheduler import after_inputs
+from lake.engine.write import Advanced
 from lake.evaluation.inputs import Inputs
 from lake.gate.suites import load_suites
 from lake.ingest import integrity
@@ -49,8 +50,8 @@ def deploy(
         must_keep(Inputs(connect, staged, pick_cut(staged, None)), changed)
 
     def build(declaration: Declaration) -> Advanced:
-        position = staged.table(declaration).position()
-        fits = position is None or staged.is_built(declaration, position)
+        head = staged.table(declaration).head()
+        fits = head is None or staged.is_built(declaration, head)
         done = advance(inputs, declaration) if fits else rebuild(inputs, declaration, yes=True)
         tell(done)
         return done

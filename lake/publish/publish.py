@@ -6,8 +6,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from lake.engine.advance import same_definition
 from lake.engine.content_proof import completed
+from lake.engine.write import same_definition
 from lake.errors import DeclarationError
 from lake.gate import gate
 from lake.project import Project
@@ -73,23 +73,23 @@ def at_cut(project: Project, cut: Cut) -> dict[str, EditionTable]:
     found, faults = {}, []
     for declaration in project.tables.values():
         table = project.table(declaration)
-        position = table.position_at(cut.number)
-        if position is None:
+        head = table.head_at(cut.number)
+        if head is None:
             faults.append(
                 declaration.fault(f"not at cut {cut.number}", fix=f"lake advance {declaration.name} --cut {cut.number}")
             )
             continue
         try:
-            same_definition(project, declaration, position)
+            same_definition(project, declaration, head)
         except DeclarationError as fault:
             faults.append(fault)
         path = str(table.path.relative_to(project.settings.warehouse_path))
-        said = position.data.get("content")
+        said = head.content
         found[declaration.name] = EditionTable(
             declaration.layer,
             path,
-            position.version,
-            position.data["fingerprint"],
+            head.version,
+            head.fingerprint,
             rows=Print.parse(said).rows if said else None,
             content=None if table.personal else said,
         )

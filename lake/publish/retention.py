@@ -21,7 +21,7 @@ UNPUBLISHED: Final = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Place:
-    """A Delta table of a warehouse: the lease that its writers hold, and the app whose positions it carries."""
+    """A Delta table of a warehouse: the lease that its writers hold, and the app whose heads it carries."""
 
     kind: Literal["log", "quarantine", "redeliveries", "table", "book"]
     name: str
@@ -122,9 +122,9 @@ class Needed:
         name = table.name
         for child in self.homes.values():
             sources = {source.name for source in self.project.tables[child.name].inputs if not source.is_log}
-            position = child.position() if name in sources else None
-            read = position.data["inputs"].get(name) if position else None
-            if position and read is not None and position.data.get("homes", {}).get(name, name) == place.name:
+            head = child.head() if name in sources else None
+            read = head.inputs.get(name) if head else None
+            if head and read is not None and head.physical.get(name, name) == place.name:
                 yield table.stored(read)
 
 

@@ -261,9 +261,9 @@ def _table(
     project: Project, table: Declaration, walks: Mapping[str, _Walk], cuts: _Cuts, run: ledger.Run | None
 ) -> TableStatus:
     there = project.table(table)
-    position = there.position()
-    built = delta.open_table(there.path, position.version) if position else None
-    batches = cuts.batches(position.data["cut"] if position else None)
+    head = there.head()
+    built = delta.open_table(there.path, head.version) if head else None
+    batches = cuts.batches(head.cut if head else None)
     streams = [walks[name] for name in project.logs(table) if name in walks and batches is not None]
     batches = batches or {}
     lags = [
@@ -274,11 +274,11 @@ def _table(
     return TableStatus(
         name=table.name,
         layer=table.layer,
-        cut=position.data["cut"] if position else None,
+        cut=head.cut if head else None,
         behind=max((walk.head.batch - batches.get(walk.stream, 0) for walk in streams), default=0),
         lag=max(lags, default=None),
         rows=built.count() if built else None,
-        changed=position is not None and not project.is_built(table, position),
+        changed=head is not None and not project.is_built(table, head),
         late=_late(project, table, batches),
         run=run,
     )

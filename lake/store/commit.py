@@ -10,8 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,39 +20,15 @@ from lake.errors import Unavailable
 from lake.quoting import SPARK, quoted
 from lake.store import delta
 from lake.store.delta import Position
+from lake.store.diff import CHANGE, Counts
 from lake.store.scan import arrow_schema, to_frame
 from lake.store.tables import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# The column of a diff that says what becomes of a row: insert, update or delete.
-CHANGE: Final = "_change"
-
 # Spark's MERGE takes its transaction from session settings, so one MERGE runs at a time.
 _merging = threading.Lock()
-
-
-@dataclass(frozen=True)
-class Counts:
-    """How many rows a commit changes."""
-
-    inserted: int = 0
-    updated: int = 0
-    deleted: int = 0
-
-    @property
-    def total(self) -> int:
-        return self.inserted + self.updated + self.deleted
-
-    @classmethod
-    def of(cls, diff: pa.Table | DataFrame) -> Counts:
-        """The counts of a diff with a CHANGE column."""
-        if isinstance(diff, pa.Table):
-            found = {each["values"]: each["counts"] for each in diff.column(CHANGE).value_counts().to_pylist()}
-        else:
-            found = {row[CHANGE]: row["count"] for row in diff.groupBy(CHANGE).count().collect()}
-        return cls(found.get("insert", 0), found.get("update", 0), found.get("delete", 0))
 
 
 def commit(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -18,6 +18,7 @@ from lake.store.delta import Position
 from lake.store.fingerprints import Print, of_version
 from lake.store.keys import open_store
 from lake.store.scan import Scan, arrow_schema, distinct, to_frame
+from lake.store.table_head import TableHead
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,18 +80,30 @@ class Table:
         """Where the table stands; None before it was built."""
         return delta.head(self.path, self.app)
 
-    def position_at(self, cut: int) -> Position | None:
-        """The newest position at exactly `cut`."""
-        later = takewhile(lambda p: p.data["cut"] >= cut, delta.positions(self.path, self.app))
-        return next((p for p in later if p.data["cut"] == cut), None)
+    def standing(self) -> Position:
+        """What the next commit follows: its position, or what is before the first one."""
+        return delta.standing(self.path, self.app)
+
+    def heads(self) -> Iterator[TableHead]:
+        """What its commits say of it, the newest first."""
+        return map(TableHead.of, delta.positions(self.path, self.app))
+
+    def head(self) -> TableHead | None:
+        """What its newest commit says of it; None before it was built."""
+        return next(self.heads(), None)
+
+    def head_at(self, cut: int) -> TableHead | None:
+        """The newest head at exactly `cut`."""
+        later = takewhile(lambda head: head.cut >= cut, self.heads())
+        return next((head for head in later if head.cut == cut), None)
 
     def had(self, version: int, cut: int) -> bool:
         """Whether the table still has the commit that brought it to `cut` as `version`.
 
         One that was cut short leaves its number to the next, even where another table has been derived from it.
         """
-        later = takewhile(lambda p: p.origin >= version, delta.positions(self.path, self.app))
-        return any((p.origin, p.data["cut"]) == (version, cut) for p in later)
+        later = takewhile(lambda head: head.origin >= version, self.heads())
+        return any((head.origin, head.cut) == (version, cut) for head in later)
 
     def stored(self, version: int) -> int:
         """The newest version that has the rows of `version`: that of a compaction, where there was one since."""

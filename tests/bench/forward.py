@@ -13,15 +13,16 @@ from pyspark.sql import SparkSession
 
 from lake.config import Settings
 from lake.declaration import Declaration
-from lake.engine.advance import put, told
 from lake.engine.rebuild import rebuild
+from lake.engine.write import recorded, write
+from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.project import Project
 from lake.publish.cut import cut
 from lake.publish.publish import publish
 from lake.store import delta, log
-from lake.store.commit import CHANGE
 from lake.store.compaction import pack_log
+from lake.store.diff import CHANGE
 from lake.store.scan import Scan
 
 TOUCHED: Final = 200
@@ -55,11 +56,8 @@ def forward(project: Project, stream: str, spark: Callable[[], SparkSession], *,
         pack_log(spark(), project.settings.log_path(stream), log.head(project.settings, stream).position)
         inputs = Inputs(spark, project, cut(project))
         for declaration in project.tables.values():
-            table, began = inputs.table(declaration), time.monotonic()
-            position = table.position()
-            assert position is not None
-            after = put(inputs, declaration, table, position, diffs[declaration.name], verb="advance")
-            told(inputs, declaration, after, began)
+            evaluation, began = Evaluation.of(inputs, declaration), time.monotonic()
+            recorded(evaluation, write(evaluation, diffs[declaration.name], verb="advance"), began)
         publish(project, inputs.cut, spark, lambda _: None)
     for declaration in project.tables.values():
         rebuild(inputs, declaration)

@@ -29,7 +29,8 @@ from lake.publish.cut import cut
 from lake.publish.wait import wait
 from lake.quoting import DUCKDB, SPARK, check, literal, quoted
 from lake.store import delta
-from lake.store.commit import Counts, commit
+from lake.store.commit import commit
+from lake.store.diff import Counts
 from lake.store.ledger import Cut
 from lake.store.scan import Scan
 from lake.store.tables import Table

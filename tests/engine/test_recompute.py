@@ -13,12 +13,13 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 import lake as public
-from lake.engine.advance import Advanced, advance_all
+from lake.engine.advance import advance_all
 from lake.engine.backfill import backfill
 from lake.engine.plan import plan
 from lake.engine.plan_diff import table_change
 from lake.engine.rebuild import rebuild, rebuild_all
 from lake.engine.verify import verify, verify_all
+from lake.engine.write import Advanced
 from lake.errors import DeclarationError, QualityError, Unavailable
 from lake.evaluation.inputs import Inputs
 from lake.ingest.ingest import ingest
@@ -28,7 +29,7 @@ from lake.publish.cut import cut, pick_cut
 from lake.publish.deploy import deploy
 from lake.publish.publish import publish
 from lake.read.sql import reader
-from lake.store.commit import Counts
+from lake.store.diff import Counts
 from lake.store.editions import Edition, current_edition, latest_edition, pin_edition, resume_editions
 from lake.store.scan import Scan
 from lake.testing import Lakehouse

@@ -14,16 +14,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.config import Settings
-from lake.declaration import Declaration
-from lake.engine import advance as advancing
+from lake.engine import write as writing
 from lake.engine.backfill import backfill
 from lake.engine.plan import plan
 from lake.engine.rebuild import Recomputed, rebuild_all
 from lake.engine.verify import Verdict, verify_all
+from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.kinds.kind import visible
 from lake.publish.cut import pick_cut
-from lake.store.delta import Position
+from lake.store.table_head import TableHead
 from lake.testing import Commands, Lakehouse
 
 FIELDS: Final[list[dict[str, Any]]] = [
@@ -37,7 +37,7 @@ FIELDS: Final[list[dict[str, Any]]] = [
 NOTE: Final = {"name": "note_x", "type": ["null", "string"], "default": None, "doc": "What somebody wrote."}
 NAMES: Final = [field["name"] for field in FIELDS]
 
-next_position = advancing._next
+next_head = writing._next
 NEWEST, QUERY = 'Latest("id")', 'View("id", identity=("id", "k"))'
 THINGS: Final = 'log("things")'
 Made = Callable[[list[str]], Collection[str]]
@@ -298,7 +298,7 @@ def test_tables_whose_positions_say_no_columns_go_on(
     things = declare(project)
     for name in ("whole", "named", "child"):
         write(project, name)
-    monkeypatch.setattr(advancing, "_next", as_it_was)
+    monkeypatch.setattr(writing, "_next", as_it_was)
     things.land("things", *map(thing, range(1, 4))).run()
     things.land("things", thing(2, k=5)).run()
     monkeypatch.undo()
@@ -314,10 +314,8 @@ def test_tables_whose_positions_say_no_columns_go_on(
     assert {each["table"]: each["why"] for each in map(asdict, verdicts(things))}["whole"].startswith("as it was built")
 
 
-def as_it_was(inputs: Inputs, declaration: Declaration, *more: Any) -> Position:
-    """The position of a commit as it was made before it said which columns a table depends on."""
-    project, now = inputs.project, next_position(inputs, declaration, *more)
-    said = {name: value for name, value in now.data.items() if name != "columns"}
-    said["fingerprint"] = project.fingerprint(declaration)
-    told = {"definition": project.definition(declaration)} if "definition" in said else {}
-    return replace(now, data=said | told)
+def as_it_was(evaluation: Evaluation, *more: Any) -> TableHead:
+    """What a commit said before it said which columns a table depends on."""
+    declaration, project, now = evaluation.declaration, evaluation.inputs.project, next_head(evaluation, *more)
+    definition = project.definition(declaration) if now.definition else None
+    return replace(now, columns=None, fingerprint=project.fingerprint(declaration), definition=definition)

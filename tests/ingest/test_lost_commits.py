@@ -14,8 +14,9 @@ from pyspark.sql import SparkSession
 
 import lake as public
 from lake.config import load_settings
-from lake.engine.advance import _fresh
+from lake.engine.advance import _is_current
 from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.gate import gate
 from lake.ingest import lost_batches, sources
@@ -28,6 +29,7 @@ from lake.store.lease import lease
 from lake.store.ledger import Cut, latest_cut, record_check
 from lake.store.quarantine import Rejected
 from lake.store.snapshot import published
+from lake.store.table_head import TableHead
 from lake.store.tables import FeedGap
 from lake.store.torn import commit_file
 from tests.there import there
@@ -50,14 +52,18 @@ def tear(path: Path) -> None:
     delta._kept.clear()
 
 
-def advanced(shop: Project, name: str, cut: int, **inputs: int) -> Position:
+def advanced(shop: Project, name: str, cut: int, **inputs: int) -> TableHead:
     """Commits a row to the table as of `cut`."""
     table = shop.table(shop.tables[name])
     homes = {each: each for each in inputs if each in shop.tables}
     with lease(shop.settings, table.lease):
         position = (table.position() or delta.start(table.app)).next(cut=cut, voids=0, inputs=inputs, homes=homes)
         delta.append(table.path, "order_id BIGINT", [[cut]], position)
-        return there(table.position())
+        return there(table.head())
+
+
+def standing(shop: Project, head: TableHead, inputs: Inputs) -> Evaluation:
+    return Evaluation(inputs, shop.tables[ORDER], shop.table(shop.tables[ORDER]), head)
 
 
 def no_session() -> SparkSession:
@@ -128,8 +134,8 @@ def test_the_number_of_a_cut_that_was_lost_is_not_given_again(shop: Project) -> 
 
 def test_a_table_is_not_fresh_where_something_was_voided_since(shop: Project) -> None:
     before = advanced(shop, ORDER, 2, orders=2)
-    assert _fresh(at(shop, 2, orders=2), shop.tables[ORDER], before)
-    assert not _fresh(at(shop, 2, orders=2, voids=1), shop.tables[ORDER], before)
+    assert _is_current(standing(shop, before, at(shop, 2, orders=2)))
+    assert not _is_current(standing(shop, before, at(shop, 2, orders=2, voids=1)))
 
 
 def test_a_table_reads_anew_an_input_that_lost_the_commit_it_was_derived_from(shop: Project) -> None:
@@ -279,11 +285,12 @@ def test_the_number_of_a_void_that_was_lost_is_not_given_again(shop: Project) ->
 def test_a_table_that_heeds_a_void_that_was_lost_reads_its_log_anew(shop: Project) -> None:
     appended(shop, 1)
     void(shop, 1)
-    [source], position = shop.tables[ORDER].inputs, Position("table", 1, {"inputs": {"orders": 1}, "voids": 1})
-    assert at(shop, 1, orders=1, voids=1).changes(source, position) is None
+    [source] = shop.tables[ORDER].inputs
+    head = TableHead(Position("table", 1), 1, "advance", {"orders": 1}, "", voids=1)
+    assert at(shop, 1, orders=1, voids=1).changes(source, head) is None
     tear(shop.settings.meta_path("voids"))
     with pytest.raises(FeedGap, match="void 1, which was heeded then, was lost"):
-        at(shop, 2, orders=1).changes(source, position)
+        at(shop, 2, orders=1).changes(source, head)
 
 
 def test_a_version_that_was_lost_is_neither_shown_nor_taken_for_judged(shop: Project) -> None:

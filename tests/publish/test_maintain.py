@@ -11,8 +11,9 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 import lake as public
-from lake.engine.advance import Advanced, advance_all
+from lake.engine.advance import advance_all
 from lake.engine.verify import verify_all
+from lake.engine.write import Advanced
 from lake.errors import DeclarationError, LawError
 from lake.evaluation.inputs import Inputs
 from lake.ingest.fsck import check

@@ -28,8 +28,9 @@ from lake.publish import retention
 from lake.publish.retention import retired
 from lake.read.sql import reader
 from lake.store import compaction, delta, editions, ledger, vacuum
-from lake.store.commit import CHANGE, Counts, commit
+from lake.store.commit import commit
 from lake.store.delta import start
+from lake.store.diff import CHANGE, Counts
 from lake.store.editions import EditionTable
 from lake.store.tables import Table
 from tests.processes import another

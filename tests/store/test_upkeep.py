@@ -19,8 +19,9 @@ from pyspark.sql import SparkSession
 from lake.config import Settings
 from lake.errors import LakeError, LawError, Unavailable
 from lake.store import activity, compaction, delta, lease, truncation, vacuum
-from lake.store.commit import CHANGE, Counts, commit
+from lake.store.commit import commit
 from lake.store.delta import start
+from lake.store.diff import CHANGE, Counts
 from lake.store.scan import Scan
 from lake.store.tables import FeedGap, Table
 from lake.store.torn import commit_file, put_aside

@@ -1,0 +1,69 @@
+"""One table and what it is to be made of: the noun that every verb works on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lake.declaration import Declaration
+from lake.evaluation.inputs import Inputs
+from lake.kinds.kind import Kind
+from lake.store.table_head import TableHead
+from lake.store.tables import Table
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A declared table at the cut of its `inputs`; `head` is what its newest commit says, None before it was built."""
+
+    inputs: Inputs
+    declaration: Declaration
+    table: Table
+    head: TableHead | None
+
+    @classmethod
+    def of(cls, inputs: Inputs, declaration: Declaration) -> Evaluation:
+        """The evaluation of a table from where it stands now."""
+        table = inputs.table(declaration)
+        return cls(inputs, declaration, table, table.head())
+
+    @property
+    def since(self) -> TableHead:
+        """The head of a table that was built."""
+        assert self.head is not None, self.declaration.name
+        return self.head
+
+    @property
+    def spark(self) -> SparkSession:
+        return self.inputs.spark
+
+    @property
+    def kind(self) -> Kind:
+        return self.declaration.kind
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        return self.declaration.kind.identity
+
+    @property
+    def horizon(self) -> datetime | None:
+        """The greatest event time of the table's log at the cut; None where its kind does not go by it."""
+        return self.inputs.horizon(self.declaration)
+
+    def all_rows(self) -> DataFrame:
+        """The whole table at the cut, state columns included."""
+        return self.inputs.evaluate(self.declaration)
+
+    def rows_from(self, sides: Sequence[DataFrame]) -> DataFrame:
+        """What the kind makes of `sides`, the function's rows for each input, as of the cut."""
+        return self.inputs.evaluated(self.declaration, sides)
+
+    def is_built(self) -> bool:
+        """Whether the table was built by its definition as it is now."""
+        return self.head is not None and self.inputs.project.is_built(self.declaration, self.head)
