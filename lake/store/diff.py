@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 CHANGE: Final = "_change"
@@ -29,6 +28,8 @@ class Counts:
     @classmethod
     def of(cls, diff: pa.Table | DataFrame) -> Counts:
         """The counts of a diff."""
+        import pyarrow as pa
+
         if isinstance(diff, pa.Table):
             found = {each["values"]: each["counts"] for each in diff.column(CHANGE).value_counts().to_pylist()}
         else:
