@@ -25,10 +25,11 @@ from lake.erasure import search
 from lake.errors import DeclarationError
 from lake.ingest.personal import BLANKED
 from lake.project import Project
-from lake.store import delta, erasures, log
+from lake.store import delta, erasures
 from lake.store.keys import KeyStore, open_store
 from lake.store.lease import lease
 from lake.store.ledger import record_run
+from lake.store.log import Log
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,7 +59,7 @@ def whom(project: Project, stream: str, subject: str) -> tuple[Contract, str]:
     """
     contract = known_stream(project.contracts, stream)
     _must_seal(contract)
-    store = open_store(project.settings, make=not log.head(project.settings, stream).keys)
+    store = open_store(project.settings, make=not Log(project.settings, stream).head().keys)
     token = store.token(stream, subject)
     known = token in erasures.subjects(project.settings, stream) or token in store.known(stream)
     if not known and not search.quarantined(project.settings, contract, subject, {subject}):
@@ -76,8 +77,8 @@ def about(project: Project, spark: SparkSession, contract: Contract, subject: st
     Those of `shared` fields are left out.
     """
     settings = project.settings
-    head = log.head(settings, contract.name)
-    events = log.read(spark, settings, contract, upto=head.batch)
+    head = Log(settings, contract.name).head()
+    events = Log(settings, contract.name).read(spark, contract, upto=head.batch)
     theirs = f"(cast({quoted(contract.subject or '')} AS string) <=> {literal(subject)})"
     values = _stacked(events, contract, theirs).groupBy("value").agg({"theirs": "min"})
     alone = {row["value"] for row in values.where("`min(theirs)`").collect()}
@@ -120,14 +121,14 @@ def give_up(project: Project, stream: str) -> GivenUp:
     settings, began = project.settings, datetime.now(UTC)
     store = open_store(settings, make=True)
     with lease(settings, f"log.{stream}"):
-        lost = log.keyless(settings, stream, store)
+        lost = Log(settings, stream).keyless(store)
         if lost:
             everything = delta.rows(settings.quarantine_path(stream), f"SELECT {', '.join(PLACES.names)} FROM t")
             _blank(settings, stream, everything)
             erasures.record(settings, stream, lost, at=began)
             destroy_keys(settings)
             _told(settings, stream, began, people=len(lost))
-    return GivenUp(len(lost), _renamed(store, log.head(settings, stream).keys))
+    return GivenUp(len(lost), _renamed(store, Log(settings, stream).head().keys))
 
 
 def destroy_keys(settings: Settings) -> None:
@@ -140,7 +141,7 @@ def destroy_keys(settings: Settings) -> None:
         gone.setdefault(each.stream, set()).add(each.subject)
     if not gone:
         return
-    store = open_store(settings, make=not any(log.head(settings, stream).keys for stream in gone))
+    store = open_store(settings, make=not any(Log(settings, stream).head().keys for stream in gone))
     for stream, tokens in gone.items():
         if left := tokens - store.destroyed(stream):
             store.destroy(stream, left)

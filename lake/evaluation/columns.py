@@ -19,7 +19,8 @@ from lake.declaration import Declaration
 from lake.errors import DeclarationError
 from lake.kinds.kind import visible
 from lake.project import Project
-from lake.store import contract_versions, log
+from lake.store import contract_versions
+from lake.store.log import Log
 from lake.store.table_head import Columns, TableHead
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def _fields(project: Project, stream: str, batch: int) -> list[frozenset[str]]:
     Those of now alone where the batch has them: whatever has read it was given them all.
     """
     settings, contract = project.settings, project.contracts[stream]
-    stored, number = contract_versions.versions(settings, stream), log.head_at(settings, stream, batch).contract
+    stored, number = contract_versions.versions(settings, stream), Log(settings, stream).head_at(batch).contract
     now, *others = (
         frozenset(field.name for field in each.fields)
         for each in (contract, *stored[max(number - 1, 0) : number], *reversed(stored))

@@ -20,10 +20,11 @@ from lake.project import Project
 from lake.session import raise_if_gone
 from lake.store import contract_versions, erasures, log
 from lake.store.ledger import Cut
+from lake.store.log import Log
 from lake.store.scan import Scan, to_frame
 from lake.store.table_head import TableHead
 from lake.store.tables import FeedGap, Table
-from lake.store.voids import Void, is_there, taken_back
+from lake.store.voids import Void, is_there, taken_back, voided
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -148,11 +149,11 @@ class Inputs:
     def _refusals(self, source: Input) -> DataFrame | None:
         """What a log says of records that were refused up to the cut; None where it says nothing."""
         settings, upto = self.project.settings, self.cut.batches.get(source.name, 0)
-        if source.table is not None or not log.has_refusals(settings, source.name, upto=upto):
+        if source.table is not None or not Log(settings, source.name).has_refusals(upto=upto):
             return None
         contract = self.project.contracts[source.name]
-        rows = log.read(
-            self.spark, settings, contract, upto=upto, bucket=log.BROADCAST, voids=self.cut.voids, refusals=True
+        rows = Log(settings, source.name).read(
+            self.spark, contract, upto=upto, bucket=log.BROADCAST, voids=self.cut.voids, refusals=True
         )
         return refusals.told(event_order(rows.drop(*HIDDEN)), contract)
 
@@ -167,7 +168,7 @@ class Inputs:
         source = declaration.inputs[0]
         if not declaration.kind.needs_time:
             return None
-        return log.head_at(self.project.settings, source.name, self.version(source)).watermark
+        return Log(self.project.settings, source.name).head_at(self.version(source)).watermark
 
     def nothing(self, source: Input) -> DataFrame:
         """What `whole` gives, without its rows and without reading any."""
@@ -280,7 +281,7 @@ class Inputs:
     def voided_since(self, source: Input, head: TableHead) -> list[Void]:
         """The voids since `head` of what a table had read of a log by then."""
         before, heeded = head.inputs[source.name], head.voids
-        voids = log.voided(self.project.settings, source.name, heeded, self.cut.voids)
+        voids = voided(self.project.settings, source.name, heeded, self.cut.voids)
         return [void for void in voids if void.batch <= before or void.source is not None]
 
     def voided(self, source: Input) -> DataFrame | None:
@@ -288,7 +289,7 @@ class Inputs:
         if source.table is not None:
             return None
         upto = self.version(source)
-        voids = log.voided(self.project.settings, source.name, 0, self.cut.voids)
+        voids = voided(self.project.settings, source.name, 0, self.cut.voids)
         return self._voided(source.name, upto, 0, voids) if voids else None
 
     def versions(self, declaration: Declaration) -> dict[str, int]:
@@ -344,9 +345,8 @@ class Inputs:
         return len(voids) + sum(Scan(path, bounds={"_batch": (batch, batch)}).rows() for batch in batches)
 
     def _events(self, stream: str, *, after: int, bucket: int | None = None, keys: pa.Table | None = None) -> DataFrame:
-        rows = log.read(
+        rows = Log(self.project.settings, stream).read(
             self.spark,
-            self.project.settings,
             self.project.contracts[stream],
             upto=self.cut.batches.get(stream, 0),
             after=after,
@@ -356,18 +356,17 @@ class Inputs:
         )
         return event_order(rows.drop(*HIDDEN))
 
-    def _voided(self, stream: str, upto: int, heeded: int, voided: Sequence[Void]) -> DataFrame:
-        """Events up to batch `upto` that were there at void number `heeded` and have been `voided` since, as -1."""
-        first = 1 if any(void.source is not None for void in voided) else min(void.batch for void in voided)
-        rows = log.read(
+    def _voided(self, stream: str, upto: int, heeded: int, voids: Sequence[Void]) -> DataFrame:
+        """Events up to batch `upto` that were there at void number `heeded` and went by `voids` since, as -1."""
+        first = 1 if any(void.source is not None for void in voids) else min(void.batch for void in voids)
+        rows = Log(self.project.settings, stream).read(
             self.spark,
-            self.project.settings,
             self.project.contracts[stream],
-            upto=min(upto, max(void.batch for void in voided)),
+            upto=min(upto, max(void.batch for void in voids)),
             after=first - 1,
             voids=heeded,
         )
-        return event_order(taken_back(rows, voided).drop(*HIDDEN), sign=-1)
+        return event_order(taken_back(rows, voids).drop(*HIDDEN), sign=-1)
 
 
 def event_order(rows: DataFrame, *, sign: int | Column = 1) -> DataFrame:

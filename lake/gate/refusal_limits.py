@@ -17,6 +17,7 @@ from lake.errors import QualityError
 from lake.store import delta, log, quarantine, voids
 from lake.store.editions import latest_edition
 from lake.store.ledger import Cut, get_cut
+from lake.store.log import Log
 
 if TYPE_CHECKING:
     from lake.config import Settings
@@ -59,7 +60,7 @@ def excess(settings: Settings, contract: Contract, cut: Cut) -> Excess | None:
     """What of the stream at `cut` holds publication; None where nothing does."""
     stream, upto = contract.name, cut.batches.get(contract.name, 0)
     published = _published(settings).get(stream, 0)
-    heads = [head for head in log.heads_after(settings, stream, published) if head.batch <= upto]
+    heads = [head for head in Log(settings, stream).heads_after(published) if head.batch <= upto]
     since = max(published, heads[0].accepted_upto) if heads else published
     taken_back = [void for void in voids.voided(settings, stream, 0, cut.voids) if void.whole]
     gone = {void.batch for void in taken_back if void.source is None}

@@ -38,7 +38,6 @@ from lake.store import (
     contract_versions,
     delta,
     erasures,
-    log,
     quarantine,
     redeliveries,
     run_book,
@@ -46,7 +45,7 @@ from lake.store import (
     torn,
 )
 from lake.store.lease import lease
-from lake.store.log import LogHead
+from lake.store.log import Log, LogHead
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -94,8 +93,8 @@ def append(
     """
     stream = contract.name
     with lease(settings, f"log.{stream}"):
-        head = log.head(settings, stream)
-        sources.remember(settings, stream, log.app(stream))
+        head = Log(settings, stream).head()
+        sources.remember(Log(settings, stream))
         lost_batches.disown(settings, head)
         quarantine.clear_above(settings, stream, head.batch)
         redeliveries.clear_above(settings, stream, head.batch)
@@ -108,11 +107,11 @@ def append(
             delivery = deliver(head)
             if delivery is None:
                 return BatchCounts(head.batch)
-            log.contracts(settings, head)
+            Log(settings, head.stream).contracts(head)
             known = contract_versions.register(settings, contract)
             with reading(spark, settings, known, head, delivery, now=now or datetime.now(UTC)) as batch:
                 counts = _write(batch)
-        sources.remember(settings, stream, log.app(stream))
+        sources.remember(Log(settings, stream))
     return append(settings, spark, contract, deliver, now=now) if again else counts
 
 
@@ -145,7 +144,7 @@ def unread(settings: Settings, head: LogHead) -> dict[str, str]:
     found = quarantine.files(settings, head.stream, upto=head.batch)
     if not found:
         return {}
-    landed = {name for name, *_ in sources.landed(settings, head.stream, log.app(head.stream))}
+    landed = {name for name, *_ in sources.landed(Log(settings, head.stream))}
     return {mark: name for mark, name in found.items() if mark not in landed}
 
 
@@ -190,11 +189,11 @@ def _restore_beside(settings: Settings, spark: SparkSession, contract: Contract,
     damages = [file for path in paths for file in torn.damages(path)]
     if not damages and [side_tables.there(path) for path in paths] == list(_beside(settings, head).values()):
         return
-    broken = {each.batch: each for each, _ in lacking(settings, stream, log.heads(settings, stream)) if each.files}
+    broken = {each.batch: each for each, _ in lacking(settings, stream, Log(settings, stream).heads()) if each.files}
     for each in broken.values():
         marks = tuple((file["path"], file["size"], file["mtime"]) for file in each.files)
         taken = Taken(each.batch, marks, datetime.fromisoformat(each.at), each.contract)
-        before = log.head_at(settings, stream, each.batch - 1)
+        before = Log(settings, stream).head_at(each.batch - 1)
         try:
             with _reading_again(settings, spark, contract, before, taken) as batch:
                 for path in paths:
@@ -211,7 +210,7 @@ def _beside(settings: Settings, head: LogHead) -> dict[str, int]:
     told: dict[str, int] | None = head.position.data.get("beside")
     if told is not None:
         return told
-    heads = log.heads(settings, head.stream)
+    heads = Log(settings, head.stream).heads()
     return {name: sum(each.counts.get(name, 0) for each in heads) for name in BESIDE}
 
 
@@ -251,7 +250,7 @@ def _write(batch: Batch, was: Mapping[str, Any] | None = None) -> BatchCounts:
         content=content,
         **sealed_with(settings, contract),
     )
-    after = log.commit(settings, contract, events, position)
+    after = Log(settings, contract.name).commit(contract, events, position)
     compaction.pack_log(batch.spark, settings.log_path(contract.name), after.position)
     for path in (settings.quarantine_path(contract.name), settings.redeliveries_path(contract.name)):
         if delta.exists(path):

@@ -21,6 +21,7 @@ from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.contracts.event_id import content, literal
 from lake.store import delta, log
+from lake.store.log import Log
 from lake.store.scan import arrow_schema, to_frame
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class Search:
             rows = self.spark.createDataFrame(found.select([f.name for f in there]).cast(pa.schema(there)))
         else:
             rows = self._narrowed(files).join(self.events.select("_bucket", "_id"), ["_bucket", "_id"], "left_semi")
-        return log.current(rows, self.known, log.keys_of(self.settings, self.contract))
+        return log.current(rows, self.known, Log(self.settings, self.contract.name).keys_of(self.contract))
 
     def _found(self, con: duckdb.DuckDBPyConnection, paths: list[str]) -> pa.Table:
         con.register("narrow", self._narrow)

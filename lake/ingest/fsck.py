@@ -11,7 +11,7 @@ from lake.contracts.contract import load_contract
 from lake.errors import LakeError
 from lake.ingest.integrity import lost_batches
 from lake.store import chain, delta, log, quarantine, redeliveries, voids
-from lake.store.log import LogHead
+from lake.store.log import Log, LogHead
 from lake.store.voids import Void
 
 HOLES: Final = """
@@ -53,7 +53,7 @@ class LogReport:
 def report(settings: Settings, stream: str) -> LogReport:
     """What the log of `stream` holds. Raises DeclarationError for an unknown stream."""
     load_contract(settings, stream)
-    return LogReport(stream, log.heads(settings, stream), voids.all_voids(settings, stream))
+    return LogReport(stream, Log(settings, stream).heads(), voids.all_voids(settings, stream))
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def checked(settings: Settings, stream: str, *, since: str = "") -> Checked:
 def head_of(settings: Settings, stream: str) -> str:
     """`stream@batch:digest`, to be kept elsewhere. Raises LakeError where the newest batch has none yet."""
     load_contract(settings, stream)
-    head = log.head(settings, stream)
+    head = Log(settings, stream).head()
     if not head.content:
         raise LakeError(
             f"the content of {stream} is not recorded up to batch {head.batch}",
@@ -128,7 +128,7 @@ def _numbers(settings: Settings, found: LogReport) -> list[str]:
     path = settings.log_path(found.stream)
     upto = found.head.batch if found.head else 0
     buckets = delta.rows(path, HOLES)
-    events = f"WHERE {log.REFUSAL} IS NULL" if log.has_refusals(settings, found.stream, upto=upto) else "WHERE true"
+    events = f"WHERE {log.REFUSAL} IS NULL" if Log(settings, found.stream).has_refusals(upto=upto) else "WHERE true"
     batches = {row["batch"]: row for row in delta.rows(path, BATCHES.format(events=events))}
     faults = [*_offsets(found.head, buckets), *_batches(found.batches, batches)]
     faults += [f"id {row['id']} is {row['times']} times in bucket {row['bucket']}" for row in delta.rows(path, TWICE)]

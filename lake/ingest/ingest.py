@@ -14,9 +14,9 @@ from lake.errors import LakeError
 from lake.ingest import attempts, sources
 from lake.ingest.append import BatchCounts, append, unread
 from lake.ingest.delivery import Files
-from lake.store import log, run_book
+from lake.store import run_book
 from lake.store.damage import blamed
-from lake.store.log import LogHead
+from lake.store.log import Log, LogHead
 from lake.store.run_book import failing
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
 
 def behind(settings: Settings, stream: str) -> tuple[int, int]:
     """How many landing files of `stream` its log has not taken in yet, and their bytes."""
-    landed = sources.landed(settings, stream, log.app(stream))
+    landed = sources.landed(Log(settings, stream))
     waiting = [file.size for file in sources.listing(settings, stream) if file.mark not in landed]
     return len(waiting), sum(waiting)
 
@@ -74,21 +74,21 @@ def _drain(
     settings: Settings, spark: SparkSession, contract: Contract, batches: int | None, now: datetime | None
 ) -> BatchCounts:
     """Batches until nothing is left of what is there now; the counts are their sums."""
-    stream, app = contract.name, log.app(contract.name)
+    stream = contract.name
     there = {file.mark for file in sources.listing(settings, stream)}
 
     def deliver(head: LogHead) -> Files | None:
-        files = sources.pending(settings, stream, there - sources.landed(settings, stream, app))
+        files = sources.pending(settings, stream, there - sources.landed(Log(settings, stream)))
         files = attempts.few(settings, stream, files)
         folder = settings.path(settings.landing) / stream
         repaired = unread(settings, head)
         return Files.checked(settings, files, contract, folder=folder, repaired=repaired) if files else None
 
-    total = BatchCounts(log.head(settings, stream).batch)
+    total = BatchCounts(Log(settings, stream).head().batch)
     for _ in count() if batches is None else range(batches):
         counts = append(settings, spark, contract, deliver, now=now)
         if counts.batch == total.batch:
             break
         total = counts.after(total)
-    sources.archive(settings, stream, sources.landed(settings, stream, app))
+    sources.archive(settings, stream, sources.landed(Log(settings, stream)))
     return total

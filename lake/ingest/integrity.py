@@ -19,17 +19,18 @@ from lake.declaration import Declaration
 from lake.errors import LakeError
 from lake.ingest import sources
 from lake.project import LAYERS, Project
-from lake.store import delta, editions, log
+from lake.store import delta, editions
 from lake.store.chain import breaks, changes
 from lake.store.damage import Damage
 from lake.store.ledger import latest_cut
+from lake.store.log import Log
 
 BRING_BACK: Final = "bring it back from a copy; without one, lake ingest {stream} makes batches of the same files again"
 
 
 def lost_batches(settings: Settings, stream: str, read: Mapping[str, tuple[int, str]] | None = None) -> list[Damage]:
     """That a log has had more batches than it has, and who knows; `read` is what `read_by_tables` has found."""
-    batch = log.head(settings, stream).batch
+    batch = Log(settings, stream).head().batch
     told = [(read_by_tables(settings) if read is None else read).get(stream, (0, ""))]
     with suppress(DeltaError, LakeError):  # a damaged book is told elsewhere
         told += [(cut.batches.get(stream, 0), f"cut {cut.number}") for cut in [latest_cut(settings)] if cut]
@@ -97,14 +98,14 @@ def _faults(project: Project, streams: Iterable[str]) -> Iterator[tuple[str, Lak
 def _fault(project: Project, stream: str, read: Callable[[], dict[str, tuple[int, str]]]) -> LakeError | None:
     contract = project.contracts[stream]
     try:
-        head = log.head(project.settings, stream)
+        head = Log(project.settings, stream).head()
         for found in lost_batches(project.settings, stream, read()):
             return LakeError(found.fault.what, where=found.fault.where, fix=BRING_BACK.format(stream=stream))
-        log.contracts(project.settings, head)
+        Log(project.settings, head.stream).contracts(head)
         if fault := content_fault(project.settings, stream):
             return fault
         if contract.sealed and head.keys:
-            log.key_store(project.settings, contract).must_be_whole()
+            Log(project.settings, contract.name).key_store().must_be_whole()
     except LakeError as error:
         return error
     return None
@@ -112,7 +113,7 @@ def _fault(project: Project, stream: str, read: Callable[[], dict[str, tuple[int
 
 def content_fault(settings: Settings, stream: str) -> LakeError | None:
     """What is wrong with the rows of a log, by the fingerprints of its commits."""
-    path, heads = settings.log_path(stream), log.heads(settings, stream)[::-1]
+    path, heads = settings.log_path(stream), Log(settings, stream).heads()[::-1]
     found = next(chain(breaks(heads), changes(path, heads)), None)
     if found is None:
         return None

@@ -21,9 +21,9 @@ from lake.errors import DeclarationError, LakeError
 from lake.ingest import sources
 from lake.ingest.delivery import GIVE_UP, Acceptance, Delivery, Files, Replayed
 from lake.ingest.sources import Mark, Taken
-from lake.store import delta, log, quarantine, redeliveries
+from lake.store import delta, quarantine, redeliveries
 from lake.store.lease import lease
-from lake.store.log import LogHead
+from lake.store.log import Log, LogHead
 from lake.store.quarantine import Rejected
 
 
@@ -58,12 +58,12 @@ def give_up(settings: Settings, stream: str) -> int:
     that have its events are to be rebuilt. Raises DeclarationError where nothing is lost, or the whole log.
     """
     with lease(settings, f"log.{stream}"):
-        head = log.head(settings, stream)
+        head = Log(settings, stream).head()
         if sources.taken(settings, stream, head.batch + 1) and delta.exists(settings.log_path(stream)):
             quarantine.clear_above(settings, stream, head.batch)
             redeliveries.clear_above(settings, stream, head.batch)
-            log.skip(settings, head, at=datetime.now(UTC))
-            head = log.head(settings, stream)
+            Log(settings, head.stream).skip(head, at=datetime.now(UTC))
+            head = Log(settings, stream).head()
         if not head.batch or head.files:
             raise DeclarationError(
                 f"the log of {stream} has no batch to give up after batch {head.batch}",

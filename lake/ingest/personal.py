@@ -10,8 +10,9 @@ import pyarrow.compute as pc
 from lake.config import Settings
 from lake.contracts import encryption
 from lake.contracts.contract import Contract
-from lake.store import erasures, log
+from lake.store import erasures
 from lake.store.keys import open_store
+from lake.store.log import Log
 from lake.store.scan import to_frame
 
 if TYPE_CHECKING:
@@ -27,13 +28,13 @@ def sealable(spark: SparkSession, settings: Settings, contract: Contract, events
     Of people who were forgotten, nothing personal is left in them: also of those whom damage took from the book of
     erasures, until a cut records them again. Raises DeclarationError where keys are lost.
     """
-    store = log.key_store(settings, contract)
+    store = Log(settings, contract.name).key_store()
     gone = erasures.subjects(settings, contract.name) | store.destroyed(contract.name)
     told = encryption.tokened(events, contract, to_frame(spark, encryption.pads(store.secret)))
     people = told.where("_reason IS NULL").select(encryption.SUBJECT).distinct().toArrow().column(encryption.SUBJECT)
     there = {token for token in people.to_pylist() if token is not None}
     store.make(contract.name, there - gone)
-    living = log.keys_of(settings, contract)
+    living = Log(settings, contract.name).keys_of(contract)
     assert living is not None
     keys = living.filter(pc.is_in(living.column(encryption.SUBJECT), value_set=people.combine_chunks()))
     known = encryption.without_the_erased(encryption.with_keys(told, to_frame(spark, keys)), contract)

@@ -14,7 +14,8 @@ from lake.contracts.contract import Contract, load_contract, streams_of
 from lake.contracts.reasons import Reason
 from lake.errors import DeclarationError
 from lake.ingest import sources
-from lake.store import log, quarantine
+from lake.store import quarantine
+from lake.store.log import Log
 from lake.store.quarantine import Rejected
 
 if TYPE_CHECKING:
@@ -55,10 +56,10 @@ def waiting(settings: Settings, streams: Iterable[str] = ()) -> list[Rejected]:
 
 
 def _waiting(settings: Settings, stream: str) -> list[Rejected]:
-    rows = quarantine.rejected(settings, stream, upto=log.head(settings, stream).batch)
+    rows = quarantine.rejected(settings, stream, upto=Log(settings, stream).head().batch)
     if not rows:
         return []
-    taken = {name for name, *_ in sources.landed(settings, stream, log.app(stream))}
+    taken = {name for name, *_ in sources.landed(Log(settings, stream))}
     return [row for row in rows if row.mark not in taken]
 
 
@@ -159,7 +160,7 @@ class _Replaying:
     def work(self, spark: SparkSession, now: datetime | None) -> BatchCounts:
         from lake.ingest.append import BatchCounts, append
 
-        total = BatchCounts(log.head(self.settings, self.contract.name).batch)
+        total = BatchCounts(Log(self.settings, self.contract.name).head().batch)
         for start in range(0, len(self.rows), REPLAY_ROWS):
             part = self.rows[start : start + REPLAY_ROWS]
             tried: list[Replayed] = []

@@ -20,6 +20,7 @@ from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 from lake.store import delta
 from lake.store.lease import lease
+from lake.store.log import Log
 
 LANDED = (
     'stream VARCHAR, batch BIGINT, name VARCHAR, size BIGINT, mtime BIGINT, "at" VARCHAR, contract INTEGER,'
@@ -130,14 +131,14 @@ def printable(name: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def landed(settings: Settings, stream: str, app: str) -> set[Mark]:
-    """The marks of every file that the log of `stream` has taken in; `app` is the log's app id."""
-    head = delta.head(settings.log_path(stream), app)
+def landed(log: Log) -> set[Mark]:
+    """The marks of every file that the log has taken in."""
+    settings, stream, head = log.settings, log.stream, delta.head(log.path, log.app)
     query = "SELECT batch, name, size, mtime FROM t WHERE stream = $1 AND batch <= $2"
     old = delta.rows(settings.meta_path("landed"), query, stream, head.data["batch"] if head else 0)
     known = max((row["batch"] for row in old), default=0)
     return {(row["name"], row["size"], row["mtime"]) for row in old} | {
-        (name, size, mtime) for _, name, size, mtime, *_ in _newer(settings, stream, app, known)
+        (name, size, mtime) for _, name, size, mtime, *_ in _newer(log, known)
     }
 
 
@@ -196,12 +197,12 @@ def _unprintable(settings: Settings, stream: str, name: str) -> Iterator[Path]:
                 yield file
 
 
-def remember(settings: Settings, stream: str, app: str) -> None:
-    """Brings `meta/landed` up to the log of `stream`."""
-    path = settings.meta_path("landed")
-    with lease(settings, "meta.landed"):
-        [row] = delta.rows(path, "SELECT max(batch) AS batch FROM t WHERE stream = $1", stream) or [{"batch": None}]
-        newer = [(stream, *record) for record in _newer(settings, stream, app, row["batch"] or 0)]
+def remember(log: Log) -> None:
+    """Brings `meta/landed` up to the log."""
+    path = log.settings.meta_path("landed")
+    with lease(log.settings, "meta.landed"):
+        [row] = delta.rows(path, "SELECT max(batch) AS batch FROM t WHERE stream = $1", log.stream) or [{"batch": None}]
+        newer = [(log.stream, *record) for record in _newer(log, row["batch"] or 0)]
         if newer:
             from lake.store.compaction import pack_table  # which needs pyarrow, and reading does not
 
@@ -223,11 +224,9 @@ def archive(settings: Settings, stream: str, marks: set[Mark]) -> None:
             shutil.move(file.path, target)
 
 
-def _newer(
-    settings: Settings, stream: str, app: str, known: int
-) -> Iterator[tuple[int, str, int, int, str, int, bool, str | None]]:
+def _newer(log: Log, known: int) -> Iterator[tuple[int, str, int, int, str, int, bool, str | None]]:
     """As LANDED, but the stream: the files in the log's commits after batch `known`; the content, with the first."""
-    for position in delta.positions(settings.log_path(stream), app):
+    for position in delta.positions(log.path, log.app):
         batch = position.data["batch"]
         if batch <= known:
             return

@@ -12,7 +12,8 @@ from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError
 from lake.ingest.events import PLACE
-from lake.store import delta, log, voids
+from lake.store import delta, voids
+from lake.store.log import Log
 from lake.store.scan import Scan
 from lake.store.voids import LINE, Place, Target, Void
 
@@ -37,7 +38,7 @@ def void(  # noqa: PLR0913  which events, said in three ways
         raise DeclarationError("a void needs a reason", fix='--reason "why it does not count"')
     found = [_place(text) for text in places]
     _must_exist(settings, stream, found)
-    upto = log.head(settings, stream).batch
+    upto = Log(settings, stream).head().batch
     targets: list[Target] = [(*place, None) for place in found]
     targets += [(_batch(stream, batch, upto), None, None, None) for batch in batches]
     targets += [(upto, None, None, _source(settings, stream, source)) for source in sources]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from lake.errors import DeclarationError
 from lake.project import Project
-from lake.store import log
 from lake.store.erasures import heed_destroyed
 from lake.store.lease import lease
 from lake.store.ledger import Cut, get_cut, latest_cut, record_cut
+from lake.store.log import Log
+from lake.store.voids import voids_head
 
 
 def cut(project: Project, *, label: str | None = None) -> Cut:
@@ -21,8 +22,8 @@ def cut(project: Project, *, label: str | None = None) -> Cut:
     with lease(settings, "meta.cuts"):
         latest = latest_cut(settings)
         counted = latest.batches if latest else {}
-        heads = {s: log.must_reach(settings, s, counted.get(s, 0)).batch for s in project.contracts}
-        return record_cut(settings, heads, log.voids_head(settings), label=label)
+        heads = {s: Log(settings, s).must_reach(counted.get(s, 0)).batch for s in project.contracts}
+        return record_cut(settings, heads, voids_head(settings), label=label)
 
 
 def pick_cut(project: Project, number: int | None) -> Cut:

@@ -10,9 +10,10 @@ from typing import Final, Literal
 
 from lake.config import Settings
 from lake.project import LAYERS, Project
-from lake.store import activity, delta, editions, log, vacuum
+from lake.store import activity, delta, editions, vacuum
 from lake.store.activity import Running
 from lake.store.editions import Edition
+from lake.store.log import Log
 from lake.store.tables import Table
 
 UNPUBLISHED: Final = timedelta(days=1)
@@ -37,7 +38,7 @@ def places(settings: Settings) -> Iterator[Place]:
     """Every Delta table of the warehouse; of a derived one every home that it has or had."""
     root = settings.warehouse_path
     for path in _tables(root / "logs"):
-        yield Place("log", path.name, path, f"log.{path.name}", log.app(path.name))
+        yield Place("log", path.name, path, Log(settings, path.name).lease, Log(settings, path.name).app)
     for layer in LAYERS:
         for path in _tables(root / layer):
             yield Place("table", path.name, path, f"table.{path.name}", f"table:{path.name}")

@@ -11,7 +11,8 @@ from typing import Final
 from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError, Unavailable
-from lake.store import activity, editions, ledger, log
+from lake.store import activity, editions, ledger
+from lake.store.log import Log
 
 POLL_SECONDS: Final = 0.2
 
@@ -44,7 +45,7 @@ def parse(settings: Settings, texts: Iterable[str]) -> list[Token]:
                 f"not a token: {text!r}", fix="give stream@batch, such as flights@12, as lake append prints it"
             )
         token = Token(load_contract(settings, parts[1]).name, int(parts[2]))
-        newest = log.head(settings, token.stream).batch
+        newest = Log(settings, token.stream).head().batch
         if token.batch > newest:
             has = f"its newest batch is {newest}" if newest else "it has no batch yet"
             raise DeclarationError(

@@ -19,8 +19,9 @@ from lake.ingest import sources
 from lake.kinds.aggregate import Aggregate
 from lake.project import Project
 from lake.session import first_line
-from lake.store import delta, editions, ledger, log, quarantine
+from lake.store import delta, editions, ledger, quarantine
 from lake.store.damage import Damage, damage, damages
+from lake.store.log import Log
 from lake.text import printable
 
 T = TypeVar("T")
@@ -204,14 +205,14 @@ class _Walk:
 
     def __init__(self, settings: Settings, stream: str) -> None:
         self.stream = stream
-        self.head = log.head(settings, stream)
+        self.head = Log(settings, stream).head()
         self._settings = settings
         self._watermarks: dict[int, datetime | None] = {self.head.batch: self.head.watermark, 0: None}
 
     def event_time(self, batch: int) -> datetime | None:
         """The greatest event time up to `batch`."""
         if batch not in self._watermarks:
-            self._watermarks |= {head.batch: head.watermark for head in log.heads(self._settings, self.stream)}
+            self._watermarks |= {head.batch: head.watermark for head in Log(self._settings, self.stream).heads()}
         return self._watermarks.get(batch)
 
 
@@ -238,7 +239,7 @@ class _Cuts:
 def _stream(project: Project, walk: _Walk, cut: ledger.Cut | None, run: ledger.Run | None) -> Stream:
     head, settings = walk.head, project.settings
     held = refusal_limits.excess(settings, project.contracts[walk.stream], cut) if cut else None
-    marks = sources.landed(settings, walk.stream, log.app(walk.stream))
+    marks = sources.landed(Log(settings, walk.stream))
     query = "SELECT reason, _batch, _number FROM t WHERE _batch <= $1 ORDER BY reason"
     refused = delta.rows(settings.quarantine_path(walk.stream), query, head.batch)
     taken = {name for name, *_ in marks}

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import takewhile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.config import Settings
@@ -28,27 +29,11 @@ from lake.store import chain, contract_versions, delta, erasures
 from lake.store.delta import Position
 from lake.store.fence import commit_nothing
 from lake.store.keys import COPY, KeyStore, open_store
-from lake.store.voids import kept, voided, voids_head
+from lake.store.voids import kept, voided
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-
-__all__ = [
-    "BROADCAST",
-    "LogHead",
-    "app",
-    "commit",
-    "contracts",
-    "head",
-    "head_at",
-    "heads",
-    "must_reach",
-    "read",
-    "skip",
-    "voided",
-    "voids_head",
-]
 
 BROADCAST: Final = -1  # the bucket of events without a key
 REFUSAL: Final = "_refusal"  # REFUSED, REPAIRED or ACCEPTED; null of events, absent where nothing was ever refused
@@ -130,35 +115,189 @@ class LogHead:
         return self.position.next(batch=self.batch + 1, **data)
 
 
-def app(stream: str) -> str:
-    """The app id under which a log's commits are numbered."""
-    return f"log:{stream}"
+@dataclass(frozen=True)
+class Log:
+    """The log of one stream of a project; it may not exist yet."""
 
+    settings: Settings
+    stream: str
 
-def head(settings: Settings, stream: str) -> LogHead:
-    """Where the log of `stream` stands."""
-    position = delta.standing(settings.log_path(stream), app(stream))
-    return _head(stream, position) if position.data else LogHead(stream, position)
+    @property
+    def path(self) -> Path:
+        return self.settings.log_path(self.stream)
 
+    @property
+    def app(self) -> str:
+        """The app id under which its commits are numbered."""
+        return f"log:{self.stream}"
 
-def heads(settings: Settings, stream: str) -> list[LogHead]:
-    """Where the log stood after each of its batches, newest first."""
-    found = delta.positions(settings.log_path(stream), app(stream))
-    return [_head(stream, position) for position in found if not position.data.get("repeated")]
+    @property
+    def lease(self) -> str:
+        """The name under which one writer at a time holds the log."""
+        return f"log.{self.stream}"
 
+    def head(self) -> LogHead:
+        """Where the log stands."""
+        position = delta.standing(self.path, self.app)
+        return _head(self.stream, position) if position.data else LogHead(self.stream, position)
 
-def heads_after(settings: Settings, stream: str, batch: int) -> list[LogHead]:
-    """As `heads`, of the batches after number `batch`."""
-    found = delta.positions(settings.log_path(stream), app(stream))
-    later = takewhile(lambda position: position.data["batch"] > batch, found)
-    return [_head(stream, position) for position in later if not position.data.get("repeated")]
+    def heads(self) -> list[LogHead]:
+        """Where the log stood after each of its batches, newest first."""
+        found = delta.positions(self.path, self.app)
+        return [_head(self.stream, position) for position in found if not position.data.get("repeated")]
 
+    def heads_after(self, batch: int) -> list[LogHead]:
+        """As `heads`, of the batches after number `batch`."""
+        found = delta.positions(self.path, self.app)
+        later = takewhile(lambda position: position.data["batch"] > batch, found)
+        return [_head(self.stream, position) for position in later if not position.data.get("repeated")]
 
-def head_at(settings: Settings, stream: str, batch: int) -> LogHead:
-    """Where the log stood after its batch number `batch`."""
-    found = delta.positions(settings.log_path(stream), app(stream))
-    there = next((p for p in found if p.data["batch"] <= batch), None)
-    return LogHead(stream, delta.start(app(stream))) if there is None else _head(stream, there)
+    def head_at(self, batch: int) -> LogHead:
+        """Where the log stood after its batch number `batch`."""
+        found = delta.positions(self.path, self.app)
+        there = next((p for p in found if p.data["batch"] <= batch), None)
+        return LogHead(self.stream, delta.start(self.app)) if there is None else _head(self.stream, there)
+
+    def must_reach(self, batch: int) -> LogHead:
+        """Where the log stands.
+
+        Raises Unavailable where it ends before `batch`, which it had: its newest commit was lost.
+        """
+        newest = self.head()
+        if newest.batch < batch:
+            raise Unavailable(
+                f"the log of {self.stream} has lost batch {newest.batch + 1}: it was counted up to batch {batch}",
+                where=str(self.path),
+                fix=f"lake ingest {self.stream} makes it again of the same files, or says which of them it lacks",
+            )
+        return newest
+
+    def contracts(self, head: LogHead) -> tuple[Contract, ...]:
+        """The contracts that a log was written with, version 1 first. Raises LakeError where damage has taken some."""
+        known = contract_versions.versions(self.settings, self.stream)
+        if len(known) < head.contract:
+            raise LakeError(
+                f"of the {head.contract} versions of the contract of {self.stream} that its log was written with,"
+                f" {len(known)} are left",
+                where=str(self.settings.meta_path("contracts")),
+                fix="bring that folder back from a copy: without it nobody can say what older events mean",
+            )
+        return known
+
+    def read(  # noqa: PLR0913  which part of which log, said by name
+        self,
+        spark: SparkSession,
+        contract: Contract,
+        *,
+        upto: int,
+        after: int = 0,
+        bucket: int | None = None,
+        keys: pa.Table | None = None,
+        voids: int = 0,
+        refusals: bool = False,
+    ) -> DataFrame:
+        """The events of the batches after < number <= upto, or what they refused, but those that the voids 1..`voids`
+        name.
+
+        Of all buckets, or of one. With `keys`, at least those that equal one of them in columns that files have as they
+        are. The contract's fields, older events upcast to them, then the log's own columns; and REFUSAL, where
+        `refusals` are asked for. Raises Unavailable where the log does not go as far.
+        """
+        from lake.store.scan import Scan
+
+        known = evolution.with_current(self.contracts(self.must_reach(upto)), contract)
+        if not delta.exists(self.path) or upto <= after:
+            return empty(spark, contract)
+        bounds = {"_batch": (after + 1, upto)} | ({} if bucket is None else {"_bucket": (bucket, bucket)})
+        scan = Scan(self.path, bounds=bounds)
+        rows = scan.frame(spark) if keys is None else scan.near(spark, keys)
+        rows = kept(rows, voided(self.settings, self.stream, 0, voids))
+        if REFUSAL in rows.columns:
+            rows = rows.where(f"{REFUSAL} IS {'NOT ' if refusals else ''}NULL")
+        return current(rows, known, self.keys_of(contract), [REFUSAL] if refusals else [])
+
+    def has_refusals(self, *, upto: int) -> bool:
+        """Whether the log says of any record up to batch `upto` that it was refused."""
+        from lake.store.scan import Scan
+
+        if not upto or not delta.exists(self.path):
+            return False
+        scan = Scan(self.path, bounds={"_batch": (1, upto), "_bucket": (BROADCAST, BROADCAST)})
+        return REFUSAL in scan.schema().names and scan.rows() > 0
+
+    def key_store(self) -> KeyStore:
+        """The key store that the log was sealed with; made where nothing has been sealed yet.
+
+        Raises DeclarationError where it is another one, or an older copy, that lacks keys.
+        """
+        said = self.head().keys
+        store = open_store(self.settings, make=not said)
+        other = said and (store.id != said["store"] or store.count(self.stream) < said["subjects"])
+        if other and (missing := self.keyless(store)):
+            raise DeclarationError(
+                f"the keys of {len(missing)} people of {self.stream} are not in the key store",
+                where=str(store.file),
+                fix=COPY,
+            )
+        return store
+
+    def keys_of(self, contract: Contract) -> pa.Table | None:
+        """The keys of the people in a log who were not forgotten; None where nothing in it is sealed.
+
+        Raises as `key_store` does.
+        """
+        if not contract.sealed:
+            return None
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        living = self.key_store().living(self.stream)
+        gone = pa.array(sorted(erasures.subjects(self.settings, self.stream)), pa.string())
+        return living.filter(pc.invert(pc.is_in(living.column(encryption.SUBJECT), gone)))
+
+    def keyless(self, store: KeyStore) -> set[str]:
+        """The tokens of the people in a log of whom `store` has never heard, but those who were erased."""
+        query = f"SELECT DISTINCT {encryption.SUBJECT} AS token FROM t WHERE {encryption.SUBJECT} IS NOT NULL"
+        there = {row["token"] for row in delta.rows(self.path, query)}
+        return there - store.known(self.stream) - erasures.subjects(self.settings, self.stream)
+
+    def commit(self, contract: Contract, rows: DataFrame, position: Position) -> LogHead:
+        """Appends a batch and its position in one Delta commit, and proves by reading it back that it is there.
+
+        `rows` have the log's own columns and the physical ones of `contract`.
+        Raises Unavailable where another writer was first.
+        """
+        path = self.path
+        own = [column for column in (*OWN, REFUSAL) if column in rows.columns]
+        ordered = rows.select(*own, *(column for column in rows.columns if column not in own))
+        writer = ordered.write.format("delta").mode("append").partitionBy("_bucket").option("mergeSchema", "true")
+        # Made before its first batch, so that who comes after a dead writer finds a log to fence off.
+        if not delta.exists(path):
+            properties = PROPERTIES | {"delta.dataSkippingStatsColumns": _counted(contract)}
+            made = ordered.limit(0).write.format("delta").mode("ignore").partitionBy("_bucket")
+            made.options(**properties).save(str(path))
+        try:
+            writer.options(**position.writer_options).save(str(path))
+        except Exception as error:
+            if "ConcurrentTransactionException" in str(error) or "DELTA_CONCURRENT" in str(error):
+                raise _beaten(self.stream, position) from None
+            raise
+        found = delta.head(path, position.app)
+        if found is None or (found.txn, found.data) != (position.txn, position.data):
+            raise _beaten(self.stream, position)
+        return _head(self.stream, found)
+
+    def skip(self, head: LogHead, *, at: datetime) -> None:
+        """Commits the batch after `head` without any event. Raises Unavailable where another writer was first."""
+        repeated = {"repeated", "origin"}
+        same = {name: value for name, value in head.position.data.items() if name not in repeated}
+        counts = dict.fromkeys(("read", "accepted", "duplicates", "quarantined", "control"), 0)
+        empty = {"offsets": {}, "watermark": None, "contract": 0} | same
+        empty["content"] = chain.entry(head.content, head.batch + 1, {}, [])
+        empty |= {"batch": head.batch + 1, "counts": counts, "files": [], "at": at.isoformat()}
+        position = head.position.next(**empty)
+        if not commit_nothing(self.path, next(delta.commits(self.path)), position):
+            raise _beaten(head.stream, position)
 
 
 def _head(stream: str, position: Position) -> LogHead:
@@ -174,78 +313,6 @@ def _head(stream: str, position: Position) -> LogHead:
         contract=data["contract"],
         at=data["at"],
     )
-
-
-def must_reach(settings: Settings, stream: str, batch: int) -> LogHead:
-    """Where the log of `stream` stands.
-
-    Raises Unavailable where it ends before `batch`, which it had: its newest commit was lost.
-    """
-    newest = head(settings, stream)
-    if newest.batch < batch:
-        raise Unavailable(
-            f"the log of {stream} has lost batch {newest.batch + 1}: it was counted up to batch {batch}",
-            where=str(settings.log_path(stream)),
-            fix=f"lake ingest {stream} makes it again of the same files, or says which of them it lacks",
-        )
-    return newest
-
-
-def contracts(settings: Settings, head: LogHead) -> tuple[Contract, ...]:
-    """The contracts that a log was written with, version 1 first. Raises LakeError where damage has taken some."""
-    known = contract_versions.versions(settings, head.stream)
-    if len(known) < head.contract:
-        raise LakeError(
-            f"of the {head.contract} versions of the contract of {head.stream} that its log was written with,"
-            f" {len(known)} are left",
-            where=str(settings.meta_path("contracts")),
-            fix="bring that folder back from a copy: without it nobody can say what older events mean",
-        )
-    return known
-
-
-def read(  # noqa: PLR0913  which part of which log, said by name
-    spark: SparkSession,
-    settings: Settings,
-    contract: Contract,
-    *,
-    upto: int,
-    after: int = 0,
-    bucket: int | None = None,
-    keys: pa.Table | None = None,
-    voids: int = 0,
-    refusals: bool = False,
-) -> DataFrame:
-    """The events of the batches after < number <= upto, or what they refused, but those that the voids 1..`voids` name.
-
-    Of all buckets, or of one. With `keys`, at least those that equal one of them in columns that files have as they
-    are. The contract's fields, older events upcast to them, then the log's own columns; and REFUSAL, where `refusals`
-    are asked for. Raises Unavailable where the log does not go as far.
-    """
-    from lake.store.scan import Scan
-
-    path = settings.log_path(contract.name)
-    known = evolution.with_current(contracts(settings, must_reach(settings, contract.name, upto)), contract)
-    if not delta.exists(path) or upto <= after:
-        return empty(spark, contract)
-    bounds = {"_batch": (after + 1, upto)} | ({} if bucket is None else {"_bucket": (bucket, bucket)})
-    scan = Scan(path, bounds=bounds)
-    rows = scan.frame(spark) if keys is None else scan.near(spark, keys)
-    rows = kept(rows, voided(settings, contract.name, 0, voids))
-    if REFUSAL in rows.columns:
-        rows = rows.where(f"{REFUSAL} IS {'NOT ' if refusals else ''}NULL")
-    return current(rows, known, keys_of(settings, contract), [REFUSAL] if refusals else [])
-
-
-def has_refusals(settings: Settings, stream: str, *, upto: int) -> bool:
-    """Whether the log says of any record up to batch `upto` that it was refused."""
-    from lake.store.scan import Scan
-
-    path = settings.log_path(stream)
-    if not upto or not delta.exists(path):
-        return False
-    scan = Scan(path, bounds={"_batch": (1, upto), "_bucket": (BROADCAST, BROADCAST)})
-    return REFUSAL in scan.schema().names and scan.rows() > 0
 
 
 def current(
@@ -269,44 +336,6 @@ def current(
     return rows.selectExpr("*", *missing).selectExpr(*evolution.upcast(known), *OWN, *more)
 
 
-def key_store(settings: Settings, contract: Contract) -> KeyStore:
-    """The key store that the log was sealed with; made where nothing has been sealed yet.
-
-    Raises DeclarationError where it is another one, or an older copy, that lacks keys.
-    """
-    said = head(settings, contract.name).keys
-    store = open_store(settings, make=not said)
-    other = said and (store.id != said["store"] or store.count(contract.name) < said["subjects"])
-    if other and (missing := keyless(settings, contract.name, store)):
-        raise DeclarationError(
-            f"the keys of {len(missing)} people of {contract.name} are not in the key store",
-            where=str(store.file),
-            fix=COPY,
-        )
-    return store
-
-
-def keys_of(settings: Settings, contract: Contract) -> pa.Table | None:
-    """The keys of the people in a log who were not forgotten; None where nothing in it is sealed.
-
-    Raises as `key_store` does.
-    """
-    if not contract.sealed:
-        return None
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    living, gone = key_store(settings, contract).living(contract.name), erasures.subjects(settings, contract.name)
-    return living.filter(pc.invert(pc.is_in(living.column(encryption.SUBJECT), pa.array(sorted(gone), pa.string()))))
-
-
-def keyless(settings: Settings, stream: str, store: KeyStore) -> set[str]:
-    """The tokens of the people in a log of whom `store` has never heard, but those who were erased."""
-    query = f"SELECT DISTINCT {encryption.SUBJECT} AS token FROM t WHERE {encryption.SUBJECT} IS NOT NULL"
-    there = {row["token"] for row in delta.rows(settings.log_path(stream), query)}
-    return there - store.known(stream) - erasures.subjects(settings, stream)
-
-
 def empty(spark: SparkSession, contract: Contract) -> DataFrame:
     """What `read` gives where there are no events."""
     return spark.createDataFrame(
@@ -317,45 +346,6 @@ def empty(spark: SparkSession, contract: Contract) -> DataFrame:
 def types(contract: Contract) -> dict[str, str]:
     """The columns that `read` gives, each with its type."""
     return {field.name: field.type for field in contract.fields} | OWN
-
-
-def commit(settings: Settings, contract: Contract, rows: DataFrame, position: Position) -> LogHead:
-    """Appends a batch and its position in one Delta commit, and proves by reading it back that it is there.
-
-    `rows` have the log's own columns and the physical ones of `contract`.
-    Raises Unavailable where another writer was first.
-    """
-    path = settings.log_path(contract.name)
-    own = [column for column in (*OWN, REFUSAL) if column in rows.columns]
-    ordered = rows.select(*own, *(column for column in rows.columns if column not in own))
-    writer = ordered.write.format("delta").mode("append").partitionBy("_bucket").option("mergeSchema", "true")
-    if not delta.exists(path):  # before its first batch, so that who comes after a dead writer finds a log to fence off
-        properties = PROPERTIES | {"delta.dataSkippingStatsColumns": _counted(contract)}
-        made = ordered.limit(0).write.format("delta").mode("ignore").partitionBy("_bucket")
-        made.options(**properties).save(str(path))
-    try:
-        writer.options(**position.writer_options).save(str(path))
-    except Exception as error:
-        if "ConcurrentTransactionException" in str(error) or "DELTA_CONCURRENT" in str(error):
-            raise _beaten(contract.name, position) from None
-        raise
-    found = delta.head(path, position.app)
-    if found is None or (found.txn, found.data) != (position.txn, position.data):
-        raise _beaten(contract.name, position)
-    return _head(contract.name, found)
-
-
-def skip(settings: Settings, head: LogHead, *, at: datetime) -> None:
-    """Commits the batch after `head` without any event. Raises Unavailable where another writer was first."""
-    path, repeated = settings.log_path(head.stream), {"repeated", "origin"}
-    same = {name: value for name, value in head.position.data.items() if name not in repeated}
-    counts = dict.fromkeys(("read", "accepted", "duplicates", "quarantined", "control"), 0)
-    empty = {"offsets": {}, "watermark": None, "contract": 0} | same
-    empty["content"] = chain.entry(head.content, head.batch + 1, {}, [])
-    empty |= {"batch": head.batch + 1, "counts": counts, "files": [], "at": at.isoformat()}
-    position = head.position.next(**empty)
-    if not commit_nothing(path, next(delta.commits(path)), position):
-        raise _beaten(head.stream, position)
 
 
 def _counted(contract: Contract) -> str:

@@ -19,7 +19,8 @@ from lake.contracts.reasons import Reason
 from lake.errors import DeclarationError
 from lake.ingest import sources
 from lake.ingest.delivery import Acceptance
-from lake.store import delta, log, quarantine
+from lake.store import delta, quarantine
+from lake.store.log import Log
 from lake.store.scan import Scan
 
 Place = tuple[int, int, int]
@@ -109,7 +110,7 @@ def landed(settings: Settings, contract: Contract) -> Landed:
     Raises DeclarationError where it is not there any more, or never landed.
     """
     stream = contract.name
-    heads = log.heads(settings, stream)
+    heads = Log(settings, stream).heads()
     rejected = quarantine.rejected(settings, stream, upto=heads[0].batch if heads else 0)
     broken = {row.source for row in rejected if row.reason == Reason.FILE}
     ahead = {row.source for row in rejected if row.reason == Reason.AHEAD}

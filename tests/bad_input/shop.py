@@ -14,7 +14,8 @@ from deltalake import write_deltalake
 from lake.config import Settings, load_settings
 from lake.project import Project, load
 from lake.scaffold import init
-from lake.store import contract_versions, delta, editions, ledger, log
+from lake.store import contract_versions, delta, editions, ledger
+from lake.store.log import Log
 
 AT = datetime(2024, 3, 31, tzinfo=UTC)
 EVENTS = """
@@ -46,7 +47,7 @@ def published(folder: Path) -> Project:
     for batch in (1, 2):
         said: dict[str, Any] = {"offsets": {"1": batch, "2": 1}, "watermark": AT.isoformat(), "files": []}
         said |= {"counts": _read(3 - batch)}
-        position = log.head(settings, "orders").next(**said, contract=1, at=AT.isoformat())
+        position = Log(settings, "orders").head().next(**said, contract=1, at=AT.isoformat())
         events = f"SELECT * EXCLUDE (changed) FROM ({EVENTS}) WHERE _batch = {batch}"
         _write(settings.log_path("orders"), events, position)
     cut = ledger.record_cut(settings, {"orders": 2}, 0)
@@ -75,7 +76,7 @@ def published(folder: Path) -> Project:
 
 def fall_behind(settings: Settings) -> None:
     """Adds a batch to the log of orders that no cut has."""
-    head = log.head(settings, "orders")
+    head = Log(settings, "orders").head()
     said: dict[str, Any] = {
         "offsets": {},
         "watermark": None,

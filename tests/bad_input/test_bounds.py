@@ -13,7 +13,8 @@ from lake import cli
 from lake.config import Settings, load_settings
 from lake.ingest import bounds
 from lake.ingest.replay import waiting
-from lake.store import delta, log
+from lake.store import delta
+from lake.store.log import Log
 from tests.bad_input import hostile
 
 RECORD_BYTES = 7000
@@ -74,9 +75,9 @@ def test_what_would_cost_too_much_is_refused_with_its_reason(landed: tuple[Setti
 def test_every_record_beside_it_is_somewhere_and_other_streams_go_on(landed: tuple[Settings, dict[str, str]]) -> None:
     settings, bad = landed
     count = len(list(hostile.records(SIZE)))
-    head = log.head(settings, "hostile")
+    head = Log(settings, "hostile").head()
     assert dict(head.counts)["read"] == 4 * count + len(bad)
-    sound = dict(log.head(settings, "sound").counts)
+    sound = dict(Log(settings, "sound").head().counts)
     assert sound["accepted"] == sound["read"] == len(hostile.ordinary(1000).splitlines())
 
 

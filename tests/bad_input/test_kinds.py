@@ -37,7 +37,7 @@ from lake import cli
 from lake.config import Settings, load_settings
 from lake.read.sql import reader
 from lake.session import class_path
-from lake.store import log
+from lake.store.log import Log
 from tests.bad_input import shop
 
 HERE = Path(__file__).parent
@@ -173,7 +173,7 @@ def test_a_sound_stream_is_taken_in_beside_what_is_wrong(
     monkeypatch.setattr("sys.argv", ["lake", *words])
     assert cli._run() == 2
     assert "not valid JSON: Expecting value (schemas/parcels.avsc:1)" in capsys.readouterr().err
-    head = log.head(load_settings(spoilt), "orders")
+    head = Log(load_settings(spoilt), "orders").head()
     assert dict(head.counts) == {"read": 8, "accepted": 6, "duplicates": 1, "quarantined": 1, "control": 0}
 
 

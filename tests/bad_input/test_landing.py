@@ -20,7 +20,8 @@ from lake import cli
 from lake.config import Settings, load_settings
 from lake.ingest import fsck as log_run
 from lake.ingest.replay import FIXES, waiting
-from lake.store import delta, log
+from lake.store import delta
+from lake.store.log import Log
 from lake.store.quarantine import Rejected
 from tests.bad_input.test_kinds import table
 
@@ -204,7 +205,7 @@ def test_a_bad_change_message_is_told_and_the_sound_one_beside_it_gets_in(
 def test_every_record_that_was_read_is_somewhere(events: Landed, changes: Landed) -> None:
     for landed, stream in ((events, "events"), (changes, "changes")):
         assert landed.code == 0
-        head = log.head(landed.settings, stream)
+        head = Log(landed.settings, stream).head()
         assert head.batch == 1
         counts = dict(head.counts)
         assert counts["read"] == sum(count for name, count in counts.items() if name != "read")

@@ -20,9 +20,10 @@ from lake.evaluation.inputs import Inputs
 from lake.project import Project
 from lake.publish.cut import cut
 from lake.publish.publish import publish
-from lake.store import delta, log
+from lake.store import delta
 from lake.store.compaction import pack_log
 from lake.store.diff import CHANGE
+from lake.store.log import Log
 from lake.store.scan import Scan
 
 TOUCHED: Final = 200
@@ -48,12 +49,12 @@ def forward(project: Project, stream: str, spark: Callable[[], SparkSession], *,
 
     delta-rs writes only to a log without in-commit timestamps.
     """
-    last = log.head(project.settings, stream).batch
+    last = Log(project.settings, stream).head().batch
     batch = Scan(project.settings.log_path(stream), bounds={"_batch": (last, last)}).arrow()
     diffs = {each.name: _same_again(project, each) for each in project.tables.values()}
     for _ in range(batches):
         batch = _append(project.settings, stream, batch)
-        pack_log(spark(), project.settings.log_path(stream), log.head(project.settings, stream).position)
+        pack_log(spark(), project.settings.log_path(stream), Log(project.settings, stream).head().position)
         inputs = Inputs(spark, project, cut(project))
         for declaration in project.tables.values():
             evaluation, began = Evaluation.of(inputs, declaration), time.monotonic()
@@ -74,7 +75,7 @@ def _append(settings: Settings, stream: str, batch: pa.Table) -> pa.Table:
     with delta.connection() as con:
         con.register("batch", batch)
         rows = con.sql(NEXT_BATCH).to_arrow_table().cast(batch.schema)
-    head = log.head(settings, stream)
+    head = Log(settings, stream).head()
     added = {each["values"]: each["counts"] for each in rows.column("_bucket").value_counts().to_pylist()}
     position = head.next(
         offsets={str(bucket): offset + added.get(bucket, 0) for bucket, offset in head.offsets.items()},

@@ -29,6 +29,7 @@ from lake.publish.cut import cut
 from lake.publish.publish import publish
 from lake.session import start
 from lake.store import log
+from lake.store.log import Log
 from tests.bench.forward import forward
 from tests.bench.meters import Meters, contract
 from tests.bench.times import Times, heading
@@ -76,7 +77,7 @@ def growth(spark: SparkSession, settings: Settings, commits: Sequence[int], *, a
         for _ in range(commits[0] - around - 1):
             cycle(spark, settings, Times())
     for commit in commits:
-        done = log.head(settings, STREAM).batch
+        done = Log(settings, STREAM).head().batch
         if batches := commit - around - 1 - done:
             forward(small(settings), STREAM, lambda: spark, batches=batches)
         measure(spark, settings, times, f"{commit:,}", around)
@@ -99,7 +100,7 @@ def measure(spark: SparkSession, settings: Settings, times: Times, mark: str, ar
 
 def cycle(spark: SparkSession, settings: Settings, times: Times, *, mark: str = "") -> None:
     """One cycle as `lake run` makes it; the names of its times begin with `mark`."""
-    batch = log.head(settings, STREAM).batch + 1
+    batch = Log(settings, STREAM).head().batch + 1
     readings = Meters(spark, 1_000_000, METERS).events(STREAM, batch * BATCH, BATCH, late=False)
     rows = readings.withColumn("at", readings["at"].cast("string")).toPandas()
     rows.to_json(settings.path(settings.landing) / STREAM / f"{batch:06}.jsonl", orient="records", lines=True)

@@ -24,9 +24,10 @@ from typing import Final
 
 from lake.config import Settings
 from lake.ingest.ingest import behind
-from lake.store import delta, log
+from lake.store import delta
 from lake.store.editions import latest_edition
 from lake.store.ledger import get_cut
+from lake.store.log import Log
 from tests.bench.growth import STREAM, copied
 from tests.bench.times import heading
 
@@ -158,7 +159,7 @@ def stuck(samples: list[Sample], *, busy: bool) -> bool:
 
 def caught_up(settings: Settings, producer: Producer) -> bool:
     """Whether an edition has all that was landed."""
-    head, edition = log.head(settings, STREAM), latest_edition(settings)
+    head, edition = Log(settings, STREAM).head(), latest_edition(settings)
     taken = sum(head.offsets.values()) == producer.landed * producer.size
     return taken and edition is not None and get_cut(settings, edition.cut).batches.get(STREAM, 0) == head.batch
 
@@ -180,7 +181,7 @@ def following(settings: Settings, environment: Mapping[str, str]) -> Iterator[su
 
 
 def seen(settings: Settings, pid: int, at: float) -> Sample:
-    head, edition = log.head(settings, STREAM), latest_edition(settings)
+    head, edition = Log(settings, STREAM).head(), latest_edition(settings)
     files = [file for file in settings.warehouse_path.rglob("*.parquet") if file.parent.name != "_delta_log"]
     size = sum(file.stat().st_size for file in files if file.exists())
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()

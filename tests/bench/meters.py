@@ -18,7 +18,8 @@ from pyspark.sql import functions as F
 from lake.config import Settings
 from lake.contracts.contract import Contract, read_contract
 from lake.contracts.event_id import bucket, identity
-from lake.store import contract_versions, log
+from lake.store import contract_versions
+from lake.store.log import Log
 
 START: Final = datetime(2024, 1, 4, tzinfo=UTC)
 WEEKS: Final = timedelta(weeks=4)
@@ -76,7 +77,7 @@ class Meters:
 
 def append(settings: Settings, contract: Contract, rows: DataFrame) -> None:
     """`rows` as the next batch of the log, as `lake append` commits it."""
-    head = log.head(settings, contract.name)
+    head = Log(settings, contract.name).head()
     contract_versions.register(settings, contract)
     placed = rows.selectExpr("*", "at as _time", f"{bucket(contract)} as _bucket")
     tally = placed.groupBy("_bucket").agg(F.count("*").alias("rows"), F.max("at").alias("latest")).toArrow().to_pylist()
@@ -108,4 +109,4 @@ def append(settings: Settings, contract: Contract, rows: DataFrame) -> None:
         contract=1,
         at=START.isoformat(),
     )
-    log.commit(settings, contract, events, position)
+    Log(settings, contract.name).commit(contract, events, position)

@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 from lake.config import Settings
 from lake.contracts.contract import load_contracts
 from lake.ingest.ingest import ingest
-from lake.store import log, quarantine
+from lake.store import quarantine
+from lake.store.log import Log
 from tests.store.events import Land
 
 NUMBERS: Final = [
@@ -154,7 +155,8 @@ def test_a_number_is_taken_digit_by_digit_or_refused(
 
 
 def rows(project: Settings, spark: SparkSession, stream: str) -> list[Any]:
-    return log.read(spark, project, load_contracts(project)[stream], upto=1).where("_source IS NOT NULL").collect()
+    stored = Log(project, stream).read(spark, load_contracts(project)[stream], upto=1)
+    return stored.where("_source IS NOT NULL").collect()
 
 
 def test_what_is_no_number_is_never_taken_for_one(project: Settings, spark: SparkSession, land: Land) -> None:

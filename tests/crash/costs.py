@@ -24,7 +24,7 @@ from lake.ingest import bounds
 from lake.ingest.ingest import ingest
 from lake.ingest.replay import waiting
 from lake.session import start
-from lake.store import log
+from lake.store.log import Log
 from tests.bad_input import hostile
 
 ORDINARY = 4 << 20
@@ -71,13 +71,13 @@ class Target:
         """What a byte costs, by that of an ordinary file, and what was wrong."""
         before = len(waiting(self.settings, [attack.stream]))
         (self.settings.path("landing/sound") / f"{next(self.numbers)}.jsonl").write_bytes(hostile.ordinary(100))
-        sound = log.head(self.settings, "sound").batch
+        sound = Log(self.settings, "sound").head().batch
         seconds = self.timed(attack.stream, attack.name, attack.data)
         cost = seconds / self.ordinary / max(1.0, attack.size / ORDINARY)
         faults = [] if cost <= MOST else [f"{seconds:.1f} s, an ordinary file {self.ordinary:.1f} s"]
         rows = waiting(self.settings, [attack.stream])[before:]
-        read = dict(log.head(self.settings, attack.stream).counts)["read"]
-        if log.head(self.settings, "sound").batch == sound:
+        read = dict(Log(self.settings, attack.stream).head().counts)["read"]
+        if Log(self.settings, "sound").head().batch == sound:
             faults.append("the other stream stood still")
         if attack.refused is None:
             if [row.detail.startswith(bounds.OVERSIZED) for row in rows] != [True]:

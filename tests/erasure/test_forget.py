@@ -35,9 +35,10 @@ from lake.maintenance import Policy, maintain
 from lake.pipeline import catch_up
 from lake.publish.cut import cut, pick_cut
 from lake.read.sql import reader
-from lake.store import activity, delta, erasures, log, quarantine, truncation
+from lake.store import activity, delta, erasures, quarantine, truncation
 from lake.store.editions import kept_editions
 from lake.store.keys import open_store, secret_file
+from lake.store.log import Log
 from lake.store.scan import to_frame
 from lake.testing import Lakehouse
 from tests.processes import another
@@ -111,7 +112,7 @@ def test_the_log_holds_sealed_what_jobs_see_in_clear(calm: Lakehouse) -> None:
 
 def test_a_redelivery_is_known_by_its_token_and_another_content_is_a_conflict(shop: Lakehouse) -> None:
     head = shop.land("orders", order(1, "margaret hamilton", note="call +44 20 7946"), order(2, "ada")).run()
-    counts = log.head(head.settings, "orders").counts
+    counts = Log(head.settings, "orders").head().counts
     assert (counts["duplicates"], counts["quarantined"], counts["accepted"]) == (1, 1, 0)
     assert check(shop.settings, "orders") == []
 
@@ -156,7 +157,7 @@ def test_who_was_forgotten_does_not_come_back(shop: Lakehouse) -> None:
     known = order(1, "margaret hamilton", note="call +44 20 7946")
     refused = (known | {"order_id": 2, "amount": "1"}, known | {"status": "lost"}, order(2, "grace") | {"amount": "2"})
     shop.land("orders", known, order(3, "margaret hamilton"), order(4, "grace"), *refused).run()
-    counts = log.head(shop.settings, "orders").counts
+    counts = Log(shop.settings, "orders").head().counts
     assert (counts["duplicates"], counts["accepted"], counts["quarantined"]) == (1, 3, 2)
     kept = quarantine.rejected(shop.settings, "orders", upto=9)
     assert [(row.reason, "grace" in row.raw) for row in kept[1:]] == [("not in enum", False), ("conflict", True)]
@@ -422,7 +423,7 @@ def test_who_was_forgotten_stays_so_when_the_other_keys_are_lost(shop: Lakehouse
     shop.settings.keys_path.unlink()
     assert give_up(shop.project, "orders") == GivenUp(1, renamed=False)
     shop.land("orders", order(2, "grace"), order(5, "margaret hamilton"), order(6, "ada")).run()
-    counts = log.head(shop.settings, "orders").counts
+    counts = Log(shop.settings, "orders").head().counts
     assert (counts["duplicates"], counts["accepted"]) == (1, 2)
     assert customers(shop) == {1: None, 2: None, 5: None, 6: "ada"}
 

@@ -28,8 +28,8 @@ from lake.ingest.append import BatchCounts
 from lake.ingest.delivery import Replayed
 from lake.ingest.personal import BLANKED
 from lake.ingest.replay import replay
-from lake.store import delta, log, quarantine
-from lake.store.log import LogHead
+from lake.store import delta, quarantine
+from lake.store.log import Log, LogHead
 
 NOW = datetime(2024, 4, 1, tzinfo=UTC)
 SCHEMA = Path(public.__file__).parent / "templates/project/schemas/orders.avsc"
@@ -141,7 +141,7 @@ def test_what_was_blanked_since_it_was_listed_comes_back_blank(tmp_path: Path, m
     ) -> BatchCounts:
         told = search.quarantined(settings, contract, "margaret hamilton", {"margaret hamilton"})
         forget._blank(settings, "orders", told)
-        come.extend(row.raw for row in deliver(log.head(settings, "orders")).rows)
+        come.extend(row.raw for row in deliver(Log(settings, "orders").head()).rows)
         return BatchCounts(0)
 
     monkeypatch.setattr("lake.ingest.append.append", append)

@@ -20,7 +20,7 @@ from lake.ingest import attempts, batch, sources
 from lake.ingest.delivery import Files
 from lake.ingest.replay import waiting
 from lake.session import Gone
-from lake.store import log
+from lake.store.log import Log
 from tests.store.events import READING, Land, reading
 
 MARKS = [(f"readings/{n}.jsonl", n, n) for n in range(100)]
@@ -111,7 +111,7 @@ def test_a_file_that_ends_the_jvm_goes_to_quarantine_and_nothing_else_waits_for_
     for _ in range(4):
         code = cli._run()
         said.append(
-            (code, log.head(project, "readings").batch, log.head(project, "sound").batch, capsys.readouterr().err)
+            (code, Log(project, "readings").head().batch, Log(project, "sound").head().batch, capsys.readouterr().err)
         )
     assert [each[:3] for each in said] == [(75, 0, 1), (75, 1, 1), (0, 3, 1), (0, 3, 1)]
     assert "while it read readings/a.jsonl, readings/bomb.jsonl, readings/c.jsonl" in said[0][3]
@@ -123,4 +123,4 @@ def test_a_file_that_ends_the_jvm_goes_to_quarantine_and_nothing_else_waits_for_
     land("readings", "bomb.jsonl", reading("new"), reading("newer"))
     monkeypatch.setattr(batch, "_parsed", parsed)
     assert cli._run() == 0
-    assert log.head(project, "readings").batch == 4
+    assert Log(project, "readings").head().batch == 4

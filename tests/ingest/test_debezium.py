@@ -22,7 +22,8 @@ from pyspark.sql import SparkSession
 from lake.evaluation import pruning
 from lake.ingest.fsck import check
 from lake.ingest.ingest import ingest
-from lake.store import log, quarantine
+from lake.store import quarantine
+from lake.store.log import Log
 from lake.testing import Lakehouse
 from tests.there import there
 
@@ -153,7 +154,7 @@ def test_the_documented_messages(lakehouse: Make) -> None:
     assert first_names(shop.land("rows", UPDATE, CREATE).run()) == {1: "Anne Marie"}
     assert first_names(shop.land("rows", DELETE, "null").run()) == {}
     shop.check_laws()
-    counts = [dict(head.counts) for head in log.heads(shop.settings, "rows")]
+    counts = [dict(head.counts) for head in Log(shop.settings, "rows").heads()]
     assert [(count["duplicates"], count["control"]) for count in counts] == [(0, 1), (1, 0), (0, 0)]
 
 
@@ -251,7 +252,7 @@ def test_products_of_mysql_by_their_place_in_its_log(lakehouse: Make) -> None:
     assert weights == {107: [5.300000190734863, 5.099999904632568], 111: [5.179999828338623, 5.170000076293945]}
     open_rows = [{name: row[name] for name in COLUMNS} for row in versions if row["is_current"]]
     assert open_rows == replayed(lines, COLUMNS)
-    assert sum(head.counts["duplicates"] for head in log.heads(shop.settings, "rows")) == len(lines)
+    assert sum(head.counts["duplicates"] for head in Log(shop.settings, "rows").heads()) == len(lines)
 
 
 @pytest.mark.long
@@ -295,7 +296,7 @@ def test_a_contract_that_learns_of_a_column_later(lakehouse: Make) -> None:
 def rows_of(shop: Lakehouse) -> list[dict[str, Any]]:
     """The log's events in log order."""
     contract = shop.project.contracts["rows"]
-    events = log.read(shop.spark, shop.settings, contract, upto=log.head(shop.settings, "rows").batch)
+    events = Log(shop.settings, contract.name).read(shop.spark, contract, upto=Log(shop.settings, "rows").head().batch)
     return [row.asDict(recursive=True) for row in events.orderBy("_batch", "_bucket", "_offset").collect()]
 
 
@@ -360,5 +361,5 @@ def test_a_schema_change_over_many_lines_is_no_event(lakehouse: Make) -> None:
     file.parent.mkdir(parents=True)
     file.write_text("\n".join(messages("paimon/mysql__debezium-event-change.json")))
     ingest(shop.settings, shop.spark, shop.project.contracts)
-    counts = log.head(shop.settings, "rows").counts
+    counts = Log(shop.settings, "rows").head().counts
     assert (counts["read"], counts["control"], counts["quarantined"]) == (1, 1, 0)

@@ -20,6 +20,7 @@ from lake.ingest.fsck import check
 from lake.ingest.ingest import ingest
 from lake.ingest.replay import replay
 from lake.store import log, quarantine
+from lake.store.log import Log
 from tests.store.events import Land
 
 NOW = datetime(2024, 3, 1, 12, tzinfo=UTC)
@@ -88,7 +89,7 @@ def take(project: Settings, spark: SparkSession) -> BatchCounts:
 def events(project: Settings, spark: SparkSession) -> list[dict[str, Any]]:
     """The log's events in the order of their sources."""
     contract = load_contracts(project)["customers"]
-    rows = log.read(spark, project, contract, upto=log.head(project, "customers").batch)
+    rows = Log(project, contract.name).read(spark, contract, upto=Log(project, "customers").head().batch)
     return [row.asDict(recursive=True) for row in rows.orderBy("_batch", "_source").collect()]
 
 

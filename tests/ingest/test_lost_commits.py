@@ -23,10 +23,11 @@ from lake.ingest import lost_batches, sources
 from lake.ingest.replay import waiting
 from lake.project import Project, load
 from lake.publish.cut import cut
-from lake.store import delta, editions, erasures, log, quarantine, voids
+from lake.store import delta, editions, erasures, quarantine, voids
 from lake.store.delta import Position
 from lake.store.lease import lease
 from lake.store.ledger import Cut, latest_cut, record_check
+from lake.store.log import Log
 from lake.store.quarantine import Rejected
 from lake.store.snapshot import published
 from lake.store.table_head import TableHead
@@ -86,9 +87,9 @@ def appended(shop: Project, batch: int, *marks: tuple[str, int, int], **more: bo
         "at": "2024-01-01T00:00:00Z",
     }
     with lease(shop.settings, "log.orders"):
-        head = log.head(shop.settings, "orders")
+        head = Log(shop.settings, "orders").head()
         delta.append(shop.settings.log_path("orders"), "_batch BIGINT", [[batch]], head.next(**data, **more))
-        sources.remember(shop.settings, "orders", log.app("orders"))
+        sources.remember(Log(shop.settings, "orders"))
 
 
 def test_a_cut_never_goes_back_to_before_what_another_has_counted(shop: Project) -> None:
@@ -211,10 +212,10 @@ def test_a_lost_batch_whose_records_are_gone_can_be_given_up(shop: Project) -> N
     ):
         again(shop, 2)
     assert [lost_batches.give_up(settings, "orders") for _ in range(2)] == [2, 2]
-    head = log.head(settings, "orders")
+    head = Log(settings, "orders").head()
     assert (head.batch, head.files, head.position.txn) == (2, [], 2)
     assert sources.taken(settings, "orders", 3) is None
-    assert sources.landed(settings, "orders", log.app("orders")) == {("orders/a.jsonl", 1, 1)}
+    assert sources.landed(Log(settings, "orders")) == {("orders/a.jsonl", 1, 1)}
     assert len(waiting(settings)) == 2
     appended(shop, 3, ("orders/b.jsonl", 1, 1))
     with pytest.raises(DeclarationError, match="no batch to give up"):
@@ -231,7 +232,7 @@ def test_a_lost_batch_of_a_file_that_is_gone_can_be_given_up_and_the_file_is_new
     with pytest.raises(LakeError, match=r"lost batch 1, and orders/a.jsonl, which was in it, is gone"):
         again(shop, 1)
     assert lost_batches.give_up(settings, "orders") == 1
-    assert sources.landed(settings, "orders", log.app("orders")) == set()
+    assert sources.landed(Log(settings, "orders")) == set()
 
 
 def test_a_lost_batch_is_made_again_of_a_file_whose_name_cannot_be_printed(shop: Project) -> None:
@@ -259,10 +260,10 @@ def test_what_a_batch_was_made_of_is_new_again_though_giving_it_up_was_cut_short
         crash.setattr(sources, "disown", lambda *_: None)
         lost_batches.give_up(settings, "orders")
     assert len(waiting(settings)) == 0
-    lost_batches.disown(settings, log.head(settings, "orders"))
+    lost_batches.disown(settings, Log(settings, "orders").head())
     assert len(waiting(settings)) == 2
     appended(shop, 3, ("orders/b.jsonl", 1, 1))
-    lost_batches.disown(settings, log.head(settings, "orders"))
+    lost_batches.disown(settings, Log(settings, "orders").head())
     assert sources.taken(settings, "orders", 3)
 
 

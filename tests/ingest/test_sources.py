@@ -23,7 +23,8 @@ from lake.errors import DeclarationError, Unavailable
 from lake.ingest import formats, sources
 from lake.ingest.append import append, append_files, keep_stdin
 from lake.ingest.delivery import Files
-from lake.store import delta, log, quarantine
+from lake.store import delta, quarantine
+from lake.store.log import Log
 from tests.store.events import NOW, Land, declare, events, reading, take
 
 ODD = [
@@ -180,7 +181,7 @@ def test_files_at_hand_and_standard_input(project: Settings, spark: SparkSession
         "my.jsonl",
         f".lake/staging/{stdin.name}",
     }
-    assert log.head(project, "readings").batch == 3
+    assert Log(project, "readings").head().batch == 3
 
 
 def test_a_landing_folder_that_cannot_be_listed_is_told(project: Settings) -> None:

@@ -20,7 +20,8 @@ from lake.ingest.fsck import check
 from lake.maintenance import Policy, maintain
 from lake.publish.cut import pick_cut
 from lake.read.sql import reader
-from lake.store import compaction, delta, log
+from lake.store import compaction, delta
+from lake.store.log import Log
 from lake.testing import Lakehouse
 
 TEMPLATE = Path(public.__file__).parent / "templates/project"
@@ -82,7 +83,7 @@ def test_maintain_leaves_fewer_files_and_the_same_rows_numbers_and_editions(
     inputs = Inputs(lambda: spark, shop.project, pick_cut(shop.project, None))
     orders, daily = settings.log_path("orders"), shop.project.table(shop.project.tables["customer_daily"])
     tables = [shop.project.table(each).path for each in shop.project.tables.values()]
-    heads, before = log.heads(settings, "orders"), {number: rows(shop, number) for number in (3, 4)}
+    heads, before = Log(settings, "orders").heads(), {number: rows(shop, number) for number in (3, 4)}
     had = {path: files(path) for path in (orders, *tables)}
 
     done = maintain(shop.project, lambda: spark, keeping(2), said.append)
@@ -90,8 +91,8 @@ def test_maintain_leaves_fewer_files_and_the_same_rows_numbers_and_editions(
     assert (done.expired, done.kept, done.left, done.skipped) == ([1, 2], [4, 3], 0, {})
     assert all(files(path) < listed for path, listed in had.items()), had
     assert stored(orders) == needed(orders)
-    assert log.heads(settings, "orders") == heads
-    assert log.head(settings, "orders").batch == BATCHES + 1
+    assert Log(settings, "orders").heads() == heads
+    assert Log(settings, "orders").head().batch == BATCHES + 1
     assert check(settings, "orders") == []
     assert {number: rows(shop, number) for number in (3, 4)} == before
     with pytest.raises(DeclarationError, match="edition 2 has expired; kept: 3 to 4"):
@@ -116,12 +117,12 @@ def test_a_batch_packs_what_many_batches_left_in_small_files(shop: Lakehouse, mo
     settings, path = shop.settings, shop.settings.log_path("orders")
     lines = ('{"order_id": 1', '{"order_id": "two"}')
     shop.land("orders", *lines).run()
-    before, quarantine = log.heads(settings, "orders"), settings.quarantine_path("orders")
+    before, quarantine = Log(settings, "orders").heads(), settings.quarantine_path("orders")
     had = files(path)
     monkeypatch.setattr(compaction, "CROWDED", 2)
     shop.land("orders", *lines, order(125)).run()
     crowded = [part for part in compaction.parts(path) if part.crowded]
-    assert (crowded, log.heads(settings, "orders")[1:]) == ([], before)
+    assert (crowded, Log(settings, "orders").heads()[1:]) == ([], before)
     assert files(path) <= had
     assert files(quarantine) == 1
     assert check(settings, "orders") == []
@@ -130,7 +131,7 @@ def test_a_batch_packs_what_many_batches_left_in_small_files(shop: Lakehouse, mo
 
 def test_a_log_whose_compaction_changed_rows_is_as_it_was(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     settings, path = shop.settings, shop.settings.log_path("orders")
-    heads, count = log.heads(settings, "orders"), "SELECT count(*) AS n FROM t"
+    heads, count = Log(settings, "orders").heads(), "SELECT count(*) AS n FROM t"
     before = files(path), delta.rows(path, count)
     told = iter([(2, "1"), (1, "1")])
     monkeypatch.setattr(compaction, "SMALL_FILES", -1)
@@ -138,5 +139,5 @@ def test_a_log_whose_compaction_changed_rows_is_as_it_was(shop: Lakehouse, monke
     with pytest.raises(LawError, match="changed rows and was undone"):
         maintain(shop.project, lambda: shop.spark, keeping(100), lambda _: None)
     assert (files(path), delta.rows(path, count)) == before
-    assert log.heads(settings, "orders") == heads
+    assert Log(settings, "orders").heads() == heads
     assert check(settings, "orders") == []

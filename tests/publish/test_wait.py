@@ -15,7 +15,8 @@ from lake.cli import Shell, readers
 from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, Unavailable
 from lake.publish.wait import wait
-from lake.store import delta, editions, ledger, log
+from lake.store import delta, editions, ledger
+from lake.store.log import Log
 
 TEMPLATE = Path(public.__file__).parent / "templates/project"
 
@@ -25,7 +26,7 @@ def settings(tmp_path: Path) -> Settings:
     """The project of `lake init`, whose log of orders has three batches, with a cut and an edition of two."""
     settings = replace(load_settings(TEMPLATE), warehouse=tmp_path / "warehouse")
     for batch in (1, 2, 3):
-        head = log.head(settings, "orders")
+        head = Log(settings, "orders").head()
         said: dict[str, Any] = {"offsets": {}, "watermark": None, "counts": {}, "files": [], "contract": 1, "at": ""}
         delta.append(settings.log_path("orders"), "n BIGINT", [(batch,)], head.next(**said))
     publish(settings, 2)
@@ -75,7 +76,7 @@ def test_who_waits_in_vain_is_told_what_is_missing(settings: Settings) -> None:
 
 def test_before_the_first_edition_nothing_is_published(settings: Settings) -> None:
     bare = replace(settings, warehouse=settings.warehouse.parent / "other")
-    delta.append(bare.log_path("orders"), "n BIGINT", [], log.head(settings, "orders").position)
+    delta.append(bare.log_path("orders"), "n BIGINT", [], Log(settings, "orders").head().position)
     with pytest.raises(Unavailable, match="nothing has been published yet; no cut has it yet"):
         wait(bare, ["orders@3"], timeout=0)
 

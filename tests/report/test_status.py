@@ -22,9 +22,10 @@ from lake.report.catalog import catalogue
 from lake.report.report import as_data, as_text, wrong
 from lake.report.status import Status
 from lake.report.status import status as look
-from lake.store import delta, editions, ledger, log, quarantine
+from lake.store import delta, editions, ledger, quarantine
 from lake.store.delta import Position
 from lake.store.fingerprints import of_version
+from lake.store.log import Log
 from tests.publish.written import publish
 from tests.there import there
 
@@ -75,7 +76,7 @@ def flights(project: Settings) -> Project:
 
 def batch(settings: Settings, number: int, offsets: dict[str, int], watermark: str) -> None:
     position = Position(
-        log.app("flights"),
+        Log(settings, "flights").app,
         number,
         {
             "batch": number,

@@ -13,7 +13,7 @@ from lake.config import Settings
 from lake.contracts.contract import Contract, load_contracts
 from lake.ingest.append import BatchCounts
 from lake.ingest.ingest import ingest
-from lake.store import log
+from lake.store.log import Log
 
 NOW = datetime(2024, 3, 1, 12, tzinfo=UTC)
 READING: dict[str, Any] = {
@@ -57,8 +57,8 @@ def take(project: Settings, spark: SparkSession, *, now: datetime = NOW) -> Batc
 def events(project: Settings, spark: SparkSession, **where: int) -> list[dict[str, Any]]:
     """The log's events in log order."""
     contract = load_contracts(project)["readings"]
-    bounds: dict[str, Any] = {"upto": log.head(project, "readings").batch} | where
-    rows = log.read(spark, project, contract, **bounds)
+    bounds: dict[str, Any] = {"upto": Log(project, "readings").head().batch} | where
+    rows = Log(project, contract.name).read(spark, contract, **bounds)
     return [row.asDict(recursive=True) for row in rows.orderBy("_batch", "_bucket", "_offset").collect()]
 
 

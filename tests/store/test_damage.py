@@ -20,9 +20,10 @@ from lake.ingest import integrity, sources
 from lake.ingest.append import append
 from lake.project import Project
 from lake.publish.cut import cut
-from lake.store import activity, contract_versions, delta, editions, erasures, log, quarantine
+from lake.store import activity, contract_versions, delta, editions, erasures, quarantine
 from lake.store.keys import open_store
 from lake.store.lease import lease
+from lake.store.log import Log
 from lake.store.torn import commit_file
 from tests.ingest.test_lost_commits import ORDER, advanced, at, shop, tear
 from tests.processes import another
@@ -46,9 +47,9 @@ def taken_in(shop: Project, batch: int, keys: object = None, **counts: int) -> N
     data: dict[str, Any] = {"offsets": {}, "watermark": None, "counts": COUNTS | counts, "files": files, "contract": 1}
     data |= {"at": "2024-01-01T00:00:00Z"} | ({"keys": keys} if keys else {})
     with lease(shop.settings, "log.orders"):
-        head = log.head(shop.settings, "orders")
+        head = Log(shop.settings, "orders").head()
         delta.append(shop.settings.log_path("orders"), LOG, [], head.next(**data))
-        sources.remember(shop.settings, "orders", log.app("orders"))
+        sources.remember(Log(shop.settings, "orders"))
 
 
 @pytest.mark.parametrize("who", ["landed", "cut", "table"])

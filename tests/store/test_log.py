@@ -28,7 +28,9 @@ from lake.ingest.replay import by_reason, read_repairs, replay, waiting
 from lake.ingest.void import void
 from lake.store import delta, log, quarantine, redeliveries
 from lake.store.lease import lease
+from lake.store.log import Log
 from lake.store.torn import commit_file, damages
+from lake.store.voids import voided, voids_head
 from tests.store.events import NOW, READING, Land, declare, events, fields, reading, take
 
 
@@ -50,7 +52,7 @@ def test_numbering_redeliveries_and_conflicts(
         offsets[row["_bucket"]].append(row["_offset"])
         assert str(row["_watermark"]) == {1: "None", 2: "2024-03-01 00:00:00"}[row["_batch"]]
     assert all(numbers == list(range(len(numbers))) for numbers in offsets.values())
-    head = log.head(project, "readings")
+    head = Log(project, "readings").head()
     refused = {log.BROADCAST: 2}
     assert dict(head.offsets) == refused | {bucket: len(numbers) for bucket, numbers in offsets.items()}
     assert head.events == 12
@@ -88,7 +90,7 @@ def test_a_crash_before_the_log_leaves_nothing_behind(
     declare(project)
     land("readings", "1.jsonl", reading("a"), reading("a"), "broken")
     with monkeypatch.context() as crash:
-        crash.setattr(log, "commit", _crash)
+        crash.setattr(Log, "commit", _crash)
         with pytest.raises(KeyboardInterrupt):
             take(project, spark)
     assert quarantine.counts(project, "readings", upto=9) == redeliveries.counts(project, "readings", upto=9) == {1: 1}
@@ -97,7 +99,7 @@ def test_a_crash_before_the_log_leaves_nothing_behind(
         crash.setattr(sources, "remember", _crash_after_commit(project))
         with pytest.raises(KeyboardInterrupt):
             take(project, spark)
-    assert (log.head(project, "readings").batch, delta.exists(project.meta_path("landed"))) == (1, False)
+    assert (Log(project, "readings").head().batch, delta.exists(project.meta_path("landed"))) == (1, False)
     assert take(project, spark).read == 0
     assert quarantine.counts(project, "readings", upto=9) == redeliveries.counts(project, "readings", upto=9) == {1: 1}
     [event] = events(project, spark)
@@ -154,9 +156,9 @@ def test_a_batch_that_is_made_again_is_what_it_was_whatever_the_time_and_the_con
     declare(project, fields=fields(kind | {"default": "POWER"}))
     land("readings", "3.jsonl", reading("c", kind="OIL"))
     assert take(project, spark, now=NOW + timedelta(days=1)).accepted == 1
-    assert [head.counts["accepted"] for head in log.heads(project, "readings")] == [1, counts.accepted, 1]
+    assert [head.counts["accepted"] for head in Log(project, "readings").heads()] == [1, counts.accepted, 1]
     assert quarantine.rejected(project, "readings", upto=9) == found
-    assert [head.contract for head in log.heads(project, "readings")] == [2, 1, 1]
+    assert [head.contract for head in Log(project, "readings").heads()] == [2, 1, 1]
     assert {row["_batch"]: row["_arrival"] for row in events(project, spark)} == {1: 1, 2: None, 3: 1}
     assert log_run.check(project, "readings") == []
 
@@ -174,7 +176,7 @@ def _crash(*_: Any) -> None:
 
 def _crash_after_commit(project: Settings) -> Any:
     def remember(settings: Settings, stream: str, app: str) -> None:
-        if log.head(project, stream).batch:
+        if Log(project, stream).head().batch:
             raise KeyboardInterrupt
 
     return remember
@@ -195,13 +197,14 @@ def test_two_writers(project: Settings, spark: SparkSession, land: Land) -> None
         with pytest.raises(Unavailable, match=rf"being written by .* \(pid {other.pid}, since"):
             take(impatient, spark)
         other.communicate("")
-    before = log.head(project, "readings")
+    before = Log(project, "readings").head()
     assert take(impatient, spark).batch == 1
 
-    rows = log.read(spark, project, contract, upto=1).selectExpr(*log.OWN, *(f.name for f in contract.fields))
+    stored = Log(project, contract.name).read(spark, contract, upto=1)
+    rows = stored.selectExpr(*log.OWN, *(f.name for f in contract.fields))
     stale = before.next(offsets={}, watermark=None, counts={}, files=[], contract=1, at="")
     with pytest.raises(Unavailable, match="written by another writer"):
-        log.commit(project, contract, rows, stale)
+        Log(project, contract.name).commit(contract, rows, stale)
     assert len(events(project, spark)) == 1
 
 
@@ -271,7 +274,7 @@ def test_replay_takes_what_is_mended_exactly_once(
 
     declare(project, fields=fields({"name": "count", "type": ["null", "int"], "default": None}))  # newly acceptable
     with monkeypatch.context() as crash:
-        crash.setattr(log, "commit", _crash)
+        crash.setattr(Log, "commit", _crash)
         with pytest.raises(KeyboardInterrupt):
             replay(project, spark, now=NOW)
     counts = replay(project, spark, stream="readings", now=NOW)["readings"]
@@ -315,8 +318,8 @@ def test_voids_broadcast_events_and_the_proof(project: Settings, spark: SparkSes
     bucket = next(row["_bucket"] for row in rows if not row["op"])
 
     assert void(project, "readings", [f"1:{bucket}:0", "1:-1:0"], reason="a test")[-1].number == 2
-    second = log.voided(project, "readings", 1, 2)
-    assert (log.voids_head(project), [void.target for void in second]) == (2, [(1, -1, 0, None)])
+    second = voided(project, "readings", 1, 2)
+    assert (voids_head(project), [void.target for void in second]) == (2, [(1, -1, 0, None)])
     assert [len(events(project, spark, voids=number)) for number in (0, 1, 2)] == [3, 2, 1]
     for places, told in ((["1:0"], "no place"), (["1:0:77"], "no event"), (["1:-1:0"], "void already: 'a test'")):
         with pytest.raises(DeclarationError, match=told):
@@ -324,8 +327,10 @@ def test_voids_broadcast_events_and_the_proof(project: Settings, spark: SparkSes
     assert [one.place for one in log_run.report(project, "readings").voids] == [f"1:{bucket}:0", "1:-1:0"]
 
     assert log_run.check(project, "readings") == []
-    wrong = log.head(project, "readings").next(
-        offsets={"0": 9}, watermark=None, counts=_counts(4, 2), files=[], contract=1, at=""
+    wrong = (
+        Log(project, "readings")
+        .head()
+        .next(offsets={"0": 9}, watermark=None, counts=_counts(4, 2), files=[], contract=1, at="")
     )
     path = str(project.log_path("readings"))
     again = spark.read.format("delta").load(path).where("_bucket = -1").selectExpr("* except (_batch)", "2L AS _batch")
@@ -341,7 +346,7 @@ def test_voids_broadcast_events_and_the_proof(project: Settings, spark: SparkSes
     ):
         assert fault in said
     with lease(project, "log.readings"):
-        assert log.head(project, "readings").batch == 2
+        assert Log(project, "readings").head().batch == 2
 
 
 def _counts(read: int, accepted: int) -> dict[str, int]:

@@ -29,7 +29,8 @@ from lake.ingest import integrity
 from lake.ingest.ingest import ingest
 from lake.maintenance import Policy, maintain
 from lake.publish.cut import pick_cut
-from lake.store import chain, compaction, delta, editions, fingerprints, log
+from lake.store import chain, compaction, delta, editions, fingerprints
+from lake.store.log import Log
 from lake.store.torn import commit_file
 from lake.testing import Lakehouse
 from tests.erasure.test_forget import order
@@ -162,7 +163,7 @@ def test_a_digest_kept_elsewhere_tells_what_the_log_itself_no_longer_does(shop: 
     for words, said in ((("--check",), "keeps its promises"), (("--check", "--since", digest), "at batch 2")):
         result = command(shop, "log", "orders", *words)
         assert (result.exit_code, said in result.stdout) == (0, True)
-    first = log.head_at(settings, "orders", 1).content["digest"]
+    first = Log(settings, "orders").head_at(1).content["digest"]
     assert "at batch 1" in command(shop, "log", "orders", "--check", "--since", first).stdout
     rewritten(another_value)(largest(shop))
     forged(shop)
@@ -177,7 +178,7 @@ def test_a_digest_kept_elsewhere_tells_what_the_log_itself_no_longer_does(shop: 
 def forged(shop: Lakehouse) -> None:
     """Has every commit of the log say what its files hold by now."""
     path, before = shop.settings.log_path("orders"), dict[str, Any]()
-    for head in log.heads(shop.settings, "orders")[::-1]:
+    for head in Log(shop.settings, "orders").heads()[::-1]:
         sealed = head.content["sealed"]
         prints: chain.Prints = {}
         for _, _, bucket, *counted in chain._found(path, sealed, [head.batch]):
@@ -194,7 +195,7 @@ def forged(shop: Lakehouse) -> None:
 
 def test_a_commit_that_says_otherwise_than_the_one_before_breaks_the_chain(shop: Lakehouse) -> None:
     settings = shop.settings
-    head = log.head_at(settings, "orders", 1)
+    head = Log(settings, "orders").head_at(1)
     file = commit_file(settings.log_path("orders"), head.version)
     file.write_text(file.read_text().replace(head.content["digest"], "0" * 64))
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
@@ -205,7 +206,7 @@ def test_a_commit_that_says_otherwise_than_the_one_before_breaks_the_chain(shop:
 
 def test_a_log_of_long_ago_is_not_proved_and_nothing_is_wanted_for_it(shop: Lakehouse) -> None:
     settings = shop.settings
-    for head in log.heads(settings, "orders"):
+    for head in Log(settings, "orders").heads():
         file = commit_file(settings.log_path("orders"), head.version)
         file.write_text(file.read_text().replace('\\"content\\":', '\\"nothing\\":'))
         file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
@@ -226,7 +227,7 @@ def test_the_chain_survives_a_forget_a_compaction_and_a_batch_that_is_made_again
     digest = log_run.head_of(settings, "orders")
     forget(shop.project, shop.spark, "orders", "grace")
     assert log_run.checked(settings, "orders", since=digest).faults == []
-    position = log.head(settings, "orders").position
+    position = Log(settings, "orders").head().position
     buckets = [there(part.bucket) for part in compaction.parts(path)]
     compaction.compact_log(shop.spark, path, position, buckets, ["_offset"])
     assert log_run.checked(settings, "orders", since=digest).faults == []
@@ -238,7 +239,7 @@ def test_the_chain_survives_a_forget_a_compaction_and_a_batch_that_is_made_again
     delta._kept.clear()
     shop.spark.sql(f"REFRESH TABLE delta.`{path}`")
     ingest(settings, shop.spark, shop.project.contracts)
-    head = log.head(settings, "orders")
+    head = Log(settings, "orders").head()
     was, now = head.content["was"], head.content
     assert (head.batch, was["digest"], now["digest"] != was["digest"]) == (2, digest.rpartition(":")[2], True)
     assert chain.same_in_clear(was, now)
