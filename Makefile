@@ -17,7 +17,7 @@ NEEDS_JAVA = $(if $(shell test "0$(JAVA_VERSION)" -ge 17 && echo yes),,$(error a
 	$(JAVA) is $(or $(JAVA_VERSION),missing): apt install openjdk-17-jdk-headless, brew install openjdk@17, or set JAVA_HOME))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test laws soak lint audit bench bench-kinds bench-large load airflow lock clean
+.PHONY: help setup demo quick test laws soak lint audit bench bench-kinds bench-large load airflow lock clean
 .DELETE_ON_ERROR:
 
 help: ## these lines
@@ -30,6 +30,9 @@ demo: setup ## the flights of 2013 from landing files to a published gold table
 	$(BIN)/python infra/flights.py landing
 	$(BIN)/lake run
 	$(BIN)/lake sql 'select * from carrier_league order by rank'
+
+quick: lint ## linters, then the tests that start no JVM: under a minute
+	$(BIN)/pytest --numprocesses 2 -m "not long and not spark"
 
 test: lint ## linters, then the tests
 	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder

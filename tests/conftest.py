@@ -35,7 +35,8 @@ LONGEST = frozenset(
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what starts a JVM. What takes longest comes first, so that in the end no process waits for another."""
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        case = getattr(getattr(item, "callspec", None), "params", {}).get("kind")  # of tests/bad_input
+        if "spark" in getattr(item, "fixturenames", ()) or (isinstance(case, dict) and case.get("spark")):
             item.add_marker("spark")
     items.sort(key=lambda item: item.path.name not in LONGEST)
 

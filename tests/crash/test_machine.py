@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from lake.testing import Commands
 from tests.crash.machine import run_machine
 
 
+@pytest.mark.long
 def test_whatever_happens_the_tables_are_the_model_and_the_recomputation(commands: Commands) -> None:
     run_machine(lambda: commands, number=2, steps=6)

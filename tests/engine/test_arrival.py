@@ -184,11 +184,12 @@ def tables(house: Lakehouse) -> dict[str, list[Record]]:
     return {name: house.table(name) for name in house.project.tables}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("declared", "files", "runs"),
     [
         (SOME, 2, 2),
-        *(pytest.param([*jobs()], *shape, marks=pytest.mark.long) for shape in ((1, 4), (7, 1), (3, 3))),
+        *(([*jobs()], *shape) for shape in ((1, 4), (7, 1), (3, 3))),
     ],
     ids=str,
     indirect=["declared"],

@@ -130,6 +130,7 @@ def test_a_changed_definition_is_planned_built_beside_the_live_table_and_rolled_
     assert "noted" in reader(changed.settings).relation("FROM current_order").columns
 
 
+@pytest.mark.long
 def test_an_expectation_of_a_new_column_comes_with_it(shop: Lakehouse) -> None:
     changed = edit(shop, '"amount",', '"amount", orders.changed_at.alias("noted"),')
     file = changed.settings.path("quality/current_order.json")
@@ -143,6 +144,7 @@ def test_an_expectation_of_a_new_column_comes_with_it(shop: Lakehouse) -> None:
         plan(again(changed).project)
 
 
+@pytest.mark.long
 def test_a_table_that_went_on_meanwhile_is_verified_as_it_was(shop: Lakehouse) -> None:
     then = Inputs(lambda: shop.spark, shop.project, pick_cut(shop.project, None), recompute=True)
     shop.land("orders", order(7, "9.00")).run()

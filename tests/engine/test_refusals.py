@@ -89,7 +89,8 @@ def identical(lakehouse: Lakehouse, *, every: bool) -> None:
     assert [check_log(lakehouse.settings, stream) for stream in STREAMS] == [[], [], []]
 
 
-@pytest.mark.parametrize("sliced", [False, pytest.param(True, marks=pytest.mark.long)], ids=["at once", "by file"])
+@pytest.mark.long
+@pytest.mark.parametrize("sliced", [False, True], ids=["at once", "by file"])
 def test_a_dump_with_a_refused_record_closes_nobody_until_it_is_repaired_or_accepted(
     lakehouse: Lakehouse, sliced: bool
 ) -> None:

@@ -166,6 +166,7 @@ def test_who_was_forgotten_does_not_come_back(shop: Lakehouse) -> None:
     assert verdicts(shop) == {"identical"}
 
 
+@pytest.mark.long
 def test_who_was_forgotten_stays_so_where_damage_has_taken_the_book(shop: Lakehouse) -> None:
     forgotten(shop)
     shutil.rmtree(shop.settings.meta_path("erasures"))
@@ -302,6 +303,7 @@ def guest(rows):
 """
 
 
+@pytest.mark.long
 def test_a_table_that_was_of_the_stream_before_it_was_redefined_in_place_loses_its_past_too(shop: Lakehouse) -> None:
     def declared(stream: str) -> Lakehouse:
         job = shop.settings.path("jobs/silver/guest.py")
@@ -332,6 +334,7 @@ def test_a_destroyed_key_is_not_in_the_file_any_more(shop: Lakehouse) -> None:
     assert key not in shop.settings.keys_path.read_bytes()
 
 
+@pytest.mark.long
 def test_an_old_copy_of_the_key_store_brings_nobody_back(shop: Lakehouse) -> None:
     copy = shop.settings.keys_path.read_bytes()
     forgotten(shop)
@@ -344,6 +347,7 @@ def test_an_old_copy_of_the_key_store_brings_nobody_back(shop: Lakehouse) -> Non
     assert customers(shop) == {1: None, 2: "grace", 5: "grace"}
 
 
+@pytest.mark.long
 def test_a_lost_key_store_is_told_and_can_be_given_up(shop: Lakehouse) -> None:
     copy = shop.settings.keys_path.read_bytes()
     shop.settings.keys_path.unlink()
@@ -403,6 +407,7 @@ def test_who_is_known_from_a_refused_record_alone_is_found_again_after_a_crash(
     assert verdicts(shop) == {"identical"}
 
 
+@pytest.mark.long
 def test_a_value_of_few_is_nobodys_own(shop: Lakehouse) -> None:
     schema = shop.settings.path("schemas/orders.avsc")
     plans = '{"type": "enum", "name": "plan", "symbols": ["basic", "gold"]}'
@@ -418,6 +423,7 @@ def test_a_value_of_few_is_nobodys_own(shop: Lakehouse) -> None:
     assert [row.raw for row in quarantine.rejected(shop.settings, "orders", upto=9)][1:] != [""]
 
 
+@pytest.mark.long
 def test_who_was_forgotten_stays_so_when_the_other_keys_are_lost(shop: Lakehouse) -> None:
     forgotten(shop)
     shop.settings.keys_path.unlink()

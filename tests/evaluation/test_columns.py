@@ -219,7 +219,8 @@ def no_session() -> NoReturn:
     raise AssertionError("a session was asked for")
 
 
-@pytest.mark.parametrize("names", [SOME, pytest.param(tuple(JOBS), marks=pytest.mark.long)], ids=["some", "all"])
+@pytest.mark.long
+@pytest.mark.parametrize("names", [SOME, tuple(JOBS)], ids=["some", "all"])
 def test_every_way_to_use_columns_gives_the_same_by_every_verb(
     spark: SparkSession, project: Settings, tmp_path_factory: pytest.TempPathFactory, commands: Commands, names: Any
 ) -> None:

@@ -91,6 +91,7 @@ def test_of_two_versions_of_one_time_the_last_in_the_log_counts(spark: SparkSess
     assert table(kind, parts) == [("e", 1, 5, "second")]
 
 
+@pytest.mark.long
 def test_of_several_rows_of_a_table_the_newest_stays_when_another_changes(spark: SparkSession) -> None:
     """Of two lines of an order, which tell the table's rows apart, the first is corrected."""
     kind = Enrich("order", AsOf("key", time="t"), time="at")
@@ -106,7 +107,8 @@ def test_of_several_rows_of_a_table_the_newest_stays_when_another_changes(spark:
     assert table(kind, [*corrects, (gone[3], nothing)]) == [("o1", 1, 1, 5, "z", "v")]
 
 
-@pytest.mark.parametrize("how", ["left", pytest.param("inner", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["left", "inner"])
 def test_a_version_that_ended_and_goes_gives_way_to_the_one_it_hid(spark: SparkSession, how: How) -> None:
     kind = Enrich("id", AsOf("key", time="since", until="until"), time="at", how=how)
     schemas = "id string, key int, at int", "key int, since int, until int, value string"

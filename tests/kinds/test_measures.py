@@ -48,6 +48,7 @@ def measured(spark: SparkSession, measures: dict[str, Any], rows: list[tuple[Any
     return {name: value for name, value in there(table.head()).asDict().items() if name in measures}
 
 
+@pytest.mark.long
 def test_a_row_that_moves_between_groups_takes_its_weight_along(spark: SparkSession) -> None:
     """As Kafka's; but a group without rows has no row, where Kafka keeps a zero."""
     alice, bob, charlie = ("alice", "E"), ("bob", "A"), ("charlie", "A")

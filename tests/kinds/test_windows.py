@@ -196,7 +196,7 @@ DATE_CHANGES = {
     "Pacific/Apia": "2011-12-30", "Pacific/Kwajalein": "1993-08-21", "Pacific/Kiritimati": "1995-01-01",
     "America/St_Johns": "2010-11-07", "America/Moncton": "2006-10-29", "Antarctica/Casey": "2010-03-05",
 }  # fmt: skip
-CORE = ("Pacific/Apia", "America/St_Johns")
+CORE = ("Pacific/Apia",)
 
 
 def of_all_kinds(zone: str, offset: timedelta) -> list[Window]:

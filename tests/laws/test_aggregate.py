@@ -158,6 +158,7 @@ def test_any_slicing_of_windows_makes_the_table_of_one_evaluation(spark: SparkSe
     check(spark, Aggregate("key", FEW, window=window), parts, expected, list(FEW))
 
 
+@pytest.mark.long
 def test_any_slicing_makes_the_same_sessions_where_there_is_no_key(spark: SparkSession) -> None:
     some = [[(r, sign) for r, sign in part if r.key in (1, 3, 5)] for part in histories(7)]
     parts = [[(replace(r, key=0, id=100 * r.key + r.id), sign) for r, sign in part] for part in some]
@@ -221,7 +222,8 @@ def test_sketches_are_the_same_by_slices_and_as_near_as_they_say(spark: SparkSes
             assert abs(estimate - truth) <= 0.010001 * abs(truth)
 
 
-@pytest.mark.parametrize("name", [pytest.param("hopping", marks=pytest.mark.long), "session"])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["hopping", "session"])
 def test_any_order_of_arrival_makes_the_same_table(spark: SparkSession, name: str) -> None:
     window, _ = WINDOWS[name]
     kind = Aggregate("key", FEW, window=window)
@@ -249,6 +251,7 @@ def test_late_rows_are_dropped_alike_however_the_log_is_sliced(spark: SparkSessi
     check(spark, kind, parts, expected, [*FEW, "is_final"])
 
 
+@pytest.mark.long
 def test_nothing_that_is_final_ever_changes_where_late_rows_are_dropped(spark: SparkSession) -> None:
     kind = Aggregate("key", FEW, window=WINDOWS["hopping"][0], late="drop", lateness=minutes(3), is_final=True)
     frames: list[DataFrame] = []

@@ -85,7 +85,7 @@ def content(table: DataFrame) -> dict[int, tuple[Any, ...]]:
     ("history", "tolerance", "how"),
     [
         pytest.param(False, None, "left", marks=pytest.mark.long),
-        (False, TOLERANCE, "left"),
+        pytest.param(False, TOLERANCE, "left", marks=pytest.mark.long),
         pytest.param(True, None, "left", marks=pytest.mark.long),
         (True, TOLERANCE, "inner"),
     ],

@@ -95,7 +95,7 @@ def states(table: DataFrame) -> dict[Any, Any]:
     return {row.key: (row.balance, row.entries, row.amounts, row.refused) for row in table.collect()}
 
 
-@pytest.mark.parametrize("reducer", KINDS)
+@pytest.mark.parametrize("reducer", ["python", pytest.param("sql", marks=pytest.mark.long)])
 def test_a_fold_by_slices_is_the_fold_of_everything(spark: SparkSession, reducer: Any) -> None:
     parts = histories()
     slices = frames(spark, parts)
@@ -106,7 +106,7 @@ def test_a_fold_by_slices_is_the_fold_of_everything(spark: SparkSession, reducer
     assert everything.select(columns).exceptAll(sliced.select(columns)).isEmpty()
 
 
-@pytest.mark.parametrize("reducer", KINDS)
+@pytest.mark.parametrize("reducer", ["sql", pytest.param("python", marks=pytest.mark.long)])
 def test_refused_events_are_the_same_rows_however_they_came(spark: SparkSession, reducer: Any) -> None:
     kind = KINDS[reducer].refusals(id="place")
     parts = histories()

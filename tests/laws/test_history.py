@@ -44,6 +44,7 @@ def test_events_that_are_no_deletes_make_a_history_without_gaps(spark: SparkSess
     assert tried(kind, frames(spark, parts), *VERSION) == model.table(kept(parts))
 
 
+@pytest.mark.long
 def test_the_order_of_arrival_does_not_matter_where_the_sequence_is_total(spark: SparkSession) -> None:
     parts = histories(seed=4, total=True, voids=False)
     mixed = by_slices(KIND, frames(spark, shuffled(parts, seed=4)))

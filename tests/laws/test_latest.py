@@ -28,7 +28,7 @@ IN_LOG_ORDER = {
 }
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", ["latest", "combined", pytest.param("first", marks=pytest.mark.long)])
 def test_slices_make_the_table_of_everything(spark: SparkSession, name: Any) -> None:
     kind, of = KINDS[name]
     parts = histories(seed=len(name))
@@ -51,7 +51,8 @@ def test_without_a_sequence_log_order_decides(spark: SparkSession, name: Any) ->
     assert tried(kind, frames(spark, parts), *COLUMNS) == model.table(kept(parts), of)
 
 
-@pytest.mark.parametrize("name", [*(pytest.param(n, marks=pytest.mark.long) for n in ("latest", "first")), "partial"])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["latest", "first", "partial"])
 def test_the_order_of_arrival_does_not_matter_where_the_sequence_is_total(spark: SparkSession, name: Any) -> None:
     kind, of = (KINDS | {"partial": (Latest("key", sequence="at", partial=True, **REMOVED), model.partial)})[name]
     parts = histories(seed=30 + len(name), total=True, voids=False)

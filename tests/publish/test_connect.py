@@ -152,9 +152,8 @@ def changes(table: dict[str, Any]) -> int:
     return int(table["inserted"] + table["updated"] + table["deleted"])
 
 
-@pytest.mark.parametrize(
-    "shop", [FEW, pytest.param(tuple(JOBS), marks=pytest.mark.long)], ids=["few kinds", "every kind"], indirect=True
-)
+@pytest.mark.long
+@pytest.mark.parametrize("shop", [FEW, tuple(JOBS)], ids=["few kinds", "every kind"], indirect=True)
 def test_what_a_server_made_an_embedded_session_proves(shop: Path, spark: SparkSession) -> None:
     with serving(shop, SMALL) as server, Commands(server.remote) as forks:
         lake = Client(shop, server.remote, forks)

@@ -76,6 +76,7 @@ def test_readers_stay_at_a_pinned_edition_until_it_is_let_go(shop: Lakehouse) ->
     assert there(current_edition(shop.settings)).number == 2
 
 
+@pytest.mark.long
 def test_a_changed_definition_waits_for_a_rebuild(shop: Lakehouse) -> None:
     job = shop.settings.path("jobs/silver/current_order.py")
     text = job.read_text().replace(".select(", ".selectExpr(")
@@ -90,6 +91,7 @@ def test_a_changed_definition_waits_for_a_rebuild(shop: Lakehouse) -> None:
         assert [str(row["twice"]) for row in changed.table("current_order")][-1] == shown
 
 
+@pytest.mark.long
 def test_a_table_that_someone_else_writes_is_left_to_them(shop: Lakehouse) -> None:
     shop.land("orders", order(7, "9.00"))
     shop.settings = replace(shop.settings, lease_seconds=0.1)

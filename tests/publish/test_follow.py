@@ -52,6 +52,7 @@ class Following:
                 return
 
 
+@pytest.mark.long
 def test_it_follows_past_a_failing_source_and_stops_on_sigterm(shop: Path) -> None:
     broken = json.loads((shop / "schemas/orders.avsc").read_text()) | {"name": "returns"}
     (shop / "schemas/returns.avsc").write_text(json.dumps(broken))

@@ -109,6 +109,7 @@ def test_a_crash_before_the_log_leaves_nothing_behind(
     assert log_run.check(project, "readings") == []
 
 
+@pytest.mark.long
 def test_what_damage_took_from_beside_the_log_is_made_again(
     project: Settings, spark: SparkSession, land: Land, caplog: pytest.LogCaptureFixture
 ) -> None:
