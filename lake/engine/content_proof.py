@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lake import cost
 from lake.errors import DeclarationError
 from lake.evaluation.compare import WAS
 from lake.project import Project
@@ -23,9 +23,6 @@ from lake.store.editions import EditionTable, latest_edition
 from lake.store.fingerprints import MODULUS, Print, of_arrow
 from lake.store.table_head import TableHead
 from lake.store.tables import Table
-
-SMALL_ROWS: Final = 200_000
-"""Tables of so many rows are read whole in 0.2 s."""
 
 
 def of_rows(table: Table, rows: pa.Table | object) -> Print | None:
@@ -50,7 +47,7 @@ def after(
         base = None if again else of_commit(table, head)
         if base is None:
             version = table.version()
-            if not again and table.rows(version) > SMALL_ROWS:
+            if not again and table.rows(version) > cost.FINGERPRINTED_TABLE_ROWS:
                 return None
             base = table.content(version)
         return base + _come(table, diff) - _gone(table, diff, identity)

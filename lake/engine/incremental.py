@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lake import cost
 from lake.declaration import Declaration
 from lake.errors import DeclarationError
 from lake.evaluation.affected_keys import ALL, NOTHING, Keys, restrict
@@ -27,9 +28,6 @@ from lake.store.tables import Table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# The rows of the affected keys that one process takes, beside their old images.
-LOCAL_ROWS: Final = 500_000
-
 
 def difference(evaluation: Evaluation, affected: Keys) -> pa.Table | DataFrame:
     """The rows to insert, update and delete so that the `affected` keys are right, and what is due is closed."""
@@ -39,8 +37,8 @@ def difference(evaluation: Evaluation, affected: Keys) -> pa.Table | DataFrame:
     diffs, keys = [empty], None
     if affected is not NOTHING:
         keys = affected.rows
-        old = table.rows_of(keys, version, limit=LOCAL_ROWS) if isinstance(keys, pa.Table) else None
-        if old is None or old.num_rows == LOCAL_ROWS:
+        old = table.rows_of(keys, version, limit=cost.COMPARE_ROWS) if isinstance(keys, pa.Table) else None
+        if old is None or old.num_rows == cost.COMPARE_ROWS:
             return _by_spark(evaluation, ALL if due else affected, version)
         rows = _rows(evaluation, affected, keys, old)
         _must_fit(evaluation.declaration, rows.column_names, old.column_names)

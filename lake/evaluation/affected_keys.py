@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from lake import cost
 from lake.declaration import Declaration, Input
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
@@ -21,9 +22,6 @@ from lake.store.tables import FeedGap
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-# Above this share of a table's rows, evaluating all of it costs less than picking the affected keys.
-LARGE_SHARE: Final = 0.2
 
 # Whether a changed row is of a broadcast event that the kind heeds.
 HEARD: Final = "_heard"
@@ -141,7 +139,7 @@ def _few(evaluation: Evaluation, frames: Sequence[DataFrame], local: Sequence[pa
         first = frames[0] if kind.broadcast is None else frames[0].unionByName(_heard(inputs, declaration))
         wholes = [inputs.whole(source) for source in declaration.inputs] if len(frames) > 1 else []
         return Keys(keys, (first, *(inputs.sides(declaration, wholes)[1:] if wholes else ())))
-    large = keys is not None and keys.num_rows > LARGE_SHARE * table.rows(table.version())
+    large = keys is not None and keys.num_rows > cost.AFFECTED_SHARE * table.rows(table.version())
     return ALL if large else Keys(keys)
 
 
@@ -200,5 +198,5 @@ def by_view(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> Keys
     keys = distinct(pa.concat_tables(parts, promote_options="permissive"))
     if not keys.num_rows:
         return NOTHING
-    large = keys.num_rows > LARGE_SHARE * evaluation.table.rows(evaluation.since.version)
+    large = keys.num_rows > cost.AFFECTED_SHARE * evaluation.table.rows(evaluation.since.version)
     return ALL if large else Keys(keys)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from lake import cost
 from lake.kinds.kind import ORDER
 from lake.session import raise_if_gone
 
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from lake.declaration import Declaration, Input
     from lake.evaluation.inputs import Inputs
 
-MOST_ROWS: Final = 1_000_000
-"""Of more rows each look takes too long."""
-
 Prefix = Callable[["DataFrame"], "DataFrame"]
 
 
@@ -30,7 +28,7 @@ def event_behind(inputs: Inputs, declaration: Declaration, same: Callable[[Excep
     logs = [source for source in declaration.inputs if source.is_log]
     if len({source.name for source in declaration.inputs}) != len(declaration.inputs):
         return None
-    if not logs or inputs.rows(declaration) > MOST_ROWS:
+    if not logs or inputs.rows(declaration) > cost.BLAMED_ROWS:
         return None
     for source in logs:
         search = _Search(inputs, declaration, source, same)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from lake import cost
 from lake.kinds.explanation import DECIDES
 from lake.kinds.kind import ORDER, SIGN, STANDING, visible
 from lake.kinds.ordering import AT
@@ -14,9 +15,6 @@ from lake.store.scan import to_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-# The rows that are put in order in this process; more are by Spark.
-LOCAL_ROWS: Final = 2_000
 
 Values = Mapping[str, Any]
 
@@ -91,8 +89,8 @@ class Lookup:
         if all(each is None for each in self.wanted):
             return [Finding() for _ in self.wanted]
         near = self._told()
-        found = to_arrow(near.limit(LOCAL_ROWS + 1)).to_pylist()
-        if len(found) > LOCAL_ROWS:
+        found = to_arrow(near.limit(cost.LOOKUP_ROWS + 1)).to_pylist()
+        if len(found) > cost.LOOKUP_ROWS:
             numbered = near.selectExpr(
                 "*",
                 "row_number() over (partition by `group` order by place) as nth",

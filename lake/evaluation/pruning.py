@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from lake import cost
 from lake.declaration import Declaration, Input
 from lake.evaluation.determinism import analysed
 from lake.evaluation.inputs import Inputs
@@ -20,11 +21,6 @@ from lake.kinds.kind import visible
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-MANY_ROWS: Final = 1_000_000
-"""Above so many rows of a log, a Spark scan for a few keys costs more than to see which columns hold them."""
-
-FEW_KEYS: Final = 10_000
 
 TAG: Final = "lake_input_column"
 
@@ -35,9 +31,9 @@ def with_keys(inputs: Inputs, declaration: Declaration, keys: pa.Table | DataFra
     large = {
         side
         for side, source in enumerate(declaration.inputs)
-        if source.is_log and kind.names_key(side) and inputs.size(source) > MANY_ROWS
+        if source.is_log and kind.names_key(side) and inputs.size(source) > cost.PRUNED_LOG_ROWS
     }
-    if not large or not isinstance(keys, pa.Table) or keys.num_rows > FEW_KEYS:
+    if not large or not isinstance(keys, pa.Table) or keys.num_rows > cost.PRUNED_KEYS:
         return [inputs.whole(source) for source in declaration.inputs]
     names, wanted = handed_on(inputs, declaration), keys.to_pylist()
     return [

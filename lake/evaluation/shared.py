@@ -7,14 +7,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from lake import cost
 from lake.declaration import Declaration, Input
 from lake.evaluation.inputs import Inputs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-SHARE: Final = 0.25
-"""So much of the driver's memory may be taken; what needs more is read by each table for itself."""
 
 TEXT, NUMBER = 48, 8
 """Bytes that a value takes in memory at most, as a rule: texts are short."""
@@ -26,7 +24,7 @@ UNITS: Final = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 def sharing(inputs: Inputs, tables: Iterable[Declaration]) -> Iterator[None]:
     """Keeps the logs that more than one of `tables` reads, with all of their columns, while the block runs."""
     readers = Counter(name for each in tables for name in {source.name for source in each.inputs if source.is_log})
-    room = SHARE * _bytes(inputs.project.settings.spark.driver_memory)
+    room = cost.SHARED_MEMORY * _bytes(inputs.project.settings.spark.driver_memory)
     kept: list[DataFrame] = []
     for name in [name for name, reading in readers.items() if reading > 1]:
         source = Input(name)

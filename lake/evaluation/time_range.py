@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lake import cost
 from lake.declaration import Declaration, Input
-from lake.evaluation.affected_keys import ALL, LARGE_SHARE, NOTHING, Keys, by_view, reached
+from lake.evaluation.affected_keys import ALL, NOTHING, Keys, by_view, reached
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.kinds.kind import same
@@ -76,7 +77,7 @@ class Between:
             for side, rows in enumerate(sides)
             if frames[side] is not None
         ]
-        limit = int(LARGE_SHARE * table.rows(table.version()))
+        limit = int(cost.AFFECTED_SHARE * table.rows(table.version()))
         found = to_arrow(reduce(lambda a, b: a.union(b), keys).distinct().limit(limit + 1))
         if not found.num_rows:
             return NOTHING

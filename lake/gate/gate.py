@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
+from lake import cost
 from lake.errors import DeclarationError, QualityError
 from lake.gate.gx import Finding, judge_frame, judge_rows, prepare
 from lake.gate.invariants import judge_invariants
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from lake.store.tables import Table
 
 FIX: Final = "mend the job or void the events behind these rows (lake void), or change the expectation; then run again"
-MANY_ROWS: Final = 2_000_000
-"""More rows are judged by Spark; so many are judged in this process, in about half the time."""
 
 
 class Stopped(QualityError):
@@ -71,8 +70,8 @@ def judge_diff_frame(table: Table, declaration: Declaration, diff: DataFrame, *,
     _must_fit(suite, diff.columns)
     identity = declaration.kind.identity
     needed = diff.select(*_needed(suite.row_local, identity, diff.columns))
-    rows = to_arrow(needed.limit(MANY_ROWS + 1))
-    if rows.num_rows <= MANY_ROWS:
+    rows = to_arrow(needed.limit(cost.JUDGED_ROWS + 1))
+    if rows.num_rows <= cost.JUDGED_ROWS:
         findings = judge_rows(suite.row_local, rows, identity)
     else:
         findings = judge_frame(suite.row_local, needed, identity)
@@ -229,7 +228,7 @@ def _judge_version(  # noqa: PLR0913, PLR0917 - one table, and what to ask of it
         return []
     identity = declaration.kind.identity
     needed = _needed(expectations, identity, columns)
-    if scan.rows() <= MANY_ROWS and all("Pandas" in each.rule.engines for each in expectations):
+    if scan.rows() <= cost.JUDGED_ROWS and all("Pandas" in each.rule.engines for each in expectations):
         return judge_rows(expectations, scan.arrow(needed), identity)
     return judge_frame(expectations, scan.frame(spark()).select(*needed), identity)
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from lake import cost
 from lake.errors import DeclarationError
 from lake.quality.suite import Expectation
 
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
 
 EXAMPLES: Final = 10
 """So many failing rows are shown and recorded."""
-
-FEW_ROWS: Final = 20_000
-"""Fewer rows are judged as they are: one frame for all expectations costs less than finding distinct values."""
 
 # The library keeps its state per process; tables are judged from several threads.
 _lock = threading.Lock()
@@ -122,7 +120,7 @@ def build(expectations: Iterable[Expectation]) -> list[Judge]:
 
 def _frames(expectations: Iterable[Expectation], rows: pa.Table) -> Iterator[tuple[list[Expectation], pd.DataFrame]]:
     """Which expectations to judge on which rows: all on all of few rows, else each group on the values it needs."""
-    few = rows.num_rows <= FEW_ROWS
+    few = rows.num_rows <= cost.JUDGED_AT_ONCE
 
     def needs(expectation: Expectation) -> tuple[bool, tuple[str, ...]]:
         names = _columns(expectation, rows)

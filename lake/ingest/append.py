@@ -22,7 +22,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from lake import file_modes
+from lake import cost, file_modes
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, LakeError
@@ -271,7 +271,7 @@ def _content(batch: Batch, marks: Sequence[Mark], was: Mapping[str, Any] | None)
     """The rows to be written, and what the commit says of them: also what it `was` where it is made again otherwise."""
     size = sum(bytes_ * (PACKED if Path(name).suffix in PACKED_KINDS else 1) for name, bytes_, _ in marks)
     rows = sum(batch.offsets.values()) - sum(batch.head.offsets.values())
-    few = rows <= chain.FEW and size <= chain.SMALL
+    few = rows <= cost.FINGERPRINTED_ROWS and size <= cost.FINGERPRINTED_BYTES
     sealed = chain.sealed_columns(batch.known)
     events, prints = chain.fingerprinted(batch.spark, batch.events(), sealed, few=few)
     content = chain.entry(batch.head.content, batch.number, prints, sealed)

@@ -17,6 +17,7 @@ import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from lake import cost
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.contracts.event_id import content, literal
@@ -27,8 +28,6 @@ from lake.store.scan import arrow_schema, to_frame
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SMALL_ROWS: Final = 50_000  # a batch that is searched in this process
-SMALL_LOG_ROWS: Final = 2_000_000  # rows of the log's files, of which only `_bucket` and `_id` are looked at
 REPEATED: Final = "SELECT _bucket, _id FROM narrow GROUP BY _bucket, _id HAVING count(*) > 1"
 HOURS: Final = "SELECT DISTINCT _bucket, date_trunc('hour', _time) AS hour FROM narrow"
 
@@ -80,7 +79,7 @@ class Search:
 
     @property
     def small(self) -> bool:
-        return self.rows <= min(SMALL_ROWS, self.settings.small_diff_rows)
+        return self.rows <= min(cost.DEDUPLICATED_ROWS, self.settings.small_diff_rows)
 
     def verdict(self) -> pa.Table:
         """The events not to be appended: whether each is a `conflict`, and where the `original` is.
@@ -137,7 +136,7 @@ class Search:
             files, stored = meeting(table, self._hours()), arrow_schema(table)
         if not files.num_rows:
             return None
-        if self.small and sum(files["num_records"].to_pylist()) <= SMALL_LOG_ROWS:
+        if self.small and sum(files["num_records"].to_pylist()) <= cost.DEDUPLICATED_LOG_ROWS:
             paths = [str(path / unquote(file)) for file in files["path"].to_pylist()]
             with delta.connection() as con:
                 found = self._found(con, paths)

@@ -39,9 +39,6 @@ class Told(Protocol):
 Prints = dict[int, tuple[Print, ...]]
 """Of each bucket, the fingerprint of what is stored in clear, and where a log has people, of what is sealed."""
 PLACE: Final = ("_batch", "_bucket", "_offset")
-FEW: Final = 20_000
-SMALL: Final = 8 << 20
-"""So many rows, of so many bytes of files, are fingerprinted in this process."""
 
 
 def sealed_columns(known: Sequence[Contract]) -> list[str]:

@@ -11,8 +11,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from lake import cost
 from lake.errors import LakeError
 from lake.quoting import DUCKDB, SPARK, quoted
 from lake.session import hand_over
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
-
-SMALL_ROWS: Final = 20_000
 
 
 @dataclass(frozen=True)
@@ -39,15 +38,15 @@ class Scan:
         """The rows as a DataFrame. Files that cannot hold any are not read."""
         with opened(self.path, self.version) as table:
             files, rows = self._files(table)
-            if rows <= SMALL_ROWS:
+            if rows <= cost.SCAN_ROWS:
                 return to_frame(spark, self._read(table, files))
             reader = spark.read.format("delta").option("versionAsOf", table.version())
             return reader.load(str(self.path)).where(self._where())
 
     def near(self, spark: SparkSession, keys: pa.Table) -> DataFrame:
         """At least the rows that equal one of `keys`, nulls included: where those are few, no others."""
-        some = self.arrow(keys=keys, limit=SMALL_ROWS + 1)
-        return to_frame(spark, some) if some.num_rows <= SMALL_ROWS else self.frame(spark)
+        some = self.arrow(keys=keys, limit=cost.SCAN_ROWS + 1)
+        return to_frame(spark, some) if some.num_rows <= cost.SCAN_ROWS else self.frame(spark)
 
     def schema(self) -> pa.Schema:
         """The columns as Arrow types."""
@@ -170,7 +169,7 @@ def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
     hand_over(rows.nbytes)
     frame = spark.createDataFrame(rows, schema)
     # One partition satisfies every grouping and join, so a small job is one task without a shuffle.
-    return frame.coalesce(1) if rows.num_rows <= SMALL_ROWS else frame
+    return frame.coalesce(1) if rows.num_rows <= cost.SCAN_ROWS else frame
 
 
 def distinct(rows: pa.Table) -> pa.Table:

@@ -13,12 +13,12 @@ import pytest
 from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
-from lake import Latest
+from lake import Latest, cost
 from lake.config import Settings
 from lake.declaration import Declaration, log
 from lake.errors import DeclarationError, QualityError
 from lake.gate import gate
-from lake.gate.gx import FEW_ROWS, build, judge_frame
+from lake.gate.gx import build, judge_frame
 from lake.quality.suite import load_suite
 from lake.store import delta, ledger
 from lake.store.delta import Position
@@ -146,7 +146,7 @@ def test_all_that_stops_is_told_at_once(project: Settings, declaration: Declarat
         ),
     ],
 )
-@pytest.mark.parametrize("copies", [1, FEW_ROWS])
+@pytest.mark.parametrize("copies", [1, cost.JUDGED_AT_ONCE])
 def test_nulls_decimals_instants_and_dates_compare_as_they_should(
     project: Settings, declaration: Declaration, expect: Expect, case: Any, copies: Any
 ) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from lake.evaluation import pruning
+from lake import cost
 from lake.ingest.fsck import check
 from lake.ingest.ingest import ingest
 from lake.store import quarantine
@@ -70,7 +70,7 @@ def lakehouse(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     Its log counts as large: rows of a few keys are looked up in its files.
     """
-    monkeypatch.setattr(pruning, "MANY_ROWS", 0)
+    monkeypatch.setattr(cost, "PRUNED_LOG_ROWS", 0)
 
     def make(fields: Sequence[dict[str, Any]], facts: dict[str, Any], *jobs: str) -> Lakehouse:
         project = tmp_path / "project"

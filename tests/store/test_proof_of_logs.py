@@ -17,8 +17,8 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 import lake as public
+from lake import cost
 from lake.cli import lake
-from lake.engine import incremental
 from lake.engine.rebuild import rebuild_all
 from lake.engine.verify import verify_all
 from lake.erasure.forget import forget
@@ -311,7 +311,7 @@ def test_content_is_kept_up_on_every_road_of_a_commit(shop: Lakehouse, monkeypat
         shop.settings = replace(small, small_diff_rows=rows)
         with monkeypatch.context() as by_spark:
             if number == 1:
-                by_spark.setattr(incremental, "LOCAL_ROWS", 1)
+                by_spark.setattr(cost, "COMPARE_ROWS", 1)
             shop.land(
                 "orders", order(1, "grace", changed_at=f"2024-05-0{number + 1}T10:00:00Z"), order(30 + number, "ada")
             )

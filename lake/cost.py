@@ -1,0 +1,38 @@
+"""The cost model: from how many rows on the other way of two costs less, as measured on two cores and local files.
+
+One process, by Arrow, DuckDB and delta-rs, has no latency and one machine's memory; a Spark job takes 0.2 to 1 s before
+its first row and grows with the data alone. Every threshold between them stands here, with what it was found from.
+Code reads them as `cost.NAME`, so that tests can set them.
+"""
+
+from __future__ import annotations
+
+SCAN_ROWS = 20_000
+"""Rows that are handed to Spark from this process rather than read by its own scan, which takes 0.3 s at least."""
+COMPARE_ROWS = 500_000
+"""Rows of the affected keys that are compared in this process, beside their old images: about 1 GB at 100 columns."""
+LOOKUP_ROWS = 2_000
+"""Rows of an input that are put in order in this process to explain a row; more are by Spark."""
+AFFECTED_SHARE = 0.2
+"""Above this share of a table's rows, evaluating all of it costs less than restricting its inputs to the keys."""
+PRUNED_LOG_ROWS = 1_000_000
+"""Above so many rows of a log, a Spark scan for a few keys costs more than to see which columns hold them."""
+PRUNED_KEYS = 10_000
+"""For more keys, pruning reads most files of a log all the same."""
+BLAMED_ROWS = 1_000_000
+"""Of more rows, each look for the event that a function fails on takes too long."""
+SHARED_MEMORY = 0.25
+"""So much of the driver's memory may hold logs that several tables read; what needs more, each reads for itself."""
+JUDGED_ROWS = 2_000_000
+"""Rows of a table that expectations judge in this process, in about half the time that Spark takes."""
+JUDGED_AT_ONCE = 20_000
+"""Fewer rows are judged as they are: one frame for all expectations costs less than finding distinct values."""
+DEDUPLICATED_ROWS = 50_000
+"""Events of a batch whose ids are looked for in this process."""
+DEDUPLICATED_LOG_ROWS = 2_000_000
+"""Rows of the log's files that are searched for them, of which only `_bucket` and `_id` are read."""
+FINGERPRINTED_ROWS = 20_000
+FINGERPRINTED_BYTES = 8 << 20
+"""A batch of so many rows, in files of so many bytes, is fingerprinted in this process."""
+FINGERPRINTED_TABLE_ROWS = 200_000
+"""A table of so many rows is read whole for its fingerprint in 0.2 s; of a larger one that is done at publication."""
