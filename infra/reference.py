@@ -57,6 +57,7 @@ RAISED_BY = {
     ),
 }
 """The modules whose errors a page lists."""
+NOUNS = {"Path": "path", "str": "text", "int": "whole number", "float": "number", "Mapping[str, str]": "table of texts"}
 TELLING = {"DeclarationError", "LakeError", "fault"}
 MEASURES = (
     *("Count", "CountIf", "Sum", "Avg", "Min", "Max", "FirstValue", "LastValue", "Variance", "Stddev"),
@@ -183,15 +184,15 @@ def settings() -> Iterator[str]:
         "`[tool.lake]` in the project's `pyproject.toml`, each overridden by its environment variable. Relative paths "
         "are relative to the project folder. An unknown setting is an error, and all faults are told at once.\n"
     )
-    yield "| setting | environment | type | default | meaning |\n|---|---|---|---|---|"
+    yield "| setting, environment variable | type | default | meaning |\n|---|---|---|---|"
     found = {each.name: each for each in fields(Settings) if each.name not in ("project", "spark")}
     found |= {f"spark.{each.name}": each for each in fields(SparkSettings)}
     said = _said("settings", found)
     for name, each in found.items():
-        kind = str(each.type).replace(" | None", "").replace("|", "\\|")
+        kind = NOUNS.get(str(each.type).replace(" | None", ""), str(each.type))
         least = f", at least {each.metadata['least']:g}" if "least" in each.metadata else ""
         variable = f"LAKE_{name.upper().replace('.', '__')}"
-        yield f"| `{name}` | `{variable}` | {_escaped(kind)}{least} | {_default(name, each)} | {said[name]} |"
+        yield f"| `{name}`<br>`{variable}` | {_escaped(kind)}{least} | {_default(name, each)} | {said[name]} |"
 
 
 def _default(name: str, setting: Field[Any]) -> str:
@@ -344,8 +345,7 @@ def measures() -> Iterator[str]:
 
 def _described(name: str) -> Iterator[str]:
     found = getattr(lake, name)
-    parameters = inspect.signature(found).parameters.values()
-    shown = ", ".join(_argument(each) for each in parameters)
+    shown = ", ".join(_arguments(inspect.signature(found).parameters.values()))
     retracts = getattr(found, "retracts", None)
     yield f"### {name}\n\n```python\n{name}({shown})\n```\n"
     paragraphs = inspect.cleandoc(found.__doc__ or "").split("\n\n")
@@ -354,10 +354,15 @@ def _described(name: str) -> Iterator[str]:
         yield f"Retracts: {'yes' if retracts else 'no'}.\n"
 
 
-def _argument(parameter: inspect.Parameter) -> str:
-    if parameter.default is inspect.Parameter.empty:
-        return parameter.name
-    return f"{parameter.name}={parameter.default!r}".replace("datetime.", "")
+def _arguments(parameters: Iterable[inspect.Parameter]) -> Iterator[str]:
+    """As Python writes them, with a * before those that are given by name alone."""
+    named = False
+    for each in parameters:
+        if each.kind is inspect.Parameter.KEYWORD_ONLY and not named:
+            named = True
+            yield "*"
+        default = "" if each.default is inspect.Parameter.empty else f"={each.default!r}".replace("datetime.", "")
+        yield each.name + default
 
 
 # Expectations
