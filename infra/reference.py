@@ -434,7 +434,8 @@ def exit_codes() -> Iterator[str]:
         "exception of `lake`:\n"
     )
     yield "| exception | code | meaning |\n|---|---|---|"
-    for kind in (LakeError, *LakeError.__subclasses__()):
+    kinds: list[type[LakeError]] = [LakeError, *LakeError.__subclasses__()]
+    for kind in kinds:
         if getattr(lake, kind.__name__, None) is kind:
             yield f"| `lake.{kind.__name__}` | {kind.exit_code} | {_cell(' '.join((kind.__doc__ or '').split()))} |"
     yield (

@@ -44,6 +44,10 @@ class Example:
     name: str
     batches: tuple[Batch, ...]
 
+    @property
+    def changes_jobs(self) -> bool:
+        return any(file.startswith("jobs/") for batch in self.batches[1:] for file in batch.files)
+
 
 def examples() -> Iterator[Example]:
     """The worked examples of all pages."""
