@@ -17,7 +17,7 @@ from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -29,6 +29,7 @@ from lake.contracts import fields as field_types
 from lake.contracts import options
 from lake.contracts.reasons import Reason
 from lake.errors import LakeError
+from lake.kinds import join
 from lake.quality import expectation_types, parking
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,6 +59,19 @@ RAISED_BY = {
 }
 """The modules whose errors a page lists."""
 NOUNS = {"Path": "path", "str": "text", "int": "whole number", "float": "number", "Mapping[str, str]": "table of texts"}
+JSON_TYPES: Mapping[str, str | Callable[[re.Match[str]], str]] = {
+    r"Literal\[(.+)\]": lambda found: found[1].replace("'", "").replace(", ", " | "),
+    r"\bdatetime\b": "text (an instant)",
+    r"\btimedelta\b": "seconds",
+    r"\b(?:str|Path|Decimal)\b": "text",
+    r"\b(?:int|float)\b": "number",
+    r"\bbool\b": "true or false",
+    r"\bdict\[text, Any\]|\bMapping\[text, Any\]": "object",
+    r"(?:Mapping|dict)\[text, (\w+)\]": r"object of \1s",
+    r"(?:list|Sequence)\[(.+?)\]|tuple\[(\w+), \.\.\.\]": r"list of \1\2s",
+    r"tuple\[(\w+), \1\]": r"two \1s",
+    r"\b(?:\w+\.)+(?=[A-Z])": "",
+}
 TELLING = {"DeclarationError", "LakeError", "fault"}
 MEASURES = (
     *("Count", "CountIf", "Sum", "Avg", "Min", "Max", "FirstValue", "LastValue", "Variance", "Stddev"),
@@ -272,6 +286,8 @@ def option_table(name: str) -> Iterator[str]:
 
 def _type(parameter: inspect.Parameter) -> str:
     text = str(parameter.annotation).removesuffix(" | None")
+    if choices := get_args(getattr(join, text, None)):
+        return " or ".join(f"`{each!r}`" for each in choices)
     if text.startswith("Literal["):
         return " or ".join(f"`{each}`" for each in text[8:-1].split(", "))
     for long, short in {
@@ -414,7 +430,16 @@ def _record(path: str) -> Iterator[str]:
         raise Drift(f"{path} is not a dataclass")
     yield f"`{name}`:\n"
     yield "| field | type |\n|---|---|"
-    yield from (f"| `{each.name}` | {_escaped(str(each.type))} |" for each in fields(record))
+    yield from (f"| `{each.name}` | {_json_type(str(each.type), module)} |" for each in fields(record))
+
+
+def _json_type(text: str, module: str) -> str:
+    """A Python type, as a record of `module` has it, in the words of JSON."""
+    if choices := get_args(getattr(import_module(module), text, None)):
+        return " or ".join(f"`{each}`" for each in choices)
+    for python, json in JSON_TYPES.items():
+        text = re.sub(python, json, text)
+    return _escaped(text)
 
 
 # Exit codes
@@ -464,7 +489,9 @@ def _text(paragraph: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return "`" + text.replace("|", "\\|") + "`" if re.search(r"[\[\]<>|]", text) else text
+    """A type as one cell of a table."""
+    plain = text.replace(" | None", " or null").replace(" | ", " or ")
+    return f"`{plain}`" if re.search(r"[\[\]<>]", plain) else plain
 
 
 def _cell(text: str) -> str:
