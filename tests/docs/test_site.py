@@ -111,16 +111,16 @@ def test_every_kind_has_a_page_with_its_options(reference: ModuleType) -> None:
 
 def test_the_shapes_of_json_have_keys_that_the_code_has(reference: ModuleType) -> None:
     source = "".join(file.read_text("utf-8") for file in (ROOT / "lake").rglob("*.py"))
-    keys = set(re.findall(r'"(\w+)":', reference.SHAPES.read_text("utf-8")))
+    keys = set(re.findall(r'"(\w+)":', reference.shapes.SHAPES.read_text("utf-8")))
     assert {key for key in keys if not re.search(rf'"{key}"|^    {key}: ', source, re.MULTILINE)} == set()
     assert len(keys) > 60
 
 
 def test_a_name_that_only_one_side_knows_is_told(reference: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = {**reference.WORDS, "settings": {**reference.WORDS["settings"], "gone": "It was."}}
-    monkeypatch.setattr(reference, "WORDS", words)
-    with pytest.raises(reference.Drift, match="gone"):
-        list(reference.settings())
+    words = reference.words.WORDS
+    monkeypatch.setitem(words, "settings", {**words["settings"], "gone": "It was."})
+    with pytest.raises(reference.words.Drift, match="gone"):
+        list(reference.settings.settings())
 
 
 def test_the_architecture_lists_the_layers_in_their_order() -> None:
