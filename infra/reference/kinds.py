@@ -81,7 +81,7 @@ def _given(parameter: inspect.Parameter) -> str:
 
 def error_table(kind: str) -> Iterator[str]:
     """What a kind refuses, as its modules say it; … stands for what was found."""
-    yield "| error (exit code 2) | fix |\n|---|---|"
+    yield "| error | fix |\n|---|---|"
     for module in RAISED_BY[kind]:
         tree = ast.parse((ROOT / f"lake/{module}.py").read_text("utf-8"))
         for node in ast.walk(tree):
@@ -90,7 +90,8 @@ def error_table(kind: str) -> Iterator[str]:
             if isinstance(node, ast.Call) and called in TELLING and node.args and _is_telling(node.args[0]):
                 told = {each.arg: each.value for each in node.keywords}
                 fix = _said_by(told["fix"]) if "fix" in told else ""
-                yield f"| {cell(_said_by(node.args[0]))} | {cell(fix)} |"
+                code = " (exit code 1)" if called == "LakeError" else ""
+                yield f"| {cell(_said_by(node.args[0]))}{code} | {cell(fix.removeprefix('…'))} |"
 
 
 def _is_telling(node: ast.expr) -> bool:
