@@ -17,7 +17,7 @@ NEEDS_JAVA = $(if $(shell test "0$(JAVA_VERSION)" -ge 17 && echo yes),,$(error a
 	$(JAVA) is $(or $(JAVA_VERSION),missing): apt install openjdk-17-jdk-headless, brew install openjdk@17, or set JAVA_HOME))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test laws soak lint audit bench bench-kinds bench-large load airflow lock clean
+.PHONY: help setup demo quick test laws soak lint docs audit bench bench-kinds bench-large load airflow lock clean
 .DELETE_ON_ERROR:
 
 help: ## these lines
@@ -49,6 +49,10 @@ lint: setup ## ruff, mypy --strict and the layers
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+docs: setup ## the documentation as a site, .lake/site/index.html: no page needs a network
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo .lake/site/index.html
 
 audit: setup ## known vulnerabilities, the hashes of the jars, the licences of everything
 	@$(BIN)/python infra/audit.py $(JARS)

@@ -50,7 +50,7 @@ def versions(rows):
 '''
 PLACED = ["lsn AS _lsn", "op AS _op"]
 BY_PLACE = """sequence="_lsn", deletes="_op = 'd'" """
-README = Path(__file__).parents[2] / "README.md"
+GUIDE = Path(__file__).parents[2] / "docs/how-to/debezium.md"
 Make = Callable[..., Lakehouse]
 MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
 
@@ -169,8 +169,8 @@ def test_a_truncate_empties_the_table_before_it(lakehouse: Make) -> None:
 
 
 def recipe() -> list[str]:
-    """The jobs that the README shows, which name a stream of their own."""
-    [shown] = re.findall(r"```python\n(@table\(Latest\(.+?)```", README.read_text("utf-8"), flags=re.DOTALL)
+    """The jobs that the guide shows, which name a stream of their own."""
+    [shown] = re.findall(r"```python\n(@table\(Latest\(.+?)```", GUIDE.read_text("utf-8"), flags=re.DOTALL)
     heads = "from pyspark.sql import DataFrame\n\nfrom lake import History, Latest, log, table\n\n\n"
     jobs = (
         shown.replace("customers: ", "rows: ").replace("customers.", "rows.").replace('log("customers")', 'log("rows")')

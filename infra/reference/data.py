@@ -1,0 +1,70 @@
+"""What is written as data: contracts, and expectations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lake.contracts import fields as field_types
+from lake.contracts import options
+from lake.contracts.reasons import Reason
+from lake.quality import expectation_types, parking
+from reference.words import said_of
+
+
+def contracts() -> Iterator[str]:
+    """The attributes of contracts and fields, the types, the reasons of refusals."""
+    yield "# Contracts\n"
+    yield (
+        "`schemas/<stream>.avsc` is an Avro record, named as its file. [Contracts and evolution]"
+        "(../how-to/contracts.md) shows one, and what may change in it.\n"
+    )
+    yield "## Attributes of `lake`\n\n| attribute | meaning |\n|---|---|"
+    said = said_of("contract", options.FACTS)
+    yield from (f"| `{name}` | {said[name]} |" for name in said)
+    yield f'\nA duration is a number and one of {", ".join(options.UNITS)}, as `"90 minutes"`.\n'
+    yield "## Attributes of a field\n"
+    yield "Beside Avro's own `name`, `type`, `doc` and `default`:\n\n| attribute | meaning |\n|---|---|"
+    said = said_of("field", field_types.ATTRIBUTES)
+    yield from (f"| `{name}` | {said[name]} |" for name in said)
+    yield "\n## Types\n\n| Avro | Spark SQL |\n|---|---|"
+    yield from (f"| `{avro}` | `{spark}` |" for avro, spark in field_types.PRIMITIVES.items())
+    yield "| `bytes` or `fixed`, logical `decimal` | `decimal(precision, scale)`, up to 38 digits |"
+    yield from (f"| `{avro}`, logical `{name}` | `{spark}` |" for (avro, name), spark in field_types.LOGICAL.items())
+    yield "| `array`, `map`, `record` | `array`, `map<string, …>`, `struct` |\n"
+    yield (
+        'A field that may be null is `["null", type]`. Other unions are refused. Instants are kept in UTC to the '
+        "microsecond, decimals with every digit.\n"
+    )
+    yield "## Encodings of an envelope\n\n| type | `encoding` |\n|---|---|"
+    for kind, known in field_types.ENCODINGS.items():
+        yield f"| `{kind}` | {', '.join(f'`{each}`' for each in known)} |"
+    roots = ", ".join(f"`{each}`" for each in sorted(options.ENVELOPES["debezium"]))
+    yield f"\n`from` begins with one of {roots}.\n"
+    yield "## Why a record is rejected\n"
+    yield "`lake quarantine counts` names the reason, the dead letter queue `lake quarantine list` the detail.\n"
+    yield "| reason | meaning |\n|---|---|"
+    said = said_of("reasons", [str(each) for each in Reason])
+    yield from (f"| `{name}` | {said[name]} |" for name in said)
+
+
+def expectations() -> Iterator[str]:
+    """Every type of expectation: what it looks at, whether it parks, its arguments."""
+    yield "# Expectations\n"
+    yield (
+        "Types that `quality/<table>.json` may use, from the schemas that Great Expectations ships, and three of our "
+        "own. [Quality gates](../how-to/quality.md) shows a file. *Row*: every change is judged before it is "
+        "committed. *Table*: the table is judged before it is published. *Edition*: so it is, beside the last edition. "
+        "*Parks*: may have the severity `park`.\n"
+    )
+    yield "| type | looks at | parks | arguments |\n|---|---|---|---|"
+    for name in sorted(expectation_types.known_types()):
+        rule = expectation_types.rule_of(name)
+        if rule.refused:
+            continue
+        scope = "edition" if rule.since else "row" if rule.row_local else "table"
+        shown = ", ".join(f"**`{each}`**" if each in rule.required else f"`{each}`" for each in sorted(rule.arguments))
+        yield f"| `{name}` | {scope} | {'yes' if name in parking.MEETS else ''} | {shown} |"
+    yield "\nArguments in bold are required. Types that cannot be used, and why:\n"
+    for name in sorted(expectation_types.known_types()):
+        if refused := expectation_types.rule_of(name).refused:
+            yield f"- `{name}` {refused}"

@@ -1,0 +1,55 @@
+"""Settings, and environment variables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, fields
+from typing import Any
+
+from lake.config import Settings, SparkSettings
+from reference.words import ROOT, said_of, type_cell
+
+NOUNS = {"Path": "path", "str": "text", "int": "whole number", "float": "number", "Mapping[str, str]": "table of texts"}
+
+
+def settings() -> Iterator[str]:
+    """The settings with type, default, least value and meaning."""
+    yield "# Settings\n"
+    yield (
+        "`[tool.lake]` in the project's `pyproject.toml`, each overridden by its environment variable. Relative paths "
+        "are relative to the project folder. An unknown setting is an error, and all faults are told at once.\n"
+    )
+    yield "| setting, environment variable | type | default | meaning |\n|---|---|---|---|"
+    found = {each.name: each for each in fields(Settings) if each.name not in ("project", "spark")}
+    found |= {f"spark.{each.name}": each for each in fields(SparkSettings)}
+    said = said_of("settings", found)
+    for name, each in found.items():
+        kind = NOUNS.get(str(each.type).replace(" | None", ""), str(each.type))
+        least = f", at least {each.metadata['least']:g}" if "least" in each.metadata else ""
+        variable = f"LAKE_{name.upper().replace('.', '__')}"
+        yield f"| `{name}`<br>`{variable}` | {type_cell(kind)}{least} | {_default(name, each)} | {said[name]} |"
+
+
+def _default(name: str, setting: Field[Any]) -> str:
+    value = setting.default
+    if name == "jars":
+        return "in the virtual environment"
+    if value is MISSING or value is None or value == "":
+        return "none"
+    if isinstance(value, int) and value >= 1 << 20 and not value % (1 << 20):
+        return f"`{value}` ({value >> 20} MiB)" if value < 1 << 30 else f"`{value}` ({value >> 30} GiB)"
+    return f"`{value}`"
+
+
+def environment() -> Iterator[str]:
+    """The environment variables that the code reads or sets, beside those of the settings."""
+    yield "# Environment variables\n"
+    yield "Each [setting](settings.md) has one, `LAKE_…`. A name that is nearly one is an error. Beside them:\n"
+    yield "| variable | meaning |\n|---|---|"
+    pattern = re.compile(r"environ(?:\.\w+\(|\[)\s*\"(\w+)\"")
+    sources = [*(ROOT / "lake").rglob("*.py"), *(ROOT / "dags").glob("*.py")]
+    read = {name for file in sources for name in pattern.findall(file.read_text("utf-8"))}
+    read |= {"SPARK_CONNECT_AUTHENTICATE_TOKEN", "PYSPARK_SUBMIT_ARGS"}  # by way of a constant
+    said = said_of("environment", read)
+    yield from (f"| `{name}` | {said[name]} |" for name in said)

@@ -1,0 +1,121 @@
+"""The worked examples of the documentation, run: declarations, input rows, and the table after each batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lake.config import load_settings
+from lake.errors import DeclarationError
+from lake.project import load
+from lake.publish.deploy import deploy
+from lake.testing import Lakehouse
+from tests.docs.pages import ANY, Batch, Example, Row, examples, shown
+
+EXAMPLES = list(examples())
+TOGETHER = [example for example in EXAMPLES if not example.changes_jobs]
+"""Examples that share one project: a cycle brings all of their tables to the next batch."""
+
+Tables = dict[tuple[str, int], list[Row]]
+
+
+@pytest.fixture(scope="module")
+def together(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    """The tables of TOGETHER after each batch."""
+    return run(TOGETHER, tmp_path_factory.mktemp("examples"), spark)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each.name)
+def test_the_tables_are_what_the_page_shows(
+    spark: SparkSession, tmp_path: Path, together: Tables, example: Example
+) -> None:
+    made = run([example], tmp_path, spark) if example.changes_jobs else together
+    for number, batch in enumerate(example.batches, start=1):
+        for name, (columns, expected) in batch.tables.items():
+            found, told = made[name, number], f"{name} after batch {number}"
+            assert all(list(row) == columns for row in found), (told, found, columns)
+            assert ordered(blanked(found, expected)) == ordered(expected), told
+
+
+def run(some: Sequence[Example], home: Path, spark: SparkSession) -> Tables:
+    """The tables of the examples after each batch: (table, number of the batch) -> rows as pages show them."""
+    project, made = empty(home / "project"), Tables()
+    for number in range(max(len(example.batches) for example in some)):
+        batches = [example.batches[number] for example in some if number < len(example.batches)]
+        lakehouse = after(batches, project, home, spark)
+        for name in (name for batch in batches for name in batch.tables):
+            rows = lakehouse.table(name)
+            made[name, number + 1] = [{column: shown(value) for column, value in row.items()} for row in rows]
+    return made
+
+
+def empty(project: Path) -> Path:
+    """An empty project."""
+    for folder in ("schemas", "jobs/silver", "jobs/gold", "quality"):
+        (project / folder).mkdir(parents=True)
+    (project / "pyproject.toml").write_text("[tool.lake]\n")
+    return project
+
+
+def write(batch: Batch, project: Path) -> bool:
+    """Writes the files of a batch. Says whether a job is another one now."""
+    jobs = [project / file for file in batch.files if file.startswith("jobs/")]
+    changed = any(job.exists() for job in jobs)
+    for file, text in batch.files.items():
+        (project / file).write_text(text, "utf-8")
+    return changed
+
+
+def after(batches: Sequence[Batch], project: Path, home: Path, spark: SparkSession) -> Lakehouse:
+    """The lakehouse after a cycle. Where a job was changed, its table is deployed."""
+    changed = [write(batch, project) for batch in batches]
+    lakehouse = Lakehouse(project, home)
+    for batch in batches:
+        for stream, records in batch.landed.items():
+            lakehouse.land(stream, *records)
+    if not any(changed):
+        return lakehouse.run()
+    with suppress(DeclarationError):  # that a definition has changed: events are in the log by then
+        lakehouse.run()
+    deploy(load(lakehouse.settings), lambda: spark, lambda _: None, lambda _: None)
+    return Lakehouse(project, home)
+
+
+def blanked(found: list[Row], expected: list[Row]) -> list[Row]:
+    """`found` with … in the columns where the page shows that in every row."""
+    anything = {column for column in (expected[0] if expected else {}) if all(row[column] == ANY for row in expected)}
+    return [{column: ANY if column in anything else value for column, value in row.items()} for row in found]
+
+
+def ordered(rows: list[Row]) -> list[tuple[str, ...]]:
+    return sorted(tuple(row.values()) for row in rows)
+
+
+def test_examples_share_a_project_without_sharing_a_name() -> None:
+    files = [file for example in TOGETHER for file in example.batches[0].files]
+    assert sorted(files) == sorted(set(files))
+
+
+def test_every_kind_has_a_worked_example() -> None:
+    kinds = {page.stem for page in (Path(__file__).parents[2] / "docs/kinds").glob("*.md")} - {"index"}
+    shown_of = {example.name.split()[0].removeprefix("kinds/") for example in EXAMPLES}
+    assert len(kinds) == 9
+    assert kinds <= shown_of
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each.name)
+def test_an_example_loads_and_shows_records_and_tables(tmp_path: Path, example: Example) -> None:
+    project = empty(tmp_path / "project")
+    for batch in example.batches:
+        write(batch, project)
+        found = load(load_settings(project))
+        assert batch.landed.keys() <= found.contracts.keys()
+        assert batch.tables.keys() <= found.tables.keys()
+        assert batch.landed
+        assert batch.tables
+        assert all(json.loads(line) for lines in batch.landed.values() for line in lines)

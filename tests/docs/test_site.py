@@ -1,0 +1,146 @@
+"""The site: it builds strictly, its links lead somewhere, no page needs a network, nothing is missing."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+import tomllib
+from html.parser import HTMLParser
+from pathlib import Path
+from types import ModuleType
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+import lake
+from lake.cli import COMMANDS
+from lake.kinds.kind import Kind
+
+ROOT = Path(__file__).parents[2]
+pytest.importorskip("mkdocs", reason="the extra `docs` is not installed")
+
+
+class Page(HTMLParser):
+    """The ids of a page, what it links to, and what it loads."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: set[str] = set()
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attrs}
+        self.ids |= {found[name] for name in ("id", "name") if name in found}
+        if tag == "a" and "href" in found:
+            self.links.append(found["href"])
+        if "src" in found:
+            self.loads.append(found["src"])
+        if tag == "link" and found.get("rel") not in {"canonical", "prev", "next"}:
+            self.loads.append(found["href"])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site; a warning is an error."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[Path, Page]:
+    return {file: Page(file.read_text("utf-8")) for file in site.rglob("*.html")}
+
+
+@pytest.fixture
+def reference(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "infra"))
+    return importlib.import_module("reference")
+
+
+def test_every_link_within_the_site_leads_to_a_page_and_a_heading(pages: dict[Path, Page]) -> None:
+    for file, page in pages.items():
+        if file.name == "404.html":  # its links begin at the root of a server
+            continue
+        for link in map(urlsplit, page.links):
+            if link.scheme:
+                continue
+            target = (file.parent / unquote(link.path)).resolve() if link.path else file
+            target = target / "index.html" if target.is_dir() else target
+            assert target.exists(), f"{file.name}: {link.geturl()}"
+            if link.fragment and link.fragment != "__skip" and target in pages:
+                assert unquote(link.fragment) in pages[target].ids, f"{file.name}: {link.geturl()}"
+
+
+def test_a_page_loads_nothing_from_a_network(pages: dict[Path, Page], site: Path) -> None:
+    for file, page in pages.items():
+        assert [load for load in page.loads if urlsplit(load).scheme or load.startswith("//")] == [], file.name
+    styles = "".join(file.read_text("utf-8") for file in site.rglob("*.css"))
+    assert re.findall(r"(?:url\(|@import )['\"]?(?:https?:)?//[^)]+", styles) == []
+
+
+def test_the_reference_names_every_command_and_option(reference: ModuleType) -> None:
+    commands = reference.pages()["reference/commands.md"]
+    for command in COMMANDS:
+        assert f"`lake {command}" in commands
+    assert "`--drop-retired`" in commands
+
+
+def test_every_public_name_is_in_a_page(reference: ModuleType) -> None:
+    written = {str(file): file.read_text("utf-8") for file in (ROOT / "docs").rglob("*.md")}
+    text = "".join((written | reference.pages()).values())
+    assert [name for name in lake.__all__ if not re.search(rf"\b{name}\b", text)] == []
+
+
+def test_every_kind_has_a_page_with_its_options(reference: ModuleType) -> None:
+    kinds = [
+        name for name in lake.__all__ if isinstance(found := getattr(lake, name), type) and issubclass(found, Kind)
+    ]
+    assert len(kinds) == 9
+    for name in kinds:
+        text = reference.filled((ROOT / f"docs/kinds/{name.lower()}.md").read_text("utf-8"))
+        assert "| `key` |" in text or "| `id` |" in text
+        assert "<!-- " not in text
+
+
+def test_the_shapes_of_json_have_keys_that_the_code_has(reference: ModuleType) -> None:
+    source = "".join(file.read_text("utf-8") for file in (ROOT / "lake").rglob("*.py"))
+    keys = set(re.findall(r'"(\w+)":', reference.shapes.SHAPES.read_text("utf-8")))
+    assert {key for key in keys if not re.search(rf'"{key}"|^    {key}: ', source, re.MULTILINE)} == set()
+    assert len(keys) > 60
+
+
+def test_a_name_that_only_one_side_knows_is_told(reference: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = reference.words.WORDS
+    monkeypatch.setitem(words, "settings", {**words["settings"], "gone": "It was."})
+    with pytest.raises(reference.words.Drift, match="gone"):
+        list(reference.settings.settings())
+
+
+def test_the_architecture_lists_the_layers_in_their_order() -> None:
+    tables = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+    [layers] = [each["layers"] for each in tables if each["type"] == "layers"]
+    names = [name.strip() for layer in layers for name in layer.split("|")]
+    text = (ROOT / "docs/architecture.md").read_text("utf-8")
+    section = text.partition("## Folders and layers")[2].partition("## ")[0]
+    rows = re.findall(r"^\| (`[^|]+) \|", section, re.MULTILINE)
+    shown = [name.rstrip("/") for row in rows for name in re.findall(r"`([\w/]+)`", row)]
+    assert set(shown) == set(names)
+    order = {name: number for number, layer in enumerate(layers) for name in map(str.strip, layer.split("|"))}
+    assert [order[name] for name in shown] == sorted(order[name] for name in shown)
+
+
+def test_every_link_of_the_repositorys_own_pages_leads_to_a_file() -> None:
+    for file in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
+        for link in re.findall(r"\]\(([^)#:]+)\)", (ROOT / file).read_text("utf-8")):
+            assert (ROOT / link).exists(), f"{file}: {link}"
+
+
+def test_the_readme_is_of_two_pages() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 120
