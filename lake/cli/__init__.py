@@ -102,7 +102,7 @@ class Finite(click.FloatRange):
         """See click.ParamType."""
         found = super().convert(value, param, ctx)
         if not isfinite(found):
-            self.fail(f"{value} is no number to count with", param, ctx)
+            self.fail(f"{value} is not a valid number", param, ctx)
         return found
 
 
@@ -120,7 +120,7 @@ class Number(click.IntRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """See click.ParamType."""
         if isinstance(value, str) and len(value) > len(str(MOST)) + 1 and value.strip("-+").isdigit():
-            self.fail(f"a number of {len(value)} digits is none that anything has", param, ctx)
+            self.fail(f"a number of {len(value)} digits is too large", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -222,11 +222,15 @@ def shared(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Path(exists=True, file_okay=False, path_type=Path),
             expose_value=False,
             callback=keep("project"),
-            help="The project folder; else the nearest with [tool.lake] in its pyproject.toml.",
+            help="The project folder (default: the nearest one with [tool.lake] in its pyproject.toml).",
         ),
-        click.option("--json", is_flag=True, expose_value=False, callback=keep("json"), help="Answer in JSON."),
-        click.option("--quiet", is_flag=True, expose_value=False, callback=keep("quiet"), help="No talk on stderr."),
-        click.option("--debug", is_flag=True, expose_value=False, help="Show the stack trace of what goes wrong."),
+        click.option(
+            "--json", is_flag=True, expose_value=False, callback=keep("json"), help="Print the answer as JSON."
+        ),
+        click.option(
+            "--quiet", is_flag=True, expose_value=False, callback=keep("quiet"), help="No progress messages on stderr."
+        ),
+        click.option("--debug", is_flag=True, expose_value=False, help="Show stack traces of errors."),
     )
     for option in reversed(options):
         command = option(command)

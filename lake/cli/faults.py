@@ -49,7 +49,7 @@ def as_fault(error: BaseException, *, settings: Settings | None = None) -> LakeE
     if isinstance(found, DeclarationError) and not found.where and not found.tells_several:
         found.where = _typed()
     if not found.fix and not found.tells_several:
-        found.fix = "--debug shows where it came from"
+        found.fix = "--debug shows the stack trace"
     return found
 
 
@@ -67,15 +67,15 @@ def _of_system(error: BaseException) -> LakeError | None:
     return Unavailable(
         f"{error.strerror or 'a file cannot be read or written'}",
         where=os.fsdecode(error.filename) if isinstance(error.filename, str | bytes | Path) else str(error.filename),
-        fix="see that it is there, that this user may read and write it, that the disk has room; then try again",
+        fix="check that it exists, that this user may read and write it and that the disk has room; then try again",
     )
 
 
 def _unforeseen(error: BaseException) -> LakeError:
     return LakeError(
-        f"something unforeseen: {first_line(error)}",
+        f"unexpected error: {first_line(error)}",
         where=_place(error),
-        fix="--debug shows how it came about; what was committed stays, and the same command may be run again",
+        fix="--debug shows the stack trace; committed work is kept, and the command can be run again",
     )
 
 

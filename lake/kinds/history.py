@@ -255,7 +255,9 @@ class History(Kind):
         if not self.sequence:
             raise DeclarationError("History needs a sequence", fix="name the column that says when a change holds from")
         if both:
-            raise DeclarationError("track and ignore are given", fix="give one of them: the other is what is left")
+            raise DeclarationError(
+                "track and ignore cannot be combined", fix="use only one of them: the other columns are the rest"
+            )
         for column in self.track or ():
             if column.startswith("_") or column in self.by:
                 raise DeclarationError(

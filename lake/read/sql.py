@@ -165,7 +165,7 @@ def reader(settings: Settings, number: int | None = None, *, cut: int | None = N
     Raises DeclarationError where nothing has been published yet, or for an unknown number.
     """
     if number is not None and cut is not None:
-        raise DeclarationError("an edition and a cut were given", fix="give one of them")
+        raise DeclarationError("edition and cut cannot be combined", fix="use only one of them")
     if cut is not None:
         return Reader(settings, editions.edition_at(settings, cut))
     edition = editions.get_edition(settings, number) if number is not None else editions.current_edition(settings)

@@ -112,7 +112,7 @@ def _quarantined_ones(status: Status) -> Iterator[str]:
 
 FAILS: Final = {
     "stopped": "a gate holds the next edition back, or the last run of something failed",
-    "behind": "files wait to be taken in, or a table is behind its logs",
+    "behind": "files wait to be ingested, or a table is behind its logs",
     "stale": "readers see an older cut than the newest, or a definition has changed",
     "quarantine": "records wait in quarantine",
 }

@@ -207,7 +207,7 @@ def test_a_label_is_a_text(project: Settings, label: str) -> None:
 
 @pytest.mark.parametrize("text", ["2013-01-01' OR true --", "now()", "date '2013-01-01'", "2013-01-01; DROP t", ""])
 def test_a_time_is_a_time(text: str) -> None:
-    with pytest.raises(DeclarationError, match="is no time"):
+    with pytest.raises(DeclarationError, match="is not a valid time"):
         _instant("--from", text)
 
 

@@ -182,7 +182,7 @@ def test_what_somebody_writes_is_left_alone_and_the_others_are_done(
     settings = replace(project.settings, lease_seconds=0, keep_editions=1, keep_days=0)
     monkeypatch.setattr(Shell, "settings", settings)
     with another(settings, "table.current_order"):
-        with pytest.raises(Unavailable, match=r"table current_order was left: .* is being written by"):
+        with pytest.raises(Unavailable, match=r"table current_order was skipped: .* is being written by"):
             upkeep.maintain.main(["--json"], standalone_mode=False, obj=Shell())
         told = json.loads(capsys.readouterr().out)
         assert list(told["skipped"]) == ["table current_order"]

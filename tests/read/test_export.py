@@ -74,11 +74,11 @@ def test_the_name_of_a_file_says_its_format(edition: Reader, tmp_path: Path, ext
         (["-o", "answer"], "the name 'answer' tells no format"),
         (["-o", "answer.csv", "--json"], "json was asked for, and a file 'answer.csv'"),
         (["-o", "answer.csv", "--format", "md"], "md was asked for, and a file 'answer.csv'"),
-        (["--json", "--format", "csv"], "--json and --format csv were given"),
-        (["-o", ""], "--output names no file: ''"),
+        (["--json", "--format", "csv"], "--json and --format csv cannot be combined"),
+        (["-o", ""], "--output is not a file name: ''"),
         (["-o", "."], "--output is a folder (.)"),
         (["-o", "nothing/answer.csv"], "the folder of --output does not exist (nothing)"),
-        (["--timeout", "3"], "--timeout is of --after"),
+        (["--timeout", "3"], "--timeout needs --after"),
     ],
 )
 def test_a_target_that_is_none_is_told(edition: Reader, words: list[str], told: str) -> None:
