@@ -119,7 +119,7 @@ def find_project(start: Path) -> Path:
     raise DeclarationError(
         "no project here: no pyproject.toml with a [tool.lake] table",
         where=f"looked in {start} and the folders above it",
-        fix="run `lake init DIR` to make one, or name one with --project DIR",
+        fix="run `lake init DIR` to create one, or name one with --project DIR",
     )
 
 
@@ -151,7 +151,9 @@ def _mistyped() -> Iterator[DeclarationError]:
     for name in sorted(set(os.environ) - known):
         if name.startswith("LAKE_") and (close := get_close_matches(name, known, n=1, cutoff=0.9)):
             yield DeclarationError(
-                f"no setting has the environment variable {name}", where="environment", fix=f"did you mean {close[0]}?"
+                f"no setting has the environment variable {name}",
+                where="environment",
+                fix=f"did you mean {close[0]}?",
             )
 
 
@@ -161,7 +163,7 @@ def _must_be_folders(settings: Settings) -> None:
         path = settings.path(getattr(settings, name))
         if odd := sorted(set(str(path)) & UNFIT):
             raise _fault(
-                f"setting {name!r}: {path} has {' '.join(odd)} in it, which stands for a pattern or part of a URL",
+                f"setting {name!r}: {path} has {' '.join(odd)} in it, which is taken for a pattern or part of a URL",
                 name,
                 settings.project,
                 "move the project, or name another folder",
@@ -169,7 +171,7 @@ def _must_be_folders(settings: Settings) -> None:
         in_the_way = next((each for each in (path, *path.parents) if each.exists()), path)
         if in_the_way.exists() and not in_the_way.is_dir():
             raise _fault(
-                f"setting {name!r}: a folder, found the file {in_the_way}",
+                f"setting {name!r}: expected a folder, found the file {in_the_way}",
                 name,
                 settings.project,
                 "name another folder, or move the file away",
@@ -184,13 +186,15 @@ def _tool_lake(folder: Path) -> dict[str, Any] | None:
         tool = tomllib.loads(file.read_text("utf-8")).get("tool", {})
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DeclarationError(
-            f"not valid TOML: {error}", where=str(file), fix="mend it there: a setting is a line, name = value"
+            f"not valid TOML: {error}", where=str(file), fix="correct it there: a setting is a line, name = value"
         ) from None
     found = tool.get("lake") if isinstance(tool, dict) else tool
     if found is None or isinstance(found, dict):
         return found
     raise DeclarationError(
-        f"settings are a table, found {found!r}", where=str(file), fix="write [tool.lake], and below it name = value"
+        f"[tool.lake] must be a table, found {found!r}",
+        where=str(file),
+        fix="write [tool.lake], and below it name = value",
     )
 
 
@@ -210,7 +214,7 @@ def _read(
         if is_dataclass(types[name]):
             inner = given if isinstance(given, Mapping) else {}
             if given is not None and not isinstance(given, Mapping):
-                what = f"setting {prefix + name!r}: a table, found {type(given).__name__}"
+                what = f"setting {prefix + name!r}: expected a table, found {type(given).__name__}"
                 faults.append(
                     _fault(what, prefix + name, folder, f"write [tool.lake.{name}], and below it name = value")
                 )
@@ -220,7 +224,7 @@ def _read(
                 yield name, _value(types[name], given, each)
             except ValueError as error:
                 found = "" if prefix + name in UNTOLD else f", found {given!r}"
-                what = f"setting {prefix + name!r}: {error}{found}"
+                what = f"setting {prefix + name!r}: expected {error}{found}"
                 faults.append(_fault(what, prefix + name, folder, _example(prefix + name, each)))
 
 
@@ -265,7 +269,7 @@ def _texts(given: Any) -> dict[str, str]:
     except ValueError:
         found = None
     if not isinstance(found, Mapping) or not all(isinstance(value, str) for value in found.values()):
-        raise ValueError("a table of texts")
+        raise ValueError("a table of strings")
     return dict(found)
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 FORGET: Final = "lake forget with --yes removes it; what a reader or a pin still holds goes with a later lake run"
 NAMED: Final = f"{FORGET}; file names stay in the log: have the producer stop putting personal data in them"
 RENAMED: Final = (
-    "the secret of the key store is lost too: people forgotten before are not recognised in new events; if any arrive, forget them "
-    "again; re-delivered events count twice"
+    "the secret of the key store is lost too: people forgotten before are not recognised in new events; if any arrive, "
+    "forget them again; re-delivered events count twice"
 )
 
 

@@ -81,7 +81,7 @@ def fault(declaration: Declaration, error: Exception, columns: Iterable[str] = (
     if unknown:
         what, fix = f"no column {unknown[1]!r}", did_you_mean(unknown[1], visible(columns))
     else:
-        what, fix = f"{type(error).__name__}: {first_line(error)}", "mend that line; --debug shows the way to it"
+        what, fix = f"{type(error).__name__}: {first_line(error)}", "correct that line; --debug shows the stack trace"
     found = declaration.fault(f"{of} fails: {what}", fix=fix)
     if frames:
         found.where = f"{declaration.where.partition(':')[0]}:{frames[-1].lineno}"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lake.store.ledger import Check, Outcome, Scope
     from lake.store.tables import Table
 
-FIX: Final = "mend the job or void the events behind these rows (lake void), or change the expectation; then run again"
+FIX: Final = "correct the job, void the events behind these rows (lake void) or change the expectation; then run again"
 MANY_ROWS: Final = 2_000_000
 """More rows are judged by Spark; so many are judged in this process, in about half the time."""
 

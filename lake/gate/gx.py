@@ -113,7 +113,7 @@ def build(expectations: Iterable[Expectation]) -> list[Judge]:
         try:
             judges.append(configuration.to_domain_obj())
         except (ValueError, TypeError) as error:
-            fix = "mend its kwargs: docs.greatexpectations.io tells what they may be"
+            fix = "correct its kwargs: see docs.greatexpectations.io"
             faults.append(DeclarationError(f"{each}: {_reason(error)}", where=each.where, fix=fix))
     if faults:
         raise DeclarationError.all(faults)
@@ -197,8 +197,8 @@ def _validated(
         configuration: Any = result.expectation_config
         expectation = expectations[configuration.meta["number"]]
         if reason := _exception(result):
-            fix = "mend its kwargs so that they suit the column"
-            raise DeclarationError(f"{expectation} cannot be judged: {reason}", where=expectation.where, fix=fix)
+            fix = "correct its kwargs so that they suit the column"
+            raise DeclarationError(f"{expectation} cannot be evaluated: {reason}", where=expectation.where, fix=fix)
         yield expectation, result
 
 

@@ -185,7 +185,7 @@ def _told(where: str, *, device: bool = False) -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        what = "the device takes no more" if device and full(error) else "the answer cannot be written"
+        what = "the device is full" if device and full(error) else "the answer cannot be written"
         room = "make room there, or name another file"
         raise LakeError(
             f"{what}: {error.strerror}",

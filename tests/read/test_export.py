@@ -117,7 +117,7 @@ def test_a_planted_link_is_not_followed(edition: Reader, tmp_path: Path) -> None
 def test_a_device_that_takes_nothing_is_told_as_what_it_is(edition: Reader, kind: str) -> None:
     done = run(edition, "SELECT 1 AS one", "--format", kind, "-o", "/dev/full")
     assert isinstance(done.exception, LakeError)
-    assert "the device takes no more: No space left on device (/dev/full)" in str(done.exception)
+    assert "the device is full: No space left on device (/dev/full)" in str(done.exception)
 
 
 @pytest.mark.parametrize("kind", ["table", "csv"])
@@ -127,7 +127,7 @@ def test_standard_output_that_takes_nothing_is_told(edition: Reader, kind: str) 
         done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr.splitlines()[0]) == (
         1,
-        "lake: the device takes no more: No space left on device (standard output)",
+        "lake: the device is full: No space left on device (standard output)",
     )
 
 
