@@ -162,10 +162,10 @@ class _Work:
         live = {"log": place.name in self.project.contracts, "table": table is not None}.get(place.kind, True)
         due = [part for part in compaction.parts(place.path) if part.due] if live else []
         if due and position and position.version != delta.version(place.path):
-            self.tell(f"left    {place}: another tool has written to it; lake verify or lake log --check tells what")
+            self.tell(f"skip    {place}: another tool has written to it; lake verify or lake log --check shows what")
             return []
         if due and place.kind == "log" and (fault := content_fault(self.project.settings, place.name)):
-            self.tell(f"left    {place}: {fault}")
+            self.tell(f"skip    {place}: {fault}")
             return []
         return due
 

@@ -113,7 +113,7 @@ def _take_in_what_waits(settings: Settings, spark: Callable[[], SparkSession], t
     """Where a declaration is faulty no table moves, but logs do: events of sound contracts are taken in."""
     contracts, _ = sound_contracts(settings)
     if any(behind(settings, stream)[0] for stream in contracts):
-        tell("a declaration is faulty: events are taken in, and no table moves")
+        tell("a declaration is faulty: events are ingested, but no table advances")
         _taken_in(settings, spark(), contracts, tell)
 
 
@@ -160,7 +160,7 @@ def _is_behind(settings: Settings, done: Cycle, tell: Tell) -> bool:
     left = {stream: behind(settings, stream) for stream in done.streams}
     for stream, (files, size) in left.items():
         if files:
-            tell(f"behind  {stream}: {files} files, {size:,} bytes are yet to be taken in")
+            tell(f"behind  {stream}: {files} files, {size:,} bytes still to ingest")
     return any(files and done.streams[stream].read for stream, (files, _) in left.items())
 
 
@@ -174,7 +174,7 @@ def _must_answer(spark: Callable[[], SparkSession]) -> None:
     try:
         spark().range(1).count()
     except Exception as error:
-        raise Unavailable("the Spark session is gone", fix="start lake run --follow again") from error
+        raise Unavailable("the Spark session has ended", fix="restart lake run --follow") from error
 
 
 def line(done: Advanced) -> str:
@@ -188,6 +188,6 @@ def line(done: Advanced) -> str:
 def _counted(counts: BatchCounts) -> str:
     if not counts.read:
         return "nothing new"
-    refused = f", {counts.duplicates} duplicates, {counts.quarantined} to quarantine"
+    refused = f", {counts.duplicates} duplicates, {counts.quarantined} quarantined"
     refused += f", {counts.control} control messages" if counts.control else ""
     return f"batch {counts.batch}, {counts.accepted} events of {counts.read} records{refused}"

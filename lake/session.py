@@ -122,7 +122,7 @@ def _embedded(settings: Settings) -> SparkSession:
             raise Unavailable(
                 f"Spark does not start: {first_line(error)}",
                 where=str(log),
-                fix="lake doctor tells what is wrong with this machine",
+                fix="run lake doctor to check this machine",
             ) from error
     return spark
 
@@ -237,9 +237,9 @@ def gone(error: BaseException) -> Gone | None:
         return error
     said = f"{type(error).__name__} {error}"
     if remote.status(error) == "UNAVAILABLE" or any(sign in said for sign in FORGOTTEN):
-        return Gone("the Spark Connect server has ended, or forgotten this session", fix=remote.START)
+        return Gone("the Spark Connect server has ended or has dropped this session", fix=remote.START)
     if any(sign in said for sign in ENDED) or (isinstance(error, Exception) and _jvm_has_ended()):
-        return Gone("the JVM of the Spark session has ended", fix="see .lake/spark/driver.log, and try again")
+        return Gone("the JVM of the Spark session has ended", fix="see .lake/spark/driver.log and try again")
     return None
 
 

@@ -63,9 +63,9 @@ def whom(project: Project, stream: str, subject: str) -> tuple[Contract, str]:
     known = token in erasures.subjects(project.settings, stream) or token in store.known(stream)
     if not known and not search.quarantined(project.settings, contract, subject, {subject}):
         raise DeclarationError(
-            f"{stream} knows nobody whose {contract.subject} is {subject!r}",
+            f"{stream} has no events of a person whose {contract.subject} is {subject!r}",
             where=contract.where,
-            fix=f"write it as the events do: `subject` is the value of {contract.subject}",
+            fix=f"write the value as the events have it: `subject` is the value of {contract.subject}",
         )
     return contract, token
 
@@ -156,9 +156,9 @@ def _renamed(store: KeyStore, said: dict[str, Any]) -> bool:
 def _must_seal(contract: Contract) -> None:
     if not contract.sealed:
         raise DeclarationError(
-            f"nothing in {contract.name} is personal",
+            f"{contract.name} has no personal fields",
             where=contract.where,
-            fix='a stream with people has a "subject", and fields that are "personal": true',
+            fix='declare a "subject", and fields that are "personal": true',
         )
 
 

@@ -81,12 +81,12 @@ class Search:
 
     def _changes(self, source: Input, position: Position) -> DataFrame | None:
         if source.name not in position.data["inputs"]:
-            self.notes.append(f"{source.name} was no input of it before")
+            self.notes.append(f"{source.name} was not an input before")
             return None
         try:
             return self.inputs.changes(source, position)
         except FeedGap:
-            self.notes.append(f"{source.name} was made anew in between: which of its rows changed is not told")
+            self.notes.append(f"{source.name} was rebuilt in between: which of its rows changed is not known")
             return None
 
     def _parents(self, parent: Declaration, child: Position, shown: Sequence[Found], few: Few) -> list[Cause]:

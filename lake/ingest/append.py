@@ -201,7 +201,9 @@ def _restore_beside(settings: Settings, spark: SparkSession, contract: Contract,
                     side_tables.clear(path, each.batch)
                 _put_beside(batch)
         except LakeError as error:
-            logging.getLogger("lake").warning("what batch %s of %s refused was lost: %s", each.batch, stream, error)
+            logging.getLogger("lake").warning(
+                "the quarantined records of batch %s of %s were lost: %s", each.batch, stream, error
+            )
     for file in damages:
         file.unlink()
 
@@ -281,8 +283,8 @@ def _content(batch: Batch, marks: Sequence[Mark], was: Mapping[str, Any] | None)
         may_differ = erasures.subjects(batch.settings, batch.contract.name)
         if not chain.same_in_clear(was, content) or (was["buckets"] != content["buckets"] and not may_differ):
             logging.getLogger("lake").warning(
-                "batch %s of %s was made again of the same records, and its rows are not what they were:"
-                " lake verify tells which tables that changes",
+                "batch %s of %s was read again from the same records, but its rows differ from before:"
+                " lake verify shows which tables that changes",
                 batch.number,
                 batch.contract.name,
             )

@@ -31,5 +31,5 @@ def pick_cut(project: Project, number: int | None) -> Cut:
         return get_cut(project.settings, number)
     latest = latest_cut(project.settings)
     if latest is None:
-        raise DeclarationError("there is no cut yet", fix="lake ingest, then lake cut; or lake run, which does all")
+        raise DeclarationError("there is no cut yet", fix="lake ingest, then lake cut; or lake run, which does it all")
     return latest

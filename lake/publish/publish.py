@@ -37,13 +37,11 @@ def _publish(
     settings = project.settings
     pin = pinned(settings)
     if pin is not None:
-        raise DeclarationError(
-            f"readers are held at edition {pin}", fix="lake publish --resume lets editions move again"
-        )
+        raise DeclarationError(f"readers are pinned to edition {pin}", fix="lake publish --resume unpins them")
     latest = latest_edition(settings)
     if latest is not None and latest.cut > cut.number:
         raise DeclarationError(
-            f"edition {latest.number} is of cut {latest.cut}, beyond cut {cut.number}",
+            f"edition {latest.number} is of cut {latest.cut}, later than cut {cut.number}",
             fix="lake publish --edition N goes back to an older edition",
         )
     tables = checked(project, cut, spark, tell)

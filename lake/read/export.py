@@ -45,11 +45,11 @@ def chosen(asked: str | None, output: Path | None) -> str:
     told = EXTENSIONS.get(output.suffix.lower())
     if asked is None and told is None:
         raise DeclarationError(
-            f"the name {output.name!r} tells no format", fix=f"end it in {LISTED}, or name the format with --format"
+            f"the name {output.name!r} does not say the format", fix=f"use {LISTED}, or name the format with --format"
         )
     if asked and told and asked != told:
         raise DeclarationError(
-            f"{asked} was asked for, and a file {output.name!r}", fix="leave out --format and --json"
+            f"the format {asked} does not fit the file name {output.name!r}", fix="leave out --format and --json"
         )
     return asked or told or "table"
 
@@ -61,9 +61,11 @@ def export(reader: Reader, query: str, kind: str, output: Path | None) -> None:
     written on a terminal.
     """
     if output is not None and not output.absolute().parent.is_dir():
-        raise DeclarationError("the folder of --output does not exist", where=str(output.parent), fix="make it first")
+        raise DeclarationError("the folder of --output does not exist", where=str(output.parent), fix="create it first")
     if kind == "parquet" and output is None and sys.stdout.isatty():
-        raise DeclarationError("Parquet is not for a terminal", fix="name a file with --output FILE, or pipe it")
+        raise DeclarationError(
+            "Parquet cannot be written to a terminal", fix="name a file with --output FILE, or pipe it"
+        )
     with _whole(output) as out:
         if kind in COPIES:
             _copied(reader, query, kind, out)
@@ -186,11 +188,11 @@ def _told(where: str, *, device: bool = False) -> Iterator[None]:
         raise
     except OSError as error:
         what = "the device is full" if device and full(error) else "the answer cannot be written"
-        room = "make room there, or name another file"
+        room = "free some space there, or name another file"
         raise LakeError(
             f"{what}: {error.strerror}",
             where=where,
-            fix=room if full(error) else "name a file that this user may write",
+            fix=room if full(error) else "name a file that this user can write",
         ) from error
 
 

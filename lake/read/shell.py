@@ -29,7 +29,7 @@ from lake.text import as_table, obeyed
 ROWS: Final = 200
 WIDTH: Final = 60
 
-HELP: Final = r"""A query ends with ; or with an empty line. Tab completes, arrows walk the history, Ctrl-C gives up.
+HELP: Final = r"""A query ends with ; or an empty line. Tab completes, arrow keys recall queries, Ctrl-C cancels.
 
   \d            the tables of the edition
   \d TABLE      its columns, with types and comments

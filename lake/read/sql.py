@@ -131,7 +131,7 @@ class Reader:
         return LakeError(
             f"edition {self.edition.number} cannot be read: {what}",
             where=gone[0] if gone else fault.where if fault else str(self.settings.warehouse_path),
-            fix="put it back from a copy of the warehouse, or read another edition with --edition N",
+            fix="restore it from a backup of the warehouse, or read another edition with --edition N",
         )
 
     def _told(self, error: duckdb.Error, query: str, tables: Iterable[Published]) -> LakeError:
@@ -141,7 +141,7 @@ class Reader:
         where = _place(text, query)
         if isinstance(error, duckdb.PermissionException):
             return DeclarationError(
-                "a query reads the tables of the edition and nothing else",
+                "a query can read the tables of the edition only",
                 where=where,
                 fix="name a table: `lake tables`",
             )
@@ -184,7 +184,7 @@ def _nothing_published(settings: Settings) -> DeclarationError:
     stops = [check for check in last_checks(settings).values() if check.outcome == "stopped"]
     if stops:
         what = "\n".join([f"{what}: a gate stopped cut {max(check.cut for check in stops)}", *failures(stops)])
-        fix = "lake status shows what it blocks; fix what it names, then lake run"
+        fix = "lake status shows what it blocks; fix that, then lake run"
     return DeclarationError(what, where=str(settings.warehouse_path), fix=fix)
 
 
@@ -226,14 +226,14 @@ def _refuse_writes(con: duckdb.DuckDBPyConnection, query: str) -> None:
     statements = con.extract_statements(query)
     if len(statements) != 1:
         found = f"{len(statements)} statements" if statements else "no statement"
-        raise DeclarationError(f"found {found}, one is answered at a time", fix="write one SELECT")
+        raise DeclarationError(f"found {found}, one statement is allowed at a time", fix="write one SELECT")
     kind, text = statements[0].type.name, statements[0].query
     if kind == "EXPLAIN" and (outer := _EXPLAIN.match(text)):
         return _refuse_writes(con, text[outer.end() :])
     if kind not in READS - {"EXPLAIN"}:
         raise DeclarationError(
-            f"{kind.replace('_', ' ')} is refused: an edition is read only",
-            fix="SELECT, WITH, FROM, VALUES, PIVOT, DESCRIBE, SHOW, SUMMARIZE and EXPLAIN are answered",
+            f"{kind.replace('_', ' ')} is not allowed: an edition is read-only",
+            fix="SELECT, WITH, FROM, VALUES, PIVOT, DESCRIBE, SHOW, SUMMARIZE and EXPLAIN are allowed",
         )
     return None
 
@@ -243,8 +243,8 @@ def _mended(what: str) -> str:
     if re.search(r"[Ff]unction", what):
         return 'DuckDB\'s functions: duckdb.org/docs; `lake sql "describe TABLE"` shows the types of columns'
     if re.search(r"convert|cast|out of range|[Cc]onversion", what):
-        return "mend the value, or write try_cast(… as …), which is null where it cannot be"
-    return 'mend the query there: DuckDB\'s SQL, duckdb.org/docs; `lake sql "describe TABLE"` shows the columns'
+        return "correct the value, or write try_cast(… as …), which is null where a value does not fit"
+    return 'correct the query there: DuckDB\'s SQL, duckdb.org/docs; `lake sql "describe TABLE"` shows the columns'
 
 
 def _place(error: str, query: str) -> str:

@@ -13,7 +13,7 @@ from lake.store.ledger import Run
 from lake.text import as_table, plain, printable, span
 
 NO_CUT: Final = "cut      none yet: lake cut"
-UNTOLD: Final = "no reason told"
+UNTOLD: Final = "no reason recorded"
 DONE_WITH: Final = {"correct": "corrected", "drop": "dropped"}
 
 
@@ -57,7 +57,7 @@ def as_text(status: Status) -> Iterator[str]:
         yield from _stopped(stopper)
     for stream in status.streams:
         if stream.held:
-            yield f"held     {stream.held}: lake quarantine accept {stream.name}, or repair them"
+            yield f"held     {stream.held}: repair and replay them, or lake quarantine accept {stream.name}"
         if stream.accepted and stream.quarantined:
             upto, reason = stream.accepted["batch"], stream.accepted["reason"]
             yield f"accepted what {stream.name} refused up to batch {upto}: {reason}"
@@ -90,7 +90,7 @@ def _stopped_ones(status: Status) -> Iterator[str]:
 def _behind_ones(status: Status) -> Iterator[str]:
     for stream in status.streams:
         if stream.pending:
-            yield f"{_counted(stream.pending, 'file')} of {stream.name} wait to be taken in"
+            yield f"{_counted(stream.pending, 'file')} of {stream.name} wait to be ingested"
     for table in status.tables:
         if table.behind:
             yield f"{table.name} by {_counted(table.behind, 'batch', 'batches')}"

@@ -80,7 +80,7 @@ class TableStatus:
     @property
     def error(self) -> str:
         """Why its last run failed, "" where it did not."""
-        return self.run.counts.get("error", "no reason told") if self.run and self.run.outcome == "failed" else ""
+        return self.run.counts.get("error", "no reason recorded") if self.run and self.run.outcome == "failed" else ""
 
 
 @dataclass(frozen=True)

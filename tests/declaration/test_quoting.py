@@ -193,7 +193,7 @@ def test_a_column_that_is_asked_for_is_one_of_the_key(project: Settings, column:
 @pytest.mark.parametrize("place", ["1:0:0 OR true", "1:0:0; DROP TABLE t", "1:0", "1:0:'0'", "1:0:0\n--"])
 def test_a_place_is_three_numbers(project: Settings, place: str) -> None:
     declare(project)
-    with pytest.raises(DeclarationError, match="no place of an event"):
+    with pytest.raises(DeclarationError, match="not a valid event place"):
         void(project, "readings", [place], reason="; --")
 
 

@@ -190,13 +190,13 @@ def test_a_record_that_was_mended_is_not_taken_for_the_one_in_the_quarantine_whe
     replayed(shop, "1ne", "two")
     assert [row.raw for row in again(shop, 2).rows] == ["two", "1ne"]
     shutil.rmtree(shop.settings.path(".lake/staging"))
-    with pytest.raises(LakeError, match="quarantine:1/1, which was in it, is gone"):
+    with pytest.raises(LakeError, match="quarantine:1/1, from which it was read, is gone"):
         again(shop, 2)
 
 
 def test_a_lost_batch_whose_records_are_gone_can_be_given_up(shop: Project) -> None:
     settings = shop.settings
-    with pytest.raises(DeclarationError, match="no batch to give up"):
+    with pytest.raises(DeclarationError, match="no lost batch after batch"):
         lost_batches.give_up(settings, "orders")
     replayed(shop, "one, mended", "two")
     shutil.rmtree(settings.path(".lake/staging"))
@@ -211,7 +211,7 @@ def test_a_lost_batch_whose_records_are_gone_can_be_given_up(shop: Project) -> N
     assert sources.landed(settings, "orders", log.app("orders")) == {("orders/a.jsonl", 1, 1)}
     assert len(waiting(settings)) == 2
     appended(shop, 3, ("orders/b.jsonl", 1, 1))
-    with pytest.raises(DeclarationError, match="no batch to give up"):
+    with pytest.raises(DeclarationError, match="no lost batch after batch"):
         lost_batches.give_up(settings, "orders")
 
 
@@ -222,7 +222,7 @@ def test_a_lost_batch_of_a_file_that_is_gone_can_be_given_up_and_the_file_is_new
     delta.append(settings.log_path("orders"), "_batch BIGINT", [])
     appended(shop, 1, mark)
     tear(settings.log_path("orders"))
-    with pytest.raises(LakeError, match=r"lost batch 1, and orders/a.jsonl, which was in it, is gone"):
+    with pytest.raises(LakeError, match=r"lost batch 1, and orders/a.jsonl, from which it was read, is gone"):
         again(shop, 1)
     assert lost_batches.give_up(settings, "orders") == 1
     assert sources.landed(settings, "orders", log.app("orders")) == set()

@@ -70,10 +70,10 @@ def test_the_name_of_a_file_says_its_format(edition: Reader, tmp_path: Path, ext
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["-o", "answer.txt"], "tells no format\n  fix: end it in .csv, .json, .jsonl, .md or .parquet"),
-        (["-o", "answer"], "the name 'answer' tells no format"),
-        (["-o", "answer.csv", "--json"], "json was asked for, and a file 'answer.csv'"),
-        (["-o", "answer.csv", "--format", "md"], "md was asked for, and a file 'answer.csv'"),
+        (["-o", "answer.txt"], "does not say the format\n  fix: use .csv, .json, .jsonl, .md or .parquet"),
+        (["-o", "answer"], "the name 'answer' does not say the format"),
+        (["-o", "answer.csv", "--json"], "the format json does not fit the file name 'answer.csv'"),
+        (["-o", "answer.csv", "--format", "md"], "the format md does not fit the file name 'answer.csv'"),
         (["--json", "--format", "csv"], "--json and --format csv cannot be combined"),
         (["-o", ""], "--output is not a file name: ''"),
         (["-o", "."], "--output is a folder (.)"),
