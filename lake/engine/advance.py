@@ -172,7 +172,7 @@ def same_definition(project: Project, declaration: Declaration, position: Positi
         now = project.fingerprint(declaration, position.data.get("columns"))
         raise declaration.fault(
             f"its definition has changed since it was built ({position.data['fingerprint']}, now {now})",
-            fix="lake plan shows what follows from it, lake deploy builds it beside what readers see",
+            fix="lake plan shows what follows from that, lake deploy builds it beside the live tables",
         )
 
 

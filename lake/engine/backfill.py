@@ -52,7 +52,7 @@ def backfill(  # noqa: PLR0913 the range of one table, and how to tell of it
     with book, python_faults(declaration), lease(project.settings, table.lease):
         position = table.position()
         if position is None:
-            raise declaration.fault("was never built", fix=f"lake advance {declaration.name}")
+            raise declaration.fault("has not been built yet", fix=f"lake advance {declaration.name}")
         same_definition(project, declaration, position)
         inputs = Inputs(connect, project, get_cut(project.settings, position.data["cut"]))
         must_have(inputs, declaration, position)

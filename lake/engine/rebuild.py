@@ -103,7 +103,7 @@ def finish(  # noqa: PLR0913 a change, and how to make it
 def _must_reach(inputs: Inputs, declaration: Declaration, position: Position | None) -> None:
     if position is not None and position.data["cut"] > inputs.cut.number:
         raise DeclarationError(
-            f"{declaration.name} is at cut {position.data['cut']}, beyond cut {inputs.cut.number}",
+            f"{declaration.name} is at cut {position.data['cut']}, later than cut {inputs.cut.number}",
             where=declaration.where,
             fix="leave out --cut to rebuild at the newest cut",
         )

@@ -263,13 +263,13 @@ class Inputs:
             if position.data.get("homes", {}).get(source.name) != table.home:
                 raise FeedGap(f"{source.name} was another Delta table then")
             if not table.had(before, position.data["cut"]):
-                raise FeedGap(f"{source.name} has lost what was read of it then")
+                raise FeedGap(f"{source.name} has lost versions that were read then")
             if now.origin == before:
                 return None
             return _ordered(table.changes(self.spark, after=before, upto=now.version), source.table)
         after, voids = self.cut.batches.get(source.name, 0), position.data["voids"]
         if voids and not is_there(settings, voids):
-            raise FeedGap(f"void {voids}, which was heeded then, was lost")
+            raise FeedGap(f"void {voids}, which was applied then, was lost")
         if erasures.erased(settings, source.name, voids, self.cut.voids):
             raise FeedGap(f"people of {source.name} were forgotten since")
         voided = self.voided_since(source, position)

@@ -186,7 +186,7 @@ def must_reach(settings: Settings, stream: str, batch: int) -> LogHead:
         raise Unavailable(
             f"the log of {stream} has lost batch {newest.batch + 1}: it was counted up to batch {batch}",
             where=str(settings.log_path(stream)),
-            fix=f"lake ingest {stream} makes it again of the same files, or says which of them it lacks",
+            fix=f"lake ingest {stream} reads it again from the same files, or says which of them are missing",
         )
     return newest
 
@@ -199,7 +199,7 @@ def contracts(settings: Settings, head: LogHead) -> tuple[Contract, ...]:
             f"of the {head.contract} versions of the contract of {head.stream} that its log was written with,"
             f" {len(known)} are left",
             where=str(settings.meta_path("contracts")),
-            fix="bring that folder back from a copy: without it nobody can say what older events mean",
+            fix="restore that folder from a backup: without it older events cannot be interpreted",
         )
     return known
 

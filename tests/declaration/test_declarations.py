@@ -111,17 +111,17 @@ def test_a_wrong_job_is_refused_with_its_file(things: Settings, function: str, t
     [
         ("Latest('id', partial='size', groups={'g': 'size'})", "column 'size' is in group 'g' and in partial"),
         ("History('id', sequence=())", "History needs a sequence"),
-        ("History('id', sequence='at', marker='ended')", "marker is given without snapshots"),
+        ("History('id', sequence='at', marker='ended')", "marker needs snapshots=True"),
         ("Aggregate('id', {'n': Count()}, window=Calendar(unit='day', on='at'))", "zone"),
         ("Aggregate('id', {'n': Count()}, window=Tumbling(length=timedelta(days=1), on='at'))", "zone"),
-        ("Aggregate('id', {'n': Count()}, is_final=True)", "is_final is about windows"),
-        ("Aggregate('id', {'q': Quantile('size', 2)})", "an unknown quantile"),
+        ("Aggregate('id', {'n': Count()}, is_final=True)", "is_final needs a window"),
+        ("Aggregate('id', {'q': Quantile('size', 2)})", "invalid quantile"),
         ("Fold('id', state='n int', step={'m': '1'})", "'m'"),
-        ("Pattern('id', sequence='at', steps=[], measures={})", "a match of no rows"),
+        ("Pattern('id', sequence='at', steps=[], measures={})", "match no rows"),
         ("Pattern('id', sequence='at', steps=[Step('a', 'size > 1', times=(3, 2))], measures={})", "from 3 to 2 rows"),
-        ("Enrich('id', time='at')", "Enrich without a dimension"),
+        ("Enrich('id', time='at')", "Enrich needs a dimension"),
         ("Join('id', how='outer')", "how='outer'"),
-        ("View('id', recursive=True)", "a recursive query is local to no key"),
+        ("View('id', recursive=True)", "a recursive query has no key"),
     ],
 )
 def test_an_impossible_kind_is_refused_with_its_line(things: Settings, kind: str, told: str) -> None:

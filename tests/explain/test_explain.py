@@ -229,7 +229,7 @@ def test_an_input_is_narrowed_by_what_the_function_hands_on(lakehouse: Lakehouse
         (("current_order", "order=1"), {}, "did you mean 'order_id'"),
         (("current_order", "status=paid"), {}, "identified by order_id"),
         (("current_order", "order_id"), {}, "lake explain current_order order_id=…"),
-        (("current_order", "order_id=one"), {}, "order_id=one is no integer"),
+        (("current_order", "order_id=one"), {}, "order_id=one is not a valid integer"),
         (("current_order",), {}, "order_id is missing"),
         (("current_order", "order_id=9"), {}, "no event refers to that key"),
         (("current_order", "order_id=1"), {"at_cut": 9}, "cuts 1 to 4 exist"),

@@ -139,10 +139,10 @@ def test_a_table_reads_anew_an_input_that_lost_the_commit_it_was_derived_from(sh
     [source] = shop.tables[DAILY].inputs
     assert at(shop, 2, orders=2).changes(source, daily) is None
     tear(shop.table(shop.tables[ORDER]).path)
-    with pytest.raises(FeedGap, match="lost what was read"):
+    with pytest.raises(FeedGap, match="lost versions that were read"):
         at(shop, 1, orders=1).changes(source, daily)
     assert advanced(shop, ORDER, 3, orders=3).version == lost.version
-    with pytest.raises(FeedGap, match="lost what was read"):
+    with pytest.raises(FeedGap, match="lost versions that were read"):
         at(shop, 3, orders=3).changes(source, daily)
 
 
@@ -282,7 +282,7 @@ def test_a_table_that_heeds_a_void_that_was_lost_reads_its_log_anew(shop: Projec
     [source], position = shop.tables[ORDER].inputs, Position("table", 1, {"inputs": {"orders": 1}, "voids": 1})
     assert at(shop, 1, orders=1, voids=1).changes(source, position) is None
     tear(shop.settings.meta_path("voids"))
-    with pytest.raises(FeedGap, match="void 1, which was heeded then, was lost"):
+    with pytest.raises(FeedGap, match="void 1, which was applied then, was lost"):
         at(shop, 2, orders=1).changes(source, position)
 
 
@@ -299,6 +299,6 @@ def test_a_version_that_was_lost_is_neither_shown_nor_taken_for_judged(shop: Pro
     assert gate._is_there(table, check)
     tear(table.path)
     assert advanced(shop, ORDER, 3, orders=3).version == version
-    with pytest.raises(LakeError, match=f"damage took version {version} of edition 1"):
+    with pytest.raises(LakeError, match=f"version {version} of edition 1 was lost"):
         published(shop.settings, ORDER, edition)
     assert not gate._is_there(table, check)

@@ -135,7 +135,7 @@ def test_a_table_whose_files_do_not_say_it_all_is_refused(project: Settings, mon
                 "writerFeatures": ["deletionVectors"],
             }
     log.write_text("\n".join(map(json.dumps, lines)))
-    with pytest.raises(LakeError, match="t: its files alone do not say what its rows are: deletionVectors"):
+    with pytest.raises(LakeError, match="t: its rows cannot be read from its files alone: deletionVectors"):
         rows(reader(project), "FROM t")
 
 

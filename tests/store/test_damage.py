@@ -96,7 +96,7 @@ def test_the_number_of_an_edition_that_was_lost_is_not_given_again(shop: Project
         settings.meta_path("editions"),
     )
     result = command(shop, "status", "--fail-if", "stopped")
-    assert (fault(result).exit_code, "the book of editions: it ends at edition 2" in result.stdout) == (
+    assert (fault(result).exit_code, "the ledger of editions: it ends at edition 2" in result.stdout) == (
         1,
         True,
     )
@@ -185,7 +185,7 @@ def test_a_truncated_key_store_is_told_and_nothing_is_to_be_rebuilt_for_it(shop:
     settings.keys_path.write_bytes(content[:left])
     result = command(shop, "verify", ORDER)
     said = str(result.exception)
-    assert (fault(result).exit_code, "rebuild" in said, "put its newest copy back" in said) == (
+    assert (fault(result).exit_code, "rebuild" in said, "restore its newest backup" in said) == (
         1,
         False,
         True,
