@@ -79,7 +79,7 @@ def catch_up(
     tell(f"cut     {now.number}")
     advanced = advance_all(Inputs(spark, project, now), tell=lambda done: tell(line(done)))
     if (pin := pinned(project.settings)) is not None:
-        tell(f"publish readers stay at edition {pin} until `lake publish --resume`")
+        tell(f"publish readers are pinned to edition {pin} until `lake publish --resume`")
         edition = None
     else:
         edition = publish(project, now, spark, tell)

@@ -169,7 +169,7 @@ def deploy(shell: Shell, *, yes: bool) -> None:
     data = {"edition": shown.number, "cut": shown.cut, "tables": tables}
     shell.emit(data, f"edition {shown.number} of cut {shown.cut}: {len(tables)} tables")
     if (pin := pinned(shell.settings)) is not None:
-        shell.say(f"readers stay at edition {pin} until `lake publish --resume`")
+        shell.say(f"readers are pinned to edition {pin} until `lake publish --resume`")
 
 
 @click.command()

@@ -112,7 +112,7 @@ def _jars(folder: Path) -> Finding:
     wanted = {"{1}-{2}.jar".format(*coordinates.split(":")): sha256 for sha256, coordinates, *_ in lines}
     found = {file.name: file for file in folder.glob("*.jar")}
     faults = [f"{name} is missing" for name in sorted(wanted.keys() - found.keys())]
-    faults += [f"{name} is not in the list" for name in sorted(found.keys() - wanted.keys())]
+    faults += [f"{name} is not on the list" for name in sorted(found.keys() - wanted.keys())]
     faults += [
         f"{name} has a wrong SHA-256"
         for name in sorted(wanted.keys() & found.keys())

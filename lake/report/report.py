@@ -138,7 +138,7 @@ def _heads(status: Status) -> Iterator[str]:
     published = f"{_instant(edition.published_at)}{_since(status, edition.published_at)}"
     yield f"edition  {edition.number} of cut {edition.cut}, {published}"
     if status.pin is not None and newest is not None:
-        yield f"pinned   readers stay at edition {status.pin}, the newest is {newest.number}: lake publish --resume"
+        yield f"pinned   to edition {status.pin}; the newest is {newest.number}: lake publish --resume"
 
 
 def _stopped(stopper: Stopper) -> Iterator[str]:
