@@ -56,7 +56,7 @@ def run(
 ) -> Cycle:
     """One cycle, of all that has landed, or of so many `batches` of each stream at most; `now` is the time of arrival.
 
-    A source that fails is told and left for the next cycle; the others go on.
+    A source that fails is reported and retried in the next cycle; the others go on.
 
     Raises what a table or a gate raises; the last edition then stays in place.
     """
@@ -110,7 +110,7 @@ def _taken_in(  # noqa: PLR0913, PLR0917  of what, how much, and when
 
 
 def _take_in_what_waits(settings: Settings, spark: Callable[[], SparkSession], tell: Tell) -> None:
-    """Where a declaration is faulty no table moves, but logs do: events of sound contracts are taken in."""
+    """Where a declaration is faulty, no table advances, but events of sound contracts are still ingested."""
     contracts, _ = sound_contracts(settings)
     if any(behind(settings, stream)[0] for stream in contracts):
         tell("a declaration is faulty: events are ingested, but no table advances")
@@ -123,7 +123,7 @@ def follow(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *,
     A cycle takes one batch of each stream, so that readers see events soon however many land; while some are left, the
     next follows without a pause. Every `maintain_every` cycles the warehouse is put in order.
 
-    What fails is told and tried again in the next cycle. Raises Unavailable when the session is gone.
+    Failures are reported and retried in the next cycle. Raises Unavailable when the session is gone.
     """
     stop, cycles = threading.Event(), 0
 
@@ -156,7 +156,7 @@ def follow(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *,
 
 
 def _is_behind(settings: Settings, done: Cycle, tell: Tell) -> bool:
-    """Whether there is more to take in of what the cycle took in; tells how much."""
+    """Whether the streams of the cycle have more to ingest; reports how much."""
     left = {stream: behind(settings, stream) for stream in done.streams}
     for stream, (files, size) in left.items():
         if files:
@@ -178,7 +178,7 @@ def _must_answer(spark: Callable[[], SparkSession]) -> None:
 
 
 def line(done: Advanced) -> str:
-    """One line of talk about one table."""
+    """One progress line about one table."""
     if done.verb == "none":
         return f"advance {done.table}: already at cut {done.cut}"
     changed = f"+{done.inserted} ~{done.updated} -{done.deleted}"

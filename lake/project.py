@@ -174,7 +174,7 @@ def _told_by(definition: Mapping[str, str]) -> Columns:
 def load(settings: Settings) -> Project:
     """The project's declarations, checked. No JVM, no data.
 
-    Raises DeclarationError that tells every fault at once.
+    Raises DeclarationError that lists every fault at once.
     """
     contracts = load_contracts(settings)
     files, faults = _read(settings)

@@ -1,4 +1,4 @@
-"""The client's side of Spark Connect: which server a session is of, its token, and what is said where it refuses."""
+"""The client's side of Spark Connect: the server of a session, its token, and the errors when it refuses."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ DETACHED: Final = {
     "spark.connect.execute.manager.detachedTimeout": "10s",
     "spark.connect.execute.manager.maintenanceInterval": "5s",
 }
-"""How soon what nobody waits for any more is ended: within half a minute, by default that takes five."""
+"""How soon abandoned work is cancelled: within half a minute; the default is five."""
 PATIENCE: Final = 90.0
 """Seconds until the server must listen; a warm machine takes five to eight."""
 
@@ -88,7 +88,7 @@ def _served_at(port: int) -> dict[str, str]:
 
 
 def _must_be_guarded(settings: Settings) -> None:
-    """Raises DeclarationError where the project's settings would open the server, or tell its token."""
+    """Raises DeclarationError where the project's settings would open the server, or reveal its token."""
     address = settings.spark.conf.get(BINDING, LOOPBACK)
     if address not in {LOOPBACK, "localhost"}:
         raise DeclarationError(

@@ -47,8 +47,8 @@ _ESCAPED: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
 def start(settings: Settings) -> SparkSession:
     """The process's session, started on first use and reused afterwards.
 
-    What an embedded JVM has to say goes to .lake/spark/driver.log. Raises DeclarationError where the jars are missing
-    or a server refuses the token, and Unavailable where the session does not start; `lake doctor` tells more.
+    The output of an embedded JVM goes to .lake/spark/driver.log. Raises DeclarationError where the jars are missing
+    or a server refuses the token, and Unavailable where the session does not start; see `lake doctor`.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -101,7 +101,7 @@ def let_go(*, keep: bool = False) -> None:
 
 
 def _hush() -> None:
-    """Keeps PySpark from printing its errors before somebody tells what they mean."""
+    """Keeps PySpark from printing its errors itself."""
     from pyspark.logger import PySparkLogger
 
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
@@ -232,7 +232,7 @@ class Gone(Unavailable):
 
 
 def gone(error: BaseException) -> Gone | None:
-    """What to say where `error` means that the session is lost: its server or its JVM has ended."""
+    """The Gone to raise where `error` means that the session is lost: its server or its JVM has ended."""
     if isinstance(error, Gone):
         return error
     said = f"{type(error).__name__} {error}"
@@ -251,7 +251,7 @@ def _jvm_has_ended() -> bool:
 
 
 def raise_if_gone(error: BaseException) -> None:
-    """Raises Unavailable where `error` means a lost session or a full disk, so that nobody is blamed for it."""
+    """Raises Unavailable where `error` means a lost session or a full disk, so that no job or file is blamed for it."""
     if lost := gone(error) or full(error):
         raise lost from error
 

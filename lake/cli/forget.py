@@ -102,7 +102,7 @@ def _would(shell: Shell, project: Project, stream: str, subject: str) -> None:
 
 
 def _forget(shell: Shell, project: Project, stream: str, subject: str) -> frozenset[str]:
-    """Forgets, and has tables and readers follow. Returns what only they had."""
+    """Forgets, then brings tables and readers up to date. Returns the values that only this person had."""
     from lake.erasure.forget import forget as run
     from lake.erasure.forget import whom
     from lake.pipeline import catch_up

@@ -288,7 +288,7 @@ def _emit_counts(shell: Shell, done: Mapping[str, BatchCounts], **more: Any) -> 
 
 
 def _counts_of(rows: list[dict[str, Any]]) -> list[str]:
-    """The columns of the counts; control messages are told where there are any."""
+    """The columns of the counts; `control` only where there are control messages."""
     return [*COUNTS, "control"] if any(row["control"] for row in rows) else [*COUNTS]
 
 

@@ -236,7 +236,7 @@ def _verify_edition(shell: Shell, number: int, names: Sequence[str]) -> None:
 
 
 def _fix(verdicts: Sequence[Verdict]) -> str:
-    """What to do about verdicts that are not identical: nothing is made again of what is damaged."""
+    """What to do about verdicts that are not identical: nothing is rebuilt from damaged inputs."""
     told = dict.fromkeys(each.fix for each in verdicts if each.fix)
     if any(each.verdict == "differs" for each in verdicts):
         told["lake rebuild TABLE corrects a table that differs"] = None
@@ -251,7 +251,7 @@ def project(shell: Shell) -> Project:
 
 
 def inputs_at(shell: Shell, number: int | None) -> Inputs:
-    """The inputs at a cut. What is there already needs no session, so none is started before it is asked for."""
+    """The inputs at a cut. A session is started only when it is needed."""
     from lake.evaluation.inputs import Inputs
     from lake.publish.cut import pick_cut
 
@@ -268,7 +268,7 @@ def connect(shell: Shell) -> SparkSession:
 
 
 def emit_recomputed(shell: Shell, done: Sequence[Advanced]) -> None:
-    """What was or would be changed, table by table, then the first rows of those that were evaluated again."""
+    """The changes made or to be made, table by table, then the first changed rows of recomputed tables."""
     from lake.engine.rebuild import Recomputed
 
     rows = [asdict(each) for each in done]

@@ -1,4 +1,4 @@
-"""Commands that serve: Spark Connect for this project's commands and for its people's programs."""
+"""Commands that serve: Spark Connect for this project's commands and for other programs."""
 
 from __future__ import annotations
 

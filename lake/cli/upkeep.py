@@ -180,7 +180,7 @@ def _row(kept: Kept) -> dict[str, Any]:
 
 
 def _parts(count: int) -> str:
-    """Buckets of logs, and tables."""
+    """A count of parts to compact: buckets of logs, and tables."""
     return f"{count} part{'' if count == 1 else 's'}"
 
 

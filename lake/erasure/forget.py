@@ -1,11 +1,11 @@
 """Forget a person: their key is destroyed, and from the next cut on every table is what the log says without them.
 
-1. Find what is personal of them, while it can still be read: what only they have.
-2. Under the log's lease, blank the quarantined records that tell of them.
-3. Record the erasure, which is what counts; destroy the key. A crash between the two is made good by `destroy_keys`.
+1. Find the personal values that only they have, while these can still be read.
+2. Under the log's lease, blank the quarantined records about them.
+3. Record the erasure, which is what counts; destroy the key. `destroy_keys` repairs a crash between the two.
 
 Of whom the log has nothing to be read, 3 comes before 2: they may be known from the quarantine alone, and after a crash
-they are to be found again. Whoever is forgotten once more is purged once more.
+they are to be found again. A person forgotten again is purged again.
 
 What earlier versions of tables still hold, `purge` removes once an edition without the person is published.
 """
@@ -54,7 +54,7 @@ class Forgotten:
 def whom(project: Project, stream: str, subject: str) -> tuple[Contract, str]:
     """The contract of `stream` and the token of a person in it, or in what was refused of it.
 
-    Raises DeclarationError where nothing in the stream is sealed, or nobody in it is called that.
+    Raises DeclarationError where the stream has no personal fields, or no events of such a person.
     """
     contract = known_stream(project.contracts, stream)
     _must_seal(contract)
@@ -113,7 +113,7 @@ class GivenUp:
 def give_up(project: Project, stream: str) -> GivenUp:
     """Erases everybody in a stream whose key is lost.
 
-    Whom its quarantined records are about can no longer be told, so all of them are blanked.
+    Its quarantined records can no longer be attributed to a person, so all of them are blanked.
     """
     contract = known_stream(project.contracts, stream)
     _must_seal(contract)

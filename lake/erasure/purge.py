@@ -3,7 +3,7 @@
 1. Destroy keys that a crash has left.
 2. Have every table begin anew, and publish that: the same rows, and no past. One that is not derived from the stream
    may have been, before it was redefined.
-3. See that nobody still reads what has them: a pin, or a process that began before the edition, is waited for.
+3. Wait for pins and for processes that began before the edition: they may still read data of the person.
 4. Let every other edition expire: `lake sql --edition` says so from then on.
 5. End the past of the tables and of the stream's quarantine; drop the homes that are not live, what was staged or
    spilled, what a kill has left, and what Spark has said, in which values are.
@@ -30,7 +30,7 @@ from lake.store.ledger import get_cut
 
 
 def purge(project: Project, tell: Callable[[str], None]) -> None:
-    """Does it, where people were forgotten since the last one; later, where it has to wait for somebody."""
+    """Purges, if people were forgotten since the last purge; postponed while a reader or a pin is in the way."""
     settings = project.settings
     _expire_again(settings)
     since, all_ = erasures.purged(settings), erasures.entries(settings)

@@ -55,7 +55,7 @@ def is_long_enough(value: str) -> bool:
 def sought(contract: Contract, subject: str, values: Collection[str]) -> tuple[set[str], list[str]]:
     """Those of a person's `values`, and of the subject, that can be searched for; what cannot, and why.
 
-    The latter in words that tell no value.
+    The latter in words that reveal no value.
     """
     field, left_out = contract.field(contract.subject or ""), []
     found = {*values, subject}

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 FIX: Final = "correct the job, void the events behind these rows (lake void) or change the expectation; then run again"
 MANY_ROWS: Final = 2_000_000
-"""More rows are judged by Spark; so many are judged in this process, in about half the time."""
+"""Up to this many rows are checked in this process, in about half the time; more are checked by Spark."""
 
 
 class Stopped(QualityError):

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 EXAMPLES: Final = 10
-"""So many failing rows are shown and recorded."""
+"""How many failing rows are shown and recorded."""
 
 FEW_ROWS: Final = 20_000
-"""Fewer rows are judged as they are: one frame for all expectations costs less than finding distinct values."""
+"""Fewer rows are checked as they are: one frame for all expectations costs less than finding distinct values."""
 
 # The library keeps its state per process; tables are judged from several threads.
 _lock = threading.Lock()
@@ -230,7 +230,7 @@ def _spark_batches() -> BatchDefinition[Any]:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Keeps warnings that the library gives of its own workings from people who cannot mend them."""
+    """Suppresses the library's warnings about its own workings, which users cannot fix."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

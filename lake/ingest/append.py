@@ -1,6 +1,6 @@
 """The append: the only way into a log. One batch, numbered without gaps, in one commit with the log's new head.
 
-1. Under the log's lease, see where the log stands, clear what a crash left beside it, and make good what damage took.
+1. Under the log's lease, see where the log stands, clear what a crash left beside it, and repair damage.
 2. Parse the records; those that break the contract go to quarantine, under the batch's number, before the log.
 3. Drop re-deliveries, noted beside the log, number the rest, and commit rows and head together.
 4. Pack small files where many batches have left them.
@@ -56,9 +56,9 @@ STDIN: Final = "stdin-"
 CHUNK: Final = 1 << 20
 PACKED_KINDS: Final = (".gz", ".parquet")
 PACKED: Final = 20
-"""So many times their size files of these kinds are taken to have when unpacked."""
+"""Assumed ratio of unpacked to stored size for these kinds of files."""
 BESIDE: Final = ("quarantined", "duplicates")
-"""What is counted of what stands beside the log, in the order of its two tables."""
+"""The counts of rows beside the log, in the order of its two tables."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from lake.session import Gone, gone
 
 DEATHS: Final = 2
 PARTS: Final = 32
-"""Into so many parts a batch is divided whose reader died: of a thousand files, 31 are read at once, then one."""
+"""How many parts a batch is divided into after its reader died: of a thousand files, 31 are read at once, then one."""
 SHOWN: Final = 3
 
 

@@ -124,7 +124,7 @@ class Batch:
         return int(pc.sum(self.tally["control"]).as_py() or 0)
 
     def tell_numbers(self) -> None:
-        """Says so where events have numbers for text: 7 and "7", 1 and 1.0 may mean one thing, or not."""
+        """Warns where events have numbers for text: 7 and "7", 1 and 1.0 may mean the same, or not."""
         count = int(pc.sum(self.tally["numbers"]).as_py() or 0)
         if count:
             logging.getLogger("lake").warning(
@@ -198,7 +198,7 @@ class Batch:
     def rejects(self) -> DataFrame:
         """The rows for the quarantine, numbered after the faults. A conflict's text is read from its source again.
 
-        What tells of people who were forgotten is blanked.
+        Text about people who were forgotten is blanked.
         """
         same = "'same id as ', original, ', other content'"
         raw, detail = shown(self.contract, "_raw"), shown(self.contract, "_detail", f"'{BLANKED}'")

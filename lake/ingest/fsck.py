@@ -1,4 +1,4 @@
-"""What a log holds, and the proof that it keeps its promises."""
+"""What a log holds, and the proof that it is consistent."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ class Checked:
 
 
 def check(settings: Settings, stream: str) -> list[str]:
-    """Every promise that the log of `stream` does not keep; [] where it keeps all. See `checked`."""
+    """The faults in the log of `stream`; [] where there are none. See `checked`."""
     return checked(settings, stream).faults
 
 
 def checked(settings: Settings, stream: str, *, since: str = "") -> Checked:
-    """Whether the log of `stream` keeps its promises.
+    """Whether the log of `stream` is consistent.
 
     Batches are numbered without gaps; offsets in each bucket run from 0 without gaps, in the order of the batches and
     of arrival; of a batch all events have an arrival of their own, or none has; ids are unique; nothing remembers more

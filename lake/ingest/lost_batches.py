@@ -1,4 +1,4 @@
-"""A batch that a log has lost again, by damage to its newest commit: made once more of the same records, or given up.
+"""A batch that a log has lost by damage to its newest commit: read again from the same records, or given up.
 
 It must be that batch, for cuts may have counted it: the same records, at the same time of arrival, under the same
 contract. Of what came back from quarantine, the texts lie among the staged files for a while, as they may have been

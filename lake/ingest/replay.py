@@ -1,4 +1,4 @@
-"""Looking into the quarantine, and putting its records to their log once more."""
+"""Reading the quarantine, and replaying its records into their log."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ REPLAY_ROWS: Final = 10_000  # records in one batch of a replay: their marks are
 
 
 def waiting(settings: Settings, streams: Iterable[str] = ()) -> list[Rejected]:
-    """What is in quarantine and has not been taken in since, of `streams` or of all."""
+    """The records in quarantine that have not been ingested since, of `streams` (default: all)."""
     chosen = [load_contract(settings, stream).name for stream in streams] or streams_of(settings)
     return [row for stream in chosen for row in _waiting(settings, stream)]
 
@@ -73,7 +73,7 @@ def by_reason(rows: Iterable[Rejected]) -> list[dict[str, Any]]:
 
 
 def read_repairs(file: Path) -> list[Mapping[str, Any]]:
-    """Records as `lake quarantine list --json` prints them (or one a line), `raw` mended by hand.
+    """Records as `lake quarantine list --json` prints them (or one a line), `raw` corrected by hand.
 
     Raises DeclarationError with the line that is none.
     """
@@ -109,7 +109,7 @@ def replay(  # noqa: PLR0913  which records, and whom to tell
     now: datetime | None = None,
     failed: Callable[[Rejected], None] = lambda _: None,
 ) -> dict[str, BatchCounts]:
-    """Puts what waits in quarantine to its log again, with the `repairs` only those, mended.
+    """Replays quarantined records into their log; with `repairs`, only those, corrected.
 
     What the contract takes now is appended, exactly once; what still breaks it stays as it is, and is told to `failed`
     with what is wrong with it now. Raises DeclarationError for a repair of a record that does not wait.

@@ -1,4 +1,4 @@
-"""Cut: one number for how far every log goes."""
+"""Cut: one number for the newest batch of every log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lake.store.ledger import Cut, get_cut, latest_cut, record_cut
 def cut(project: Project, *, label: str | None = None) -> Cut:
     """Records the heads of all logs as a new cut; the latest cut itself, where nothing has moved since.
 
-    With a `label`, the cut that was recorded under it, if there is one: who tries again gets the same cut.
+    With a `label`, the cut that was recorded under it, if there is one: a retry gets the same cut (idempotent).
     Raises Unavailable where a log has lost what the latest cut counts.
     """
     settings = project.settings

@@ -34,7 +34,7 @@ class Token:
 def parse(settings: Settings, texts: Iterable[str]) -> list[Token]:
     """The tokens that `texts` are, each once.
 
-    Raises DeclarationError for what is none, an unknown stream, or a batch that its log has not got.
+    Raises DeclarationError for an invalid token, an unknown stream, or a batch that its log does not have.
     """
     found = []
     for text in dict.fromkeys(texts):

@@ -36,9 +36,9 @@ COPIES: Final[dict[str, tuple[Callable[[Answer], str], str]]] = {
 
 
 def chosen(asked: str | None, output: Path | None) -> str:
-    """The format that was asked for, else the one that the name of the file `output` says, else a table.
+    """The format asked for, else the one of the extension of `output`, else a table.
 
-    Raises DeclarationError where the two differ, or neither is there.
+    Raises DeclarationError where the two differ, or neither is given.
     """
     if output is None or _is_device(output):
         return asked or "table"
@@ -105,7 +105,7 @@ def _copied(reader: Reader, query: str, kind: str, out: IO[bytes]) -> None:
 
 
 class _Pump(Thread):
-    """Passes on what comes out of a pipe. Where that fails it keeps the fault and closes the pipe, so writing ends."""
+    """Copies what comes out of a pipe. On failure it keeps the error and closes the pipe, so that the writer stops."""
 
     def __init__(self, pipe: int, write: Callable[[bytes], Any]) -> None:
         super().__init__(daemon=True)
@@ -132,7 +132,7 @@ class _Pump(Thread):
 
 
 def _on_terminal(out: IO[bytes], kind: str) -> Callable[[bytes], Any]:
-    """How `out` is written to: a terminal gets nothing that it would obey."""
+    """How `out` is written to: control characters are escaped on a terminal."""
     if not out.isatty():
         return out.write
     decode = getincrementaldecoder("utf-8")(errors="replace").decode
@@ -149,7 +149,7 @@ def _rows(fetch: Any) -> Iterator[Sequence[Any]]:
 def _whole(output: Path | None) -> Iterator[IO[bytes]]:
     """Standard output, or a file that is put in place when it is complete.
 
-    What a link names is replaced, not the link. Until then the answer has a name beside it that nobody can know.
+    The target of a link is replaced, not the link. Until then the answer is in an unguessable file beside it.
     """
     if output is None:
         with _told("standard output", device=True):
@@ -181,7 +181,7 @@ def _whole(output: Path | None) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _told(where: str, *, device: bool = False) -> Iterator[None]:
-    """What the system says of writing to `where`, as a fault of that place."""
+    """An operating-system error about writing to `where`, as a LakeError."""
     try:
         yield
     except BrokenPipeError:

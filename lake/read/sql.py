@@ -77,7 +77,7 @@ class Reader:
     def connect(self, query: str, *, pipe: str = "") -> Iterator[duckdb.DuckDBPyConnection]:
         """A locked connection that shows the tables `query` mentions; the only thing it may write to is `pipe`.
 
-        Faults of the query become DeclarationErrors that say where and what to write instead.
+        Faults of the query become DeclarationErrors with a place and a fix.
         """
         tables = self.mentioned(query)
         try:
@@ -135,7 +135,7 @@ class Reader:
         )
 
     def _told(self, error: duckdb.Error, query: str, tables: Iterable[Published]) -> LakeError:
-        """DuckDB's error as one of ours."""
+        """DuckDB's error as a LakeError."""
         text = str(error)
         what = re.sub(r"^(\w+ )+Error: ", "", text.partition("\n")[0]).strip()
         where = _place(text, query)
@@ -175,7 +175,7 @@ def reader(settings: Settings, number: int | None = None, *, cut: int | None = N
 
 
 def _nothing_published(settings: Settings) -> DeclarationError:
-    """What to say before the first edition: which gate stopped it, if one did."""
+    """The error before the first edition: which gate stopped it, if one did."""
     from lake.gate.gate import failures
     from lake.store.ledger import last_checks
 
@@ -209,9 +209,9 @@ def select(con: duckdb.DuckDBPyConnection, table: Published) -> str:
 
 
 def _spill(settings: Settings) -> Path:
-    """Where a large query keeps what memory does not hold: a folder of its own, as DuckDB lets a query read it.
+    """Where a large query spills to disk: its own folder, because DuckDB lets a query read it.
 
-    DuckDB makes the folder where it needs it, and removes it. Readers who may not write to the project have another.
+    DuckDB creates it when needed, and removes it. Readers who cannot write to the project have another.
     """
     try:
         folder = file_modes.scratch(settings, "sql")
@@ -239,7 +239,7 @@ def _refuse_writes(con: duckdb.DuckDBPyConnection, query: str) -> None:
 
 
 def _mended(what: str) -> str:
-    """What to do about what DuckDB says of a query."""
+    """How to fix a query that DuckDB rejects."""
     if re.search(r"[Ff]unction", what):
         return 'DuckDB\'s functions: duckdb.org/docs; `lake sql "describe TABLE"` shows the types of columns'
     if re.search(r"convert|cast|out of range|[Cc]onversion", what):

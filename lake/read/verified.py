@@ -1,4 +1,4 @@
-"""The tables of an edition beside what was recorded of their content when they were published. No JVM."""
+"""Compares the tables of an edition with the fingerprints recorded when they were published. No JVM."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lake.store.keys import open_store
 
 @dataclass(frozen=True)
 class Held:
-    """Whether `table` still is what was published as `version`; `unknown` says `why` nothing can be told."""
+    """Whether `table` still is what was published as `version`; if the verdict is `unknown`, `why` says the reason."""
 
     table: str
     version: int
@@ -29,12 +29,12 @@ class Held:
 
 
 def held(settings: Settings, edition: Edition, names: Iterable[str] = ()) -> list[Held]:
-    """What became of the named tables of `edition` (all, for none). Every row is read."""
+    """The verdicts on the named tables of `edition` (default: all). Every row is read."""
     return [_held(settings, edition, name) for name in names or edition.tables]
 
 
 def must_hold(settings: Settings, edition: Edition, names: Iterable[str]) -> None:
-    """Raises LawError where a table is not what was published, LakeError where nothing says what that was."""
+    """Raises LawError where a table is not what was published, LakeError where no fingerprint was recorded."""
     for each in held(settings, edition, names):
         if each.verdict == "identical":
             continue

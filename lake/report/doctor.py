@@ -1,4 +1,4 @@
-"""`lake doctor`: what keeps Headwater from working on this machine, and how to mend it."""
+"""`lake doctor`: checks that Headwater can work on this machine, and says how to fix what fails."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REMOTE: Final = frozenset(
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at: what was found, and how to mend it where it is not well."""
+    """One check: what was found, and how to fix it if it failed."""
 
     subject: str
     found: str

@@ -73,7 +73,7 @@ def as_text(status: Status) -> Iterator[str]:
 
 
 def wrong(status: Status, kinds: Collection[str]) -> list[str]:
-    """What is so of `kinds`, each of `FAILS`, a line each; what is damaged always is."""
+    """Which of the conditions `kinds` (see `FAILS`) hold, a line each; damage always counts."""
     found = [f"{name_of(each.path)} is damaged: {each.found}" for each in status.damaged]
     for kind in FAILS:
         if kind in kinds:
