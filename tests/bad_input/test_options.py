@@ -234,5 +234,5 @@ def test_a_dry_run_that_found_what_it_would_do_exits_0(
     shutil.copytree(tmp_path / "tables/shop", shop_of_it)
     for gone in ("jobs/gold/customer_daily.py", "quality/customer_daily.json"):
         (shop_of_it / gone).unlink()
-    monkeypatch.setattr("lake.cli.forget._would", lambda shell, *_, **__: shell.say("nobody was forgotten"))
+    monkeypatch.setattr("lake.cli.forget._would", lambda shell, *_, **__: shell.say("nothing was changed"))
     assert run(words)[0] == 0

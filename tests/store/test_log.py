@@ -318,7 +318,11 @@ def test_voids_broadcast_events_and_the_proof(project: Settings, spark: SparkSes
     second = log.voided(project, "readings", 1, 2)
     assert (log.voids_head(project), [void.target for void in second]) == (2, [(1, -1, 0, None)])
     assert [len(events(project, spark, voids=number)) for number in (0, 1, 2)] == [3, 2, 1]
-    for places, told in ((["1:0"], "no place"), (["1:0:77"], "no event"), (["1:-1:0"], "void already: 'a test'")):
+    for places, told in (
+        (["1:0"], "not a valid event place"),
+        (["1:0:77"], "no event"),
+        (["1:-1:0"], "already void: 'a test'"),
+    ):
         with pytest.raises(DeclarationError, match=told):
             void(project, "readings", places, reason="again")
     assert [one.place for one in log_run.report(project, "readings").voids] == [f"1:{bucket}:0", "1:-1:0"]

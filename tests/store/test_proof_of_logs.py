@@ -159,7 +159,7 @@ def test_a_digest_kept_elsewhere_tells_what_the_log_itself_no_longer_does(shop: 
     settings = shop.settings
     digest = command(shop, "log", "orders", "--head").stdout.strip()
     assert digest.startswith("orders@2:")
-    for words, said in ((("--check",), "keeps its promises"), (("--check", "--since", digest), "at batch 2")):
+    for words, said in ((("--check",), "the log is consistent"), (("--check", "--since", digest), "at batch 2")):
         result = command(shop, "log", "orders", *words)
         assert (result.exit_code, said in result.stdout) == (0, True)
     first = log.head_at(settings, "orders", 1).content["digest"]
