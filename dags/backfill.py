@@ -1,7 +1,7 @@
-"""Backfill: the keys with an event in a range of time are evaluated again, by hand or by `airflow backfill create`.
+"""Backfill: recomputes the keys that have events in a time range, by hand or by `airflow backfill create`.
 
-A run of `airflow backfill create` redoes the day that is its data interval; `from` and `to` given by hand win. The
-schedule is there for such runs alone: a run that the clock starts has no table to redo, and is skipped.
+A run of `airflow backfill create` recomputes the day of its data interval; `from` and `to`, if given, take precedence.
+The schedule exists for such runs only: a run that the clock starts names no table, and is skipped.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ PARAMS = {
         type=["null", "string"],
         enum=[None, *(table["name"] for table in steps.tables())],
         title="Table",
-        description="What is derived from it follows.",
+        description="The table to recompute; tables derived from it follow.",
     ),
     "from": Param(
-        None, title="From", description="The first event time to redo; the interval's start if empty.", **WHEN
+        None, title="From", description="First event time, inclusive; default: the start of the data interval.", **WHEN
     ),
-    "to": Param(None, title="To", description="The event time to stop before; the interval's end if empty.", **WHEN),
+    "to": Param(
+        None, title="To", description="Last event time, exclusive; default: the end of the data interval.", **WHEN
+    ),
 }
 
 
 def span() -> tuple[str, str]:
-    """From when to when to redo, as ISO 8601."""
+    """The time range to recompute, as ISO 8601."""
     context, given = get_current_context(), steps.params()
     if (given["from"] is None) != (given["to"] is None):
-        raise AirflowFailException("a range has both ends: give `from` and `to`, or neither")
+        raise AirflowFailException("a range needs both ends: give `from` and `to`, or neither")
     if given["from"] is not None:
         return given["from"], given["to"]
     start, end = context["data_interval_start"], context["data_interval_end"]
@@ -43,12 +45,12 @@ def span() -> tuple[str, str]:
 
 @task
 def redo() -> list[dict[str, Any]]:
-    """Evaluates the keys of the table with events in the range, then what is derived from it."""
+    """Recomputes the keys of the table that have events in the range, then the tables derived from it."""
     table = steps.params()["table"]
     if table is None and get_current_context()["dag_run"].run_type == "scheduled":
-        raise AirflowSkipException("nothing to redo: this run was started by the clock")
+        raise AirflowSkipException("nothing to recompute: this run was started by the schedule")
     if table is None:
-        raise AirflowFailException('say which table to redo: {"table": "…"}')
+        raise AirflowFailException('name the table to recompute: {"table": "…"}')
     start, end = span()
     done: list[dict[str, Any]] = steps.lake("backfill", table, "--from", start, "--to", end)["tables"]
     return done
@@ -56,20 +58,20 @@ def redo() -> list[dict[str, Any]]:
 
 @task
 def cut(done: list[dict[str, Any]]) -> int:
-    """The cut that the tables were redone at."""
+    """The cut at which the tables were recomputed."""
     return max(table["cut"] for table in done)
 
 
 @task
 def follow(number: int) -> Any:
-    """Brings to that cut what a micro-batch had not brought there yet."""
+    """Advances the tables that are not at that cut yet."""
     steps.must_be_newest(number)
     return steps.lake("advance", "--cut", str(number))["tables"]
 
 
 @dag(schedule=CronDataIntervalTimetable("@daily", "UTC"), is_paused_upon_creation=True, params=PARAMS, **steps.RUNS)
 def backfill() -> None:
-    """Redo a range of one table and what follows from it, check, publish."""
+    """Recompute a time range of one table and what follows from it, check, publish."""
     number = cut(redo())
     follow(number) >> steps.check(number) >> steps.publish(number)
 

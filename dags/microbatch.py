@@ -1,4 +1,4 @@
-"""The micro-batch: what has landed becomes events, and every table follows, at one cut."""
+"""The micro-batch: ingests what has landed and advances every table to one cut."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from airflow.sdk import XComArg, dag, task
 
 @task
 def ingest() -> Any:
-    """Appends what has landed to the logs. Says what became of it: accepted, duplicates, quarantined."""
+    """Appends what has landed to the logs. Returns the counts: accepted, duplicates, quarantined."""
     return steps.lake("ingest")["streams"]
 
 

@@ -1,4 +1,4 @@
-"""Every night: the tables are proved, then tidied up."""
+"""Every night: verify the tables, then maintain the warehouse."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from airflow.sdk import dag, task
 
 @task
 def verify() -> Any:
-    """Proves that every table equals its recomputation; fails with the first keys of one that differs."""
+    """Proves that every table equals its recomputation; fails with the first differing keys."""
     return steps.lake("verify", "--all")["tables"]
 
 
 @task
 def maintain() -> Any:
-    """Compacts, and drops what is no longer needed. Not after a table that differs: its old files may tell why."""
+    """Compacts and vacuums. Not after a table that differs: its old files may show why."""
     return steps.lake("maintain")
 
 

@@ -1,4 +1,4 @@
-"""Full recomputation, by hand: tables are evaluated from their inputs again, proved, and published."""
+"""Full recomputation, started by hand: tables are recomputed from their inputs, verified and published."""
 
 from __future__ import annotations
 
@@ -17,27 +17,29 @@ PARAMS = {
         items={"type": "string", "enum": [table["name"] for table in steps.tables()]},
         uniqueItems=True,
         title="Tables",
-        description="Which tables to evaluate from their inputs again; none stands for all.",
+        description="Which tables to recompute from their inputs (default: all).",
     ),
-    "cut": Param(None, type=["null", "integer"], minimum=1, title="Cut", description="A new one unless given."),
+    "cut": Param(None, type=["null", "integer"], minimum=1, title="Cut", description="The cut (default: a new one)."),
     "yes": Param(
         False,
         type="boolean",
-        title="Columns may go",
-        description="Let columns that readers have go, or change their type; else the task of such a table fails.",
+        title="Allow dropped columns",
+        description="Allow published columns to be dropped or to change their type; otherwise the task fails.",
     ),
-    "dry_run": Param(False, type="boolean", title="Dry run", description="Show what would change, and change nothing."),
+    "dry_run": Param(
+        False, type="boolean", title="Dry run", description="Show what would change, without changing anything."
+    ),
 }
 
 
 def chosen() -> list[str]:
-    """The tables that this run was asked for."""
+    """The tables to recompute in this run."""
     return list(steps.params()["tables"]) or [table["name"] for table in steps.tables()]
 
 
 @task
 def plan(number: int) -> Any:
-    """Says how the chosen tables' definitions stand to those that built them; in a dry run, what would change."""
+    """Compares the definitions of the chosen tables with those that built them; a dry run shows what would change."""
     told = {"plan": steps.lake("plan", *chosen())["tables"]}
     if steps.params()["dry_run"]:
         told["rebuild"] = steps.lake("rebuild", *chosen(), "--cut", str(number), "--dry-run")["tables"]
@@ -54,9 +56,9 @@ def in_earnest() -> bool:
 def rebuild(table: Mapping[str, Any], number: XComArg) -> XComArg:
     """The task that evaluates one table, if it was chosen.
 
-    One that was not is skipped where it is at the cut already. Where it is not, it follows, because what is derived
-    from it is evaluated at the cut, and published with it. A skipped table holds up none that is derived from it. One
-    that a micro-batch has brought beyond the cut is evaluated where it is.
+    A table that was not chosen is skipped if it is at the cut already; if not, it advances, because the tables derived
+    from it are evaluated at the cut and published with it. A skipped table does not block those derived from it. A
+    table that a micro-batch has advanced beyond the cut is evaluated at its own cut.
     """
     asset, name = steps.asset(table), table["name"]
 
@@ -67,7 +69,7 @@ def rebuild(table: Mapping[str, Any], number: XComArg) -> XComArg:
         there = {each["name"]: each["cut"] or 0 for each in steps.lake("status")["tables"]}
         (done,) = steps.lake(verb, name, "--cut", str(max(number, there[name])), *options)["tables"]
         if verb == "advance" and done["verb"] == "none":
-            raise AirflowSkipException(f"{name} was not chosen, and is at cut {number}")
+            raise AirflowSkipException(f"{name} was not chosen and is already at cut {number}")
         outlet_events[asset].extra = steps.changes(done)
         return steps.changes(done)
 
@@ -76,7 +78,7 @@ def rebuild(table: Mapping[str, Any], number: XComArg) -> XComArg:
 
 @task(trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)
 def verify() -> Any:
-    """Proves that the chosen tables equal their recomputation; fails with the first keys of one that differs."""
+    """Proves that the chosen tables equal their recomputation; fails with the first differing keys."""
     return steps.lake("verify", *chosen())["tables"]
 
 

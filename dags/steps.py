@@ -54,33 +54,33 @@ def asset(table: Mapping[str, Any]) -> Asset:
 
 
 def lake(*arguments: str) -> Any:
-    """The answer of `lake` with `arguments`. Its talk goes to the task's log, and so does the answer of a failure.
+    """The answer of `lake` with `arguments`. Its stderr goes to the task's log, and so does the answer if it fails.
 
-    Exit code 75 is tried again, with growing pauses; every other fault fails the task at once, because trying the same
-    again would not help.
+    Exit code 75 is retried with exponential backoff; every other fault fails the task at once, because a retry would
+    not help.
     """
     command = [str(LAKE), *arguments, "--json", "--project", str(PROJECT)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode == 0:
         return json.loads(done.stdout)
     print(done.stdout)
-    told = f"`lake {' '.join(arguments)}` ended with exit code {done.returncode}; its message is in the log above"
+    told = f"`lake {' '.join(arguments)}` ended with exit code {done.returncode}; see its message in the log above"
     raise (AirflowException if done.returncode == TRY_AGAIN else AirflowFailException)(told)
 
 
 def changes(done: Mapping[str, Any]) -> dict[str, Any]:
-    """What an asset event says of what `lake` did to one table."""
+    """The part of `lake`'s answer about one table that goes into an asset event."""
     return {name: done[name] for name in ("cut", "version", "verb", "inserted", "updated", "deleted")}
 
 
 def params() -> Mapping[str, Any]:
-    """What this run was asked for."""
+    """The parameters of this run."""
     given: Mapping[str, Any] = get_current_context()["params"]
     return given
 
 
 def per_table(work: Callable[[Mapping[str, Any]], XComArg]) -> list[XComArg]:
-    """The tasks that `work` makes, one a table; each waits for those of the tables that its own is derived from."""
+    """The tasks that `work` makes, one per table; each depends on the tasks of its table's inputs."""
     with TaskGroup("tables"):
         made = {table["name"]: work(table) for table in tables()}
     for table in tables():
@@ -92,7 +92,7 @@ def per_table(work: Callable[[Mapping[str, Any]], XComArg]) -> list[XComArg]:
 
 @task
 def cut() -> int:
-    """The number of this run's cut: the one it was asked for, else one of its own; a dry run looks at the newest."""
+    """The number of this run's cut: the one given, else a new one; a dry run uses the newest."""
     context, asked = get_current_context(), params()
     newest = lake("status")["cut"] if asked.get("dry_run") else None
     if asked.get("cut") or newest:
@@ -102,15 +102,15 @@ def cut() -> int:
 
 
 def must_be_newest(number: int) -> None:
-    """Skips the task where a later cut has been taken: tables may be beyond this one, and that run publishes them."""
+    """Skips the task if there is a later cut: tables may be beyond this one, and that run publishes them."""
     newest = lake("status")["cut"]["number"]
     if newest > number:
-        raise AirflowSkipException(f"cut {newest} was taken after cut {number}: its run checks and publishes")
+        raise AirflowSkipException(f"cut {newest} is newer than cut {number}: its run checks and publishes")
 
 
 @task
 def check(number: int) -> Any:
-    """Judges every table at the cut by its expectations; fails where one of severity stop does."""
+    """Checks every table at the cut against its expectations; fails if one of severity stop fails."""
     must_be_newest(number)
     checks = lake("check", "--cut", str(number))["checks"]
     return [{name: each[name] for name in ("table", "outcome", "version")} for each in checks]
@@ -118,10 +118,10 @@ def check(number: int) -> Any:
 
 @task
 def publish(number: int) -> Any:
-    """Lets readers see the cut, unless they see a later one or are held at an older edition: then it says so."""
+    """Publishes the cut; skipped while readers are pinned to an older edition, or see a later cut already."""
     status = lake("status")
     if status["pinned"] is not None:
-        raise AirflowSkipException(f"readers stay at edition {status['pinned']} until `lake publish --resume`")
+        raise AirflowSkipException(f"readers are pinned to edition {status['pinned']} until `lake publish --resume`")
     edition = status["edition"]
     if edition and edition["cut"] > number:
         raise AirflowSkipException(f"edition {edition['number']} is of cut {edition['cut']}, later than cut {number}")

@@ -15,8 +15,8 @@ done <"$project/infra/airflow.env"
 export AIRFLOW_HOME="${AIRFLOW_HOME:-$project/.lake/airflow}"
 export AIRFLOW__CORE__DAGS_FOLDER="${AIRFLOW__CORE__DAGS_FOLDER:-$project/dags}"
 if [[ $AIRFLOW__API__HOST != 127.0.0.1 && $AIRFLOW__API__HOST != localhost ]]; then
-    echo "airflow: serves 127.0.0.1 alone, found AIRFLOW__API__HOST=$AIRFLOW__API__HOST" >&2
-    echo "  fix: unset it, and let others in by a proxy that ends TLS on this machine" >&2
+    echo "airflow: serves 127.0.0.1 only, found AIRFLOW__API__HOST=$AIRFLOW__API__HOST" >&2
+    echo "  fix: unset it, and give others access through a TLS proxy on this machine" >&2
     exit 2
 fi
 address="http://$AIRFLOW__API__HOST:$AIRFLOW__API__PORT"
@@ -29,7 +29,7 @@ passwords="$AIRFLOW_HOME/simple_auth_manager_passwords.json.generated"
     'import json, secrets; print(json.dumps({"admin": secrets.token_urlsafe(12)}))' >"$passwords"
 
 if (exec 3<>"/dev/tcp/$AIRFLOW__API__HOST/$AIRFLOW__API__PORT") 2>/dev/null; then
-    echo "airflow: port $AIRFLOW__API__PORT is taken; set AIRFLOW__API__PORT to another" >&2
+    echo "airflow: port $AIRFLOW__API__PORT is in use; set AIRFLOW__API__PORT to another port" >&2
     exit 75
 fi
 

@@ -46,8 +46,8 @@ CALLED: Final[Mapping[str, str]] = {
 }
 # Packages that do not say it of themselves, or say more than one: the licence that is taken, and why.
 EXCEPTIONS: Final[Mapping[str, tuple[str, str]]] = {
-    "colorama": ("BSD-3-Clause", "for Windows alone: not there to be asked"),
-    "pyyaml-ft": ("MIT", "for Python without its lock alone: not there to be asked"),
+    "colorama": ("BSD-3-Clause", "for Windows only: not installed here"),
+    "pyyaml-ft": ("MIT", "for free-threaded Python only: not installed here"),
     "text-unidecode": ("Artistic-1.0-Perl", "Artistic or GPL, at choice; comes with Airflow, is used unchanged"),
 }
 
@@ -114,13 +114,13 @@ def vulnerabilities(lock: str, ask: Callable[[str], dict[str, Any] | str] = pip_
         return
     for each in found["dependencies"]:
         for one in each.get("vulns", ()):
-            mended = f", mended in {', '.join(one['fix_versions'])}" if one["fix_versions"] else ""
+            mended = f", fixed in {', '.join(one['fix_versions'])}" if one["fix_versions"] else ""
             yield Finding("FAIL", subject, f"{each['name']} {each['version']}: {one['id']}{mended}")
     if unknown := _unknown(found):
         yield Finding("skip", subject, f"not in the database: {', '.join(unknown)}")
     harmed = sum(bool(each.get("vulns")) for each in found["dependencies"])
     known = len(found["dependencies"]) - len(unknown)
-    yield Finding("ok", subject, f"nothing is known against {known - harmed} of {known} packages")
+    yield Finding("ok", subject, f"no known vulnerabilities in {known - harmed} of {known} packages")
 
 
 def _unknown(found: Mapping[str, Any]) -> list[str]:
@@ -133,7 +133,7 @@ def jars(folder: Path) -> Iterator[Finding]:
     wrong = faults(folder, wanted)
     yield from (Finding("FAIL", "jars", each) for each in wrong)
     if not wrong:
-        yield Finding("ok", "jars", f"{len(wanted)} have their SHA-256")
+        yield Finding("ok", "jars", f"{len(wanted)} have the expected SHA-256")
 
 
 def licences(packages: Iterable[str], read: Callable[[str], PackageMetadata] = metadata) -> Iterator[Finding]:
@@ -144,7 +144,7 @@ def licences(packages: Iterable[str], read: Callable[[str], PackageMetadata] = m
     for jar in listed():
         found[jar.licence].append(jar.file)
     for licence, names in sorted(found.items()):
-        told = f"{licence or 'none told'}: {', '.join(names)}"
+        told = f"{licence or 'none declared'}: {', '.join(names)}"
         reasons = [f"{name}: {EXCEPTIONS[name][1]}" for name in names if name in EXCEPTIONS]
         if allowed(licence) or len(reasons) == len(names):
             yield Finding("ok", "licence", told + f" ({'; '.join(reasons)})" * bool(reasons))

@@ -49,7 +49,7 @@ def faults(folder: Path, jars: list[Jar]) -> list[str]:
         if (folder / jar.file).is_file() and (found := _sha256(folder / jar.file)) != jar.sha256
     ]
     unknown = {file.name for file in folder.glob("*.jar")} - {jar.file for jar in jars}
-    return [*missing, *wrong, *(f"{name} is not in the list" for name in sorted(unknown))]
+    return [*missing, *wrong, *(f"{name} is not on the list" for name in sorted(unknown))]
 
 
 def resolve(jars: list[Jar], folder: Path) -> None:
@@ -82,7 +82,7 @@ def main(target: Path) -> None:
         fetched.mkdir()
         resolve(jars, fetched)
         if wrong := faults(fetched, jars):
-            sys.exit("jars: refused, they are not the listed ones:\n  " + "\n  ".join(wrong))
+            sys.exit("jars: refused, they do not match the list:\n  " + "\n  ".join(wrong))
         shutil.rmtree(fetched / "cache")
         (fetched / "ivy.xml").unlink()
         shutil.copy(LIST, fetched / LIST.name)

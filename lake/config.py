@@ -23,10 +23,10 @@ from lake.errors import DeclarationError, did_you_mean
 NOUNS: Final = {int: "a whole number", float: "a number", str: "text", Path: "a path"}
 
 UNFIT: Final = frozenset("#?*%[]^|\\")
-"""What a path must not have: delta-rs takes some for parts of a URL, DuckDB and Spark others for a pattern."""
+"""Characters forbidden in paths: delta-rs takes some for parts of a URL, DuckDB and Spark others for a pattern."""
 
 UNTOLD: Final = frozenset({"spark.conf", "spark.remote"})
-"""Settings that may hold a password or a token: their values are in no message."""
+"""Settings that may hold a password or a token: messages never show their values."""
 
 
 def _number(default: float, *, least: float) -> Any:
@@ -34,7 +34,7 @@ def _number(default: float, *, least: float) -> Any:
 
 
 MOST: Final = 2**63
-"""Whole numbers are less."""
+"""Upper bound of whole numbers, exclusive."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +53,11 @@ class Settings:
     """Everything a project can set. Relative paths are relative to the project folder.
 
     The warehouse is for its owner, and for the members of `group` to read.
-    `keys` is the file with the keys of what is personal, by default `keys.sqlite` beside the warehouse;
-    `batch_files` and `batch_bytes` bound one batch; a record longer than `record_bytes` goes to quarantine, of a line
-    sixteen times as long the whole file;
+    `keys` is the file with the encryption keys of personal data, by default `keys.sqlite` beside the warehouse;
+    `batch_files` and `batch_bytes` bound one batch; a record longer than `record_bytes` goes to quarantine, and the
+    whole file if a line is sixteen times as long;
     `lease_seconds` is how long a writer waits for another; Spark commits a diff of more than `small_diff_rows` rows;
-    `tables_at_once` is how many tables are worked on side by side, which share the driver's memory. `lake maintain`
+    `tables_at_once` is how many tables are processed in parallel, sharing the driver's memory. `lake maintain`
     keeps the newest `keep_editions` editions and those of the last `keep_days` days, and compacts up to
     `maintain_bytes` bytes a call; `lake run --follow` calls it every `maintain_every` cycles, never for 0.
     """
@@ -119,14 +119,14 @@ def find_project(start: Path) -> Path:
     raise DeclarationError(
         "no project here: no pyproject.toml with a [tool.lake] table",
         where=f"looked in {start} and the folders above it",
-        fix="run `lake init DIR` to make one, or name one with --project DIR",
+        fix="run `lake init DIR` to create one, or name one with --project DIR",
     )
 
 
 def load_settings(project: Path | None = None) -> Settings:
     """The settings of `project`, or of the nearest project above the current folder.
 
-    Raises DeclarationError that tells every faulty setting at once.
+    Raises DeclarationError that lists every faulty setting at once.
     """
     folder = find_project(Path.cwd()) if project is None else project.resolve()
     values = _tool_lake(folder)
@@ -151,17 +151,19 @@ def _mistyped() -> Iterator[DeclarationError]:
     for name in sorted(set(os.environ) - known):
         if name.startswith("LAKE_") and (close := get_close_matches(name, known, n=1, cutoff=0.9)):
             yield DeclarationError(
-                f"no setting has the environment variable {name}", where="environment", fix=f"did you mean {close[0]}?"
+                f"no setting has the environment variable {name}",
+                where="environment",
+                fix=f"did you mean {close[0]}?",
             )
 
 
 def _must_be_folders(settings: Settings) -> None:
-    """Raises DeclarationError where a setting names no folder that can be: for its name, or a file in its way."""
+    """Raises DeclarationError where a setting cannot be a folder: for its name, or a file in its way."""
     for name in ("warehouse", "landing"):
         path = settings.path(getattr(settings, name))
         if odd := sorted(set(str(path)) & UNFIT):
             raise _fault(
-                f"setting {name!r}: {path} has {' '.join(odd)} in it, which stands for a pattern or part of a URL",
+                f"setting {name!r}: {path} has {' '.join(odd)} in it, which is taken for a pattern or part of a URL",
                 name,
                 settings.project,
                 "move the project, or name another folder",
@@ -169,7 +171,7 @@ def _must_be_folders(settings: Settings) -> None:
         in_the_way = next((each for each in (path, *path.parents) if each.exists()), path)
         if in_the_way.exists() and not in_the_way.is_dir():
             raise _fault(
-                f"setting {name!r}: a folder, found the file {in_the_way}",
+                f"setting {name!r}: expected a folder, found the file {in_the_way}",
                 name,
                 settings.project,
                 "name another folder, or move the file away",
@@ -184,13 +186,15 @@ def _tool_lake(folder: Path) -> dict[str, Any] | None:
         tool = tomllib.loads(file.read_text("utf-8")).get("tool", {})
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DeclarationError(
-            f"not valid TOML: {error}", where=str(file), fix="mend it there: a setting is a line, name = value"
+            f"not valid TOML: {error}", where=str(file), fix="correct it there: a setting is a line, name = value"
         ) from None
     found = tool.get("lake") if isinstance(tool, dict) else tool
     if found is None or isinstance(found, dict):
         return found
     raise DeclarationError(
-        f"settings are a table, found {found!r}", where=str(file), fix="write [tool.lake], and below it name = value"
+        f"[tool.lake] must be a table, found {found!r}",
+        where=str(file),
+        fix="write [tool.lake], and below it name = value",
     )
 
 
@@ -210,7 +214,7 @@ def _read(
         if is_dataclass(types[name]):
             inner = given if isinstance(given, Mapping) else {}
             if given is not None and not isinstance(given, Mapping):
-                what = f"setting {prefix + name!r}: a table, found {type(given).__name__}"
+                what = f"setting {prefix + name!r}: expected a table, found {type(given).__name__}"
                 faults.append(
                     _fault(what, prefix + name, folder, f"write [tool.lake.{name}], and below it name = value")
                 )
@@ -220,12 +224,12 @@ def _read(
                 yield name, _value(types[name], given, each)
             except ValueError as error:
                 found = "" if prefix + name in UNTOLD else f", found {given!r}"
-                what = f"setting {prefix + name!r}: {error}{found}"
+                what = f"setting {prefix + name!r}: expected {error}{found}"
                 faults.append(_fault(what, prefix + name, folder, _example(prefix + name, each)))
 
 
 def _value(kind: Any, given: Any, setting: Field[Any]) -> Any:
-    """`given` as `kind`; text becomes what it says. Raises ValueError that tells what it should be."""
+    """`given` as `kind`; text is converted. Raises ValueError that says what was expected."""
     if get_origin(kind) is Literal:
         if given in get_args(kind):
             return given
@@ -249,7 +253,7 @@ def _value(kind: Any, given: Any, setting: Field[Any]) -> Any:
 
 
 def _example(name: str, setting: Field[Any]) -> str:
-    """How the setting is written, by its default; one that has none is left out to have it."""
+    """An example of the setting, with its default value if it has one."""
     last, default = name.rpartition(".")[2], setting.default
     if isinstance(default, str | int | float) and default != "":
         return f"for example {last} = {json.dumps(default)}, which is its default"
@@ -259,13 +263,13 @@ def _example(name: str, setting: Field[Any]) -> str:
 
 
 def _texts(given: Any) -> dict[str, str]:
-    """A table of texts; from the environment, as JSON."""
+    """A table of strings; from the environment, as JSON."""
     try:
         found = json.loads(given) if isinstance(given, str) else given
     except ValueError:
         found = None
     if not isinstance(found, Mapping) or not all(isinstance(value, str) for value in found.values()):
-        raise ValueError("a table of texts")
+        raise ValueError("a table of strings")
     return dict(found)
 
 

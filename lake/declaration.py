@@ -101,19 +101,19 @@ def table(
     what one row of the table is. Columns may be named in the docstring's body as `column: comment`.
     """
     if not isinstance(kind, Kind):
-        raise DeclarationError(
-            f"the kind of a table is {_shown(kind)}", fix='call one: Latest(key="…"), Aggregate(key="…", …)'
-        )
+        raise DeclarationError(f"not a kind: {_shown(kind)}", fix='call one: Latest(key="…"), Aggregate(key="…", …)')
     if wrong := [each for each in inputs if not isinstance(each, Input | Declaration)]:
         raise DeclarationError(
-            f"an input is {_shown(wrong[0])}",
-            fix='log("a_stream"), or a table imported from its job: @table(…, a_table)',
+            f"not an input: {_shown(wrong[0])}",
+            fix='use log("a_stream"), or a table imported from its job: @table(…, a_table)',
         )
     sources = tuple(each if isinstance(each, Input) else Input(each.name, each) for each in inputs)
 
     def declare(function: Callable[..., DataFrame | tuple[DataFrame, ...]]) -> Declaration:
         if not isfunction(function):
-            raise DeclarationError(f"{_shown(function)} is no function", fix="def a_table(its_input): return its_input")
+            raise DeclarationError(
+                f"{_shown(function)} is not a function", fix="write def a_table(its_input): return its_input"
+            )
         return Declaration(function.__name__, kind, sources, function)
 
     return declare

@@ -17,7 +17,7 @@ from typing import ClassVar, Final
 
 
 class LakeError(Exception):
-    """A fault told to a person: what was found, where, and how to mend it."""
+    """A fault reported to a person: what was found, where, and how to fix it."""
 
     exit_code: ClassVar[int] = 1
 
@@ -45,7 +45,7 @@ class DeclarationError(LakeError):
 
     @classmethod
     def all(cls, faults: Iterable[DeclarationError]) -> DeclarationError:
-        """One error that tells every fault of `faults` (at least one)."""
+        """One error that reports every fault of `faults` (at least one)."""
         faults = list(faults)
         if len(faults) == 1:
             return faults[0]
@@ -75,9 +75,9 @@ NO_ROOM: Final = ("No space left on device", "File too large", "Disk quota excee
 
 
 def full(error: BaseException, *, where: str = "") -> Unavailable | None:
-    """What to say where `error`, of whatever library, means that a disk took no more; None where it does not.
+    """The Unavailable to raise where `error`, of whatever library, means that a disk is full; else None.
 
-    `where` is told when the error itself names no file.
+    `where` is used when the error itself names no file.
     """
     said = str(error)
     reason = next((reason for reason in NO_ROOM if reason in said), None)
@@ -85,9 +85,9 @@ def full(error: BaseException, *, where: str = "") -> Unavailable | None:
         return None
     path = re.search(r"(?<![\w:/])/[^\s:'\"()]+", said)
     return Unavailable(
-        f"the disk takes no more: {reason}",
+        f"disk full: {reason}",
         where=path[0] if path else where,
-        fix="make room and try again: what was not committed is not there, and lake maintain clears it away",
+        fix="free some space and try again: nothing uncommitted is visible, and lake maintain clears it away",
     )
 
 
@@ -97,4 +97,4 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     close = get_close_matches(name, known, n=1)
     if close:
         return f"did you mean {close[0]!r}?"
-    return f"known: {', '.join(known)}" if known else "there is none yet"
+    return f"known: {', '.join(known)}" if known else "there are none yet"

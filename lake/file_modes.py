@@ -77,7 +77,7 @@ def _give(path: Path, group: int) -> None:
         os.chown(path, -1, group)
     except PermissionError:
         raise DeclarationError(
-            f"this user may not give files to the group {grp.getgrgid(group).gr_name!r}",
+            f"this user may not assign files to the group {grp.getgrgid(group).gr_name!r}",
             where=f"{path}, setting group",
             fix="add the user to the group and log in again, or set another group",
         ) from None

@@ -67,9 +67,7 @@ def _told(file: JobFile, files: Mapping[Path, JobFile], error: BaseException) ->
     if isinstance(error, DeclarationError):
         return DeclarationError(f"{name}: {error.what}", where=error.where or where, fix=error.fix)
     if isinstance(error, SystemExit):
-        return DeclarationError(
-            f"{name}: ends the process", where=where, fix="a job declares a table, and does no more"
-        )
+        return DeclarationError(f"{name}: ends the process", where=where, fix="a job may only declare a table")
     what = f"{type(error).__name__}: {error}".replace(".__init__()", "")
     what = re.sub(r" \(/[^)]*\)$", "", what)  # where Python found a module is no matter of the job's
     return DeclarationError(f"{name}: {what}", where=where, fix=_fix(error, files))
@@ -81,11 +79,11 @@ def _fix(error: BaseException, files: Mapping[Path, JobFile]) -> str:
         kind: Any = getattr(_lake, found[1], None)
         return did_you_mean(found[2], inspect.signature(kind).parameters) if kind else "leave it out"
     if isinstance(error, TypeError) and "missing" in said and "required" in said:
-        return "give it there: `python -c 'import lake; help(lake.…)'` tells what each kind takes"
+        return "add it: `python -c 'import lake; help(lake.…)'` shows what each kind takes"
     if found := _NAME.match(said):
         return did_you_mean(found[1], [*_lake.__all__, *dir(builtins)])
     if isinstance(error, ImportError) and error.name == "lake":
         return did_you_mean(said.partition("'")[2].partition("'")[0], _lake.__all__)
     if isinstance(error, ModuleNotFoundError) and error.name:
         return did_you_mean(error.name, [file.module for file in files.values()])
-    return "mend that line; --debug shows the way to it"
+    return "correct that line; --debug shows the stack trace"

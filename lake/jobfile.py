@@ -29,12 +29,12 @@ SORTERS: Final = frozenset({"sort_array", "array_sort"})
 # Sketches whose answer depends on the order of updates.
 UNREPEATABLE: Final = re.compile(r"^(kll_sketch|hll_sketch|hll_union|theta_|approx_percentile|percentile_approx)")
 
-READABLE: Final = "a job is a file of Python in UTF-8, with one table in it"
+READABLE: Final = "a job is a Python file in UTF-8 that declares one table"
 _CALL: Final = re.compile(r"\b([a-z_]+)\s*\(", re.IGNORECASE)
 _BARE: Final = re.compile(r"\b(current_timestamp|current_date|current_time|localtimestamp)\b", re.IGNORECASE)
 _PYTHON: Final = frozenset({"random", "uuid", "time", "secrets", "os", "socket"})
 IMPORTS: Final = (
-    "a job may import pyspark, lake, jobs by their full names, and the standard library but for "
+    "a job may import pyspark, lake, jobs by their full names, and the standard library except "
     + ", ".join(sorted(_PYTHON))
 )
 
@@ -51,18 +51,18 @@ class JobFile:
         """Raises DeclarationError where the file is not Python, or its name is none of a table."""
         where = f"jobs/{path.parent.name}/{path.name}"
         if not path.stem.isidentifier():
-            fix = "rename it: letters, digits and _, as the function in it"
-            raise DeclarationError(f"{path.stem!r} is no name of a table", where=where, fix=fix)
+            fix = "rename it: letters, digits and _, like the function in it"
+            raise DeclarationError(f"{path.stem!r} is not a valid table name", where=where, fix=fix)
         try:
             text = path.read_text("utf-8")
             compile(text, path, "exec", dont_inherit=True)
         except OSError as error:
-            raise DeclarationError(f"a job cannot be read: {error.strerror}", where=where, fix=READABLE) from None
+            raise DeclarationError(f"the job cannot be read: {error.strerror}", where=where, fix=READABLE) from None
         except UnicodeDecodeError as error:
-            raise DeclarationError(f"a job is not UTF-8 at byte {error.start}", where=where, fix=READABLE) from None
+            raise DeclarationError(f"the job is not UTF-8 at byte {error.start}", where=where, fix=READABLE) from None
         except SyntaxError as error:
             where = f"{where}:{error.lineno}" if error.lineno else where
-            raise DeclarationError(f"not valid Python: {error.msg}", where=where, fix="mend that line") from None
+            raise DeclarationError(f"not valid Python: {error.msg}", where=where, fix="correct that line") from None
         except (ValueError, RecursionError, MemoryError) as error:
             what = f"not valid Python: {str(error) or 'nested too deeply'}"
             raise DeclarationError(what, where=where, fix=READABLE) from None
@@ -135,7 +135,11 @@ class JobFile:
             elif UNREPEATABLE.match(called):
                 faults.append(self._fault(line, f"{called} depends on the order of rows", "use an exact measure"))
             elif called == "_ingested_at":
-                faults.append(self._fault(line, "_ingested_at is for people", "use the event time, _time"))
+                faults.append(
+                    self._fault(
+                        line, "_ingested_at is for people only: it differs between runs", "use the event time, _time"
+                    )
+                )
         return faults
 
     def _imports(self) -> Iterator[tuple[str, int]]:

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FOR_EVER: Final = 365_000.0
-"""So many days reach back beyond every edition."""
+"""A number of days before every edition."""
 STAGED: Final = timedelta(days=1)
-"""So long a staged file is left alone."""
+"""How long a staged file is left alone."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Upkeep:
 def maintain(
     project: Project, spark: Callable[[], SparkSession], policy: Policy, tell: Callable[[str], None]
 ) -> Upkeep:
-    """Keeps the warehouse in order; `spark` is asked for a session only where a log is compacted.
+    """Maintains the warehouse; a session of `spark` is started only to compact a log.
 
     What another writer holds is left for the next call. Raises LawError where a compaction changed rows.
     """
@@ -128,7 +128,7 @@ class _Work:
     spent: int = 0
 
     def keep(self, place: Place, done: Upkeep, *, seconds: float) -> bool:
-        """Does what is to be done at `place`; False, and told, where another writer holds it."""
+        """Maintains `place`; False, and recorded, where another writer holds it."""
         try:
             with lease.lease(self.project.settings, place.lease, seconds=seconds, commits=not self.policy.dry_run):
                 needed = self.needed()
@@ -162,10 +162,10 @@ class _Work:
         live = {"log": place.name in self.project.contracts, "table": table is not None}.get(place.kind, True)
         due = [part for part in compaction.parts(place.path) if part.due] if live else []
         if due and position and position.version != delta.version(place.path):
-            self.tell(f"left    {place}: another tool has written to it; lake verify or lake log --check tells what")
+            self.tell(f"skip    {place}: another tool has written to it; lake verify or lake log --check shows what")
             return []
         if due and place.kind == "log" and (fault := content_fault(self.project.settings, place.name)):
-            self.tell(f"left    {place}: {fault}")
+            self.tell(f"skip    {place}: {fault}")
             return []
         return due
 
@@ -205,7 +205,7 @@ class _Work:
 
 
 def _clear(settings: Settings, running: tuple[Running, ...], *, dry_run: bool) -> list[str]:
-    """What crashes left beside the tables: its names."""
+    """Clears what crashes left beside the tables; returns the names."""
     oldest = min([datetime.now(UTC) - STAGED, *(each.since for each in running)])
     left = vacuum.left_behind(settings, oldest)
     for file in left if not dry_run else ():

@@ -57,7 +57,7 @@ def run(
 ) -> Cycle:
     """One cycle, of all that has landed, or of so many `batches` of each stream at most; `now` is the time of arrival.
 
-    A source that fails is told and left for the next cycle; the others go on.
+    A source that fails is reported and retried in the next cycle; the others go on.
 
     Raises what a table or a gate raises; the last edition then stays in place.
     """
@@ -80,7 +80,7 @@ def catch_up(
     tell(f"cut     {now.number}")
     advanced = advance_all(Inputs(spark, project, now), tell=lambda done: tell(line(done)))
     if (pin := pinned(project.settings)) is not None:
-        tell(f"publish readers stay at edition {pin} until `lake publish --resume`")
+        tell(f"publish readers are pinned to edition {pin} until `lake publish --resume`")
         edition = None
     else:
         edition = publish(project, now, spark, tell)
@@ -111,10 +111,10 @@ def _taken_in(  # noqa: PLR0913, PLR0917  of what, how much, and when
 
 
 def _take_in_what_waits(settings: Settings, spark: Callable[[], SparkSession], tell: Tell) -> None:
-    """Where a declaration is faulty no table moves, but logs do: events of sound contracts are taken in."""
+    """Where a declaration is faulty, no table advances, but events of sound contracts are still ingested."""
     contracts, _ = sound_contracts(settings)
     if any(behind(settings, stream)[0] for stream in contracts):
-        tell("a declaration is faulty: events are taken in, and no table moves")
+        tell("a declaration is faulty: events are ingested, but no table advances")
         _taken_in(settings, spark(), contracts, tell)
 
 
@@ -124,7 +124,7 @@ def follow(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *,
     A cycle takes one batch of each stream, so that readers see events soon however many land; while some are left, the
     next follows without a pause. Every `maintain_every` cycles the warehouse is put in order.
 
-    What fails is told and tried again in the next cycle. Raises Unavailable when the session is gone.
+    Failures are reported and retried in the next cycle. Raises Unavailable when the session is gone.
     """
     stop, cycles = threading.Event(), 0
 
@@ -157,11 +157,11 @@ def follow(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *,
 
 
 def _is_behind(settings: Settings, done: Cycle, tell: Tell) -> bool:
-    """Whether there is more to take in of what the cycle took in; tells how much."""
+    """Whether the streams of the cycle have more to ingest; reports how much."""
     left = {stream: behind(settings, stream) for stream in done.streams}
     for stream, (files, size) in left.items():
         if files:
-            tell(f"behind  {stream}: {files} files, {size:,} bytes are yet to be taken in")
+            tell(f"behind  {stream}: {files} files, {size:,} bytes still to ingest")
     return any(files and done.streams[stream].read for stream, (files, _) in left.items())
 
 
@@ -175,11 +175,11 @@ def _must_answer(spark: Callable[[], SparkSession]) -> None:
     try:
         spark().range(1).count()
     except Exception as error:
-        raise Unavailable("the Spark session is gone", fix="start lake run --follow again") from error
+        raise Unavailable("the Spark session has ended", fix="restart lake run --follow") from error
 
 
 def line(done: Advanced) -> str:
-    """One line of talk about one table."""
+    """One progress line about one table."""
     if done.verb == "none":
         return f"advance {done.table}: already at cut {done.cut}"
     changed = f"+{done.inserted} ~{done.updated} -{done.deleted}"
@@ -189,6 +189,6 @@ def line(done: Advanced) -> str:
 def _counted(counts: BatchCounts) -> str:
     if not counts.read:
         return "nothing new"
-    refused = f", {counts.duplicates} duplicates, {counts.quarantined} to quarantine"
+    refused = f", {counts.duplicates} duplicates, {counts.quarantined} quarantined"
     refused += f", {counts.control} control messages" if counts.control else ""
     return f"batch {counts.batch}, {counts.accepted} events of {counts.read} records{refused}"

@@ -170,7 +170,7 @@ def _told_by(definition: Mapping[str, str]) -> Columns:
 def load(settings: Settings) -> Project:
     """The project's declarations, checked. No JVM, no data.
 
-    Raises DeclarationError that tells every fault at once.
+    Raises DeclarationError that lists every fault at once.
     """
     contracts = load_contracts(settings)
     files, faults = _read(settings)
@@ -203,7 +203,11 @@ def load(settings: Settings) -> Project:
         declared, file = found[name]
         for each in _with_parked(settings, declared, tables):
             if each.parked_of is not None and each.name in found:
-                faults.append(found[each.name][0].fault(f"is where {name} parks rows", fix="rename it, with its file"))
+                faults.append(
+                    found[each.name][0].fault(
+                        f"has the name of the table where {name} parks rows", fix="rename it, with its file"
+                    )
+                )
             tables[each.name], job_files[each.name] = each, file
     if faults:
         raise DeclarationError.all(faults)
@@ -220,16 +224,18 @@ def _with_parked(settings: Settings, declared: Declaration, tables: Mapping[str,
     yield table
     if parking:
         if why := _cannot_park(table):
-            raise DeclarationError(f"{table.name}: {why}", where=parking[0].where, fix="stop, or filter in the job")
+            raise DeclarationError(
+                f"{table.name}: {why}", where=parking[0].where, fix="use severity stop, or filter in the job"
+            )
         yield replace(table, name=f"{table.name}{SUFFIX}", kind=PARKED, parked_of=table)
 
 
 def _cannot_park(table: Declaration) -> str:
     """Why none of its rows can be parked; empty where they can."""
     if not table.kind.row_by_row or len(table.inputs) > 1:
-        return f"a {table.kind.name} parks nothing: rows are parked that a kind takes in of one input"
+        return f"a {table.kind.name} cannot park rows: only kinds that map rows of a single input one by one can"
     if table.kind.heeds_refusals:
-        return "of full dumps nothing is parked: what is not there counts as deleted"
+        return "rows of full dumps cannot be parked: a missing row counts as deleted"
     return ""
 
 
@@ -246,12 +252,12 @@ def _read(settings: Settings) -> tuple[list[JobFile], list[DeclarationError]]:
 def _faults(declared: Declaration, contracts: Mapping[str, Contract]) -> list[DeclarationError]:
     faults = []
     if not declared.doc:
-        faults.append(declared.fault("has no docstring", fix="say in it what one row is, with units"))
+        faults.append(declared.fault("has no docstring", fix="write one that says what one row is, with units"))
     if not declared.inputs:
         faults.append(declared.fault("has no input", fix='add one: @table(…, log("a_stream"))'))
     faults += _wrong_inputs(declared, contracts)
     if not declared.kind.identity:
-        faults.append(declared.fault("nothing tells its rows apart", fix=_identified(declared.kind.name)))
+        faults.append(declared.fault("its rows have no identity", fix=_identified(declared.kind.name)))
     try:
         quoting.check(declared.kind.identity)
     except DeclarationError as fault:
@@ -266,7 +272,7 @@ def _faults(declared: Declaration, contracts: Mapping[str, Contract]) -> list[De
 
 def _identified(kind: str) -> str:
     named = 'View(key=(), identity="…")' if kind == "View" else f'{kind}(key="…", …)'
-    return f"name the columns that do: {named}"
+    return f"name the columns that identify a row: {named}"
 
 
 def _wrong_inputs(declared: Declaration, contracts: Mapping[str, Contract]) -> Iterator[DeclarationError]:
@@ -282,8 +288,8 @@ def _wrong_inputs(declared: Declaration, contracts: Mapping[str, Contract]) -> I
     timed = all(s.is_log and (s.name not in contracts or contracts[s.name].time) for s in declared.inputs)
     if kind.needs_time and not timed:
         yield declared.fault(
-            "late events and closed windows are told by a log's event time, and an input has none",
-            fix='derive it from a log whose contract declares "time", or correct late events: late="correct"',
+            "late events and closed windows need a log's event time, which an input lacks",
+            fix='derive it from a log whose contract declares "time", or let late events correct it: late="correct"',
         )
 
 
@@ -299,7 +305,7 @@ def _cycles(files: list[JobFile]) -> list[DeclarationError]:
             DeclarationError(
                 f"inputs form a cycle: {' → '.join(reversed(cycle))}",
                 where=by_module[error.args[1][0]].where,
-                fix="a table can only be derived from tables that do not need it",
+                fix="a table cannot be derived from itself, not even through other tables",
             )
         ]
     return []

@@ -31,6 +31,6 @@ def check(names: Iterable[str]) -> None:
     wrong = [name for name in names if not name.isidentifier()]
     if wrong:
         raise DeclarationError(
-            f"{wrong[0]!r} is no name for a column",
-            fix="letters, digits and _, not beginning with a digit",
+            f"{wrong[0]!r} is not a valid column name",
+            fix="use letters, digits and _, not beginning with a digit",
         )

@@ -1,4 +1,4 @@
-"""The client's side of Spark Connect: which server a session is of, its token, and what is said where it refuses."""
+"""The client's side of Spark Connect: the server of a session, its token, and the errors when it refuses."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def connected(settings: Settings, address: str) -> SparkSession:
         socket.create_connection((host, port), timeout=PATIENCE).close()
     except OSError as error:
         raise Unavailable(
-            f"no Spark Connect server answers: {error.strerror or error}", where=shown(address), fix=START
+            f"no Spark Connect server responds: {error.strerror or error}", where=shown(address), fix=START
         ) from None
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.client.retries import DefaultPolicy
@@ -148,7 +148,7 @@ def _refusal(error: Exception, where: str) -> DeclarationError | Unavailable:
         return DeclarationError(
             "the Spark Connect server does not accept this token",
             where=where,
-            fix=f"set {TOKEN} to the server's, or leave it unset where `lake serve connect` runs in this project",
+            fix=f"set {TOKEN} to the server's token, or leave it unset if `lake serve connect` runs in this project",
         )
     return Unavailable(f"Spark Connect: {first}", where=where, fix="lake doctor")
 

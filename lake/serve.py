@@ -32,7 +32,7 @@ DETACHED: Final = {
     "spark.connect.execute.manager.detachedTimeout": "10s",
     "spark.connect.execute.manager.maintenanceInterval": "5s",
 }
-"""How soon what nobody waits for any more is ended: within half a minute, by default that takes five."""
+"""How soon abandoned work is cancelled: within half a minute; the default is five."""
 PATIENCE: Final = 90.0
 """Seconds until the server must listen; a warm machine takes five to eight."""
 
@@ -61,7 +61,7 @@ def connect(settings: Settings, *, port: int, ready: Callable[[Server], None]) -
     """
     runtime = java()
     if not runtime.ok:
-        raise DeclarationError(f"no Java to run a server with: {runtime.found}", fix=runtime.fix)
+        raise DeclarationError(f"no Java to run the server with: {runtime.found}", fix=runtime.fix)
     _must_be_guarded(settings)
     _must_be_free(port)
     conf = {**DETACHED, **embedded_conf(settings), **_served_at(port)}
@@ -74,7 +74,9 @@ def connect(settings: Settings, *, port: int, ready: Callable[[Server], None]) -
         code = process.wait()
         if not stopping:
             raise Unavailable(
-                f"the Spark Connect server {_end(code, log)}", where=str(log), fix="the log says why; start it again"
+                f"the Spark Connect server {_end(code, log)}",
+                where=str(log),
+                fix="see the log for the reason, then start it again",
             )
 
 
@@ -86,19 +88,19 @@ def _served_at(port: int) -> dict[str, str]:
 
 
 def _must_be_guarded(settings: Settings) -> None:
-    """Raises DeclarationError where the project's settings would open the server, or tell its token."""
+    """Raises DeclarationError where the project's settings would open the server, or reveal its token."""
     address = settings.spark.conf.get(BINDING, LOOPBACK)
     if address not in {LOOPBACK, "localhost"}:
         raise DeclarationError(
-            f"a server of a project listens on {LOOPBACK} alone, found {address}",
+            f"a server of a project listens on {LOOPBACK} only, found {address}",
             where=f"spark.conf: {BINDING}",
-            fix="leave it out, and let others in by a tunnel or a proxy that ends TLS on this machine",
+            fix="leave it out, and give others access through a tunnel or a TLS proxy on this machine",
         )
     if "spark.connect.authenticate.token" in settings.spark.conf:
         raise DeclarationError(
-            "the server's token stands in the settings, for all who read them",
+            "the server's token is in the settings, where anyone who reads them sees it",
             where="spark.conf: spark.connect.authenticate.token",
-            fix=f"leave it out: one is made; or set {TOKEN} in the environment",
+            fix=f"leave it out to have one generated, or set {TOKEN} in the environment",
         )
 
 
@@ -107,9 +109,9 @@ def _must_be_free(port: int) -> None:
         socket.create_server((LOOPBACK, port)).close()
     except OSError as error:
         raise Unavailable(
-            f"port {port} cannot be served: {os.strerror(error.errno or 0)}",
+            f"cannot listen on port {port}: {os.strerror(error.errno or 0)}",
             where=f"{LOOPBACK}:{port}",
-            fix="another server may be running: end it, or take another port with --port N",
+            fix="another server may be running: stop it, or choose another port with --port N",
         ) from None
 
 
@@ -124,7 +126,7 @@ def _token(settings: Settings) -> tuple[str, Path | None]:
             new.write(secrets.token_urlsafe(32))
     if file.stat().st_mode & 0o077:
         raise DeclarationError(
-            "others can read the server's token", where=str(file), fix=f"rm {file}: a new one is made"
+            "others can read the server's token", where=str(file), fix=f"rm {file}: the next start makes a new one"
         )
     return file.read_text().strip(), file
 

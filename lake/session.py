@@ -47,8 +47,8 @@ _ESCAPED: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
 def start(settings: Settings) -> SparkSession:
     """The process's session, started on first use and reused afterwards.
 
-    What an embedded JVM has to say goes to .lake/spark/driver.log. Raises DeclarationError where the jars are missing
-    or a server refuses the token, and Unavailable where the session does not start; `lake doctor` tells more.
+    The output of an embedded JVM goes to .lake/spark/driver.log. Raises DeclarationError where the jars are missing
+    or a server refuses the token, and Unavailable where the session does not start; see `lake doctor`.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -101,7 +101,7 @@ def let_go(*, keep: bool = False) -> None:
 
 
 def _hush() -> None:
-    """Keeps PySpark from printing its errors before somebody tells what they mean."""
+    """Keeps PySpark from printing its errors itself."""
     from pyspark.logger import PySparkLogger
 
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
@@ -122,7 +122,7 @@ def _embedded(settings: Settings) -> SparkSession:
             raise Unavailable(
                 f"Spark does not start: {first_line(error)}",
                 where=str(log),
-                fix="lake doctor tells what is wrong with this machine",
+                fix="run lake doctor to check this machine",
             ) from error
     return spark
 
@@ -232,14 +232,14 @@ class Gone(Unavailable):
 
 
 def gone(error: BaseException) -> Gone | None:
-    """What to say where `error` means that the session is lost: its server or its JVM has ended."""
+    """The Gone to raise where `error` means that the session is lost: its server or its JVM has ended."""
     if isinstance(error, Gone):
         return error
     said = f"{type(error).__name__} {error}"
     if remote.status(error) == "UNAVAILABLE" or any(sign in said for sign in FORGOTTEN):
-        return Gone("the Spark Connect server has ended, or forgotten this session", fix=remote.START)
+        return Gone("the Spark Connect server has ended or has dropped this session", fix=remote.START)
     if any(sign in said for sign in ENDED) or (isinstance(error, Exception) and _jvm_has_ended()):
-        return Gone("the JVM of the Spark session has ended", fix="see .lake/spark/driver.log, and try again")
+        return Gone("the JVM of the Spark session has ended", fix="see .lake/spark/driver.log and try again")
     return None
 
 
@@ -251,7 +251,7 @@ def _jvm_has_ended() -> bool:
 
 
 def raise_if_gone(error: BaseException) -> None:
-    """Raises Unavailable where `error` means a lost session or a full disk, so that nobody is blamed for it."""
+    """Raises Unavailable where `error` means a lost session or a full disk, so that no job or file is blamed for it."""
     if lost := gone(error) or full(error):
         raise lost from error
 

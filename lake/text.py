@@ -1,4 +1,4 @@
-"""Answers as text: an aligned table, or Markdown. Decimals are exact, instants in UTC with Z, nulls told from ''."""
+"""Answers as text: an aligned table, or Markdown. Decimals are exact, instants in UTC with Z, nulls are not ''."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any, Final
 
 NULL: Final = "NULL"
 FIRST: Final = 1000
-"""So many rows say how wide the columns of a table are."""
+"""How many rows determine the widths of a table's columns."""
 MARKS: Final = str.maketrans({mark: f"\\{mark}" for mark in "\\|*_`<>[]"})
-"""What Markdown would take for its own."""
+"""Characters with a meaning in Markdown, escaped."""
 Rows = Iterable[Sequence[Any]]
 
 
@@ -24,8 +24,8 @@ def as_table(
 ) -> Iterator[str]:
     """Aligned lines under a heading, numbers to the right; cells are cut at `width` characters where it is given.
 
-    The first rows say how wide a column is, and which ones are `numeric` where that is not given; the others are
-    written as they come, and a cell that is wider sticks out.
+    The first rows determine the widths, and which columns are `numeric` where that is not given; later rows are
+    streamed, and a wider cell sticks out.
     """
     rows = iter(rows)
     first = [list(row) for row in islice(rows, FIRST)]
@@ -41,7 +41,7 @@ def as_table(
 
 
 def as_markdown(names: Sequence[str], rows: Rows, *, numeric: Sequence[bool]) -> Iterator[str]:
-    """A table of Markdown, whose cells are told from its lines; numbers to the right."""
+    """A Markdown table, its cells escaped; numbers to the right."""
     yield f"| {' | '.join(_marked(printable(name)) for name in names)} |"
     yield f"| {' | '.join('---:' if right else '---' for right in numeric)} |"
     for row in rows:
@@ -55,7 +55,7 @@ def text(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:  # noqa: PLR0911 - one return a type
-    """`value` as JSON can say it without loss."""
+    """`value` in a form that JSON represents without loss."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -78,7 +78,7 @@ def plain(value: Any) -> Any:  # noqa: PLR0911 - one return a type
 
 
 def shown(value: Any) -> str:
-    """A cell of a table: one line, and nothing that a terminal would obey. A text that reads NULL stands in quotes."""
+    """A cell of a table: one line, control characters escaped. The text NULL is quoted."""
     if value is None:
         return NULL
     cell = printable(value if isinstance(value, str) else text(value))
@@ -86,12 +86,12 @@ def shown(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` on one line, with what a terminal would obey spelled out."""
+    """`text` on one line, with terminal control characters escaped."""
     return text if text.isprintable() else obeyed(text)
 
 
 def obeyed(text: str, *, keep: str = "", spell: Callable[[str], str] | None = None) -> str:
-    """`text` with each character spelled out that a terminal would obey, but those to `keep`."""
+    """`text` with terminal control characters escaped by `spell`, except those to `keep`."""
     spell = spell or (lambda c: c.encode("unicode_escape").decode())
     return "".join(c if c.isprintable() or c in keep else spell(c) for c in text)
 
@@ -122,7 +122,7 @@ def _marked(cell: str) -> str:
 
 
 def distinct(names: Sequence[str], fold: Callable[[str], str] = str) -> list[str]:
-    """Names that are keys of one object: a second `a` becomes `a_2`. Names are one that are one when folded."""
+    """Names that are keys of one object: a second `a` becomes `a_2`. Names are equal if they are equal when folded."""
     found: list[str] = []
     taken: set[str] = set()
     for name in names:

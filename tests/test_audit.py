@@ -51,8 +51,8 @@ def test_a_vulnerability_is_a_fault(audit: ModuleType) -> None:
     bad = {"id": "CVE-2030-1", "fix_versions": ["2", "3"]}
     ask = answers({"dependencies": [known("avro")]}, {"dependencies": [known("avro", bad), known("pyspark")]})
     assert [tuple(each) for each in audit.vulnerabilities(TWO, ask)] == [
-        ("FAIL", "vulnerabilities", "avro 1: CVE-2030-1, mended in 2, 3"),
-        ("ok", "vulnerabilities", "nothing is known against 1 of 2 packages"),
+        ("FAIL", "vulnerabilities", "avro 1: CVE-2030-1, fixed in 2, 3"),
+        ("ok", "vulnerabilities", "no known vulnerabilities in 1 of 2 packages"),
     ]
 
 
@@ -75,7 +75,7 @@ def test_a_package_that_the_database_lacks_is_named(audit: ModuleType) -> None:
     ask = answers({"dependencies": [known("avro")]}, {"dependencies": [known("avro"), skipped]})
     assert [tuple(each) for each in audit.vulnerabilities(TWO, ask)] == [
         ("skip", "vulnerabilities", "not in the database: pyspark"),
-        ("ok", "vulnerabilities", "nothing is known against 1 of 1 packages"),
+        ("ok", "vulnerabilities", "no known vulnerabilities in 1 of 1 packages"),
     ]
 
 
@@ -94,7 +94,7 @@ def test_jars_are_what_the_list_says(audit: ModuleType, tmp_path: Path) -> None:
     digest = hashlib.sha256(b"something else").hexdigest()
     assert f"{wanted[0].file} has SHA-256 {digest}, not {wanted[0].sha256}" in told
     assert f"{wanted[1].file} is missing" in told
-    assert "extra.jar is not in the list" in told
+    assert "extra.jar is not on the list" in told
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_package_says_its_licence_in_many_ways(audit: ModuleType) -> None:
     }
     found = {each.told.partition(",")[0]: each.outcome for each in audit.licences(packages, read)}
     assert found["MIT: classified"] == found["BSD-3-Clause: said"] == found["MIT OR Apache-2.0: spdx"] == "ok"
-    assert found["GPL-3.0-only: copyleft"] == found["none told: silent"] == "FAIL"
+    assert found["GPL-3.0-only: copyleft"] == found["none declared: silent"] == "FAIL"
 
 
 def test_every_package_and_jar_has_a_licence_that_is_compatible(audit: ModuleType) -> None:

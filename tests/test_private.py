@@ -235,7 +235,7 @@ def test_airflow_listens_on_loopback_alone() -> None:
     run = subprocess.run(
         ["bash", str(ROOT / "infra/airflow.sh")], env=environment, capture_output=True, text=True, check=False
     )
-    assert (run.returncode, "serves 127.0.0.1 alone" in run.stderr) == (2, True)
+    assert (run.returncode, "serves 127.0.0.1 only" in run.stderr) == (2, True)
 
 
 def test_airflows_password_is_told_by_its_place() -> None:

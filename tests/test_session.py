@@ -51,7 +51,7 @@ def test_a_server_that_is_not_there_may_come(project: Settings) -> None:
 
 
 def test_a_port_that_is_taken_is_named(project: Settings, port: int) -> None:
-    with pytest.raises(Unavailable, match=f"port {port} cannot be served: Address already in use"):
+    with pytest.raises(Unavailable, match=f"cannot listen on port {port}: Address already in use"):
         connect(project, port=port, ready=lambda _: None)
 
 
@@ -84,8 +84,8 @@ def _free() -> int:
 @pytest.mark.parametrize(
     ("conf", "said"),
     [
-        ({"spark.connect.grpc.binding.address": "0.0.0.0"}, r"listens on 127\.0\.0\.1 alone, found 0\.0\.0\.0"),
-        ({"spark.connect.authenticate.token": "hush"}, "the server's token stands in the settings"),
+        ({"spark.connect.grpc.binding.address": "0.0.0.0"}, r"listens on 127\.0\.0\.1 only, found 0\.0\.0\.0"),
+        ({"spark.connect.authenticate.token": "hush"}, "the server's token is in the settings"),
     ],
 )
 def test_a_server_is_for_this_machine_and_for_who_has_the_token(

@@ -202,7 +202,7 @@ def test_doctor_finds_jars_that_are_missing_spoilt_or_unknown(project: Any, tmp_
     (tmp_path / "jars/a-1.jar").write_text("not it")
     (tmp_path / "jars/c-1.jar").write_text("unknown")
     found = findings(tmp_path)["jars"].found
-    assert found == "b-1.jar is missing, c-1.jar is not in the list, a-1.jar has a wrong SHA-256"
+    assert found == "b-1.jar is missing, c-1.jar is not on the list, a-1.jar has a wrong SHA-256"
 
 
 def test_doctor_finds_a_warehouse_that_cannot_be_written(project: Any, tmp_path: Path) -> None:

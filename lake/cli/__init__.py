@@ -1,4 +1,4 @@
-"""The command line: a thin skin over the verbs. stdout is data, stderr is talk, exit codes follow `lake.errors`."""
+"""The command line: a thin skin over the verbs. Data on stdout, progress on stderr, exit codes as in `lake.errors`."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """See click.Command. Whoever reads the answer may have what they want before its end, as `head` has."""
+        """See click.Command. The reader of the answer may stop before its end, as `head` does."""
         try:
             done = super().invoke(ctx)
             sys.stdout.flush()
@@ -93,7 +93,7 @@ class Commands(click.Group):
 
 
 class Finite(click.FloatRange):
-    """A number of at least zero that there is: neither nan nor without end."""
+    """A finite number of at least zero: neither nan nor inf."""
 
     def __init__(self) -> None:
         super().__init__(min=0)
@@ -102,12 +102,12 @@ class Finite(click.FloatRange):
         """See click.ParamType."""
         found = super().convert(value, param, ctx)
         if not isfinite(found):
-            self.fail(f"{value} is no number to count with", param, ctx)
+            self.fail(f"{value} is not a valid number", param, ctx)
         return found
 
 
 class Number(click.IntRange):
-    """A whole number of at least `least` that every store can count to."""
+    """A whole number of at least `least` that fits 64 bits."""
 
     name = "integer"
 
@@ -120,13 +120,13 @@ class Number(click.IntRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """See click.ParamType."""
         if isinstance(value, str) and len(value) > len(str(MOST)) + 1 and value.strip("-+").isdigit():
-            self.fail(f"a number of {len(value)} digits is none that anything has", param, ctx)
+            self.fail(f"a number of {len(value)} digits is too large", param, ctx)
         return super().convert(value, param, ctx)
 
 
 @dataclass
 class Shell:
-    """What every command shares: the project, its settings, its session, and how to speak."""
+    """What every command shares: the project, its settings, its session and its output."""
 
     project: Path | None = None
     json: bool = False
@@ -152,11 +152,11 @@ class Shell:
 
     @property
     def at_work_on(self) -> Settings | None:
-        """The settings of the project that the command was at work on, if it came so far."""
+        """The settings of the project, if the command has loaded them."""
         return self.settings if "settings" in self.__dict__ else None
 
     def close(self) -> None:
-        """Has a Spark Connect server forget the session now, not in an hour; an embedded one ends with the process."""
+        """Makes a Spark Connect server drop the session now, not in an hour; an embedded one ends with the process."""
         if "spark" in self.__dict__ and server(self.settings):
             self.spark.stop()
 
@@ -169,7 +169,7 @@ class Shell:
                 click.echo(_spelt(line))
 
     def draw(self, data: Any, picture: RenderableType) -> None:
-        """As `emit`, of a picture of rich's: wrapped and in colours on a terminal, else as long as it is."""
+        """As `emit`, for a renderable of rich: wrapped and in colours on a terminal, else unwrapped."""
         from rich.console import Console
         from rich.segment import Segment, Segments
 
@@ -183,20 +183,20 @@ class Shell:
             click.echo(line.rstrip())
 
     def say(self, text: str) -> None:
-        """Talk, on stderr."""
+        """Prints progress, on stderr."""
         if not self.quiet:
             click.echo(_spelt(text), err=True)
 
 
 def _spelt(text: str) -> str:
-    """What is printed, with nothing in it that a terminal would obey: names and values come from others."""
+    """Text to print, with terminal control characters escaped: names and values come from others."""
     from lake.text import obeyed
 
     return text if text.isprintable() else obeyed(text, keep="\n")
 
 
 class _Spelt(logging.Filter):
-    """Has warnings say nothing that a terminal would obey."""
+    """Escapes terminal control characters in warnings."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """See logging.Filter."""
@@ -205,7 +205,7 @@ class _Spelt(logging.Filter):
 
 
 def shared(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that every command takes, wherever they stand on the line; hands it the Shell."""
+    """The options that every command takes, anywhere on the line; passes it the Shell."""
 
     def keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
         def callback(ctx: click.Context, _: click.Parameter, value: Any) -> None:
@@ -222,11 +222,15 @@ def shared(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Path(exists=True, file_okay=False, path_type=Path),
             expose_value=False,
             callback=keep("project"),
-            help="The project folder; else the nearest with [tool.lake] in its pyproject.toml.",
+            help="The project folder (default: the nearest one with [tool.lake] in its pyproject.toml).",
         ),
-        click.option("--json", is_flag=True, expose_value=False, callback=keep("json"), help="Answer in JSON."),
-        click.option("--quiet", is_flag=True, expose_value=False, callback=keep("quiet"), help="No talk on stderr."),
-        click.option("--debug", is_flag=True, expose_value=False, help="Show the stack trace of what goes wrong."),
+        click.option(
+            "--json", is_flag=True, expose_value=False, callback=keep("json"), help="Print the answer as JSON."
+        ),
+        click.option(
+            "--quiet", is_flag=True, expose_value=False, callback=keep("quiet"), help="No progress messages on stderr."
+        ),
+        click.option("--debug", is_flag=True, expose_value=False, help="Show stack traces of errors."),
     )
     for option in reversed(options):
         command = option(command)
@@ -242,7 +246,7 @@ def lake(ctx: click.Context) -> None:
 
 
 def table(rows: Iterable[Mapping[str, Any]], *columns: str) -> list[str]:
-    """Rows as aligned text lines with a heading; numbers to the right. What a producer sent moves no cursor."""
+    """Rows as aligned text lines with a heading; numbers to the right. Control characters are escaped."""
     from lake.text import printable
 
     records = list(rows)

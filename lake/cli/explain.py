@@ -19,14 +19,14 @@ LIMIT = click.option(
 @click.command()
 @click.argument("table")
 @click.argument("key", nargs=-1, metavar="COLUMN=VALUE...")
-@click.option("--at-cut", type=Number(), metavar="N", help="As the table was at cut N.")
+@click.option("--at-cut", type=Number(), metavar="N", help="Show the table as it was at cut N.")
 @LIMIT
 @shared
 def explain(shell: Shell, table: str, key: tuple[str, ...], at_cut: int | None, limit: int) -> None:
-    """Show a row of TABLE and the events that made it, with what became of each.
+    """Show a row of TABLE with the events behind it (its lineage), and what became of each event.
 
-    Values are written as in SQL, without quotes: 7, 2013-01-31, UA; null is null. Of a table whose rows are told
-    apart by more than its key (versions, matches), the key alone shows all of them.
+    Values are written as in SQL, without quotes: 7, 2013-01-31, UA; null is null. If a table has
+    several rows per key (versions, matches), the key alone shows all of them.
 
     \b
     lake explain aircraft_position tailnum=N10156
@@ -42,13 +42,13 @@ def explain(shell: Shell, table: str, key: tuple[str, ...], at_cut: int | None, 
 
 @click.command()
 @click.argument("table")
-@click.option("--from-edition", "old", type=Number(), required=True, metavar="A", help="The edition before.")
-@click.option("--to-edition", "new", type=Number(), required=True, metavar="B", help="The edition after.")
-@click.option("--no-events", is_flag=True, help="Only the rows: at once, without Spark.")
+@click.option("--from-edition", "old", type=Number(), required=True, metavar="A", help="The edition to compare from.")
+@click.option("--to-edition", "new", type=Number(), required=True, metavar="B", help="The edition to compare to.")
+@click.option("--no-events", is_flag=True, help="Show only the rows: immediate, without Spark.")
 @LIMIT
 @shared
 def diff(shell: Shell, table: str, old: int, new: int, limit: int, *, no_events: bool) -> None:
-    """Show which rows of TABLE changed from one edition to another, and the events responsible.
+    """Show which rows of TABLE changed from one edition to another, and the events that caused the changes.
 
     \b
     lake diff --from-edition 1 --to-edition 2 carrier_daily

@@ -1,4 +1,4 @@
-"""What went wrong, for a person: what was found, where, and how to fix it; the stack trace only with --debug."""
+"""Reporting a fault to a person: what was found, where, and how to fix it; the stack trace only with --debug."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from lake.config import Settings
 
 LINE: Final = 100
-"""So much of a command line is shown."""
+"""Longest command line to show, in characters."""
 
 
 def tell(error: BaseException, *, settings: Settings | None = None) -> int:
-    """Tells `error` on stderr, and gives the exit code for it. `settings` are those of the project at work on."""
+    """Prints `error` on stderr and returns its exit code. `settings` are those of the project, if loaded."""
     if debugging():
         click.echo(obeyed("".join(format_exception(error)), keep="\n"), err=True, nl=False)
     fault = as_fault(error, settings=settings)
@@ -33,12 +33,12 @@ def tell(error: BaseException, *, settings: Settings | None = None) -> int:
 
 
 def debugging() -> bool:
-    """Whether somebody asked for stack traces: by --debug, on a line that cannot be read too, or by LAKE_DEBUG."""
+    """Whether stack traces are wanted: by --debug, even on a line that cannot be parsed, or by LAKE_DEBUG."""
     return "--debug" in sys.argv or bool(os.environ.get("LAKE_DEBUG"))
 
 
 def as_fault(error: BaseException, *, settings: Settings | None = None) -> LakeError:
-    """`error` as one of ours; what a command line says wrong is told with that line."""
+    """`error` as a LakeError; a fault of the command line is reported with that line."""
     if isinstance(error, click.ClickException):
         return _misused(error)
     at_work_on = str(settings.warehouse_path) if settings else ""
@@ -49,7 +49,7 @@ def as_fault(error: BaseException, *, settings: Settings | None = None) -> LakeE
     if isinstance(found, DeclarationError) and not found.where and not found.tells_several:
         found.where = _typed()
     if not found.fix and not found.tells_several:
-        found.fix = "--debug shows where it came from"
+        found.fix = "--debug shows the stack trace"
     return found
 
 
@@ -67,15 +67,15 @@ def _of_system(error: BaseException) -> LakeError | None:
     return Unavailable(
         f"{error.strerror or 'a file cannot be read or written'}",
         where=os.fsdecode(error.filename) if isinstance(error.filename, str | bytes | Path) else str(error.filename),
-        fix="see that it is there, that this user may read and write it, that the disk has room; then try again",
+        fix="check that it exists, that this user may read and write it and that the disk has room; then try again",
     )
 
 
 def _unforeseen(error: BaseException) -> LakeError:
     return LakeError(
-        f"something unforeseen: {first_line(error)}",
+        f"unexpected error: {first_line(error)}",
         where=_place(error),
-        fix="--debug shows how it came about; what was committed stays, and the same command may be run again",
+        fix="--debug shows the stack trace; committed work is kept, and the command can be run again",
     )
 
 

@@ -17,35 +17,35 @@ if TYPE_CHECKING:
     from lake.erasure.audit import Proof
     from lake.project import Project
 
-FORGET: Final = "lake forget with --yes removes it; what waits for a reader or a pin, the next lake run"
-NAMED: Final = f"{FORGET}; names of files stay in the log: have their producer name them after nobody"
+FORGET: Final = "lake forget with --yes removes it; what a reader or a pin still holds goes with a later lake run"
+NAMED: Final = f"{FORGET}; file names stay in the log: have the producer stop putting personal data in them"
 RENAMED: Final = (
-    "the secret of the key store is lost too: who was forgotten before is not known again when events about them come, "
-    "and is to be forgotten once more; events that are delivered again count twice"
+    "the secret of the key store is lost too: people forgotten before are not recognised in new events; if any arrive, "
+    "forget them again; re-delivered events count twice"
 )
 
 
 @click.command()
 @click.argument("stream")
 @click.argument("person", required=False, metavar="subject=WHO")
-@click.option("--yes", is_flag=True, help="Do it; it cannot be undone.")
+@click.option("--yes", is_flag=True, help="Do it. This cannot be undone.")
 @click.option(
     "--proof",
     is_flag=True,
-    help="Search every byte of the warehouse, and report: with --yes for all that "
-    "only they had, later for WHO and each --value.",
+    help="Search every byte of the warehouse, and report what is found: with --yes, every value that only this "
+    "person had; otherwise WHO and each --value.",
 )
-@click.option("--value", "values", multiple=True, metavar="TEXT", help="With --proof: search for this too.")
-@click.option("--lost", is_flag=True, help="Instead of subject=WHO: give up everybody in STREAM whose key is lost.")
+@click.option("--value", "values", multiple=True, metavar="TEXT", help="With --proof: also search for TEXT.")
+@click.option("--lost", is_flag=True, help="Instead of subject=WHO: forget everyone in STREAM whose key is lost.")
 @shared
 def forget(
     shell: Shell, stream: str, person: str | None, yes: bool, proof: bool, values: tuple[str, ...], lost: bool
 ) -> None:
-    """Forget a person: destroy the key of what is personal of them in STREAM, and remove it from every table.
+    """Forget a person: destroy the key of their personal data in STREAM (crypto-shredding) and null it in every table.
 
-    WHO is the value of the field that the contract calls the subject. Tables follow and a new edition is published;
-    then earlier editions expire, and old versions of all tables are deleted. Without --yes, only says what would be
-    done.
+    WHO is the value of the contract's subject field. Tables follow and a new edition is published; then earlier
+    editions expire, and all earlier versions of every table are deleted, with their files and column statistics.
+    Without --yes, only shows what would be done.
 
     \b
     lake forget orders subject=joan
@@ -55,9 +55,9 @@ def forget(
     from lake.project import load
 
     if lost and (person is not None or proof or values):
-        raise DeclarationError("--lost goes with STREAM and --yes alone", fix=f"lake forget {stream} --lost")
+        raise DeclarationError("--lost can be combined with STREAM and --yes only", fix=f"lake forget {stream} --lost")
     if values and not proof:
-        raise DeclarationError("--value is of --proof, which was not given", fix="add --proof")
+        raise DeclarationError("--value needs --proof", fix="add --proof")
     project = load(shell.settings)
     if lost:
         _give_up(shell, project, stream, yes=yes)
@@ -76,7 +76,7 @@ def _subject(person: str | None) -> str:
     name, _, subject = (person or "").partition("=")
     if name != "subject" or not subject:
         found = repr(person) if person else "nobody"
-        raise DeclarationError(f"whom to forget: found {found}", fix="lake forget STREAM subject=WHO")
+        raise DeclarationError(f"no person to forget: found {found}", fix="lake forget STREAM subject=WHO")
     return subject
 
 
@@ -91,25 +91,27 @@ def _would(shell: Shell, project: Project, stream: str, subject: str) -> None:
     tables = [each.name for each in project.tables.values() if stream in project.logs(each)]
     expiring = [each.number for each in kept_editions(project.settings)]
     lines = [
-        f"{events} events of {stream} are about them: {', '.join(contract.sealed)} would be null for good",
-        f"{refused} quarantined records tell of them: they would be blanked",
-        f"tables that follow: {', '.join(tables) or 'none'}",
+        f"{events} events of {stream} are about this person: {', '.join(contract.sealed)} would become null for good",
+        f"{refused} quarantined records are about this person: their text would be blanked",
+        f"tables that would change: {', '.join(tables) or 'none'}",
         f"editions that would expire: {len(expiring)}",
     ]
     data = {"stream": stream, "person": token, "events": events, "quarantined": refused}
     shell.emit(data | {"tables": tables, "editions": expiring}, lines)
-    shell.say("nobody was forgotten: the same with --yes does it, and cannot be undone")
+    shell.say("dry run, nothing was changed: run it again with --yes to forget this person; that cannot be undone")
 
 
 def _forget(shell: Shell, project: Project, stream: str, subject: str) -> frozenset[str]:
-    """Forgets, and has tables and readers follow. Returns what only they had."""
+    """Forgets, then brings tables and readers up to date. Returns the values that only this person had."""
     from lake.erasure.forget import forget as run
     from lake.erasure.forget import whom
     from lake.pipeline import catch_up
 
     whom(project, stream, subject)
     done = run(project, shell.spark, stream, subject)
-    shell.say(f"forget  {stream}: the key of {done.token[:8]}… is destroyed, {done.quarantined} rejects blanked")
+    shell.say(
+        f"forget  {stream}: the key of {done.token[:8]}… is destroyed, {done.quarantined} quarantined records blanked"
+    )
     catch_up(project, lambda: shell.spark, shell.say)
     data = {"stream": stream, "person": done.token, "events": done.events, "quarantined": done.quarantined}
     shell.emit(data, f"forgotten: person {done.token[:8]}… of {stream}, {done.events} events")
@@ -131,27 +133,27 @@ def _prove(shell: Shell, project: Project, stream: str, subject: str, values: Co
     shell.emit(record, [*_lines(proof), *unsearched, f"report: {click.format_filename(report)}"])
     if not proof.values:
         raise LawError(
-            "nothing was searched for, so nothing is proved",
+            "nothing was searched for, so nothing was proved",
             where="; ".join(left_out),
-            fix="name what was theirs: --value TEXT, of at least 4 characters, as often as needed",
+            fix="name values of this person: --value TEXT, at least 4 characters, repeatable",
         )
     if not proof.holds:
         raise LawError(
-            f"what was theirs is still in {len(proof.found)} files",
+            f"data of this person is still in {len(proof.found)} files",
             where=proof.found[0],
             fix=NAMED if proof.names else FORGET,
         )
 
 
 def _lines(proof: Proof) -> list[str]:
-    found = f"found in {len(proof.found)} of them" if proof.found else "found in none of them"
+    found = f"found in {len(proof.found)} of them" if proof.found else "found in none"
     lines = [f"{proof.values} values searched for in {proof.files} files, {proof.size:,} bytes: {found}"]
     lines += [f"  {file}" for file in proof.found]
     if proof.outside:
-        lines.append(f"still in {len(proof.outside)} files outside the tables, which are yours to delete:")
+        lines.append(f"still in {len(proof.outside)} files outside the tables, which you have to delete yourself:")
         lines += [f"  {file}" for file in proof.outside]
     if proof.names:
-        lines.append(f"in the names of {len(proof.names)} files that were taken in, which logs keep:")
+        lines.append(f"in the names of {len(proof.names)} ingested files, which stay in the logs:")
         lines += [f"  {name}" for name in proof.names]
     return lines
 
@@ -162,11 +164,11 @@ def _give_up(shell: Shell, project: Project, stream: str, *, yes: bool) -> None:
 
     if not yes:
         raise DeclarationError(
-            "nobody was given up",
-            fix="with --yes, what is personal of people whose key is lost is null for good, and all that is "
-            f"quarantined of {stream} is blanked; first look for a copy",
+            "--lost needs --yes",
+            fix="with --yes, the personal data of people whose key is lost becomes null for good, and all "
+            f"quarantined records of {stream} are blanked; look for a copy of the key store first",
         )
     done = give_up(project, stream)
     catch_up(project, lambda: shell.spark, shell.say)
-    lines = [f"given up: {done.people} people of {stream}", *([RENAMED] if done.renamed else [])]
+    lines = [f"forgotten for lack of a key: {done.people} people of {stream}", *([RENAMED] if done.renamed else [])]
     shell.emit({"stream": stream, **asdict(done)}, lines)

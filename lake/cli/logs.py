@@ -27,7 +27,7 @@ COUNTS = ("read", "accepted", "duplicates", "quarantined")
 @click.command()
 @shared
 def schemas(shell: Shell) -> None:
-    """List the contracts: what an event of each stream is.
+    """List the contracts: the schema of each stream.
 
     \b
     Example: lake schemas
@@ -61,10 +61,10 @@ def schemas(shell: Shell) -> None:
 
 @click.command()
 @click.argument("streams", nargs=-1)
-@click.option("--give-up", is_flag=True, help="Have a batch be empty that damage took and that cannot be made again.")
+@click.option("--give-up", is_flag=True, help="Replace a lost batch that cannot be read again by an empty one.")
 @shared
 def ingest(shell: Shell, streams: tuple[str, ...], give_up: bool) -> int:
-    """Take new landing files into the logs, of STREAMS or of all; for each, print the token of its newest batch.
+    """Ingest new landing files of STREAMS (default: all); print the token of the newest batch of each.
 
     \b
     Example: lake ingest flights weather
@@ -73,13 +73,13 @@ def ingest(shell: Shell, streams: tuple[str, ...], give_up: bool) -> int:
     from lake.ingest.ingest import ingest as run
 
     if give_up and not streams:
-        raise click.UsageError("--give-up wants the names of the streams")
+        raise click.UsageError("--give-up needs the names of the streams")
     contracts, faults = sound_contracts(shell.settings)
     for stream in streams:
         load_contract(shell.settings, stream)
         if give_up:
             batch = lost_batches.give_up(shell.settings, stream)
-            shell.say(f"batch {batch} of {stream} is empty now: lake rebuild --all, once all streams can be read")
+            shell.say(f"batch {batch} of {stream} is empty now: run lake rebuild --all once all streams can be read")
     failures: list[LakeError] = []
 
     def failed(stream: str, error: LakeError) -> None:
@@ -100,7 +100,7 @@ def ingest(shell: Shell, streams: tuple[str, ...], give_up: bool) -> int:
 def append(shell: Shell, stream: str, files: tuple[str, ...]) -> None:
     """Append FILES, or standard input (-) as JSON Lines, to the log of STREAM.
 
-    Prints a token, stream@batch: `lake wait` and `lake sql --after` take it.
+    Prints a token, stream@batch, for `lake wait` and `lake sql --after`.
 
     \b
     Example: echo '{"carrier": "UA", ...}' | lake append flights -
@@ -119,15 +119,15 @@ def append(shell: Shell, stream: str, files: tuple[str, ...]) -> None:
 
 @click.command("log")
 @click.argument("stream")
-@click.option("--check", is_flag=True, help="Prove gap-free offsets, unique ids, watermarks, counts, and the content.")
-@click.option("--head", is_flag=True, help="Print the digest of all that the log holds, to be kept elsewhere.")
-@click.option("--since", metavar="DIGEST", help="With --check: prove too that the log goes on from what it was then.")
+@click.option("--check", is_flag=True, help="Verify gap-free offsets, unique ids, watermarks, counts and content.")
+@click.option("--head", is_flag=True, help="Print the digest of the whole log, to store elsewhere.")
+@click.option("--since", metavar="DIGEST", help="With --check: also verify that the log continues the one with DIGEST.")
 @shared
 def log(shell: Shell, stream: str, check: bool, head: bool, since: str | None) -> None:
     """Show the batches, offsets, sources, counts and voids of STREAM.
 
-    --check finds what damage has changed: each batch says what its rows are. Who could write to the warehouse could
-    write that too: with a digest that was kept elsewhere, that is found as well.
+    --check finds damage: each batch records a fingerprint of its rows. Anyone who can write to the warehouse could
+    forge that too; a digest that was stored elsewhere (--head, --since) reveals it.
 
     \b
     lake log flights --check
@@ -138,7 +138,7 @@ def log(shell: Shell, stream: str, check: bool, head: bool, since: str | None) -
 
     if (check and head) or (since and not check):
         raise DeclarationError(
-            "--head and --check were given" if head else "--since was given without --check",
+            "--head and --check cannot be combined" if head else "--since needs --check",
             fix="lake log STREAM --head, or lake log STREAM --check --since DIGEST",
         )
     if head:
@@ -155,18 +155,18 @@ def _check_log(shell: Shell, stream: str, since: str) -> None:
 
     found = checked(shell.settings, stream, since=since)
     unproved = found.batches - found.proved
-    told = f"{stream}: the log keeps its promises"
+    told = f"{stream}: the log is consistent"
     if found.since:
-        told += f", and goes on from what it was at batch {found.since}"
+        told += f", and continues the log as it was at batch {found.since}"
     if unproved:
-        shell.say(f"of {unproved} of {found.batches} batches no fingerprint was recorded: their content is not proved")
+        shell.say(f"{unproved} of {found.batches} batches have no recorded fingerprint: their content is not verified")
     shell.emit({"stream": stream, **asdict(found)}, found.faults or told)
     if found.faults:
         raise ContractError(
-            f"{stream}: {len(found.faults)} promises of the log are broken",
+            f"{stream}: {len(found.faults)} faults in the log",
             where=f"log {stream}",
-            fix=f"bring the files that are named back from a copy; if a batch is missing, lake ingest {stream};"
-            " make no table again before the log is whole",
+            fix=f"restore the files named above from a backup; if a batch is missing, run lake ingest {stream};"
+            " do not rebuild any table until the log is complete",
         )
 
 
@@ -174,7 +174,7 @@ def _check_log(shell: Shell, stream: str, since: str) -> None:
 @shared
 @click.pass_context
 def quarantine(ctx: click.Context, shell: Shell) -> None:
-    """Records that broke their contract: list them, count them, put them to the log again.
+    """Records that break their contract (dead letters): list, count, replay or accept them.
 
     \b
     Example: lake quarantine counts
@@ -187,7 +187,7 @@ def quarantine(ctx: click.Context, shell: Shell) -> None:
 @click.argument("streams", nargs=-1)
 @shared
 def list_(shell: Shell, streams: tuple[str, ...]) -> None:
-    """List what waits in quarantine, with reason, source and raw text.
+    """List the records in quarantine, with reason, source and raw text.
 
     \b
     Example: lake quarantine list flights --json > repair.json
@@ -203,7 +203,7 @@ def list_(shell: Shell, streams: tuple[str, ...]) -> None:
 @click.argument("streams", nargs=-1)
 @shared
 def counts(shell: Shell, streams: tuple[str, ...]) -> None:
-    """Count what waits in quarantine by stream and reason.
+    """Count the records in quarantine by stream and reason.
 
     \b
     Example: lake quarantine counts flights
@@ -216,9 +216,9 @@ def counts(shell: Shell, streams: tuple[str, ...]) -> None:
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @shared
 def replay(shell: Shell, stream: str | None, file: Path | None) -> None:
-    """Put records to their log again: all that wait, those of STREAM, or those of FILE with `raw` mended.
+    """Replay quarantined records into their log: all of them, those of STREAM, or those of FILE with `raw` corrected.
 
-    What still breaks its contract stays in quarantine, and is told with what is wrong with it now.
+    Records that still break their contract stay in quarantine, and are listed with the current reason.
 
     \b
     Example: lake quarantine replay flights repair.json
@@ -233,18 +233,18 @@ def replay(shell: Shell, stream: str | None, file: Path | None) -> None:
         place = f"record {row.number} of batch {row.batch} of {row.stream}"
         shell.say(f"still refused: {place}: {row.reason}: {row.detail} ({row.source})")
     if len(failed) > SHOWN:
-        shell.say(f"still refused: {len(failed) - SHOWN} more; --json tells all")
+        shell.say(f"still refused: {len(failed) - SHOWN} more; --json lists all")
     _emit_counts(shell, done, failed=[asdict(row) for row in failed])
 
 
 @quarantine.command()
 @click.argument("stream")
-@click.option("--reason", required=True, help="Why it may be left out.")
+@click.option("--reason", required=True, help="Why these records may be left out.")
 @shared
 def accept(shell: Shell, stream: str, reason: str) -> None:
-    """Have all that STREAM has refused so far hold back nothing any longer: no edition, and no delete of a full dump.
+    """Accept the loss of all records of STREAM refused so far: they no longer hold back editions or full-dump deletes.
 
-    It stays in quarantine, and may still be repaired.
+    The records stay in quarantine, and can still be replayed.
 
     \b
     Example: lake quarantine accept flights --reason "cancelled flights of another airport"
@@ -259,14 +259,14 @@ def accept(shell: Shell, stream: str, reason: str) -> None:
 @click.command()
 @click.argument("stream")
 @click.argument("events", nargs=-1, metavar="[BATCH:BUCKET:OFFSET]...")
-@click.option("--batch", "batches", type=int, multiple=True, metavar="N", help="All that batch N took in.")
-@click.option("--source", "sources", multiple=True, metavar="FILE", help="All that came from FILE so far.")
-@click.option("--reason", required=True, help="Why it does not count.")
+@click.option("--batch", "batches", type=int, multiple=True, metavar="N", help="All events of batch N.")
+@click.option("--source", "sources", multiple=True, metavar="FILE", help="All events from FILE so far.")
+@click.option("--reason", required=True, help="Why these events do not count.")
 @shared
 def void(
     shell: Shell, stream: str, events: tuple[str, ...], batches: tuple[int, ...], sources: tuple[str, ...], reason: str
 ) -> None:
-    """Take accepted EVENTS of STREAM, or whole deliveries, out of every table from the next cut on; the log keeps them.
+    """Exclude EVENTS of STREAM, or whole deliveries, from every table from the next cut on; the log keeps them.
 
     \b
     Example: lake void flights 12:3:4711 --reason "test record of the producer"
@@ -288,7 +288,7 @@ def _emit_counts(shell: Shell, done: Mapping[str, BatchCounts], **more: Any) -> 
 
 
 def _counts_of(rows: list[dict[str, Any]]) -> list[str]:
-    """The columns of the counts; control messages are told where there are any."""
+    """The columns of the counts; `control` only where there are control messages."""
     return [*COUNTS, "control"] if any(row["control"] for row in rows) else [*COUNTS]
 
 

@@ -15,7 +15,7 @@ from lake.errors import DeclarationError, LakeError
 @click.argument("folder", type=click.Path(path_type=Path))
 @shared
 def init(shell: Shell, folder: Path) -> None:
-    """Make a project in FOLDER: a stream, two tables, their expectations, a few events and a test.
+    """Create a project in FOLDER: a stream, two tables, their expectations, a few events and a test.
 
     \b
     Example: lake init shop && cd shop && lake run
@@ -23,7 +23,7 @@ def init(shell: Shell, folder: Path) -> None:
     from lake.scaffold import init as make
 
     if shell.project is not None:
-        raise DeclarationError("--project is of no use where one is made", fix=f"lake init {folder}")
+        raise DeclarationError("--project cannot be combined with init", fix=f"lake init {folder}")
     files = make(folder)
     shell.emit({"project": str(folder.resolve()), "files": files}, files)
     shell.say(f"next: cd {folder} && lake run && lake sql 'select * from customer_daily'")
@@ -32,7 +32,7 @@ def init(shell: Shell, folder: Path) -> None:
 @click.command()
 @shared
 def doctor(shell: Shell) -> None:
-    """Tell what keeps Headwater from working on this machine, and how to mend it; exit 1 if anything does.
+    """Check that Headwater can work on this machine, and say how to fix what fails; exit 1 if anything does.
 
     \b
     Example: lake doctor --json
@@ -47,4 +47,4 @@ def doctor(shell: Shell) -> None:
             lines.append(f"{'':<26}fix: {finding.fix}")
     shell.emit([{"ok": finding.ok, **asdict(finding)} for finding in findings], lines)
     if failed := sum(not finding.ok for finding in findings):
-        raise LakeError(f"{failed} of {len(findings)} things are not well", fix="mend what says FAIL above")
+        raise LakeError(f"{failed} of {len(findings)} checks failed", fix="see the FAIL lines above")

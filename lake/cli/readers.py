@@ -16,19 +16,23 @@ COLUMNS = ("table", "kind", "key", "rows", "version", "path", "description")
 
 @click.command()
 @click.argument("query", required=False)
-@click.option("--file", "-f", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Read the query here.")
+@click.option(
+    "--file", "-f", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Read the query from this file."
+)
 @click.option("--edition", type=Number(), metavar="N", help="Answer from edition N instead of the current one.")
 @click.option("--cut", type=Number(), metavar="N", help="Answer from the newest edition at or before cut N.")
-@click.option("--after", multiple=True, metavar="TOKEN", help="Wait first until readers see this batch: flights@12.")
-@click.option("--timeout", type=Finite(), metavar="SECONDS", help="Of --after; default 60.")
-@click.option("--verified", is_flag=True, help="See first that the tables are what was published; reads all of them.")
+@click.option("--after", multiple=True, metavar="TOKEN", help="First wait until readers see this batch: flights@12.")
+@click.option("--timeout", type=Finite(), metavar="SECONDS", help="With --after: how long to wait; default 60.")
+@click.option(
+    "--verified", is_flag=True, help="First verify that the tables are what was published; reads all of them."
+)
 @click.option(
     "--format",
     "kind",
     type=click.Choice(["table", "csv", "json", "jsonl", "md", "parquet"]),
-    help="Default: as the name of FILE ends, else a table.",
+    help="Default: by the extension of FILE, else a table.",
 )
-@click.option("--output", "-o", metavar="FILE", help="Write to a .csv, .json, .jsonl, .md or .parquet.")
+@click.option("--output", "-o", metavar="FILE", help="Write to a .csv, .json, .jsonl, .md or .parquet file.")
 @shared
 def sql(
     shell: Shell,
@@ -48,7 +52,7 @@ def sql(
     Decimals are exact, but avg(decimal) and a division of decimals are DOUBLE in DuckDB: cast the result, for
     instance avg(fare)::DECIMAL(10, 2). Times are in UTC. In JSON, decimals are strings.
 
-    A History has its versions of one moment as `<table>_at(moment)`; with --edition or --cut, as they were known then.
+    `<table>_at(moment)` is a History as of a moment; with --edition or --cut, as it was known then (bitemporal).
 
     \b
     lake sql "select carrier, sum(flights) from carrier_daily group by all order by all"
@@ -63,12 +67,15 @@ def sql(
     into = _file(output)
     wanted = _format(shell, kind)
     if text is None and (wanted or into):
-        raise DeclarationError("a shell has no --format, --json and --output", fix='lake sql "SELECT …" --output FILE')
+        raise DeclarationError(
+            "--format, --json and --output need a query: a shell has no use for them",
+            fix='lake sql "SELECT …" --output FILE',
+        )
     form = chosen(wanted, into)
     if timeout is not None and not after:
-        raise DeclarationError("--timeout is of --after, which was not given", fix="lake sql --after TOKEN")
+        raise DeclarationError("--timeout needs --after", fix="lake sql --after TOKEN")
     if text is not None and "\0" in text:
-        raise DeclarationError("a query has a zero byte", where=str(file or "the query"), fix="take it out")
+        raise DeclarationError("the query has a zero byte", where=str(file or "the query"), fix="remove it")
     if after:
         _wait(shell, after, 60.0 if timeout is None else timeout, another=edition is not None or cut is not None)
     found = reader(shell.settings, edition, cut=cut)
@@ -85,7 +92,7 @@ def sql(
 
 def _format(shell: Shell, kind: str | None) -> str | None:
     if shell.json and kind not in {None, "json"}:
-        raise DeclarationError(f"--json and --format {kind} were given", fix="give one of them")
+        raise DeclarationError(f"--json and --format {kind} cannot be combined", fix="use only one of them")
     return "json" if shell.json else kind
 
 
@@ -93,9 +100,9 @@ def _file(output: str | None) -> Path | None:
     if output is None:
         return None
     if not output or "\0" in output:
-        raise DeclarationError(f"--output names no file: {output!r}", fix="--output answer.csv")
+        raise DeclarationError(f"--output is not a file name: {output!r}", fix="--output answer.csv")
     if Path(output).is_dir():
-        raise DeclarationError("--output is a folder", where=output, fix="name a file in it")
+        raise DeclarationError("--output is a folder", where=output, fix="name a file in that folder")
     return Path(output)
 
 
@@ -104,15 +111,16 @@ def _wait(shell: Shell, tokens: tuple[str, ...], timeout: float, *, another: boo
 
     if another:
         raise DeclarationError(
-            "--after waits for the current edition, and another was asked for", fix="leave out --edition and --cut"
+            "--after waits for the current edition, so it cannot be combined with --edition or --cut",
+            fix="leave out --edition and --cut",
         )
     wait(shell.settings, tokens, timeout=timeout)
 
 
 def _query(query: str | None, file: Path | None) -> str | None:
-    """The query's text, None where a person is to be asked."""
+    """The query's text, None where a shell is to be opened."""
     if query is not None and file is not None:
-        raise DeclarationError("a query and --file were given", fix="give one of them")
+        raise DeclarationError("a query and --file cannot be combined", fix="use only one of them")
     if file is None and query is None and sys.stdin.isatty():
         return None
     piped = query is None or query == "-"
@@ -121,15 +129,15 @@ def _query(query: str | None, file: Path | None) -> str | None:
         return given.decode()
     except UnicodeDecodeError as error:
         where = str(file) if file else "standard input" if piped else ""
-        fix = "write it again as UTF-8"
-        raise DeclarationError(f"a query is not UTF-8 at byte {error.start}", where=where, fix=fix) from None
+        fix = "save it as UTF-8"
+        raise DeclarationError(f"the query is not UTF-8 at byte {error.start}", where=where, fix=fix) from None
 
 
 @click.command()
 @click.option("--format", "kind", type=click.Choice(["text", "mermaid", "json", "svg"]), help="Default: text.")
 @shared
 def graph(shell: Shell, kind: str | None) -> None:
-    """Show how tables are derived from streams and from each other.
+    """Show how tables derive from streams and from each other (lineage).
 
     \b
     lake graph
@@ -141,7 +149,7 @@ def graph(shell: Shell, kind: str | None) -> None:
     from lake.project import load
 
     if shell.json and kind not in {None, "json"}:
-        raise DeclarationError(f"--json and --format {kind} were given", fix="give one of them")
+        raise DeclarationError(f"--json and --format {kind} cannot be combined", fix="use only one of them")
     found = graphs.graph(load(shell.settings))
     if kind == "json":
         shell.json = True
@@ -152,7 +160,7 @@ def graph(shell: Shell, kind: str | None) -> None:
 @click.command()
 @shared
 def tables(shell: Shell) -> None:
-    """List the tables: what one row is, how they grow, and where each published version is.
+    """List the tables: what one row is, the kind, and where each published version is.
 
     \b
     lake tables
@@ -172,15 +180,15 @@ def tables(shell: Shell) -> None:
     "fails",
     multiple=True,
     type=click.Choice(["stopped", "behind", "stale", "quarantine"]),
-    help="Exit 1 where that is so; may be given several times. What is damaged fails too.",
+    help="Exit 1 if that is so; repeatable. Damage fails too.",
 )
 @shared
 def status(shell: Shell, fails: tuple[str, ...]) -> None:
-    """Show where everything stands: cut, edition, what stopped, how far streams have come and tables are behind.
+    """Show the state of everything: cut, edition, stopped gates, and the lag of streams and tables.
 
     \b
     --fail-if stopped     a gate holds the next edition back, or the last run of something failed
-    --fail-if behind      files wait to be taken in, or a table is behind its logs
+    --fail-if behind      files wait to be ingested, or a table is behind its logs
     --fail-if stale       readers see an older cut than the newest, or a definition has changed
     --fail-if quarantine  records wait in quarantine
 

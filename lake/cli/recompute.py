@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from lake.project import Project
 
 TABLES = click.argument("tables", nargs=-1)
-CUT = click.option("--cut", "number", type=Number(), help="The cut; the latest unless given.")
+CUT = click.option("--cut", "number", type=Number(), help="The cut (default: the latest).")
 ALL = click.option("--all", "everything", is_flag=True, help="Every table, in dependency order.")
-YES = click.option("--yes", is_flag=True, help="Let columns that readers have go, or change their type.")
-DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")
+YES = click.option("--yes", is_flag=True, help="Allow published columns to be dropped or to change their type.")
+DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would change, without changing anything.")
 ADVANCED = ("table", "verb", "cut", "version", "inserted", "updated", "deleted", "seconds")
 
 
@@ -33,7 +33,7 @@ ADVANCED = ("table", "verb", "cut", "version", "inserted", "updated", "deleted",
 @TABLES
 @ALL
 @CUT
-@click.option("--downstream", is_flag=True, help="Also every table that is derived from those.")
+@click.option("--downstream", is_flag=True, help="Also every table derived from those.")
 @DRY_RUN
 @YES
 @shared
@@ -47,10 +47,10 @@ def rebuild(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Evaluate tables from their inputs, show what differs, and commit only that; adopts a changed definition.
+    """Recompute tables from their inputs and commit only the difference; adopts a changed definition.
 
-    Each table changes in one commit. Readers see it when the cut is published. A table that would lose a column that
-    they have, or change its type, stays as it is unless --yes is given.
+    Each table changes in one commit, which readers see when the cut is published. A table that would lose a published
+    column, or change the type of one, is left unchanged unless --yes is given.
 
     \b
     lake rebuild carrier_daily --dry-run
@@ -62,12 +62,12 @@ def rebuild(
     from lake.pipeline import line
 
     if bool(tables) == everything:
-        what = "tables and --all were given" if tables else "no table was named"
+        what = "tables and --all cannot be combined" if tables else "no table was named"
         raise DeclarationError(what, fix="lake rebuild TABLE…, or lake rebuild --all")
     if everything and downstream:
-        raise DeclarationError("--all has what is --downstream of them", fix="leave out --downstream")
+        raise DeclarationError("--all already includes all that is downstream", fix="leave out --downstream")
     if dry_run and yes:
-        raise DeclarationError("--yes and --dry-run were given", fix="give one of them")
+        raise DeclarationError("--yes and --dry-run cannot be combined", fix="use only one of them")
     inputs = inputs_at(shell, number)
     picked = [each.name for each in inputs.project.pick(tables)]
     if downstream:
@@ -83,7 +83,7 @@ def rebuild(
 @DRY_RUN
 @shared
 def backfill(shell: Shell, name: str, start: str, end: str, *, dry_run: bool) -> None:
-    """Evaluate the keys of a table again that have events in a range of event time; what is derived from it follows.
+    """Recompute the keys of TABLE that have events in a range of event time; tables derived from it follow.
 
     The table stays at its cut. Times without a zone are in UTC.
 
@@ -98,7 +98,9 @@ def backfill(shell: Shell, name: str, start: str, end: str, *, dry_run: bool) ->
     [declaration] = found.pick([name])
     first, last = _instant("--from", start), _instant("--to", end)
     if first >= last:
-        raise DeclarationError(f"--from {start} is not before --to {end}", fix="--to is the first moment left out")
+        raise DeclarationError(
+            f"--from {start} is not before --to {end}", fix="--to is exclusive: the first moment left out"
+        )
     done = again(
         lambda: connect(shell),
         found,
@@ -115,13 +117,13 @@ def backfill(shell: Shell, name: str, start: str, end: str, *, dry_run: bool) ->
 
 @click.command()
 @TABLES
-@click.option("--diff", is_flag=True, help="Evaluate the named tables, and show what would change in each column.")
+@click.option("--diff", is_flag=True, help="Evaluate the named tables and show what would change in each column.")
 @shared
 def plan(shell: Shell, tables: tuple[str, ...], *, diff: bool) -> None:
-    """Show which definitions have changed since their tables were built, what that costs, and what follows.
+    """Show which definitions have changed since their tables were built, what a rebuild costs, and what follows.
 
-    A table is `wider` where its inputs have columns since it was built that would enter it: it goes on without them
-    until `lake deploy`.
+    A table is `wider` if its inputs have gained columns that it would pass on: it goes on without them until
+    `lake deploy`.
 
     \b
     lake plan
@@ -131,7 +133,7 @@ def plan(shell: Shell, tables: tuple[str, ...], *, diff: bool) -> None:
     from lake.engine.plan_diff import table_change
 
     if diff and not tables:
-        raise DeclarationError("say which tables to evaluate", fix="lake plan TABLE… --diff")
+        raise DeclarationError("--diff needs the names of tables to evaluate", fix="lake plan TABLE… --diff")
     found = project(shell)
     planned = [asdict(each) for each in compare(found, tables, lambda: shell.spark)]
     lines = list(_planned(planned))
@@ -149,10 +151,10 @@ def plan(shell: Shell, tables: tuple[str, ...], *, diff: bool) -> None:
 @YES
 @shared
 def deploy(shell: Shell, *, yes: bool) -> None:
-    """Build changed tables beside the live ones, check them, and let readers see all of them in one edition.
+    """Build changed tables beside the live ones, check them, and publish all of them in one edition.
 
-    Readers see the old tables until then, and `lake publish --edition N` shows them again. Where a table would lose a
-    column that they have, or change its type, nothing is built unless --yes is given. A table whose job is gone
+    Readers see the old tables until then, and `lake publish --edition N` shows them again. If a table would lose a
+    published column, or change the type of one, nothing is built unless --yes is given. A table whose job was removed
     leaves the edition; `lake maintain --drop-retired --yes` deletes it.
 
     \b
@@ -167,21 +169,25 @@ def deploy(shell: Shell, *, yes: bool) -> None:
     data = {"edition": shown.number, "cut": shown.cut, "tables": tables}
     shell.emit(data, f"edition {shown.number} of cut {shown.cut}: {len(tables)} tables")
     if (pin := pinned(shell.settings)) is not None:
-        shell.say(f"readers stay at edition {pin} until `lake publish --resume`")
+        shell.say(f"readers are pinned to edition {pin} until `lake publish --resume`")
 
 
 @click.command()
 @TABLES
 @ALL
-@click.option("--shallow", is_flag=True, help="Trust the tables that a table is derived from.")
-@click.option("--edition", type=int, metavar="N", help="Only see that edition N still is what was published; no JVM.")
+@click.option(
+    "--shallow", is_flag=True, help="Trust the inputs of each table: recompute it from them, not from the logs."
+)
+@click.option(
+    "--edition", type=int, metavar="N", help="Only verify that edition N still is what was published; no JVM."
+)
 @shared
 def verify(shell: Shell, tables: tuple[str, ...], *, everything: bool, shallow: bool, edition: int | None) -> None:
-    """Prove that tables (all, for none) equal their recomputation from the first event.
+    """Prove that tables (default: all) equal their recomputation from the first event.
 
-    A verdict is `identical`, with the fingerprint of the rows, `differs`, with the first rows that do, or `unknown`,
-    with the reason. Exit code 1 where one is not identical. Logs and key store are looked at first: where they are
-    damaged, nothing is said against the tables.
+    A verdict is `identical`, with the fingerprint of the rows; `differs`, with the first rows that do; or `unknown`,
+    with the reason. Exit code 1 if any is not identical. Logs and key store are checked first: while they are damaged,
+    tables are not blamed.
 
     \b
     lake verify
@@ -191,10 +197,10 @@ def verify(shell: Shell, tables: tuple[str, ...], *, everything: bool, shallow: 
     from lake.engine.verify import verify_all
 
     if tables and everything:
-        raise DeclarationError("tables and --all were given", fix="give one of them")
+        raise DeclarationError("tables and --all cannot be combined", fix="use only one of them")
     if edition is not None:
         if shallow:
-            raise DeclarationError("--shallow and --edition were given", fix="an edition is not recomputed")
+            raise DeclarationError("--shallow and --edition cannot be combined", fix="an edition is not recomputed")
         return _verify_edition(shell, edition, tables)
     verdicts = verify_all(
         lambda: shell.spark,
@@ -225,16 +231,16 @@ def _verify_edition(shell: Shell, number: int, names: Sequence[str]) -> None:
     if wrong := [each["table"] for each in found if each["verdict"] != "identical"]:
         raise LawError(
             f"not what was published as edition {number}: {', '.join(wrong)}",
-            fix="lake verify TABLE tells whether it is right by now; lake publish --edition N shows another edition",
+            fix="lake verify TABLE checks the table as it is now; lake publish --edition N shows another edition",
         )
 
 
 def _fix(verdicts: Sequence[Verdict]) -> str:
-    """What to do about verdicts that are not identical: nothing is made again of what is damaged."""
+    """What to do about verdicts that are not identical: nothing is rebuilt from damaged inputs."""
     told = dict.fromkeys(each.fix for each in verdicts if each.fix)
     if any(each.verdict == "differs" for each in verdicts):
-        told["lake rebuild TABLE makes a table that differs what the log says"] = None
-    return "; ".join(told) or "see why, above"
+        told["lake rebuild TABLE corrects a table that differs"] = None
+    return "; ".join(told) or "see the reasons above"
 
 
 def project(shell: Shell) -> Project:
@@ -245,7 +251,7 @@ def project(shell: Shell) -> Project:
 
 
 def inputs_at(shell: Shell, number: int | None) -> Inputs:
-    """The inputs at a cut. What is there already needs no session, so none is started before it is asked for."""
+    """The inputs at a cut. A session is started only when it is needed."""
     from lake.evaluation.inputs import Inputs
     from lake.publish.cut import pick_cut
 
@@ -262,7 +268,7 @@ def connect(shell: Shell) -> SparkSession:
 
 
 def emit_recomputed(shell: Shell, done: Sequence[Advanced]) -> None:
-    """What was or would be changed, table by table, then the first rows of those that were evaluated again."""
+    """The changes made or to be made, table by table, then the first changed rows of recomputed tables."""
     from lake.engine.rebuild import Recomputed
 
     rows = [asdict(each) for each in done]
@@ -306,7 +312,9 @@ def _instant(option: str, text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise DeclarationError(f"{option} {text!r} is no time", fix="write 2013-01-31 or 2013-01-31T06:00Z") from None
+        raise DeclarationError(
+            f"{option} {text!r} is not a valid time", fix="write 2013-01-31 or 2013-01-31T06:00Z"
+        ) from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 

@@ -1,4 +1,4 @@
-"""Commands that serve: Spark Connect for this project's commands and for its people's programs."""
+"""Commands that serve: Spark Connect for this project's commands and for other programs."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ def serve() -> None:
 
 
 @serve.command()
-@click.option("--port", type=click.IntRange(1024, 65535), default=15002, show_default=True, help="Where to listen.")
+@click.option(
+    "--port", type=click.IntRange(1024, 65535), default=15002, show_default=True, help="The port to listen on."
+)
 @shared
 def connect(shell: Shell, port: int) -> None:
-    """Run a Spark Connect server on loopback: with SPARK_REMOTE set to it, commands share one warm JVM.
+    """Run a Spark Connect server on loopback: commands with SPARK_REMOTE set to it share one warm JVM.
 
-    Prints SPARK_REMOTE when it is ready. Commands of this project find its token by themselves.
+    Prints SPARK_REMOTE when it is ready. Commands of this project find its token themselves.
 
     \b
     Example: lake serve connect --port 15002
@@ -39,8 +41,8 @@ def connect(shell: Shell, port: int) -> None:
 
     def ready(server: Server) -> None:
         shell.emit(asdict(server), f"SPARK_REMOTE={server.remote}")
-        token = f"$(cat {server.token_file})" if server.token_file else "the one it was started with"
-        shell.say(f"pid {server.pid}; other programs than lake need {TOKEN}={token}")
+        token = f"$(cat {server.token_file})" if server.token_file else "the token it was started with"
+        shell.say(f"pid {server.pid}; programs other than lake need {TOKEN}={token}")
 
     settings = shell.settings
     activity.end()  # the server reads for its clients, who say so themselves

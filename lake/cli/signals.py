@@ -1,4 +1,4 @@
-"""Signals that end a command: its Spark jobs end with it, and it with 128 and the signal's number, as shells say it."""
+"""Signals that end a command: its Spark jobs end with it; its exit code is 128 plus the signal, as shells have it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PATIENCE: Final = 5.0
-"""Seconds that Spark has to take the word that its jobs are wanted no more."""
+"""Seconds to wait for Spark to cancel its jobs."""
 
 
 class Ended(KeyboardInterrupt):
@@ -23,14 +23,14 @@ class Ended(KeyboardInterrupt):
 
 
 def catch() -> None:
-    """Has each signal end the command, but one that is ignored, as by nohup."""
+    """Makes each signal end the command, except one that is ignored, as by nohup."""
     for number in ENDING:
         if signal.getsignal(number) in {signal.SIG_DFL, signal.default_int_handler}:
             signal.signal(number, _end)
 
 
 def exit_code(error: BaseException) -> int:
-    """The exit code of a command that was interrupted, once Spark has been told."""
+    """The exit code of a command that was interrupted, once Spark has cancelled its jobs."""
     ended = error if isinstance(error, Ended) else error.__cause__
     if not isinstance(ended, Ended):
         return 128 + signal.SIGINT

@@ -13,10 +13,10 @@ from lake.errors import DeclarationError
 
 
 @click.command()
-@click.option("--label", help="Record it once under this name; asked again, the same cut is answered.")
+@click.option("--label", help="Record the cut under this name; the same label returns the same cut again (idempotent).")
 @shared
 def cut(shell: Shell, label: str | None) -> None:
-    """Record how far every log goes, as one number.
+    """Record the newest batch of every log as one numbered cut.
 
     \b
     lake cut
@@ -34,7 +34,7 @@ def cut(shell: Shell, label: str | None) -> None:
 @CUT
 @shared
 def advance(shell: Shell, tables: tuple[str, ...], number: int | None) -> None:
-    """Bring tables (all, for none) to a cut, each in one commit.
+    """Bring tables (default: all) to a cut, each in one commit.
 
     \b
     lake advance
@@ -52,12 +52,12 @@ def advance(shell: Shell, tables: tuple[str, ...], number: int | None) -> None:
 @click.command()
 @TABLES
 @CUT
-@click.option("--strict", is_flag=True, help="Refuse a table that has no quality file.")
+@click.option("--strict", is_flag=True, help="Fail if a table has no quality file.")
 @shared
 def check(shell: Shell, tables: tuple[str, ...], number: int | None, *, strict: bool) -> None:
-    """Judge tables (all, for none) at a cut by their expectations.
+    """Check tables (default: all) at a cut against their expectations.
 
-    Exit code 1 where an expectation of severity stop failed.
+    Exit code 1 if an expectation of severity stop fails.
 
     \b
     lake check --strict
@@ -78,11 +78,11 @@ def check(shell: Shell, tables: tuple[str, ...], number: int | None, *, strict: 
 
 @click.command()
 @CUT
-@click.option("--edition", type=Number(), help="Go back to this edition and stay there.")
-@click.option("--resume", is_flag=True, help="Let editions move again.")
+@click.option("--edition", type=Number(), help="Show readers this edition, and pin them to it.")
+@click.option("--resume", is_flag=True, help="Unpin: readers move on to new editions again.")
 @shared
 def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bool) -> None:
-    """Show readers a checked cut; or go back to an older edition.
+    """Publish a checked cut to readers; or go back to an older edition.
 
     \b
     lake publish
@@ -95,9 +95,14 @@ def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bo
     from lake.store.editions import pin_edition, resume_editions
 
     if edition is not None and (resume or number is not None):
-        raise DeclarationError("--edition goes alone", fix="lake publish --edition N, later lake publish --resume")
+        raise DeclarationError(
+            "--edition cannot be combined with --cut or --resume",
+            fix="lake publish --edition N; later lake publish --resume",
+        )
     if resume and number is not None:
-        raise DeclarationError("--resume goes alone", fix="lake publish --resume, then lake publish --cut N")
+        raise DeclarationError(
+            "--resume cannot be combined with --cut", fix="lake publish --resume, then lake publish --cut N"
+        )
     if edition is not None:
         shown = pin_edition(shell.settings, edition)
     elif resume:
@@ -114,8 +119,8 @@ def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bo
 
 
 @click.command()
-@click.option("--follow", is_flag=True, help="Again and again, in one warm process, until SIGTERM.")
-@click.option("--every", help="With --follow: the pause between cycles, 30s, 5m; default 30s.")
+@click.option("--follow", is_flag=True, help="Repeat in one warm process until SIGTERM.")
+@click.option("--every", help="With --follow: the pause between cycles, such as 30s or 5m (default: 30s).")
 @shared
 def run(shell: Shell, every: str | None, *, follow: bool) -> None:
     """Ingest, cut, advance, check and publish.
@@ -128,9 +133,11 @@ def run(shell: Shell, every: str | None, *, follow: bool) -> None:
     from lake.pipeline import run as cycle
 
     if every is not None and not follow:
-        raise DeclarationError("--every is of --follow, which was not given", fix="lake run --follow --every 30s")
+        raise DeclarationError("--every needs --follow", fix="lake run --follow --every 30s")
     if follow and shell.json:
-        raise DeclarationError("--follow gives no answer that could be JSON", fix="leave out --json")
+        raise DeclarationError(
+            "--json cannot be combined with --follow, which runs until stopped", fix="leave out --json"
+        )
     if follow:
         cycles(shell.settings, lambda: shell.spark, shell.say, every=_seconds(every or "30s"))
         return
@@ -152,5 +159,5 @@ def _seconds(text: str) -> float:
     units = {"s": 1, "m": 60, "h": 3600}
     number, unit = text[:-1], text[-1:]
     if unit not in units or not re.fullmatch(r"\d{1,6}(\.\d+)?", number):
-        raise DeclarationError(f"--every {text!r} is no duration", fix="write 30s, 5m or 1h")
+        raise DeclarationError(f"--every {text!r} is not a valid duration", fix="write 30s, 5m or 1h")
     return float(number) * units[unit]

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("tokens", nargs=-1, required=True, metavar="TOKEN...")
-@click.option("--timeout", type=Finite(), default=60.0, metavar="SECONDS", help="Give up after; default 60.")
+@click.option(
+    "--timeout", type=Finite(), default=60.0, metavar="SECONDS", help="Give up after this long (default: 60)."
+)
 @shared
 def wait(shell: Shell, tokens: tuple[str, ...], timeout: float) -> None:
     """Wait until readers see the batches that TOKENS name, as lake append and lake ingest print them.
 
-    Exit code 75, with what is missing, when that takes longer than the timeout.
+    Exit code 75, with what is missing, if that takes longer than the timeout.
 
     \b
     lake wait flights@12 --timeout 300
@@ -43,10 +45,10 @@ def wait(shell: Shell, tokens: tuple[str, ...], timeout: float) -> None:
 @click.command()
 @click.option("--keep-editions", type=Number(1), metavar="N", help="Keep the newest N editions.")
 @click.option("--keep-days", type=Finite(), metavar="DAYS", help="Keep every edition of the last DAYS.")
-@click.option("--limit", type=Number(1), metavar="BYTES", help="Compact no more than that many bytes.")
+@click.option("--limit", type=Number(1), metavar="BYTES", help="Compact at most this many bytes.")
 @click.option("--drop-retired", is_flag=True, help="Drop tables that the project no longer declares.")
-@click.option("--yes", is_flag=True, help="With --drop-retired: do it, do not only list them.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--yes", is_flag=True, help="With --drop-retired: drop them, instead of only listing them.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, without doing it.")
 @shared
 def maintain(
     shell: Shell,
@@ -57,11 +59,11 @@ def maintain(
     yes: bool,
     dry_run: bool,
 ) -> None:
-    """Keep the warehouse in order: compact files, let old editions expire, delete what nothing needs any more.
+    """Keep the warehouse in order: compact files, expire old editions, delete files that nothing needs (vacuum).
 
-    An edition is kept while it is among the newest, or young, or pinned. Rows and numbers stay as they are, which is
-    proved for each compaction. What somebody is reading stays; what somebody is writing is left for the next time
-    (exit code 75).
+    Retention: an edition is kept while it is among the newest, or young, or pinned. Compaction changes no row and no
+    number, which it proves each time. Files that a running process reads are kept; tables that one is writing are
+    skipped until the next call (exit code 75).
 
     \b
     lake maintain --dry-run
@@ -73,13 +75,13 @@ def maintain(
     from lake.project import load
 
     if yes and (dry_run or not drop_retired):
-        what = "--yes and --dry-run were given" if dry_run else "--yes is of --drop-retired, which was not given"
+        what = "--yes and --dry-run cannot be combined" if dry_run else "--yes needs --drop-retired"
         raise DeclarationError(what, fix="lake maintain --drop-retired --yes, or lake maintain --dry-run")
     listing = drop_retired and not (yes or dry_run)
     if listing and (keep_editions, keep_days, limit) != (None, None, None):
         raise DeclarationError(
-            "--drop-retired alone lists what is retired, and keeps and compacts nothing",
-            fix="give --yes, or --dry-run, or leave the other options out",
+            "--drop-retired alone only lists retired tables: it neither keeps editions nor compacts",
+            fix="add --yes or --dry-run, or leave out the other options",
         )
     settings = shell.settings
     policy = Policy(
@@ -96,8 +98,8 @@ def maintain(
     shell.emit(_data(done), _text(done, dry_run=dry_run))
     if done.skipped:
         raise Unavailable(
-            "\n".join(f"{place} was left: {why}" for place, why in done.skipped.items()),
-            fix="run lake maintain again: the rest is done",
+            "\n".join(f"{place} was skipped: {why}" for place, why in done.skipped.items()),
+            fix="run lake maintain again to do the rest",
         )
 
 
@@ -113,16 +115,16 @@ def _list_retired(shell: Shell, project: Project) -> None:
         for place, editions in retired(project).items()
     ]
     lines = [f"{row['table']}: {_fate(row)}" for row in rows]
-    shell.emit({"retired": rows}, lines or ["no table is retired"])
+    shell.emit({"retired": rows}, lines or ["no retired tables"])
     if rows:
-        shell.say("nothing was dropped: lake maintain --drop-retired --yes drops what is listed")
+        shell.say("nothing was dropped: lake maintain --drop-retired --yes drops the tables listed")
 
 
 def _fate(row: dict[str, Any]) -> str:
     if not row["drops"]:
-        return f"stays: edition {row['editions'][-1]} has it; publish one without it first"
+        return f"cannot be dropped: edition {row['editions'][-1]} has it; publish an edition without it first"
     if row["editions"]:
-        return f"would be dropped, and with it the editions that have it: {told(row['editions'])}"
+        return f"would be dropped, together with the editions that have it: {told(row['editions'])}"
     return "would be dropped; no edition has it"
 
 
@@ -158,11 +160,11 @@ def _text(done: Upkeep, *, dry_run: bool) -> Iterable[str]:
     yield from (f"cleared {name}" for name in done.cleared)
     yield from (f"kept for {each}" for each in done.running)
     if done.left:
-        yield f"{_parts(done.left)} left for the next call: --limit, or maintain_bytes, is how much one rewrites"
+        yield f"{_parts(done.left)} left for the next call: --limit or maintain_bytes bounds what one call rewrites"
     if not (rows or done.dropped or done.cleared or done.expired or done.left):
         yield "nothing to do"
     elif dry_run:
-        yield "nothing was done: --dry-run"
+        yield "dry run: nothing was done"
 
 
 def _row(kept: Kept) -> dict[str, Any]:
@@ -178,7 +180,7 @@ def _row(kept: Kept) -> dict[str, Any]:
 
 
 def _parts(count: int) -> str:
-    """Buckets of logs, and tables."""
+    """A count of parts to compact: buckets of logs, and tables."""
     return f"{count} part{'' if count == 1 else 's'}"
 
 

@@ -25,20 +25,20 @@ def parse_schema(text: str, *, file: str) -> avro.schema.RecordSchema:
     try:
         document = json.loads(text, object_pairs_hook=once)
     except Twice as twice:
-        fix = "leave one of them"
-        raise DeclarationError(f"{twice} is there twice", where=f"{file}:{_again(text, twice)}", fix=fix) from None
+        fix = "keep only one of them"
+        raise DeclarationError(f"{twice} occurs twice", where=f"{file}:{_again(text, twice)}", fix=fix) from None
     except json.JSONDecodeError as error:
         raise DeclarationError(f"not valid JSON: {error.msg}", where=f"{file}:{error.lineno}", fix=RECORD) from None
     except RecursionError:
         raise DeclarationError("not valid JSON: nested too deeply", where=f"{file}:1", fix=RECORD) from None
     if not isinstance(document, dict):
-        raise DeclarationError("an event is a record", where=f"{file}:1", fix=RECORD)
+        raise DeclarationError("an event must be a record", where=f"{file}:1", fix=RECORD)
     try:
         schema = _parsed(text)
     except (avro.errors.AvroException, TypeError, AttributeError, RecursionError) as error:
         raise _fault(document, error, text, file) from None
     if not isinstance(schema, avro.schema.RecordSchema):
-        raise DeclarationError(f"an event is a record, found {schema.type}", where=f"{file}:1", fix=RECORD)
+        raise DeclarationError(f"an event must be a record, found {schema.type}", where=f"{file}:1", fix=RECORD)
     return schema
 
 
@@ -60,7 +60,7 @@ def once(members: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _again(text: str, twice: Twice) -> int:
-    """A line that has a name which is there twice: the last one."""
+    """A line that has a name which occurs twice: the last one."""
     return text.count("\n", 0, max(text.rfind(str(twice)), 0)) + 1
 
 

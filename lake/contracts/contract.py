@@ -144,9 +144,9 @@ def sound_contracts(settings: Settings) -> tuple[dict[str, Contract], dict[str, 
             contract = read_contract(text, file=file)
             if contract.name != path.stem:
                 raise DeclarationError(
-                    f"the record is called {contract.name!r}",
+                    f"the record is named {contract.name!r}",
                     where=f"{file}:1",
-                    fix=f'call it "{path.stem}" as its file',
+                    fix=f'name it "{path.stem}", like its file',
                 )
             _must_say_whose(contract)
             contracts[contract.name] = contract
@@ -155,7 +155,7 @@ def sound_contracts(settings: Settings) -> tuple[dict[str, Contract], dict[str, 
         except (OSError, UnicodeDecodeError) as error:
             what = error.strerror if isinstance(error, OSError) else f"not UTF-8 at byte {error.start}"
             fix = "write it as UTF-8 text"
-            faults[path.stem] = DeclarationError(f"a contract cannot be read: {what}", where=file, fix=fix)
+            faults[path.stem] = DeclarationError(f"the contract cannot be read: {what}", where=file, fix=fix)
     return contracts, faults
 
 
@@ -225,10 +225,13 @@ def read_contract(text: str, *, file: str) -> Contract:
 def _checked(field: Field, before: list[Field]) -> Field:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", field.name):
         raise DeclarationError(
-            f"field {field.name!r} is called by no name", fix="letters, digits and _; records' own word may be an alias"
+            f"field {field.name!r} has an invalid name",
+            fix="use letters, digits and _; the name that records use may be an alias",
         )
     if field.name.startswith("_"):
-        raise DeclarationError(f"field {field.name!r} begins with '_'", fix="such names belong to the log; rename it")
+        raise DeclarationError(
+            f"field {field.name!r} begins with '_'", fix="such names are reserved for the log; rename it"
+        )
     taken = {name.lower() for other in before for name in other.names}
     twice = next((name for name in field.names if name.lower() in taken), None)
     if twice:
@@ -239,7 +242,7 @@ def _checked(field: Field, before: list[Field]) -> Field:
 def _must_say_whose(contract: Contract) -> None:
     if contract.personal and not contract.subject:
         raise DeclarationError(
-            f"{contract.name} has personal fields ({', '.join(contract.personal)}) and no subject",
+            f"{contract.name} has personal fields ({', '.join(contract.personal)}) but no subject",
             where=f"{contract.file}:{contract.field(contract.personal[0]).line}",
-            fix='add "subject": "<the field that says whose they are>" to "lake"; without, they would not be sealed',
+            fix='add "subject": "<the field that names the person>" to "lake"; without it they would not be encrypted',
         )

@@ -46,9 +46,9 @@ def incompatibilities(new: Contract, old: Contract) -> Iterator[DeclarationError
         now = new.unchangeable[fact]
         if now != before and (fact, before) != ("dump", None):
             yield DeclarationError(
-                f"{new.name}: {fact} was {_plain(before)} when its log was written, and is {_plain(now)}",
+                f"{new.name}: {fact} was {_plain(before)} when its log was written, and now is {_plain(now)}",
                 where=new.where,
-                fix="restore it, or publish a new stream: what is in the log is placed by it",
+                fix="restore it, or publish a new stream: events are placed in the log by it",
             )
     faulty = False
     for field in new.fields:
@@ -155,22 +155,22 @@ def _field_faults(field: Field, before: Field | None, new: Contract, old: Contra
     if before is None:
         if not field.has_default:
             yield DeclarationError(
-                f"{name} is new, and older events have nothing for it",
+                f"{name} is new, and older events have no value for it",
                 where=where,
                 fix='give it a default (null for a type that begins with "null")',
             )
         return
     if before.type != field.type and (fix := _why_not(before.type, field, new)):
-        yield DeclarationError(f"{name} was {before.type} in {old.file}, and is {field.type}", where=where, fix=fix)
+        yield DeclarationError(f"{name} was {before.type} in {old.file}, and now is {field.type}", where=where, fix=fix)
     if (before.name in old.sealed) != (field.name in new.sealed):
         yield DeclarationError(
             f"{name} {'was' if before.personal else 'was not'} personal in {old.file}",
             where=where,
-            fix="restore it, or add a new field: what is in the log is sealed, or is not, for good",
+            fix="restore it, or add a new field: what the log holds stays encrypted, or unencrypted, for good",
         )
     if before.nullable and not field.nullable:
         yield DeclarationError(
-            f"{name} could be null in {old.file}, and no longer can", where=where, fix='make it ["null", …] again'
+            f"{name} could be null in {old.file}, and can no longer", where=where, fix='make it ["null", …] again'
         )
     gone = sorted(set(before.symbols) - set(field.symbols))
     if gone and field.symbols:
@@ -180,9 +180,9 @@ def _field_faults(field: Field, before: Field | None, new: Contract, old: Contra
 def _why_not(before: str, field: Field, new: Contract) -> str:
     """Why `field` may not have its type now that it has been of the type `before`; empty where it may."""
     if field.name in {*new.key, *new.id} or field.name in re.findall(r"\w+", new.time or ""):
-        return "part of key, id or event time: it stays as it is"
+        return "restore it: fields of the key, the id or the event time cannot change"
     if field.name == new.subject and (before, field.type) != ("int", "bigint"):
-        return "restore it: people are told by the subject's text, and written otherwise one would be two"
+        return "restore it: people are identified by the text of the subject, and one person would become two"
     return "" if _wider(before, field.type) else "restore it, or add a new field"
 
 

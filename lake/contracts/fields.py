@@ -115,12 +115,14 @@ def read_field(field: avro.schema.Field, *, line: int) -> Field:
     _must_be_apart(field.name, ddl, bounds)
     for flag in ("personal", "transport", "text_only"):
         if not isinstance(extra.get(flag, False), bool):
-            raise DeclarationError(f"{flag} of field {field.name!r} is {extra[flag]!r}", fix="true or false")
+            raise DeclarationError(f"field {field.name!r}: invalid {flag} {extra[flag]!r}", fix="use true or false")
     if extra.get("text_only") and ddl != "string":
-        raise DeclarationError(f"text_only of field {field.name!r} of type {ddl}", fix="it is for text")
+        raise DeclarationError(
+            f"field {field.name!r} of type {ddl} cannot be text_only", fix="text_only is for strings"
+        )
     symbols = tuple(schema.symbols) if schema.type == "enum" else ()
     if schema.type == "enum" and not symbols:
-        raise DeclarationError(f"field {field.name!r} is an enum without symbols", fix="name what it may be")
+        raise DeclarationError(f"field {field.name!r} is an enum without symbols", fix="list its symbols")
     if field.has_default:
         _must_fit(field.name, ddl, nullable, symbols, field.default)
     return replace(
@@ -145,13 +147,13 @@ def read_field(field: avro.schema.Field, *, line: int) -> Field:
 
 def _unwrap(schema: Any) -> tuple[Any, bool]:
     if schema.type == "null":
-        raise DeclarationError("a field of type null alone", fix='use a union such as ["null", "string"]')
+        raise DeclarationError("a field cannot be of type null only", fix='use a union such as ["null", "string"]')
     if schema.type != "union":
         return schema, False
     branches = [branch for branch in schema.schemas if branch.type != "null"]
     if len(branches) != 1:
         raise DeclarationError(
-            f"a union of {len(branches)} types: {', '.join(branch.type for branch in branches)}",
+            f"a union of {len(branches)} types is not supported: {', '.join(branch.type for branch in branches)}",
             fix='use one type, or ["null", one type] for a field that may be absent',
         )
     return branches[0], len(schema.schemas) > 1
@@ -181,7 +183,9 @@ def _ddl(schema: Any) -> str:
     if schema.type in {"bytes", "fixed"} and logical == "decimal":
         precision, scale = schema.get_prop("precision"), schema.get_prop("scale") or 0
         if not isinstance(precision, int) or not 0 <= scale <= precision <= 38:
-            raise DeclarationError(f"decimal({precision}, {scale}) is not possible", fix="0 <= scale <= 38 digits")
+            raise DeclarationError(
+                f"decimal({precision}, {scale}) is not a valid type", fix="use 0 <= scale <= precision <= 38"
+            )
         return f"decimal({precision},{scale})"
     if logical is None:
         return PRIMITIVES[schema.type]
@@ -199,9 +203,9 @@ def _bound(field: str, ddl: str, end: str, value: Any) -> str:
             f"field {field!r} of type {ddl} cannot have a {end}", fix="bounds are for numbers and times"
         )
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise DeclarationError(f"{end} of field {field!r} is {value!r}", fix="write a number, or a time as text")
+        raise DeclarationError(f"field {field!r}: invalid {end} {value!r}", fix="write a number, or a time as text")
     if literals.read(ddl, str(value)) is None:
-        raise DeclarationError(f"{end} of field {field!r} is {value!r}, which is no {ddl}", fix=literals.example(ddl))
+        raise DeclarationError(f"field {field!r}: {end} {value!r} is not a valid {ddl}", fix=literals.example(ddl))
     return str(value)
 
 
@@ -210,7 +214,7 @@ def _must_be_apart(field: str, ddl: str, bounds: Mapping[str, str]) -> None:
     if low is not None and high is not None and low > high:
         raise DeclarationError(
             f"the minimum of field {field!r}, {bounds['minimum']}, is above its maximum, {bounds['maximum']}",
-            fix="no value would be taken; swap them",
+            fix="no value would be accepted; swap them",
         )
 
 
@@ -218,26 +222,30 @@ def _must_fit(field: str, ddl: str, nullable: bool, symbols: Sequence[str], defa
     """Raises DeclarationError where a default could not stand for an absent value."""
     what = f"the default of field {field!r} is {json.dumps(default)}"
     if default is None and not nullable:
-        raise DeclarationError(f"{what}, and it may not be null", fix='make its type ["null", …], or give a value')
+        raise DeclarationError(
+            f"{what}, but the field is not nullable", fix='make its type ["null", …], or give a value'
+        )
     if default is None:
         return
     if symbols and default not in symbols:
         raise DeclarationError(
-            f"{what}, which is none of {', '.join(symbols)}", fix=did_you_mean(str(default), symbols)
+            f"{what}, which is not one of {', '.join(symbols)}", fix=did_you_mean(str(default), symbols)
         )
     if not literals.fits(ddl, default):
-        raise DeclarationError(f"{what}, which is no {ddl}", fix=literals.example(ddl))
+        raise DeclarationError(f"{what}, which is not a valid {ddl}", fix=literals.example(ddl))
 
 
 def _aliases(field: str, found: Any) -> tuple[str, ...]:
     if not isinstance(found, list) or not all(isinstance(name, str) and name for name in found):
-        raise DeclarationError(f"aliases of field {field!r} is {found!r}", fix="a list of its former names")
+        raise DeclarationError(f"field {field!r}: invalid aliases {found!r}", fix="write a list of its former names")
     return tuple(found)
 
 
 def _path(field: str, found: Any) -> tuple[str, ...]:
     if not isinstance(found, str) or not re.fullmatch(r"[^.'\"\\\[\]]+(\.[^.'\"\\\[\]]+)*", found):
-        raise DeclarationError(f"field {field!r} comes from {found!r}", fix='a path such as "op" or "source.lsn"')
+        raise DeclarationError(
+            f"field {field!r} has an invalid path: {found!r}", fix='write a path such as "op" or "source.lsn"'
+        )
     return tuple(found.split("."))
 
 
@@ -245,7 +253,7 @@ def _encoding(field: str, ddl: str, found: Any) -> str:
     known = ENCODINGS.get(ddl.partition("(")[0], ())
     if found not in known:
         raise DeclarationError(
-            f"field {field!r} of type {ddl} has the encoding {found!r}",
+            f"field {field!r} of type {ddl} has an invalid encoding: {found!r}",
             fix=did_you_mean(str(found), known) if known else "encodings are for decimals, times and bytes",
         )
     return str(found)

@@ -43,7 +43,11 @@ def duration(text: Any) -> timedelta | None:
 def wrong_facts(facts: Any, fields: list[Field], names: list[str] | None) -> Iterator[tuple[str, str, str]]:
     """Each fault of the `lake` object as (fact, what, fix); names are checked only where all fields are known."""
     if not isinstance(facts, dict) or "key" not in facts:
-        yield "lake", 'no key declared: "lake": {"key": [...]} is missing', "name the fields whose events are ordered"
+        yield (
+            "lake",
+            'no key declared: "lake": {"key": [...]} is missing',
+            "name the fields that identify what an event is about",
+        )
         return
     for fact in sorted(set(facts) - FACTS):
         yield fact, f"unknown attribute {fact!r} of lake", did_you_mean(fact, FACTS)
@@ -54,12 +58,16 @@ def wrong_facts(facts: Any, fields: list[Field], names: list[str] | None) -> Ite
         yield from _wrong_time(time, fields, names)
     buckets = facts.get("buckets", 8)
     if not isinstance(buckets, int) or isinstance(buckets, bool) or not 1 <= buckets <= 4096:
-        yield "buckets", f"buckets is {buckets!r}", "a whole number from 1 to 4096"
+        yield "buckets", f"invalid buckets: {buckets!r}", "use a whole number from 1 to 4096"
     if "max_ahead" in facts and duration(facts["max_ahead"]) is None:
-        yield "max_ahead", f"max_ahead is {facts['max_ahead']!r}", 'a duration such as "1 day" or "90 minutes"'
+        yield (
+            "max_ahead",
+            f"invalid max_ahead: {facts['max_ahead']!r}",
+            'write a duration such as "1 day" or "90 minutes"',
+        )
     yield from _wrong_limit(facts.get("max_refused", {}))
     if not isinstance(facts.get("broadcast", ""), str):
-        yield "broadcast", f"broadcast is {facts['broadcast']!r}", "a SQL condition over the fields"
+        yield "broadcast", f"invalid broadcast: {facts['broadcast']!r}", "write a SQL condition over the fields"
     yield from _wrong_envelope(facts)
     if facts.get("dump") is not None and names is not None:
         yield from _wrong_names("dump", [facts["dump"]], fields, names)
@@ -67,7 +75,7 @@ def wrong_facts(facts: Any, fields: list[Field], names: list[str] | None) -> Ite
             yield (
                 "dump",
                 f"dump names {facts['dump']!r}, which is personal",
-                "a dump is told by what the log has in clear",
+                "dumps are identified by fields that are not encrypted",
             )
     if "subject" in facts and names is not None:
         yield from _wrong_subject(facts, fields, names)
@@ -76,37 +84,49 @@ def wrong_facts(facts: Any, fields: list[Field], names: list[str] | None) -> Ite
 def _wrong_limit(limit: Any) -> Iterator[tuple[str, str, str]]:
     written = 'write {"share": 0.1, "records": 20}'
     if not isinstance(limit, dict):
-        yield "max_refused", f"max_refused is {limit!r}", written
+        yield "max_refused", f"invalid max_refused: {limit!r}", written
         return
     for name in sorted(set(limit) - {"share", "records"}):
         yield "max_refused", f"unknown member {name!r} of max_refused", did_you_mean(name, ["share", "records"])
     share, records = limit.get("share", 0), limit.get("records", 0)
     if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
-        yield "max_refused", f"share of max_refused is {share!r}", "a number from 0 to 1"
+        yield "max_refused", f"invalid share of max_refused: {share!r}", "use a number from 0 to 1"
     if not isinstance(records, int) or isinstance(records, bool) or records < 0:
-        yield "max_refused", f"records of max_refused is {records!r}", "a whole number, 0 or more"
+        yield "max_refused", f"invalid records of max_refused: {records!r}", "use a whole number, 0 or more"
 
 
 def _wrong_subject(facts: dict[str, Any], fields: list[Field], names: list[str]) -> Iterator[tuple[str, str, str]]:
     personal = {field.name: field for field in fields if field.personal}
     yield from _wrong_names("subject", [facts["subject"]], fields, names)
     if not personal:
-        yield "subject", "a subject, and no field is personal", 'say "personal": true of the fields about a person'
+        yield (
+            "subject",
+            "there is a subject, but no field is personal",
+            'add "personal": true to the fields about a person',
+        )
     for name, field in personal.items():
         if field.nested or field.type == "binary":
-            yield "subject", f"personal field {name!r} is of type {field.type}", "use fields of single values"
+            yield (
+                "subject",
+                f"personal field {name!r} is of type {field.type}",
+                "only fields with single values can be personal",
+            )
         if name in re.findall(r"\w+", str(facts.get("time") or "")):
-            yield "time", f"event time uses {name!r}, which is personal", "event times stay in the log in clear"
+            yield "time", f"event time uses {name!r}, which is personal", "event times are not encrypted in the log"
 
 
 def _wrong_envelope(facts: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     envelope, table = facts.get("envelope"), facts.get("table")
     if "envelope" in facts and envelope not in ENVELOPES:
-        yield "envelope", f"envelope is {envelope!r}", did_you_mean(str(envelope), ENVELOPES)
+        yield "envelope", f"unknown envelope {envelope!r}", did_you_mean(str(envelope), ENVELOPES)
     if "table" in facts and "envelope" not in facts:
-        yield "table", "a table without an envelope", 'add "envelope": "debezium"'
+        yield "table", '"table" needs an "envelope"', 'add "envelope": "debezium"'
     elif "table" in facts and (not isinstance(table, str) or not table.strip(". ")):
-        yield "table", f"table is {table!r}", 'the table\'s name as its messages have it, such as "inventory.customers"'
+        yield (
+            "table",
+            f"invalid table: {table!r}",
+            'write the table\'s name as its messages have it, such as "inventory.customers"',
+        )
 
 
 def wrong_paths(field: Field, facts: Any) -> Iterator[tuple[str, str]]:
@@ -114,17 +134,24 @@ def wrong_paths(field: Field, facts: Any) -> Iterator[tuple[str, str]]:
     envelope = facts.get("envelope") if isinstance(facts, dict) else None
     if envelope is None and (field.path or field.encoding):
         attribute = "from" if field.path else "encoding"
-        yield f"field {field.name!r} says {attribute!r}, and records have no envelope", 'add "envelope" to "lake"'
+        yield f"field {field.name!r} has {attribute!r}, but records have no envelope", 'add "envelope" to "lake"'
     roots = ENVELOPES.get(envelope, frozenset()) if isinstance(envelope, str) else frozenset()
     if roots and field.path and field.path[0] not in roots:
-        yield f"field {field.name!r} comes from {field.path[0]!r}", did_you_mean(field.path[0], roots)
+        yield (
+            f"field {field.name!r} comes from {field.path[0]!r}, which the envelope does not have",
+            did_you_mean(field.path[0], roots),
+        )
 
 
 def _wrong_names(fact: str, found: Any, fields: list[Field], names: list[str] | None) -> Iterator[tuple[str, str, str]]:
     if fact == "id" and (found is None or found == "content"):
         return
     if not isinstance(found, list) or not found:
-        yield fact, f"{fact} is {found!r}", "a list of field names" + (' or "content"' if fact == "id" else "")
+        yield (
+            fact,
+            f"invalid {fact}: {found!r}",
+            "write a list of field names" + (' or "content"' if fact == "id" else ""),
+        )
         return
     for name in {name: None for name in found if found.count(name) > 1}:
         yield fact, f"{fact} names {name!r} twice", "name it once"
@@ -133,21 +160,21 @@ def _wrong_names(fact: str, found: Any, fields: list[Field], names: list[str] | 
     for name in found:
         if name not in names:
             fix = did_you_mean(str(name), names) if names else 'declare it in "fields"'
-            yield fact, f"{fact} names {name!r}, which is no field", fix
+            yield fact, f"{fact} names {name!r}, which is not a field", fix
         elif next(field for field in fields if field.name == name).nested:
-            yield fact, f"{fact} field {name!r} is nested", "use a field with a single value"
+            yield fact, f"{fact} field {name!r} is nested", "use a field that is not nested"
 
 
 def _wrong_time(time: Any, fields: list[Field], names: list[str]) -> Iterator[tuple[str, str, str]]:
     if not isinstance(time, str):
-        yield "time", f"time is {time!r}", "a field name or a SQL expression over the fields"
+        yield "time", f"invalid time: {time!r}", "write a field name or a SQL expression over the fields"
     elif re.fullmatch(r"\w+", time):
         field = next((field for field in fields if field.name == time), None)
         if field is None:
-            yield "time", f"time names {time!r}, which is no field", did_you_mean(time, names)
+            yield "time", f"time names {time!r}, which is not a field", did_you_mean(time, names)
         elif field.type not in {"timestamp", "date"}:
             yield "time", f"time field {time!r} is of type {field.type}", "use a timestamp or date, or an expression"
     elif clock := CLOCK.search(time):
-        yield "time", f"time expression {time!r} is not the same each time: {clock[0]}", "derive it from the event"
+        yield "time", f"time expression {time!r} is not deterministic: {clock[0]}", "derive it from the event"
     elif not set(re.findall(r"\w+", time)) & set(names):
         yield "time", f"time expression {time!r} uses no field", f"known: {', '.join(names)}"

@@ -56,7 +56,7 @@ def _must_fit(declaration: Declaration, columns: Sequence[str], there: Sequence[
     lost, new = (", ".join(sorted({*a} - {*b})) for a, b in ((there, columns), (columns, there)))
     if lost or new:
         what = " and ".join([*([f"no longer have {lost}"] if lost else []), *([f"now have {new}"] if new else [])])
-        fix = f"lake rebuild {declaration.name} takes them as they are"
+        fix = f"lake rebuild {declaration.name} adopts the new columns"
         raise declaration.fault(f"its rows {what}, unlike its table", fix=fix)
 
 

@@ -60,7 +60,7 @@ def plan(
         return planned
     latest = editions.latest_edition(project.settings)
     gone = sorted(set(latest.tables) - set(project.tables)) if latest else ()
-    return [*planned, *(Planned(name, "removed", ("its job is gone: retired by the next edition",)) for name in gone)]
+    return [*planned, *(Planned(name, "removed", ("its job is gone: the next edition retires it",)) for name in gone)]
 
 
 def stale(project: Project, connect: Callable[[], SparkSession]) -> set[str]:
@@ -212,7 +212,7 @@ class _Planning:
         columns = head.columns if head else None
         then, now = next(built, None), self.project.definition(declaration, columns)
         if then is None:
-            yield "which part is not known: built before definitions were kept"
+            yield "which part has changed is unknown: it was built before definitions were recorded"
             return
         for part in dict.fromkeys([*then, *now]):
             old, new = then.get(part), now.get(part)
@@ -226,7 +226,7 @@ class _Planning:
     def _judgement(self, name: str) -> Iterator[str]:
         check, suite = self.judged.get(name), self.suites.get(name)
         if check is not None and suite is not None and check.suite != suite.hash:
-            yield "expectations changed: judged again, nothing is evaluated"
+            yield "expectations changed: they are checked again, nothing is evaluated"
 
     def _rows(self, declaration: Declaration) -> int:
         """How many rows the inputs have now."""

@@ -34,8 +34,8 @@ def _losses(inputs: Inputs, declaration: Declaration, there: EditionTable) -> It
     lost = {name: what for name, what in changes.items() if not what.startswith("added") and visible([name])}
     if lost:
         what = ", ".join(f"{name} {change}" for name, change in lost.items())
-        fix = "the same with --yes, or have the function return them as they were"
-        yield declaration.fault(f"columns that readers have would change: {what}", fix=fix)
+        fix = "add --yes, or make the function return them as they were"
+        yield declaration.fault(f"published columns would change: {what}", fix=fix)
 
 
 def _columns(inputs: Inputs, there: EditionTable) -> Mapping[str, str]:

@@ -140,7 +140,7 @@ def _without(inputs: Inputs, table: str) -> str:
 
 
 def _never_built(declaration: Declaration) -> Verdict:
-    return Verdict(declaration.name, None, "unknown", why="it was never built")
+    return Verdict(declaration.name, None, "unknown", why="it has not been built yet")
 
 
 def _judged(inputs: Inputs, declaration: Declaration, table: Table, version: int) -> Verdict:
@@ -148,10 +148,10 @@ def _judged(inputs: Inputs, declaration: Declaration, table: Table, version: int
     rows, old, total = inputs.evaluate(declaration), table.read(inputs.spark, version), table.rows(version)
     if columns := column_changes(dict(old.dtypes), dict(rows.dtypes)):
         why = "; ".join(f"{column} {what}" for column, what in columns.items())
-        return Verdict(name, cut, "differs", total, why=f"to be right, its columns change: {why}")
+        return Verdict(name, cut, "differs", total, why=f"its columns would have to change: {why}")
     there, wanted = fingerprints(old, rows)
     if there == wanted and (said := _otherwise(table, version)):
-        return Verdict(name, cut, "differs", total, there, why=said, fix=f"lake rebuild {name} records what it is")
+        return Verdict(name, cut, "differs", total, there, why=said, fix=f"lake rebuild {name} records its rows")
     if there == wanted:
         inputs.proved[name] = version
         return Verdict(name, cut, "identical", total, there, why=_without(inputs, name))
@@ -167,7 +167,7 @@ def _otherwise(table: Table, version: int) -> str:
     """How the content of a version is not what its commit says, where that says anything."""
     said = delta.metadata(table.path, version).get("content")
     found = str(table.content(version)) if said else said
-    return "" if found == said else f"its rows are right, and not what its commit says of them: {said}, found {found}"
+    return "" if found == said else f"its rows are right, but not what its commit recorded: {said}, found {found}"
 
 
 def _differences(

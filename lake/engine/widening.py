@@ -45,7 +45,7 @@ def must_have(evaluation: Evaluation) -> None:
     if found := list(lost(columns, there)):
         raise declaration.fault(
             f"what it reads has changed since it was built: {', '.join(found)}",
-            fix="lake plan shows what follows from it, lake deploy builds it beside what readers see",
+            fix="lake plan shows what follows from that, lake deploy builds it beside the live tables",
         )
 
 

@@ -1,11 +1,11 @@
 """Forget a person: their key is destroyed, and from the next cut on every table is what the log says without them.
 
-1. Find what is personal of them, while it can still be read: what only they have.
-2. Under the log's lease, blank the quarantined records that tell of them.
-3. Record the erasure, which is what counts; destroy the key. A crash between the two is made good by `destroy_keys`.
+1. Find the personal values that only they have, while these can still be read.
+2. Under the log's lease, blank the quarantined records about them.
+3. Record the erasure, which is what counts; destroy the key. `destroy_keys` repairs a crash between the two.
 
 Of whom the log has nothing to be read, 3 comes before 2: they may be known from the quarantine alone, and after a crash
-they are to be found again. Whoever is forgotten once more is purged once more.
+they are to be found again. A person forgotten again is purged again.
 
 What earlier versions of tables still hold, `purge` removes once an edition without the person is published.
 """
@@ -55,7 +55,7 @@ class Forgotten:
 def whom(project: Project, stream: str, subject: str) -> tuple[Contract, str]:
     """The contract of `stream` and the token of a person in it, or in what was refused of it.
 
-    Raises DeclarationError where nothing in the stream is sealed, or nobody in it is called that.
+    Raises DeclarationError where the stream has no personal fields, or no events of such a person.
     """
     contract = known_stream(project.contracts, stream)
     _must_seal(contract)
@@ -64,9 +64,9 @@ def whom(project: Project, stream: str, subject: str) -> tuple[Contract, str]:
     known = token in erasures.subjects(project.settings, stream) or token in store.known(stream)
     if not known and not search.quarantined(project.settings, contract, subject, {subject}):
         raise DeclarationError(
-            f"{stream} knows nobody whose {contract.subject} is {subject!r}",
+            f"{stream} has no events of a person whose {contract.subject} is {subject!r}",
             where=contract.where,
-            fix=f"write it as the events do: `subject` is the value of {contract.subject}",
+            fix=f"write the value as the events have it: `subject` is the value of {contract.subject}",
         )
     return contract, token
 
@@ -114,7 +114,7 @@ class GivenUp:
 def give_up(project: Project, stream: str) -> GivenUp:
     """Erases everybody in a stream whose key is lost.
 
-    Whom its quarantined records are about can no longer be told, so all of them are blanked.
+    Its quarantined records can no longer be attributed to a person, so all of them are blanked.
     """
     contract = known_stream(project.contracts, stream)
     _must_seal(contract)
@@ -157,9 +157,9 @@ def _renamed(store: KeyStore, said: dict[str, Any]) -> bool:
 def _must_seal(contract: Contract) -> None:
     if not contract.sealed:
         raise DeclarationError(
-            f"nothing in {contract.name} is personal",
+            f"{contract.name} has no personal fields",
             where=contract.where,
-            fix='a stream with people has a "subject", and fields that are "personal": true',
+            fix='declare a "subject", and fields that are "personal": true',
         )
 
 

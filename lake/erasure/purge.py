@@ -3,7 +3,7 @@
 1. Destroy keys that a crash has left.
 2. Have every table begin anew, and publish that: the same rows, and no past. One that is not derived from the stream
    may have been, before it was redefined.
-3. See that nobody still reads what has them: a pin, or a process that began before the edition, is waited for.
+3. Wait for pins and for processes that began before the edition: they may still read data of the person.
 4. Let every other edition expire: `lake sql --edition` says so from then on.
 5. End the past of the tables and of the stream's quarantine; drop the homes that are not live, what was staged or
    spilled, what a kill has left, and what Spark has said, in which values are.
@@ -30,7 +30,7 @@ from lake.store.ledger import get_cut
 
 
 def purge(project: Project, tell: Callable[[str], None]) -> None:
-    """Does it, where people were forgotten since the last one; later, where it has to wait for somebody."""
+    """Purges, if people were forgotten since the last purge; postponed while a reader or a pin is in the way."""
     settings = project.settings
     _expire_again(settings)
     since, all_ = erasures.purged(settings), erasures.entries(settings)
@@ -42,7 +42,7 @@ def purge(project: Project, tell: Callable[[str], None]) -> None:
     waiting = _not_published(settings, number) or _anew(project, number)
     edition = editions.latest_edition(settings)
     if waiting := waiting or _still_read(settings, edition):
-        tell(f"purge   waits: {waiting}")
+        tell(f"purge   is waiting: {waiting}")
         return
     assert edition is not None
     older = [each.number for each in editions.kept_editions(settings) if each.number < edition.number]
@@ -52,12 +52,12 @@ def purge(project: Project, tell: Callable[[str], None]) -> None:
         table = project.table(declaration)
         with lease(settings, table.lease):
             truncation.end(table.path, upto=published.get(table.path))
-        tell(f"purge   {declaration.name}: only what is published is left")
+        tell(f"purge   {declaration.name}: only the published version is left")
     _clear_left(settings)
     for place in retired(project):
         with lease(settings, place.lease):
             vacuum.remove_table(place.path)
-        tell(f"purge   {place.name}: dropped, it was live before")
+        tell(f"purge   {place.name}: dropped, no longer in use")
     for stream in sorted(streams):
         _end_quarantine(settings, stream)
     erasures.mark_purged(settings, number, edition=edition.number, at=edition.published_at)
@@ -97,7 +97,7 @@ def _not_published(settings: Settings, number: int) -> str:
     """What has to happen before anything can be removed; empty where an edition without the person is published."""
     latest = editions.latest_edition(settings)
     if latest is None or get_cut(settings, latest.cut).voids < number:
-        return "no edition without the person is published yet: lake run"
+        return "no edition without the person has been published yet: lake run"
     return ""
 
 
@@ -120,10 +120,10 @@ def _anew(project: Project, number: int) -> str:
 
 
 def _still_read(settings: Settings, edition: Edition | None) -> str:
-    """Who may still read what has the person: nobody who began when `edition` was there; empty for no one."""
+    """Who may still be reading data of the person: nobody who began when `edition` was there; empty for no one."""
     pin = editions.pinned(settings)
     assert edition is not None
     if pin is not None and pin != edition.number:
-        return f"readers are held at edition {pin}: lake publish --resume"
+        return f"readers are pinned to edition {pin}: lake publish --resume"
     early = [each for each in activity.others(settings) if each.seen < edition.number]
-    return f"{early[0]} may still read what has the person" if early else ""
+    return f"{early[0]} may still be reading data of the person" if early else ""

@@ -55,19 +55,19 @@ def is_long_enough(value: str) -> bool:
 def sought(contract: Contract, subject: str, values: Collection[str]) -> tuple[set[str], list[str]]:
     """Those of a person's `values`, and of the subject, that can be searched for; what cannot, and why.
 
-    The latter in words that tell no value.
+    The latter in words that reveal no value.
     """
     field, left_out = contract.field(contract.subject or ""), []
     found = {*values, subject}
     if not field.personal:
         found.remove(subject)
-        left_out.append(f"{field.name}, which the contract does not call personal: logs keep it in clear")
+        left_out.append(f"{field.name}, which is not personal by the contract: logs keep it unencrypted")
     short = {value for value in found if not is_long_enough(value)}
     if short:
         what = field.name if short == {subject} else f"{len(short)} values"
-        left_out.append(f"{what} of fewer than {SHORTEST} characters, which are found anywhere by chance")
+        left_out.append(f"{what} of fewer than {SHORTEST} characters, which match anywhere by chance")
     if shared := [name for name in contract.sealed if contract.field(name).shared]:
-        left_out.append(f"{', '.join(shared)}, whose few values others have too")
+        left_out.append(f"{', '.join(shared)}, whose few values are shared by other people")
     return found - short, left_out
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _TOKEN: Final = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|[\w.]+|->|\|\||[<>=!]+|\S")
 _ENDS: Final = {"case", "when", "then", "else", "end", "and", "or", "not", "as", "is", "in", "between", "like", "div"}
-FIX: Final = "cast its parts to fewer digits, so that all digits of the result are 38 at most"
+FIX: Final = "cast its parts to fewer digits, so that the result has at most 38"
 
 
 def faults(declaration: Declaration, rows: DataFrame) -> list[DeclarationError]:
@@ -48,7 +48,7 @@ def faults(declaration: Declaration, rows: DataFrame) -> list[DeclarationError]:
         for name, measure in kind.measures.items():
             found += [declaration.fault(f"{name} {what}", fix=fix) for what, fix in _rounding(measure, rows)]
     if isinstance(kind, Fold):
-        found += [declaration.fault(what, fix="write it with fewer places") for what in _start(kind, rows)]
+        found += [declaration.fault(what, fix="write it with fewer decimal places") for what in _start(kind, rows)]
         fix = "say how it is rounded: round(…, 2), cast(…), or give the state's field a wider type"
         found += [declaration.fault(what, fix=fix) for what in _narrowed(declaration, kind, rows)]
     return found
@@ -73,7 +73,7 @@ def _rounding(measure: Measure, rows: DataFrame) -> Iterator[tuple[str, str]]:
         return
     places = _places(rows, measure.of)
     if isinstance(measure, Variance) and places is not None and 2 * places > KEPT:
-        what = f"squares {measure.of}, which has {places} decimal places, and Spark would round the squares"
+        what = f"squares {measure.of}, which has {places} decimal places, so Spark would round the squares"
         yield what, f"use values of at most {KEPT // 2}: cast(… as decimal(18, {KEPT // 2})), or whole units"
     if isinstance(measure, Avg) and places is not None and places > measure.scale > MOST_PLACES:
         what = f"is a mean of {measure.scale} decimal places of {measure.of}, which has {places}"

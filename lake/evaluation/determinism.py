@@ -54,7 +54,7 @@ def check(declaration: Declaration, rows: DataFrame, inputs: list[DataFrame]) ->
     if declaration.kind.row_by_row:
         faults += [
             declaration.fault(
-                f"the function of a {declaration.kind.name} must map each row alone, found {operator}",
+                f"the function of a {declaration.kind.name} must map each row on its own, found {operator}",
                 fix="aggregate with the kind, or declare a View",
             )
             for operator in sorted({match[1] for match in MANY_ROWS.finditer(text)})
@@ -72,11 +72,11 @@ def _not_local(declaration: Declaration, text: str) -> Iterator[tuple[str, str]]
     if not isinstance(kind, View):
         return
     if not kind.recursive and RECURSION.search(text):
-        what = "the query is recursive: what follows from its own rows is local to no key"
+        what = "the query is recursive, so its rows do not depend on one key"
         yield what, 'View(key=(), identity="…", recursive=True)'
     limit = LIMIT.search(text)
     if kind.key and limit:
-        yield f"{limit[1]} looks at the rows of all keys", 'View(key=(), identity="…"), or a row_number() by key'
+        yield f"{limit[1]} depends on the rows of all keys", 'View(key=(), identity="…"), or a row_number() by key'
 
 
 def analysed(frame: DataFrame) -> str:

@@ -38,11 +38,11 @@ def frames(declaration: Declaration, result: Any, inputs: int) -> list[DataFrame
         if not isinstance(each, DataFrame):
             raise declaration.fault(
                 f"the function returns {each!r}, not a DataFrame",
-                fix="return its_input.select(…), or what spark.sql gives",
+                fix="return its_input.select(…), or the result of spark.sql",
             )
     if len(sides) != (inputs if kind.row_by_row else 1):
         raise declaration.fault(
-            f"the function returns {len(sides)} frames, its {kind.name} has {inputs} inputs",
+            f"the function returns {len(sides)} frames, but its {kind.name} has {inputs} inputs",
             fix="return one frame for each input, in their order",
         )
     return [plain(each) for each in sides]
@@ -57,7 +57,7 @@ def complete(declaration: Declaration, rows: DataFrame, side: int) -> DataFrame:
         raise declaration.fault(f"the function returns two columns {twice[0]!r}", fix="leave one out, or rename it")
     if kind.row_by_row and not {ORDER, SIGN} <= set(rows.columns):
         raise declaration.fault(
-            f"the function of a {kind.name} must map each row alone, and this one loses the rows it came from",
+            f"the function of a {kind.name} must map each row on its own, but this one loses track of its input rows",
             fix="use select, where, withColumn and the like; aggregate with the kind, or declare a View",
         )
     for column, use in kind.requires(side).items():
@@ -67,7 +67,7 @@ def complete(declaration: Declaration, rows: DataFrame, side: int) -> DataFrame:
                 f"the function returns no column {column!r}{of} ({use})", fix="add it to the select"
             )
     for column, type_ in _timeless(declaration, rows):
-        raise declaration.fault(f"its window is over {column!r}, a {type_}", fix="use a column that is a time")
+        raise declaration.fault(f"its window is over {column!r}, a {type_}", fix="use a timestamp or date column")
     return _parted(declaration, rows) if declaration.parking else rows
 
 
@@ -81,7 +81,7 @@ def fault(declaration: Declaration, error: Exception, columns: Iterable[str] = (
     if unknown:
         what, fix = f"no column {unknown[1]!r}", did_you_mean(unknown[1], visible(columns))
     else:
-        what, fix = f"{type(error).__name__}: {first_line(error)}", "mend that line; --debug shows the way to it"
+        what, fix = f"{type(error).__name__}: {first_line(error)}", "correct that line; --debug shows the stack trace"
     found = declaration.fault(f"{of} fails: {what}", fix=fix)
     if frames:
         found.where = f"{declaration.where.partition(':')[0]}:{frames[-1].lineno}"

@@ -270,7 +270,7 @@ class Inputs:
             return _ordered(table.changes(self.spark, after=before, upto=now.version), source.table)
         after, voids = self.cut.batches.get(source.name, 0), head.voids
         if voids and not is_there(settings, voids):
-            raise FeedGap(f"void {voids}, which was heeded then, was lost")
+            raise FeedGap(f"void {voids}, which was applied then, was lost")
         if erasures.erased(settings, source.name, voids, self.cut.voids):
             raise FeedGap(f"people of {source.name} were forgotten since")
         voided = self.voided_since(source, head)

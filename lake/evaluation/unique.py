@@ -70,5 +70,5 @@ def _fault(declaration: Declaration, identity: Mapping[str, Any]) -> LakeError:
     return LakeError(
         f"{declaration.name}: several rows have the identity {what}: nothing was committed",
         where=declaration.where,
-        fix="name what tells them apart in the kind's identity or id, return one of them, or void their events",
+        fix="extend the kind's identity or id until it is unique, return only one of them, or void their events",
     )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-VALUES: Final = "let its function do without such values (try_cast, nullif, where), or void their events"
+VALUES: Final = "make its function tolerate such values (try_cast, nullif, where), or void their events"
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def python_faults(declaration: Declaration, inputs: Inputs | None = None) -> Ite
         if fault is None and (twice := unique.fault_of(declaration, error)):
             raise twice from error
         if fault is None and _about_rows(error):
-            what, fix = f"{declaration.name}: its rows cannot be made: {first_line(error)}", VALUES
+            what, fix = f"{declaration.name}: its rows cannot be evaluated: {first_line(error)}", VALUES
             if inputs is not None and (behind := _event_behind(inputs, declaration)):
                 what += f"; the event is {' '.join(behind)}"
                 fix += f": lake void {' '.join(behind)} --reason …"
@@ -110,7 +110,7 @@ def _analysed(inputs: Inputs, declaration: Declaration) -> Analysed:
         raise function_output.fault(declaration, error, columns, of=f"its {kind.name}") from error
     lost = [column for column in kind.identity if column not in columns]
     if lost:
-        raise declaration.fault(f"its rows have no column {lost[0]!r}", fix="it tells them apart: return it")
+        raise declaration.fault(f"its rows have no column {lost[0]!r}", fix="it is part of their identity: return it")
     read: dict[str, frozenset[str]] = {}
     scanned = read_of(determinism.physical(evaluated), [frame.columns for frame in frames])
     for source, found in zip(declaration.inputs, scanned, strict=True):

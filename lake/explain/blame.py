@@ -86,7 +86,7 @@ class Search:
         try:
             return self.inputs.changes(source, head)
         except FeedGap:
-            self.notes.append(f"{source.name} was made anew in between: which of its rows changed is not told")
+            self.notes.append(f"{source.name} was rebuilt in between: which of its rows changed is not known")
             return None
 
     def _parents(self, parent: Declaration, child: TableHead, shown: Sequence[Found], few: Few) -> list[Cause]:

@@ -168,12 +168,12 @@ def _notes(
 ) -> Iterator[str]:
     (old, new), (before, after) = editions, entries
     if before == after:
-        yield "both editions have the same version of it"
+        yield "both editions have the same version of the table"
     elif before.fingerprint != after.fingerprint:
         yield f"its definition changed between them ({before.fingerprint}, then {after.fingerprint})"
     elif old.cut == new.cut:
-        yield f"both are of cut {old.cut}: it was made again in between"
+        yield f"both are of cut {old.cut}: the table was rebuilt in between"
     if old.cut > new.cut:
-        yield f"edition {new.number} is of the earlier cut: its events are those that edition {old.number} has more"
+        yield f"edition {new.number} is of the earlier cut: the events shown are those only in edition {old.number}"
     if declaration is None:
-        yield "its job is gone: rows are compared as a whole, and no event is told"
+        yield "its job was removed: rows are compared as a whole, without the events behind them"

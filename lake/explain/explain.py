@@ -137,12 +137,12 @@ def _of_logs(inputs: Inputs, declaration: Declaration, texts: Sequence[str], few
     wanted = asked(declaration, schema, texts)
     [key] = wanted.to_pylist()
     missing, there = _missing(inputs, declaration, key, few), list[Values]()
-    note = f"it is not at cut {inputs.cut.number}: these are the events that it has to be made of"
+    note = f"the table is not at cut {inputs.cut.number}: these are the events it will be derived from"
     try:
         there = _evaluated(inputs, declaration, wanted)
     except Exception as error:
         raise_if_gone(error)
-        note += f"; they cannot be: {first_line(error)}"
+        note += f"; the row cannot be evaluated: {first_line(error)}"
     rows = [
         replace(
             missing, identity={c: row[c] for c in declaration.kind.identity}, values={c: row[c] for c in visible(row)}
@@ -267,9 +267,9 @@ def _missing(inputs: Inputs, declaration: Declaration, key: Values, few: Few) ->
     if not any(side.count for side in sides):
         what = ", ".join(f"{column}={value}" for column, value in key.items())
         raise DeclarationError(
-            f"{declaration.name} has no row with {what} at cut {inputs.cut.number}, and no event speaks of it",
+            f"{declaration.name} has no row with {what} at cut {inputs.cut.number}, and no event refers to that key",
             where=declaration.where,
-            fix=f'lake sql "select {", ".join(key)} from {declaration.name} limit 5" shows what there is',
+            fix=f'lake sql "select {", ".join(key)} from {declaration.name} limit 5" shows rows that exist',
         )
     return Explained(declaration.name, key, None, sides)
 

@@ -97,7 +97,7 @@ def _columns(found: EditionDiff) -> Iterator[str]:
     if columns.removed:
         yield f"columns removed: {', '.join(columns.removed)}"
     for name, (was, now) in columns.retyped.items():
-        yield f"column {name} was {was.lower()}, is {now.lower()}"
+        yield f"column {name} was {was.lower()}, now is {now.lower()}"
 
 
 def _changed(row: RowChange) -> str:
@@ -118,7 +118,7 @@ def as_tree(found: Explanation) -> Tree:
     for number, row in enumerate(found.rows):
         if left_out > 0 and number == len(found.rows) - len(found.rows) // 2:
             root.add(_more(left_out))
-        line = Text("no such row; its key has had", "red") if row.values is None else Text(_pairs(row.values), "bold")
+        line = Text("no such row; events of its key", "red") if row.values is None else Text(_pairs(row.values), "bold")
         add_sides(root.add(line), row.sides, row.values or {})
     return root
 

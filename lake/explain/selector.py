@@ -46,8 +46,8 @@ def rows_of(declaration: Declaration, table: Table, head: TableHead, keys: pa.Ta
     except duckdb.IOException:
         cut = head.cut
         raise declaration.fault(
-            f"its rows at cut {cut} are no longer kept",
-            fix="lake maintain keeps the last editions: try a later cut",
+            f"its rows at cut {cut} have been deleted",
+            fix="lake maintain keeps only the last editions: try a later cut",
         ) from None
     return found
 
@@ -63,22 +63,25 @@ def asked(declaration: Declaration, schema: pa.Schema, texts: Sequence[str]) -> 
     `schema`: the table's. Raises DeclarationError for what is no key, or not all of it.
     """
     kind, given = declaration.kind, dict[str, str]()
-    known = f"its rows are told apart by {', '.join(kind.identity)}"
+    known = f"its rows are identified by {', '.join(kind.identity)}"
     for text in texts:
         column, equals, value = text.partition("=")
         if not equals:
             raise DeclarationError(
-                f"{text!r} is no column=value", fix=f"lake explain {declaration.name} {_usage(kind.identity)}"
+                f"{text!r} is not of the form column=value",
+                fix=f"lake explain {declaration.name} {_usage(kind.identity)}",
             )
         if column not in kind.identity or column not in schema.names:
             fix = known if column in schema.names else f"{did_you_mean(column, kind.identity)} {known}"
             raise DeclarationError(f"{declaration.name} has no {column!r} among its key columns", fix=fix)
         if given.setdefault(column, value) != value:
-            raise DeclarationError(f"{column} is {given[column]} and {value}", fix="ask for one row at a time")
+            raise DeclarationError(
+                f"{column} is given twice: {given[column]} and {value}", fix="explain one row at a time"
+            )
     missing = [column for column in kind.key or (() if given else kind.identity) if column not in given]
     if missing:
         raise DeclarationError(
-            f"{declaration.name}: say which row: {', '.join(missing)} is missing",
+            f"{declaration.name}: the key of a row is incomplete: {', '.join(missing)} is missing",
             where=declaration.where,
             fix=f"lake explain {declaration.name} {_usage(kind.key or kind.identity)}",
         )
@@ -96,8 +99,10 @@ def _parsed(declaration: Declaration, schema: pa.Schema, given: Mapping[str, str
     for name, text in given.items():
         if text != NULL and row.column(name)[0].as_py() is None:
             kind = types[list(given).index(name)]
-            fix = f'lake sql "select {name} from {declaration.name} limit 5" shows how they are written'
-            raise DeclarationError(f"{name}={text} is no {str(kind).lower()}", where=declaration.where, fix=fix)
+            fix = f'lake sql "select {name} from {declaration.name} limit 5" shows how values are written'
+            raise DeclarationError(
+                f"{name}={text} is not a valid {str(kind).lower()}", where=declaration.where, fix=fix
+            )
     return row
 
 

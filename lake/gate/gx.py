@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 EXAMPLES: Final = 10
-"""So many failing rows are shown and recorded."""
+"""How many failing rows are shown and recorded."""
 
 # The library keeps its state per process; tables are judged from several threads.
 _lock = threading.Lock()
@@ -111,7 +111,7 @@ def build(expectations: Iterable[Expectation]) -> list[Judge]:
         try:
             judges.append(configuration.to_domain_obj())
         except (ValueError, TypeError) as error:
-            fix = "mend its kwargs: docs.greatexpectations.io tells what they may be"
+            fix = "correct its kwargs: see docs.greatexpectations.io"
             faults.append(DeclarationError(f"{each}: {_reason(error)}", where=each.where, fix=fix))
     if faults:
         raise DeclarationError.all(faults)
@@ -195,8 +195,8 @@ def _validated(
         configuration: Any = result.expectation_config
         expectation = expectations[configuration.meta["number"]]
         if reason := _exception(result):
-            fix = "mend its kwargs so that they suit the column"
-            raise DeclarationError(f"{expectation} cannot be judged: {reason}", where=expectation.where, fix=fix)
+            fix = "correct its kwargs so that they suit the column"
+            raise DeclarationError(f"{expectation} cannot be evaluated: {reason}", where=expectation.where, fix=fix)
         yield expectation, result
 
 
@@ -228,7 +228,7 @@ def _spark_batches() -> BatchDefinition[Any]:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Keeps warnings that the library gives of its own workings from people who cannot mend them."""
+    """Suppresses the library's warnings about its own workings, which users cannot fix."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

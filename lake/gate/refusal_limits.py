@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from lake.project import Project
 
 FIX: Final = (
-    "`lake quarantine list {stream}` shows them; repair them and lake quarantine replay {stream}, or take the delivery"
-    " back: lake void {stream} --batch N, or take it as it is: lake quarantine accept {stream}; then run again"
+    "`lake quarantine list {stream}` shows them; repair and replay them (lake quarantine replay {stream}), or void the"
+    " delivery (lake void {stream} --batch N), or accept the loss (lake quarantine accept {stream}); then run again"
 )
 
 

@@ -65,7 +65,7 @@ class Beside:
         column = expectation.kwargs["column"]
         if str(self.now.schema.field(column).type) in FLOATS:
             fix = "sum a decimal or a whole number: sums of floats depend on the order of rows"
-            raise DeclarationError(f"{expectation} is over a float", where=expectation.where, fix=fix)
+            raise DeclarationError(f"{expectation} cannot be over a float", where=expectation.where, fix=fix)
         query = " UNION ALL ".join(f"SELECT coalesce(sum({quoted(column)}), 0) AS s FROM {t}" for t in ("had", "now"))
         had, now = (row["s"] for row in self.ask(query))
         return _near(expectation, had, now)

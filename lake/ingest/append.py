@@ -1,6 +1,6 @@
 """The append: the only way into a log. One batch, numbered without gaps, in one commit with the log's new head.
 
-1. Under the log's lease, see where the log stands, clear what a crash left beside it, and make good what damage took.
+1. Under the log's lease, see where the log stands, clear what a crash left beside it, and repair damage.
 2. Parse the records; those that break the contract go to quarantine, under the batch's number, before the log.
 3. Drop re-deliveries, noted beside the log, number the rest, and commit rows and head together.
 4. Pack small files where many batches have left them.
@@ -55,9 +55,9 @@ STDIN: Final = "stdin-"
 CHUNK: Final = 1 << 20
 PACKED_KINDS: Final = (".gz", ".parquet")
 PACKED: Final = 20
-"""So many times their size files of these kinds are taken to have when unpacked."""
+"""Assumed ratio of unpacked to stored size for these kinds of files."""
 BESIDE: Final = ("quarantined", "duplicates")
-"""What is counted of what stands beside the log, in the order of its two tables."""
+"""The counts of rows beside the log, in the order of its two tables."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,9 @@ def _restore_beside(settings: Settings, spark: SparkSession, contract: Contract,
                     side_tables.clear(path, each.batch)
                 _put_beside(batch)
         except LakeError as error:
-            logging.getLogger("lake").warning("what batch %s of %s refused was lost: %s", each.batch, stream, error)
+            logging.getLogger("lake").warning(
+                "the quarantined records of batch %s of %s were lost: %s", each.batch, stream, error
+            )
     for file in damages:
         file.unlink()
 
@@ -280,8 +282,8 @@ def _content(batch: Batch, marks: Sequence[Mark], was: Mapping[str, Any] | None)
         may_differ = erasures.subjects(batch.settings, batch.contract.name)
         if not chain.same_in_clear(was, content) or (was["buckets"] != content["buckets"] and not may_differ):
             logging.getLogger("lake").warning(
-                "batch %s of %s was made again of the same records, and its rows are not what they were:"
-                " lake verify tells which tables that changes",
+                "batch %s of %s was read again from the same records, but its rows differ from before:"
+                " lake verify shows which tables that changes",
                 batch.number,
                 batch.contract.name,
             )

@@ -24,7 +24,7 @@ from lake.session import Gone, gone
 
 DEATHS: Final = 2
 PARTS: Final = 32
-"""Into so many parts a batch is divided whose reader died: of a thousand files, 31 are read at once, then one."""
+"""How many parts a batch is divided into after its reader died: of a thousand files, 31 are read at once, then one."""
 SHOWN: Final = 3
 
 
@@ -76,9 +76,9 @@ def at_work(settings: Settings, stream: str, marks: Iterable[Mark], *, done: boo
             raise
         names = ", ".join(name for name, *_ in now[:SHOWN]) + (f" and {len(now) - SHOWN} more" if now[SHOWN:] else "")
         raise Gone(
-            f"{lost.what} while it read {names}",
+            f"{lost.what} while reading {names}",
             where=lost.where,
-            fix=f"try again: fewer are read at once then, and a file alone over which it ends goes to quarantine; "
+            fix=f"try again: fewer files are read at once then, and a file that alone ends the JVM goes to quarantine; "
             f"{lost.fix}",
         ) from error
     _write(path, [], {mark: found for mark, found in known.items() if found.told or not done or mark not in now})

@@ -124,12 +124,12 @@ class Batch:
         return int(pc.sum(self.tally["control"]).as_py() or 0)
 
     def tell_numbers(self) -> None:
-        """Says so where events have numbers for text: 7 and "7", 1 and 1.0 may mean one thing, or not."""
+        """Warns where events have numbers for text: 7 and "7", 1 and 1.0 may mean the same, or not."""
         count = int(pc.sum(self.tally["numbers"]).as_py() or 0)
         if count:
             logging.getLogger("lake").warning(
-                '%s: %s of %s records have numbers for the text of %s; they are taken as they are written ("text_only":'
-                " true in the contract refuses them)",
+                '%s: %s of %s records have numbers in the text field %s; they are stored as written (set "text_only":'
+                " true in the contract to refuse them)",
                 self.contract.name,
                 count,
                 self.read,
@@ -198,7 +198,7 @@ class Batch:
     def rejects(self) -> DataFrame:
         """The rows for the quarantine, numbered after the faults. A conflict's text is read from its source again.
 
-        What tells of people who were forgotten is blanked.
+        Text about people who were forgotten is blanked.
         """
         same = "'same id as ', original, ', other content'"
         raw, detail = shown(self.contract, "_raw"), shown(self.contract, "_detail", f"'{BLANKED}'")
@@ -308,7 +308,7 @@ def reading(  # noqa: PLR0913  what a batch is made of
                     if left == delivery:
                         raise Unavailable(
                             f"Spark failed to read a batch of {known[-1].name}: {first_line(error)}",
-                            fix="each file alone can be read; try again, or with a smaller `batch_files`",
+                            fix="each file can be read on its own; try again, if need be with a smaller `batch_files`",
                         ) from error
                 else:
                     left = delivery.settled()
@@ -359,7 +359,7 @@ def _parsed(
         parsed.schema  # noqa: B018  over Connect, a plan is looked at only when it is asked about
     except AnalysisException as error:
         raise DeclarationError(
-            f"{contract.name}: Spark does not understand its time or broadcast expression: {error.getMessage()}",
+            f"{contract.name}: Spark cannot parse its time or broadcast expression: {error.getMessage()}",
             where=contract.where,
             fix="use Spark SQL over the fields of the contract",
         ) from None

@@ -28,7 +28,7 @@ RECORDS: Final = pa.schema(
 )
 LINE_BITS: Final = 40  # a record's position is its file's rank followed by this many bits of line number
 ACCEPTS: Final = "accepted:"
-GIVE_UP: Final = "lake ingest {stream} --give-up, which has the batch be empty, then lake rebuild --all"
+GIVE_UP: Final = "lake ingest {stream} --give-up, which makes the batch empty, then lake rebuild --all"
 
 
 @dataclass(frozen=True)
@@ -205,8 +205,8 @@ class Replayed:
         if self.whole and refused:
             stream = self.rows[0].stream
             raise LakeError(
-                f"a batch of {stream} cannot be made again: {len(refused)} of its records break the contract",
-                fix=f"restore the contract under which they were taken in; or {GIVE_UP.format(stream=stream)}",
+                f"a batch of {stream} cannot be read again: {len(refused)} of its records break the contract",
+                fix=f"restore the contract under which they were ingested; or {GIVE_UP.format(stream=stream)}",
             )
         return [row.fingerprint for seq, row in enumerate(self.rows) if seq not in refused]
 

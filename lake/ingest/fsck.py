@@ -1,4 +1,4 @@
-"""What a log holds, and the proof that it keeps its promises."""
+"""What a log holds, and the proof that it is consistent."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ class Checked:
 
 
 def check(settings: Settings, stream: str) -> list[str]:
-    """Every promise that the log of `stream` does not keep; [] where it keeps all. See `checked`."""
+    """The faults in the log of `stream`; [] where there are none. See `checked`."""
     return checked(settings, stream).faults
 
 
 def checked(settings: Settings, stream: str, *, since: str = "") -> Checked:
-    """Whether the log of `stream` keeps its promises.
+    """Whether the log of `stream` is consistent.
 
     Batches are numbered without gaps; offsets in each bucket run from 0 without gaps, in the order of the batches and
     of arrival; of a batch all events have an arrival of their own, or none has; ids are unique; nothing remembers more
@@ -102,9 +102,9 @@ def head_of(settings: Settings, stream: str) -> str:
     head = Log(settings, stream).head()
     if not head.content:
         raise LakeError(
-            f"the content of {stream} is not recorded up to batch {head.batch}",
+            f"the content of {stream} has no recorded fingerprint up to batch {head.batch}",
             where=str(settings.log_path(stream)),
-            fix="the next batch records it",
+            fix="the next batch records one",
         )
     return f"{stream}@{head.batch}:{head.content['digest']}"
 
@@ -118,9 +118,9 @@ def _since(heads: Sequence[LogHead], since: str) -> tuple[int | None, list[str]]
         was = head.content.get("was") or {}
         if was.get("digest") == wanted:
             same = chain.same_in_clear(was, head.content)
-            what = f"batch {head.batch} was made again, and its rows are not what they were by then"
+            what = f"batch {head.batch} was read again, and its rows differ from those of the digest"
             return head.batch, [] if same else [what]
-    return None, [f"no batch has the digest {wanted}: the log is not what it was by then"]
+    return None, [f"no batch has the digest {wanted}: the log is not the one that the digest was taken of"]
 
 
 def _numbers(settings: Settings, found: LogReport) -> list[str]:
@@ -131,10 +131,12 @@ def _numbers(settings: Settings, found: LogReport) -> list[str]:
     events = f"WHERE {log.REFUSAL} IS NULL" if Log(settings, found.stream).has_refusals(upto=upto) else "WHERE true"
     batches = {row["batch"]: row for row in delta.rows(path, BATCHES.format(events=events))}
     faults = [*_offsets(found.head, buckets), *_batches(found.batches, batches)]
-    faults += [f"id {row['id']} is {row['times']} times in bucket {row['bucket']}" for row in delta.rows(path, TWICE)]
+    faults += [
+        f"id {row['id']} occurs {row['times']} times in bucket {row['bucket']}" for row in delta.rows(path, TWICE)
+    ]
     ordered = any(column["column_name"] == "_arrival" for column in delta.rows(path, "DESCRIBE t"))
     back = delta.rows(path, DISORDER.format(arrival="_arrival" if ordered else "NULL"))
-    faults += [f"bucket {row['bucket']}: offset {row['offset']} came before the one before it" for row in back]
+    faults += [f"bucket {row['bucket']}: offset {row['offset']} came before its predecessor" for row in back]
     faults += [
         f"batch {row['batch']}: {row['events']} events, {row['arrivals']} arrivals"
         for row in (delta.rows(path, TOGETHER) if ordered else ())
@@ -161,19 +163,19 @@ def _batches(heads: list[LogHead], rows: Mapping[int, dict[str, Any]]) -> Iterat
         row = rows.get(head.batch, {"events": 0})
         counts = head.counts
         if head.batch != number:
-            yield f"batch {head.batch} stands where batch {number} should"
+            yield f"batch {head.batch} is in the place of batch {number}"
         if counts["read"] != sum(count for name, count in counts.items() if name != "read"):
             yield f"batch {head.batch}: read is not accepted + duplicates + quarantined + control: {dict(counts)}"
         if row["events"] != counts["accepted"]:
             yield f"batch {head.batch}: {counts['accepted']} accepted, {row['events']} in the log"
         if row["events"] and (row["watermarks"] != 1 or row["watermark"] != watermark):
-            yield f"batch {head.batch}: watermark {row['watermark']}, should be {watermark}"
+            yield f"batch {head.batch}: watermark {row['watermark']}, expected {watermark}"
         if row["events"] and row["latest"] is not None:
             watermark = max(row["latest"], watermark) if watermark else row["latest"]
         if head.watermark != watermark:
             yield f"batch {head.batch}: the head says watermark {head.watermark}, the rows say {watermark}"
     for number in sorted(set(rows) - {head.batch for head in heads}):
-        yield f"batch {number} has {rows[number]['events']} rows and no head"
+        yield f"batch {number} has {rows[number]['events']} rows but no head"
 
 
 def lacking(settings: Settings, stream: str, heads: Sequence[LogHead]) -> Iterator[tuple[LogHead, str]]:

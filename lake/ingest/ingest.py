@@ -35,9 +35,9 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
 ) -> dict[str, BatchCounts]:
     """Takes every pending landing file of `streams` (all of them by default) into its log, in `batches` at most.
 
-    What lands meanwhile is left for the next time, so that it ends however fast files come. Gives each stream's counts
-    over the batches that were made. A stream that fails does not stop the others: it is told to `on_failure` as soon
-    as it fails, or raised when all are done.
+    What lands meanwhile is left for the next call, so that this one ends however fast files arrive. Returns each
+    stream's counts over the batches that were made. A stream that fails does not stop the others: `on_failure` is
+    called as soon as it fails; without it, the error is raised when all are done.
     Raises DeclarationError for an unknown stream.
     """
     chosen = [known_stream(contracts, stream) for stream in (contracts if streams is None else streams)]

@@ -25,7 +25,9 @@ from lake.store.damage import Damage
 from lake.store.ledger import latest_cut
 from lake.store.log import Log
 
-BRING_BACK: Final = "bring it back from a copy; without one, lake ingest {stream} makes batches of the same files again"
+BRING_BACK: Final = (
+    "restore it from a backup; without one, lake ingest {stream} ingests the same files into new batches"
+)
 
 
 def lost_batches(settings: Settings, stream: str, read: Mapping[str, tuple[int, str]] | None = None) -> list[Damage]:
@@ -35,12 +37,12 @@ def lost_batches(settings: Settings, stream: str, read: Mapping[str, tuple[int, 
     with suppress(DeltaError, LakeError):  # a damaged book is told elsewhere
         told += [(cut.batches.get(stream, 0), f"cut {cut.number}") for cut in [latest_cut(settings)] if cut]
     with suppress(DeltaError, LakeError):
-        told.append((sources.last_taken(settings, stream), "what has landed"))
+        told.append((sources.last_taken(settings, stream), "the list of ingested files"))
     reached, witness = max(told)
     if batch >= reached:
         return []
-    path, ends = settings.log_path(stream), f"it ends at batch {batch}" if batch else "it is gone"
-    return [Damage(path, path, f"{ends}, and {witness} goes up to batch {reached}")]
+    path, ends = settings.log_path(stream), f"it ends at batch {batch}" if batch else "it is missing"
+    return [Damage(path, path, f"{ends}, but {witness} goes up to batch {reached}")]
 
 
 def lost_editions(settings: Settings) -> list[Damage]:
@@ -49,7 +51,7 @@ def lost_editions(settings: Settings) -> list[Damage]:
     if known >= witness:
         return []
     path = settings.meta_path("editions")
-    return [Damage(path, path, f"it ends at edition {known}, and edition {witness} was published")]
+    return [Damage(path, path, f"it ends at edition {known}, but edition {witness} was published")]
 
 
 def read_by_tables(settings: Settings) -> dict[str, tuple[int, str]]:
@@ -119,5 +121,5 @@ def content_fault(settings: Settings, stream: str) -> LakeError | None:
         return None
     what, _, files = found.partition(": /")
     where = f"/{files}" if files else str(path)
-    fix = f"bring it back from a copy; lake log {stream} --check tells all that is damaged"
+    fix = f"restore it from a backup; lake log {stream} --check lists all damage"
     return LakeError(f"the log of {stream} is damaged: {what}", where=where, fix=fix)

@@ -1,4 +1,4 @@
-"""A batch that a log has lost again, by damage to its newest commit: made once more of the same records, or given up.
+"""A batch that a log has lost by damage to its newest commit: read again from the same records, or given up.
 
 It must be that batch, for cuts may have counted it: the same records, at the same time of arrival, under the same
 contract. Of what came back from quarantine, the texts lie among the staged files for a while, as they may have been
@@ -66,8 +66,8 @@ def give_up(settings: Settings, stream: str) -> int:
             head = Log(settings, stream).head()
         if not head.batch or head.files:
             raise DeclarationError(
-                f"the log of {stream} has no batch to give up after batch {head.batch}",
-                fix=f"lake ingest {stream} says what it lacks, if anything",
+                f"the log of {stream} has no lost batch after batch {head.batch}",
+                fix=f"lake ingest {stream} shows what is missing, if anything",
             )
         disown(settings, head)
         return head.batch
@@ -83,7 +83,7 @@ def _file(settings: Settings, stream: str, batch: int, mark: Mark) -> sources.Fi
     found = sources.found_again(settings, stream, mark)
     if found is None:
         place = sources.places(settings, stream, mark)[0]
-        raise _gone(settings, stream, batch, mark, fix=f"bring the file back, as it was, to {place}")
+        raise _gone(settings, stream, batch, mark, fix=f"restore the file, unchanged, at {place}")
     return found
 
 
@@ -97,7 +97,7 @@ def _rejected(settings: Settings, stream: str, taken: Taken) -> tuple[Rejected, 
         row = row and replace(row, raw=texts.get(row.mark, row.raw))
         # The CRC is 0 in logs of long ago.
         if row is None or mark not in {row.fingerprint, (*row.fingerprint[:2], 0)}:
-            raise _gone(settings, stream, taken.batch, mark, fix="mend the record again afterwards")
+            raise _gone(settings, stream, taken.batch, mark, fix="repair the record again afterwards")
         rows.append(row)
     return tuple(rows)
 
@@ -108,7 +108,7 @@ def _kept(settings: Settings, stream: str, batch: int) -> Path:
 
 def _gone(settings: Settings, stream: str, batch: int, mark: Mark, *, fix: str) -> LakeError:
     return LakeError(
-        f"the log of {stream} has lost batch {batch}, and {mark[0]}, which was in it, is gone",
+        f"the log of {stream} has lost batch {batch}, and {mark[0]}, from which it was read, is gone",
         where=str(settings.log_path(stream)),
         fix=f"{fix}; or {GIVE_UP.format(stream=stream)}",
     )

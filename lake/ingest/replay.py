@@ -1,4 +1,4 @@
-"""Looking into the quarantine, and putting its records to their log once more."""
+"""Reading the quarantine, and replaying its records into their log."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     from lake.ingest.delivery import Delivery, Replayed
     from lake.store.log import LogHead
 
-REPAIRS: Final = "edit `raw` in what `lake quarantine list --json` prints, and leave the rest"
-REPLAY: Final = "lake quarantine list --json, mend `raw`, lake quarantine replay STREAM FILE"
+REPAIRS: Final = "edit `raw` in what `lake quarantine list --json` prints, and leave the rest unchanged"
+REPLAY: Final = "lake quarantine list --json, correct `raw`, lake quarantine replay STREAM FILE"
 FIXES: Final[Mapping[str, str]] = {
     Reason.OVERSIZED: "raise record_bytes in [tool.lake] and land the record again: only its beginning is kept here",
-    Reason.UNPARSEABLE: f"one JSON object a line, in UTF-8: {REPLAY}",
-    Reason.MISSING: f"have its producer send it, or give it a default in the contract; {REPLAY}",
-    Reason.WRONG_TYPE: f"mend the value, or widen the field in the contract; {REPLAY}",
-    Reason.NOT_IN_ENUM: f"mend the value, or add the symbol to the contract; {REPLAY}",
-    Reason.OUT_OF_BOUNDS: f"mend the value, or the bound in the contract; {REPLAY}",
-    Reason.NULL_KEY: f"have its producer send the key; {REPLAY}",
-    Reason.NULL_SUBJECT: f"have its producer say whom it is about; {REPLAY}",
-    Reason.NULL_TIME: f"have its producer send the event time; {REPLAY}",
-    Reason.AHEAD: f"mend the producer's clock or max_ahead in the contract; {REPLAY}",
-    Reason.CONFLICT: 'the first one stays; where they differ only in how they came, say "transport": true of those '
-    "fields in the contract and replay, else have this one sent under an id of its own",
-    Reason.FILE: "mend the file and land it again: changed, it is read again",
-    Reason.ENVELOPE: f"a change message of Debezium is expected, with op and row; {REPLAY}",
-    Reason.OTHER_TABLE: "route the table's messages to its own stream, or mend `table` in the contract",
+    Reason.UNPARSEABLE: f"write one JSON object per line, in UTF-8: {REPLAY}",
+    Reason.MISSING: f"have the producer send it, or give it a default in the contract; {REPLAY}",
+    Reason.WRONG_TYPE: f"correct the value, or widen the field in the contract; {REPLAY}",
+    Reason.NOT_IN_ENUM: f"correct the value, or add the symbol to the contract; {REPLAY}",
+    Reason.OUT_OF_BOUNDS: f"correct the value, or change the bound in the contract; {REPLAY}",
+    Reason.NULL_KEY: f"have the producer send the key; {REPLAY}",
+    Reason.NULL_SUBJECT: f"have the producer send the subject; {REPLAY}",
+    Reason.NULL_TIME: f"have the producer send the event time; {REPLAY}",
+    Reason.AHEAD: f"correct the producer's clock, or raise max_ahead in the contract; {REPLAY}",
+    Reason.CONFLICT: 'the first record stays; if they differ only in transport, set "transport": true for those fields '
+    "in the contract and replay, else have this one sent under its own id",
+    Reason.FILE: "correct the file and land it again: a changed file is read again",
+    Reason.ENVELOPE: f"send Debezium change messages, with op and row; {REPLAY}",
+    Reason.OTHER_TABLE: "route the table's messages to its own stream, or correct `table` in the contract",
 }
 """What to do about records that are in quarantine, by reason."""
 
@@ -50,7 +50,7 @@ REPLAY_ROWS: Final = 10_000  # records in one batch of a replay: their marks are
 
 
 def waiting(settings: Settings, streams: Iterable[str] = ()) -> list[Rejected]:
-    """What is in quarantine and has not been taken in since, of `streams` or of all."""
+    """The records in quarantine that have not been ingested since, of `streams` (default: all)."""
     chosen = [load_contract(settings, stream).name for stream in streams] or streams_of(settings)
     return [row for stream in chosen for row in _waiting(settings, stream)]
 
@@ -74,7 +74,7 @@ def by_reason(rows: Iterable[Rejected]) -> list[dict[str, Any]]:
 
 
 def read_repairs(file: Path) -> list[Mapping[str, Any]]:
-    """Records as `lake quarantine list --json` prints them (or one a line), `raw` mended by hand.
+    """Records as `lake quarantine list --json` prints them (or one a line), `raw` corrected by hand.
 
     Raises DeclarationError with the line that is none.
     """
@@ -110,7 +110,7 @@ def replay(  # noqa: PLR0913  which records, and whom to tell
     now: datetime | None = None,
     failed: Callable[[Rejected], None] = lambda _: None,
 ) -> dict[str, BatchCounts]:
-    """Puts what waits in quarantine to its log again, with the `repairs` only those, mended.
+    """Replays quarantined records into their log; with `repairs`, only those, corrected.
 
     What the contract takes now is appended, exactly once; what still breaks it stays as it is, and is told to `failed`
     with what is wrong with it now. Raises DeclarationError for a repair of a record that does not wait.
@@ -137,11 +137,11 @@ def accept(settings: Settings, spark: SparkSession, stream: str, *, reason: str)
 
     contract = load_contract(settings, stream)
     if not reason.strip():
-        raise DeclarationError("an acceptance needs a reason", fix='--reason "why it may be left out"')
+        raise DeclarationError("an acceptance needs a reason", fix='--reason "why these records may be left out"')
 
     def deliver(head: LogHead) -> Acceptance | None:
         if all(row.batch <= head.accepted_upto for row in _waiting(settings, stream)):
-            raise DeclarationError(f"{stream} has refused nothing that was not accepted before", fix="nothing to do")
+            raise DeclarationError(f"{stream} has refused no records since the last acceptance", fix="nothing to do")
         return Acceptance(reason)
 
     return append(settings, spark, contract, deliver)
@@ -194,8 +194,8 @@ def _mended(rows: Iterable[Rejected], repairs: Iterable[Mapping[str, Any]]) -> l
         place = repair["stream"], repair["batch"], repair["number"]
         if place not in known:
             raise DeclarationError(
-                f"record {place[2]} of batch {place[1]} of {place[0]} does not wait in quarantine",
-                fix="`lake quarantine list` shows those that do",
+                f"record {place[2]} of batch {place[1]} of {place[0]} is not in quarantine",
+                fix="`lake quarantine list` shows those that are",
             )
         mended.append(replace(known[place], raw=repair["raw"]))
     return mended

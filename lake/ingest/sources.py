@@ -102,9 +102,9 @@ def listing(settings: Settings, stream: str) -> list[File]:
     folder = settings.path(settings.landing) / stream
     if folder.is_symlink():
         raise DeclarationError(
-            f"the landing folder of {stream} is a symbolic link, and what lies elsewhere is not taken in",
+            f"the landing folder of {stream} is a symbolic link, and files elsewhere are not ingested",
             where=str(folder),
-            fix="make it a folder, or set `landing` to where the files are",
+            fix="make it a folder, or set `landing` to the folder with the files",
         )
     try:
         entries = [entry for entry in os.scandir(folder) if _wanted(entry)]
@@ -112,7 +112,7 @@ def listing(settings: Settings, stream: str) -> list[File]:
         return []
     except OSError as error:
         raise Unavailable(
-            f"landing folder of {stream} cannot be read: {error.strerror}", where=str(folder), fix=FOLDER
+            f"the landing folder of {stream} cannot be read: {error.strerror}", where=str(folder), fix=FOLDER
         ) from None
     return sorted(_files(stream, entries), key=lambda file: file.name)
 

@@ -35,7 +35,7 @@ def void(  # noqa: PLR0913  which events, said in three ways
     """
     load_contract(settings, stream)
     if not reason.strip():
-        raise DeclarationError("a void needs a reason", fix='--reason "why it does not count"')
+        raise DeclarationError("a void needs a reason", fix='--reason "why these events do not count"')
     found = [_place(text) for text in places]
     _must_exist(settings, stream, found)
     upto = Log(settings, stream).head().batch
@@ -48,7 +48,7 @@ def void(  # noqa: PLR0913  which events, said in three ways
 def _place(text: str) -> Place:
     parts = re.fullmatch(r"(\d{1,18}):(-?\d{1,18}):(\d{1,18})", text)
     if parts is None:
-        raise DeclarationError(f"{text!r} is no place of an event", fix="BATCH:BUCKET:OFFSET, e.g. 12:3:4711")
+        raise DeclarationError(f"{text!r} is not a valid event place", fix="write BATCH:BUCKET:OFFSET, e.g. 12:3:4711")
     batch, bucket, offset = map(int, parts.groups())
     return batch, bucket, offset
 
@@ -70,7 +70,7 @@ def _must_exist(settings: Settings, stream: str, places: Sequence[Place]) -> Non
 
 def _batch(stream: str, batch: int, upto: int) -> int:
     if not 1 <= batch <= upto:
-        raise DeclarationError(f"{stream} has no batch {batch}, but 1 to {upto}", fix=f"lake log {stream}")
+        raise DeclarationError(f"{stream} has no batch {batch}, only 1 to {upto}", fix=f"lake log {stream}")
     return batch
 
 

@@ -267,19 +267,19 @@ class Aggregate(Kind):
         taken = [*self.by, *(self.window.names if self.window else ()), *([FINAL] if self.is_final else [])]
         for name, measure in self.measures.items():
             if not isinstance(measure, Measure):
-                fix = 'Count(), Sum("a_column"), CountIf("a condition") and the like'
-                raise DeclarationError(f"the measure {name} is {measure!r}", fix=fix)
+                fix = 'use Count(), Sum("a_column"), CountIf("a condition") and the like'
+                raise DeclarationError(f"{name} is not a measure: {measure!r}", fix=fix)
             if name in taken or name.startswith("_"):
-                why = "which the table has already" if name in taken else "and columns with _ are hidden"
-                raise DeclarationError(f"a measure is called {name}, {why}", fix="give it a name of its own")
+                why = "which is already a column of the table" if name in taken else "columns with _ are hidden"
+                raise DeclarationError(f"invalid name of a measure: {name}, {why}", fix="give it a name of its own")
         if len(set(taken)) < len(taken):
-            raise DeclarationError(f"the columns {', '.join(taken)} are not all different", fix="name each once")
+            raise DeclarationError(f"column names occur twice: {', '.join(taken)}", fix="use each name only once")
         if self.late not in ("correct", "drop"):
             raise DeclarationError(f"unknown late policy {self.late!r}", fix="use 'correct' or 'drop'")
         if self.lateness < timedelta(0):
-            raise DeclarationError(f"a lateness of {self.lateness}", fix="use zero or more")
+            raise DeclarationError(f"invalid lateness {self.lateness}", fix="use zero or more")
         if self.is_final and self.window is None:
-            raise DeclarationError("is_final is about windows, and there is none", fix="declare a window")
+            raise DeclarationError("is_final needs a window", fix="declare a window")
 
 
 def _combination(state: State, a: str, b: str, type_: str) -> str:

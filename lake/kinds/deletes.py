@@ -37,7 +37,7 @@ class Removal:
         """Checked against the `key`. Raises DeclarationError where `former` names a column that is not part of it."""
         for column in former or ():
             if column not in key:
-                raise DeclarationError(f"former: {column!r} is no column of the key", fix=did_you_mean(column, key))
+                raise DeclarationError(f"former: {column!r} is not a key column", fix=did_you_mean(column, key))
         return cls(deletes, truncate, dict(former or {}))
 
     @property

@@ -43,9 +43,11 @@ class AsOf:
         object.__setattr__(self, "until", "valid_to" if until is None and time == "valid_from" else until)
         object.__setattr__(self, "tolerance", tolerance)
         if not self.on:
-            raise DeclarationError("AsOf without columns to find a version by", fix='name them: AsOf("tailnum")')
+            raise DeclarationError("AsOf needs columns to find a version by", fix='name them: AsOf("tailnum")')
         if tolerance is not None and tolerance < timedelta(0):
-            raise DeclarationError(f"a tolerance of {tolerance}", fix="how old a version may be: not below zero")
+            raise DeclarationError(
+                f"invalid tolerance {tolerance}", fix="it is how old a version may be: use zero or more"
+            )
 
     @property
     def own(self) -> tuple[str, ...]:
@@ -80,14 +82,14 @@ class Enrich(Kind):
         hidden = [c for c in (*self.id, time, *(c for d in dimensions for c in d.on)) if c.startswith("_")]
         if hidden:
             raise DeclarationError(
-                f"Enrich needs {hidden[0]!r} in its rows, and names with '_' are hidden", fix="rename it"
+                f"Enrich needs {hidden[0]!r} in its rows, but names with '_' are hidden", fix="rename it"
             )
         if not dimensions:
-            raise DeclarationError(
-                "Enrich without a dimension", fix='add AsOf("a_column") for each input but the first'
-            )
+            raise DeclarationError("Enrich needs a dimension", fix='add AsOf("a_column") for each input but the first')
         if how not in ("left", "inner"):
-            raise DeclarationError(f"how={how!r}", fix='"left" keeps events without a version, "inner" leaves them out')
+            raise DeclarationError(
+                f"unknown how={how!r}", fix='"left" keeps events without a version, "inner" leaves them out'
+            )
 
     @property
     def key(self) -> tuple[str, ...]:

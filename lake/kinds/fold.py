@@ -63,7 +63,9 @@ class Fold(Kind):
         if callable(step):
             reducer = PythonReducer(typed, dict(start or {}), step)
             if refuse is not None:
-                raise DeclarationError("refuse is SQL, and step is a Python function", fix="return Refusal(reason)")
+                raise DeclarationError(
+                    "refuse is SQL, but step is a Python function", fix="return Refusal(reason) from it instead"
+                )
         else:
             reducer = SqlReducer(typed, dict(start or {}), dict(step), refuse)
             _known("step", step, typed)
@@ -75,14 +77,14 @@ class Fold(Kind):
             object.__setattr__(self, each.name, value)
         taken = {*self.key, REFUSED, AT, AGAIN, *CARRIED} & set(self.reducer.fields)
         if taken:
-            raise DeclarationError(f"state field {min(taken)!r} is a column of its own", fix="call it something else")
+            raise DeclarationError(f"state field {min(taken)!r} is already a column", fix="rename it")
         if self.rows not in ("state", "refusals"):
-            raise DeclarationError(f"unknown rows={self.rows!r}", fix='rows="state" or rows="refusals"')
+            raise DeclarationError(f"unknown rows={self.rows!r}", fix='use rows="state" or rows="refusals"')
         if self.rows == "refusals" and not self.reducer.refuses:
-            raise DeclarationError("nothing is ever refused", fix="give refuse=…")
+            raise DeclarationError('rows="refusals" needs refuse=…', fix="add refuse=…")
         if (self.rows == "refusals") != bool(self.id):
             raise DeclarationError(
-                "refused events are told apart by id columns, states by their key",
+                "refused events are identified by id columns, states by their key",
                 fix='rows="refusals", id="event_id"',
             )
 
@@ -124,7 +126,9 @@ class Fold(Kind):
         """See Kind.prepare. Raises DeclarationError for a column whose name the fold needs."""
         taken = [column for column in (AT, HELD, "_seen") if column in rows.columns]
         if taken:
-            raise DeclarationError(f"the function returns a column {taken[0]!r}, which Fold makes", fix="rename it")
+            raise DeclarationError(
+                f"the function returns a column {taken[0]!r}, which Fold itself adds", fix="rename it"
+            )
         return rows
 
     def evaluate(self, rows: DataFrame) -> DataFrame:
@@ -188,7 +192,7 @@ def _fields(state: str) -> dict[str, str]:
         raise DeclarationError("a state of maps cannot be compared", fix="use an array of structs")
     if not all(name and kind for name, kind in fields.items()) or len(fields) < len(pairs) or depth:
         raise DeclarationError(
-            f"not a state: {state!r}", fix='name each field once, with its type: "legs int, at date"'
+            f"not a valid state: {state!r}", fix='name each field once, with its type: "legs int, at date"'
         )
     return fields
 
@@ -196,4 +200,4 @@ def _fields(state: str) -> dict[str, str]:
 def _known(option: str, given: Mapping[str, Any], fields: Mapping[str, str]) -> None:
     for name in given:
         if name not in fields:
-            raise DeclarationError(f"{option} has {name!r}, the state has not", fix=did_you_mean(name, fields))
+            raise DeclarationError(f"{option} has {name!r}, which is not in the state", fix=did_you_mean(name, fields))

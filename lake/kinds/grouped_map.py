@@ -142,7 +142,7 @@ def _pickled(work: Any) -> bytes:
     except TypeError as error:
         raise DeclarationError(
             f"its Python function cannot be sent to Spark's workers: {error}",
-            fix="let it name what it uses of lake: `from lake import Refusal`, not `import lake`",
+            fix="import the names that it uses: `from lake import Refusal`, not `import lake`",
         ) from error
     return pickled
 

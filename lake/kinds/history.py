@@ -134,7 +134,7 @@ class History(Kind):
         for column in VALID:
             if column in rows.columns:
                 raise DeclarationError(
-                    f"the function returns a column {column!r}, which History makes", fix="rename it"
+                    f"the function returns a column {column!r}, which History itself adds", fix="rename it"
                 )
         return self.removal.prepare(rows, self.by)
 
@@ -251,11 +251,17 @@ class History(Kind):
     def _check(self, *, both: bool) -> None:
         """Raises DeclarationError for options that contradict each other."""
         if not self.by:
-            raise DeclarationError("History needs a key", fix='name what has a history: History(key="…", …)')
+            raise DeclarationError(
+                "History needs a key", fix='name the columns that identify what has a history: History(key="…", …)'
+            )
         if not self.sequence:
-            raise DeclarationError("History needs a sequence", fix="name the column that says when a change holds from")
+            raise DeclarationError(
+                "History needs a sequence", fix="name the column that says from when a change is valid"
+            )
         if both:
-            raise DeclarationError("track and ignore are given", fix="give one of them: the other is what is left")
+            raise DeclarationError(
+                "track and ignore cannot be combined", fix="use only one of them: the other columns are the rest"
+            )
         for column in self.track or ():
             if column.startswith("_") or column in self.by:
                 raise DeclarationError(
@@ -263,8 +269,8 @@ class History(Kind):
                 )
         if self.snapshots and self.removal.declared:
             raise DeclarationError(
-                "snapshots have no deletes, truncates or former keys",
-                fix="leave them out: what a dump lacks is deleted; an empty dump needs a marker",
+                "snapshots cannot have deletes, truncates or former keys",
+                fix="leave them out: what is missing from a dump counts as deleted; an empty dump needs a marker",
             )
         if self.marker is not None and not self.snapshots:
-            raise DeclarationError("marker is given without snapshots", fix="add snapshots=True")
+            raise DeclarationError("marker needs snapshots=True", fix="add snapshots=True")

@@ -60,19 +60,19 @@ class Join(Kind):
         object.__setattr__(self, "within", (within, within) if isinstance(within, timedelta) else within)
         object.__setattr__(self, "times", times)
         if not self.key:
-            raise DeclarationError("Join without a key", fix="name the columns that both sides share, or use a View")
+            raise DeclarationError("Join needs a key", fix="name the columns that both sides share, or use a View")
         if how not in get_args(How):
-            raise DeclarationError(f"how={how!r}", fix=f"one of {', '.join(get_args(How))}")
+            raise DeclarationError(f"unknown how={how!r}", fix=f"use one of {', '.join(get_args(How))}")
         if (within is None) != (times is None):
             raise DeclarationError(
                 "a join within a time needs `within` and `times`",
                 fix='within=timedelta(hours=1), times=("ordered_at", "paid_at")',
             )
         if self.within is not None and sum(self.within, timedelta(0)) < timedelta(0):
-            raise DeclarationError(f"no time lies within {self.within}", fix="(before, after), both not below zero")
+            raise DeclarationError(f"invalid within: {self.within}", fix="use (before, after), both zero or more")
         if within is not None and self._bare:
             raise DeclarationError(
-                "of a full join within a time both rows of a key may lack a partner, and nothing tells them apart",
+                "in a full join within a time, two rows of a key may both lack a partner and would look alike",
                 fix="name what identifies a row of either side: left='order_id', or right='payment_id'",
             )
 

@@ -176,7 +176,7 @@ def names(given: str | Sequence[str]) -> tuple[str, ...]:
     """Column names as a tuple, from one name or several. Raises DeclarationError for what is neither."""
     found = (given,) if isinstance(given, str) else given
     if not isinstance(found, Sequence) or not all(isinstance(name, str) for name in found):
-        raise DeclarationError(f"columns are called by their names, found {given!r}", fix='"a", or ("a", "b")')
+        raise DeclarationError(f"expected names of columns, found {given!r}", fix='write "a" or ("a", "b")')
     return tuple(found)
 
 

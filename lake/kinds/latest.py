@@ -232,7 +232,7 @@ class Latest(Extreme):
             for column in columns:
                 if column in taken:
                     raise DeclarationError(
-                        f"column {column!r} is in {what} and in {taken[column]}", fix="name it in one of them"
+                        f"column {column!r} is in {what} and in {taken[column]}", fix="name it in only one of them"
                     )
                 taken[column] = what
 

@@ -62,12 +62,12 @@ class Pattern(Kind):
         _possible(steps)
         taken = {*names(key), MATCH_ID} & set(measures)
         if taken:
-            raise DeclarationError(f"measure {min(taken)!r} is a column of its own", fix="call it something else")
+            raise DeclarationError(f"measure {min(taken)!r} is already a column", fix="rename it")
         if skip not in ("past last", "to next"):
-            raise DeclarationError(f"unknown skip={skip!r}", fix='skip="past last" or skip="to next"')
+            raise DeclarationError(f"unknown skip={skip!r}", fix='use skip="past last" or skip="to next"')
         if within is not None and (within <= timedelta(0) or not names(sequence)):
             raise DeclarationError(
-                f"nothing happens within {within}", fix="a positive timedelta, and a sequence that begins with a time"
+                f"invalid within: {within}", fix="use a positive timedelta, and a sequence that begins with a time"
             )
         known = {name: _measure(name, each, steps) for name, each in measures.items()}
         values: tuple[Any, ...] = (names(key), names(sequence), tuple(steps), known, skip, within)
@@ -160,10 +160,12 @@ class Pattern(Kind):
     def _check(self, rows: DataFrame) -> None:
         types = dict(rows.dtypes)
         if "prev" in types:
-            raise DeclarationError("the function returns a column 'prev'", fix="conditions know the row before by it")
+            raise DeclarationError(
+                "the function returns a column 'prev'", fix="rename it: conditions refer to the previous row as prev"
+            )
         if self.within and types[self.sequence[0]] not in ("timestamp", "timestamp_ntz", "date"):
             raise DeclarationError(
-                f"within goes by {self.sequence[0]!r}, a {types[self.sequence[0]]}",
+                f"within needs a time, but {self.sequence[0]!r} is of type {types[self.sequence[0]]}",
                 fix="begin the sequence with a time",
             )
         for name, measure in self.measures.items():
@@ -176,11 +178,11 @@ def _possible(steps: Sequence[Step]) -> None:
     called = [step.name for step in steps]
     twice = {name for name in called if called.count(name) > 1}
     if twice:
-        raise DeclarationError(f"two steps are called {min(twice)!r}", fix="give each a name of its own")
+        raise DeclarationError(f"two steps are named {min(twice)!r}", fix="give each a name of its own")
     if not any(step.least for step in steps):
-        raise DeclarationError("a match of no rows is possible", fix="let at least one step take a row")
+        raise DeclarationError("the pattern can match no rows at all", fix="make at least one step require a row")
     if len(steps) > 60:
-        raise DeclarationError(f"{len(steps)} steps are too many", fix="60 at most")
+        raise DeclarationError(f"{len(steps)} steps are too many", fix="use at most 60")
 
 
 def _measure(name: str, given: Measure | In, steps: Sequence[Step]) -> Measure:
@@ -188,7 +190,9 @@ def _measure(name: str, given: Measure | In, steps: Sequence[Step]) -> Measure:
     if isinstance(given, In):
         known = [step.name for step in steps]
         if given.step not in known:
-            raise DeclarationError(f"measure {name!r} is over step {given.step!r}", fix=did_you_mean(given.step, known))
+            raise DeclarationError(
+                f"measure {name!r} is over the unknown step {given.step!r}", fix=did_you_mean(given.step, known)
+            )
         given = given.narrowed()
     if any(each.per for each in given.state(name).values()):
         raise DeclarationError(

@@ -68,13 +68,13 @@ def _normal(kind: pa.DataType) -> Normal:  # noqa: PLR0911 one type after the ot
 
 def _of(value: Any, *types: type) -> Any:
     if not isinstance(value, types) or isinstance(value, bool):
-        raise TypeError(f"{value!r} is no {types[0].__name__}")
+        raise TypeError(f"{value!r} is not of type {types[0].__name__}")
     return value
 
 
 def _exactly(value: Any, wanted: type | None) -> Any:
     if wanted is not None and type(value) is not wanted:
-        raise TypeError(f"{value!r} is no {wanted.__name__}")
+        raise TypeError(f"{value!r} is not of type {wanted.__name__}")
     return value
 
 
@@ -88,7 +88,7 @@ def _whole(value: Any, limit: int) -> int:
 def _double(value: Any) -> float:
     number = float(_of(value, float, int))
     if isinstance(value, int) and number != value:
-        raise ValueError(f"{value} is no double: it has too many digits")
+        raise ValueError(f"{value} does not fit a double: it has too many digits")
     return number
 
 
@@ -102,7 +102,9 @@ def _decimal(value: Any, precision: int, scale: int) -> Decimal:
         except ArithmeticError:
             pass
     told = f"{number:.{SHOWN}g} …" if len(number.as_tuple().digits) > SHOWN else number
-    raise ValueError(f"{told} does not fit decimal({precision}, {scale}): round it, as value.quantize(Decimal('0.01'))")
+    raise ValueError(
+        f"{told} does not fit decimal({precision}, {scale}): round it, for example value.quantize(Decimal('0.01'))"
+    )
 
 
 def too_long(value: Any, kind: pa.DataType) -> Any:

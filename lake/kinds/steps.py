@@ -41,7 +41,8 @@ class Step:
         least, most, greedy = _parsed(self.name, self.times)
         if most is not None and not 0 <= least <= most > 0:
             raise DeclarationError(
-                f"step {self.name!r} takes from {least} to {most} rows", fix="at least 0, at most no fewer, and one"
+                f"step {self.name!r} matches from {least} to {most} rows",
+                fix="the least must be 0 or more, the most at least 1 and the least",
             )
         for name, value in (("least", least), ("most", most), ("greedy", greedy)):
             object.__setattr__(self, name, value)
@@ -55,7 +56,9 @@ def _parsed(name: str, times: int | tuple[int, int] | str) -> tuple[int, int | N
         return (*times, True)
     found = _TIMES.fullmatch(times)
     if not found:
-        raise DeclarationError(f"step {name!r} has times={times!r}", fix='1, (2, 4), "?", "+", "*", "{2,}" or "+?"')
+        raise DeclarationError(
+            f"step {name!r} has invalid times={times!r}", fix='use 1, (2, 4), "?", "+", "*", "{2,}" or "+?"'
+        )
     sign, least, comma, most, reluctant = found.groups()
     if sign:
         return (*_BOUNDS[sign], not reluctant)

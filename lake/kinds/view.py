@@ -47,7 +47,7 @@ class View(Kind):
         object.__setattr__(self, "on", on)
         object.__setattr__(self, "recursive", recursive)
         if recursive and self.key:
-            raise DeclarationError("a recursive query is local to no key", fix='View(key=(), identity="…")')
+            raise DeclarationError("a recursive query has no key", fix='View(key=(), identity="…")')
 
     @property
     def inputs(self) -> tuple[int, int]:

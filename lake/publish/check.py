@@ -1,4 +1,4 @@
-"""Check: judge tables at a cut, all of them, and say which stop it."""
+"""Check: evaluates the expectations of all tables at a cut, and reports which stop it."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def check(
     cut: int | None = None,
     strict: bool = False,
 ) -> list[Check]:
-    """Judges the named tables (all, for None) at `cut` (the latest, for None) and records what it found.
+    """Checks the named tables (default: all) at `cut` (default: the latest) and records the results.
 
     A table without a quality file is held to what its kind promises, where it does. A judgement binds its cut only.
     So are the streams behind the tables: whether too much of what no edition has was refused.
-    Raises QualityError, once all are judged, where one stopped; DeclarationError for faulty quality files, for a table
+    Raises QualityError, once all are checked, where one stopped; DeclarationError for faulty quality files, for a table
     that is not at the cut, and with `strict` for one without a quality file.
     """
     picked_cut = pick_cut(project, cut)

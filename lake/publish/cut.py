@@ -1,4 +1,4 @@
-"""Cut: one number for how far every log goes."""
+"""Cut: one number for the newest batch of every log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lake.store.voids import voids_head
 def cut(project: Project, *, label: str | None = None) -> Cut:
     """Records the heads of all logs as a new cut; the latest cut itself, where nothing has moved since.
 
-    With a `label`, the cut that was recorded under it, if there is one: who tries again gets the same cut.
+    With a `label`, the cut that was recorded under it, if there is one: a retry gets the same cut (idempotent).
     Raises Unavailable where a log has lost what the latest cut counts.
     """
     settings = project.settings
@@ -32,5 +32,5 @@ def pick_cut(project: Project, number: int | None) -> Cut:
         return get_cut(project.settings, number)
     latest = latest_cut(project.settings)
     if latest is None:
-        raise DeclarationError("there is no cut yet", fix="lake ingest, then lake cut; or lake run, which does all")
+        raise DeclarationError("there is no cut yet", fix="lake ingest, then lake cut; or lake run, which does it all")
     return latest

@@ -1,4 +1,4 @@
-"""Deploy: build changed tables beside the live ones, check them, and let readers see all of them in one edition."""
+"""Deploy: build changed tables beside the live ones, check them, and publish all of them in one edition."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def deploy(
 
     A table whose definition has changed, or that of one it is derived from, is built in a home of its own; the live one
     stays as it is, and the jobs that made it can go on until the edition is published. What an interrupted deploy has
-    built is taken up again. Readers that are held at an edition stay there. Raises as `advance` and `check` do,
+    built is reused. Readers that are pinned to an edition stay there. Raises as `advance` and `check` do,
     DeclarationError where without `yes` a column that readers have would go or change its type, and Unavailable where
     another deploy, or an edition of a later cut, was first; readers then see what they saw.
     """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def publish(project: Project, cut: Cut, spark: Callable[[], SparkSession], tell: Callable[[str], None]) -> Edition:
     """Publishes every table at `cut` as one edition; the edition it already is in, where nothing has changed.
 
-    Checks what has not been checked, and tells of expectations that warn. Raises QualityError where a gate stopped,
+    Checks what has not been checked, and reports warnings. Raises QualityError where a gate stopped,
     DeclarationError where a table is not at the cut or readers are pinned to an older edition.
     """
     with run_book.failing(project.settings, "publish", run_book.EDITION, cut.number):
@@ -37,13 +37,11 @@ def _publish(
     settings = project.settings
     pin = pinned(settings)
     if pin is not None:
-        raise DeclarationError(
-            f"readers are held at edition {pin}", fix="lake publish --resume lets editions move again"
-        )
+        raise DeclarationError(f"readers are pinned to edition {pin}", fix="lake publish --resume unpins them")
     latest = latest_edition(settings)
     if latest is not None and latest.cut > cut.number:
         raise DeclarationError(
-            f"edition {latest.number} is of cut {latest.cut}, beyond cut {cut.number}",
+            f"edition {latest.number} is of cut {latest.cut}, later than cut {cut.number}",
             fix="lake publish --edition N goes back to an older edition",
         )
     tables = checked(project, cut, spark, tell)
@@ -69,7 +67,7 @@ def checked(
 
 
 def at_cut(project: Project, cut: Cut) -> dict[str, EditionTable]:
-    """The exact version of every table at `cut`. Raises DeclarationError that names every table that is not there."""
+    """The exact version of every table at `cut`. Raises DeclarationError that names every missing table."""
     found, faults = {}, []
     for declaration in project.tables.values():
         table = project.table(declaration)

@@ -1,4 +1,4 @@
-"""What of a warehouse is still needed: by editions that are kept, by derived tables, and by whoever is at work."""
+"""Retention: what of a warehouse is still needed by kept editions, derived tables and running processes."""
 
 from __future__ import annotations
 

@@ -35,14 +35,14 @@ class Token:
 def parse(settings: Settings, texts: Iterable[str]) -> list[Token]:
     """The tokens that `texts` are, each once.
 
-    Raises DeclarationError for what is none, an unknown stream, or a batch that its log has not got.
+    Raises DeclarationError for an invalid token, an unknown stream, or a batch that its log does not have.
     """
     found = []
     for text in dict.fromkeys(texts):
         parts = re.fullmatch(r"(.+)@([0-9]{1,18})", text)
         if parts is None:
             raise DeclarationError(
-                f"not a token: {text!r}", fix="give stream@batch, such as flights@12, as lake append prints it"
+                f"{text!r} is not a valid token", fix="write stream@batch, such as flights@12, as lake append prints it"
             )
         token = Token(load_contract(settings, parts[1]).name, int(parts[2]))
         newest = Log(settings, token.stream).head().batch
@@ -98,8 +98,8 @@ def _hindrance(settings: Settings, missing: list[Token], edition: editions.Editi
     """What keeps the tokens from readers, and what to do about it."""
     newest, cut = editions.latest_edition(settings), ledger.latest_cut(settings)
     if newest and edition and newest.number != edition.number:
-        held = f"readers are held at edition {edition.number}, the newest is {newest.number} of cut {newest.cut}"
-        return held, "lake publish --resume lets them move on"
+        held = f"readers are pinned to edition {edition.number}; the newest is {newest.number}, of cut {newest.cut}"
+        return held, "lake publish --resume unpins them"
     if cut is None or not all(token.within(cut.batches) for token in missing):
         return (
             f"no cut has it yet{f' (the newest is {cut.number})' if cut else ''}",
@@ -109,5 +109,5 @@ def _hindrance(settings: Settings, missing: list[Token], edition: editions.Editi
     stopped = [c for c in ledger.last_checks(settings).values() if c.outcome == "stopped" and c.cut > published]
     if stopped:
         names = ", ".join(sorted(each.table for each in stopped))
-        return f"the gate stopped {names} at cut {max(c.cut for c in stopped)}", "lake status tells the rows"
+        return f"the gate stopped {names} at cut {max(c.cut for c in stopped)}", "lake status shows the rows"
     return f"cut {cut.number} has it and is not published yet", "wait longer, or lake run"

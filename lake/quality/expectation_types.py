@@ -92,9 +92,9 @@ class Rule:
     def refused(self) -> str:
         """Why the gate cannot use it; empty where it can."""
         if self.arguments & TYPE_ARGUMENTS:
-            return "asks for an engine's name of a type; the job's function decides types, with a cast"
+            return "depends on the engine's names of types; let the job's function cast the column"
         if "Spark" not in self.engines:
-            return "needs a SQL database; tables are judged by pandas and Spark"
+            return "needs a SQL database; tables are checked by pandas and Spark"
         return ""
 
 

@@ -28,7 +28,7 @@ BY, PLACE, ROW = "parked_by", "parked_event", "parked_row"
 def refusal(type_: str, kwargs: Mapping[str, Any]) -> str:
     """Why an expectation cannot park; empty where it can."""
     if type_ not in MEETS:
-        return "cannot park: it is not decided by a row alone, or not by Spark SQL"
+        return "cannot park: it needs more than a single row, or more than Spark SQL"
     if beyond := sorted(set(kwargs) - ARGUMENTS):
         return f"cannot park with {beyond[0]!r}"
     values = [each for v in kwargs.values() for each in (v if isinstance(v, list) else [v])]

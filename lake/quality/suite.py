@@ -134,13 +134,13 @@ def read(file: Path) -> Suite:
         text = file.read_text("utf-8")
         document = json.loads(text, object_pairs_hook=once)
     except OSError as error:
-        raise DeclarationError(f"expectations cannot be read: {error.strerror}", where=where, fix=WRITTEN) from None
+        raise DeclarationError(f"the expectations cannot be read: {error.strerror}", where=where, fix=WRITTEN) from None
     except UnicodeDecodeError as error:
         raise DeclarationError(f"not UTF-8 at byte {error.start}", where=where, fix=WRITTEN) from None
     except json.JSONDecodeError as error:
         raise DeclarationError(f"not valid JSON: {error.msg}", where=f"{where}:{error.lineno}", fix=WRITTEN) from None
     except Twice as twice:
-        raise DeclarationError(f"{twice} is there twice", where=where, fix="leave one of them") from None
+        raise DeclarationError(f"{twice} occurs twice", where=where, fix="keep only one of them") from None
     except RecursionError:
         raise DeclarationError("not valid JSON: nested too deeply", where=where, fix=WRITTEN) from None
     if not isinstance(document, dict) or not isinstance(document.get("expectations"), list):
@@ -190,38 +190,43 @@ def _faults(value: Any, where: str) -> Iterator[DeclarationError]:  # noqa: PLR0
         return DeclarationError(what, where=where, fix=fix)
 
     if not isinstance(value, dict):
-        yield fault(f"an expectation is an object, found {json.dumps(value)}", f"members: {', '.join(MEMBERS)}")
+        yield fault(f"an expectation must be an object, found {json.dumps(value)}", f"members: {', '.join(MEMBERS)}")
         return
     for name in sorted(value.keys() - set(MEMBERS)):
         yield fault(f"unknown member {name!r}", did_you_mean(name, MEMBERS))
     if value.get("severity", "stop") not in SEVERITIES:
         yield fault(
-            f"severity {value['severity']!r} is none of {', '.join(SEVERITIES)}", "stop is what it is without one"
+            f"severity {value['severity']!r} is not one of {', '.join(SEVERITIES)}",
+            "leave it out for stop, the default",
         )
     if not isinstance(value.get("doc", ""), str):
-        yield fault(f"doc is {json.dumps(value['doc'])}", "say in words why it holds")
+        yield fault(f"invalid doc: {json.dumps(value['doc'])}", "write text that says why it holds")
     if "type" not in value:
         yield fault("an expectation without a type", 'add "type": "expect_…"')
         return
     kwargs = value.get("kwargs", {})
     if not isinstance(kwargs, dict):
-        yield fault(f"kwargs of {value['type']} is {json.dumps(kwargs)}, not an object", 'write {"column": "…", …}')
+        yield fault(
+            f"kwargs of {value['type']} must be an object, found {json.dumps(kwargs)}", 'write {"column": "…", …}'
+        )
     elif str(value["type"]) not in known_types():
         yield fault(f"unknown expectation {value['type']!r}", did_you_mean(str(value["type"]), known_types()))
     elif refused := (rule := rule_of(value["type"])).refused:
-        yield fault(f"{rule.type} {refused}", "choose an expectation of values, or leave it out")
+        yield fault(f"{rule.type} {refused}", "choose an expectation about values, or leave it out")
     else:
         for name in sorted(kwargs.keys() - rule.arguments):
-            yield fault(f"{rule.type} takes no {name!r}", did_you_mean(name, rule.arguments))
+            yield fault(f"{rule.type} has no argument {name!r}", did_you_mean(name, rule.arguments))
         for name in sorted(rule.required - kwargs.keys()):
-            yield fault(f"{rule.type} needs {name!r}", f"arguments: {', '.join(sorted(rule.arguments))}")
+            yield fault(f"{rule.type} needs the argument {name!r}", f"arguments: {', '.join(sorted(rule.arguments))}")
         if value.get("severity") == "park" and (why := parking.refusal(rule.type, kwargs)):
-            yield fault(f"{rule.type} {why}", f"what parks is one of {', '.join(parking.MEETS)}")
+            yield fault(f"{rule.type} {why}", f"expectations that can park: {', '.join(parking.MEETS)}")
         for name in _no_bounds(kwargs) if rule.since else ():
-            yield fault(f"{name} of {rule.type} is {json.dumps(kwargs[name])}", "a number, 0 or more: 0.1 is a tenth")
+            yield fault(
+                f"{name} of {rule.type} is {json.dumps(kwargs[name])}", "use a number, 0 or more: 0.1 is a tenth"
+            )
         if isinstance(kwargs.get("row_condition"), str):
             yield fault(
-                f"{rule.type}: row_condition is text, which pandas and Spark read differently",
+                f"{rule.type}: row_condition must not be text: pandas and Spark read it differently",
                 'write {"type": "comparison", "column": {"name": "…"}, "operator": "==", "parameter": …}',
             )
 

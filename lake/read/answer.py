@@ -1,4 +1,4 @@
-"""A query's answer, asked of a locked connection once and given in the form that is wanted."""
+"""A query's answer: run once on a locked connection, returned in the form wanted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Answer:
 
     @property
     def values(self) -> str:
-        """The rows with the types they have; of columns of one name each has another."""
+        """The rows with their types; duplicate column names are made unique."""
         return self._select([f"{name} AS {quoted(own)}" for name, own in zip(self._columns, self._names, strict=True)])
 
     @property
@@ -45,7 +45,7 @@ class Answer:
 
     @property
     def _names(self) -> list[str]:
-        """Names that SQL, which ignores case, tells apart."""
+        """Names that are unique in SQL, which ignores case."""
         return distinct(self.names, lambda name: name.lower())
 
     @property
@@ -59,7 +59,7 @@ class Answer:
 def ask(con: duckdb.DuckDBPyConnection, query: str) -> Answer:
     """The answer of `con` to one statement that reads, computed when its rows are read.
 
-    PIVOT and EXPLAIN, which stand in no FROM, are computed at once.
+    PIVOT and EXPLAIN, which cannot be in a FROM, are computed at once.
     """
     try:
         relation = con.sql(query)
@@ -81,7 +81,7 @@ def texts(relation: duckdb.DuckDBPyRelation) -> tuple[Answer, list[tuple[str | N
 
 
 def _statement(query: str) -> str:
-    """The only statement of `query`, without the ; that ends it and what may stand behind that."""
+    """The only statement of `query`, without the ; that ends it and anything after that."""
     written = query.encode()
     ends = (at for at, _ in duckdb.tokenize(query) if written[at : at + 1] == b";")
     return written[: next(ends, len(written))].decode()

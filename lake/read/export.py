@@ -36,20 +36,20 @@ COPIES: Final[dict[str, tuple[Callable[[Answer], str], str]]] = {
 
 
 def chosen(asked: str | None, output: Path | None) -> str:
-    """The format that was asked for, else the one that the name of the file `output` says, else a table.
+    """The format asked for, else the one of the extension of `output`, else a table.
 
-    Raises DeclarationError where the two differ, or neither is there.
+    Raises DeclarationError where the two differ, or neither is given.
     """
     if output is None or _is_device(output):
         return asked or "table"
     told = EXTENSIONS.get(output.suffix.lower())
     if asked is None and told is None:
         raise DeclarationError(
-            f"the name {output.name!r} tells no format", fix=f"end it in {LISTED}, or name the format with --format"
+            f"the name {output.name!r} does not say the format", fix=f"use {LISTED}, or name the format with --format"
         )
     if asked and told and asked != told:
         raise DeclarationError(
-            f"{asked} was asked for, and a file {output.name!r}", fix="leave out --format and --json"
+            f"the format {asked} does not fit the file name {output.name!r}", fix="leave out --format and --json"
         )
     return asked or told or "table"
 
@@ -61,9 +61,11 @@ def export(reader: Reader, query: str, kind: str, output: Path | None) -> None:
     written on a terminal.
     """
     if output is not None and not output.absolute().parent.is_dir():
-        raise DeclarationError("the folder of --output does not exist", where=str(output.parent), fix="make it first")
+        raise DeclarationError("the folder of --output does not exist", where=str(output.parent), fix="create it first")
     if kind == "parquet" and output is None and sys.stdout.isatty():
-        raise DeclarationError("Parquet is not for a terminal", fix="name a file with --output FILE, or pipe it")
+        raise DeclarationError(
+            "Parquet cannot be written to a terminal", fix="name a file with --output FILE, or pipe it"
+        )
     with _whole(output) as out:
         if kind in COPIES:
             _copied(reader, query, kind, out)
@@ -103,7 +105,7 @@ def _copied(reader: Reader, query: str, kind: str, out: IO[bytes]) -> None:
 
 
 class _Pump(Thread):
-    """Passes on what comes out of a pipe. Where that fails it keeps the fault and closes the pipe, so writing ends."""
+    """Copies what comes out of a pipe. On failure it keeps the error and closes the pipe, so that the writer stops."""
 
     def __init__(self, pipe: int, write: Callable[[bytes], Any]) -> None:
         super().__init__(daemon=True)
@@ -130,7 +132,7 @@ class _Pump(Thread):
 
 
 def _on_terminal(out: IO[bytes], kind: str) -> Callable[[bytes], Any]:
-    """How `out` is written to: a terminal gets nothing that it would obey."""
+    """How `out` is written to: control characters are escaped on a terminal."""
     if not out.isatty():
         return out.write
     decode = getincrementaldecoder("utf-8")(errors="replace").decode
@@ -147,7 +149,7 @@ def _rows(fetch: Any) -> Iterator[Sequence[Any]]:
 def _whole(output: Path | None) -> Iterator[IO[bytes]]:
     """Standard output, or a file that is put in place when it is complete.
 
-    What a link names is replaced, not the link. Until then the answer has a name beside it that nobody can know.
+    The target of a link is replaced, not the link. Until then the answer is in an unguessable file beside it.
     """
     if output is None:
         with _told("standard output", device=True):
@@ -179,18 +181,18 @@ def _whole(output: Path | None) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _told(where: str, *, device: bool = False) -> Iterator[None]:
-    """What the system says of writing to `where`, as a fault of that place."""
+    """An operating-system error about writing to `where`, as a LakeError."""
     try:
         yield
     except BrokenPipeError:
         raise
     except OSError as error:
-        what = "the device takes no more" if device and full(error) else "the answer cannot be written"
-        room = "make room there, or name another file"
+        what = "the device is full" if device and full(error) else "the answer cannot be written"
+        room = "free some space there, or name another file"
         raise LakeError(
             f"{what}: {error.strerror}",
             where=where,
-            fix=room if full(error) else "name a file that this user may write",
+            fix=room if full(error) else "name a file that this user can write",
         ) from error
 
 

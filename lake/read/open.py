@@ -27,7 +27,7 @@ PREVIEW_ROWS = 20
 
 @dataclass(frozen=True)
 class Answer:
-    """What a query answers, computed when it is converted. Shown, it is its first rows."""
+    """A query's answer, computed when it is converted. Its repr shows the first rows."""
 
     relation: duckdb.DuckDBPyRelation
 
@@ -36,7 +36,7 @@ class Answer:
         return self.relation.to_arrow_table()
 
     def pandas(self) -> pandas.DataFrame:
-        """All rows in memory; decimals become floats, as pandas has none."""
+        """All rows in memory; decimals become floats, as pandas has no decimals."""
         frame: pandas.DataFrame = self.relation.df()
         return frame
 

@@ -29,7 +29,7 @@ from lake.text import as_table, obeyed
 ROWS: Final = 200
 WIDTH: Final = 60
 
-HELP: Final = r"""A query ends with ; or with an empty line. Tab completes, arrows walk the history, Ctrl-C gives up.
+HELP: Final = r"""A query ends with ; or an empty line. Tab completes, arrow keys recall queries, Ctrl-C cancels.
 
   \d            the tables of the edition
   \d TABLE      its columns, with types and comments
@@ -51,7 +51,7 @@ KEYWORDS: Final = re.findall(
 
 @dataclass
 class Conversation:
-    """What the shell answers to each thing that is typed."""
+    """The shell's answers to each input."""
 
     settings: Settings
     reader: Reader
@@ -125,7 +125,7 @@ class Names(Completer):
         self.conversation = conversation
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """Candidates for the word before the cursor; a keyword comes in the case that was begun."""
+        """Candidates for the word before the cursor; keywords keep the case typed so far."""
         word = document.get_word_before_cursor(pattern=re.compile(r"\w+"))
         text = document.text
         if not word and not complete_event.completion_requested:
@@ -179,7 +179,7 @@ def converse(
 
 
 def _history(settings: Settings) -> History:
-    """What was asked before, for this user alone; of those who may not write to the project, only for now."""
+    """Earlier queries, private to this user; in memory only for users who cannot write to the project."""
     file = settings.path(".lake/sql_history")
     try:
         file.parent.mkdir(exist_ok=True, mode=file_modes.ALONE)
@@ -191,7 +191,7 @@ def _history(settings: Settings) -> History:
 
 
 def _keys() -> KeyBindings:
-    """Enter sends what is complete: a \\ command, a query that ends with ;, or anything after an empty line."""
+    """Enter submits complete input: a \\ command, a query that ends with ;, or anything after an empty line."""
     keys = KeyBindings()
 
     @keys.add("enter")

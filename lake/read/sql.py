@@ -77,7 +77,7 @@ class Reader:
     def connect(self, query: str, *, pipe: str = "") -> Iterator[duckdb.DuckDBPyConnection]:
         """A locked connection that shows the tables `query` mentions; the only thing it may write to is `pipe`.
 
-        Faults of the query become DeclarationErrors that say where and what to write instead.
+        Faults of the query become DeclarationErrors with a place and a fix.
         """
         tables = self.mentioned(query)
         try:
@@ -131,17 +131,17 @@ class Reader:
         return LakeError(
             f"edition {self.edition.number} cannot be read: {what}",
             where=gone[0] if gone else fault.where if fault else str(self.settings.warehouse_path),
-            fix="put it back from a copy of the warehouse, or read another edition with --edition N",
+            fix="restore it from a backup of the warehouse, or read another edition with --edition N",
         )
 
     def _told(self, error: duckdb.Error, query: str, tables: Iterable[Published]) -> LakeError:
-        """DuckDB's error as one of ours."""
+        """DuckDB's error as a LakeError."""
         text = str(error)
         what = re.sub(r"^(\w+ )+Error: ", "", text.partition("\n")[0]).strip()
         where = _place(text, query)
         if isinstance(error, duckdb.PermissionException):
             return DeclarationError(
-                "a query reads the tables of the edition and nothing else",
+                "a query can read the tables of the edition only",
                 where=where,
                 fix="name a table: `lake tables`",
             )
@@ -165,7 +165,7 @@ def reader(settings: Settings, number: int | None = None, *, cut: int | None = N
     Raises DeclarationError where nothing has been published yet, or for an unknown number.
     """
     if number is not None and cut is not None:
-        raise DeclarationError("an edition and a cut were given", fix="give one of them")
+        raise DeclarationError("edition and cut cannot be combined", fix="use only one of them")
     if cut is not None:
         return Reader(settings, editions.edition_at(settings, cut))
     edition = editions.get_edition(settings, number) if number is not None else editions.current_edition(settings)
@@ -175,7 +175,7 @@ def reader(settings: Settings, number: int | None = None, *, cut: int | None = N
 
 
 def _nothing_published(settings: Settings) -> DeclarationError:
-    """What to say before the first edition: which gate stopped it, if one did."""
+    """The error before the first edition: which gate stopped it, if one did."""
     from lake.gate.gate import failures
     from lake.store.ledger import last_checks
 
@@ -184,7 +184,7 @@ def _nothing_published(settings: Settings) -> DeclarationError:
     stops = [check for check in last_checks(settings).values() if check.outcome == "stopped"]
     if stops:
         what = "\n".join([f"{what}: a gate stopped cut {max(check.cut for check in stops)}", *failures(stops)])
-        fix = "lake status shows what it blocks; fix what it names, then lake run"
+        fix = "lake status shows what it blocks; fix that, then lake run"
     return DeclarationError(what, where=str(settings.warehouse_path), fix=fix)
 
 
@@ -209,9 +209,9 @@ def select(con: duckdb.DuckDBPyConnection, table: Published) -> str:
 
 
 def _spill(settings: Settings) -> Path:
-    """Where a large query keeps what memory does not hold: a folder of its own, as DuckDB lets a query read it.
+    """Where a large query spills to disk: its own folder, because DuckDB lets a query read it.
 
-    DuckDB makes the folder where it needs it, and removes it. Readers who may not write to the project have another.
+    DuckDB creates it when needed, and removes it. Readers who cannot write to the project have another.
     """
     try:
         folder = file_modes.scratch(settings, "sql")
@@ -226,25 +226,25 @@ def _refuse_writes(con: duckdb.DuckDBPyConnection, query: str) -> None:
     statements = con.extract_statements(query)
     if len(statements) != 1:
         found = f"{len(statements)} statements" if statements else "no statement"
-        raise DeclarationError(f"found {found}, one is answered at a time", fix="write one SELECT")
+        raise DeclarationError(f"found {found}, one statement is allowed at a time", fix="write one SELECT")
     kind, text = statements[0].type.name, statements[0].query
     if kind == "EXPLAIN" and (outer := _EXPLAIN.match(text)):
         return _refuse_writes(con, text[outer.end() :])
     if kind not in READS - {"EXPLAIN"}:
         raise DeclarationError(
-            f"{kind.replace('_', ' ')} is refused: an edition is read only",
-            fix="SELECT, WITH, FROM, VALUES, PIVOT, DESCRIBE, SHOW, SUMMARIZE and EXPLAIN are answered",
+            f"{kind.replace('_', ' ')} is not allowed: an edition is read-only",
+            fix="SELECT, WITH, FROM, VALUES, PIVOT, DESCRIBE, SHOW, SUMMARIZE and EXPLAIN are allowed",
         )
     return None
 
 
 def _mended(what: str) -> str:
-    """What to do about what DuckDB says of a query."""
+    """How to fix a query that DuckDB rejects."""
     if re.search(r"[Ff]unction", what):
         return 'DuckDB\'s functions: duckdb.org/docs; `lake sql "describe TABLE"` shows the types of columns'
     if re.search(r"convert|cast|out of range|[Cc]onversion", what):
-        return "mend the value, or write try_cast(… as …), which is null where it cannot be"
-    return 'mend the query there: DuckDB\'s SQL, duckdb.org/docs; `lake sql "describe TABLE"` shows the columns'
+        return "correct the value, or write try_cast(… as …), which is null where a value does not fit"
+    return 'correct the query there: DuckDB\'s SQL, duckdb.org/docs; `lake sql "describe TABLE"` shows the columns'
 
 
 def _place(error: str, query: str) -> str:

@@ -1,4 +1,4 @@
-"""The tables of an edition beside what was recorded of their content when they were published. No JVM."""
+"""Compares the tables of an edition with the fingerprints recorded when they were published. No JVM."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lake.store.keys import open_store
 
 @dataclass(frozen=True)
 class Held:
-    """Whether `table` still is what was published as `version`; `unknown` says `why` nothing can be told."""
+    """Whether `table` still is what was published as `version`; if the verdict is `unknown`, `why` says the reason."""
 
     table: str
     version: int
@@ -29,22 +29,24 @@ class Held:
 
 
 def held(settings: Settings, edition: Edition, names: Iterable[str] = ()) -> list[Held]:
-    """What became of the named tables of `edition` (all, for none). Every row is read."""
+    """The verdicts on the named tables of `edition` (default: all). Every row is read."""
     return [_held(settings, edition, name) for name in names or edition.tables]
 
 
 def must_hold(settings: Settings, edition: Edition, names: Iterable[str]) -> None:
-    """Raises LawError where a table is not what was published, LakeError where nothing says what that was."""
+    """Raises LawError where a table is not what was published, LakeError where no fingerprint was recorded."""
     for each in held(settings, edition, names):
         if each.verdict == "identical":
             continue
         where = str(settings.warehouse_path / edition.tables[each.table].path)
         if each.verdict == "unknown":
-            raise LakeError(f"{each.table}: {each.why}", where=where, fix="answer without --verified, or lake verify")
+            raise LakeError(
+                f"{each.table}: {each.why}", where=where, fix="run the query without --verified, or run lake verify"
+            )
         raise LawError(
             f"{each.table} is not what was published as edition {edition.number}: {each.why}",
             where=where,
-            fix="lake verify tells what is wrong; bring the file back from a copy, or lake rebuild and lake publish",
+            fix="lake verify shows what is wrong; restore the file from a backup, or lake rebuild and lake publish",
         )
 
 
@@ -53,7 +55,7 @@ def _held(settings: Settings, edition: Edition, name: str) -> Held:
     path = settings.warehouse_path / entry.path
     said = entry.content or delta.metadata(path, entry.version).get("content")
     if said is None:
-        return Held(name, entry.version, "unknown", why="its content was not recorded; the next edition records it")
+        return Held(name, entry.version, "unknown", why="its fingerprint was not recorded; the next edition records it")
     try:
         # What is personal is recorded in its own commits alone, under a key.
         key = "" if entry.content else open_store(settings).derived("content")
@@ -65,5 +67,9 @@ def _held(settings: Settings, edition: Edition, name: str) -> Held:
     if str(found) == said:
         return Held(name, entry.version, "identical", found.rows, said)
     rows = Print.parse(said).rows
-    why = "its rows are others" if found.rows == rows else f"{rows} rows were published, {found.rows} are there"
+    why = (
+        "its rows differ from those published"
+        if found.rows == rows
+        else f"{rows} rows were published, {found.rows} were found"
+    )
     return Held(name, entry.version, "differs", found.rows, str(found), why)

@@ -1,4 +1,4 @@
-"""`lake doctor`: what keeps Headwater from working on this machine, and how to mend it."""
+"""`lake doctor`: checks that Headwater can work on this machine, and says how to fix what fails."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REMOTE: Final = frozenset(
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at: what was found, and how to mend it where it is not well."""
+    """One check: what was found, and how to fix it if it failed."""
 
     subject: str
     found: str
@@ -83,7 +83,7 @@ def java() -> Finding:
         said = str(error)
     number = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', said)
     if number is None:
-        return Finding("java", f"{java} does not tell its version: {said.strip()[:80]!r}", fix)
+        return Finding("java", f"{java} does not print its version: {said.strip()[:80]!r}", fix)
     found = f"{number[1]} ({java}{', from JAVA_HOME' if home else ''})"
     return Finding("java", found, "" if int(number[2]) >= JAVA else fix)
 
@@ -104,7 +104,7 @@ def _packages() -> Iterator[Finding]:
 
 def _jars(folder: Path) -> Finding:
     """The jars in `folder` against the list beside them, which set-up leaves there."""
-    fix = "run `make setup` in Headwater's folder, or set `jars` to the folder that it filled"
+    fix = "run `make setup` in Headwater's folder, or set `jars` to the folder that make setup filled"
     listed = folder / "jars.txt"
     if not listed.is_file():
         return Finding("jars", f"none in {folder}", fix)
@@ -112,7 +112,7 @@ def _jars(folder: Path) -> Finding:
     wanted = {"{1}-{2}.jar".format(*coordinates.split(":")): sha256 for sha256, coordinates, *_ in lines}
     found = {file.name: file for file in folder.glob("*.jar")}
     faults = [f"{name} is missing" for name in sorted(wanted.keys() - found.keys())]
-    faults += [f"{name} is not in the list" for name in sorted(found.keys() - wanted.keys())]
+    faults += [f"{name} is not on the list" for name in sorted(found.keys() - wanted.keys())]
     faults += [
         f"{name} has a wrong SHA-256"
         for name in sorted(wanted.keys() & found.keys())
@@ -130,14 +130,14 @@ def _loopback() -> Finding:
     """Spark's driver and its Python talk over loopback ports."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
-            return Finding("loopback", f"127.0.0.1 gives ports, such as {server.getsockname()[1]}")
+            return Finding("loopback", f"ports available on 127.0.0.1, such as {server.getsockname()[1]}")
     except OSError as error:
         return Finding("loopback", f"no port on 127.0.0.1: {error.strerror}", "bring the loopback interface up")
 
 
 def _writable(subject: str, folder: Path) -> Finding:
     there = _existing(folder)
-    fix = f"let {_user()} write {{}}, or set `{subject}` to another folder"
+    fix = f"allow {_user()} to write {{}}, or set `{subject}` to another folder"
     try:
         with tempfile.NamedTemporaryFile(dir=there, prefix=".doctor-"):
             pass
@@ -152,7 +152,7 @@ def _writable(subject: str, folder: Path) -> Finding:
 def _local(folder: Path) -> Finding:
     """Leases are locks of one machine's operating system."""
     kind = _file_system(_existing(folder))
-    fix = "put the warehouse on a local disk: one machine's locks do not hold there" if kind in REMOTE else ""
+    fix = "put the warehouse on a local disk: file locks are not reliable on this file system" if kind in REMOTE else ""
     return Finding("file system", kind, fix)
 
 
@@ -168,7 +168,7 @@ def _file_system(folder: Path) -> str:
 
 def _space(folder: Path) -> Finding:
     free = shutil.disk_usage(_existing(folder)).free
-    fix = "" if free >= FREE_BYTES else f"make room: at least {FREE_BYTES >> 30} GB"
+    fix = "" if free >= FREE_BYTES else f"free some space: at least {FREE_BYTES >> 30} GB"
     return Finding("disk", f"{free / (1 << 30):.1f} GB free", fix)
 
 
@@ -177,7 +177,9 @@ def _landing(folder: Path) -> Finding:
         return Finding("landing", f"{folder} does not exist yet")
     if folder.is_dir() and os.access(folder, os.R_OK | os.X_OK):
         return Finding("landing", f"{folder} can be read")
-    return Finding("landing", f"{folder} cannot be read", f"let {_user()} read it, or set `landing` to another folder")
+    return Finding(
+        "landing", f"{folder} cannot be read", f"allow {_user()} to read it, or set `landing` to another folder"
+    )
 
 
 def _server(settings: Settings) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from lake.store.ledger import Run
 from lake.text import as_table, plain, printable, span
 
 NO_CUT: Final = "cut      none yet: lake cut"
-UNTOLD: Final = "no reason told"
+UNTOLD: Final = "no reason recorded"
 DONE_WITH: Final = {"correct": "corrected", "drop": "dropped"}
 
 
@@ -57,7 +57,7 @@ def as_text(status: Status) -> Iterator[str]:
         yield from _stopped(stopper)
     for stream in status.streams:
         if stream.held:
-            yield f"held     {stream.held}: lake quarantine accept {stream.name}, or repair them"
+            yield f"held     {stream.held}: repair and replay them, or lake quarantine accept {stream.name}"
         if stream.accepted and stream.quarantined:
             upto, reason = stream.accepted["batch"], stream.accepted["reason"]
             yield f"accepted what {stream.name} refused up to batch {upto}: {reason}"
@@ -73,7 +73,7 @@ def as_text(status: Status) -> Iterator[str]:
 
 
 def wrong(status: Status, kinds: Collection[str]) -> list[str]:
-    """What is so of `kinds`, each of `FAILS`, a line each; what is damaged always is."""
+    """Which of the conditions `kinds` (see `FAILS`) hold, a line each; damage always counts."""
     found = [f"{name_of(each.path)} is damaged: {each.found}" for each in status.damaged]
     for kind in FAILS:
         if kind in kinds:
@@ -90,7 +90,7 @@ def _stopped_ones(status: Status) -> Iterator[str]:
 def _behind_ones(status: Status) -> Iterator[str]:
     for stream in status.streams:
         if stream.pending:
-            yield f"{_counted(stream.pending, 'file')} of {stream.name} wait to be taken in"
+            yield f"{_counted(stream.pending, 'file')} of {stream.name} wait to be ingested"
     for table in status.tables:
         if table.behind:
             yield f"{table.name} by {_counted(table.behind, 'batch', 'batches')}"
@@ -112,7 +112,7 @@ def _quarantined_ones(status: Status) -> Iterator[str]:
 
 FAILS: Final = {
     "stopped": "a gate holds the next edition back, or the last run of something failed",
-    "behind": "files wait to be taken in, or a table is behind its logs",
+    "behind": "files wait to be ingested, or a table is behind its logs",
     "stale": "readers see an older cut than the newest, or a definition has changed",
     "quarantine": "records wait in quarantine",
 }
@@ -138,7 +138,7 @@ def _heads(status: Status) -> Iterator[str]:
     published = f"{_instant(edition.published_at)}{_since(status, edition.published_at)}"
     yield f"edition  {edition.number} of cut {edition.cut}, {published}"
     if status.pin is not None and newest is not None:
-        yield f"pinned   readers stay at edition {status.pin}, the newest is {newest.number}: lake publish --resume"
+        yield f"pinned   to edition {status.pin}; the newest is {newest.number}: lake publish --resume"
 
 
 def _stopped(stopper: Stopper) -> Iterator[str]:

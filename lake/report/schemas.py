@@ -20,7 +20,7 @@ class Declared:
 
 
 def declared(settings: Settings) -> list[Declared]:
-    """Every contract. Raises DeclarationError that tells which are faulty or cannot read what their log holds."""
+    """Every contract. Raises DeclarationError that lists those that are faulty or cannot read their log."""
     found = []
     for contract in load_contracts(settings).values():
         stored = contract_versions.versions(settings, contract.name)

@@ -1,4 +1,4 @@
-"""Where everything stands: cut, edition, what stopped it, how far streams have come and tables are behind. No JVM."""
+"""The state of everything: cut, edition, stopped gates, and the lag of streams and tables. No JVM."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ class TableStatus:
     @property
     def error(self) -> str:
         """Why its last run failed, "" where it did not."""
-        return self.run.counts.get("error", "no reason told") if self.run and self.run.outcome == "failed" else ""
+        return self.run.counts.get("error", "no reason recorded") if self.run and self.run.outcome == "failed" else ""
 
 
 @dataclass(frozen=True)
 class Stopper:
-    """A stopped check that nothing has overcome yet, the failed expectations, and the tables that wait for it."""
+    """A stopped check that no later edition has superseded, its failed expectations, and the tables it blocks."""
 
     check: ledger.Check
     blocks: tuple[str, ...]
@@ -100,7 +100,7 @@ class Stopper:
 
 @dataclass(frozen=True)
 class Checks:
-    """How many expectations the newest judgements of whole tables met, of how many, at which cut."""
+    """How many expectations passed in the newest checks of whole tables, of how many, at which cut."""
 
     passed: int
     total: int
@@ -126,7 +126,7 @@ class Status:
 
 
 def status(project: Project) -> Status:
-    """Where `project` stands now."""
+    """The current state of `project`."""
     settings = project.settings
     looks = _Looks(settings)
     book = settings.meta_path
@@ -169,7 +169,7 @@ def status(project: Project) -> Status:
 
 
 class _Looks:
-    """Looks at tables of which some are damaged: what these would say is left out, and they are told of."""
+    """Reads tables of which some may be damaged: those are left out and reported."""
 
     def __init__(self, settings: Settings) -> None:
         self.damaged = {found.path: found for found in damages(settings, quickly=True)}
@@ -178,7 +178,7 @@ class _Looks:
         return path not in self.damaged
 
     def add(self, found: Iterable[Damage]) -> None:
-        """Tells of what is missing though everything that is there can be read."""
+        """Reports what is missing although everything present can be read."""
         self.damaged |= {each.path: each for each in found}
 
     def at(self, path: Path, look: Callable[..., T], *about: Any) -> T | None:

@@ -115,7 +115,7 @@ def breaks(heads: Sequence[Told]) -> Iterator[str]:
     for head in heads:
         said = head.content
         if said and said["digest"] != digest(before, head.batch, said):
-            yield f"batch {head.batch}: its digest is not that of its fingerprints and of the batch before"
+            yield f"batch {head.batch}: its digest does not match its fingerprints and the batch before"
         before = said["digest"] if said else ""
 
 
@@ -172,9 +172,9 @@ def _told(
     batch, bucket = place
     rows = [prints[0].rows if prints else 0 for prints in (wanted, found)]
     if rows[0] != rows[1]:
-        what = f"{rows[0]} rows were written, {rows[1]} are there"
+        what = f"{rows[0]} rows were written, {rows[1]} were found"
     elif wanted and found and wanted[0] == found[0]:
-        what = "what is sealed in its rows is not what was written"
+        what = "the encrypted part of its rows is not what was written"
     else:
         what = "its rows are not what was written"
     return f"batch {batch}, bucket {bucket}: {what}{': ' if files else ''}{', '.join(files)}"

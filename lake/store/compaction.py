@@ -180,7 +180,7 @@ def _proved(path: Path, version: int, *, undo: Callable[[], object]) -> Compacte
         raise LawError(
             f"compaction changed rows and was undone: {removed[0]} rows ({removed[1]}) became {added[0]} ({added[1]})",
             where=str(path),
-            fix="keep this warehouse as it is and report it; lake verify tells whether its tables are right",
+            fix="keep this warehouse as it is and report a bug; lake verify shows whether its tables are right",
         )
     return Compacted((len(old), len(new)), (_bytes(gone), _bytes(come)), *added)
 

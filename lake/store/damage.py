@@ -27,10 +27,10 @@ FOLDERS: Final = {
     "redeliveries": "the redeliveries of {}",
     "silver": "{}",
     "gold": "{}",
-    "meta": "the book of {}",
+    "meta": "the ledger of {}",
 }
 """What lies in each folder of a warehouse, for a person."""
-COPY: Final = "put that file back from a copy of the warehouse"
+COPY: Final = "restore that file from a backup of the warehouse"
 PARQUET: Final = b"PAR1"
 LIBRARIES: Final = frozenset(
     {"deltalake", "_internal", "duckdb", "_duckdb", "pyarrow", "arro3", "pyo3_runtime", "pyspark", "py4j"}
@@ -52,7 +52,7 @@ class Damage:
         return LakeError(
             f"{name_of(self.path)} is damaged: {self.found}",
             where=str(self.file),
-            fix=f"{COPY}; lake status tells of more",
+            fix=f"{COPY}; lake status lists all damage",
         )
 
 

@@ -96,9 +96,9 @@ def must_be_whole(path: Path, version: int) -> None:
     """Raises LakeError where the newest commit of the table at `path` is `version`, and was cut short."""
     if torn(path) == version:
         raise LakeError(
-            f"{path.name}: the commit of version {version} was cut short, so its rows cannot be told",
+            f"{path.name}: the commit of version {version} was cut short, so its rows are unknown",
             where=str(commit_file(path, version)),
-            fix="bring the file back from a copy, or lake run: the next writer makes the version again",
+            fix="restore the file from a backup, or lake run: the next writer commits the version again",
         )
 
 
@@ -287,12 +287,12 @@ def unreadable(path: Path, paths: Sequence[str]) -> LakeError | None:
     """Which of the files `paths` of the table at `path` is gone, or cannot be read; None where all can."""
     for file in paths:
         if not Path(file).exists():
-            return LakeError(f"a file of {path.name} is gone", where=file, fix="bring it back from a copy")
+            return LakeError(f"a file of {path.name} is gone", where=file, fix="restore it from a backup")
         with connection() as con:
             try:
                 con.execute("SELECT max(hash(t)) FROM read_parquet(?) t", [file]).fetchall()
             except duckdb.Error:
-                return LakeError(f"a file of {path.name} is damaged", where=file, fix="bring it back from a copy")
+                return LakeError(f"a file of {path.name} is damaged", where=file, fix="restore it from a backup")
     return None
 
 

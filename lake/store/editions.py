@@ -147,11 +147,11 @@ def record_edition(
         head = _EDITIONS.head(settings)
         latest = _edition_of(head, "edition")
         if live is not None and any(live.get(name, name) != home for name, home in _homes(latest).items()):
-            raise Unavailable("tables were deployed meanwhile", fix="try again; with the jobs that were deployed")
+            raise Unavailable("tables were deployed meanwhile", fix="try again with the jobs that were deployed")
         if latest and latest.cut > cut:
             raise Unavailable(
                 f"edition {latest.number} of cut {latest.cut} was published meanwhile",
-                fix=f"try again, beyond cut {cut}",
+                fix=f"try again with a cut later than {cut}",
             )
         if latest and (latest.cut, dict(latest.tables)) == (cut, dict(tables)):
             _remember(settings, latest.number)
@@ -220,7 +220,7 @@ def _must_be_kept(head: delta.Position, number: int) -> None:
     kept = told(n for n in range(1, latest.number + 1) if not within(n, expired))
     raise DeclarationError(
         f"edition {number} has expired; kept: {kept}",
-        fix="read one of those; keep_editions and keep_days in [tool.lake] say how many lake maintain keeps",
+        fix="read one of those; keep_editions and keep_days in [tool.lake] set how many lake maintain keeps",
     )
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 KEY_BYTES: Final = 32
-COPY: Final = "put its newest copy back; without one, lake forget STREAM --lost gives up those whose keys are lost"
+COPY: Final = "restore its newest backup; without one, lake forget STREAM --lost forgets the people whose keys are lost"
 SCHEMA: Final = """
     CREATE TABLE IF NOT EXISTS store (id TEXT NOT NULL, secret BLOB NOT NULL);
     CREATE TABLE IF NOT EXISTS keys (stream TEXT, token TEXT, key BLOB, PRIMARY KEY (stream, token)) WITHOUT ROWID;"""
@@ -142,7 +142,7 @@ def _secret(file: Path) -> bytes:
     except ValueError:
         secret = b""
     if len(secret) != KEY_BYTES:
-        raise DeclarationError("the secret of the key store cannot be read", where=str(kept), fix="put its copy back")
+        raise DeclarationError("the secret of the key store cannot be read", where=str(kept), fix="restore its backup")
     return secret
 
 

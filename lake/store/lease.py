@@ -25,7 +25,7 @@ from lake.store import activity
 from lake.store.fence import fence
 from lake.store.torn import put_aside
 
-NOUNS: Final = {"log": "the log", "table": "the table", "meta": "the book"}
+NOUNS: Final = {"log": "the log of", "table": "the table", "meta": "the ledger of"}
 TABLES: Final = {"log": ("logs", "quarantine", "redeliveries"), "table": ("silver", "gold"), "meta": ("meta",)}
 """The folders of the Delta tables that a lease of each kind is for."""
 FENCED: Final = ("logs", "silver", "gold")
@@ -39,7 +39,7 @@ QUIETLY: Final = 1.0  # seconds of waiting that nobody need hear of
 def lease(settings: Settings, name: str, *, seconds: float | None = None, commits: bool = True) -> Iterator[None]:
     """Holds the lease `name` (e.g. `log.flights`, `table.carrier_daily`, `meta.cuts`) while the block runs.
 
-    What a holder that died may have left is mended first: see lake.store.torn and lake.store.fence. Who `commits`
+    First repairs what a dead holder left: see lake.store.torn and lake.store.fence. Who `commits`
     nothing leaves the latter to the next who does.
     Re-entrant within a process and thread. Raises Unavailable when another writer keeps it longer than `seconds`, by
     default `settings.lease_seconds`.
@@ -55,7 +55,7 @@ def lease(settings: Settings, name: str, *, seconds: float | None = None, commit
         raise Unavailable(
             f"{_told(name)} is being written by {_holder(holder)}",
             where=str(file),
-            fix=f"try again when that is done, or end it (waited {seconds:g} s; setting lease_seconds)",
+            fix=f"try again when it is done, or stop it (waited {seconds:g} s; setting lease_seconds)",
         ) from None
     ended = True  # else Spark may still be at what it was told to do
     try:

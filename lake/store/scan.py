@@ -123,9 +123,9 @@ class Scan:
         files = [f"{self.path}/{path}" for path, _ in found]
         if gone := [file for file in files if not os.path.exists(file)]:
             raise LakeError(
-                f"{self.path.name}: version {table.version()} can no longer be read: a file is gone",
+                f"{self.path.name}: version {table.version()} can no longer be read: a file is missing",
                 where=gone[0],
-                fix="go by a newer cut: lake maintain deletes what no kept edition needs",
+                fix="use a newer cut: lake maintain deletes what no kept edition needs",
             )
         return files, sum(rows for _, rows in found)
 

@@ -79,19 +79,19 @@ def published(settings: Settings, name: str, edition: Edition) -> Published:
         raise LakeError(
             f"{name}: version {entry.version} cannot be opened: {found.found if found else first_line(error)}",
             where=str(found.file if found else path),
-            fix="put it back from a copy of the warehouse, or read another edition",
+            fix="restore it from a backup of the warehouse, or read another edition",
         ) from None
     if delta.metadata(path, entry.version).get("cut", edition.cut) != edition.cut:
         raise LakeError(
-            f"{name}: damage took version {entry.version} of edition {edition.number}, and another has its number",
+            f"{name}: version {entry.version} of edition {edition.number} was lost, and another commit has its number",
             where=str(path),
-            fix="read another edition: without --edition, the newest",
+            fix="read another edition; without --edition, the newest is read",
         )
     protocol = table.protocol()
     features = sorted(set(protocol.reader_features or ()) - HARMLESS)
     if features or protocol.min_reader_version == 2:
         raise LakeError(
-            f"{name}: its files alone do not say what its rows are: {', '.join(features) or 'column mapping'}",
+            f"{name}: its rows cannot be read from its files alone: {', '.join(features) or 'column mapping'}",
             where=str(path),
             fix="rebuild the table without these Delta features",
         )

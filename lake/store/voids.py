@@ -143,7 +143,7 @@ def record(settings: Settings, stream: str, targets: Iterable[Target], *, reason
             if target in known:
                 void = known[target]
                 raise DeclarationError(
-                    f"{'event ' if void.bucket is not None else ''}{void.place} of {stream} is void already:"
+                    f"{'event ' if void.bucket is not None else ''}{void.place} of {stream} is already void:"
                     f" {void.reason!r} (void {void.number})",
                     fix="nothing to do",
                 )

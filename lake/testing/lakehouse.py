@@ -171,7 +171,7 @@ def _check_locality(inputs: Inputs, declaration: Declaration, whole: DataFrame) 
     differing = compare(alone, half, kind.identity)
     if not differing.isEmpty():
         raise LawError(
-            f"{declaration.name} is not local to its key: alone, {differing.first()}",
+            f"{declaration.name} is not local to its key: evaluated alone, {differing.first()}",
             where=declaration.where,
             fix="widen the key, or map each input's rows to it: View(key, on={…})",
         )

@@ -122,7 +122,7 @@ def landed(settings: Settings, contract: Contract) -> Landed:
                 continue
             file = None if quarantine.is_mark(mark[0]) else sources.found_again(settings, stream, mark)
             if file is None:
-                what = f"{mark[0]}, of which batch {head.batch} of {stream} was made, is not there to be cut anew"
+                what = f"{mark[0]}, of which batch {head.batch} of {stream} was made, is missing: it cannot be sliced"
                 raise DeclarationError(what, fix=SINGLE)
             pieces += _pieces(file, cut=file.name not in broken)
     again = delta.rows(settings.redeliveries_path(stream), "SELECT source FROM t")

@@ -169,7 +169,7 @@ def told(folder: Path, line: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest
         return f"exit {code}"
     if code and not (re.search(r"^lake: .+\(.+\)$", err, re.M) or "--fail-if" in line) and "doctor" not in line:
         return f"no place: {err}"
-    return f"unforeseen: {err}" if "unforeseen" in err else ""
+    return f"unexpected error: {err}" if "unexpected error" in err else ""
 
 
 def try_all(

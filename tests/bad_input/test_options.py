@@ -209,7 +209,7 @@ def test_numbers_of_any_size_are_taken_or_refused_in_our_words(run: Run) -> None
     wrong = []
     for words in lines:
         code, err = run(words)
-        if code not in {0, 1, 2, 75} or re.search(r"unforeseen|Traceback|Error\b|too large to convert", err):
+        if code not in {0, 1, 2, 75} or re.search(r"unexpected error|Traceback|Error\b|too large to convert", err):
             wrong.append(f"{words[:80]}: {code}: {err[:300]}")
     assert not wrong, f"{len(wrong)} of {len(lines)}:\n" + "\n".join(wrong)
 
@@ -222,7 +222,7 @@ def test_settings_of_any_size_are_taken_or_refused_in_our_words(
         monkeypatch.setenv(f"LAKE_{setting}", value)
         code, err = run("maintain --dry-run")
         assert code in {0, 2}, f"{value[:50]}: {err[:300]}"
-        assert not re.search(r"unforeseen|Traceback|Error\b", err), err[:300]
+        assert not re.search(r"unexpected error|Traceback|Error\b", err), err[:300]
 
 
 @pytest.mark.parametrize("words", ["forget orders subject=ada", "maintain --drop-retired", "maintain --dry-run"])
@@ -234,5 +234,5 @@ def test_a_dry_run_that_found_what_it_would_do_exits_0(
     shutil.copytree(tmp_path / "tables/shop", shop_of_it)
     for gone in ("jobs/gold/customer_daily.py", "quality/customer_daily.json"):
         (shop_of_it / gone).unlink()
-    monkeypatch.setattr("lake.cli.forget._would", lambda shell, *_, **__: shell.say("nobody was forgotten"))
+    monkeypatch.setattr("lake.cli.forget._would", lambda shell, *_, **__: shell.say("nothing was changed"))
     assert run(words)[0] == 0

@@ -117,5 +117,5 @@ def test_no_command_prints_what_a_terminal_obeys(
         printed.append(told)
         assert code in {0, 1, 2, 75}, told
         assert obeyed(told) == [], line
-        assert "unforeseen" not in told, f"{line}: {told}"
+        assert "unexpected error" not in told, f"{line}: {told}"
     assert sum("\\x1b" in told for told in printed) > 5, "it is told, spelled out"

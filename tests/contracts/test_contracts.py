@@ -71,9 +71,9 @@ def test_a_contract_says_what_an_event_is() -> None:
         ({"lake": {"key": ["customer"], "tim": "placed_at"}}, "did you mean 'time'"),
         ({"lake": {"key": ["customer"], "time": "pieces"}}, "time field 'pieces' is of type int"),
         ({"lake": {"key": ["customer"], "time": "date '2024-03-31'"}}, "uses no field"),
-        ({"lake": {"key": ["customer"], "time": "current_date()"}}, "is not the same each time"),
-        ({"lake": {"key": ["customer"], "buckets": 0}}, "buckets is 0"),
-        ({"lake": {"key": ["customer"], "max_ahead": "soon"}}, "max_ahead is 'soon'"),
+        ({"lake": {"key": ["customer"], "time": "current_date()"}}, "is not deterministic"),
+        ({"lake": {"key": ["customer"], "buckets": 0}}, "invalid buckets: 0"),
+        ({"lake": {"key": ["customer"], "max_ahead": "soon"}}, "invalid max_ahead: 'soon'"),
         ({"fields": fields({"name": "_hidden", "type": "int"})}, "begins with '_'"),
         ({"fields": fields({"name": "Customer", "type": "int"})}, "names two fields"),
         ({"fields": fields({"name": "x", "type": ["int", "string"]})}, "a union of 2 types"),
@@ -100,7 +100,7 @@ def test_all_faults_of_all_contracts_are_told_at_once(project: Settings) -> None
     with pytest.raises(DeclarationError) as raised:
         load_contracts(project)
     said = str(raised.value)
-    for fault in ("a.avsc:1", 'call it "b"', "'nobody', which is no field", "buckets is -1"):
+    for fault in ("a.avsc:1", 'name it "b"', "'nobody', which is not a field", "invalid buckets: -1"):
         assert fault in said
 
 
@@ -197,7 +197,7 @@ def test_the_type_of_the_subject_stays_so_that_nobody_becomes_two(before: Any, n
     )
     faults = [str(fault) for fault in incompatibilities(new, old)]
     assert taken == (not faults)
-    assert all("people are told by the subject's text" in fault for fault in faults)
+    assert all("people are identified by the text of the subject" in fault for fault in faults)
 
 
 def test_a_changed_contract_is_remembered_when_it_is_used(project: Settings) -> None:

@@ -192,6 +192,6 @@ def test_a_number_for_a_text_is_told_or_refused(
         "1234",
         "1.10",
     ]
-    assert ["told: 2 of 3 records have numbers for the text of zip" in text for text in caplog.messages] == [True]
+    assert ["told: 2 of 3 records have numbers in the text field zip" in text for text in caplog.messages] == [True]
     details = [row.detail for row in quarantine.rejected(project, "strict", upto=1)]
     assert details == [f"zip: {text} is a number, and the contract wants text" for text in ("1234", "1.10")]

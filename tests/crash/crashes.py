@@ -232,7 +232,7 @@ def file_too_large(shop: Shop, commands: Commands) -> Outcome:
 
 def _refused(shop: Shop, commands: Commands, done: Done) -> Outcome:
     faults = [] if done.code in {0, 75} else [f"ended with {shop.status(done)}"]
-    if done.code == 75 and not ("takes no more" in done.err and "fix:" in done.err):
+    if done.code == 75 and not ("disk full" in done.err and "fix:" in done.err):
         faults.append(f"said {done.err}")
     return Outcome(done.code == 75, (*faults, *_mended(shop, commands)))
 

@@ -59,7 +59,7 @@ def machine(commands: Callable[[], Commands]) -> type[RuleBasedStateMachine]:
             self, *arguments: str, kill: Kill | None = None, tuned: dict[str, Any] | None = None, **env: Any
         ) -> Done:
             done = commands().lake(*arguments, at=self.shop.lakehouse, kill=kill, tuned=tuned, **env)
-            assert done.landed or done.code == 0 or "knows nobody" in done.err, (
+            assert done.landed or done.code == 0 or "has no events of a person" in done.err, (
                 f"lake {arguments}: {self.shop.status(done)}"
             )
             self.published = not done.landed and arguments[0] in {"run", "deploy"}

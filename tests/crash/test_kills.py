@@ -54,6 +54,6 @@ def test_a_full_disk_is_told_with_its_place_and_leaves_nothing_half_done(command
     shop = Shop(tmp_path, random.Random(1))
     done = commands.lake("cut", at=shop.lakehouse, file_bytes=1000)
     assert done.code == 75
-    assert f"the disk takes no more: File too large ({tmp_path}/warehouse" in done.err
-    assert "fix: make room" in done.err
+    assert f"disk full: File too large ({tmp_path}/warehouse" in done.err
+    assert "fix: free some space" in done.err
     assert commands.lake("cut", at=shop.lakehouse).out == "cut 1\n"

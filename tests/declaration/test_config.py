@@ -42,13 +42,13 @@ def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
     for each in (
         "unknown setting 'warehous'",
         "did you mean 'warehouse'?",
-        "setting 'batch_files': a whole number of at least 1, found 0",
-        "setting 'batch_bytes': a whole number of at least 1, found 1.5",
-        "setting 'record_bytes': a whole number of at least 1, found True",
-        "setting 'committer': one of auto, spark, found 'delta'",
-        "setting 'landing': a path, found 3",
-        "setting 'spark.master': text, found 4",
+        "setting 'batch_files': expected a whole number of at least 1, found 0",
+        "setting 'batch_bytes': expected a whole number of at least 1, found 1.5",
+        "setting 'record_bytes': expected a whole number of at least 1, found True",
+        "setting 'committer': expected one of auto, spark, found 'delta'",
+        "setting 'landing': expected a path, found 3",
+        "setting 'spark.master': expected text, found 4",
         "LAKE_SPARK__MASTER",
-        "setting 'spark.conf': a table of texts (",
+        "setting 'spark.conf': expected a table of strings (",
     ):
         assert each in told

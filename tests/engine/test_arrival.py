@@ -229,7 +229,7 @@ def test_the_laws_see_a_table_that_goes_by_buckets(
     with pytest.raises(LawError, match="first differs when its events come in 6 micro-batches and other files"):
         house.check_laws(slices=6)
     (house.settings.path(house.settings.landing) / "moves/000001.jsonl").unlink()
-    with pytest.raises(DeclarationError, match=r"moves/000001.jsonl, of which batch 1 of moves was made, is not there"):
+    with pytest.raises(DeclarationError, match=r"moves/000001.jsonl, of which batch 1 of moves was made, is missing"):
         landed(house.settings, house.project.contracts["moves"])
 
 

@@ -457,7 +457,7 @@ def test_nothing_is_purged_while_somebody_may_read_it(shop: Lakehouse, monkeypat
         done = forgotten(shop)
         told: list[str] = []
         purge(shop.project, told.append)
-        assert "may still read what has the person" in told[-1]
+        assert "may still be reading data of the person" in told[-1]
         assert search_files(shop.settings, done.values).found
         assert customers(shop)[1] is None
     shop.run()
@@ -470,7 +470,10 @@ def test_nothing_is_purged_while_somebody_may_read_it(shop: Lakehouse, monkeypat
 
 @pytest.mark.parametrize(
     ("stream", "who", "message"),
-    [("orders", "nobody", "orders knows nobody whose customer is 'nobody'"), ("order", "ada", "no stream 'order'")],
+    [
+        ("orders", "nobody", "orders has no events of a person whose customer is 'nobody'"),
+        ("order", "ada", "no stream 'order'"),
+    ],
 )
 def test_whom_nobody_knows_cannot_be_forgotten(calm: Lakehouse, stream: str, who: str, message: str) -> None:
     with pytest.raises(DeclarationError, match=message):

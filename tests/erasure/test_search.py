@@ -301,13 +301,13 @@ def test_what_is_not_searched_for_is_told_with_the_reason_and_without_the_value(
     assert search.sought(orders, "margaret hamilton", {"0798"}) == ({"margaret hamilton", "0798"}, [])
     assert search.sought(orders, "7", {"0798"}) == (
         {"0798"},
-        ["customer of fewer than 4 characters, which are found anywhere by chance"],
+        ["customer of fewer than 4 characters, which match anywhere by chance"],
     )
-    short = "2 values of fewer than 4 characters, which are found anywhere by chance"
+    short = "2 values of fewer than 4 characters, which match anywhere by chance"
     assert search.sought(orders, "ada", {"5.00", "0798"}) == ({"0798"}, [short])
-    clear = "customer, which the contract does not call personal: logs keep it in clear"
+    clear = "customer, which is not personal by the contract: logs keep it unencrypted"
     assert search.sought(with_customer(orders, personal=False), "margaret", {"0798"}) == ({"0798"}, [clear])
-    few = "customer, whose few values others have too"
+    few = "customer, whose few values are shared by other people"
     for facts in ({"type": "boolean"}, {"symbols": ("male", "female")}):
         assert search.sought(with_customer(orders, **facts), "female", {}) == ({"female"}, [few])
 
@@ -322,7 +322,7 @@ def test_a_report_says_what_was_not_searched_for(
         "sys.argv", ["lake", "forget", "orders", "subject=ada", "--proof", "--project", str(tmp_path / "shop")]
     )
     assert cli._run() == 1
-    reason = "customer of fewer than 4 characters, which are found anywhere by chance"
+    reason = "customer of fewer than 4 characters, which match anywhere by chance"
     assert f"not searched for: {reason}" in capsys.readouterr().out
     [report] = settings.keys_path.parent.glob("forgotten-orders-*.json")
     assert json.loads(report.read_text())["not_searched"] == [reason]

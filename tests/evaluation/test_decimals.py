@@ -72,11 +72,11 @@ WRONG = {
     ),
     "squares": (
         """Aggregate("k", {"spread": Variance("money")})""",
-        "spread squares money, which has 4 decimal places, and Spark would round the squares",
+        "spread squares money, which has 4 decimal places, so Spark would round the squares",
     ),
     "deviation": (
         """Pattern("k", sequence="narrow", steps=[Step("a")], measures={"spread": In("a", Stddev("money"))})""",
-        "spread squares money, which has 4 decimal places, and Spark would round the squares",
+        "spread squares money, which has 4 decimal places, so Spark would round the squares",
     ),
     "mean": (
         """Aggregate("k", {"mean": Avg("places", scale=20)})""",

@@ -48,12 +48,12 @@ def recursive(things: DataFrame) -> DataFrame:
         (View("id"), lambda t: t.groupBy("id").agg(F.stddev("price").alias("s")), "of floats"),
         (View("id"), lambda t: t.withColumn("r", F.rand()), "rand is not deterministic"),
         (View("id"), lambda t: t.withColumn("r", F.expr("uuid()")), "uuid is not deterministic"),
-        (View("id"), lambda t: t.orderBy("at").limit(3), "looks at the rows of all keys"),
+        (View("id"), lambda t: t.orderBy("at").limit(3), "depends on the rows of all keys"),
         (View((), identity="n"), recursive, "the query is recursive"),
-        (Latest("id"), lambda t: t.dropDuplicates(["id"]), "must map each row alone"),
-        (Latest("id"), lambda t: t.orderBy("at").limit(3), "must map each row alone"),
-        (Latest("id"), lambda t: t.join(t.select("id"), "id"), "must map each row alone"),
-        (Latest("id"), lambda t: t.withColumn("n", F.expr("row_number() over (order by at)")), "each row alone"),
+        (Latest("id"), lambda t: t.dropDuplicates(["id"]), "must map each row on its own"),
+        (Latest("id"), lambda t: t.orderBy("at").limit(3), "must map each row on its own"),
+        (Latest("id"), lambda t: t.join(t.select("id"), "id"), "must map each row on its own"),
+        (Latest("id"), lambda t: t.withColumn("n", F.expr("row_number() over (order by at)")), "each row on its own"),
     ],
 )
 def test_what_could_differ_between_two_runs_is_refused(

@@ -85,7 +85,7 @@ def test_a_column_that_the_kind_makes_is_refused(
     [
         ("Enrich('id', AsOf('id', time='at'), time='at')", "rows, rows1", "'size' is a column of two inputs"),
         ("Enrich('id', AsOf('id', time='since'), time='at')", "rows, rows1", "no column 'since' for events"),
-        ("Enrich('id', AsOf('id', time='at'), time='at')", "rows", "returns 1 frames, its Enrich has 2 inputs"),
+        ("Enrich('id', AsOf('id', time='at'), time='at')", "rows", "returns 1 frames, but its Enrich has 2 inputs"),
         ("Join('id', left='line')", "rows, rows1", "no column 'line' for events (identity)"),
         ("View('id', identity=('id', 'line'))", "rows", "no column 'line' (identity)"),
     ],

@@ -94,7 +94,7 @@ def test_a_sample_is_of_each_change_and_bounded(things: Settings) -> None:
         ("delete", 0),
         ("delete", 1),
     ]
-    assert found.notes == ("both are of cut 1: it was made again in between",)
+    assert found.notes == ("both are of cut 1: the table was rebuilt in between",)
 
 
 def test_of_changed_columns_those_that_both_have_are_compared(things: Settings) -> None:
@@ -116,14 +116,14 @@ def test_without_its_job_rows_are_compared_as_a_whole(things: Settings) -> None:
     things.path("jobs/silver/thing.py").unlink()
     found = _differ(things)
     assert (found.counts.inserted, found.counts.updated, found.counts.deleted) == (1, 0, 1)
-    assert found.notes[-1].startswith("its job is gone")
+    assert found.notes[-1].startswith("its job was removed")
 
 
 def test_what_cannot_be_compared_is_told(things: Settings) -> None:
     version = write(things, "silver", "thing", "SELECT 1 AS k, 'a' AS v")
     publish(things, 1, thing=("silver", version))
     publish(things, 2, thing=("silver", version), other=("silver", version))
-    assert _differ(things).notes == ("both editions have the same version of it",)
+    assert _differ(things).notes == ("both editions have the same version of the table",)
     publish(things, 3, other=("silver", version))
     for pair, told in {(1, 3): "edition 3 has no table 'thing'", (1, 9): "editions 1 to 3 exist"}.items():
         with pytest.raises(LakeError, match=told):

@@ -338,14 +338,14 @@ def test_an_empty_table_is_judged(expect: Expect, put: Callable[..., int], judge
         ),
         (
             '{"expectations": [{"type": "expect_column_values_to_not_be_null", "kwargs": {"colum": "x"}}]}',
-            r"takes no 'colum'.*\n  fix: did you mean 'column'(.|\n)*needs 'column'",
+            r"has no argument 'colum'.*\n  fix: did you mean 'column'(.|\n)*needs the argument 'column'",
         ),
         (
             '{"expectations": [\n{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "x"},\n'
             '"severity": "fatal"}]}',
-            r"severity 'fatal' is none of stop, warn, park \(quality/carrier_daily.json:2\)",
+            r"severity 'fatal' is not one of stop, warn, park \(quality/carrier_daily.json:2\)",
         ),
-        ('{"expectations": [7]}', "an expectation is an object"),
+        ('{"expectations": [7]}', "an expectation must be an object"),
         ('{"expectation": [], "expectations": []}', "unknown member 'expectation'"),
         (
             '{"expectations": [{"type": "expect_table_row_count_to_equal_other_table",'
@@ -355,7 +355,7 @@ def test_an_empty_table_is_judged(expect: Expect, put: Callable[..., int], judge
         (
             '{"expectations": [{"type": "expect_column_values_to_be_of_type", "kwargs":'
             ' {"column": "x", "type_": "int"}}]}',
-            "engine's name of a type",
+            "engine's names of types",
         ),
     ],
 )
@@ -387,7 +387,7 @@ def test_an_expectation_that_does_not_fit_the_type_of_a_column_is_told_with_its_
     project: Settings, declaration: Declaration, expect: Expect
 ) -> None:
     expect(between("carrier", min_value=0))
-    with pytest.raises(DeclarationError, match=r"cannot be judged: .*carrier_daily.json:3\)"):
+    with pytest.raises(DeclarationError, match=r"cannot be evaluated: .*carrier_daily.json:3\)"):
         gate.judge_diff(at(project), declaration, ROWS, cut=1)
 
 
@@ -484,8 +484,8 @@ def test_what_is_gone_or_changed_since_the_last_edition_stops_or_passes(
     assert judged(delta.version(at(project).path), cut=3).outcome == "passed"
     for kwargs, told in (
         ({"share": "10 %"}, "share of expect_keys"),
-        ({"rows": 1}, "needs 'share'"),
-        ({"share": 1, "of": 1}, "takes no 'of'"),
+        ({"rows": 1}, "needs the argument 'share'"),
+        ({"share": 1, "of": 1}, "has no argument 'of'"),
     ):
         expect(("expect_keys_gone_since_last_edition_to_be_at_most", kwargs))
         with pytest.raises(DeclarationError, match=told):

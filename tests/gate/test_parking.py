@@ -156,8 +156,11 @@ def test_what_parks_is_part_of_the_definition(shop: Lakehouse, project: Settings
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('@table(View(key=(), identity="sale"), log("sales"))', "a View parks nothing"),
-        ('@table(History("sale", sequence="amount", snapshots=True), log("sales"))', "of full dumps nothing is parked"),
+        ('@table(View(key=(), identity="sale"), log("sales"))', "a View cannot park rows"),
+        (
+            '@table(History("sale", sequence="amount", snapshots=True), log("sales"))',
+            "rows of full dumps cannot be parked",
+        ),
     ],
 )
 def test_of_what_is_no_row_for_a_kind_nothing_is_parked(project: Settings, text: str, said: str) -> None:
@@ -175,7 +178,9 @@ def test_the_name_of_a_table_of_parked_rows_is_taken(project: Settings) -> None:
     declare(project, PARKING)
     job = JOBS["silver/first_sale"].replace("first_sale", "current_sale__parked")
     project.path("jobs/silver/current_sale__parked.py").write_text(job)
-    with pytest.raises(DeclarationError, match="current_sale__parked: is where current_sale parks rows"):
+    with pytest.raises(
+        DeclarationError, match="current_sale__parked: has the name of the table where current_sale parks rows"
+    ):
         load(project)
 
 

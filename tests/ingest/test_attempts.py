@@ -35,7 +35,7 @@ with attempts.at_work(load_settings(Path(sys.argv[1])), "readings", [("readings/
 
 
 def die(project: Settings, marks: list[sources.Mark]) -> None:
-    with pytest.raises(Gone, match="ended while it read readings/"), attempts.at_work(project, "readings", marks):
+    with pytest.raises(Gone, match="ended while reading readings/"), attempts.at_work(project, "readings", marks):
         raise Py4JNetworkError("Answer from Java side is empty")
 
 
@@ -114,8 +114,8 @@ def test_a_file_that_ends_the_jvm_goes_to_quarantine_and_nothing_else_waits_for_
             (code, Log(project, "readings").head().batch, Log(project, "sound").head().batch, capsys.readouterr().err)
         )
     assert [each[:3] for each in said] == [(75, 0, 1), (75, 1, 1), (0, 3, 1), (0, 3, 1)]
-    assert "while it read readings/a.jsonl, readings/bomb.jsonl, readings/c.jsonl" in said[0][3]
-    assert "while it read readings/bomb.jsonl" in said[1][3]
+    assert "while reading readings/a.jsonl, readings/bomb.jsonl, readings/c.jsonl" in said[0][3]
+    assert "while reading readings/bomb.jsonl" in said[1][3]
     assert not any("Traceback" in each[3] or "Py4J" in each[3] for each in said)
     (row,) = waiting(load_settings(project.project), ["readings"])
     assert (row.source, row.reason) == ("readings/bomb.jsonl", "file")

@@ -304,11 +304,11 @@ def test_a_document_over_many_lines_is_one_message(project: Settings, spark: Spa
     ("lake", "field", "told"),
     [
         ({"envelope": "debezum"}, {}, "did you mean 'debezium'"),
-        ({"envelope": 1}, {}, "envelope is 1"),
-        ({"table": 5}, {}, "table is 5"),
+        ({"envelope": 1}, {}, "unknown envelope 1"),
+        ({"table": 5}, {}, "invalid table: 5"),
         ({"tabel": "x"}, {}, "did you mean 'table'"),
         ({}, {"from": "sorce.lsn"}, "did you mean 'source'"),
-        ({}, {"from": ["op"]}, "comes from \\['op'\\]"),
+        ({}, {"from": ["op"]}, "invalid path: \\['op'\\]"),
         ({}, {"from": "source."}, "a path such as"),
         ({}, {"encoding": "base64"}, "encodings are for decimals, times and bytes"),
         ({}, {"type": MILLIS, "encoding": "milis"}, "did you mean 'millis'"),
@@ -326,6 +326,6 @@ def test_a_wrong_contract_is_told_with_its_line(lake: dict[str, Any], field: dic
 def test_without_an_envelope_there_is_nothing_to_take_from() -> None:
     facts = {"key": ["id"], "table": "customers"}
     text = json.dumps(CUSTOMER | {"lake": facts}, indent=1)
-    with pytest.raises(DeclarationError, match="a table without an envelope") as error:
+    with pytest.raises(DeclarationError, match='"table" needs an "envelope"') as error:
         read_contract(text, file="schemas/customers.avsc")
-    assert "field 'lsn' says 'from', and records have no envelope" in str(error.value)
+    assert "field 'lsn' has 'from', but records have no envelope" in str(error.value)

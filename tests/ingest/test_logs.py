@@ -82,7 +82,7 @@ def test_a_session_of_commands(project: Settings, run: Run, land: Land, tmp_path
         [sys.executable, "-c", script, str(project.project)], capture_output=True, text=True, check=False
     )
     assert shown.returncode == 0, shown.stderr
-    assert "the log keeps its promises" in shown.stdout
+    assert "the log is consistent" in shown.stdout
     assert f"void 1: readings 1:{row['bucket']}:0" in shown.stdout
     assert "a test" in run("log", "readings").stdout
 

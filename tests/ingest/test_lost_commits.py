@@ -146,10 +146,10 @@ def test_a_table_reads_anew_an_input_that_lost_the_commit_it_was_derived_from(sh
     [source] = shop.tables[DAILY].inputs
     assert at(shop, 2, orders=2).changes(source, daily) is None
     tear(shop.table(shop.tables[ORDER]).path)
-    with pytest.raises(FeedGap, match="lost what was read"):
+    with pytest.raises(FeedGap, match="lost versions that were read"):
         at(shop, 1, orders=1).changes(source, daily)
     assert advanced(shop, ORDER, 3, orders=3).version == lost.version
-    with pytest.raises(FeedGap, match="lost what was read"):
+    with pytest.raises(FeedGap, match="lost versions that were read"):
         at(shop, 3, orders=3).changes(source, daily)
 
 
@@ -197,13 +197,13 @@ def test_a_record_that_was_mended_is_not_taken_for_the_one_in_the_quarantine_whe
     replayed(shop, "1ne", "two")
     assert [row.raw for row in again(shop, 2).rows] == ["two", "1ne"]
     shutil.rmtree(shop.settings.path(".lake/staging"))
-    with pytest.raises(LakeError, match="quarantine:1/1, which was in it, is gone"):
+    with pytest.raises(LakeError, match="quarantine:1/1, from which it was read, is gone"):
         again(shop, 2)
 
 
 def test_a_lost_batch_whose_records_are_gone_can_be_given_up(shop: Project) -> None:
     settings = shop.settings
-    with pytest.raises(DeclarationError, match="no batch to give up"):
+    with pytest.raises(DeclarationError, match="no lost batch after batch"):
         lost_batches.give_up(settings, "orders")
     replayed(shop, "one, mended", "two")
     shutil.rmtree(settings.path(".lake/staging"))
@@ -218,7 +218,7 @@ def test_a_lost_batch_whose_records_are_gone_can_be_given_up(shop: Project) -> N
     assert sources.landed(Log(settings, "orders")) == {("orders/a.jsonl", 1, 1)}
     assert len(waiting(settings)) == 2
     appended(shop, 3, ("orders/b.jsonl", 1, 1))
-    with pytest.raises(DeclarationError, match="no batch to give up"):
+    with pytest.raises(DeclarationError, match="no lost batch after batch"):
         lost_batches.give_up(settings, "orders")
 
 
@@ -229,7 +229,7 @@ def test_a_lost_batch_of_a_file_that_is_gone_can_be_given_up_and_the_file_is_new
     delta.append(settings.log_path("orders"), "_batch BIGINT", [])
     appended(shop, 1, mark)
     tear(settings.log_path("orders"))
-    with pytest.raises(LakeError, match=r"lost batch 1, and orders/a.jsonl, which was in it, is gone"):
+    with pytest.raises(LakeError, match=r"lost batch 1, and orders/a.jsonl, from which it was read, is gone"):
         again(shop, 1)
     assert lost_batches.give_up(settings, "orders") == 1
     assert sources.landed(Log(settings, "orders")) == set()
@@ -307,6 +307,6 @@ def test_a_version_that_was_lost_is_neither_shown_nor_taken_for_judged(shop: Pro
     assert gate._is_there(table, check)
     tear(table.path)
     assert advanced(shop, ORDER, 3, orders=3).version == version
-    with pytest.raises(LakeError, match=f"damage took version {version} of edition 1"):
+    with pytest.raises(LakeError, match=f"version {version} of edition 1 was lost"):
         published(shop.settings, ORDER, edition)
     assert not gate._is_there(table, check)

@@ -97,8 +97,8 @@ def test_a_delivery_is_taken_back_by_one_void(lakehouse: Lakehouse, lake: Lake) 
     events = told["rows"][0]["from"][0]["events"]
     assert sorted(event["void"] or "" for event in events) == ["", "twice too much", "twice too much"]
     for given, said in (
-        (["--batch", "2"], "batch 2 of sales is void already: 'the wrong year' (void 2)"),
-        (["--batch", "9"], "sales has no batch 9, but 1 to 3"),
+        (["--batch", "2"], "batch 2 of sales is already void: 'the wrong year' (void 2)"),
+        (["--batch", "9"], "sales has no batch 9, only 1 to 3"),
         (["--source", "other"], "no event of sales came from 'other'"),
         ([], "nothing to void"),
     ):

@@ -133,8 +133,8 @@ def test_a_version_of_a_day_counts_to_the_hour_that_its_tolerance_ends(spark: Sp
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        (lambda: Enrich("id", time="at"), "without a dimension"),
-        (lambda: Enrich("id", AsOf(()), time="at"), "without columns"),
+        (lambda: Enrich("id", time="at"), "needs a dimension"),
+        (lambda: Enrich("id", AsOf(()), time="at"), "needs columns"),
         (lambda: Enrich("id", AsOf("k", tolerance=timedelta(hours=-1)), time="at"), "tolerance"),
         (lambda: Enrich("id", AsOf("k"), time="_time"), "hidden"),
         (lambda: Enrich("id", AsOf("k"), time="at", how="outer"), "how="),  # type: ignore[arg-type]

@@ -236,7 +236,7 @@ def fails(state: dict[str, Any], event: dict[str, Any]) -> dict[str, Any]:
     ("step", "words"),
     [
         (fails, ["reducer fails", "ZeroDivisionError", "key='x'", "'n': 0"]),
-        (lambda state, event: {"n": "one"}, ["'one' is no int at key='x'"]),
+        (lambda state, event: {"n": "one"}, ["'one' is not of type int at key='x'"]),
         (lambda state, event: {"n": 2**31}, ["n: 2147483648 is too large"]),
         (lambda state, event: {"m": 1}, ["returned fields m, not the state's n"]),
         (lambda state, event: None, ["returned None"]),
@@ -260,16 +260,16 @@ def test_what_goes_wrong_in_a_python_reducer_is_told_in_a_line(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"state": "n"}, "not a state"),
-        ({"state": "n int, n int"}, "not a state"),
+        ({"state": "n"}, "not a valid state"),
+        ({"state": "n int, n int"}, "not a valid state"),
         ({"step": {"m": "1"}}, "step has 'm'"),
         ({"start": {"nn": 1}}, "start has 'nn'"),
         ({"step": fails, "refuse": "'no'"}, "refuse is SQL"),
-        ({"rows": "refusals", "id": "e"}, "nothing is ever refused"),
+        ({"rows": "refusals", "id": "e"}, "needs refuse=…"),
         ({"rows": "refusals", "refuse": "null"}, "id columns"),
         ({"rows": "refused", "refuse": "null"}, "unknown rows"),
-        ({"state": "n int, refused int"}, "'refused' is a column of its own"),
-        ({"state": "n int, key int"}, "'key' is a column of its own"),
+        ({"state": "n int, refused int"}, "'refused' is already a column"),
+        ({"state": "n int, key int"}, "'key' is already a column"),
     ],
 )
 def test_a_wrong_fold_is_refused_when_it_is_declared(

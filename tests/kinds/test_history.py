@@ -260,8 +260,8 @@ def test_a_version_keeps_its_id_whatever_comes_later(spark: SparkSession) -> Non
         ({"sequence": ()}, "needs a sequence"),
         ({"sequence": "at", "track": "a", "ignore": "b"}, "track and ignore"),
         ({"sequence": "at", "track": "_a"}, "'_a' cannot be tracked"),
-        ({"sequence": "at", "snapshots": True, "deletes": "gone"}, "snapshots have no deletes"),
-        ({"sequence": "at", "marker": "complete"}, "marker is given without snapshots"),
+        ({"sequence": "at", "snapshots": True, "deletes": "gone"}, "snapshots cannot have deletes"),
+        ({"sequence": "at", "marker": "complete"}, "marker needs snapshots=True"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(options: dict[str, Any] | dict[str, str], message: str) -> None:

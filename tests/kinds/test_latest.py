@@ -116,7 +116,7 @@ def test_first_counts_what_came_late_since_the_delete(spark: SparkSession) -> No
         ({"partial": "id"}, "'id' is in partial and in the key"),
         ({"groups": {"g": ("a",), "h": ("a",)}}, "'a' is in group 'h' and in group 'g'"),
         ({"partial": ("a",), "groups": {"g": ("a",)}}, "'a' is in group 'g' and in partial"),
-        ({"former": {"ident": "before"}}, "'ident' is no column of the key"),
+        ({"former": {"ident": "before"}}, "'ident' is not a key column"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(

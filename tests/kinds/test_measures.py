@@ -206,13 +206,13 @@ def test_what_is_not_there_does_not_count(spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        (lambda: ApproxDistinct("x", precision=3), "a precision of 3"),
-        (lambda: ApproxDistinct("x", precision=17), "a precision of 17"),
-        (lambda: Quantile("x", 1.5), "unknown quantile"),
-        (lambda: Quantile("x", (0.5, -1)), "unknown quantile"),
-        (lambda: Quantile("x", ()), "unknown quantile"),
+        (lambda: ApproxDistinct("x", precision=3), "invalid precision 3"),
+        (lambda: ApproxDistinct("x", precision=17), "invalid precision 17"),
+        (lambda: Quantile("x", 1.5), "invalid quantile"),
+        (lambda: Quantile("x", (0.5, -1)), "invalid quantile"),
+        (lambda: Quantile("x", ()), "invalid quantile"),
         (lambda: Quantile("x", 0.5, error=0), "relative error"),
-        (lambda: Variance("x", scale=7), "a scale of 7"),
+        (lambda: Variance("x", scale=7), "invalid scale 7"),
         (lambda: FirstValue("x", by=()), "needs an order"),
     ],
 )

@@ -195,17 +195,17 @@ def pattern(**options: object) -> Pattern:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (lambda: pattern(steps=[]), "a match of no rows"),
-        (lambda: pattern(steps=[Step("a", times="*"), Step("b", times="?")]), "a match of no rows"),
-        (lambda: pattern(steps=[Step("a"), Step("a")]), "two steps are called 'a'"),
+        (lambda: pattern(steps=[]), "match no rows"),
+        (lambda: pattern(steps=[Step("a", times="*"), Step("b", times="?")]), "match no rows"),
+        (lambda: pattern(steps=[Step("a"), Step("a")]), "two steps are named 'a'"),
         (lambda: pattern(steps=[Step("a", times=(3, 2))]), "from 3 to 2 rows"),
         (lambda: pattern(steps=[Step("a", times=0)]), "from 0 to 0 rows"),
         (lambda: pattern(steps=[Step("a", times="++")]), "times="),
-        (lambda: pattern(measures={"x": In("b", Min("v"))}), "over step 'b'"),
+        (lambda: pattern(measures={"x": In("b", Min("v"))}), "over the unknown step 'b'"),
         (lambda: pattern(measures={"x": CountDistinct("v")}), "cannot be a measure of a match"),
-        (lambda: pattern(measures={"key": Count()}), "'key' is a column of its own"),
-        (lambda: pattern(within=timedelta(0)), "nothing happens within"),
-        (lambda: pattern(within=timedelta(1), sequence=()), "nothing happens within"),
+        (lambda: pattern(measures={"key": Count()}), "'key' is already a column"),
+        (lambda: pattern(within=timedelta(0)), "invalid within"),
+        (lambda: pattern(within=timedelta(1), sequence=()), "invalid within"),
         (lambda: pattern(skip="nowhere"), "unknown skip"),
     ],
 )
@@ -217,7 +217,7 @@ def test_an_impossible_pattern_is_refused_when_it_is_declared(wrong: Any, words:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"within": timedelta(1)}, "within goes by 'at', a int"),
+        ({"within": timedelta(1)}, "within needs a time, but 'at' is of type int"),
         ({"measures": {"x": Sum("cast(at as double)")}}, "x adds up floats"),
     ],
 )

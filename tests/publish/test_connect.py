@@ -166,7 +166,7 @@ def test_what_a_server_made_an_embedded_session_proves(shop: Path, spark: SparkS
         only_with_the_token(lake)
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(timeout=30) == 0
-        lake.call("verify", code=75, said="no Spark Connect server answers")
+        lake.call("verify", code=75, said="no Spark Connect server responds")
 
 
 @pytest.mark.long

@@ -183,7 +183,7 @@ def test_what_somebody_writes_is_left_alone_and_the_others_are_done(
     settings = replace(project.settings, lease_seconds=0, keep_editions=1, keep_days=0)
     monkeypatch.setattr(Shell, "settings", settings)
     with another(settings, "table.current_order"):
-        with pytest.raises(Unavailable, match=r"table current_order was left: .* is being written by"):
+        with pytest.raises(Unavailable, match=r"table current_order was skipped: .* is being written by"):
             upkeep.maintain.main(["--json"], standalone_mode=False, obj=Shell())
         told = json.loads(capsys.readouterr().out)
         assert list(told["skipped"]) == ["table current_order"]
@@ -323,7 +323,7 @@ def test_a_table_that_another_tool_has_written_to_is_not_compacted(
     keep(project, tell=said.append)
     write_deltalake(str(table.path), pa.table({"order_id": [9]}), mode="append")
     keep(project, tell=said.append)
-    assert any(words.startswith("left    table current_order: another tool") for words in said)
+    assert any(words.startswith("skip    table current_order: another tool") for words in said)
     assert there(table.position()).version < table.version()
 
 

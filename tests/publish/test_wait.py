@@ -71,7 +71,7 @@ def test_who_waits_in_vain_is_told_what_is_missing(settings: Settings) -> None:
     missing("the gate stopped current_order at cut 2")
     editions.pin_edition(settings, 1)
     editions.record_edition(settings, 2, {})
-    missing("readers are held at edition 1, the newest is 2 of cut 2")
+    missing("readers are pinned to edition 1; the newest is 2, of cut 2")
 
 
 def test_before_the_first_edition_nothing_is_published(settings: Settings) -> None:
@@ -84,10 +84,10 @@ def test_before_the_first_edition_nothing_is_published(settings: Settings) -> No
 @pytest.mark.parametrize(
     ("token", "said"),
     [
-        ("orders", "not a token: 'orders'"),
-        ("orders@", "not a token"),
-        ("orders@-1", "not a token"),
-        ("@3", "not a token"),
+        ("orders", "'orders' is not a valid token"),
+        ("orders@", "is not a valid token"),
+        ("orders@-1", "is not a valid token"),
+        ("@3", "is not a valid token"),
         ("order@3", "did you mean 'orders'"),
         ("orders@4", "the log of orders has no batch 4: its newest batch is 3"),
     ],

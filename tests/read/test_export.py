@@ -70,15 +70,15 @@ def test_the_name_of_a_file_says_its_format(edition: Reader, tmp_path: Path, ext
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["-o", "answer.txt"], "tells no format\n  fix: end it in .csv, .json, .jsonl, .md or .parquet"),
-        (["-o", "answer"], "the name 'answer' tells no format"),
-        (["-o", "answer.csv", "--json"], "json was asked for, and a file 'answer.csv'"),
-        (["-o", "answer.csv", "--format", "md"], "md was asked for, and a file 'answer.csv'"),
-        (["--json", "--format", "csv"], "--json and --format csv were given"),
-        (["-o", ""], "--output names no file: ''"),
+        (["-o", "answer.txt"], "does not say the format\n  fix: use .csv, .json, .jsonl, .md or .parquet"),
+        (["-o", "answer"], "the name 'answer' does not say the format"),
+        (["-o", "answer.csv", "--json"], "the format json does not fit the file name 'answer.csv'"),
+        (["-o", "answer.csv", "--format", "md"], "the format md does not fit the file name 'answer.csv'"),
+        (["--json", "--format", "csv"], "--json and --format csv cannot be combined"),
+        (["-o", ""], "--output is not a file name: ''"),
         (["-o", "."], "--output is a folder (.)"),
         (["-o", "nothing/answer.csv"], "the folder of --output does not exist (nothing)"),
-        (["--timeout", "3"], "--timeout is of --after"),
+        (["--timeout", "3"], "--timeout needs --after"),
     ],
 )
 def test_a_target_that_is_none_is_told(edition: Reader, words: list[str], told: str) -> None:
@@ -117,7 +117,7 @@ def test_a_planted_link_is_not_followed(edition: Reader, tmp_path: Path) -> None
 def test_a_device_that_takes_nothing_is_told_as_what_it_is(edition: Reader, kind: str) -> None:
     done = run(edition, "SELECT 1 AS one", "--format", kind, "-o", "/dev/full")
     assert isinstance(done.exception, LakeError)
-    assert "the device takes no more: No space left on device (/dev/full)" in str(done.exception)
+    assert "the device is full: No space left on device (/dev/full)" in str(done.exception)
 
 
 @pytest.mark.parametrize("kind", ["table", "csv"])
@@ -127,7 +127,7 @@ def test_standard_output_that_takes_nothing_is_told(edition: Reader, kind: str) 
         done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr.splitlines()[0]) == (
         1,
-        "lake: the device takes no more: No space left on device (standard output)",
+        "lake: the device is full: No space left on device (standard output)",
     )
 
 

@@ -89,7 +89,7 @@ def test_the_command_reads_a_history_at_a_moment_and_a_cut(project: Settings) ->
     query = "SELECT tenant FROM tenancy_at('2024-02-29')"
     assert asked(project, query, "--cut", "4").stdout == "tenant\nada\n"
     assert "by cut 2" in str(asked(project, query, "--cut", "2").exception)
-    assert "give one of them" in str(asked(project, query, "--cut", "4", "--edition", "1").exception)
+    assert "use only one of them" in str(asked(project, query, "--cut", "4", "--edition", "1").exception)
 
 
 def test_the_moment_of_a_history_opens_no_other_file(project: Settings) -> None:

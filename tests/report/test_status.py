@@ -329,7 +329,7 @@ def test_a_pin_is_told(flights: Project, project: Settings) -> None:
     editions.pin_edition(project, 1)
     text = "\n".join(as_text(look(flights)))
     assert "edition  1 of cut 1" in text
-    assert "pinned   readers stay at edition 1, the newest is 2: lake publish --resume" in text
+    assert "pinned   to edition 1; the newest is 2: lake publish --resume" in text
 
 
 def test_the_status_is_json(flights: Project, project: Settings) -> None:

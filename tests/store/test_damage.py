@@ -73,7 +73,7 @@ def test_a_log_that_lost_anything_up_to_all_of_itself_is_told(shop: Project, who
         shutil.rmtree(settings.log_path("orders"))
     else:
         tear(settings.log_path("orders"))
-    said = "is gone" if gone == "all" else "ends at batch 1"
+    said = "is missing" if gone == "all" else "ends at batch 1"
     for words in (("log", "orders", "--check"), ("status", "--fail-if", "stopped")):
         result = command(shop, *words)
         assert (fault(result).exit_code, said in result.stdout, "the log of orders" in result.stdout) == (
@@ -93,11 +93,11 @@ def test_the_number_of_an_edition_that_was_lost_is_not_given_again(shop: Project
     assert editions.newest_number(settings) == 2
     [found] = integrity.lost_editions(settings)
     assert (found.found, found.path) == (
-        "it ends at edition 2, and edition 3 was published",
+        "it ends at edition 2, but edition 3 was published",
         settings.meta_path("editions"),
     )
     result = command(shop, "status", "--fail-if", "stopped")
-    assert (fault(result).exit_code, "the book of editions: it ends at edition 2" in result.stdout) == (
+    assert (fault(result).exit_code, "the ledger of editions: it ends at edition 2" in result.stdout) == (
         1,
         True,
     )
@@ -150,7 +150,7 @@ def test_a_lost_quarantine_is_told_by_the_next_append_however_little_there_is_to
         assert caplog.text == ""
         shutil.rmtree(settings.quarantine_path("orders"))
         append(settings, no_spark(), contract, lambda _: None)
-    assert "what batch 1 of orders refused was lost" in caplog.text
+    assert "the quarantined records of batch 1 of orders were lost" in caplog.text
 
 
 def test_contracts_that_were_lost_are_told_before_an_event_is_read_as_another(shop: Project) -> None:
@@ -186,7 +186,7 @@ def test_a_truncated_key_store_is_told_and_nothing_is_to_be_rebuilt_for_it(shop:
     settings.keys_path.write_bytes(content[:left])
     result = command(shop, "verify", ORDER)
     said = str(result.exception)
-    assert (fault(result).exit_code, "rebuild" in said, "put its newest copy back" in said) == (
+    assert (fault(result).exit_code, "rebuild" in said, "restore its newest backup" in said) == (
         1,
         False,
         True,
@@ -229,7 +229,7 @@ def test_who_reads_is_told_by_the_editions_that_they_saw_whatever_the_clock_says
             [found] = activity.others(settings)
             assert (found.seen, found.since < second.published_at) == (1, True)
             assert purge._still_read(settings, first) == ""
-            assert "may still read what has the person" in purge._still_read(settings, second)
+            assert "may still be reading data of the person" in purge._still_read(settings, second)
         editions.expire_editions(settings, [1])
         assert [each.number for each in editions.expired_since(settings, found.seen)] == [1]
         assert editions.expired_since(settings, 3) == []

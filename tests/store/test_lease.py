@@ -73,7 +73,7 @@ def test_who_waits_too_long_says_for_whom_and_may_try_again(
 @pytest.mark.parametrize("holder", ["meta.cuts"], indirect=True)
 def test_who_waits_goes_on_when_the_other_is_done(shop: Settings, holder: subprocess.Popen[str]) -> None:
     with waiter(shop, "cut", "--label", "after") as waiting:
-        assert "waiting for the book cuts" in there(waiting.stderr).readline()
+        assert "waiting for the ledger of cuts" in there(waiting.stderr).readline()
         holder.communicate("")
         assert there(waiting.stdout).read() == "cut 2\n"
     assert waiting.returncode == 0

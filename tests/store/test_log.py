@@ -135,7 +135,7 @@ def test_what_damage_took_from_beside_the_log_is_made_again(
     tear(paths[0])
     project.path("landing/readings/2.jsonl").unlink()
     take(project, spark)
-    assert "what batch 2 of readings refused was lost" in caplog.text
+    assert "the quarantined records of batch 2 of readings were lost" in caplog.text
     assert len(log_run.check(project, "readings")) == 1
     land("readings", "4.jsonl", reading("d"))
     assert take(project, spark).accepted == 1
@@ -289,7 +289,7 @@ def test_replay_takes_what_is_mended_exactly_once(
     counts = replay(project, spark, repairs=read_repairs(repairs), now=NOW)["readings"]
     assert (counts.read, counts.accepted, counts.duplicates) == (2, 1, 1)
     assert waiting(project) == []
-    with pytest.raises(DeclarationError, match="does not wait in quarantine"):
+    with pytest.raises(DeclarationError, match="is not in quarantine"):
         replay(project, spark, repairs=read_repairs(repairs), now=NOW)
     assert {row["meter"]: row["_source"] for row in events(project, spark)} == {
         "a": "readings/1.jsonl:1",
@@ -322,7 +322,11 @@ def test_voids_broadcast_events_and_the_proof(project: Settings, spark: SparkSes
     second = voided(project, "readings", 1, 2)
     assert (voids_head(project), [void.target for void in second]) == (2, [(1, -1, 0, None)])
     assert [len(events(project, spark, voids=number)) for number in (0, 1, 2)] == [3, 2, 1]
-    for places, told in ((["1:0"], "no place"), (["1:0:77"], "no event"), (["1:-1:0"], "void already: 'a test'")):
+    for places, told in (
+        (["1:0"], "not a valid event place"),
+        (["1:0:77"], "no event"),
+        (["1:-1:0"], "already void: 'a test'"),
+    ):
         with pytest.raises(DeclarationError, match=told):
             void(project, "readings", places, reason="again")
     assert [one.place for one in log_run.report(project, "readings").voids] == [f"1:{bucket}:0", "1:-1:0"]
@@ -342,7 +346,7 @@ def test_voids_broadcast_events_and_the_proof(project: Settings, spark: SparkSes
         "bucket -1: 2 events, 1 offsets",
         "batch 2: read is not accepted + duplicates + quarantined",
         "batch 2: 2 accepted, 1 in the log",
-        "batch 2: watermark None, should be 2024-03-01 01:00:00",
+        "batch 2: watermark None, expected 2024-03-01 01:00:00",
         "is 2 times in bucket -1",
     ):
         assert fault in said

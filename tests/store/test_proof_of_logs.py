@@ -110,8 +110,8 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "value": (rewritten(another_value), "its rows are not what was written"),
     "null": (rewritten(another_null), "its rows are not what was written"),
     "swapped": (rewritten(swapped_rows), "its rows are not what was written"),
-    "sealed": (rewritten(sealed_otherwise), "what is sealed in its rows is not what was written"),
-    "sealed swapped": (rewritten(sealed_swapped), "what is sealed in its rows is not what was written"),
+    "sealed": (rewritten(sealed_otherwise), "the encrypted part of its rows is not what was written"),
+    "sealed swapped": (rewritten(sealed_swapped), "the encrypted part of its rows is not what was written"),
     "row": (rewritten(lambda rows: rows.slice(1)), "rows were written"),
     "twice": (rewritten(lambda rows: pa.concat_tables([rows, rows.slice(0, 1)])), "rows were written"),
     "deleted": (Path.unlink, "is gone"),
@@ -149,7 +149,7 @@ def test_a_damaged_log_is_not_compacted(shop: Lakehouse, monkeypatch: pytest.Mon
     done = maintain(shop.project, _no_spark, Policy(editions=1, days=9, size=1 << 30), told.append)
     [kept] = [each for each in done.places if each.place.kind == "log"]
     assert kept.compacted is None
-    assert any("left    log orders: the log of orders is damaged: batch 1" in each for each in told)
+    assert any("skip    log orders: the log of orders is damaged: batch 1" in each for each in told)
 
 
 def _no_spark() -> SparkSession:
@@ -160,7 +160,7 @@ def test_a_digest_kept_elsewhere_tells_what_the_log_itself_no_longer_does(shop: 
     settings = shop.settings
     digest = command(shop, "log", "orders", "--head").stdout.strip()
     assert digest.startswith("orders@2:")
-    for words, said in ((("--check",), "keeps its promises"), (("--check", "--since", digest), "at batch 2")):
+    for words, said in ((("--check",), "the log is consistent"), (("--check", "--since", digest), "at batch 2")):
         result = command(shop, "log", "orders", *words)
         assert (result.exit_code, said in result.stdout) == (0, True)
     first = Log(settings, "orders").head_at(1).content["digest"]
@@ -212,7 +212,7 @@ def test_a_log_of_long_ago_is_not_proved_and_nothing_is_wanted_for_it(shop: Lake
         file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
     delta._kept.clear()
     result = command(shop, "log", "orders", "--check")
-    assert (result.exit_code, "of 2 of 2 batches no fingerprint was recorded" in result.stderr) == (0, True)
+    assert (result.exit_code, "2 of 2 batches have no recorded fingerprint" in result.stderr) == (0, True)
     assert fault(command(shop, "log", "orders", "--head")).exit_code == 1
     assert integrity.of_inputs(shop.project, ["orders"]) is None
     shop.land("orders", order(12, "grace"))

@@ -193,7 +193,7 @@ def test_vacuum_keeps_the_versions_asked_for_and_every_later_one(table: Table) -
     assert not orphan.exists()
     assert not mark.exists()
     assert {version: numbers(table, version) for version in kept} == kept
-    with pytest.raises(LakeError, match="thing: version 4 can no longer be read: a file is gone"):
+    with pytest.raises(LakeError, match="thing: version 4 can no longer be read: a file is missing"):
         Scan(table.path, 4).arrow()
     assert delete(table, keep=(2,), since=5) == 0
 

@@ -190,7 +190,7 @@ class Ranked(OfValues):
     def __post_init__(self) -> None:
         object.__setattr__(self, "by", names(self.by))
         if not self.by:
-            raise DeclarationError(f"{type(self).__name__}({self.of!r}) needs an order", fix="by='at'")
+            raise DeclarationError(f"{type(self).__name__}({self.of!r}) needs an order", fix="add by='at'")
 
     def state(self, name: str) -> Mapping[str, State]:
         """See Measure.state. Rows without a value rank behind those with one, so that the state is never null."""

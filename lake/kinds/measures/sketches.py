@@ -49,7 +49,7 @@ class ApproxDistinct(OfValues):
 
     def __post_init__(self) -> None:
         if not 4 <= self.precision <= 16:
-            raise DeclarationError(f"a precision of {self.precision}", fix="use 4 to 16 bits of registers")
+            raise DeclarationError(f"invalid precision {self.precision}", fix="use 4 to 16 bits of registers")
 
     def state(self, name: str) -> Mapping[str, State]:
         """See Measure.state. (register, rank) of the registers that were hit."""
@@ -92,9 +92,9 @@ class Quantile(OfValues):
     def __post_init__(self) -> None:
         wrong = [q for q in self._quantiles if not 0 <= q <= 1]
         if wrong or not self._quantiles:
-            raise DeclarationError(f"an unknown quantile {wrong or self.q}", fix="use numbers from 0 to 1")
+            raise DeclarationError(f"invalid quantile {wrong or self.q}", fix="use numbers from 0 to 1")
         if not LEAST_ERROR <= self.error <= 0.5:
-            raise DeclarationError(f"a relative error of {self.error}", fix=f"use {LEAST_ERROR} to 0.5")
+            raise DeclarationError(f"invalid relative error {self.error}", fix=f"use {LEAST_ERROR} to 0.5")
         if not isinstance(self.q, int | float):
             object.__setattr__(self, "q", tuple(self.q))
 

@@ -29,7 +29,7 @@ class Variance(OfValues):
 
     def __post_init__(self) -> None:
         if not 0 <= self.scale <= MOST_PLACES:
-            raise DeclarationError(f"a scale of {self.scale}", fix=f"use 0 to {MOST_PLACES} decimal places")
+            raise DeclarationError(f"invalid scale {self.scale}", fix=f"use 0 to {MOST_PLACES} decimal places")
 
     @property
     def summed(self) -> str:

@@ -37,7 +37,7 @@ class Session(Window):
 
     def __post_init__(self) -> None:
         if self.gap <= timedelta(0):
-            raise DeclarationError(f"a gap of {self.gap} joins no events", fix="use a gap above zero")
+            raise DeclarationError(f"invalid gap {self.gap}", fix="use a gap above zero")
 
     @property
     def ends(self) -> str:

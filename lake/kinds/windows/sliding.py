@@ -36,7 +36,7 @@ class Sliding(Window):
         object.__setattr__(self, "on", on)
         object.__setattr__(self, "id", names(id))
         if length <= timedelta(0):
-            raise DeclarationError(f"a look-back of {length} holds no event", fix="use a length above zero")
+            raise DeclarationError(f"invalid length {length}", fix="use a length above zero")
         if not self.id or on in self.id:
             raise DeclarationError("a sliding window needs the columns that identify an event", fix="id='order_id'")
 
