@@ -24,9 +24,9 @@ BLAMED_ROWS = 1_000_000
 SHARED_MEMORY = 0.25
 """So much of the driver's memory may hold logs that several tables read; what needs more, each reads for itself."""
 JUDGED_ROWS = 2_000_000
-"""Rows of a table that expectations judge in this process, in about half the time that Spark takes."""
+"""Rows of a table that expectations check in this process, in about half the time that Spark takes."""
 JUDGED_AT_ONCE = 20_000
-"""Fewer rows are judged as they are: one frame for all expectations costs less than finding distinct values."""
+"""Fewer rows are checked as they are: one frame for all expectations costs less than finding distinct values."""
 DEDUPLICATED_ROWS = 50_000
 """Events of a batch whose ids are looked for in this process."""
 DEDUPLICATED_LOG_ROWS = 2_000_000

@@ -50,7 +50,7 @@ def backfill(  # noqa: PLR0913 the range of one table, and how to tell of it
     book = nullcontext() if dry_run else failing(project.settings, "backfill", declaration.name)
     head = project.table(declaration).head()
     if head is None:
-        raise declaration.fault("was never built", fix=f"lake advance {declaration.name}")
+        raise declaration.fault("has not been built yet", fix=f"lake advance {declaration.name}")
     inputs = Inputs(connect, project, get_cut(project.settings, head.cut))
     with book, writing(inputs, declaration) as evaluation:
         if evaluation.since.cut != inputs.cut.number:

@@ -59,7 +59,7 @@ def table_change(connect: Callable[[], SparkSession], project: Project, declarat
     table = project.table(declaration)
     head = table.head()
     if head is None:
-        raise declaration.fault("was never built: there is nothing to compare with", fix="lake run, or lake deploy")
+        raise declaration.fault("not built yet: there is nothing to compare with", fix="lake run, or lake deploy")
     changed = stale(project, connect)
     stay = set(project.tables) - changed
     cut = get_cut(project.settings, head.cut)

@@ -97,6 +97,6 @@ def _must_reach(evaluation: Evaluation) -> None:
     head, cut = evaluation.head, evaluation.inputs.cut.number
     if head is not None and head.cut > cut:
         raise evaluation.declaration.fault(
-            f"is at cut {head.cut}, beyond cut {cut}",
+            f"is at cut {head.cut}, later than cut {cut}",
             fix="leave out --cut to rebuild at the newest cut",
         )

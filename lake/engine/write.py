@@ -129,7 +129,7 @@ def same_definition(project: Project, declaration: Declaration, head: TableHead)
         now = project.fingerprint(declaration, head.columns)
         raise declaration.fault(
             f"its definition has changed since it was built ({head.fingerprint}, now {now})",
-            fix="lake plan shows what follows from it, lake deploy builds it beside what readers see",
+            fix="lake plan shows what follows from that, lake deploy builds it beside the live tables",
         )
 
 

@@ -110,7 +110,7 @@ def _anew(project: Project, number: int) -> str:
         with lease(settings, table.lease):
             head = table.head()
             if head is None or head.cut != latest.cut:
-                return f"{declaration.name} has gone on since edition {latest.number}: lake run"
+                return f"{declaration.name} has advanced since edition {latest.number}: lake run"
             # A crash may have come between the commit that says so and its checkpoint.
             if head.purge < number or truncation.begins(table.path) != head.version:
                 truncation.begin_anew(table.path, head.position, purge=number)

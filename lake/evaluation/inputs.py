@@ -264,7 +264,7 @@ class Inputs:
             if head.physical.get(source.name) != table.home:
                 raise FeedGap(f"{source.name} was another Delta table then")
             if not table.had(before, head.cut):
-                raise FeedGap(f"{source.name} has lost what was read of it then")
+                raise FeedGap(f"{source.name} has lost versions that were read then")
             if now.origin == before:
                 return None
             return _ordered(table.changes(self.spark, after=before, upto=now.version), source.table)

@@ -81,7 +81,7 @@ class Search:
 
     def _changes(self, source: Input, head: TableHead) -> DataFrame | None:
         if source.name not in head.inputs:
-            self.notes.append(f"{source.name} was no input of it before")
+            self.notes.append(f"{source.name} was not an input before")
             return None
         try:
             return self.inputs.changes(source, head)

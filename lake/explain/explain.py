@@ -276,10 +276,10 @@ def _missing(inputs: Inputs, declaration: Declaration, key: Values, few: Few) ->
 
 def _notes(project: Project, declaration: Declaration, head: TableHead, *, newest: bool) -> Iterator[str]:
     if not project.is_built(declaration, head):
-        yield "its definition has changed since it was built; the events are told by the definition of today"
+        yield "its definition has changed since it was built; the events are those by today's definition"
     latest = latest_cut(project.settings)
     if newest and latest is not None and latest.number > head.cut:
-        yield f"there is a cut {latest.number} by now: lake advance {declaration.name}"
+        yield f"there is a newer cut {latest.number}: lake advance {declaration.name}"
 
 
 def _sorted(declaration: Declaration, rows: Sequence[Values]) -> list[Values]:

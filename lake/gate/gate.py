@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lake.store.table_head import TableHead
     from lake.store.tables import Table
 
-FIX: Final = "mend the job or void the events behind these rows (lake void), or change the expectation; then run again"
+FIX: Final = "correct the job, void the events behind these rows (lake void) or change the expectation; then run again"
 
 
 class Stopped(QualityError):

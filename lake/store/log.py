@@ -168,7 +168,7 @@ class Log:
             raise Unavailable(
                 f"the log of {self.stream} has lost batch {newest.batch + 1}: it was counted up to batch {batch}",
                 where=str(self.path),
-                fix=f"lake ingest {self.stream} makes it again of the same files, or says which of them it lacks",
+                fix=f"lake ingest {self.stream} reads it again from the same files, or says which of them are missing",
             )
         return newest
 
@@ -180,7 +180,7 @@ class Log:
                 f"of the {head.contract} versions of the contract of {self.stream} that its log was written with,"
                 f" {len(known)} are left",
                 where=str(self.settings.meta_path("contracts")),
-                fix="bring that folder back from a copy: without it nobody can say what older events mean",
+                fix="restore that folder from a backup: without it older events cannot be interpreted",
             )
         return known
 
