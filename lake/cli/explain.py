@@ -23,7 +23,7 @@ LIMIT = click.option(
 @LIMIT
 @shared
 def explain(shell: Shell, table: str, key: tuple[str, ...], at_cut: int | None, limit: int) -> None:
-    """Show a row of TABLE with the events behind it (its lineage), and what became of each event.
+    """Show the events behind a row of TABLE (its lineage). Says what became of each event.
 
     Values are written as in SQL, without quotes: 7, 2013-01-31, UA; null is null. If a table has
     several rows per key (versions, matches), the key alone shows all of them.
@@ -48,7 +48,7 @@ def explain(shell: Shell, table: str, key: tuple[str, ...], at_cut: int | None, 
 @LIMIT
 @shared
 def diff(shell: Shell, table: str, old: int, new: int, limit: int, *, no_events: bool) -> None:
-    """Show which rows of TABLE changed from one edition to another, and the events that caused the changes.
+    """Show how rows of TABLE differ between two editions. Shows the events that caused the changes, too.
 
     \b
     lake diff --from-edition 1 --to-edition 2 carrier_daily

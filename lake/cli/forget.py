@@ -41,7 +41,7 @@ RENAMED: Final = (
 def forget(
     shell: Shell, stream: str, person: str | None, yes: bool, proof: bool, values: tuple[str, ...], lost: bool
 ) -> None:
-    """Forget a person: destroy the key of their personal data in STREAM (crypto-shredding) and null it in every table.
+    """Forget a person, by crypto-shredding. Destroys the key of their data in STREAM and nulls it in every table.
 
     WHO is the value of the contract's subject field. Tables follow and a new edition is published; then earlier
     editions expire, and all earlier versions of every table are deleted, with their files and column statistics.

@@ -64,7 +64,7 @@ def schemas(shell: Shell) -> None:
 @click.option("--give-up", is_flag=True, help="Replace a lost batch that cannot be read again by an empty one.")
 @shared
 def ingest(shell: Shell, streams: tuple[str, ...], give_up: bool) -> int:
-    """Ingest new landing files of STREAMS (default: all); print the token of the newest batch of each.
+    """Ingest new landing files of STREAMS (default: all). Prints the token of the newest batch of each.
 
     \b
     Example: lake ingest flights weather
@@ -98,7 +98,7 @@ def ingest(shell: Shell, streams: tuple[str, ...], give_up: bool) -> int:
 @click.argument("files", nargs=-1, required=True)
 @shared
 def append(shell: Shell, stream: str, files: tuple[str, ...]) -> None:
-    """Append FILES, or standard input (-) as JSON Lines, to the log of STREAM.
+    """Append FILES to the log of STREAM. - is standard input, as JSON Lines.
 
     Prints a token, stream@batch, for `lake wait` and `lake sql --after`.
 
@@ -124,7 +124,7 @@ def append(shell: Shell, stream: str, files: tuple[str, ...]) -> None:
 @click.option("--since", metavar="DIGEST", help="With --check: also verify that the log continues the one with DIGEST.")
 @shared
 def log(shell: Shell, stream: str, check: bool, head: bool, since: str | None) -> None:
-    """Show the batches, offsets, sources, counts and voids of STREAM.
+    """Show the log of STREAM. Lists its batches, offsets, sources, counts and voids.
 
     --check finds damage: each batch records a fingerprint of its rows. Anyone who can write to the warehouse could
     forge that too; a digest that was stored elsewhere (--head, --since) reveals it.
@@ -174,7 +174,7 @@ def _check_log(shell: Shell, stream: str, since: str) -> None:
 @shared
 @click.pass_context
 def quarantine(ctx: click.Context, shell: Shell) -> None:
-    """Records that break their contract (dead letters): list, count, replay or accept them.
+    """List, replay or accept rejected records (dead letters). They break the contract of their stream.
 
     \b
     Example: lake quarantine counts
@@ -216,7 +216,7 @@ def counts(shell: Shell, streams: tuple[str, ...]) -> None:
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @shared
 def replay(shell: Shell, stream: str | None, file: Path | None) -> None:
-    """Replay quarantined records into their log: all of them, those of STREAM, or those of FILE with `raw` corrected.
+    """Replay quarantined records into their log. All of them, those of STREAM, or those of FILE with `raw` corrected.
 
     Records that still break their contract stay in quarantine, and are listed with the current reason.
 
@@ -242,7 +242,7 @@ def replay(shell: Shell, stream: str | None, file: Path | None) -> None:
 @click.option("--reason", required=True, help="Why these records may be left out.")
 @shared
 def accept(shell: Shell, stream: str, reason: str) -> None:
-    """Accept the loss of all records of STREAM refused so far: they no longer hold back editions or full-dump deletes.
+    """Accept the loss of the refused records of STREAM. They no longer hold back editions or full-dump deletes.
 
     The records stay in quarantine, and can still be replayed.
 
@@ -266,7 +266,7 @@ def accept(shell: Shell, stream: str, reason: str) -> None:
 def void(
     shell: Shell, stream: str, events: tuple[str, ...], batches: tuple[int, ...], sources: tuple[str, ...], reason: str
 ) -> None:
-    """Exclude EVENTS of STREAM, or whole deliveries, from every table from the next cut on; the log keeps them.
+    """Exclude EVENTS of STREAM, or whole deliveries. They leave every table from the next cut on; the log keeps them.
 
     \b
     Example: lake void flights 12:3:4711 --reason "test record of the producer"

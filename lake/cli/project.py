@@ -15,7 +15,7 @@ from lake.errors import DeclarationError, LakeError
 @click.argument("folder", type=click.Path(path_type=Path))
 @shared
 def init(shell: Shell, folder: Path) -> None:
-    """Create a project in FOLDER: a stream, two tables, their expectations, a few events and a test.
+    """Create a project in FOLDER. It has a stream, two tables, their expectations, a few events and a test.
 
     \b
     Example: lake init shop && cd shop && lake run
@@ -32,7 +32,7 @@ def init(shell: Shell, folder: Path) -> None:
 @click.command()
 @shared
 def doctor(shell: Shell) -> None:
-    """Check that Headwater can work on this machine, and say how to fix what fails; exit 1 if anything does.
+    """Check that Headwater can work on this machine. Says how to fix what fails; exit code 1 if anything does.
 
     \b
     Example: lake doctor --json

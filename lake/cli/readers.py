@@ -46,7 +46,7 @@ def sql(
     kind: str | None,
     output: str | None,
 ) -> None:
-    """Answer a query on the published edition; without one, open a shell (on a terminal) or read standard input.
+    """Query the published edition, or open a shell. Without a query: a shell on a terminal, else standard input.
 
     Tables are named as in `lake tables`: carrier_daily or gold.carrier_daily. The dialect is DuckDB's, read only.
     Decimals are exact, but avg(decimal) and a division of decimals are DOUBLE in DuckDB: cast the result, for
@@ -137,7 +137,7 @@ def _query(query: str | None, file: Path | None) -> str | None:
 @click.option("--format", "kind", type=click.Choice(["text", "mermaid", "json", "svg"]), help="Default: text.")
 @shared
 def graph(shell: Shell, kind: str | None) -> None:
-    """Show how tables derive from streams and from each other (lineage).
+    """Show how tables derive from streams and each other.
 
     \b
     lake graph
@@ -160,7 +160,7 @@ def graph(shell: Shell, kind: str | None) -> None:
 @click.command()
 @shared
 def tables(shell: Shell) -> None:
-    """List the tables: what one row is, the kind, and where each published version is.
+    """List the tables: what a row is, kind and published version.
 
     \b
     lake tables
@@ -184,7 +184,7 @@ def tables(shell: Shell) -> None:
 )
 @shared
 def status(shell: Shell, fails: tuple[str, ...]) -> None:
-    """Show the state of everything: cut, edition, stopped gates, and the lag of streams and tables.
+    """Show the cut, the edition, stopped gates, failures and lag.
 
     \b
     --fail-if stopped     a gate holds the next edition back, or the last run of something failed

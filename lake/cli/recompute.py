@@ -47,7 +47,7 @@ def rebuild(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Recompute tables from their inputs and commit only the difference; adopts a changed definition.
+    """Recompute tables from their inputs. Commits only the difference; adopts a changed definition.
 
     Each table changes in one commit, which readers see when the cut is published. A table that would lose a published
     column, or change the type of one, is left unchanged unless --yes is given.
@@ -83,7 +83,7 @@ def rebuild(
 @DRY_RUN
 @shared
 def backfill(shell: Shell, name: str, start: str, end: str, *, dry_run: bool) -> None:
-    """Recompute the keys of TABLE that have events in a range of event time; tables derived from it follow.
+    """Recompute keys of TABLE with events in a time range. It is a range of event time; tables derived from it follow.
 
     The table stays at its cut. Times without a zone are in UTC.
 
@@ -120,7 +120,7 @@ def backfill(shell: Shell, name: str, start: str, end: str, *, dry_run: bool) ->
 @click.option("--diff", is_flag=True, help="Evaluate the named tables and show what would change in each column.")
 @shared
 def plan(shell: Shell, tables: tuple[str, ...], *, diff: bool) -> None:
-    """Show which definitions have changed since their tables were built, what a rebuild costs, and what follows.
+    """Show which definitions have changed, and what that costs. Lists the tables that follow, too.
 
     A table is `wider` if its inputs have gained columns that it would pass on: it goes on without them until
     `lake deploy`.
@@ -151,7 +151,7 @@ def plan(shell: Shell, tables: tuple[str, ...], *, diff: bool) -> None:
 @YES
 @shared
 def deploy(shell: Shell, *, yes: bool) -> None:
-    """Build changed tables beside the live ones, check them, and publish all of them in one edition.
+    """Build changed tables and publish them in one edition. They are built and checked beside the live ones.
 
     Readers see the old tables until then, and `lake publish --edition N` shows them again. If a table would lose a
     published column, or change the type of one, nothing is built unless --yes is given. A table whose job was removed
@@ -183,7 +183,7 @@ def deploy(shell: Shell, *, yes: bool) -> None:
 )
 @shared
 def verify(shell: Shell, tables: tuple[str, ...], *, everything: bool, shallow: bool, edition: int | None) -> None:
-    """Prove that tables (default: all) equal their recomputation from the first event.
+    """Prove that tables (default: all) equal their recomputation. Tables are recomputed from the first event.
 
     A verdict is `identical`, with the fingerprint of the rows; `differs`, with the first rows that do; or `unknown`,
     with the reason. Exit code 1 if any is not identical. Logs and key store are checked first: while they are damaged,

@@ -55,7 +55,7 @@ def advance(shell: Shell, tables: tuple[str, ...], number: int | None) -> None:
 @click.option("--strict", is_flag=True, help="Fail if a table has no quality file.")
 @shared
 def check(shell: Shell, tables: tuple[str, ...], number: int | None, *, strict: bool) -> None:
-    """Check tables (default: all) at a cut against their expectations.
+    """Check tables (default: all) at a cut against expectations.
 
     Exit code 1 if an expectation of severity stop fails.
 
@@ -82,7 +82,7 @@ def check(shell: Shell, tables: tuple[str, ...], number: int | None, *, strict: 
 @click.option("--resume", is_flag=True, help="Unpin: readers move on to new editions again.")
 @shared
 def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bool) -> None:
-    """Publish a checked cut to readers; or go back to an older edition.
+    """Publish a checked cut, or go back to an older edition.
 
     \b
     lake publish

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 )
 @shared
 def wait(shell: Shell, tokens: tuple[str, ...], timeout: float) -> None:
-    """Wait until readers see the batches that TOKENS name, as lake append and lake ingest print them.
+    """Wait until readers see the batches of TOKENS. `lake append` and `lake ingest` print tokens.
 
     Exit code 75, with what is missing, if that takes longer than the timeout.
 
@@ -59,7 +59,7 @@ def maintain(
     yes: bool,
     dry_run: bool,
 ) -> None:
-    """Keep the warehouse in order: compact files, expire old editions, delete files that nothing needs (vacuum).
+    """Compact files, expire old editions, vacuum unneeded files.
 
     Retention: an edition is kept while it is among the newest, or young, or pinned. Compaction changes no row and no
     number, which it proves each time. Files that a running process reads are kept; tables that one is writing are

@@ -85,7 +85,7 @@ def published(settings: Settings, name: str, edition: Edition) -> Published:
         raise LakeError(
             f"{name}: version {entry.version} of edition {edition.number} was lost, and another commit has its number",
             where=str(path),
-            fix="read another edition; without --edition, the newest is read",
+            fix="read another edition; without --edition, the current one is read",
         )
     protocol = table.protocol()
     features = sorted(set(protocol.reader_features or ()) - HARMLESS)
