@@ -176,7 +176,7 @@ def _crash(*_: Any) -> None:
 
 
 def _crash_after_commit(project: Settings) -> Any:
-    def remember(settings: Settings, stream: str, app: str) -> None:
+    def remember(_: Log) -> None:
         if Log(project, stream).head().batch:
             raise KeyboardInterrupt
 
@@ -347,7 +347,7 @@ def test_voids_broadcast_events_and_the_proof(project: Settings, spark: SparkSes
         "batch 2: read is not accepted + duplicates + quarantined",
         "batch 2: 2 accepted, 1 in the log",
         "batch 2: watermark None, expected 2024-03-01 01:00:00",
-        "is 2 times in bucket -1",
+        "occurs 2 times in bucket -1",
     ):
         assert fault in said
     with lease(project, "log.readings"):
