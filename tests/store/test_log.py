@@ -96,7 +96,7 @@ def test_a_crash_before_the_log_leaves_nothing_behind(
     assert quarantine.counts(project, "readings", upto=9) == redeliveries.counts(project, "readings", upto=9) == {1: 1}
     assert waiting(project) == []
     with monkeypatch.context() as crash:
-        crash.setattr(sources, "remember", _crash_after_commit(project))
+        crash.setattr(sources, "remember", _crash_after_commit)
         with pytest.raises(KeyboardInterrupt):
             take(project, spark)
     assert (Log(project, "readings").head().batch, delta.exists(project.meta_path("landed"))) == (1, False)
@@ -175,12 +175,9 @@ def _crash(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
-def _crash_after_commit(project: Settings) -> Any:
-    def remember(_: Log) -> None:
-        if Log(project, stream).head().batch:
-            raise KeyboardInterrupt
-
-    return remember
+def _crash_after_commit(of: Log) -> None:
+    if of.head().batch:
+        raise KeyboardInterrupt
 
 
 def test_two_writers(project: Settings, spark: SparkSession, land: Land) -> None:
