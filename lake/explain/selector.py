@@ -7,7 +7,6 @@ from typing import Final
 
 import duckdb
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from lake.declaration import Declaration
 from lake.errors import DeclarationError, did_you_mean
@@ -15,7 +14,7 @@ from lake.evaluation.lookup import Values
 from lake.quoting import quoted
 from lake.store import delta
 from lake.store.ledger import get_cut
-from lake.store.scan import arrow_schema
+from lake.store.scan import Scan
 from lake.store.table_head import TableHead
 from lake.store.tables import Table
 
@@ -54,7 +53,7 @@ def rows_of(declaration: Declaration, table: Table, head: TableHead, keys: pa.Ta
 
 def schema_at(table: Table, version: int) -> pa.Schema:
     """The columns that the table has at a version."""
-    return arrow_schema(DeltaTable(str(table.path), version=version))
+    return Scan(table.path, version).schema()
 
 
 def asked(declaration: Declaration, schema: pa.Schema, texts: Sequence[str]) -> pa.Table:

@@ -15,7 +15,6 @@ from urllib.parse import unquote
 
 import duckdb
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from lake import cost
 from lake.config import Settings
@@ -133,7 +132,8 @@ class Search:
         if not delta.exists(path):
             return None
         with delta.opened(path) as table:
-            files, stored = meeting(table, self._hours()), arrow_schema(table)
+            files, stored = pa.table(table.get_add_actions(flatten=True)), arrow_schema(table)
+        files = meeting(files, self._hours())
         if not files.num_rows:
             return None
         if self.small and sum(files["num_records"].to_pylist()) <= cost.DEDUPLICATED_LOG_ROWS:
@@ -169,9 +169,8 @@ class Search:
         return rows.where(f"_time BETWEEN timestamp '{least}' AND timestamp '{greatest}'")
 
 
-def meeting(table: DeltaTable, hours: pa.Table) -> pa.Table:
-    """The files of a log whose bucket and range of event times meet `hours` (`_bucket`, `hour`): path, range, rows."""
-    files = pa.table(table.get_add_actions(flatten=True))
+def meeting(files: pa.Table, hours: pa.Table) -> pa.Table:
+    """Those of the `files` of a log whose bucket and event times meet `hours` (`_bucket`, `hour`): path, range, rows."""
     timed = "min._time" in files.column_names
     with delta.connection() as con:
         con.register("files", files)

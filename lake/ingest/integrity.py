@@ -12,8 +12,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from deltalake.exceptions import DeltaError
-
 from lake.config import Settings
 from lake.declaration import Declaration
 from lake.errors import LakeError
@@ -34,9 +32,9 @@ def lost_batches(settings: Settings, stream: str, read: Mapping[str, tuple[int, 
     """That a log has had more batches than it has, and who knows; `read` is what `read_by_tables` has found."""
     batch = Log(settings, stream).head().batch
     told = [(read_by_tables(settings) if read is None else read).get(stream, (0, ""))]
-    with suppress(DeltaError, LakeError):  # a damaged book is told elsewhere
+    with suppress(delta.Unreadable, LakeError):  # a damaged book is told elsewhere
         told += [(cut.batches.get(stream, 0), f"cut {cut.number}") for cut in [latest_cut(settings)] if cut]
-    with suppress(DeltaError, LakeError):
+    with suppress(delta.Unreadable, LakeError):
         told.append((sources.last_taken(settings, stream), "the list of ingested files"))
     reached, witness = max(told)
     if batch >= reached:
@@ -59,7 +57,7 @@ def read_by_tables(settings: Settings) -> dict[str, tuple[int, str]]:
     found: dict[str, tuple[int, str]] = {}
     for layer in LAYERS:
         for path in sorted(settings.warehouse_path.glob(f"{layer}/[!.]*/_delta_log")):
-            with suppress(DeltaError):  # a table that cannot be read is told elsewhere
+            with suppress(delta.Unreadable):  # a table that cannot be read is told elsewhere
                 for name, number in _inputs(path.parent).items():
                     found[name] = max(found.get(name, (0, "")), (number, path.parent.name))
     return found

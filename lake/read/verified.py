@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from deltalake.exceptions import DeltaError
-
 from lake.config import Settings
 from lake.errors import LakeError, LawError
 from lake.store import delta
@@ -62,7 +60,7 @@ def _held(settings: Settings, edition: Edition, name: str) -> Held:
         found = of_version(path, entry.version, key)
     except LakeError as error:
         return Held(name, entry.version, "differs", why=f"{error.what} ({error.where})")
-    except DeltaError as error:
+    except delta.Unreadable as error:
         return Held(name, entry.version, "differs", why=f"it cannot be opened: {str(error).partition(chr(10))[0]}")
     if str(found) == said:
         return Held(name, entry.version, "identical", found.rows, said)

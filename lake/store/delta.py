@@ -26,6 +26,9 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from lake.errors import LakeError
 from lake.store.torn import commit_file, torn, torn_after
 
+Unreadable = DeltaError
+"""What is raised for a table that cannot be read, whatever damaged it."""
+
 
 @dataclass(frozen=True)
 class Position:
