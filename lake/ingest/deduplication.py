@@ -170,7 +170,7 @@ class Search:
 
 
 def meeting(files: pa.Table, hours: pa.Table) -> pa.Table:
-    """Those of the `files` of a log whose bucket and event times meet `hours` (`_bucket`, `hour`): path, range, rows."""
+    """Those `files` of a log whose bucket and event times meet `hours` (`_bucket`, `hour`): path, range, rows."""
     timed = "min._time" in files.column_names
     with delta.connection() as con:
         con.register("files", files)
