@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lake.errors import ContractError, DeclarationError, LakeError, LawError, QualityError, Unavailable
+from lake.errors import (
+    ContractError,
+    DeclarationError,
+    LakeError,
+    LawError,
+    QualityError,
+    StorageError,
+    Unavailable,
+)
 
 if TYPE_CHECKING:
     from lake.declaration import log, table
@@ -91,6 +99,7 @@ __all__ = [
     "Sliding",
     "Stddev",
     "Step",
+    "StorageError",
     "Sum",
     "Tumbling",
     "Unavailable",

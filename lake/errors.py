@@ -5,6 +5,7 @@ LakeError
 ├── ContractError      events break their contract                         exit 1
 ├── QualityError       a gate stopped                                      exit 1
 ├── LawError           a table and its recomputation differ                exit 1
+├── StorageError       stored files are damaged, missing or not readable   exit 1
 └── Unavailable        a lease, storage or cluster; try again              exit 75
 """
 
@@ -62,6 +63,10 @@ class QualityError(LakeError):
 
 class LawError(LakeError):
     """A table and its recomputation from the log differ."""
+
+
+class StorageError(LakeError):
+    """Files of the warehouse are damaged, missing, or written in a way that cannot be read."""
 
 
 class Unavailable(LakeError):

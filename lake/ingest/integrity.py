@@ -14,7 +14,7 @@ from typing import Final
 
 from lake.config import Settings
 from lake.declaration import Declaration
-from lake.errors import LakeError
+from lake.errors import LakeError, StorageError
 from lake.ingest import sources
 from lake.project import LAYERS, Project
 from lake.store import delta, editions
@@ -100,7 +100,7 @@ def _fault(project: Project, stream: str, read: Callable[[], dict[str, tuple[int
     try:
         head = Log(project.settings, stream).head()
         for found in lost_batches(project.settings, stream, read()):
-            return LakeError(found.fault.what, where=found.fault.where, fix=BRING_BACK.format(stream=stream))
+            return StorageError(found.fault.what, where=found.fault.where, fix=BRING_BACK.format(stream=stream))
         Log(project.settings, head.stream).contracts(head)
         if fault := content_fault(project.settings, stream):
             return fault
@@ -120,4 +120,4 @@ def content_fault(settings: Settings, stream: str) -> LakeError | None:
     what, _, files = found.partition(": /")
     where = f"/{files}" if files else str(path)
     fix = f"restore it from a backup; lake log {stream} --check lists all damage"
-    return LakeError(f"the log of {stream} is damaged: {what}", where=where, fix=fix)
+    return StorageError(f"the log of {stream} is damaged: {what}", where=where, fix=fix)

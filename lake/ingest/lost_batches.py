@@ -17,7 +17,7 @@ from pathlib import Path
 from lake import file_modes
 from lake.config import Settings
 from lake.contracts.contract import Contract
-from lake.errors import DeclarationError, LakeError
+from lake.errors import DeclarationError, LakeError, StorageError
 from lake.ingest import sources
 from lake.ingest.delivery import GIVE_UP, Acceptance, Delivery, Files, Replayed
 from lake.ingest.sources import Mark, Taken
@@ -107,7 +107,7 @@ def _kept(settings: Settings, stream: str, batch: int) -> Path:
 
 
 def _gone(settings: Settings, stream: str, batch: int, mark: Mark, *, fix: str) -> LakeError:
-    return LakeError(
+    return StorageError(
         f"the log of {stream} has lost batch {batch}, and {mark[0]}, from which it was read, is gone",
         where=str(settings.log_path(stream)),
         fix=f"{fix}; or {GIVE_UP.format(stream=stream)}",

@@ -16,7 +16,7 @@ from typing import Final
 from deltalake.exceptions import TableNotFoundError
 
 from lake.config import Settings
-from lake.errors import LakeError
+from lake.errors import LakeError, StorageError
 from lake.session import first_line
 from lake.store import delta
 from lake.store.torn import COMMIT, torn
@@ -49,7 +49,7 @@ class Damage:
     @property
     def fault(self) -> LakeError:
         """It, for a person."""
-        return LakeError(
+        return StorageError(
             f"{name_of(self.path)} is damaged: {self.found}",
             where=str(self.file),
             fix=f"{COPY}; lake status lists all damage",

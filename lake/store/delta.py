@@ -23,7 +23,7 @@ from arro3.core import Table
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from lake.errors import LakeError
+from lake.errors import LakeError, StorageError
 from lake.store.torn import commit_file, torn, torn_after
 
 Unreadable = DeltaError
@@ -98,7 +98,7 @@ def opened(path: Path, version: int | None = None) -> Iterator[DeltaTable]:
 def must_be_whole(path: Path, version: int) -> None:
     """Raises LakeError where the newest commit of the table at `path` is `version`, and was cut short."""
     if torn(path) == version:
-        raise LakeError(
+        raise StorageError(
             f"{path.name}: the commit of version {version} was cut short, so its rows are unknown",
             where=str(commit_file(path, version)),
             fix="restore the file from a backup, or lake run: the next writer commits the version again",
@@ -290,12 +290,12 @@ def unreadable(path: Path, paths: Sequence[str]) -> LakeError | None:
     """Which of the files `paths` of the table at `path` is gone, or cannot be read; None where all can."""
     for file in paths:
         if not Path(file).exists():
-            return LakeError(f"a file of {path.name} is gone", where=file, fix="restore it from a backup")
+            return StorageError(f"a file of {path.name} is gone", where=file, fix="restore it from a backup")
         with connection() as con:
             try:
                 con.execute("SELECT max(hash(t)) FROM read_parquet(?) t", [file]).fetchall()
             except duckdb.Error:
-                return LakeError(f"a file of {path.name} is damaged", where=file, fix="restore it from a backup")
+                return StorageError(f"a file of {path.name} is damaged", where=file, fix="restore it from a backup")
     return None
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lake.config import Settings
 from lake.contracts import encryption, evolution
 from lake.contracts.contract import Contract
-from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.errors import DeclarationError, StorageError, Unavailable
 from lake.quoting import SPARK, quoted
 from lake.store import chain, contract_versions, delta, erasures
 from lake.store.delta import Position
@@ -176,7 +176,7 @@ class Log:
         """The contracts that a log was written with, version 1 first. Raises LakeError where damage has taken some."""
         known = contract_versions.versions(self.settings, self.stream)
         if len(known) < head.contract:
-            raise LakeError(
+            raise StorageError(
                 f"of the {head.contract} versions of the contract of {self.stream} that its log was written with,"
                 f" {len(known)} are left",
                 where=str(self.settings.meta_path("contracts")),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lake import cost
-from lake.errors import LakeError
+from lake.errors import StorageError
 from lake.quoting import DUCKDB, SPARK, quoted
 from lake.session import hand_over
 from lake.store.delta import connection, opened
@@ -122,7 +122,7 @@ class Scan:
         found = self._listed(table)
         files = [f"{self.path}/{path}" for path, _ in found]
         if gone := [file for file in files if not os.path.exists(file)]:
-            raise LakeError(
+            raise StorageError(
                 f"{self.path.name}: version {table.version()} can no longer be read: a file is missing",
                 where=gone[0],
                 fix="use a newer cut: lake maintain deletes what no kept edition needs",

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from lake.config import Settings
-from lake.errors import LakeError
+from lake.errors import StorageError
 from lake.quoting import quoted
 from lake.session import first_line
 from lake.store import delta
@@ -76,13 +76,13 @@ def published(settings: Settings, name: str, edition: Edition) -> Published:
         table = DeltaTable(str(path), version=entry.version)
     except (DeltaError, OSError, ValueError) as error:
         found = damage(path)
-        raise LakeError(
+        raise StorageError(
             f"{name}: version {entry.version} cannot be opened: {found.found if found else first_line(error)}",
             where=str(found.file if found else path),
             fix="restore it from a backup of the warehouse, or read another edition",
         ) from None
     if delta.metadata(path, entry.version).get("cut", edition.cut) != edition.cut:
-        raise LakeError(
+        raise StorageError(
             f"{name}: version {entry.version} of edition {edition.number} was lost, and another commit has its number",
             where=str(path),
             fix="read another edition; without --edition, the current one is read",
@@ -90,7 +90,7 @@ def published(settings: Settings, name: str, edition: Edition) -> Published:
     protocol = table.protocol()
     features = sorted(set(protocol.reader_features or ()) - HARMLESS)
     if features or protocol.min_reader_version == 2:
-        raise LakeError(
+        raise StorageError(
             f"{name}: its rows cannot be read from its files alone: {', '.join(features) or 'column mapping'}",
             where=str(path),
             fix="rebuild the table without these Delta features",

@@ -290,7 +290,7 @@ def test_a_table_that_heeds_a_void_that_was_lost_reads_its_log_anew(shop: Projec
     head = TableHead(Position("table", 1), 1, "advance", {"orders": 1}, "", voids=1)
     assert at(shop, 1, orders=1, voids=1).changes(source, head) is None
     tear(shop.settings.meta_path("voids"))
-    with pytest.raises(FeedGap, match="void 1, which was heeded then, was lost"):
+    with pytest.raises(FeedGap, match="void 1, which was applied then, was lost"):
         at(shop, 2, orders=1).changes(source, head)
 
 
