@@ -125,5 +125,17 @@ def as_mermaid(found: Graph) -> Iterator[str]:
             yield f"  {_id(found.nodes[name])} --> {_id(table)}"
 
 
+def as_dot(found: Graph) -> Iterator[str]:
+    """The graph in the language of Graphviz, which lays it out: https://graphviz.org/doc/info/lang.html."""
+    yield "digraph tables {"
+    yield "  rankdir=LR; node [shape=box];"
+    for node in found.nodes.values():
+        shape = "shape=cylinder, " if node.layer == "log" else ""
+        yield f'  {_id(node)} [{shape}label="{node.title}\\n{node.subtitle}"];'
+    for table in found.tables:
+        yield from (f"  {_id(found.nodes[name])} -> {_id(table)};" for name in table.inputs)
+    yield "}"
+
+
 def _id(node: Node) -> str:
     return f"{node.layer}_{node.name}"

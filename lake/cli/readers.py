@@ -134,18 +134,17 @@ def _query(query: str | None, file: Path | None) -> str | None:
 
 
 @click.command()
-@click.option("--format", "kind", type=click.Choice(["text", "mermaid", "json", "svg"]), help="Default: text.")
+@click.option("--format", "kind", type=click.Choice(["text", "mermaid", "dot", "json"]), help="Default: text.")
 @shared
 def graph(shell: Shell, kind: str | None) -> None:
     """Show how tables derive from streams and each other.
 
     \b
     lake graph
-    lake graph --format svg > graph.svg
+    lake graph --format dot | dot -Tsvg > graph.svg
     lake graph --json > dags/graph.json
     """
     from lake import graph as graphs
-    from lake.drawing import as_svg
     from lake.project import load
 
     if shell.json and kind not in {None, "json"}:
@@ -153,7 +152,7 @@ def graph(shell: Shell, kind: str | None) -> None:
     found = graphs.graph(load(shell.settings))
     if kind == "json":
         shell.json = True
-    draw = {"mermaid": graphs.as_mermaid, "svg": as_svg}.get(kind or "text", graphs.as_tree)
+    draw = {"mermaid": graphs.as_mermaid, "dot": graphs.as_dot}.get(kind or "text", graphs.as_tree)
     shell.emit(found.data(), draw(found))
 
 
