@@ -14,7 +14,6 @@ from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.pruning import with_keys
 from lake.kinds.kind import ORDER, same
-from lake.kinds.view import View
 from lake.quoting import DUCKDB, SPARK, quoted
 from lake.store.log import BROADCAST
 from lake.store.scan import distinct, to_arrow, to_frame
@@ -49,8 +48,8 @@ def affected_keys(evaluation: Evaluation) -> Keys:
         changed = [inputs.changes(source, evaluation.since) for source in declaration.inputs]
         if all(frame is None for frame in changed):
             return NOTHING
-        if isinstance(declaration.kind, View):
-            return by_view(evaluation, changed)
+        if not declaration.kind.row_by_row:
+            return by_inputs(evaluation, changed)
         return _by_rows(evaluation, changed)
     except FeedGap:
         return ALL
@@ -63,7 +62,7 @@ def restrict(inputs: Inputs, declaration: Declaration, keys: pa.Table | DataFram
     wanted = to_frame(inputs.spark, keys) if isinstance(keys, pa.Table) else keys
     hint = F.broadcast(wanted) if isinstance(keys, pa.Table) else wanted
     kind = declaration.kind
-    if isinstance(kind, View):
+    if not kind.row_by_row:
         frames = [inputs.whole(source) for source in declaration.inputs]
         names = [kind.key_of(s.name, f.columns) for s, f in zip(declaration.inputs, frames, strict=True)]
         frames = [
@@ -83,7 +82,7 @@ def restrict(inputs: Inputs, declaration: Declaration, keys: pa.Table | DataFram
 
 
 def _narrowed(inputs: Inputs, source: Input, frame: DataFrame, names: dict[str, str], wanted: DataFrame) -> DataFrame:
-    """The rows of a view's input that name one of the keys, and those that name none at all."""
+    """The rows of an input that name one of the keys, and those that name none at all."""
     from pyspark.sql import functions as F
 
     if not names:
@@ -179,12 +178,11 @@ def reached(evaluation: Evaluation, side: int, changes: DataFrame) -> pa.Table:
     return to_arrow(near.select(*kind.key).distinct())
 
 
-def by_view(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> Keys:
-    """Of a view: the keys that the changed rows name. An input that names only part of the key affects by that part."""
+def by_inputs(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> Keys:
+    """Of a kind that sees whole inputs: the keys that the changed rows name, by the part that all of them name."""
     from pyspark.sql import functions as F
 
     inputs, declaration, kind = evaluation.inputs, evaluation.declaration, evaluation.kind
-    assert isinstance(kind, View)
     there = [(source, f) for source, f in zip(declaration.inputs, changed, strict=True) if f is not None]
     maps = [kind.key_of(source.name, frame.columns) for source, frame in there]
     common = [k for k in kind.key if all(k in names for names in maps)]

@@ -11,11 +11,10 @@ import pyarrow as pa
 
 from lake import cost
 from lake.declaration import Declaration, Input
-from lake.evaluation.affected_keys import ALL, NOTHING, Keys, by_view, reached
+from lake.evaluation.affected_keys import ALL, NOTHING, Keys, by_inputs, reached
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.kinds.kind import same
-from lake.kinds.view import View
 from lake.store.scan import to_arrow, to_frame
 
 if TYPE_CHECKING:
@@ -40,9 +39,9 @@ class Between:
             return NOTHING
         table = self.inputs.table(declaration)
         evaluation = Evaluation(self.inputs, declaration, table, table.head_at(self.inputs.cut.number))
-        if not isinstance(declaration.kind, View):
+        if declaration.kind.row_by_row:
             return self._by_rows(evaluation, frames)
-        return by_view(evaluation, frames) if evaluation.head else ALL
+        return by_inputs(evaluation, frames) if evaluation.head else ALL
 
     def _rows(self, source: Input) -> DataFrame | None:
         """The rows of an input that such events are, or made; None where it can have none."""

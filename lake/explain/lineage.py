@@ -16,9 +16,8 @@ from lake.declaration import Declaration, Input
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.lookup import Few, Finding, Lookup, Values
 from lake.evaluation.pruning import handed_on, near
-from lake.kinds.kind import INTO, ORDER, SIGN, STANDING
+from lake.kinds.kind import INTO, ORDER, SIGN, STANDING, Kind
 from lake.kinds.snapshots import only_events
-from lake.kinds.view import View
 from lake.quoting import SPARK, quoted
 from lake.store.log import BROADCAST
 
@@ -35,7 +34,7 @@ def trace(inputs: Inputs, declaration: Declaration, rows: Sequence[Values], few:
 
     `rows` have state columns too; of a row that is not there, what is known of its identity.
     """
-    if isinstance(declaration.kind, View):
+    if not declaration.kind.row_by_row:
         return _by_row(
             [_of_view(inputs, declaration.kind, source, rows).findings(few) for source in declaration.inputs]
         )
@@ -58,7 +57,7 @@ def changed(
     there is not.
     """
     kind = declaration.kind
-    if isinstance(kind, View):
+    if not kind.row_by_row:
         return _by_row(
             [
                 [Finding() for _ in rows]
@@ -71,7 +70,7 @@ def changed(
     return _by_row(_of_keys(inputs, tolerant, frames, rows, few, standing=_change))
 
 
-def _of_view(inputs: Inputs, kind: View, source: Input, rows: Sequence[Values]) -> Lookup:
+def _of_view(inputs: Inputs, kind: Kind, source: Input, rows: Sequence[Values]) -> Lookup:
     """The rows of one input of a view that name the keys of `rows`."""
     names = kind.key_of(source.name, inputs.empty(source).columns)
     plain = {name: match[1] for name, sql in names.items() if (match := PLAIN.fullmatch(sql))}
@@ -139,7 +138,7 @@ def _keys(declaration: Declaration, side: int, rows: Sequence[Values]) -> list[V
 
 
 def _named(  # noqa: PLR0913, PLR0917 the rows of which input, for which rows
-    inputs: Inputs, kind: View, source: Input, frame: DataFrame, rows: Sequence[Values], standing: str = "null"
+    inputs: Inputs, kind: Kind, source: Input, frame: DataFrame, rows: Sequence[Values], standing: str = "null"
 ) -> Lookup:
     """The rows of one input that name the key of a view's rows; all of them where it names none."""
     from pyspark.sql import functions as F

@@ -89,6 +89,13 @@ class Kind(ABC):
     def requires(self, side: int = 0, /) -> dict[str, str]:
         """Columns that the function must return for input number `side`, each with what it is for."""
 
+    def key_of(self, source: str, columns: Sequence[str]) -> dict[str, str]:
+        """How a row of input `source` with these `columns` names its key: `{key column: SQL}`, possibly partial.
+
+        Asked of kinds that are not `row_by_row`: their function sees inputs that are restricted by it.
+        """
+        return {column: f"`{column}`" for column in self.key if column in columns}
+
     def prepare(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
         """`rows` of input number `side` with the key's columns, where the kind itself makes some (a window)."""
         return rows

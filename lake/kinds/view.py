@@ -66,7 +66,7 @@ class View(Kind):
         return dict.fromkeys(self.identity, "identity") | dict.fromkeys(self.key, "key")
 
     def key_of(self, source: str, columns: Sequence[str]) -> dict[str, str]:
-        """How a row of input `source` with these `columns` names its key: `{key column: SQL}`, possibly partial."""
+        """The columns of the key's names, and what `on` says of the input."""
         given = self.on.get(source, {})
         return {k: given.get(k, f"`{k}`") for k in self.key if k in given or k in columns}
 

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from lake.cli import Shell, lake
 from lake.testing import Lakehouse
 
-WRITTEN: Final = Path(__file__).parents[1] / "fixtures/a7836d0"
+FIXTURES: Final = Path(__file__).parents[1] / "fixtures"
 RAISED: Final[Mapping[str, str]] = {}
 """{kind: the version that it had then}, of kinds whose version has gone up since: their tables ask for a deploy.
 
@@ -31,14 +31,13 @@ A table that asks for one for any other reason is a fault: every user would have
 """
 
 
-@pytest.fixture
-def shop(spark: SparkSession, tmp_path: Path) -> Lakehouse:
-    """A copy of it."""
-    shutil.copytree(WRITTEN, tmp_path / "shop", ignore=shutil.ignore_patterns("*.gz", "*.json", "__pycache__"))
-    shutil.copytree(WRITTEN / "quality", tmp_path / "shop/quality", dirs_exist_ok=True)
-    with tarfile.open(WRITTEN / "warehouse.tar.gz") as packed:
-        packed.extractall(tmp_path, filter="data")
-    return Lakehouse(tmp_path / "shop", tmp_path)
+def unpacked(written: Path, home: Path) -> Lakehouse:
+    """A copy of the fixture in the folder `written`."""
+    shutil.copytree(written, home / "shop", ignore=shutil.ignore_patterns("*.gz", "*.json", "__pycache__"))
+    shutil.copytree(written / "quality", home / "shop/quality", dirs_exist_ok=True)
+    with tarfile.open(written / "warehouse.tar.gz") as packed:
+        packed.extractall(home, filter="data")
+    return Lakehouse(home / "shop", home)
 
 
 def command(shop: Lakehouse, *words: str) -> Result:
@@ -98,14 +97,23 @@ def must_be_right(shop: Lakehouse) -> None:
         command(shop, "log", stream, "--check")
 
 
-@pytest.mark.parametrize("committer", ["auto", pytest.param("spark", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("commit", "committer"),
+    [
+        ("a7836d0", "auto"),
+        pytest.param("a7836d0", "spark", marks=pytest.mark.long),
+        pytest.param("3527bb1", "auto", marks=pytest.mark.long),
+    ],
+)
 def test_a_warehouse_of_an_earlier_commit_goes_on(
-    shop: Lakehouse, committer: str, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, commit: str, committer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    written = FIXTURES / commit
+    shop = unpacked(written, tmp_path)
     if committer == "spark":
         monkeypatch.setenv("LAKE_COMMITTER", "spark")
         monkeypatch.setenv("LAKE_SMALL_DIFF_ROWS", "0")
-    for edition, tables in json.loads((WRITTEN / "answers.json").read_text()).items():
+    for edition, tables in json.loads((written / "answers.json").read_text()).items():
         rows = "select '{0}' as name, unnest(list_sort(list({0}::varchar))) as row from {0}"
         found = answered(shop, "sql", " union all ".join(map(rows.format, tables)), "--edition", edition)
         for name, wanted in tables.items():
@@ -126,7 +134,7 @@ def test_a_warehouse_of_an_earlier_commit_goes_on(
     before = {name: shop.table(name) for name in tables}
     command(shop, "run")
     same = {name for name in tables if shop.table(name) == before[name]}
-    assert same == {"status_first"}, "each status had its first order already"
+    assert same - {"current_order__parked"} == {"status_first"}, "each status had its first order already"
     if committer == "spark":
         must_be_right(shop)
 
