@@ -69,7 +69,6 @@ class Aggregate(Kind):
 
     @property
     def revision(self) -> int:
-        """See Kind.revision."""
         measures = max((each.revised for each in self.measures.values()), default=0)
         return self.version + measures + (self.window.revised if self.window else 0)
 
@@ -96,7 +95,6 @@ class Aggregate(Kind):
         return [(*as_sql(*self.by), *measure.by) for measure in ranked]
 
     def requires(self, side: int = 0, /) -> dict[str, str]:
-        """See Kind.requires."""
         return dict.fromkeys(self.by, "key") | (self.window.requires if self.window else {})
 
     def prepare(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
@@ -108,7 +106,6 @@ class Aggregate(Kind):
         return self.window.prepare(rows.where(f"`{self.window.on}` is not null"))
 
     def evaluate(self, rows: DataFrame) -> DataFrame:
-        """See Kind.evaluate."""
         return self._finish(self._filled(rows).drop(RETRACTED))
 
     def absorb(self, old: DataFrame, changes: DataFrame) -> DataFrame:
@@ -122,7 +119,6 @@ class Aggregate(Kind):
         return self._finish(self._added(old, self._filled(changes, gone)))
 
     def aged(self, rows: DataFrame, horizon: datetime | None) -> DataFrame:
-        """See Kind.aged."""
         from pyspark.sql import functions as F
 
         if not self.is_final:
@@ -131,14 +127,12 @@ class Aggregate(Kind):
         return rows.withColumn(FINAL, F.expr(closed))
 
     def due(self, horizon: datetime | None) -> str | None:
-        """See Kind.due."""
         if not self.is_final:
             return None
         return FINAL if horizon is None else f"{FINAL} <> ({ENDS} <= {self._closed_until(horizon)})"
 
     @property
     def tolerant(self) -> Aggregate:
-        """See Kind.tolerant."""
         if self.late == "correct":
             return self
         return Aggregate(self.by, self.measures, window=self.window, lateness=self.lateness, is_final=self.is_final)

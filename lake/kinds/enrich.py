@@ -114,14 +114,12 @@ class Enrich(Kind):
         return [as_sql(*dimension.on, dimension.time) if side else as_sql(*self.id)]
 
     def requires(self, side: int = 0, /) -> dict[str, str]:
-        """See Kind.requires."""
         if side:
             return dict.fromkeys(self.dimensions[side - 1].own, "dimension")
         found = [column for dimension in self.dimensions for column in dimension.on]
         return dict.fromkeys(found, "to find a version by") | {self.time: "time"} | dict.fromkeys(self.id, "id")
 
     def names_key(self, side: int, /) -> bool:
-        """See Kind.names_key."""
         return side == 0
 
     def reaching(self, side: int, changes: DataFrame, /) -> DataFrame:

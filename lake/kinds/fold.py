@@ -114,11 +114,9 @@ class Fold(Kind):
         return self.rows == "state"
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
-        """See Kind.ordered_within."""
         return [as_sql(*self.key, *self.sequence)]
 
     def requires(self, side: int = 0, /) -> dict[str, str]:
-        """See Kind.requires."""
         used = {"sequence": self.sequence, "id of an event": self.id, "key": self.key}
         return {column: use for use, columns in used.items() for column in columns}
 
@@ -159,7 +157,6 @@ class Fold(Kind):
         return states.unionByName(others, allowMissingColumns=True)
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        """See Kind.traced."""
         from pyspark.sql import functions as F
 
         found = super().traced(rows).withColumn(AT, F.expr(place(*self.sequence)))

@@ -106,7 +106,6 @@ class History(Kind):
 
     @property
     def invariants(self) -> Mapping[str, str]:
-        """See Kind.invariants."""
         by = ", ".join(f'"{column}"' for column in self.by)
         then = f"lead(valid_from) OVER (PARTITION BY {by} ORDER BY valid_from)"
         closed = f"valid_to IS NOT NULL AND NOT {CLOSED}"
@@ -125,7 +124,6 @@ class History(Kind):
         return [() if self.snapshots else as_sql(*self.by, *self.sequence)]
 
     def requires(self, side: int = 0, /) -> dict[str, str]:
-        """See Kind.requires."""
         others = dict.fromkeys(self.track or (), "track") | dict.fromkeys(self.ignore, "ignore")
         return others | dict.fromkeys(self.sequence, "sequence") | dict.fromkeys(self.by, "key")
 

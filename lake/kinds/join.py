@@ -93,12 +93,10 @@ class Join(Kind):
         return [as_sql(*self.key, *(self.left, self.right)[side])]
 
     def requires(self, side: int = 0, /) -> dict[str, str]:
-        """See Kind.requires."""
         time = {self.times[side]: "time"} if self.times else {}
         return time | dict.fromkeys((self.left, self.right)[side], "identity") | dict.fromkeys(self.key, "key")
 
     def evaluate(self, left: DataFrame, right: DataFrame) -> DataFrame:
-        """See Kind.evaluate."""
         from pyspark.sql import functions as F
 
         sides = (newest(left, (*self.key, *self.left)), newest(right, (*self.key, *self.right)))
@@ -120,7 +118,6 @@ class Join(Kind):
         return rows.withColumn("_nth", first).where("_nth = 1").drop("_nth", "_there")
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        """See Kind.traced."""
         from pyspark.sql import functions as F
 
         standing = newest_of((*self.key, *(self.left, self.right)[side]))

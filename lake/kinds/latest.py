@@ -48,7 +48,6 @@ class Extreme(Kind):
         return self.removal.truncate
 
     def requires(self, side: int = 0, /) -> dict[str, str]:
-        """See Kind.requires."""
         return dict.fromkeys(self.sequence, "sequence") | dict.fromkeys(self.key, "key")
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
@@ -81,7 +80,6 @@ class Extreme(Kind):
         return self._winners(held.unionByName(news), again=" or ".join(again))
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        """See Kind.traced."""
         from pyspark.sql import functions as F
 
         gone = f"{self.removal.kept} and {self.removal.gone}"
@@ -199,7 +197,6 @@ class Latest(Extreme):
         self._check()
 
     def requires(self, side: int = 0, /) -> dict[str, str]:
-        """See Kind.requires."""
         grouped = {column: "group" for by, columns in self.groups.items() for column in (by, *columns)}
         partial = () if self.partial is True else self.partial
         return dict.fromkeys(partial, "partial") | grouped | super().requires(side)

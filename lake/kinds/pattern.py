@@ -76,7 +76,6 @@ class Pattern(Kind):
 
     @property
     def revision(self) -> int:
-        """See Kind.revision."""
         return self.version + max((each.revised for each in self.measures.values()), default=0)
 
     @property
@@ -89,11 +88,9 @@ class Pattern(Kind):
         return False
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
-        """See Kind.ordered_within."""
         return [as_sql(*self.key, *self.sequence)]
 
     def requires(self, side: int = 0, /) -> dict[str, str]:
-        """See Kind.requires."""
         return dict.fromkeys(self.sequence, "sequence") | dict.fromkeys(self.key, "key")
 
     def evaluate(self, rows: DataFrame) -> DataFrame:

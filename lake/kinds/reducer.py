@@ -83,7 +83,6 @@ class SqlReducer:
         return self.refuse is not None
 
     def states(self, rows: DataFrame, key: Sequence[str], events: Sequence[str]) -> DataFrame:
-        """See Reducer.states."""
         columns = [*self.fields, *([REFUSED] if self.refuses else [])]
         return self._folded(rows, key, events).select(*key, *[f"_state.`{name}`" for name in columns], AT)
 
@@ -143,11 +142,9 @@ class PythonReducer:
         return True
 
     def states(self, rows: DataFrame, key: Sequence[str], events: Sequence[str]) -> DataFrame:
-        """See Reducer.states."""
         return self._folded(rows, key, events, rows.select(*key, *self._columns(), AT).schema)
 
     def refusals(self, rows: DataFrame, key: Sequence[str], events: Sequence[str]) -> DataFrame:
-        """See Reducer.refusals."""
         from pyspark.sql import functions as F
 
         return self._folded(rows, key, events, rows.select(*events, F.lit("").alias(REASON)).schema)

@@ -72,7 +72,6 @@ class FirstOf(OfValues):
     retracts: ClassVar[bool] = False
 
     def state(self, name: str) -> Mapping[str, State]:
-        """See Measure.state."""
         return {name: State(f"min_by({self.of}, if({self.where or True}, {PLACE}, null))", "")}
 
 
@@ -83,7 +82,6 @@ class LastOf(OfValues):
     retracts: ClassVar[bool] = False
 
     def state(self, name: str) -> Mapping[str, State]:
-        """See Measure.state."""
         return {name: State(f"max_by({self.of}, if({self.where or True}, {PLACE}, null))", "")}
 
 

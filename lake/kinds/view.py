@@ -62,7 +62,6 @@ class View(Kind):
         return []
 
     def requires(self, side: int = 0, /) -> dict[str, str]:
-        """See Kind.requires."""
         return dict.fromkeys(self.identity, "identity") | dict.fromkeys(self.key, "key")
 
     def key_of(self, source: str, columns: Sequence[str]) -> dict[str, str]:
@@ -71,5 +70,4 @@ class View(Kind):
         return {k: given.get(k, f"`{k}`") for k in self.key if k in given or k in columns}
 
     def evaluate(self, rows: DataFrame) -> DataFrame:
-        """See Kind.evaluate."""
         return rows.select(*visible(rows.columns))

@@ -71,7 +71,6 @@ class Count(Measure):
     retracts: ClassVar[bool] = True
 
     def state(self, name: str) -> Mapping[str, State]:
-        """See Measure.state."""
         return {name: State(COUNTED, ADD)}
 
 
@@ -83,7 +82,6 @@ class CountIf(Measure):
     retracts: ClassVar[bool] = True
 
     def state(self, name: str) -> Mapping[str, State]:
-        """See Measure.state."""
         return {name: State(f"sum(cast(if({self.condition}, _sign, 0) as bigint))", ADD)}
 
 
@@ -126,7 +124,6 @@ class Sum(OfValues):
         return {name: State(_sum(self.taken), ADD, gone=_gone(self.taken)), f"_{name}_n": self.values}
 
     def value(self, name: str) -> str:
-        """See Measure.value."""
         return f"if(`_{name}_n` = 0, null, `{name}`)"
 
 
@@ -145,11 +142,9 @@ class Avg(OfValues):
         return self.of
 
     def state(self, name: str) -> Mapping[str, State]:
-        """See Measure.state."""
         return {f"_{name}_sum": nonzero_sum(self.taken), f"_{name}_n": self.values}
 
     def value(self, name: str) -> str:
-        """See Measure.value."""
         return quotient(f"coalesce(`_{name}_sum`, 0BD)", f"`_{name}_n`", self.scale)
 
 
@@ -160,7 +155,6 @@ class Min(OfValues):
     retracts: ClassVar[bool] = False
 
     def state(self, name: str) -> Mapping[str, State]:
-        """See Measure.state."""
         return {name: State(f"min(if(_sign > 0, {self.taken}, null))", LEAST)}
 
 
@@ -171,7 +165,6 @@ class Max(OfValues):
     retracts: ClassVar[bool] = False
 
     def state(self, name: str) -> Mapping[str, State]:
-        """See Measure.state."""
         return {name: State(f"max(if(_sign > 0, {self.taken}, null))", GREATEST)}
 
 
@@ -200,7 +193,6 @@ class Ranked(OfValues):
         return {f"_{name}_at": State(f"{self.pick}({place})", LEAST if self.pick == "min" else GREATEST)}
 
     def value(self, name: str) -> str:
-        """See Measure.value."""
         return f"`_{name}_at`.value"
 
 

@@ -26,11 +26,9 @@ class CountDistinct(OfValues):
     retracts: ClassVar[bool] = True
 
     def state(self, name: str) -> Mapping[str, State]:
-        """See Measure.state."""
         return {f"_{name}_values": State(COUNTED, ADD, per=self.taken)}
 
     def value(self, name: str) -> str:
-        """See Measure.value."""
         return f"cast(size(`_{name}_values`) as bigint)"
 
 
@@ -109,7 +107,6 @@ class Quantile(OfValues):
         return {f"_{name}_histogram": State(COUNTED, ADD, per=key)}
 
     def value(self, name: str) -> str:
-        """See Measure.value."""
         found = [self._estimate(f"`_{name}_histogram`", q) for q in self._quantiles]
         if isinstance(self.q, int | float):
             return found[0]

@@ -36,7 +36,6 @@ class Variance(OfValues):
         return self.of
 
     def state(self, name: str) -> Mapping[str, State]:
-        """See Measure.state."""
         exact = f"(({self.taken}) * cast(1 as decimal(1, 0)))"
         return {
             f"_{name}_sum": nonzero_sum(exact),
@@ -45,7 +44,6 @@ class Variance(OfValues):
         }
 
     def value(self, name: str) -> str:
-        """See Measure.value."""
         return quotient(*self._parts(name), self.scale)
 
     def _parts(self, name: str) -> tuple[str, str]:
@@ -68,7 +66,6 @@ class Stddev(Variance):
         return 1
 
     def value(self, name: str) -> str:
-        """See Measure.value."""
         dividend, divisor = self._parts(name)
         variance = f"cast(greatest({dividend}, 0BD) as double) / cast(nullif({divisor}, 0L) as double)"
         return f"cast(sqrt({variance}) as decimal(38, {self.scale}))"

@@ -56,7 +56,6 @@ class Hopping(Window):
         check_zone(self.zone, days=f"a window of {self.length}" if self.length >= DAY else "")
 
     def prepare(self, rows: DataFrame) -> DataFrame:
-        """See Window.prepare."""
         if self.every >= DAY and self.zone != "UTC":
             start = self._starts.day(EACH)
             end = self._starts.day(f"date_add({EACH}, {self.length // DAY})")
@@ -66,7 +65,6 @@ class Hopping(Window):
 
     @property
     def revised(self) -> int:
-        """See Window.revised."""
         return int(-1 in date_moves(self.zone) or (self.every == DAY and 2 in date_moves(self.zone)))
 
     @property
@@ -127,7 +125,6 @@ class Cumulative(Window):
         check_zone(self.zone, days=f"a window of {self.length}" if self.length >= DAY else "")
 
     def prepare(self, rows: DataFrame) -> DataFrame:
-        """See Window.prepare."""
         from pyspark.sql import functions as F
 
         whole = Tumbling(length=self.length, on=self.on, zone=self.zone, offset=self.offset)
@@ -145,7 +142,6 @@ class Cumulative(Window):
 
     @property
     def revised(self) -> int:
-        """See Window.revised."""
         return int(-1 in date_moves(self.zone) or (self.step >= DAY and 2 in date_moves(self.zone)))
 
     def _instants(self) -> str:

@@ -45,7 +45,6 @@ class Session(Window):
         return f"max(`{self.on}`) + {interval(self.gap)}"
 
     def gather(self, rows: DataFrame, by: Sequence[str]) -> DataFrame:
-        """See Window.gather."""
         return joined(rows, by, f"`{self.on}`", f"`{self.on}` + {interval(self.gap)}")
 
 

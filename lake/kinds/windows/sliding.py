@@ -50,12 +50,10 @@ class Sliding(Window):
 
     @property
     def requires(self) -> dict[str, str]:
-        """See Window.requires."""
         return dict.fromkeys(self.id, "id of a sliding window") | {self.on: "window"}
 
     @property
     def sources(self) -> dict[str, str]:
-        """See Window.sources."""
         return {name: f"_of_{name}" for name in self.names}
 
     @property

@@ -114,7 +114,6 @@ class Calendar(Window):
         return midnight(_NEXT[self.unit].format(f"`{self.names[0]}`"), self.zone or UTC)
 
     def prepare(self, rows: DataFrame) -> DataFrame:
-        """See Window.prepare."""
         from pyspark.sql import functions as F
 
         local = f"from_utc_timestamp(`{self.on}`, '{self.zone}')"
@@ -143,14 +142,12 @@ class Tumbling(Window):
         check_zone(self.zone, days=f"a window of {self.length}" if self.length >= DAY else "")
 
     def prepare(self, rows: DataFrame) -> DataFrame:
-        """See Window.prepare."""
         from pyspark.sql import functions as F
 
         return rows.withColumns({name: F.expr(sql) for name, sql in self.columns(f"`{self.on}`").items()})
 
     @property
     def revised(self) -> int:
-        """See Window.revised."""
         return int(-1 in date_moves(self.zone))
 
     def columns(self, instant: str) -> Mapping[str, str]:
