@@ -25,8 +25,8 @@ def pytest_configure() -> None:
 
 
 LONGEST = frozenset(
-    {"test_connect.py", "test_written_before.py", "test_flights.py", "test_toys.py", "test_follow.py", "test_dags.py"}
-    | {"test_readme.py", "test_options.py", "test_machine.py", "test_parking.py", "test_arrival.py"}
+    {"test_toys.py", "test_flights.py", "test_forget.py", "test_examples.py", "test_recompute.py", "test_dags.py"}
+    | {"test_written_before.py", "test_debezium.py", "test_readme.py", "test_init.py", "test_kills.py"}
 )
 """Files that take a minute or more, few tests as they have."""
 
