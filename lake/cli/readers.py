@@ -134,7 +134,7 @@ def _query(query: str | None, file: Path | None) -> str | None:
 
 
 @click.command()
-@click.option("--format", "kind", type=click.Choice(["text", "mermaid", "dot", "json"]), help="Default: text.")
+@click.option("--format", "kind", type=click.Choice(["text", "mermaid", "json", "dot"]), help="Default: text.")
 @shared
 def graph(shell: Shell, kind: str | None) -> None:
     """Show how tables derive from streams and each other.
