@@ -61,14 +61,17 @@ def calls(shop: Lakehouse) -> dict[str, Callable[[], Any]]:
         at = f"2024-05-01T00:00:{next(number)}Z"
         shop.land("orders", {**order, "placed_at": at, "changed_at": at})
 
+    contracts = shop.project.contracts
+
     def take_in() -> None:
-        ingest(shop.settings, shop.spark, shop.project.contracts)
+        ingest(shop.settings, shop.spark, contracts)
 
     def bring() -> Callable[[], Any]:
         change()
         take_in()
-        inputs = Inputs(lambda: shop.spark, shop.project, cut(shop.project))
-        return lambda: advance(inputs, shop.project.tables["current_order"])
+        project = shop.project
+        inputs = Inputs(lambda: shop.spark, project, cut(project))
+        return lambda: advance(inputs, project.tables["current_order"])
 
     def land() -> Callable[[], Any]:
         change()
