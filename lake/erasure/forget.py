@@ -91,7 +91,7 @@ def forget(project: Project, spark: SparkSession, stream: str, subject: str) -> 
     settings, began = project.settings, datetime.now(UTC)
     before = token in erasures.subjects(settings, stream)
     events, values = (0, frozenset({subject})) if before else about(project, spark, contract, subject)
-    with lease(settings, f"log.{stream}"):
+    with lease(settings, Log(settings, stream).lease):
         told = search.quarantined(settings, contract, subject, values)
         if events:
             _blank(settings, stream, told)
@@ -120,7 +120,7 @@ def give_up(project: Project, stream: str) -> GivenUp:
     _must_seal(contract)
     settings, began = project.settings, datetime.now(UTC)
     store = open_store(settings, make=True)
-    with lease(settings, f"log.{stream}"):
+    with lease(settings, Log(settings, stream).lease):
         lost = Log(settings, stream).keyless(store)
         if lost:
             everything = delta.rows(settings.quarantine_path(stream), f"SELECT {', '.join(PLACES.names)} FROM t")

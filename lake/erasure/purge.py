@@ -27,6 +27,7 @@ from lake.store import activity, delta, editions, erasures, truncation, vacuum
 from lake.store.editions import Edition
 from lake.store.lease import lease
 from lake.store.ledger import get_cut
+from lake.store.log import Log
 
 
 def purge(project: Project, tell: Callable[[str], None]) -> None:
@@ -74,7 +75,7 @@ def _end_quarantine(settings: Settings, stream: str) -> None:
     """Ends the past of a quarantine, in which records were blanked."""
     path = settings.quarantine_path(stream)
     if delta.exists(path):
-        with lease(settings, f"log.{stream}"):
+        with lease(settings, Log(settings, stream).lease):
             truncation.begin_anew(path)
             truncation.end(path)
 

@@ -92,7 +92,7 @@ def append(
     `now` is the time of arrival. Raises Unavailable where another writer holds the log.
     """
     stream = contract.name
-    with lease(settings, f"log.{stream}"):
+    with lease(settings, Log(settings, stream).lease):
         head = Log(settings, stream).head()
         sources.remember(Log(settings, stream))
         lost_batches.disown(settings, head)

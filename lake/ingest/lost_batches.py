@@ -57,7 +57,7 @@ def give_up(settings: Settings, stream: str) -> int:
     Files of it that are there, or come back, are new; records that had come back from quarantine wait again. Tables
     that have its events are to be rebuilt. Raises DeclarationError where nothing is lost, or the whole log.
     """
-    with lease(settings, f"log.{stream}"):
+    with lease(settings, Log(settings, stream).lease):
         head = Log(settings, stream).head()
         if sources.taken(settings, stream, head.batch + 1) and delta.exists(settings.log_path(stream)):
             quarantine.clear_above(settings, stream, head.batch)

@@ -43,9 +43,9 @@ def places(settings: Settings) -> Iterator[Place]:
         for path in _tables(root / layer):
             yield Place("table", path.name, path, f"table.{path.name}", f"table:{path.name}")
     for path in _tables(root / "quarantine"):
-        yield Place("quarantine", path.name, path, f"log.{path.name}")
+        yield Place("quarantine", path.name, path, Log(settings, path.name).lease)
     for path in _tables(root / "redeliveries"):
-        yield Place("redeliveries", path.name, path, f"log.{path.name}")
+        yield Place("redeliveries", path.name, path, Log(settings, path.name).lease)
     for path in _tables(root / "meta"):
         yield Place("book", path.name, path, f"meta.{path.name}")
 

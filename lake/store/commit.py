@@ -83,7 +83,7 @@ def _only_writer(table: Table, position: Position) -> Iterator[None]:
     delta-rs does not compare transaction numbers, and Spark's MERGE skips a taken one in silence: so they are compared
     here first. Between this and the commit itself stand the lease and Delta's own conflict detection.
     """
-    if delta.standing(table.path, table.app).txn != position.txn - 1:
+    if table.standing().txn != position.txn - 1:
         raise _outrun(table)
     try:
         yield
@@ -206,7 +206,7 @@ def _let_be_null(spark: SparkSession, table: Table) -> None:
     with delta.opened(table.path) as current:
         parts = [part for field in pa.schema(current.schema()) for part in _never_null(field.type, (field.name,))]
     if parts:
-        said = delta.standing(table.path, table.app).again().metadata
+        said = table.standing().again().metadata
         with session_settings(spark, {"spark.databricks.delta.commitInfo.userMetadata": said}):
             for part in parts:
                 name = ".".join(quoted(each, SPARK) for each in part)

@@ -7,7 +7,7 @@ keys in the commit are those of `TableHead.to_json`; commits of earlier versions
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeAlias
 
 from lake.store.delta import Position
@@ -102,7 +102,3 @@ class TableHead:
     def changed_nothing(self) -> bool:
         """Whether the commit left every row as it was."""
         return self.position.data.get("repeated", False) or (self.verb == "advance" and not self.counts.total)
-
-    def counting(self, counts: Counts) -> TableHead:
-        """The same with other counts."""
-        return replace(self, counts=counts)
