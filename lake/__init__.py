@@ -7,15 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lake.errors import (
-    ContractError,
-    DeclarationError,
-    LakeError,
-    LawError,
-    QualityError,
-    StorageError,
-    Unavailable,
-)
+from lake.errors import ContractError, DeclarationError, LakeError, LawError, QualityError, StorageError, Unavailable
 
 if TYPE_CHECKING:
     from lake.declaration import log, table

@@ -21,10 +21,12 @@ from lake.errors import Unavailable
 from lake.ingest.integrity import content_fault
 from lake.project import Project
 from lake.publish.retention import Needed, Place, places, retired
-from lake.store import activity, compaction, delta, editions, lease, log, vacuum
-from lake.store.activity import Running
+from lake.store import compaction, delta, log, vacuum
 from lake.store.compaction import Compacted, Part
 from lake.store.delta import Position
+from lake.store.ledger import editions
+from lake.store.locks import activity, lease
+from lake.store.locks.activity import Running
 from lake.store.tables import Table
 
 if TYPE_CHECKING:

@@ -25,10 +25,10 @@ from lake.project import Project, load
 from lake.publish.cut import cut
 from lake.publish.publish import publish
 from lake.session import first_line, let_go
-from lake.store import activity
 from lake.store.damage import blamed
-from lake.store.editions import Edition, pinned
-from lake.store.ledger import Cut
+from lake.store.ledger.cuts import Cut
+from lake.store.ledger.editions import Edition, pinned
+from lake.store.locks import activity
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

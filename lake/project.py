@@ -20,7 +20,7 @@ from lake.jobfile import JobFile
 from lake.kinds.latest import First
 from lake.quality.parking import PLACE, ROW, SUFFIX, meets
 from lake.quality.suite import load_suite, parks
-from lake.store.editions import homes
+from lake.store.ledger.editions import homes
 from lake.store.table_head import Columns, TableHead
 from lake.store.tables import Table
 

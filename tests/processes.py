@@ -16,8 +16,8 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 from lake.config import load_settings
-from lake.store import activity
-from lake.store.lease import lease
+from lake.store.locks import activity
+from lake.store.locks.lease import lease
 settings = load_settings(Path(sys.argv[1]))
 with ExitStack() as held:
     for what in sys.argv[2:]:

@@ -21,8 +21,8 @@ from lake.ingest import formats, sources
 from lake.ingest.append import keep_stdin
 from lake.read.sql import reader
 from lake.session import embedded_conf, properties
-from lake.store import activity
-from lake.store.lease import lease
+from lake.store.locks import activity
+from lake.store.locks.lease import lease
 from tests.processes import LOOPBACK, another, listening
 from tests.publish.written import publish, write
 

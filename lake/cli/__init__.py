@@ -136,7 +136,7 @@ class Shell:
     def settings(self) -> Settings:
         from lake import file_modes
         from lake.config import load_settings
-        from lake.store import activity
+        from lake.store.locks import activity
 
         settings = load_settings(self.project)
         file_modes.begin(settings)
@@ -272,7 +272,7 @@ def main() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     if "pyarrow" in sys.modules:
-        from lake.store import activity
+        from lake.store.locks import activity
 
         # With pyarrow and deltalake in one process, two in forty abort in their destructors, all work done.
         activity.end()

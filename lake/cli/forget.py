@@ -83,7 +83,7 @@ def _subject(person: str | None) -> str:
 def _would(shell: Shell, project: Project, stream: str, subject: str) -> None:
     from lake.erasure.forget import about, whom
     from lake.erasure.search import quarantined
-    from lake.store.editions import kept_editions
+    from lake.store.ledger.editions import kept_editions
 
     contract, token = whom(project, stream, subject)
     events, values = about(project, shell.spark, contract, subject)

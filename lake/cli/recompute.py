@@ -162,7 +162,7 @@ def deploy(shell: Shell, *, yes: bool) -> None:
     """
     from lake.pipeline import line
     from lake.publish.deploy import deploy as publish
-    from lake.store.editions import pinned
+    from lake.store.ledger.editions import pinned
 
     shown = publish(project(shell), lambda: connect(shell), lambda each: shell.say(line(each)), shell.say, yes=yes)
     tables = {name: {"path": each.path, "version": each.version} for name, each in shown.tables.items()}
@@ -218,7 +218,7 @@ def verify(shell: Shell, tables: tuple[str, ...], *, everything: bool, shallow: 
 
 def _verify_edition(shell: Shell, number: int, names: Sequence[str]) -> None:
     from lake.read.verified import held
-    from lake.store.editions import get_edition
+    from lake.store.ledger.editions import get_edition
 
     edition = get_edition(shell.settings, number)
     if unknown := [name for name in names if name not in edition.tables]:

@@ -37,7 +37,7 @@ def connect(shell: Shell, port: int) -> None:
     """
     from lake.remote import TOKEN
     from lake.serve import connect as run
-    from lake.store import activity
+    from lake.store.locks import activity
 
     def ready(server: Server) -> None:
         shell.emit(asdict(server), f"SPARK_REMOTE={server.remote}")

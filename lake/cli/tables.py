@@ -92,7 +92,7 @@ def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bo
     from lake.project import load
     from lake.publish.cut import pick_cut
     from lake.publish.publish import publish as move
-    from lake.store.editions import pin_edition, resume_editions
+    from lake.store.ledger.editions import pin_edition, resume_editions
 
     if edition is not None and (resume or number is not None):
         raise DeclarationError(

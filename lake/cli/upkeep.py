@@ -105,7 +105,7 @@ def maintain(
 
 def _list_retired(shell: Shell, project: Project) -> None:
     from lake.publish.retention import retired
-    from lake.store.editions import current_edition, latest_edition
+    from lake.store.ledger.editions import current_edition, latest_edition
 
     shown = {
         edition.number for edition in (current_edition(project.settings), latest_edition(project.settings)) if edition

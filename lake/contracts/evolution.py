@@ -1,9 +1,9 @@
 """How a contract may change, and how events written under an older one are read under a newer one.
 
-A log keeps the text of every contract it was written with (`lake.store.contract_versions`); `_version` of an event is
-the number of its contract there. Its physical columns never change: a field that is renamed or widened gets a column of
-its own, and reading puts the columns together. A field that an event's contract did not have is taken from its
-`_extra`, else it has its default.
+A log keeps the text of every contract it was written with (`lake.store.ledger.contract_versions`); `_version` of an
+event is the number of its contract there. Its physical columns never change: a field that is renamed or widened gets a
+column of its own, and reading puts the columns together. A field that an event's contract did not have is taken from
+its `_extra`, else it has its default.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ from lake.evaluation.time_range import Between
 from lake.graph import graph
 from lake.ingest import integrity
 from lake.project import Project
-from lake.store.ledger import get_cut
-from lake.store.run_book import failing
+from lake.store.ledger.cuts import get_cut
+from lake.store.ledger.runs import failing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,8 +19,8 @@ from lake.evaluation.compare import WAS
 from lake.project import Project
 from lake.store import delta
 from lake.store.diff import CHANGE
-from lake.store.editions import EditionTable, latest_edition
 from lake.store.fingerprints import MODULUS, Print, of_arrow
+from lake.store.ledger.editions import EditionTable, latest_edition
 from lake.store.table_head import TableHead
 from lake.store.tables import Table
 

@@ -16,7 +16,8 @@ from lake.graph import Graph, graph
 from lake.project import Project
 from lake.quality.suite import Suite
 from lake.session import start
-from lake.store import delta, editions, ledger
+from lake.store import delta
+from lake.store.ledger import checks, cuts, editions, runs
 from lake.store.scan import Scan
 from lake.store.table_head import TableHead
 
@@ -81,7 +82,7 @@ class _Planning:
     @cached_property
     def inputs(self) -> Inputs | None:
         """The inputs at the newest cut; None before the first."""
-        newest = ledger.latest_cut(self.project.settings)
+        newest = cuts.latest_cut(self.project.settings)
         return Inputs(self.connect, self.project, newest) if newest else None
 
     @cached_property
@@ -155,20 +156,20 @@ class _Planning:
         return load_suites(self.project)
 
     @cached_property
-    def judged(self) -> Mapping[str, ledger.Check]:
-        return ledger.last_checks(self.project.settings, "table")
+    def judged(self) -> Mapping[str, checks.Check]:
+        return checks.last_checks(self.project.settings, "table")
 
     @cached_property
     def rates(self) -> Mapping[str, float]:
         """Rows a second by table, as its last evaluation of everything read them; "" is the rate of all together."""
-        runs = {
-            n: run
-            for n, run in ledger.last_runs(self.project.settings, *ledger.WHOLE, outcome="done").items()
+        built = {
+            name: run
+            for name, run in runs.last_runs(self.project.settings, *runs.WHOLE, outcome="done").items()
             if run.counts.get("read")
         }
-        rates = {name: run.counts["read"] / run.seconds for name, run in runs.items() if run.seconds}
-        seconds = sum(run.seconds for run in runs.values())
-        return rates | ({"": sum(run.counts["read"] for run in runs.values()) / seconds} if seconds else {})
+        rates = {name: run.counts["read"] / run.seconds for name, run in built.items() if run.seconds}
+        seconds = sum(run.seconds for run in built.values())
+        return rates | ({"": sum(run.counts["read"] for run in built.values()) / seconds} if seconds else {})
 
     def planned(self, declaration: Declaration) -> Planned:
         """What is to be done about one table."""

@@ -17,7 +17,7 @@ from lake.kinds.kind import visible
 from lake.project import Project
 from lake.quoting import SPARK, quoted
 from lake.store.diff import Counts
-from lake.store.ledger import get_cut
+from lake.store.ledger.cuts import get_cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,9 @@ from lake.errors import DeclarationError
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.validate import analyse
 from lake.kinds.kind import visible
-from lake.store import delta, editions
-from lake.store.editions import EditionTable
+from lake.store import delta
+from lake.store.ledger import editions
+from lake.store.ledger.editions import EditionTable
 from lake.store.scan import Scan, to_frame
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
-from lake.store.run_book import failing
+from lake.store.ledger.runs import failing
 
 if TYPE_CHECKING:
     from lake.declaration import Declaration

@@ -18,8 +18,9 @@ from lake.evaluation.unique import unique
 from lake.evaluation.validate import python_faults
 from lake.ingest import integrity
 from lake.project import Project
-from lake.store import delta, erasures, run_book
-from lake.store.ledger import get_cut
+from lake.store import delta, erasures
+from lake.store.ledger import runs
+from lake.store.ledger.cuts import get_cut
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,7 +77,7 @@ def verify_all(
     def work(declaration: Declaration) -> Verdict:
         cut, began = cuts.get(declaration.name), datetime.now(UTC)
         fault = next((found for stream in project.logs(declaration) if (found := damaged[stream])), None)
-        with run_book.failing(project.settings, "verify", declaration.name, cut):
+        with runs.failing(project.settings, "verify", declaration.name, cut):
             if cut is None:
                 verdict = _never_built(declaration)
             else:
@@ -91,10 +92,10 @@ def verify_all(
 def _book(project: Project, verdict: Verdict, began: datetime) -> None:
     about = project.settings, "verify", verdict.table, verdict.cut
     if verdict.verdict == "identical":
-        run_book.note(*about, began, rows=verdict.rows)
+        runs.note(*about, began, rows=verdict.rows)
     else:
         why = f"differs from its recomputation in {verdict.differing} rows" if verdict.differing else verdict.why
-        run_book.note(*about, began, error=why)
+        runs.note(*about, began, error=why)
 
 
 def verify(inputs: Inputs, declaration: Declaration) -> Verdict:

@@ -26,8 +26,8 @@ from lake.store import commit
 from lake.store.compaction import pack_table
 from lake.store.diff import CHANGE, Counts
 from lake.store.fingerprints import Print
-from lake.store.lease import lease
-from lake.store.ledger import WHOLE, record_run
+from lake.store.ledger.runs import WHOLE, record_run
+from lake.store.locks.lease import lease
 from lake.store.scan import to_arrow
 from lake.store.table_head import TableHead
 

@@ -27,8 +27,8 @@ from lake.ingest.personal import BLANKED
 from lake.project import Project
 from lake.store import delta, erasures
 from lake.store.keys import KeyStore, open_store
-from lake.store.lease import lease
-from lake.store.ledger import record_run
+from lake.store.ledger.runs import record_run
+from lake.store.locks.lease import lease
 from lake.store.log import Log
 
 if TYPE_CHECKING:

@@ -23,10 +23,12 @@ from lake.erasure.forget import destroy_keys
 from lake.project import Project
 from lake.publish.publish import at_cut
 from lake.publish.retention import retired
-from lake.store import activity, delta, editions, erasures, truncation, vacuum
-from lake.store.editions import Edition
-from lake.store.lease import lease
-from lake.store.ledger import get_cut
+from lake.store import delta, erasures, truncation, vacuum
+from lake.store.ledger import editions
+from lake.store.ledger.cuts import get_cut
+from lake.store.ledger.editions import Edition
+from lake.store.locks import activity
+from lake.store.locks.lease import lease
 from lake.store.log import Log
 
 

@@ -19,7 +19,7 @@ from lake.declaration import Declaration
 from lake.errors import DeclarationError
 from lake.kinds.kind import visible
 from lake.project import Project
-from lake.store import contract_versions
+from lake.store.ledger import contract_versions
 from lake.store.log import Log
 from lake.store.table_head import Columns, TableHead
 

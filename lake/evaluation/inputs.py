@@ -18,8 +18,9 @@ from lake.ingest import refusals
 from lake.kinds.kind import CARRIED, ORDER, SIGN, visible
 from lake.project import Project
 from lake.session import raise_if_gone
-from lake.store import contract_versions, erasures, log
-from lake.store.ledger import Cut
+from lake.store import erasures, log
+from lake.store.ledger import contract_versions
+from lake.store.ledger.cuts import Cut
 from lake.store.log import Log
 from lake.store.scan import Scan, to_frame
 from lake.store.table_head import TableHead

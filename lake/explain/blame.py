@@ -15,8 +15,8 @@ from lake.explain.lineage import WAS, changed
 from lake.kinds.kind import visible
 from lake.project import Project
 from lake.store import delta
-from lake.store.editions import Edition
-from lake.store.ledger import get_cut
+from lake.store.ledger.cuts import get_cut
+from lake.store.ledger.editions import Edition
 from lake.store.scan import Scan
 from lake.store.table_head import TableHead
 from lake.store.tables import FeedGap

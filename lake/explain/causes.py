@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lake.declaration import Declaration
     from lake.evaluation.inputs import Inputs
     from lake.evaluation.lookup import Values
-    from lake.store.ledger import Check
+    from lake.store.ledger.checks import Check
 
 ROWS: Final = 3  # of so many expectations the first row is traced to its events
 EVENTS: Final = 3

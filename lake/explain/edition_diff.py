@@ -20,7 +20,7 @@ from lake.project import Project
 from lake.read.sql import select
 from lake.store import delta
 from lake.store.diff import CHANGE, Counts
-from lake.store.editions import Edition, EditionTable, get_edition
+from lake.store.ledger.editions import Edition, EditionTable, get_edition
 from lake.store.snapshot import Published, published
 
 if TYPE_CHECKING:

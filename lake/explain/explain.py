@@ -18,7 +18,7 @@ from lake.ingest.events import Event, events_at
 from lake.kinds.kind import same, visible
 from lake.project import Project
 from lake.session import first_line, raise_if_gone
-from lake.store.ledger import Cut, get_cut, latest_cut
+from lake.store.ledger.cuts import Cut, get_cut, latest_cut
 from lake.store.scan import to_arrow, to_frame
 from lake.store.table_head import TableHead
 

@@ -13,7 +13,7 @@ from lake.errors import DeclarationError, did_you_mean
 from lake.evaluation.lookup import Values
 from lake.quoting import quoted
 from lake.store import delta
-from lake.store.ledger import get_cut
+from lake.store.ledger.cuts import get_cut
 from lake.store.scan import Scan
 from lake.store.table_head import TableHead
 from lake.store.tables import Table

@@ -20,7 +20,8 @@ from lake.gate.invariants import judge_invariants
 from lake.gate.relative import judge_since
 from lake.kinds.kind import visible
 from lake.quality.suite import Expectation, Suite, load_suite
-from lake.store import delta, ledger
+from lake.store import delta
+from lake.store.ledger import checks
 from lake.store.scan import Scan, arrow_schema, to_arrow
 from lake.text import printable
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lake.declaration import Declaration
-    from lake.store.ledger import Check, Outcome, Scope
+    from lake.store.ledger.checks import Check, Outcome, Scope
     from lake.store.table_head import TableHead
     from lake.store.tables import Table
 
@@ -92,7 +93,7 @@ def judge_table(  # noqa: PLR0913 - one table at one version, and who judges it
     Row-local expectations are judged again only where not all diffs since the last judgement have met this suite.
     `spark` is asked for a session only where the table is large. Raises DeclarationError where the suite is wrong.
     """
-    known = ledger.last_checks(table.settings, "table").get(table.name)
+    known = checks.last_checks(table.settings, "table").get(table.name)
     if known is not None and ((known.suite, known.home) != (suite.hash, table.home) or not _is_there(table, known)):
         known = None
     if known is not None and _unchanged(table, known, version):
@@ -170,7 +171,7 @@ def _record(  # noqa: PLR0913, PLR0917 - the parts of one entry
     outcome: Outcome,
     results: Sequence[Mapping[str, Any]],
 ) -> Check:
-    check = ledger.record_check(
+    check = checks.record_check(
         table.settings,
         table.name,
         home=table.home,

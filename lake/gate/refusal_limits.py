@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 from lake.contracts.contract import Contract
 from lake.errors import QualityError
 from lake.store import delta, log, quarantine, voids
-from lake.store.editions import latest_edition
-from lake.store.ledger import Cut, get_cut
+from lake.store.ledger.cuts import Cut, get_cut
+from lake.store.ledger.editions import latest_edition
 from lake.store.log import Log
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from lake.kinds.history import History
 from lake.quality import expectation_types
 from lake.quoting import quoted
 from lake.store import delta
-from lake.store.editions import latest_edition
+from lake.store.ledger.editions import latest_edition
 from lake.store.scan import Scan
 
 if TYPE_CHECKING:

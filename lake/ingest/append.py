@@ -32,19 +32,9 @@ from lake.ingest.delivery import Acceptance, Delivery, Files, Replayed
 from lake.ingest.fsck import lacking
 from lake.ingest.personal import sealed_with
 from lake.ingest.sources import Mark, Taken
-from lake.store import (
-    chain,
-    compaction,
-    contract_versions,
-    delta,
-    erasures,
-    quarantine,
-    redeliveries,
-    run_book,
-    side_tables,
-    torn,
-)
-from lake.store.lease import lease
+from lake.store import chain, compaction, delta, erasures, quarantine, redeliveries, side_tables, torn
+from lake.store.ledger import contract_versions, runs
+from lake.store.locks.lease import lease
 from lake.store.log import Log, LogHead
 
 if TYPE_CHECKING:
@@ -129,10 +119,10 @@ def append_files(
     def deliver(head: LogHead) -> Files:
         return Files.checked(settings, found, contract, repaired=unread(settings, head))
 
-    with run_book.failing(settings, "append", contract.name):
+    with runs.failing(settings, "append", contract.name):
         counts = append(settings, spark, contract, deliver, now=now)
     if counts.read:
-        run_book.note(settings, "append", contract.name, None, began, **asdict(counts))
+        runs.note(settings, "append", contract.name, None, began, **asdict(counts))
     for file in files:
         if file.parent == settings.path(STAGING) and file.name.startswith(STDIN):
             file.unlink(missing_ok=True)

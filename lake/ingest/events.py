@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lake.config import Settings
 from lake.store import redeliveries, voids
-from lake.store.ledger import Cut
+from lake.store.ledger.cuts import Cut
 from lake.store.scan import Scan
 
 Place = tuple[int, int, int]

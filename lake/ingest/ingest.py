@@ -14,10 +14,10 @@ from lake.errors import LakeError
 from lake.ingest import attempts, sources
 from lake.ingest.append import BatchCounts, append, unread
 from lake.ingest.delivery import Files
-from lake.store import run_book
 from lake.store.damage import blamed
+from lake.store.ledger import runs
+from lake.store.ledger.runs import failing
 from lake.store.log import Log, LogHead
-from lake.store.run_book import failing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,9 +50,9 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
             with failing(settings, "ingest", contract.name):
                 done[contract.name] = taken = _drain(settings, spark, contract, batches, now)
             if taken.read:
-                run_book.note(settings, "ingest", contract.name, None, began, **asdict(taken))
+                runs.note(settings, "ingest", contract.name, None, began, **asdict(taken))
             else:
-                run_book.nothing_to_do(settings, "ingest", contract.name, None, began)
+                runs.nothing_to_do(settings, "ingest", contract.name, None, began)
         except Exception as error:
             fault = error if isinstance(error, LakeError) else blamed(settings, error)
             if fault is None:

@@ -17,10 +17,11 @@ from lake.declaration import Declaration
 from lake.errors import LakeError, StorageError
 from lake.ingest import sources
 from lake.project import LAYERS, Project
-from lake.store import delta, editions
+from lake.store import delta
 from lake.store.chain import breaks, changes
 from lake.store.damage import Damage
-from lake.store.ledger import latest_cut
+from lake.store.ledger import editions
+from lake.store.ledger.cuts import latest_cut
 from lake.store.log import Log
 
 BRING_BACK: Final = (

@@ -22,7 +22,7 @@ from lake.ingest import sources
 from lake.ingest.delivery import GIVE_UP, Acceptance, Delivery, Files, Replayed
 from lake.ingest.sources import Mark, Taken
 from lake.store import delta, quarantine, redeliveries
-from lake.store.lease import lease
+from lake.store.locks.lease import lease
 from lake.store.log import Log, LogHead
 from lake.store.quarantine import Rejected
 

@@ -19,7 +19,7 @@ from typing import Any
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 from lake.store import delta
-from lake.store.lease import lease
+from lake.store.locks.lease import lease
 from lake.store.log import Log
 
 LANDED = (

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from lake.declaration import Declaration
     from lake.project import Project
-    from lake.store.ledger import Check
+    from lake.store.ledger.checks import Check
 
 
 def check(

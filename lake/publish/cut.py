@@ -5,8 +5,8 @@ from __future__ import annotations
 from lake.errors import DeclarationError
 from lake.project import Project
 from lake.store.erasures import heed_destroyed
-from lake.store.lease import lease
-from lake.store.ledger import Cut, get_cut, latest_cut, record_cut
+from lake.store.ledger.cuts import Cut, get_cut, latest_cut, record_cut
+from lake.store.locks.lease import lease
 from lake.store.log import Log
 from lake.store.voids import voids_head
 

@@ -19,8 +19,8 @@ from lake.ingest import integrity
 from lake.project import Project
 from lake.publish.cut import pick_cut
 from lake.publish.publish import checked
-from lake.store.editions import Edition, record_edition
-from lake.store.ledger import latest_cut
+from lake.store.ledger.cuts import latest_cut
+from lake.store.ledger.editions import Edition, record_edition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

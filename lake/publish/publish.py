@@ -12,10 +12,10 @@ from lake.errors import DeclarationError
 from lake.gate import gate
 from lake.project import Project
 from lake.publish.check import check
-from lake.store import run_book
-from lake.store.editions import Edition, EditionTable, latest_edition, pinned, record_edition
 from lake.store.fingerprints import Print
-from lake.store.ledger import Cut
+from lake.store.ledger import runs
+from lake.store.ledger.cuts import Cut
+from lake.store.ledger.editions import Edition, EditionTable, latest_edition, pinned, record_edition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +27,7 @@ def publish(project: Project, cut: Cut, spark: Callable[[], SparkSession], tell:
     Checks what has not been checked, and reports warnings. Raises QualityError where a gate stopped,
     DeclarationError where a table is not at the cut or readers are pinned to an older edition.
     """
-    with run_book.failing(project.settings, "publish", run_book.EDITION, cut.number):
+    with runs.failing(project.settings, "publish", runs.EDITION, cut.number):
         return _publish(project, cut, spark, tell, datetime.now(UTC))
 
 
@@ -46,10 +46,10 @@ def _publish(
         )
     tables = checked(project, cut, spark, tell)
     if latest is not None and latest.cut == cut.number and dict(latest.tables) == tables:
-        run_book.nothing_to_do(settings, "publish", run_book.EDITION, cut.number, began)
+        runs.nothing_to_do(settings, "publish", runs.EDITION, cut.number, began)
         return latest
     edition = record_edition(settings, cut.number, completed(project, tables), live=project.live_homes)
-    run_book.note(settings, "publish", run_book.EDITION, cut.number, began, edition=edition.number)
+    runs.note(settings, "publish", runs.EDITION, cut.number, began, edition=edition.number)
     return edition
 
 

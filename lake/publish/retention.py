@@ -10,9 +10,11 @@ from typing import Final, Literal
 
 from lake.config import Settings
 from lake.project import LAYERS, Project
-from lake.store import activity, delta, editions, vacuum
-from lake.store.activity import Running
-from lake.store.editions import Edition
+from lake.store import delta, vacuum
+from lake.store.ledger import editions
+from lake.store.ledger.editions import Edition
+from lake.store.locks import activity
+from lake.store.locks.activity import Running
 from lake.store.log import Log
 from lake.store.tables import Table
 

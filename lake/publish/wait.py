@@ -11,7 +11,8 @@ from typing import Final
 from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError, Unavailable
-from lake.store import activity, editions, ledger
+from lake.store.ledger import checks, cuts, editions
+from lake.store.locks import activity
 from lake.store.log import Log
 
 POLL_SECONDS: Final = 0.2
@@ -67,7 +68,7 @@ def wait(settings: Settings, tokens: Iterable[str], *, timeout: float) -> editio
         activity.renew(settings)
         edition = editions.current_edition(settings)
         if edition is not None and edition.number != seen[0]:
-            seen = edition.number, ledger.get_cut(settings, edition.cut).batches
+            seen = edition.number, cuts.get_cut(settings, edition.cut).batches
         missing = [token for token in wanted if edition is None or not token.within(seen[1])]
         if edition is not None and not missing:
             return edition
@@ -96,7 +97,7 @@ def _timed_out(
 
 def _hindrance(settings: Settings, missing: list[Token], edition: editions.Edition | None) -> tuple[str, str]:
     """What keeps the tokens from readers, and what to do about it."""
-    newest, cut = editions.latest_edition(settings), ledger.latest_cut(settings)
+    newest, cut = editions.latest_edition(settings), cuts.latest_cut(settings)
     if newest and edition and newest.number != edition.number:
         held = f"readers are pinned to edition {edition.number}; the newest is {newest.number}, of cut {newest.cut}"
         return held, "lake publish --resume unpins them"
@@ -106,7 +107,7 @@ def _hindrance(settings: Settings, missing: list[Token], edition: editions.Editi
             "lake run, or wait for the next cycle",
         )
     published = edition.cut if edition else 0
-    stopped = [c for c in ledger.last_checks(settings).values() if c.outcome == "stopped" and c.cut > published]
+    stopped = [c for c in checks.last_checks(settings).values() if c.outcome == "stopped" and c.cut > published]
     if stopped:
         names = ", ".join(sorted(each.table for each in stopped))
         return f"the gate stopped {names} at cut {max(c.cut for c in stopped)}", "lake status shows the rows"

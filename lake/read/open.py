@@ -11,8 +11,8 @@ from lake.config import Settings, load_settings
 from lake.quoting import SPARK, quoted
 from lake.read.answer import texts
 from lake.read.sql import Reader, reader
-from lake.store import activity
-from lake.store.editions import Edition
+from lake.store.ledger.editions import Edition
+from lake.store.locks import activity
 from lake.text import as_table
 
 if TYPE_CHECKING:

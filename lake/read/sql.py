@@ -20,8 +20,8 @@ from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, did_you_mean
 from lake.quoting import literal, quoted
 from lake.session import first_line
-from lake.store import editions
 from lake.store.damage import blamed
+from lake.store.ledger import editions
 from lake.store.snapshot import Published, published
 
 READS: Final = frozenset({"SELECT", "EXPLAIN", "MULTI"})
@@ -177,7 +177,7 @@ def reader(settings: Settings, number: int | None = None, *, cut: int | None = N
 def _nothing_published(settings: Settings) -> DeclarationError:
     """The error before the first edition: which gate stopped it, if one did."""
     from lake.gate.gate import failures
-    from lake.store.ledger import last_checks
+    from lake.store.ledger.checks import last_checks
 
     what = "no edition has been published yet, so there is nothing to read"
     fix = "run `lake run` (ingest, cut, advance, check, publish)"

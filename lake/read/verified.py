@@ -9,9 +9,9 @@ from typing import Literal
 from lake.config import Settings
 from lake.errors import LakeError, LawError
 from lake.store import delta
-from lake.store.editions import Edition
 from lake.store.fingerprints import Print, of_version
 from lake.store.keys import open_store
+from lake.store.ledger.editions import Edition
 
 
 @dataclass(frozen=True)

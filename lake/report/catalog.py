@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from lake.project import Project
-from lake.store import delta, editions
+from lake.store import delta
 from lake.store.damage import damages
+from lake.store.ledger import editions
 
 
 def catalogue(project: Project) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from lake.report.status import Status, Stopper, Stream, TableStatus
 from lake.store.damage import name_of
-from lake.store.ledger import Run
+from lake.store.ledger.runs import Run
 from lake.text import as_table, plain, printable, span
 
 NO_CUT: Final = "cut      none yet: lake cut"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lake.config import Settings
 from lake.contracts import evolution
 from lake.contracts.contract import Contract, load_contracts
-from lake.store import contract_versions
+from lake.store.ledger import contract_versions
 
 
 @dataclass(frozen=True)

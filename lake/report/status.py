@@ -19,8 +19,9 @@ from lake.ingest import sources
 from lake.kinds.aggregate import Aggregate
 from lake.project import Project
 from lake.session import first_line
-from lake.store import delta, editions, ledger, quarantine
+from lake.store import delta, quarantine
 from lake.store.damage import Damage, damage, damages
+from lake.store.ledger import checks, cuts, editions, runs
 from lake.store.log import Log
 from lake.text import printable
 
@@ -45,7 +46,7 @@ class Stream:
     event_time: datetime | None = None
     pending: int = 0
     quarantined: Mapping[str, int] = field(default_factory=dict)
-    run: ledger.Run | None = None
+    run: runs.Run | None = None
     held: str | None = None
     accepted: Mapping[str, Any] = field(default_factory=dict)
 
@@ -75,7 +76,7 @@ class TableStatus:
     rows: int | None = None
     changed: bool = False
     late: Late | None = None
-    run: ledger.Run | None = None
+    run: runs.Run | None = None
     damaged: bool = False
 
     @property
@@ -88,7 +89,7 @@ class TableStatus:
 class Stopper:
     """A stopped check that no later edition has superseded, its failed expectations, and the tables it blocks."""
 
-    check: ledger.Check
+    check: checks.Check
     blocks: tuple[str, ...]
 
     @property
@@ -112,7 +113,7 @@ class Status:
     """The whole picture at the moment `at`, but for what is `damaged`."""
 
     at: datetime
-    cut: ledger.Cut | None
+    cut: cuts.Cut | None
     edition: editions.Edition | None
     newest: editions.Edition | None
     pin: int | None
@@ -121,7 +122,7 @@ class Status:
     streams: tuple[Stream, ...]
     tables: tuple[TableStatus, ...]
     damaged: tuple[Damage, ...]
-    failed: tuple[ledger.Run, ...]
+    failed: tuple[runs.Run, ...]
     """Runs about no table that failed, and were the last of their subject."""
 
 
@@ -131,12 +132,12 @@ def status(project: Project) -> Status:
     looks = _Looks(settings)
     book = settings.meta_path
     newest = looks.at(book("editions"), editions.latest_edition, settings)
-    runs = looks.at(book("runs"), ledger.last_runs, settings, *MADE) or {}
-    others = looks.at(book("runs"), ledger.last_runs, settings, *OTHERS) or {}
-    checks = looks.at(book("checks"), ledger.last_checks, settings) or {}
-    whole = looks.at(book("checks"), ledger.last_checks, settings, "table") or {}
-    cut = looks.at(book("cuts"), ledger.latest_cut, settings)
-    cuts = _Cuts(settings, cut, sound=looks.is_sound(book("cuts")))
+    made = looks.at(book("runs"), runs.last_runs, settings, *MADE) or {}
+    others = looks.at(book("runs"), runs.last_runs, settings, *OTHERS) or {}
+    newest_checks = looks.at(book("checks"), checks.last_checks, settings) or {}
+    whole = looks.at(book("checks"), checks.last_checks, settings, "table") or {}
+    cut = looks.at(book("cuts"), cuts.latest_cut, settings)
+    at_cuts = _Cuts(settings, cut, sound=looks.is_sound(book("cuts")))
     found = {name: looks.at(settings.log_path(name), _Walk, settings, name) for name in project.contracts}
     walks = {name: walk for name, walk in found.items() if walk}
     held_by = cut if looks.is_sound(book("editions")) else None
@@ -147,19 +148,19 @@ def status(project: Project) -> Status:
     tables = []
     for each in project.tables.values():
         home = project.table(each).path if looks.is_sound(book("editions")) else settings.warehouse_path / each.name
-        known = looks.at(home, _table, project, each, walks, cuts, runs.get(each.name))
-        tables.append(known or TableStatus(each.name, each.layer, run=runs.get(each.name), damaged=True))
+        known = looks.at(home, _table, project, each, walks, at_cuts, made.get(each.name))
+        tables.append(known or TableStatus(each.name, each.layer, run=made.get(each.name), damaged=True))
     read = wholeness.read_by_tables(settings)
     for name in walks:
         looks.add(looks.at(settings.log_path(name), wholeness.lost_batches, settings, name, read) or [])
     looks.add(looks.at(book("editions"), wholeness.lost_editions, settings) or [])
     return Status(
         at=datetime.now(UTC),
-        cut=cuts.latest,
+        cut=at_cuts.latest,
         edition=looks.at(book("editions"), editions.current_edition, settings),
         newest=newest,
         pin=looks.at(book("editions"), editions.pinned, settings),
-        stoppers=tuple(_stoppers(checks, graph(project), newest)),
+        stoppers=tuple(_stoppers(newest_checks, graph(project), newest)),
         checks=_met(project, whole),
         streams=(*streams, *(Stream(name) for name, walk in found.items() if walk is None)),
         tables=tuple(tables),
@@ -194,7 +195,7 @@ class _Looks:
         return None
 
 
-def _met(project: Project, checks: Mapping[str, ledger.Check]) -> Checks | None:
+def _met(project: Project, checks: Mapping[str, checks.Check]) -> Checks | None:
     there = [check for name, check in checks.items() if name in project.tables]
     results = [result["success"] for check in there for result in check.results]
     return Checks(sum(results), len(results), max(check.cut for check in there)) if results else None
@@ -219,7 +220,7 @@ class _Walk:
 class _Cuts:
     """Cuts by number, each read once; of a damaged book nothing is known."""
 
-    def __init__(self, settings: Settings, latest: ledger.Cut | None, *, sound: bool) -> None:
+    def __init__(self, settings: Settings, latest: cuts.Cut | None, *, sound: bool) -> None:
         self.latest = latest
         self._settings = settings
         self._sound = sound
@@ -232,11 +233,11 @@ class _Cuts:
         if not self._sound:
             return None
         if number not in self._known:
-            self._known[number] = ledger.get_cut(self._settings, number)
+            self._known[number] = cuts.get_cut(self._settings, number)
         return self._known[number].batches
 
 
-def _stream(project: Project, walk: _Walk, cut: ledger.Cut | None, run: ledger.Run | None) -> Stream:
+def _stream(project: Project, walk: _Walk, cut: cuts.Cut | None, run: runs.Run | None) -> Stream:
     head, settings = walk.head, project.settings
     held = refusal_limits.excess(settings, project.contracts[walk.stream], cut) if cut else None
     marks = sources.landed(Log(settings, walk.stream))
@@ -259,7 +260,7 @@ def _stream(project: Project, walk: _Walk, cut: ledger.Cut | None, run: ledger.R
 
 
 def _table(
-    project: Project, table: Declaration, walks: Mapping[str, _Walk], cuts: _Cuts, run: ledger.Run | None
+    project: Project, table: Declaration, walks: Mapping[str, _Walk], cuts: _Cuts, run: runs.Run | None
 ) -> TableStatus:
     there = project.table(table)
     head = there.head()
@@ -297,7 +298,7 @@ def _late(project: Project, table: Declaration, batches: Mapping[str, int]) -> L
     return Late(kind.late, kind.lateness, sum(row["late"] for row in found))
 
 
-def _stoppers(checks: Mapping[str, ledger.Check], found: Graph, newest: editions.Edition | None) -> Iterator[Stopper]:
+def _stoppers(checks: Mapping[str, checks.Check], found: Graph, newest: editions.Edition | None) -> Iterator[Stopper]:
     """A stop binds its cut: an edition published since has overcome it."""
     for check in checks.values():
         if check.outcome == "stopped" and (newest is None or check.cut > newest.cut) and check.table in found.nodes:

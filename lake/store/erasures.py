@@ -13,9 +13,9 @@ from typing import Any, Final, Literal
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.store import delta
-from lake.store.editions import edition_of_moment
 from lake.store.keys import open_store
-from lake.store.lease import lease
+from lake.store.ledger.editions import edition_of_moment
+from lake.store.locks.lease import lease
 from lake.store.voids import next_number
 
 SCHEMA: Final = 'action VARCHAR, number BIGINT, stream VARCHAR, subject VARCHAR, "at" TIMESTAMPTZ, edition BIGINT'

@@ -25,10 +25,11 @@ from lake.contracts import encryption, evolution
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, StorageError, Unavailable
 from lake.quoting import SPARK, quoted
-from lake.store import chain, contract_versions, delta, erasures
+from lake.store import chain, delta, erasures
 from lake.store.delta import Position
-from lake.store.fence import commit_nothing
 from lake.store.keys import COPY, KeyStore, open_store
+from lake.store.ledger import contract_versions
+from lake.store.locks.fence import commit_nothing
 from lake.store.voids import kept, voided
 
 if TYPE_CHECKING:

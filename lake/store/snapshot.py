@@ -16,7 +16,7 @@ from lake.quoting import quoted
 from lake.session import first_line
 from lake.store import delta
 from lake.store.damage import damage
-from lake.store.editions import Edition
+from lake.store.ledger.editions import Edition
 
 # Reader features that change nothing in how a Parquet file is read.
 HARMLESS: Final = frozenset({"timestampNtz"})

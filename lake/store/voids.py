@@ -12,8 +12,8 @@ from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.quoting import SPARK, literal
 from lake.store import delta
-from lake.store.lease import lease
-from lake.store.ledger import counted_voids
+from lake.store.ledger.cuts import counted_voids
+from lake.store.locks.lease import lease
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

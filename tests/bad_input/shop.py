@@ -14,7 +14,8 @@ from deltalake import write_deltalake
 from lake.config import Settings, load_settings
 from lake.project import Project, load
 from lake.scaffold import init
-from lake.store import contract_versions, delta, editions, ledger
+from lake.store import delta
+from lake.store.ledger import contract_versions, cuts, editions
 from lake.store.log import Log
 
 AT = datetime(2024, 3, 31, tzinfo=UTC)
@@ -50,7 +51,7 @@ def published(folder: Path) -> Project:
         position = Log(settings, "orders").head().next(**said, contract=1, at=AT.isoformat())
         events = f"SELECT * EXCLUDE (changed) FROM ({EVENTS}) WHERE _batch = {batch}"
         _write(settings.log_path("orders"), events, position)
-    cut = ledger.record_cut(settings, {"orders": 2}, 0)
+    cut = cuts.record_cut(settings, {"orders": 2}, 0)
     tables = {}
     for name, query, inputs in (
         ("current_order", ORDERS, {"orders": 2}),

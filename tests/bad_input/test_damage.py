@@ -18,7 +18,8 @@ import pytest
 
 from lake import cli
 from lake.errors import Unavailable
-from lake.store import delta, keys, ledger, quarantine
+from lake.store import delta, keys, quarantine
+from lake.store.ledger import checks, runs
 from tests.bad_input import shop
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -130,8 +131,8 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A shop that has every kind of file."""
     folder = tmp_path_factory.mktemp("damage") / "shop"
     settings = shop.published(folder).settings
-    ledger.record_run(settings, "advance", "current_order", 1, "done", {}, AT, 0.5)
-    ledger.record_check(
+    runs.record_run(settings, "advance", "current_order", 1, "done", {}, AT, 0.5)
+    checks.record_check(
         settings,
         "current_order",
         home="current_order",

@@ -25,7 +25,7 @@ from lake.jobfile import JobFile
 from lake.project import Project
 from lake.publish.cut import cut
 from lake.session import first_line, start
-from lake.store.ledger import Cut
+from lake.store.ledger.cuts import Cut
 from tests.bench import tables
 from tests.bench.meters import FIELDS, Meters, append, contract
 from tests.bench.plain import Hand

@@ -25,8 +25,8 @@ from typing import Final
 from lake.config import Settings
 from lake.ingest.ingest import behind
 from lake.store import delta
-from lake.store.editions import latest_edition
-from lake.store.ledger import get_cut
+from lake.store.ledger.cuts import get_cut
+from lake.store.ledger.editions import latest_edition
 from lake.store.log import Log
 from tests.bench.growth import STREAM, copied
 from tests.bench.times import heading

@@ -13,7 +13,7 @@ from lake.contracts.contract import Contract, known_stream, load_contracts, read
 from lake.contracts.evolution import columns, incompatibilities, with_current
 from lake.contracts.options import duration
 from lake.errors import DeclarationError
-from lake.store.contract_versions import register, versions
+from lake.store.ledger.contract_versions import register, versions
 
 ORDER: dict[str, Any] = {
     "type": "record",

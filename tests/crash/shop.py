@@ -17,9 +17,9 @@ from zoneinfo import ZoneInfo
 import lake as public
 from lake.erasure.audit import search_files
 from lake.store import delta, erasures
-from lake.store.editions import current_edition, kept_editions
 from lake.store.keys import open_store
-from lake.store.ledger import latest_cut
+from lake.store.ledger.cuts import latest_cut
+from lake.store.ledger.editions import current_edition, kept_editions
 from lake.store.scan import Scan
 from lake.testing import Commands, Done, Lakehouse
 

@@ -16,7 +16,7 @@ import pytest
 from lake.config import Settings, load_settings
 from lake.graph import graph
 from lake.project import load
-from lake.store.ledger import record_cut
+from lake.store.ledger.cuts import record_cut
 from lake.testing import Commands
 from tests.serving import serving
 

@@ -31,7 +31,7 @@ from lake.quoting import DUCKDB, SPARK, check, literal, quoted
 from lake.store import delta
 from lake.store.commit import commit
 from lake.store.diff import Counts
-from lake.store.ledger import Cut
+from lake.store.ledger.cuts import Cut
 from lake.store.scan import Scan
 from lake.store.tables import Table
 from tests.publish.written import publish, write

@@ -26,7 +26,7 @@ from lake.evaluation.inputs import Inputs
 from lake.ingest.ingest import ingest
 from lake.ingest.void import void
 from lake.publish.cut import cut
-from lake.store.editions import latest_edition
+from lake.store.ledger.editions import latest_edition
 from lake.testing import Lakehouse
 from tests.engine import reference
 from tests.there import there

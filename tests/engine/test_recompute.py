@@ -30,7 +30,7 @@ from lake.publish.deploy import deploy
 from lake.publish.publish import publish
 from lake.read.sql import reader
 from lake.store.diff import Counts
-from lake.store.editions import Edition, current_edition, latest_edition, pin_edition, resume_editions
+from lake.store.ledger.editions import Edition, current_edition, latest_edition, pin_edition, resume_editions
 from lake.store.scan import Scan
 from lake.testing import Lakehouse
 from tests.there import there

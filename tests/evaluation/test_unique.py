@@ -20,7 +20,7 @@ from lake.ingest.ingest import ingest
 from lake.project import load
 from lake.publish.cut import cut, pick_cut
 from lake.publish.deploy import deploy
-from lake.store.editions import current_edition
+from lake.store.ledger.editions import current_edition
 from lake.testing import Lakehouse
 
 CONTRACT = {

@@ -12,7 +12,7 @@ from lake.config import Settings
 from lake.errors import LakeError
 from lake.explain.edition_diff import EditionDiff, diff_editions
 from lake.project import load
-from lake.store import editions
+from lake.store.ledger import editions
 from tests.publish.written import publish, write
 
 JOB = '''

@@ -17,8 +17,9 @@ from lake.gate.gate import warnings
 from lake.project import load
 from lake.publish.check import check
 from lake.scaffold import init
-from lake.store import delta, ledger
-from lake.store.ledger import Check
+from lake.store import delta
+from lake.store.ledger import checks, cuts
+from lake.store.ledger.checks import Check
 from lake.store.tables import Table
 
 
@@ -31,7 +32,7 @@ def shop(tmp_path: Path) -> Settings:
     """The project of `lake init`, both tables at cut 1, without a JVM."""
     init(tmp_path / "shop")
     settings = load_settings(tmp_path / "shop")
-    ledger.record_cut(settings, {"orders": 1}, 0)
+    cuts.record_cut(settings, {"orders": 1}, 0)
     put(settings, "silver", "current_order", {"order_id": ["a", "b"], "customer": ["ada", "eve"], "amount": [5, 7]})
     put(settings, "gold", "customer_daily", {"customer": ["ada", "eve"], "day": ["2024-03-30"] * 2, "orders": [1, 1]})
     return settings
@@ -67,7 +68,7 @@ def test_all_tables_are_judged_and_recorded_before_one_stops(shop: Settings) -> 
     expect(shop, "customer_daily", "expect_column_values_to_be_unique", column="day")
     with pytest.raises(QualityError, match=r"current_order: .*found 2(.|\n)*customer_daily: .* failed for 2 of 2 rows"):
         judge(shop)
-    assert {table: each.outcome for table, each in ledger.last_checks(shop).items()} == {
+    assert {table: each.outcome for table, each in checks.last_checks(shop).items()} == {
         "current_order": "stopped",
         "customer_daily": "stopped",
     }
@@ -75,7 +76,7 @@ def test_all_tables_are_judged_and_recorded_before_one_stops(shop: Settings) -> 
 
 def test_a_stop_binds_its_cut_only(shop: Settings) -> None:
     expect(shop, "current_order", "expect_table_row_count_to_be_between", max_value=2)
-    ledger.record_cut(shop, {"orders": 2}, 0)
+    cuts.record_cut(shop, {"orders": 2}, 0)
     put(shop, "silver", "current_order", {"order_id": ["a", "b", "c"], "customer": ["x"] * 3, "amount": [1] * 3}, cut=2)
     put(shop, "gold", "customer_daily", {"customer": ["x"], "day": ["2024-03-30"], "orders": [3]}, cut=2)
     with pytest.raises(QualityError, match="expected max_value 2, found 3"):
@@ -100,7 +101,7 @@ def test_a_table_without_a_quality_file_is_refused_only_when_strict(shop: Settin
 
 
 def test_a_table_that_is_not_at_the_cut_cannot_be_judged(shop: Settings) -> None:
-    ledger.record_cut(shop, {"orders": 2}, 0)
+    cuts.record_cut(shop, {"orders": 2}, 0)
     with pytest.raises(DeclarationError, match=r"(?s)current_order: not at cut 2.*customer_daily: not at cut 2"):
         judge(shop)
 

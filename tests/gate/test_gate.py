@@ -20,9 +20,10 @@ from lake.errors import DeclarationError, QualityError
 from lake.gate import gate
 from lake.gate.gx import build, judge_frame
 from lake.quality.suite import load_suite
-from lake.store import delta, ledger
+from lake.store import delta
 from lake.store.delta import Position
-from lake.store.editions import EditionTable, record_edition
+from lake.store.ledger import checks
+from lake.store.ledger.editions import EditionTable, record_edition
 from lake.store.tables import Table
 
 ROWS = pa.table(
@@ -78,7 +79,7 @@ def test_a_diff_that_meets_every_expectation_passes_and_is_not_recorded(
 ) -> None:
     expect(not_null("day"), between("at", min_value="2013-01-01T00:00:00Z"))
     gate.judge_diff(at(project), declaration, ROWS, cut=1)
-    assert ledger.last_checks(project) == {}
+    assert checks.last_checks(project) == {}
 
 
 def test_a_failing_row_stops_and_is_told_by_its_key(
@@ -91,7 +92,7 @@ def test_a_failing_row_stops_and_is_told_by_its_key(
         "carrier_daily: expect_column_values_to_be_between(flights) failed for 1 of 4 rows: "
         "carrier=UA day=2013-01-01 flights=-1 (quality/carrier_daily.json:3)\n  fix: "
     )
-    check = ledger.last_checks(project)["carrier_daily"]
+    check = checks.last_checks(project)["carrier_daily"]
     assert (check.scope, check.cut, check.version, check.outcome) == ("diff", 7, None, "stopped")
     assert check.results[0]["examples"] == [{"carrier": "UA", "day": "2013-01-01", "flights": -1}]
 
@@ -101,7 +102,7 @@ def test_a_warning_is_recorded_and_lets_the_diff_through(
 ) -> None:
     expect(not_null("carrier"), severity="warn")
     gate.judge_diff(at(project), declaration, ROWS, cut=1)
-    check = ledger.last_checks(project)["carrier_daily"]
+    check = checks.last_checks(project)["carrier_daily"]
     assert (check.outcome, check.results[0]["failed"]) == ("warned", 1)
     assert check.results[0]["examples"] == [{"carrier": None, "day": "2013-01-03"}]
 
@@ -153,7 +154,7 @@ def test_nulls_decimals_instants_and_dates_compare_as_they_should(
     expectation, failing = case
     expect(expectation, severity="warn")
     gate.judge_diff(at(project), declaration, pa.concat_tables([ROWS] * copies), cut=1)
-    check = ledger.last_checks(project).get("carrier_daily")
+    check = checks.last_checks(project).get("carrier_daily")
     assert (check.results[0]["failed"] if check else 0) == failing * copies
 
 
@@ -220,11 +221,11 @@ def put(project: Settings) -> Callable[..., int]:
 
 
 @pytest.fixture
-def judged(project: Settings, declaration: Declaration, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ledger.Check]:
+def judged(project: Settings, declaration: Declaration, monkeypatch: pytest.MonkeyPatch) -> Callable[..., checks.Check]:
     """`judged(version)` is the table's check; `judged.times` counts how often rows were looked at."""
     monkeypatch.setattr(Declaration, "layer", "silver")
 
-    def judge(version: int, cut: int = 1) -> ledger.Check:
+    def judge(version: int, cut: int = 1) -> checks.Check:
         suite = load_suite(project, "carrier_daily")
         assert suite is not None
         return gate.judge_table(at(project), declaration, suite, version=version, cut=cut, spark=no_spark)
@@ -233,7 +234,7 @@ def judged(project: Settings, declaration: Declaration, monkeypatch: pytest.Monk
 
 
 def test_a_whole_table_is_judged_by_what_only_it_can_fail(
-    expect: Expect, put: Callable[..., int], judged: Callable[..., ledger.Check]
+    expect: Expect, put: Callable[..., int], judged: Callable[..., checks.Check]
 ) -> None:
     expect(compound(), row_count(min_value=9))
     version = put(pa.concat_tables([ROWS, ROWS.slice(1, 1)]))
@@ -250,7 +251,7 @@ def test_a_whole_table_is_judged_by_what_only_it_can_fail(
 
 
 def test_a_judged_version_is_not_judged_again(
-    expect: Expect, put: Callable[..., int], judged: Callable[..., ledger.Check], monkeypatch: pytest.MonkeyPatch
+    expect: Expect, put: Callable[..., int], judged: Callable[..., checks.Check], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expect(compound())
     version = put(ROWS)
@@ -263,7 +264,7 @@ def test_a_judged_version_is_not_judged_again(
 
 
 def test_changed_rows_are_judged_again_by_what_only_the_whole_table_can_fail(
-    expect: Expect, put: Callable[..., int], judged: Callable[..., ledger.Check]
+    expect: Expect, put: Callable[..., int], judged: Callable[..., checks.Check]
 ) -> None:
     expect(compound(), between("flights", min_value=-1))
     assert len(judged(put(ROWS)).results) == 2
@@ -271,7 +272,7 @@ def test_changed_rows_are_judged_again_by_what_only_the_whole_table_can_fail(
 
 
 def test_rows_that_met_another_suite_are_judged_even_where_an_older_cut_passes(
-    expect: Expect, put: Callable[..., int], judged: Callable[..., ledger.Check]
+    expect: Expect, put: Callable[..., int], judged: Callable[..., checks.Check]
 ) -> None:
     expect(between("flights", min_value=-1))
     first = put(ROWS.slice(0, 1), met=True)
@@ -289,7 +290,7 @@ def test_rows_that_only_warned_are_told_with_the_whole_table(
     declaration: Declaration,
     expect: Expect,
     put: Callable[..., int],
-    judged: Callable[..., ledger.Check],
+    judged: Callable[..., checks.Check],
 ) -> None:
     expect(between("flights", min_value=0), severity="warn")
     judged(put(ROWS.slice(0, 1), met=True))
@@ -300,7 +301,7 @@ def test_rows_that_only_warned_are_told_with_the_whole_table(
 
 
 def test_what_a_tool_of_somebody_else_wrote_is_judged_by_everything(
-    project: Settings, expect: Expect, put: Callable[..., int], judged: Callable[..., ledger.Check]
+    project: Settings, expect: Expect, put: Callable[..., int], judged: Callable[..., checks.Check]
 ) -> None:
     expect(between("flights", min_value=0))
     judged(put(ROWS.slice(0, 1), met=True))
@@ -309,7 +310,7 @@ def test_what_a_tool_of_somebody_else_wrote_is_judged_by_everything(
 
 
 def test_a_changed_suite_judges_the_rows_that_are_there_already(
-    expect: Expect, put: Callable[..., int], judged: Callable[..., ledger.Check]
+    expect: Expect, put: Callable[..., int], judged: Callable[..., checks.Check]
 ) -> None:
     expect(compound())
     version = put(ROWS)
@@ -319,7 +320,7 @@ def test_a_changed_suite_judges_the_rows_that_are_there_already(
     assert judged(put(pa.concat_tables([ROWS]).slice(0, 0)), cut=2).outcome == "stopped"
 
 
-def test_an_empty_table_is_judged(expect: Expect, put: Callable[..., int], judged: Callable[..., ledger.Check]) -> None:
+def test_an_empty_table_is_judged(expect: Expect, put: Callable[..., int], judged: Callable[..., checks.Check]) -> None:
     expect(compound(), between("share", min_value=0), row_count(min_value=1))
     assert [each["success"] for each in judged(put(ROWS.slice(0, 0))).results] == [True, True, False]
 
@@ -440,7 +441,7 @@ def test_what_is_gone_or_changed_since_the_last_edition_stops_or_passes(
     declaration: Declaration,
     expect: Expect,
     put: Callable[..., int],
-    judged: Callable[..., ledger.Check],
+    judged: Callable[..., checks.Check],
 ) -> None:
     """No edition yet: all is met. Then a quarter of the keys, of the rows, and of a sum go; then everything."""
 

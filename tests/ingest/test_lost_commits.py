@@ -23,10 +23,12 @@ from lake.ingest import lost_batches, sources
 from lake.ingest.replay import waiting
 from lake.project import Project, load
 from lake.publish.cut import cut
-from lake.store import delta, editions, erasures, quarantine, voids
+from lake.store import delta, erasures, quarantine, voids
 from lake.store.delta import Position
-from lake.store.lease import lease
-from lake.store.ledger import Cut, latest_cut, record_check
+from lake.store.ledger import editions
+from lake.store.ledger.checks import record_check
+from lake.store.ledger.cuts import Cut, latest_cut
+from lake.store.locks.lease import lease
 from lake.store.log import Log
 from lake.store.quarantine import Rejected
 from lake.store.snapshot import published

@@ -19,7 +19,7 @@ from lake.engine.verify import verify
 from lake.errors import DeclarationError, LakeError, QualityError
 from lake.evaluation.inputs import Inputs
 from lake.publish.cut import pick_cut
-from lake.store.editions import latest_edition
+from lake.store.ledger.editions import latest_edition
 from lake.testing import Lakehouse
 
 CONTRACT: dict[str, Any] = {

@@ -17,8 +17,8 @@ from lake.engine.rebuild import rebuild
 from lake.errors import DeclarationError, QualityError, Unavailable
 from lake.evaluation.inputs import Inputs
 from lake.publish.cut import pick_cut
-from lake.store.editions import current_edition, latest_edition, pin_edition, resume_editions
-from lake.store.lease import lease
+from lake.store.ledger.editions import current_edition, latest_edition, pin_edition, resume_editions
+from lake.store.locks.lease import lease
 from lake.testing import Lakehouse
 from tests.there import there
 

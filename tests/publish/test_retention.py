@@ -27,11 +27,12 @@ from lake.project import Project, load
 from lake.publish import retention
 from lake.publish.retention import retired
 from lake.read.sql import reader
-from lake.store import compaction, delta, editions, ledger, vacuum
+from lake.store import compaction, delta, vacuum
 from lake.store.commit import commit
 from lake.store.delta import start
 from lake.store.diff import CHANGE, Counts
-from lake.store.editions import EditionTable
+from lake.store.ledger import cuts, editions
+from lake.store.ledger.editions import EditionTable
 from lake.store.tables import Table
 from tests.processes import another
 from tests.there import there
@@ -199,7 +200,7 @@ def test_a_call_compacts_no_more_than_its_bytes_and_something_in_any_case(
 ) -> None:
     monkeypatch.setattr(compaction, "SMALL_FILES", 0)
     published(project, times=2)  # leaves two books of two entries
-    ledger.record_cut(project.settings, {"orders": 1}, 0), ledger.record_cut(project.settings, {"orders": 2}, 0)
+    cuts.record_cut(project.settings, {"orders": 1}, 0), cuts.record_cut(project.settings, {"orders": 2}, 0)
     policy = Policy(editions=1, days=9, size=1)
     left = [maintain(project, no_session, policy, lambda _: None) for _ in range(4)]
     assert [(sum(bool(each.compacted) for each in done.places), done.left) for done in left] == [

@@ -15,7 +15,8 @@ from lake.cli import Shell, readers
 from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, Unavailable
 from lake.publish.wait import wait
-from lake.store import delta, editions, ledger
+from lake.store import delta
+from lake.store.ledger import checks, cuts, editions
 from lake.store.log import Log
 
 TEMPLATE = Path(public.__file__).parent / "templates/project"
@@ -34,7 +35,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def publish(settings: Settings, batch: int) -> editions.Edition:
-    cut = ledger.record_cut(settings, {"orders": batch}, 0)
+    cut = cuts.record_cut(settings, {"orders": batch}, 0)
     return editions.record_edition(settings, cut.number, {})
 
 
@@ -55,9 +56,9 @@ def test_who_waits_in_vain_is_told_what_is_missing(settings: Settings) -> None:
             wait(settings, ["orders@2", "orders@3"], timeout=0)
 
     missing("orders@3: not published after 0 s", r"edition 1 \(cut 1\) has orders up to batch 2", "no cut has it yet")
-    ledger.record_cut(settings, {"orders": 3}, 0)
+    cuts.record_cut(settings, {"orders": 3}, 0)
     missing("cut 2 has it and is not published yet")
-    ledger.record_check(
+    checks.record_check(
         settings,
         "current_order",
         home="current_order",

@@ -9,7 +9,8 @@ import arro3.core
 from deltalake import DeltaTable, write_deltalake
 
 from lake.config import Settings
-from lake.store import delta, editions
+from lake.store import delta
+from lake.store.ledger import editions
 from lake.store.tables import Table
 
 Mode = Literal["append", "overwrite"]

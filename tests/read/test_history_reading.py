@@ -19,7 +19,8 @@ from lake.kinds.history import CLOSED
 from lake.project import load
 from lake.publish.check import check
 from lake.read.sql import Reader, reader
-from lake.store import delta, ledger
+from lake.store import delta
+from lake.store.ledger import checks, cuts
 from lake.store.tables import Table
 from lake.testing import Lakehouse
 from tests.publish.written import publish, write
@@ -105,7 +106,7 @@ def put(settings: Settings, *versions: tuple[Any, ...]) -> None:
     rows = pa.Table.from_pylist([dict(zip(names, version, strict=True)) for version in versions])
     position = delta.start("table:tenancy").next(verb="build", cut=1, counts={"inserted": len(versions)})
     path = Table(settings, "silver", "tenancy", "tenancy").path
-    ledger.record_cut(settings, {"moves": 1}, 0)
+    cuts.record_cut(settings, {"moves": 1}, 0)
     write_deltalake(str(path), rows, commit_properties=position.commit_properties)
 
 
@@ -133,7 +134,7 @@ def test_a_history_that_was_tampered_with_is_not_published(
     put(flats, first, second)
     with pytest.raises(QualityError, match=rf"(?s)tenancy: {invariant} failed for \d of 2 rows: .*flat=1 valid_from"):
         check(load(flats), no_spark)
-    assert ledger.last_checks(flats)["tenancy"].outcome == "stopped"
+    assert checks.last_checks(flats)["tenancy"].outcome == "stopped"
 
 
 def test_a_gap_made_by_a_delete_is_none(flats: Settings) -> None:

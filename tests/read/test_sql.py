@@ -20,7 +20,7 @@ from lake.cli import lake
 from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, LakeError
 from lake.read.sql import Reader, reader
-from lake.store import ledger
+from lake.store.ledger import checks
 from tests.publish.written import publish, write
 from tests.there import there
 
@@ -387,7 +387,7 @@ def test_before_the_first_edition_the_gate_that_stopped_it_is_named(project: Set
         "where": "quality/carrier_daily.json:2", "success": False, "rows": 3, "failed": 1, "observed": None,
         "examples": [{"carrier": None}],
     }  # fmt: skip
-    ledger.record_check(
+    checks.record_check(
         project, "carrier_daily", home="carrier_daily", scope="diff", cut=4, version=None, suite="s", outcome="stopped",
         results=[result],
     )  # fmt: skip

@@ -22,9 +22,10 @@ from lake.report.catalog import catalogue
 from lake.report.report import as_data, as_text, wrong
 from lake.report.status import Status
 from lake.report.status import status as look
-from lake.store import delta, editions, ledger, quarantine
+from lake.store import delta, quarantine
 from lake.store.delta import Position
 from lake.store.fingerprints import of_version
+from lake.store.ledger import checks, cuts, editions, runs
 from lake.store.log import Log
 from tests.publish.written import publish
 from tests.there import there
@@ -66,11 +67,11 @@ def flights(project: Settings) -> Project:
     project.path("jobs/gold/league.py").write_text(LEAGUE)
     found = load(project)
     batch(project, 1, {"0": 2, "1": 1}, "2013-01-01T12:00:00+00:00")
-    ledger.record_cut(project, {"flights": 1}, 0)
+    cuts.record_cut(project, {"flights": 1}, 0)
     built(found, "carrier_total", cut=1, rows=3)
     publish(project, 1, carrier_total=("gold", 0))
     batch(project, 2, {"0": 3, "1": 4}, "2013-01-02T15:20:00+00:00")
-    ledger.record_cut(project, {"flights": 2}, 0)
+    cuts.record_cut(project, {"flights": 2}, 0)
     return found
 
 
@@ -179,7 +180,7 @@ def test_a_changed_definition_is_told(flights: Project, project: Settings) -> No
 
 def test_the_last_run_of_a_table_is_told(flights: Project, project: Settings) -> None:
     at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    ledger.record_run(project, "advance", "carrier_total", 1, "done", {}, at, 0.42)
+    runs.record_run(project, "advance", "carrier_total", 1, "done", {}, at, 0.42)
     assert "advance, 2026-01-02 03:04:05Z, 0.4 s" in "\n".join(as_text(look(flights)))
 
 
@@ -195,7 +196,7 @@ def stop(project: Settings, cut: int) -> None:
         "examples": [{"carrier": "AA"}],
         "where": "quality/carrier_total.json:4",
     }
-    ledger.record_check(
+    checks.record_check(
         project,
         "carrier_total",
         home="carrier_total",
@@ -260,7 +261,7 @@ def test_one_damaged_table_is_named_and_the_others_are_told_all_the_same(
 @pytest.mark.parametrize("book", ["cuts", "editions", "runs", "checks"])
 def test_a_damaged_book_is_named_and_the_rest_is_told(flights: Project, project: Settings, book: str) -> None:
     stop(project, 2)
-    ledger.record_run(project, "advance", "carrier_total", 1, "done", {}, datetime(2026, 1, 2, tzinfo=UTC), 0.42)
+    runs.record_run(project, "advance", "carrier_total", 1, "done", {}, datetime(2026, 1, 2, tzinfo=UTC), 0.42)
     commit = next((project.meta_path(book) / "_delta_log").glob("*.json"))
     commit.write_bytes(b"\xff")
     (commit.with_name(f"{9:020}.json")).write_text("{}\n")
@@ -272,9 +273,9 @@ def test_a_damaged_book_is_named_and_the_rest_is_told(flights: Project, project:
 
 def test_what_failed_last_is_told_with_its_error_until_it_is_done(flights: Project, project: Settings) -> None:
     at = datetime(2026, 1, 2, tzinfo=UTC)
-    ledger.record_run(project, "advance", "carrier_total", 1, "done", {}, at, 0.42)
-    ledger.record_run(project, "advance", "carrier_total", 2, "failed", {"error": "no\x1b[2J luck"}, at, 0.1)
-    ledger.record_run(project, "publish", "edition", 2, "failed", {"error": "a gate stopped"}, at, 0.1)
+    runs.record_run(project, "advance", "carrier_total", 1, "done", {}, at, 0.42)
+    runs.record_run(project, "advance", "carrier_total", 2, "failed", {"error": "no\x1b[2J luck"}, at, 0.1)
+    runs.record_run(project, "publish", "edition", 2, "failed", {"error": "a gate stopped"}, at, 0.1)
     found = look(flights)
     assert table(found, "carrier_total").error == "no\x1b[2J luck"
     text = "\n".join(as_text(found))
@@ -284,15 +285,15 @@ def test_what_failed_last_is_told_with_its_error_until_it_is_done(flights: Proje
         "stopped: publish of edition failed",
         "stopped: advance of carrier_total failed",
     ]
-    ledger.record_run(project, "advance", "carrier_total", 2, "done", {}, at, 0.1)
-    ledger.record_run(project, "publish", "edition", 2, "done", {}, at, 0.1)
+    runs.record_run(project, "advance", "carrier_total", 2, "done", {}, at, 0.1)
+    runs.record_run(project, "publish", "edition", 2, "done", {}, at, 0.1)
     assert wrong(look(flights), ["stopped"]) == []
 
 
 def test_ages_and_checks_are_told(flights: Project, project: Settings) -> None:
     results = [{"success": number != 2, "severity": "warn", "type": "t"} for number in range(12)]
     told: dict[str, Any] = {"home": "carrier_total", "scope": "table", "version": 0, "suite": "s", "outcome": "warned"}
-    ledger.record_check(project, "carrier_total", cut=1, results=results, **told)
+    checks.record_check(project, "carrier_total", cut=1, results=results, **told)
     found = look(flights)
     text = "\n".join(as_text(found))
     assert "checks   11 of 12 checks passed, at cut 1" in text

@@ -20,9 +20,11 @@ from lake.ingest import integrity, sources
 from lake.ingest.append import append
 from lake.project import Project
 from lake.publish.cut import cut
-from lake.store import activity, contract_versions, delta, editions, erasures, quarantine
+from lake.store import delta, erasures, quarantine
 from lake.store.keys import open_store
-from lake.store.lease import lease
+from lake.store.ledger import contract_versions, editions
+from lake.store.locks import activity
+from lake.store.locks.lease import lease
 from lake.store.log import Log
 from lake.store.torn import commit_file
 from tests.ingest.test_lost_commits import ORDER, advanced, at, shop, tear

@@ -13,8 +13,8 @@ import pytest
 
 from lake import remote
 from lake.config import Settings, load_settings
-from lake.store.lease import lease
-from lake.store.ledger import latest_cut, record_cut
+from lake.store.ledger.cuts import latest_cut, record_cut
+from lake.store.locks.lease import lease
 from tests.there import there
 
 LAKE = Path(sys.executable).with_name("lake")
@@ -26,7 +26,7 @@ HEARD = [
 HOLD = """
 import pathlib, sys
 from lake.config import load_settings
-from lake.store.lease import lease
+from lake.store.locks.lease import lease
 with lease(load_settings(pathlib.Path(sys.argv[1])), sys.argv[2]):
     print("held", flush=True)
     sys.stdin.read()

@@ -6,42 +6,43 @@ import pytest
 
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
-from lake.store import book, delta, editions, ledger
+from lake.store import book, delta
+from lake.store.ledger import checks, cuts, editions, runs
 
 TABLES = {"carrier_daily": editions.EditionTable("gold", "gold/carrier_daily", 3, "f1")}
 LATER = {"carrier_daily": editions.EditionTable("gold", "gold/carrier_daily", 4, "f1")}
 
 
 def test_nothing_is_recorded_in_an_empty_project(project: Settings) -> None:
-    assert ledger.latest_cut(project) is None
+    assert cuts.latest_cut(project) is None
     assert editions.current_edition(project) is None
     assert editions.pinned(project) is None
     assert editions.resume_editions(project) is None
-    assert ledger.last_runs(project) == {}
-    assert ledger.last_checks(project) == {}
+    assert runs.last_runs(project) == {}
+    assert checks.last_checks(project) == {}
 
 
 def test_a_cut_is_numbered_recorded_and_found_again(project: Settings) -> None:
-    first = ledger.record_cut(project, {"flights": 1}, 0)
-    second = ledger.record_cut(project, {"flights": 2, "airlines": 1}, 0)
+    first = cuts.record_cut(project, {"flights": 1}, 0)
+    second = cuts.record_cut(project, {"flights": 2, "airlines": 1}, 0)
     assert (first.number, second.number) == (1, 2)
-    assert ledger.latest_cut(project) == second
-    assert ledger.get_cut(project, 1) == first
+    assert cuts.latest_cut(project) == second
+    assert cuts.get_cut(project, 1) == first
     assert first.made_at.tzinfo == UTC
 
 
 def test_a_cut_at_which_nothing_moved_is_the_latest_one(project: Settings) -> None:
-    first = ledger.record_cut(project, {"flights": 1, "airlines": 2}, 0)
-    assert ledger.record_cut(project, {"airlines": 2, "flights": 1}, 0) == first
-    assert ledger.record_cut(project, {"airlines": 2, "flights": 1}, 1).number == 2
+    first = cuts.record_cut(project, {"flights": 1, "airlines": 2}, 0)
+    assert cuts.record_cut(project, {"airlines": 2, "flights": 1}, 0) == first
+    assert cuts.record_cut(project, {"airlines": 2, "flights": 1}, 1).number == 2
 
 
 def test_an_unknown_cut_says_which_there_are(project: Settings) -> None:
     with pytest.raises(DeclarationError, match="there is no cut yet"):
-        ledger.get_cut(project, 1)
-    ledger.record_cut(project, {"flights": 1}, 0)
+        cuts.get_cut(project, 1)
+    cuts.record_cut(project, {"flights": 1}, 0)
     with pytest.raises(DeclarationError, match="no cut 7: cuts 1 to 1 exist"):
-        ledger.get_cut(project, 7)
+        cuts.get_cut(project, 7)
 
 
 def test_an_edition_keeps_the_exact_version_of_each_table(project: Settings) -> None:
@@ -84,18 +85,18 @@ def test_an_unknown_edition_cannot_be_pinned(project: Settings) -> None:
 def test_the_newest_run_of_each_subject_is_told(project: Settings) -> None:
     at = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
     for cut in (1, 2):
-        ledger.record_run(project, "advance", "flight", cut, "done", {"inserted": cut}, at, 0.25)
-    ledger.record_run(project, "ingest", "flights", None, "failed", {}, at, 1.5)
-    runs = ledger.last_runs(project)
-    assert runs["flight"] == ledger.Run(2, "advance", "flight", 2, "done", {"inserted": 2}, at, 0.25)
-    assert runs["flights"].cut is None
+        runs.record_run(project, "advance", "flight", cut, "done", {"inserted": cut}, at, 0.25)
+    runs.record_run(project, "ingest", "flights", None, "failed", {}, at, 1.5)
+    newest = runs.last_runs(project)
+    assert newest["flight"] == runs.Run(2, "advance", "flight", 2, "done", {"inserted": 2}, at, 0.25)
+    assert newest["flights"].cut is None
 
 
 def test_the_newest_check_of_each_table_is_told_with_its_rows(project: Settings) -> None:
     results = [{"type": "expect_x", "success": False, "examples": [{"carrier": "AA", "day": None}]}]
-    outcomes: tuple[tuple[int, ledger.Outcome], ...] = ((1, "passed"), (2, "stopped"))
+    outcomes: tuple[tuple[int, checks.Outcome], ...] = ((1, "passed"), (2, "stopped"))
     for cut, outcome in outcomes:
-        made = ledger.record_check(
+        made = checks.record_check(
             project,
             "flight",
             home="flight",
@@ -106,8 +107,8 @@ def test_the_newest_check_of_each_table_is_told_with_its_rows(project: Settings)
             outcome=outcome,
             results=results,
         )
-    assert ledger.last_checks(project) == {"flight": made}
-    assert ledger.last_checks(project, "table") == {}
+    assert checks.last_checks(project) == {"flight": made}
+    assert checks.last_checks(project, "table") == {}
 
 
 def test_a_long_book_is_kept_in_few_files_and_loses_no_entry(
@@ -115,8 +116,8 @@ def test_a_long_book_is_kept_in_few_files_and_loses_no_entry(
 ) -> None:
     monkeypatch.setattr(book, "COMPACT_EVERY", 4)
     for batch in range(1, 11):
-        ledger.record_cut(project, {"flights": batch}, 0)
+        cuts.record_cut(project, {"flights": batch}, 0)
     table = delta.open_table(project.meta_path("cuts"))
     assert table is not None
     assert len(table.file_uris()) < 5
-    assert [ledger.get_cut(project, n).batches["flights"] for n in range(1, 11)] == list(range(1, 11))
+    assert [cuts.get_cut(project, n).batches["flights"] for n in range(1, 11)] == list(range(1, 11))

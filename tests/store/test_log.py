@@ -27,7 +27,7 @@ from lake.ingest.ingest import ingest
 from lake.ingest.replay import by_reason, read_repairs, replay, waiting
 from lake.ingest.void import void
 from lake.store import delta, log, quarantine, redeliveries
-from lake.store.lease import lease
+from lake.store.locks.lease import lease
 from lake.store.log import Log
 from lake.store.torn import commit_file, damages
 from lake.store.voids import voided, voids_head
@@ -184,7 +184,7 @@ def test_two_writers(project: Settings, spark: SparkSession, land: Land) -> None
     contract = declare(project)
     land("readings", "1.jsonl", reading("a"))
     impatient = replace(project, lease_seconds=0.2)
-    hold = "from lake.config import *; from lake.store.lease import *; import sys\nfrom pathlib import Path\n"
+    hold = "from lake.config import *; from lake.store.locks.lease import *; import sys\nfrom pathlib import Path\n"
     hold += "with lease(load_settings(Path(sys.argv[1])), 'log.readings'): print('held', flush=True); sys.stdin.read()"
     other = subprocess.Popen(
         [sys.executable, "-c", hold, str(project.project)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

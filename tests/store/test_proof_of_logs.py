@@ -29,7 +29,8 @@ from lake.ingest import integrity
 from lake.ingest.ingest import ingest
 from lake.maintenance import Policy, maintain
 from lake.publish.cut import pick_cut
-from lake.store import chain, compaction, delta, editions, fingerprints
+from lake.store import chain, compaction, delta, fingerprints
+from lake.store.ledger import editions
 from lake.store.log import Log
 from lake.store.torn import commit_file
 from lake.testing import Lakehouse

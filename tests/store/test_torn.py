@@ -21,10 +21,10 @@ from lake.project import load
 from lake.publish.cut import cut
 from lake.store import delta, erasures, truncation
 from lake.store.commit import replace
-from lake.store.fence import fence
 from lake.store.keys import open_store
-from lake.store.lease import forget_the_dead, lease
-from lake.store.ledger import latest_cut, record_cut
+from lake.store.ledger.cuts import latest_cut, record_cut
+from lake.store.locks.fence import fence
+from lake.store.locks.lease import forget_the_dead, lease
 from lake.store.tables import Table
 from lake.store.torn import commit_file, torn
 from tests.crash.shop import Shop
@@ -35,7 +35,7 @@ PROGRAM = """
 import os, signal, sys
 from pathlib import Path
 from lake.config import load_settings
-from lake.store.lease import lease
+from lake.store.locks.lease import lease
 with lease(load_settings(Path(sys.argv[1])), sys.argv[2]):
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -199,7 +199,7 @@ def test_a_dead_writer_is_known_until_it_has_been_fenced_off(
     path, app = table(project)
     subprocess.run([sys.executable, "-c", PROGRAM, project.project, "table.current_order"], check=False)
     with monkeypatch.context() as full_disk:
-        full_disk.setattr("lake.store.lease.fence", lambda *_: os.close(-1))
+        full_disk.setattr("lake.store.locks.lease.fence", lambda *_: os.close(-1))
         with pytest.raises(OSError, match="Bad file"), lease(project, "table.current_order"):
             pass
     with lease(project, "table.current_order"):

@@ -18,10 +18,11 @@ from pyspark.sql import SparkSession
 
 from lake.config import Settings
 from lake.errors import LakeError, LawError, Unavailable
-from lake.store import activity, compaction, delta, lease, truncation, vacuum
+from lake.store import compaction, delta, truncation, vacuum
 from lake.store.commit import commit
 from lake.store.delta import start
 from lake.store.diff import CHANGE, Counts
+from lake.store.locks import activity, lease
 from lake.store.scan import Scan
 from lake.store.tables import FeedGap, Table
 from lake.store.torn import commit_file, put_aside
@@ -112,7 +113,7 @@ def test_where_the_disk_is_full_nobody_is_listed_by_half(project: Settings) -> N
 import os, resource, signal, sys
 from pathlib import Path
 from lake.config import load_settings
-from lake.store import activity
+from lake.store.locks import activity
 settings = load_settings(Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -6,7 +6,7 @@ from lake.config import Settings
 from lake.contracts.contract import Contract, read_contract
 from lake.contracts.evolution import with_current
 from lake.store import delta
-from lake.store.lease import lease
+from lake.store.locks.lease import lease
 
 STORED = "stream VARCHAR, version INTEGER, text VARCHAR"
 

@@ -12,7 +12,7 @@ from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 from lake.store import delta
 from lake.store.book import Book, as_state, instant, parsed, unknown
-from lake.store.lease import lease
+from lake.store.locks.lease import lease
 from lake.store.ranges import numbers, ranges, told, within
 
 

@@ -21,8 +21,8 @@ from lake import file_modes, remote
 from lake.config import Settings
 from lake.errors import Unavailable
 from lake.session import gone
-from lake.store import activity
-from lake.store.fence import fence
+from lake.store.locks import activity
+from lake.store.locks.fence import fence
 from lake.store.torn import put_aside
 
 NOUNS: Final = {"log": "the log of", "table": "the table", "meta": "the ledger of"}
@@ -39,7 +39,7 @@ QUIETLY: Final = 1.0  # seconds of waiting that nobody need hear of
 def lease(settings: Settings, name: str, *, seconds: float | None = None, commits: bool = True) -> Iterator[None]:
     """Holds the lease `name` (e.g. `log.flights`, `table.carrier_daily`, `meta.cuts`) while the block runs.
 
-    First repairs what a dead holder left: see lake.store.torn and lake.store.fence. Who `commits`
+    First repairs what a dead holder left: see lake.store.torn and lake.store.locks.fence. Who `commits`
     nothing leaves the latter to the next who does.
     Re-entrant within a process and thread. Raises Unavailable when another writer keeps it longer than `seconds`, by
     default `settings.lease_seconds`.

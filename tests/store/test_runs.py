@@ -16,12 +16,12 @@ from lake.project import load
 from lake.report.report import as_text
 from lake.report.status import status
 from lake.scaffold import init
-from lake.store import ledger, run_book
+from lake.store.ledger import runs
 from lake.testing import Lakehouse
 
 
-def runs(settings: Settings) -> dict[str, tuple[str, str]]:
-    return {subject: (run.verb, run.outcome) for subject, run in ledger.last_runs(settings).items()}
+def outcomes(settings: Settings) -> dict[str, tuple[str, str]]:
+    return {subject: (run.verb, run.outcome) for subject, run in runs.last_runs(settings).items()}
 
 
 def test_what_is_done_and_what_fails_is_in_the_book(spark: SparkSession, tmp_path: Path) -> None:
@@ -29,10 +29,10 @@ def test_what_is_done_and_what_fails_is_in_the_book(spark: SparkSession, tmp_pat
     shop = Lakehouse(tmp_path / "shop", tmp_path).land_samples().run()
     settings, quality = shop.settings, tmp_path / "shop/quality/customer_daily.json"
     done = {"orders": ("ingest", "done"), "current_order": ("build", "done"), "customer_daily": ("build", "done")}
-    assert runs(settings) == done | {"edition": ("publish", "done")}
-    assert ledger.last_runs(settings)["orders"].counts["accepted"] == 6
+    assert outcomes(settings) == done | {"edition": ("publish", "done")}
+    assert runs.last_runs(settings)["orders"].counts["accepted"] == 6
     verify_all(lambda: spark, shop.project, tell=lambda _: None)
-    assert {name: runs(settings)[name] for name in shop.project.tables} == dict.fromkeys(
+    assert {name: outcomes(settings)[name] for name in shop.project.tables} == dict.fromkeys(
         shop.project.tables, ("verify", "done")
     )
 
@@ -43,13 +43,13 @@ def test_what_is_done_and_what_fails_is_in_the_book(spark: SparkSession, tmp_pat
     shop.land("orders", order | dict.fromkeys(("placed_at", "changed_at"), "2024-03-30T10:40:00Z"))
     with pytest.raises(QualityError):
         shop.run()
-    assert runs(settings)["customer_daily"] == ("advance", "failed")
+    assert outcomes(settings)["customer_daily"] == ("advance", "failed")
     text = "\n".join(as_text(status(load(settings))))
     assert "failed   advance of customer_daily, " in text
     assert "ago: its expectations stopped it" in text
     quality.write_text(sound)
     shop.run()
-    assert runs(settings)["customer_daily"] == ("advance", "done")
+    assert outcomes(settings)["customer_daily"] == ("advance", "done")
     assert "failed  " not in "\n".join(as_text(status(load(settings))))
 
 
@@ -59,36 +59,36 @@ def test_what_is_done_and_what_fails_is_in_the_book(spark: SparkSession, tmp_pat
         (LakeError("no field 'joan' for who=joan, \"joan\" `joan`\nmore"), "no field … for who=… … …"),
         (DeclarationError("no column 'b'", where="jobs/gold/t.py:7"), "no column … (jobs/gold/t.py:7)"),
         (QualityError("t: joan"), "its expectations stopped it"),
-        (ValueError("x" * 999), "x" * run_book.SHOWN),
+        (ValueError("x" * 999), "x" * runs.SHOWN),
     ],
 )
 def test_the_book_keeps_no_value_of_an_event(project: Settings, error: Exception, kept: str) -> None:
-    with pytest.raises(type(error)), run_book.failing(project, "ingest", "orders"):
+    with pytest.raises(type(error)), runs.failing(project, "ingest", "orders"):
         raise error
-    [run] = ledger.last_runs(project).values()
+    [run] = runs.last_runs(project).values()
     assert (run.verb, run.subject, run.outcome, dict(run.counts)) == ("ingest", "orders", "failed", {"error": kept})
 
 
 def test_a_failure_is_over_once_there_is_nothing_to_do(project: Settings) -> None:
     began = datetime(2026, 1, 1, tzinfo=UTC)
-    run_book.nothing_to_do(project, "ingest", "orders", None, began)
-    assert ledger.last_runs(project) == {}, "an idle cycle books nothing"
-    run_book.note(project, "ingest", "orders", None, began, error="no luck")
-    assert runs(project) == {"orders": ("ingest", "failed")}
+    runs.nothing_to_do(project, "ingest", "orders", None, began)
+    assert runs.last_runs(project) == {}, "an idle cycle books nothing"
+    runs.note(project, "ingest", "orders", None, began, error="no luck")
+    assert outcomes(project) == {"orders": ("ingest", "failed")}
     for _ in range(2):
-        run_book.nothing_to_do(project, "ingest", "orders", None, began)
-    assert ledger.last_runs(project)["orders"].number == 2
-    assert runs(project) == {"orders": ("ingest", "done")}
+        runs.nothing_to_do(project, "ingest", "orders", None, began)
+    assert runs.last_runs(project)["orders"].number == 2
+    assert outcomes(project) == {"orders": ("ingest", "done")}
 
 
 def test_what_is_only_to_be_tried_again_is_no_failure(project: Settings) -> None:
-    with pytest.raises(Unavailable), run_book.failing(project, "ingest", "orders"):
+    with pytest.raises(Unavailable), runs.failing(project, "ingest", "orders"):
         raise Unavailable("busy")
-    assert ledger.last_runs(project) == {}
+    assert runs.last_runs(project) == {}
 
 
 def test_a_book_that_cannot_be_written_hides_no_fault(project: Settings) -> None:
     project.meta_path("runs").parent.mkdir(parents=True)
     project.meta_path("runs").write_text("no folder")
-    with pytest.raises(ValueError, match="what went wrong"), run_book.failing(project, "ingest", "orders"):
+    with pytest.raises(ValueError, match="what went wrong"), runs.failing(project, "ingest", "orders"):
         raise ValueError("what went wrong")

@@ -1,23 +1,85 @@
-"""The run book: what each verb did to its subject, and why it could not."""
+"""The runs of the project: what each verb did to its subject, and why it could not."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, QualityError, Unavailable
 from lake.session import first_line
-from lake.store.ledger import last_runs, record_run
+from lake.store.book import Book, instant
+from lake.store.locks.lease import lease
 
+WHOLE: Final = ("build", "rebuild")
+"""The verbs that evaluate a whole table; their commits say what its definition consisted of."""
 EDITION: Final = "edition"
 """The subject of `publish`."""
 SHOWN: Final = 300
 """So many characters of a reason are kept."""
 _VALUES: Final = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|(?<==)\S+")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One verb's work on one subject (a table, a stream, or the edition)."""
+
+    number: int
+    verb: str
+    subject: str
+    cut: int | None
+    outcome: str
+    counts: Mapping[str, Any]
+    started_at: datetime
+    seconds: float
+
+
+_RUNS = Book(
+    "runs",
+    {
+        "number": "BIGINT",
+        "verb": "VARCHAR",
+        "subject": "VARCHAR",
+        "cut": "BIGINT",
+        "outcome": "VARCHAR",
+        "counts": "VARCHAR",
+        "started_at": "TIMESTAMPTZ",
+        "seconds": "DOUBLE",
+    },
+)
+
+
+def record_run(  # noqa: PLR0913, PLR0917 - the columns of one entry
+    settings: Settings,
+    verb: str,
+    subject: str,
+    cut: int | None,
+    outcome: str,
+    counts: Mapping[str, Any],
+    started_at: datetime,
+    seconds: float,
+) -> None:
+    """Books one verb's work on `subject`: how it ended (`done` or `failed`), what it counted, how long it took."""
+    with lease(settings, "meta.runs"):
+        head = _RUNS.head(settings)
+        run = Run(head.txn + 1, verb, subject, cut, outcome, counts, started_at, seconds)
+        _RUNS.add(settings, head, list(asdict(run).values()))
+
+
+def last_runs(settings: Settings, *verbs: str, outcome: str | None = None) -> dict[str, Run]:
+    """The newest run of each subject; of one of `verbs`, where some are given, and with one `outcome`."""
+    newest = """SELECT max(number) FROM t WHERE (len($1) = 0 OR verb IN $1) AND ($2 IS NULL OR outcome = $2)
+        GROUP BY subject"""
+    rows = _RUNS.find(settings, f"number IN ({newest})", list(verbs), outcome)
+    return {
+        row["subject"]: Run(**{**row, "counts": json.loads(row["counts"]), "started_at": instant(row["started_at"])})
+        for row in rows
+    }
 
 
 @contextmanager

@@ -1,0 +1,87 @@
+"""The checks of the project: each judgement of a table, or of a diff before its commit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from lake.config import Settings
+from lake.store.book import Book, instant
+from lake.store.locks.lease import lease
+
+Scope = Literal["diff", "table"]
+Outcome = Literal["passed", "warned", "stopped"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A judgement of `table` at `cut`: of a diff before its commit (`version` is None), or of its `home`'s `version`.
+
+    `suite` is the hash of its expectations. `results` holds one object per expectation, the keys of failing rows among
+    them.
+    """
+
+    number: int
+    table: str
+    home: str
+    scope: Scope
+    cut: int
+    version: int | None
+    suite: str
+    outcome: Outcome
+    results: Sequence[Mapping[str, Any]]
+    checked_at: datetime
+
+
+_CHECKS = Book(
+    "checks",
+    {
+        "number": "BIGINT",
+        "table": "VARCHAR",
+        "home": "VARCHAR",
+        "scope": "VARCHAR",
+        "cut": "BIGINT",
+        "version": "BIGINT",
+        "suite": "VARCHAR",
+        "outcome": "VARCHAR",
+        "results": "VARCHAR",
+        "checked_at": "TIMESTAMPTZ",
+    },
+)
+
+
+def record_check(  # noqa: PLR0913 - the columns of one entry
+    settings: Settings,
+    table: str,
+    *,
+    home: str,
+    scope: Scope,
+    cut: int,
+    version: int | None,
+    suite: str,
+    outcome: Outcome,
+    results: Sequence[Mapping[str, Any]],
+) -> Check:
+    """Books a judgement of `table`."""
+    with lease(settings, "meta.checks"):
+        head = _CHECKS.head(settings)
+        check = Check(head.txn + 1, table, home, scope, cut, version, suite, outcome, list(results), datetime.now(UTC))
+        _CHECKS.add(settings, head, list(asdict(check).values()))
+        return check
+
+
+def last_checks(settings: Settings, scope: Scope | None = None) -> dict[str, Check]:
+    """The newest check of each table, of either scope or of one."""
+    newest = 'SELECT max(number) FROM t WHERE $1 IS NULL OR scope = $1 GROUP BY "table"'
+    rows = _CHECKS.find(settings, f"number IN ({newest})", scope)
+    return {row["table"]: _check(row) for row in rows}
+
+
+def _check(row: Mapping[str, Any]) -> Check:
+    # Entries made before tables had homes have none.
+    home = row.get("home") or row["table"]
+    read = {"home": home, "results": json.loads(row["results"]), "checked_at": instant(row["checked_at"])}
+    return Check(**{**row, **read})
