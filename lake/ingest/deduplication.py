@@ -3,6 +3,8 @@
 An event and its re-delivery have one `_id`, hence one bucket and one event time. So the log is searched only in files
 whose bucket and range of event times meet the batch's: exact, and never a scan of the whole log. What has the same id
 and the same content is a duplicate; the same id and other content is a conflict.
+
+What was voided may come again: a delivery as a whole, a single event with another content (lake.store.voids.Void).
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from lake.contracts.event_id import content, literal
 from lake.store import delta, log
 from lake.store.log import Log
 from lake.store.scan import arrow_schema, to_frame
+from lake.store.voids import Void, all_voids, kept
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,14 +41,20 @@ MEETING: Final = """
         AND coalesce(hours.hour <= {greatest} AND hours.hour + INTERVAL 1 HOUR >= {least}, true)
     )"""
 VERDICT: Final = """
+    WITH again AS (
+        SELECT _seq, min(k.place) AS place
+        FROM batch b JOIN known k ON void AND k._bucket = b._bucket AND k._id = b._id AND k.content = b.content
+        GROUP BY _seq
+    )
     SELECT _seq, b._bucket, coalesce(k.content, first) <> b.content AS conflict,
         coalesce(k.place, origin) AS original, b._id, source
     FROM (
         SELECT *, row_number() OVER same AS nth,
             first_value(content) OVER same AS first, first_value(source) OVER same AS origin
-        FROM batch WINDOW same AS (PARTITION BY _bucket, _id ORDER BY _position)
-    ) b LEFT JOIN known k ON k._bucket = b._bucket AND k._id = b._id
-    WHERE nth > 1 OR k._id IS NOT NULL"""
+        FROM batch ANTI JOIN again USING (_seq) WINDOW same AS (PARTITION BY _bucket, _id ORDER BY _position)
+    ) b LEFT JOIN known k ON NOT void AND k._bucket = b._bucket AND k._id = b._id
+    WHERE nth > 1 OR k._id IS NOT NULL
+    UNION ALL SELECT _seq, _bucket, false, place, _id, source FROM batch JOIN again USING (_seq)"""
 VERDICT_SCHEMA: Final = pa.schema(
     [
         ("_seq", pa.int64()),
@@ -96,13 +105,19 @@ class Search:
             "_seq", "_position", "_bucket", "_id", "_source AS source", digest
         )
         place = f"concat({literal(self.contract.name)}, ' ', _batch, ':', _bucket, ':', _offset) AS place"
+        void = ", ".join(f"({void.bucket}, {void.offset}L)" for void in self._voids if not void.whole)
         origins = (known if known is not None else log.empty(self.spark, self.contract)).selectExpr(
-            "_bucket", "_id", place, digest
+            "_bucket", "_id", place, digest, f"{f'(_bucket, _offset) IN ({void})' if void else 'false'} AS void"
         )
         with delta.connection() as con:
             con.register("batch", batch.toArrow())
             con.register("known", origins.toArrow())
             return con.sql(VERDICT).to_arrow_table().cast(VERDICT_SCHEMA)
+
+    @cached_property
+    def _voids(self) -> list[Void]:
+        """The voids whose events the batch may have anew."""
+        return [void for void in all_voids(self.settings, self.contract.name) if void.frees(self.before)]
 
     @cached_property
     def _narrow(self) -> pa.Table:
@@ -146,6 +161,7 @@ class Search:
             rows = self.spark.createDataFrame(found.select([f.name for f in there]).cast(pa.schema(there)))
         else:
             rows = self._narrowed(files).join(self.events.select("_bucket", "_id"), ["_bucket", "_id"], "left_semi")
+        rows = kept(rows, [void for void in self._voids if void.whole])
         return log.current(rows, self.known, Log(self.settings, self.contract.name).keys_of(self.contract))
 
     def _found(self, con: duckdb.DuckDBPyConnection, paths: list[str]) -> pa.Table:

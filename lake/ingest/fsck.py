@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from lake.config import Settings
@@ -24,8 +25,10 @@ BATCHES: Final = """
         count(DISTINCT coalesce(_watermark::VARCHAR, '')) AS watermarks
     FROM t GROUP BY _batch ORDER BY _batch"""
 TWICE: Final = """
-    SELECT _bucket AS bucket, _id AS id, count(*) AS times FROM t
-    GROUP BY _bucket, _id HAVING count(*) > 1 ORDER BY _bucket, _id LIMIT 20"""
+    SELECT _bucket AS bucket, _id AS id,
+        list({batch: _batch, bucket: _bucket, "offset": _offset, source: _source}) AS places
+    FROM t
+    GROUP BY _bucket, _id HAVING count(*) > 1 ORDER BY _bucket, _id"""
 DISORDER: Final = """
     SELECT _bucket AS bucket, _offset AS "offset" FROM (
         SELECT _bucket, _offset, (_batch, {arrival}) < lag((_batch, {arrival})) OVER (
@@ -78,11 +81,11 @@ def checked(settings: Settings, stream: str, *, since: str = "") -> Checked:
     """Whether the log of `stream` is consistent.
 
     Batches are numbered without gaps; offsets in each bucket run from 0 without gaps, in the order of the batches and
-    of arrival; of a batch all events have an arrival of their own, or none has; ids are unique; nothing remembers more
-    batches than there are; each batch's `_watermark` is the greatest event time before it; for each batch
-    read = accepted + duplicates + quarantined + control, with as many rows in the log, in quarantine and among the
-    re-deliveries as it says; its rows are those that were written, by their fingerprints; and, with the digest that
-    `head_of` gave once, the log goes on from what it was `since` then.
+    of arrival; of a batch all events have an arrival of their own, or none has; ids are unique but for what was voided;
+    nothing remembers more batches than there are; each batch's `_watermark` is the greatest event time before it; for
+    each batch read = accepted + duplicates + quarantined + control, with as many rows in the log, in quarantine and
+    among the re-deliveries as it says; its rows are those that were written, by their fingerprints; and, with the
+    digest that `head_of` gave once, the log goes on from what it was `since` then.
     """
     found = report(settings, stream)
     path, heads = settings.log_path(stream), found.batches[::-1]
@@ -131,9 +134,7 @@ def _numbers(settings: Settings, found: LogReport) -> list[str]:
     events = f"WHERE {log.REFUSAL} IS NULL" if Log(settings, found.stream).has_refusals(upto=upto) else "WHERE true"
     batches = {row["batch"]: row for row in delta.rows(path, BATCHES.format(events=events))}
     faults = [*_offsets(found.head, buckets), *_batches(found.batches, batches)]
-    faults += [
-        f"id {row['id']} occurs {row['times']} times in bucket {row['bucket']}" for row in delta.rows(path, TWICE)
-    ]
+    faults += islice(_repeated(delta.rows(path, TWICE), found.voids), 20)
     ordered = any(column["column_name"] == "_arrival" for column in delta.rows(path, "DESCRIBE t"))
     back = delta.rows(path, DISORDER.format(arrival="_arrival" if ordered else "NULL"))
     faults += [f"bucket {row['bucket']}: offset {row['offset']} came before its predecessor" for row in back]
@@ -142,6 +143,15 @@ def _numbers(settings: Settings, found: LogReport) -> list[str]:
         for row in (delta.rows(path, TOGETHER) if ordered else ())
     ]
     return faults + [fault for _, fault in lacking(settings, found.stream, found.batches)]
+
+
+def _repeated(rows: Iterable[Mapping[str, Any]], voided: Sequence[Void]) -> Iterator[str]:
+    """The ids that more than one event has which counts."""
+    for row in rows:
+        places = (((each["batch"], each["bucket"], each["offset"]), each["source"]) for each in row["places"])
+        times = sum(not any(void.covers(*place) for void in voided) for place in places)
+        if times > 1:
+            yield f"id {row['id']} occurs {times} times in bucket {row['bucket']}"
 
 
 def _offsets(head: LogHead | None, buckets: list[dict[str, Any]]) -> Iterator[str]:

@@ -42,7 +42,7 @@ def void(  # noqa: PLR0913  which events, said in three ways
     targets: list[Target] = [(*place, None) for place in found]
     targets += [(_batch(stream, batch, upto), None, None, None) for batch in batches]
     targets += [(upto, None, None, _source(settings, stream, source)) for source in sources]
-    return voids.record(settings, stream, targets, reason=reason, at=datetime.now(UTC))
+    return voids.record(settings, stream, targets, reason=reason, at=datetime.now(UTC), head=upto)
 
 
 def _place(text: str) -> Place:

@@ -22,7 +22,7 @@ BOOKS: Final = ("voids", "erasures")
 """They share their numbers."""
 SCHEMA = """
     number BIGINT, stream VARCHAR, batch BIGINT, bucket INTEGER, "offset" BIGINT, source VARCHAR, reason VARCHAR,
-    "at" TIMESTAMPTZ"""
+    "at" TIMESTAMPTZ, head BIGINT"""
 Place = tuple[int, int, int]
 LINE: Final = ":[0-9]+$"
 """What a `_source` has after the name of its file."""
@@ -33,7 +33,8 @@ class Void:
     """Void `number` (1, 2, 3 … over all streams): an event, or a whole delivery, of `stream` does not count.
 
     The event at (batch, bucket, offset); or, without these two, all that came from the file `source` up to `batch`; or,
-    without that either, all of `batch`.
+    without that either, all of `batch`. The log stood at batch `head`: later ones may have the same ids again, see
+    `frees`. It is None in voids that were written before; those free none.
     """
 
     number: int
@@ -44,6 +45,15 @@ class Void:
     reason: str
     at: datetime
     source: str | None = None
+    head: int | None = None
+
+    def frees(self, batch: int) -> bool:
+        """Whether `batch` may have events anew that this void takes back.
+
+        Of a delivery all, as it comes again corrected. Of a single event another content: the same is a redelivery of
+        what should not have been accepted.
+        """
+        return self.head is not None and self.head < batch
 
     @property
     def place(self) -> str:
@@ -132,7 +142,9 @@ def taken_back(rows: DataFrame, voids: Iterable[Void]) -> DataFrame:
 Target = tuple[int, int | None, int | None, str | None]
 
 
-def record(settings: Settings, stream: str, targets: Iterable[Target], *, reason: str, at: datetime) -> list[Void]:
+def record(  # noqa: PLR0913 - the columns of one entry
+    settings: Settings, stream: str, targets: Iterable[Target], *, reason: str, at: datetime, head: int
+) -> list[Void]:
     """Appends a void for each of `targets`, all in one commit. Raises DeclarationError where one is void already."""
     with lease(settings, "meta.voids"):
         known = {void.target: void for void in all_voids(settings, stream)}
@@ -147,11 +159,11 @@ def record(settings: Settings, stream: str, targets: Iterable[Target], *, reason
                     f" {void.reason!r} (void {void.number})",
                     fix="nothing to do",
                 )
-            known[target] = Void(number + len(new), stream, batch, bucket, offset, reason, at, source)
+            known[target] = Void(number + len(new), stream, batch, bucket, offset, reason, at, source, head)
             new.append(known[target])
         delta.append(
             settings.meta_path("voids"),
             SCHEMA,
-            [(v.number, v.stream, v.batch, v.bucket, v.offset, v.source, v.reason, v.at) for v in new],
+            [(v.number, v.stream, v.batch, v.bucket, v.offset, v.source, v.reason, v.at, v.head) for v in new],
         )
     return new

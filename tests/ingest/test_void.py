@@ -19,7 +19,9 @@ from lake.engine.verify import verify
 from lake.errors import DeclarationError, LakeError, QualityError
 from lake.evaluation.inputs import Inputs
 from lake.publish.cut import pick_cut
+from lake.store import delta
 from lake.store.ledger.editions import latest_edition
+from lake.store.log import Log
 from lake.testing import Lakehouse
 
 CONTRACT: dict[str, Any] = {
@@ -103,6 +105,47 @@ def test_a_delivery_is_taken_back_by_one_void(lakehouse: Lakehouse, lake: Lake) 
         ([], "nothing to void"),
     ):
         assert said in str(lake("void", "sales", *given, "--reason", "again").exception)
+
+
+def test_what_was_voided_may_come_again_corrected(lakehouse: Lakehouse, lake: Lake) -> None:
+    """A delivery as a whole, unchanged lines too; a single event with another content, but not as it was."""
+
+    def counts() -> dict[str, int]:
+        lakehouse.run()
+        inputs = Inputs(lambda: lakehouse.spark, lakehouse.project, pick_cut(lakehouse.project, None), recompute=True)
+        assert {verify(inputs, each).verdict for each in lakehouse.project.tables.values()} == {"identical"}
+        checked = lake("log", "sales", "--check")
+        assert checked.exception is None, checked.output
+        return {name: count for name, count in Log(lakehouse.settings, "sales").head().counts.items() if count}
+
+    def pieces() -> dict[str, int]:
+        return {row["shop"]: row["pieces"] for row in lakehouse.table("sold")}
+
+    numbered = CONTRACT | {
+        "lake": {"key": ["shop"], "id": ["sale"], "buckets": 2},
+        "fields": [*CONTRACT["fields"], {"name": "sale", "type": "int", "doc": "Its number."}],
+    }
+    lakehouse.settings.path("schemas/sales.avsc").write_text(json.dumps(numbered))
+    right, wrong = {"shop": "a", "pieces": 1, "sale": 1}, {"shop": "b", "pieces": 200, "sale": 2}
+    corrected = wrong | {"pieces": 2}
+    lakehouse.land("sales", right, wrong)
+    assert counts() == {"read": 2, "accepted": 2}
+    lakehouse.land("sales", corrected)
+    assert counts() == {"read": 1, "quarantined": 1}, "another content under an id that counts is a conflict"
+    assert lake("void", "sales", "--batch", "1", "--reason", "hundredfold").exit_code == 0
+    lakehouse.land("sales", right, corrected, right)
+    assert counts() == {"read": 3, "accepted": 2, "duplicates": 1}
+    assert pieces() == {"a": 1, "b": 2}
+
+    query = "SELECT concat_ws(':', _batch, _bucket, _offset) AS place FROM t WHERE shop = 'b' ORDER BY _batch DESC"
+    place = delta.rows(lakehouse.settings.log_path("sales"), query)[0]["place"]
+    assert lake("void", "sales", place, "--reason", "there was none").exit_code == 0
+    lakehouse.land("sales", corrected, wrong, corrected)
+    assert counts() == {"read": 3, "accepted": 1, "duplicates": 2}, "as it was it stays void, whatever its number"
+    assert pieces() == {"a": 1, "b": 200}
+    lakehouse.land("sales", wrong, corrected, corrected | {"pieces": 3})
+    assert counts() == {"read": 3, "duplicates": 2, "quarantined": 1}
+    assert pieces() == {"a": 1, "b": 200}
 
 
 def test_readers_see_nothing_of_a_delivery_of_which_too_much_is_refused(lakehouse: Lakehouse, lake: Lake) -> None:
