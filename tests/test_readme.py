@@ -44,7 +44,7 @@ def shown_as(expected: str, printed: str) -> bool:
     return re.fullmatch(".*?".join(map(re.escape, expected.split("…"))), printed, re.DOTALL) is not None
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [PAGES[0], *(pytest.param(page, marks=pytest.mark.long) for page in PAGES[1:])])
 def test_the_session_prints_what_the_page_shows(tmp_path: Path, commands: Commands, page: str) -> None:
     folder = tmp_path
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -18,7 +18,7 @@ SHORT = (
     "truncated: last commit of log",
     "maintain: compaction.after",
 )
-LONG = dict.fromkeys(("run: log.middle", "maintain: compaction.after"), pytest.mark.long)
+LONG = dict.fromkeys({*SHORT} - {"run: edition.before"}, pytest.mark.long)
 
 
 @pytest.fixture(scope="module")

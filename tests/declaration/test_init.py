@@ -5,12 +5,14 @@ from __future__ import annotations
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from lake.scaffold import init
 from lake.testing import Lakehouse
 
 
+@pytest.mark.long
 def test_a_new_project_runs_and_passes_its_own_tests(spark: SparkSession, tmp_path: Path) -> None:
     init(tmp_path / "shop")
     shop = Lakehouse(tmp_path / "shop", tmp_path / "lake").land_samples().run()

@@ -30,6 +30,7 @@ def together(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> T
     return run(TOGETHER, tmp_path_factory.mktemp("examples"), spark)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each.name)
 def test_the_tables_are_what_the_page_shows(
     spark: SparkSession, tmp_path: Path, together: Tables, example: Example

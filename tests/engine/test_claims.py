@@ -61,6 +61,7 @@ def names(project: Settings, tmp_path: Path) -> Lakehouse:
     return Lakehouse(tmp_path, tmp_path / "home")
 
 
+@pytest.mark.long
 def test_a_published_winner_is_never_revoked_and_every_other_claim_is_refused(
     spark: SparkSession, names: Lakehouse
 ) -> None:

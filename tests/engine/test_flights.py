@@ -79,6 +79,7 @@ def proving(lakehouse: Lakehouse) -> Inputs:
     return replace(inputs_of(lakehouse), recompute=True)
 
 
+@pytest.mark.long
 def test_every_table_equals_its_recomputation_in_any_order_of_rows(sliced: Lakehouse) -> None:
     sliced.check_laws(slices=0)  # it is sliced already
 

@@ -152,6 +152,7 @@ def test_a_table_that_went_on_meanwhile_is_verified_as_it_was(shop: Lakehouse) -
     assert (found.cut, found.verdict, found.rows) == (1, "identical", 3)
 
 
+@pytest.mark.long
 def test_a_deploy_follows_what_is_published_while_it_checks(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     live, checked = shop.project, publishing.checked
     changed = edit(shop, '"amount",', '(-orders.amount).alias("amount"),')
@@ -170,6 +171,7 @@ def test_a_deploy_follows_what_is_published_while_it_checks(shop: Lakehouse, mon
     assert (edition.number, edition.cut) == (3, 2)
 
 
+@pytest.mark.long
 def test_a_deploy_that_is_stopped_leaves_what_readers_and_micro_batches_have(
     shop: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +204,7 @@ def interrupted(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.long
 def test_a_table_whose_job_is_gone_is_retired_and_a_new_one_joins(shop: Lakehouse) -> None:
     gone, new = (shop.settings.path(f"jobs/gold/{name}.py") for name in ("customer_daily", "daily"))
     new.write_text(gone.read_text().replace("def customer_daily", "def daily").replace('key="customer"', "key=()"))

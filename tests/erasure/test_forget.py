@@ -139,6 +139,7 @@ def test_a_forgotten_person_is_null_in_every_table_and_in_no_byte_of_the_warehou
     }
 
 
+@pytest.mark.long
 def test_what_is_found_still_goes_when_somebody_is_forgotten_once_more(shop: Lakehouse) -> None:
     first = forgotten(shop)
     left = shop.settings.warehouse_path / "silver/.current_order.gone"
@@ -178,6 +179,7 @@ def test_who_was_forgotten_stays_so_where_damage_has_taken_the_book(shop: Lakeho
     assert (last.raw, last.reason) == ("", "wrong type")
 
 
+@pytest.mark.long
 def test_what_could_not_be_read_is_blanked_when_somebody_is_forgotten_again(shop: Lakehouse) -> None:
     first = forgotten(shop)
     shop.land("orders", '{"order_id": 7, "customer": "margaret \\u0068amilton"').run()
@@ -203,6 +205,7 @@ def test_a_crash_after_the_erasure_is_made_good_by_the_next_run(
     assert verdicts(shop) == {"identical"}
 
 
+@pytest.mark.long
 def test_a_crash_before_the_checkpoint_of_a_new_beginning_is_made_good_by_the_next_run(
     shop: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,6 +221,7 @@ def test_a_crash_before_the_checkpoint_of_a_new_beginning_is_made_good_by_the_ne
     assert verdicts(shop) == {"identical"}
 
 
+@pytest.mark.long
 def test_what_killed_processes_have_left_goes_too(shop: Lakehouse) -> None:
     """An unfinished upload of delta-rs, a table whose removal was cut short, and what a query has spilled."""
     parquet = next((shop.settings.warehouse_path / "silver/current_order").glob("*.parquet"))
@@ -233,6 +237,7 @@ def test_what_killed_processes_have_left_goes_too(shop: Lakehouse) -> None:
     assert search_files(shop.settings, done.values).found == ()
 
 
+@pytest.mark.long
 def test_what_spark_has_said_goes_too(shop: Lakehouse) -> None:
     logs = [shop.settings.path(f".lake/spark/{name}.log") for name in ("driver", "connect")]
     for log_file in logs:
@@ -261,6 +266,7 @@ def test_what_was_spilled_before_anybody_at_work_began_goes(project: Settings) -
     assert not theirs.exists()
 
 
+@pytest.mark.long
 def test_what_is_published_stays_where_a_table_goes_on_during_the_purge(
     shop: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,6 +283,7 @@ def test_what_is_published_stays_where_a_table_goes_on_during_the_purge(
     assert seen == [("grace",), (None,)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", ["run", "maintain"])
 def test_editions_that_damage_brings_back_expire_again(shop: Lakehouse, first: str) -> None:
     forgotten(shop)
@@ -367,6 +374,7 @@ def test_a_lost_key_store_is_told_and_can_be_given_up(shop: Lakehouse) -> None:
     assert verdicts(shop) == {"identical"}
 
 
+@pytest.mark.long
 def test_once_keys_are_given_up_nothing_that_was_refused_is_kept(shop: Lakehouse) -> None:
     shop.settings.keys_path.unlink()
     give_up(shop.project, "orders")
@@ -376,6 +384,7 @@ def test_once_keys_are_given_up_nothing_that_was_refused_is_kept(shop: Lakehouse
     assert search_files(shop.settings, {"margaret hamilton"}).found == ()
 
 
+@pytest.mark.long
 def test_who_is_known_from_a_refused_record_alone_can_be_forgotten(shop: Lakehouse) -> None:
     shop.land("orders", order(7, "katherine johnson") | {"amount": "none"}).run()
     assert search_files(shop.settings, {"katherine johnson"}).found
@@ -387,6 +396,7 @@ def test_who_is_known_from_a_refused_record_alone_can_be_forgotten(shop: Lakehou
     assert verdicts(shop) == {"identical"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_who_is_known_from_a_refused_record_alone_is_found_again_after_a_crash(
     shop: Lakehouse, monkeypatch: pytest.MonkeyPatch, moment: str
@@ -435,6 +445,7 @@ def test_who_was_forgotten_stays_so_when_the_other_keys_are_lost(shop: Lakehouse
     assert customers(shop) == {1: None, 2: None, 5: None, 6: "ada"}
 
 
+@pytest.mark.long
 def test_a_purge_makes_no_key_store_where_the_log_had_one(shop: Lakehouse) -> None:
     for who in ("margaret hamilton", "grace"):
         forget(shop.project, shop.spark, "orders", who)
