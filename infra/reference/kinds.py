@@ -26,7 +26,7 @@ RAISED_BY = {
     "Pattern": ("kinds/pattern", "kinds/steps"),
     "View": ("kinds/view",),
     "declarations": (
-        *("declaration", "kinds/kind", "jobfile", "job_loader", "evaluation/function_output", "evaluation/validate"),
+        *("declaration", "kinds/columns", "jobfile", "job_loader", "evaluation/function_output", "evaluation/validate"),
         *("evaluation/determinism", "evaluation/decimals", "evaluation/unique"),
     ),
 }

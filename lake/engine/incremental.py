@@ -19,7 +19,7 @@ from lake.evaluation.compare import WAS, compare, compare_local
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.unique import check_unique, unique
-from lake.kinds.kind import AGAIN, same
+from lake.kinds.columns import AGAIN, same
 from lake.store.diff import CHANGE
 from lake.store.fingerprints import hashes
 from lake.store.scan import distinct, to_arrow, to_frame
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
 
 
 def difference(evaluation: Evaluation, affected: Keys) -> pa.Table | DataFrame:
-    """The rows to insert, update and delete so that the `affected` keys are right, and what is due is closed."""
+    """The rows to insert, update and delete so that the `affected` keys are right, and all rows as of the horizon."""
     kind, table, version = evaluation.kind, evaluation.table, evaluation.table.version()
-    due = kind.due(evaluation.horizon)
+    changed = kind.changed_by_horizon(evaluation.horizon)
     empty = nothing(table)
     diffs, keys = [empty], None
     if affected is not NOTHING:
         keys = affected.rows
         old = table.rows_of(keys, version, limit=cost.COMPARE_ROWS) if isinstance(keys, pa.Table) else None
         if old is None or old.num_rows == cost.COMPARE_ROWS:
-            return _by_spark(evaluation, ALL if due else affected, version)
+            return _by_spark(evaluation, ALL if changed else affected, version)
         rows = _rows(evaluation, affected, keys, old)
         _must_fit(evaluation.declaration, rows.column_names, old.column_names)
         check_unique(evaluation.declaration, rows)
         diffs.append(compare_local(rows, old.select(rows.column_names), kind.identity, _key(table)))
-    if due:
-        diffs.append(_aged(evaluation, due, version, without=keys))
+    if changed:
+        diffs.append(_at_horizon(evaluation, changed, version, without=keys))
     hashed = all(WAS in diff.column_names for diff in diffs)
     wanted = pa.schema([field for field in empty.schema if hashed or field.name != WAS])
     return pa.concat_tables(diff.select(wanted.names).cast(wanted) for diff in diffs)
@@ -85,7 +85,7 @@ def _rows(evaluation: Evaluation, affected: Keys, keys: pa.Table, old: pa.Table)
     if affected.changes is None:
         return to_arrow(evaluated(evaluation, keys))
     held = to_frame(evaluation.spark, old)
-    absorbed = to_arrow(kind.aged(kind.absorb(held, *affected.changes), evaluation.horizon))
+    absorbed = to_arrow(kind.at_horizon(kind.absorb(held, *affected.changes), evaluation.horizon))
     again = absorbed.column(AGAIN)
     kept = absorbed.filter(pa.compute.invert(again)).drop_columns(AGAIN)
     if kept.num_rows == absorbed.num_rows:
@@ -117,7 +117,7 @@ def _by_spark(evaluation: Evaluation, affected: Keys, version: int) -> pa.Table 
 def _absorbed(evaluation: Evaluation, changes: tuple[DataFrame, ...], old: DataFrame) -> DataFrame:
     """The rows that the affected keys, which have the rows `old`, should have."""
     kind = evaluation.kind
-    rows = kind.aged(kind.absorb(old, *changes), evaluation.horizon)
+    rows = kind.at_horizon(kind.absorb(old, *changes), evaluation.horizon)
     kept, again = rows.where(f"not {AGAIN}").drop(AGAIN), rows.where(AGAIN)
     if not kind.key:  # Arrow does not count rows without columns
         return kept if again.isEmpty() else evaluation.all_rows()
@@ -133,12 +133,12 @@ def _of(rows: DataFrame, keys: pa.Table | DataFrame) -> DataFrame:
     return rows.join(wanted, same(rows, wanted, wanted.columns), "left_semi")
 
 
-def _aged(evaluation: Evaluation, due: str, version: int, *, without: pa.Table | None) -> pa.Table:
-    """The updates of the `due` rows, but those of some keys: nothing affects them but the log's event time."""
+def _at_horizon(evaluation: Evaluation, changed: str, version: int, *, without: pa.Table | None) -> pa.Table:
+    """The updates of the rows that the horizon has `changed`, but those of some keys."""
     table = evaluation.table
-    rows = table.rows_where(due, version, without=without)
-    frame = to_frame(evaluation.spark, rows)
-    aged = to_arrow(evaluation.kind.aged(frame, evaluation.horizon).select(*rows.column_names))
-    diff = aged.append_column(CHANGE, pa.array(["update"] * aged.num_rows, pa.string()))
+    old = table.rows_where(changed, version, without=without)
+    rows = evaluation.kind.at_horizon(to_frame(evaluation.spark, old), evaluation.horizon).select(*old.column_names)
+    updates = to_arrow(rows)
+    diff = updates.append_column(CHANGE, pa.array(["update"] * updates.num_rows, pa.string()))
     key = _key(table)
-    return diff if key is None else diff.append_column(WAS, hashes(rows, key))
+    return diff if key is None else diff.append_column(WAS, hashes(old, key))

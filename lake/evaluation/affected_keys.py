@@ -13,7 +13,7 @@ from lake.declaration import Declaration, Input
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.pruning import with_keys
-from lake.kinds.kind import ORDER, same
+from lake.kinds.columns import ORDER, same
 from lake.quoting import DUCKDB, SPARK, quoted
 from lake.store.log import BROADCAST
 from lake.store.scan import distinct, to_arrow, to_frame

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from lake.kinds.kind import CARRIED
+from lake.kinds.columns import CARRIED
 
 
 class CarryingFrame(DataFrame):

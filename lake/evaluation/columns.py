@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from lake.declaration import Declaration
 from lake.errors import DeclarationError
-from lake.kinds.kind import visible
+from lake.kinds.columns import visible
 from lake.project import Project
 from lake.store import contract_versions
 from lake.store.log import Log

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lake import cost
-from lake.kinds.kind import ORDER
+from lake.kinds.columns import ORDER
 from lake.session import raise_if_gone
 
 if TYPE_CHECKING:

@@ -14,8 +14,9 @@ from lake.declaration import Declaration
 from lake.errors import DeclarationError, did_you_mean
 from lake.evaluation.carrying_frame import plain
 from lake.kinds.aggregate import Aggregate
+from lake.kinds.columns import CARRIED, ORDER, SIGN, digest, visible
 from lake.kinds.deletes import Removal
-from lake.kinds.kind import CARRIED, ORDER, SIGN, digest, in_log_order, visible
+from lake.kinds.ordering import in_log_order
 from lake.quality.parking import BY, PLACE, ROW
 from lake.quoting import SPARK, literal
 from lake.session import first_line

@@ -15,7 +15,7 @@ from lake.evaluation import function_output
 from lake.evaluation.carrying_frame import CarryingFrame
 from lake.evaluation.columns import Analysed, Given, given, leaf, unsaid, withheld, without
 from lake.ingest import refusals
-from lake.kinds.kind import CARRIED, ORDER, SIGN, visible
+from lake.kinds.columns import CARRIED, ORDER, SIGN, visible
 from lake.project import Project
 from lake.session import raise_if_gone
 from lake.store import contract_versions, erasures, log
@@ -77,7 +77,7 @@ class Inputs:
 
     def evaluated(self, declaration: Declaration, sides: Sequence[DataFrame]) -> DataFrame:
         """What the declaration's kind makes of `sides`, as of the cut."""
-        return declaration.kind.aged(declaration.kind.evaluate(*sides), self.horizon(declaration))
+        return declaration.kind.at_horizon(declaration.kind.evaluate(*sides), self.horizon(declaration))
 
     def sides(self, declaration: Declaration, frames: Sequence[DataFrame]) -> tuple[DataFrame, ...]:
         """What the declared function makes of `frames`, of which it is given the columns that its table was built with.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lake import cost
-from lake.kinds.explanation import DECIDES
-from lake.kinds.kind import ORDER, SIGN, STANDING, visible
+from lake.kinds.columns import ORDER, SIGN, visible
+from lake.kinds.explanation import DECIDES, ROLE
 from lake.kinds.ordering import AT
 from lake.quoting import SPARK, quoted
 from lake.store.scan import to_arrow
@@ -22,12 +22,12 @@ Values = Mapping[str, Any]
 @dataclass(frozen=True)
 class Found:
     """A row of an input: where it is (an event's place, or the identity of a table's row), its visible columns, and
-    its standing, null where it cannot be told. It is number `nth` of those that were found for the same row.
+    its role, null where it cannot be told. It is number `nth` of those that were found for the same row.
     """
 
     order: Values
     values: Values
-    standing: str | None
+    role: str | None
     nth: int
 
 
@@ -65,7 +65,7 @@ class Few:
 
 @dataclass(frozen=True)
 class Lookup:
-    """Of `rows`, which have ORDER, SIGN and STANDING, those for each of `wanted`: the values that they have in
+    """Of `rows`, which have ORDER, SIGN and ROLE, those for each of `wanted`: the values that they have in
     `columns`, {name: SQL}, nulls being equal. None: no row is wanted. What is `heard` (SQL) is found for all.
     """
 
@@ -96,7 +96,7 @@ class Lookup:
                 "row_number() over (partition by `group` order by place) as nth",
                 "count(*) over (partition by `group`) as of",
             )
-            shown = f"nth <= {few.first} or nth > of - {few.last} or standing like '{DECIDES}%'"
+            shown = f"nth <= {few.first} or nth > of - {few.last} or role like '{DECIDES}%'"
             found = to_arrow(numbered.where(shown)).to_pylist()
         return [self._finding(found, each, few) for each in self.wanted]
 
@@ -109,7 +109,7 @@ class Lookup:
         return rows.select(
             F.col(ORDER).alias("order"),
             F.struct(*[quoted(column, SPARK) for column in visible(rows.columns)]).alias("values"),
-            F.col(STANDING).alias("standing"),
+            F.col(ROLE).alias("role"),
             F.struct(F.expr(f"coalesce({self.heard}, false)").alias("_heard"), *group).alias("group"),
             F.struct(AT if AT in rows.columns else ORDER, SIGN).alias("place"),
         )
@@ -140,9 +140,9 @@ def _group(found: Sequence[Values], wanted: Values, few: Few) -> Finding:
         ordered = sorted(group, key=lambda row: _sortable(row["place"]))
         group = [{**row, "nth": nth, "of": len(group)} for nth, row in enumerate(ordered, 1)]
     shown = (
-        Found(row["order"], row["values"], row["standing"], row["nth"])
+        Found(row["order"], row["values"], row["role"], row["nth"])
         for row in sorted(group, key=lambda row: row["nth"])
-        if few.shows(row["nth"], row["of"]) or (row["standing"] or "").startswith(DECIDES)
+        if few.shows(row["nth"], row["of"]) or (row["role"] or "").startswith(DECIDES)
     )
     return Finding(group[0]["of"], tuple(shown))
 

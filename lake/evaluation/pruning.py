@@ -17,7 +17,7 @@ from lake.declaration import Declaration, Input
 from lake.evaluation.determinism import analysed
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.lookup import Values
-from lake.kinds.kind import visible
+from lake.kinds.columns import visible
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -14,7 +14,7 @@ from lake.declaration import Declaration, Input
 from lake.evaluation.affected_keys import ALL, NOTHING, Keys, by_inputs, reached
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
-from lake.kinds.kind import same
+from lake.kinds.columns import same
 from lake.store.scan import to_arrow, to_frame
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from lake.evaluation import determinism, function_output, unique
 from lake.evaluation.columns import Analysed, read_of
 from lake.evaluation.failing_event import event_behind
 from lake.evaluation.inputs import Inputs
+from lake.kinds.columns import visible
 from lake.kinds.grouped_map import fault_of
-from lake.kinds.kind import visible
 from lake.session import first_line, raise_if_gone
 from lake.store import delta
 

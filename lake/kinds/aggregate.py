@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
 
 from lake.errors import DeclarationError
-from lake.kinds.explanation import COUNTS, DROPPED
-from lake.kinds.kind import AGAIN, INTO, SIGN, STANDING, Kind, as_sql, names, same
+from lake.kinds.columns import AGAIN, SIGN, as_sql, names, same
+from lake.kinds.explanation import COUNTS, DROPPED, INTO, ROLE
+from lake.kinds.kind import Kind
 from lake.kinds.measures.decimals import retracted, summed
 from lake.kinds.measures.measure import ADD, COUNTED, GREATEST, Measure, Ranked, State
 from lake.kinds.ordering import kept
@@ -118,7 +120,7 @@ class Aggregate(Kind):
         gone = {_gone(name): each.gone for name, each in self._state.items() if each.gone}
         return self._finish(self._added(old, self._filled(changes, gone)))
 
-    def aged(self, rows: DataFrame, horizon: datetime | None) -> DataFrame:
+    def at_horizon(self, rows: DataFrame, horizon: datetime | None) -> DataFrame:
         from pyspark.sql import functions as F
 
         if not self.is_final:
@@ -126,16 +128,18 @@ class Aggregate(Kind):
         closed = "false" if horizon is None else f"{ENDS} <= {self._closed_until(horizon)}"
         return rows.withColumn(FINAL, F.expr(closed))
 
-    def due(self, horizon: datetime | None) -> str | None:
+    def changed_by_horizon(self, horizon: datetime | None) -> str | None:
         if not self.is_final:
             return None
         return FINAL if horizon is None else f"{FINAL} <> ({ENDS} <= {self._closed_until(horizon)})"
 
     @property
-    def tolerant(self) -> Aggregate:
+    def keeping_late(self) -> Self:
         if self.late == "correct":
             return self
-        return Aggregate(self.by, self.measures, window=self.window, lateness=self.lateness, is_final=self.is_final)
+        kind = copy(self)
+        object.__setattr__(kind, "late", "correct")
+        return kind
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
         """See Kind.traced. Which window a dropped row would be in is told where the row alone decides it."""
@@ -147,7 +151,7 @@ class Aggregate(Kind):
         if self.window is not None:
             rows = self.window.gather(rows, self.by)
         into = F.struct(*[F.col(self._groups[column]).alias(column) for column in self.identity])
-        return rows.withColumns({INTO: into, STANDING: F.expr(f"if({dropped}, '{DROPPED}', '{COUNTS}')")})
+        return rows.withColumns({INTO: into, ROLE: F.expr(f"if({dropped}, '{DROPPED}', '{COUNTS}')")})
 
     def _closed_until(self, horizon: datetime) -> int:
         """Windows that end up to this instant (microseconds since 1970) are closed at `horizon`.

@@ -8,8 +8,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lake.errors import DeclarationError
-from lake.kinds.explanation import newest_of
-from lake.kinds.kind import AGAIN, ORDER, SIGN, STANDING, Kind, as_sql, in_log_order, names, newest, same, visible
+from lake.kinds.columns import AGAIN, ORDER, SIGN, as_sql, names, same, visible
+from lake.kinds.explanation import ROLE, newest_of
+from lake.kinds.kind import Kind
+from lake.kinds.ordering import in_log_order, newest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -180,14 +182,14 @@ class Enrich(Kind):
         from pyspark.sql import functions as F
 
         if not side:
-            return super().traced(rows).withColumn(STANDING, F.expr(newest_of(self.id)))
+            return super().traced(rows).withColumn(ROLE, F.expr(newest_of(self.id)))
         dimension = self.dimensions[side - 1]
-        return rows.withColumn(STANDING, F.expr(newest_of((*dimension.on, dimension.time))))
+        return rows.withColumn(ROLE, F.expr(newest_of((*dimension.on, dimension.time))))
 
-    def found_by(self, row: Mapping[str, Any], side: int, /) -> dict[str, Any] | None:
-        """See Kind.found_by. The table's state knows from when the version held that a row has."""
+    def lookup_values(self, row: Mapping[str, Any], side: int, /) -> dict[str, Any] | None:
+        """See Kind.lookup_values. The table's state knows from when the version held that a row has."""
         if not side:
-            return super().found_by(row, side)
+            return super().lookup_values(row, side)
         dimension, began = self.dimensions[side - 1], row.get(_held(side))
         return None if began is None else {**{c: row[c] for c in dimension.on}, dimension.time: began}
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError, did_you_mean
-from lake.kinds.explanation import APPLIED
+from lake.kinds.columns import AGAIN, CARRIED, ORDER, SIGN, as_sql, names, same, visible
+from lake.kinds.explanation import APPLIED, ROLE
 from lake.kinds.explanation import REFUSED as REFUSED_AS
-from lake.kinds.kind import AGAIN, CARRIED, ORDER, SIGN, STANDING, Kind, as_sql, names, same, visible
+from lake.kinds.kind import Kind
 from lake.kinds.ordering import AT, kept, place
 from lake.kinds.reducer import HELD, REASON, REFUSED, PythonReducer, Reducer, SqlReducer, Step, held
 
@@ -161,12 +162,12 @@ class Fold(Kind):
 
         found = super().traced(rows).withColumn(AT, F.expr(place(*self.sequence)))
         if not self.reducer.refuses:
-            return found.withColumn(STANDING, F.lit(APPLIED))
+            return found.withColumn(ROLE, F.lit(APPLIED))
         events = [*_events(rows), ORDER]
         refused = self.reducer.refusals(found.select(*events, AT), self.key, events)
         why = refused.select(F.col(ORDER).alias("_refused"), F.col(REASON).alias("_why"))
         told = found.join(why, F.expr(f"{ORDER} = _refused"), "left")
-        return told.withColumn(STANDING, F.expr(f"coalesce(concat('{REFUSED_AS}: ', _why), '{APPLIED}')"))
+        return told.withColumn(ROLE, F.expr(f"coalesce(concat('{REFUSED_AS}: ', _why), '{APPLIED}')"))
 
 
 def _events(rows: DataFrame) -> list[str]:

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from lake.errors import DeclarationError
+from lake.kinds.columns import AGAIN, SIGN, as_sql, digest, names, visible
 from lake.kinds.deletes import GONE, Removal
-from lake.kinds.explanation import BEGINS, CONTINUES, DELETES, SUPERSEDED, TIMELESS
-from lake.kinds.kind import AGAIN, INTO, SIGN, STANDING, Kind, as_sql, digest, names, visible
+from lake.kinds.explanation import BEGINS, CONTINUES, DELETES, INTO, ROLE, SUPERSEDED, TIMELESS
+from lake.kinds.kind import Kind
 from lake.kinds.ordering import AT, kept, place
 from lake.kinds.snapshots import differences, only_events
 
@@ -187,7 +188,7 @@ class History(Kind):
             "_state": f"if(_counts, struct({GONE}{', ' if shown else ''}{shown}), null)",
             "_opens": f"_counts and not (_state <=> lag(_state) ignore nulls {over})",
             SINCE: f"max(if(_opens and not {GONE}, {INSTANT}, null)) over (partition by {self._by} order by {INSTANT})",
-            STANDING: f"""case when {INSTANT} is null then '{TIMELESS}' when not _counts then '{SUPERSEDED}'
+            ROLE: f"""case when {INSTANT} is null then '{TIMELESS}' when not _counts then '{SUPERSEDED}'
                 when {GONE} then '{DELETES}' when _opens then '{BEGINS}' else '{CONTINUES}' end""",
         }
         for column, sql in steps.items():

@@ -13,10 +13,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError
+from lake.kinds.columns import AGAIN, SIGN, as_sql, names, visible
 from lake.kinds.deletes import GONE, Removal
-from lake.kinds.explanation import DECIDES, DELETED, DELETES, SUPERSEDED, TRUNCATES
-from lake.kinds.kind import AGAIN, SIGN, STANDING, Kind, as_sql, in_log_order, names, visible
-from lake.kinds.ordering import AT, kept, place
+from lake.kinds.explanation import DECIDES, DELETED, DELETES, ROLE, SUPERSEDED, TRUNCATES
+from lake.kinds.kind import Kind
+from lake.kinds.ordering import AT, in_log_order, kept, place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -91,10 +92,10 @@ class Extreme(Kind):
             placed = placed.crossJoin(F.broadcast(truncates))
             live.append(f"coalesce({AT} > {TRUNCATED}, true)")
         traced = super().traced(placed.withColumn(LIVE, F.expr(" and ".join(live))))
-        return traced.withColumn(STANDING, F.expr(self._standing(visible(rows.columns))))
+        return traced.withColumn(ROLE, F.expr(self._role(visible(rows.columns))))
 
-    def _standing(self, columns: Iterable[str]) -> str:
-        """SQL of the standing of a row with `columns`, AT, GONE and LIVE."""
+    def _role(self, columns: Iterable[str]) -> str:
+        """SQL of the role of a row with `columns`, AT, GONE and LIVE."""
         end, over = "max" if self.newest else "min", f"over ({self._by})"
         decides = f"{AT} = {end}(if({LIVE}, {AT}, null)) {over}"
         said = [

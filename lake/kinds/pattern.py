@@ -9,9 +9,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError, did_you_mean
-from lake.kinds.explanation import STEP as STANDING_STEP
+from lake.kinds.columns import CARRIED, ORDER, SIGN, as_sql, digest, names
+from lake.kinds.explanation import INTO, ROLE
+from lake.kinds.explanation import STEP as ROLE_STEP
 from lake.kinds.grouped_map import arrow_schema, by_key, together
-from lake.kinds.kind import CARRIED, INTO, ORDER, SIGN, STANDING, Kind, as_sql, digest, names
+from lake.kinds.kind import Kind
 from lake.kinds.matcher import CLOCK, HOLDS, MATCH, Matching
 from lake.kinds.measures.measure import Measure
 from lake.kinds.ordering import AT, place
@@ -118,7 +120,7 @@ class Pattern(Kind):
         firsts = {name: F.expr(f"{sql} over (partition by {by})") for name, sql in self._first.items()}
         matched = self._matched(rows).withColumns({SIGN: F.lit(1), AT: F.expr(place(*self.sequence)), **firsts})
         into = F.struct(*self.key, F.expr(digest(matched, [*self.key, *firsts])).alias(MATCH_ID))
-        return matched.withColumns({INTO: into, STANDING: F.expr(f"concat('{STANDING_STEP} ', {STEP})")})
+        return matched.withColumns({INTO: into, ROLE: F.expr(f"concat('{ROLE_STEP} ', {STEP})")})
 
     @property
     def _first(self) -> dict[str, str]:

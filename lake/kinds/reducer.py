@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
+from lake.kinds.columns import ORDER
 from lake.kinds.grouped_map import WorkerFault, arrow_schema, by_key, key_starts, records, together, written
-from lake.kinds.kind import ORDER
 from lake.kinds.ordering import AT
 from lake.kinds.python_values import Normal, many_digits, normal
 

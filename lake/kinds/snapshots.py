@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from lake.kinds.columns import DELIVERED, ORDER
 from lake.kinds.deletes import GONE
-from lake.kinds.kind import DELIVERED, ORDER, in_log_order
+from lake.kinds.ordering import in_log_order
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

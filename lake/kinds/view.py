@@ -8,7 +8,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from lake.errors import DeclarationError
-from lake.kinds.kind import Kind, names, visible
+from lake.kinds.columns import names, visible
+from lake.kinds.kind import Kind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

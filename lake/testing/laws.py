@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lake.kinds.kind import AGAIN, SIGN, TIME, Kind, same
+from lake.kinds.columns import AGAIN, SIGN, TIME, same
+from lake.kinds.kind import Kind
 from lake.quoting import SPARK
 from lake.store.scan import distinct, to_arrow, to_frame
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 def at_once(kind: Kind, parts: Sequence[Part]) -> DataFrame:
     """The table from all parts together."""
     sides = _sides(kind, parts)
-    return kind.aged(kind.evaluate(*map(_netted, sides)), _horizon(sides[0]))
+    return kind.at_horizon(kind.evaluate(*map(_netted, sides)), _horizon(sides[0]))
 
 
 def by_slices(kind: Kind, parts: Sequence[Part]) -> DataFrame:
@@ -48,28 +49,28 @@ def _advanced(kind: Kind, table: DataFrame, parts: Sequence[Part]) -> DataFrame:
     horizon = _horizon(_sides(kind, parts)[0]) if kind.needs_time else None
     news = kind.broadcast is not None and not changes[0].where(kind.broadcast).isEmpty()
     if news or not (kind.key or kind.absorbs):
-        return local(kind.aged(kind.evaluate(*whole), horizon))
+        return local(kind.at_horizon(kind.evaluate(*whole), horizon))
     old, rest = table, table.limit(0)
     if kind.key:
         keys = local(reduce(lambda a, b: a.unionByName(b), _touched(kind, table, changes, whole[0])).distinct())
         old = table.join(keys, same(table, keys, kind.key), "left_semi")
-        rest = kind.aged(table.join(keys, same(table, keys, kind.key), "left_anti"), horizon)
+        rest = kind.at_horizon(table.join(keys, same(table, keys, kind.key), "left_anti"), horizon)
     elif all(rows.isEmpty() for rows in changes):
-        return local(kind.aged(table, horizon))
+        return local(kind.at_horizon(table, horizon))
     if not kind.absorbs:
-        return local(kind.aged(kind.evaluate(*_restricted(kind, whole, keys)), horizon).unionByName(rest))
+        return local(kind.at_horizon(kind.evaluate(*_restricted(kind, whole, keys)), horizon).unionByName(rest))
     heard = changes[0] if kind.broadcast is None else changes[0].unionByName(whole[0].where(kind.broadcast))
-    new = kind.aged(kind.absorb(old, heard, *whole[1:]), horizon)
+    new = kind.at_horizon(kind.absorb(old, heard, *whole[1:]), horizon)
     both = to_arrow(new.unionByName(rest, allowMissingColumns=True))
     again = pa.compute.fill_null(both.column(AGAIN), False)
     kept = to_frame(table.sparkSession, both.filter(pa.compute.invert(again)).drop_columns(AGAIN))
     if not pa.compute.any(again).as_py():
         return kept
     if not kind.key:
-        return local(kind.aged(kind.evaluate(*whole), horizon))
+        return local(kind.at_horizon(kind.evaluate(*whole), horizon))
     keys_again = distinct(both.filter(again).select(list(kind.key)))
     evaluated = kind.evaluate(*_restricted(kind, whole, to_frame(table.sparkSession, keys_again)))
-    return local(kept.unionByName(kind.aged(evaluated, horizon)))
+    return local(kept.unionByName(kind.at_horizon(evaluated, horizon)))
 
 
 def _touched(kind: Kind, table: DataFrame, changes: Sequence[DataFrame], first: DataFrame) -> list[DataFrame]:

@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake import Avg, Count, CountDistinct, DeclarationError, FirstOf, In, LastOf, Max, Min, Pattern, Step, Sum
+from lake.kinds.columns import ORDER, SIGN, visible
 from lake.kinds.grouped_map import fault_of
-from lake.kinds.kind import ORDER, SIGN, visible
 from lake.kinds.steps import Condition
 from tests.there import there
 

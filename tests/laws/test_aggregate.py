@@ -36,7 +36,7 @@ from lake import (
     Tumbling,
     Variance,
 )
-from lake.kinds.kind import AGAIN, ORDER
+from lake.kinds.columns import AGAIN, ORDER
 from lake.kinds.windows.window import Window
 from lake.testing.laws import at_once, by_slices
 from tests.laws.models import aggregate as model

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from lake.errors import DeclarationError
-from lake.kinds.kind import ORDER, names
+from lake.kinds.columns import ORDER, names
 from lake.kinds.measures.decimals import negated, quotient
 
 COUNTED: Final = "sum(cast(_sign as bigint))"  # how many rows there are

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar
 
 from lake.errors import DeclarationError
-from lake.kinds.kind import names
+from lake.kinds.columns import names
 from lake.kinds.windows.window import Window, micros
 
 if TYPE_CHECKING:
