@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,9 +12,7 @@ from pyspark.sql import DataFrame
 from lake.declaration import Declaration
 from lake.errors import DeclarationError, did_you_mean
 from lake.evaluation.carrying_frame import plain
-from lake.kinds.aggregate import Aggregate
 from lake.kinds.columns import CARRIED, ORDER, SIGN, digest, visible
-from lake.kinds.deletes import Removal
 from lake.kinds.ordering import in_log_order
 from lake.quality.parking import BY, PLACE, ROW
 from lake.quoting import SPARK, literal
@@ -24,7 +21,6 @@ from lake.session import first_line
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-TIMES: Final = ("date", "timestamp", "timestamp_ntz")
 _UNKNOWN: Final = re.compile(r"UNRESOLVED_COLUMN.* name `(?:\w+`\.`)?(\w+)`")
 
 
@@ -67,8 +63,6 @@ def complete(declaration: Declaration, rows: DataFrame, side: int) -> DataFrame:
             raise declaration.fault(
                 f"the function returns no column {column!r}{of} ({use})", fix="add it to the select"
             )
-    for column, type_ in _timeless(declaration, rows):
-        raise declaration.fault(f"its window is over {column!r}, a {type_}", fix="use a timestamp or date column")
     return _parted(declaration, rows) if declaration.parking else rows
 
 
@@ -89,14 +83,6 @@ def fault(declaration: Declaration, error: Exception, columns: Iterable[str] = (
     return found
 
 
-def _timeless(declaration: Declaration, rows: DataFrame) -> Iterator[tuple[str, str]]:
-    """The column that a window is over, with its type, where that is no time."""
-    window = declaration.kind.window if isinstance(declaration.kind, Aggregate) else None
-    types = dict(rows.dtypes) if window else {}
-    if window and types[window.on] not in TIMES:
-        yield window.on, types[window.on]
-
-
 def _parted(declaration: Declaration, rows: DataFrame) -> DataFrame:
     """Of the function's `rows` those that the table takes; of a table of parked rows the others."""
     from pyspark.sql import functions as F
@@ -109,8 +95,7 @@ def _parted(declaration: Declaration, rows: DataFrame) -> DataFrame:
                     fix=did_you_mean(column, visible(rows.columns)) or "add it to the select",
                 )
     kind, of_log = (declaration.parked_of or declaration).kind, in_log_order(rows)
-    removal: Removal | None = getattr(kind, "removal", None)
-    never = [kind.broadcast, removal.deletes if removal else None, f"{ORDER}._bucket < 0" if of_log else None]
+    never = [kind.broadcast, kind.deletes, f"{ORDER}._bucket < 0" if of_log else None]
     exempt = " OR ".join(f"coalesce({sql}, false)" for sql in never if sql) or "false"
     failed = ", ".join(
         f"CASE WHEN NOT ({each.met}) THEN {literal(each.expectation, SPARK)} END" for each in declaration.parking

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,6 +18,7 @@ from lake.kinds.ordering import kept
 from lake.kinds.windows.late import is_late
 from lake.kinds.windows.sessions import Session, joined
 from lake.kinds.windows.window import END, START, Window
+from lake.quoting import SPARK, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -28,6 +29,8 @@ RETRACTED: Final = "_retracted"
 FINAL: Final = "is_final"
 # When a group's window ends: microseconds since 1970, which Spark and DuckDB compare alike.
 ENDS: Final = "_ends_us"
+TIMES: Final = ("date", "timestamp", "timestamp_ntz")
+INEXACT: Final = ("float", "double", "string")  # whose sums are floats
 
 
 @dataclass(frozen=True, init=False)
@@ -105,7 +108,10 @@ class Aggregate(Kind):
             rows = rows.where(f"not {is_late(self.lateness)}")
         if self.window is None:
             return rows
-        return self.window.prepare(rows.where(f"`{self.window.on}` is not null"))
+        column, type_ = self.window.on, dict(rows.dtypes)[self.window.on]
+        if type_ not in TIMES:
+            raise DeclarationError(f"its window is over {column!r}, a {type_}", fix="use a timestamp or date column")
+        return self.window.prepare(rows.where(f"`{column}` is not null"))
 
     def evaluate(self, rows: DataFrame) -> DataFrame:
         return self._finish(self._filled(rows).drop(RETRACTED))
@@ -132,6 +138,19 @@ class Aggregate(Kind):
         if not self.is_final:
             return None
         return FINAL if horizon is None else f"{FINAL} <> ({ENDS} <= {self._closed_until(horizon)})"
+
+    def faults(self, rows: DataFrame) -> Iterator[DeclarationError]:
+        summed = {name: measure.summed for name, measure in self.measures.items() if measure.summed}
+        texts = [f"{sql} as {quoted(name, SPARK)}" for name, sql in summed.items()]
+        for name, type_ in rows.selectExpr(*texts).dtypes if summed else []:
+            if type_ in INEXACT:
+                yield DeclarationError(f"{name} adds up a {type_}", fix="add decimals: cast(… as decimal(18, 2))")
+        for name, measure in self.measures.items():
+            yield from measure.faults(name, rows)
+
+    @property
+    def late_policy(self) -> tuple[str, timedelta] | None:
+        return (self.late, self.lateness) if self.window is not None else None
 
     @property
     def keeping_late(self) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from lake.kinds.columns import ORDER
@@ -32,6 +33,11 @@ STEP: Final = "step"  # followed by which
 
 class Explanation(Law):
     """What became of the rows of the inputs, for the people who ask."""
+
+    @property
+    def late_policy(self) -> tuple[str, timedelta] | None:
+        """What becomes of a log's late rows, and how far behind the watermark they are late; None where none are."""
+        return None
 
     @property
     def keeping_late(self) -> Self:

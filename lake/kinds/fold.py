@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
@@ -11,8 +11,10 @@ from lake.errors import DeclarationError, did_you_mean
 from lake.kinds.columns import AGAIN, CARRIED, ORDER, SIGN, as_sql, names, same, visible
 from lake.kinds.explanation import APPLIED, ROLE
 from lake.kinds.explanation import REFUSED as REFUSED_AS
+from lake.kinds.grouped_map import arrow_schema
 from lake.kinds.kind import Kind
 from lake.kinds.ordering import AT, kept, place
+from lake.kinds.python_values import too_long
 from lake.kinds.reducer import HELD, REASON, REFUSED, PythonReducer, Reducer, SqlReducer, Step, held
 
 if TYPE_CHECKING:
@@ -156,6 +158,19 @@ class Fold(Kind):
         states = self.reducer.states(fresh, self.key, events).withColumn(AGAIN, F.lit(False))
         others = marked.where(AGAIN).groupBy(*self.key).agg(F.max(AT).alias(AT), F.lit(True).alias(AGAIN))
         return states.unionByName(others, allowMissingColumns=True)
+
+    def faults(self, rows: DataFrame) -> Iterator[DeclarationError]:
+        from pyspark.sql import functions as F
+
+        yield from self.reducer.faults(rows)
+        typed = [F.lit(None).cast(type_).alias(name) for name, type_ in self.reducer.fields.items()]
+        types = {field.name: field.type for field in arrow_schema(rows.select(*typed).schema)}
+        for name, value in self.reducer.start.items():
+            if (number := too_long(value, types[name])) is not None:
+                yield DeclarationError(
+                    f"start has {number} for {name}, a {self.reducer.fields[name]}",
+                    fix="write it with fewer decimal places",
+                )
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
         from pyspark.sql import functions as F

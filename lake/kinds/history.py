@@ -106,6 +106,18 @@ class History(Kind):
         return self.marker or self.removal.truncate
 
     @property
+    def deletes(self) -> str | None:
+        return self.removal.deletes
+
+    @property
+    def current(self) -> str:
+        return "is_current"
+
+    @property
+    def current_identity(self) -> tuple[str, ...]:
+        return self.by
+
+    @property
     def invariants(self) -> Mapping[str, str]:
         by = ", ".join(f'"{column}"' for column in self.by)
         then = f"lead(valid_from) OVER (PARTITION BY {by} ORDER BY valid_from)"

@@ -48,6 +48,10 @@ class Extreme(Kind):
     def broadcast(self) -> str | None:
         return self.removal.truncate
 
+    @property
+    def deletes(self) -> str | None:
+        return self.removal.deletes
+
     def requires(self, side: int = 0, /) -> dict[str, str]:
         return dict.fromkeys(self.sequence, "sequence") | dict.fromkeys(self.key, "key")
 

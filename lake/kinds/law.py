@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar
 
@@ -91,8 +91,3 @@ class Law(ABC):
     def changed_by_horizon(self, horizon: datetime | None) -> str | None:
         """SQL over rows of the table: which of them `at_horizon` changes; None where it changes none, ever."""
         return None
-
-    @property
-    def invariants(self) -> Mapping[str, str]:
-        """What always holds of a result: {name: DuckDB SQL over `{table}` for the rows that break it}; a gate."""
-        return {}

@@ -20,7 +20,12 @@ class Locality(Law):
 
     @property
     def broadcast(self) -> str | None:
-        """SQL over the function's rows: which of them are of broadcast events that this kind heeds."""
+        """SQL over the function's rows: which of them are of broadcast events that this kind heeds; None for none."""
+        return None
+
+    @property
+    def deletes(self) -> str | None:
+        """SQL over the function's rows: which of them delete their key; None for none."""
         return None
 
     def key_of(self, source: str, columns: Sequence[str]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
@@ -111,6 +111,10 @@ class Pattern(Kind):
         )
         values = [F.expr(measure.value(name)).alias(name) for name, measure in self.measures.items()]
         return found.select(*self.key, F.expr(digest(found, [*self.key, *first])).alias(MATCH_ID), *values)
+
+    def faults(self, rows: DataFrame) -> Iterator[DeclarationError]:
+        for name, measure in self.measures.items():
+            yield from measure.faults(name, rows)
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
         """See Kind.traced. Rows of no match are left out."""

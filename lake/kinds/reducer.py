@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
+from lake.errors import DeclarationError
+from lake.kinds import rounding
 from lake.kinds.columns import ORDER
 from lake.kinds.grouped_map import WorkerFault, arrow_schema, by_key, key_starts, records, together, written
 from lake.kinds.ordering import AT
@@ -49,6 +51,9 @@ class Reducer(Protocol):
     def refuses(self) -> bool:
         """Whether it may refuse an event."""
 
+    def faults(self, rows: DataFrame) -> Iterator[DeclarationError]:
+        """What of the state would be rounded over the function's `rows`; by their types alone."""
+
     def states(self, rows: DataFrame, key: Sequence[str], events: Sequence[str]) -> DataFrame:
         """For each key of `rows` its state, REFUSED where it refuses, and AT.
 
@@ -81,6 +86,22 @@ class SqlReducer:
     @property
     def refuses(self) -> bool:
         return self.refuse is not None
+
+    def faults(self, rows: DataFrame) -> Iterator[DeclarationError]:
+        from pyspark.sql import functions as F
+
+        state = ", ".join(f"`{name}`: {type_}" for name, type_ in self.fields.items())
+        both = rows.select(F.struct("*").alias("event"), F.lit(None).cast(f"struct<{state}>").alias("state"))
+        for name, sql in self.step.items():
+            yield from rounding.faults(name, sql, both)
+        types = both.select("state.*").schema
+        for name, sql in self.step.items():
+            given, held = rounding.type_of(both, sql), types[name].dataType
+            if given is not None and (lost := rounding.lost(given, held)):
+                yield DeclarationError(
+                    f"{name} would lose {lost}: {sql} is a {given.simpleString()}, {name} a {held.simpleString()}",
+                    fix="say how it is rounded: round(…, 2), cast(…), or give the state's field a wider type",
+                )
 
     def states(self, rows: DataFrame, key: Sequence[str], events: Sequence[str]) -> DataFrame:
         columns = [*self.fields, *([REFUSED] if self.refuses else [])]
@@ -140,6 +161,9 @@ class PythonReducer:
     @property
     def refuses(self) -> bool:
         return True
+
+    def faults(self, rows: DataFrame) -> Iterator[DeclarationError]:
+        yield from ()
 
     def states(self, rows: DataFrame, key: Sequence[str], events: Sequence[str]) -> DataFrame:
         return self._folded(rows, key, events, rows.select(*key, *self._columns(), AT).schema)

@@ -58,6 +58,10 @@ class View(Kind):
     def absorbs(self) -> bool:
         return False
 
+    @property
+    def may_recurse(self) -> bool:
+        return self.recursive
+
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
         """See Kind.ordered_within. A query knows log order by columns of the log alone, if it names them."""
         return []

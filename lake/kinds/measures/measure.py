@@ -4,19 +4,23 @@ A measure keeps *state* columns. Each is filled from signed rows by a SQL aggreg
 SQL expression over `{a}` and `{b}` (`combine`), and the value that readers see is a SQL expression over the state
 columns (`value`). Additive state takes retractions; an extreme does not, and its group is evaluated again.
 The scheme is that of Beam's combiners: create, add, merge, extract. Measures that keep a number for each value are in
-`sketches`, those of squares in `moments`.
+`sketches`, those of squares in `variance`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from lake.errors import DeclarationError
+from lake.kinds import rounding
 from lake.kinds.columns import ORDER, names
-from lake.kinds.measures.decimals import negated, quotient
+from lake.kinds.measures.decimals import MOST_PLACES, negated, quotient
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 COUNTED: Final = "sum(cast(_sign as bigint))"  # how many rows there are
 ADD: Final = "coalesce({a} + {b}, {a}, {b})"
@@ -54,6 +58,10 @@ class Measure(ABC):
     def summed(self) -> str | None:
         """SQL of what is added up, which must not be a float; None where nothing is."""
         return None
+
+    def faults(self, name: str, rows: DataFrame) -> Iterator[DeclarationError]:
+        """Why column `name` would be rounded over the function's `rows`; by their types alone."""
+        yield from ()
 
     @abstractmethod
     def state(self, name: str) -> Mapping[str, State]:
@@ -100,6 +108,9 @@ class OfValues(Measure):
         """SQL of a row's value; null where it does not count."""
         return f"if({self.where}, {self.of}, null)" if self.where else self.of
 
+    def faults(self, name: str, rows: DataFrame) -> Iterator[DeclarationError]:
+        return rounding.faults(name, self.of, rows)
+
     @property
     def values(self) -> State:
         """How many values there are."""
@@ -143,6 +154,15 @@ class Avg(OfValues):
 
     def state(self, name: str) -> Mapping[str, State]:
         return {f"_{name}_sum": nonzero_sum(self.taken), f"_{name}_n": self.values}
+
+    def faults(self, name: str, rows: DataFrame) -> Iterator[DeclarationError]:
+        yield from super().faults(name, rows)
+        places = rounding.places(rows, self.of)
+        if places is not None and places > self.scale > MOST_PLACES:
+            yield DeclarationError(
+                f"{name} is a mean of {self.scale} decimal places of {self.of}, which has {places}",
+                fix=f"use a scale of at most {MOST_PLACES}, or of {places}",
+            )
 
     def value(self, name: str) -> str:
         return quotient(f"coalesce(`_{name}_sum`, 0BD)", f"`_{name}_n`", self.scale)
