@@ -286,6 +286,9 @@ class Aggregate(Kind):
             if not isinstance(measure, Measure):
                 fix = 'use Count(), Sum("a_column"), CountIf("a condition") and the like'
                 raise DeclarationError(f"{name} is not a measure: {measure!r}", fix=fix)
+            if measure.of_match:
+                what = f"{name} is a measure of a match: {type(measure).__name__}"
+                raise DeclarationError(what, fix='use FirstValue("a_column", by="…") or LastValue("a_column", by="…")')
             if name in taken or name.startswith("_"):
                 why = "which is already a column of the table" if name in taken else "columns with _ are hidden"
                 raise DeclarationError(f"invalid name of a measure: {name}, {why}", fix="give it a name of its own")

@@ -49,6 +49,9 @@ class Measure(ABC):
     retracts: ClassVar[bool]
     """Whether a row that is gone can be subtracted."""
 
+    of_match: ClassVar[bool] = False
+    """Whether it goes by the places of rows in a match of a Pattern, which an Aggregate has not."""
+
     @property
     def revised(self) -> int:
         """Grows when the same measure gives other values than before."""
