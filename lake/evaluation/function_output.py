@@ -31,10 +31,10 @@ def frames(declaration: Declaration, result: Any, inputs: int) -> list[DataFrame
     """
     kind = declaration.kind
     sides = list(result) if isinstance(result, tuple) else [result]
-    for each in sides:
-        if not isinstance(each, DataFrame):
+    for side in sides:
+        if not isinstance(side, DataFrame):
             raise declaration.fault(
-                f"the function returns {each!r}, not a DataFrame",
+                f"the function returns {side!r}, not a DataFrame",
                 fix="return its_input.select(…), or the result of spark.sql",
             )
     if len(sides) != (inputs if kind.row_by_row else 1):
@@ -42,7 +42,7 @@ def frames(declaration: Declaration, result: Any, inputs: int) -> list[DataFrame
             f"the function returns {len(sides)} frames, but its {kind.name} has {inputs} inputs",
             fix="return one frame for each input, in their order",
         )
-    return [plain(each) for each in sides]
+    return [plain(side) for side in sides]
 
 
 def complete(declaration: Declaration, rows: DataFrame, side: int) -> DataFrame:
@@ -77,28 +77,28 @@ def fault(declaration: Declaration, error: Exception, columns: Iterable[str] = (
         what, fix = f"no column {unknown[1]!r}", did_you_mean(unknown[1], visible(columns))
     else:
         what, fix = f"{type(error).__name__}: {first_line(error)}", "correct that line; --debug shows the stack trace"
-    found = declaration.fault(f"{of} fails: {what}", fix=fix)
+    told = declaration.fault(f"{of} fails: {what}", fix=fix)
     if frames:
-        found.where = f"{declaration.where.partition(':')[0]}:{frames[-1].lineno}"
-    return found
+        told.where = f"{declaration.where.partition(':')[0]}:{frames[-1].lineno}"
+    return told
 
 
 def _parted(declaration: Declaration, rows: DataFrame) -> DataFrame:
     """Of the function's `rows` those that the table takes; of a table of parked rows the others."""
     from pyspark.sql import functions as F
 
-    for each in declaration.parking:
-        for column in each.columns:
+    for rule in declaration.parking:
+        for column in rule.columns:
             if column not in rows.columns:
                 raise declaration.fault(
-                    f"{each.expectation} parks by {column!r}, which the function does not return",
+                    f"{rule.expectation} parks by {column!r}, which the function does not return",
                     fix=did_you_mean(column, visible(rows.columns)) or "add it to the select",
                 )
     kind, of_log = (declaration.parked_of or declaration).kind, in_log_order(rows)
     never = [kind.broadcast, kind.deletes, f"{ORDER}._bucket < 0" if of_log else None]
     exempt = " OR ".join(f"coalesce({sql}, false)" for sql in never if sql) or "false"
     failed = ", ".join(
-        f"CASE WHEN NOT ({each.met}) THEN {literal(each.expectation, SPARK)} END" for each in declaration.parking
+        f"CASE WHEN NOT ({rule.met}) THEN {literal(rule.expectation, SPARK)} END" for rule in declaration.parking
     )
     by = f"CASE WHEN NOT ({exempt}) THEN nullif(concat_ws('; ', {failed}), '') END"
     if declaration.parked_of is None:

@@ -110,7 +110,7 @@ class Inputs:
             return given(head.columns)
 
         def made(columns: Given) -> set[str]:
-            frames = [self.nothing(each) for each in declaration.inputs]
+            frames = [self.nothing(source) for source in declaration.inputs]
             sides = self.called(declaration, frames, withheld(declaration, frames, columns))
             return set(self.evaluated(declaration, sides).columns)
 
@@ -143,8 +143,8 @@ class Inputs:
         ]
         if not kind.heeds_refusals:
             return tuple(sides)
-        told = zip(sides, refused, strict=True)
-        return tuple(rows if r is None else rows.unionByName(r, allowMissingColumns=True) for rows, r in told)
+        both = zip(sides, refused, strict=True)
+        return tuple(rows if r is None else rows.unionByName(r, allowMissingColumns=True) for rows, r in both)
 
     def _refusals(self, source: Input) -> DataFrame | None:
         """What a log says of records that were refused up to the cut; None where it says nothing."""
@@ -179,7 +179,7 @@ class Inputs:
     def _without_rows(self, source: Input) -> DataFrame:
         if source.table is None:
             return event_order(log.empty(self.spark, self.project.contracts[source.name]).drop(*HIDDEN))
-        sides = self.sides(source.table, [self.nothing(each) for each in source.table.inputs])
+        sides = self.sides(source.table, [self.nothing(parent) for parent in source.table.inputs])
         rows = self.evaluated(source.table, sides)
         empty = self.spark.createDataFrame([], rows.select(*visible(rows.columns)).schema)
         return _ordered(empty, source.table)
@@ -216,7 +216,7 @@ class Inputs:
         rows = self.table(source.table).read(self.spark, self.version(source))
         return _ordered(rows.select(*visible(rows.columns)), source.table)
 
-    def near(self, source: Input, keys: Sequence[Mapping[str, Any]]) -> DataFrame:
+    def narrowed(self, source: Input, keys: Sequence[Mapping[str, Any]]) -> DataFrame:
         """As `whole`, at least the rows that equal one of `keys` in its `searchable` columns, nulls included."""
         scan = self._scan(source)
         if source.table is None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from lake.declaration import Declaration, Input
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.lookup import Few, Finding, Lookup, Values
-from lake.evaluation.pruning import handed_on, near
+from lake.evaluation.pruning import handed_on, narrowed
 from lake.kinds.columns import ORDER, SIGN
 from lake.kinds.explanation import INTO, ROLE
 from lake.kinds.kind import Kind
@@ -43,7 +43,7 @@ def trace(inputs: Inputs, declaration: Declaration, rows: Sequence[Values], few:
     keeping_late = replace(declaration, kind=declaration.kind.keeping_late)
     names = handed_on(inputs, keeping_late)
     frames = [
-        near(inputs, s, names[side], _keys(declaration, side, rows)) for side, s in enumerate(keeping_late.inputs)
+        narrowed(inputs, s, names[side], _keys(declaration, side, rows)) for side, s in enumerate(keeping_late.inputs)
     ]
     sides = enumerate(inputs.sides(keeping_late, frames))
     found = [_traced(declaration, prepared, side, rows).findings(few) for side, prepared in sides]
@@ -79,7 +79,7 @@ def _of_view(inputs: Inputs, kind: Kind, source: Input, rows: Sequence[Values]) 
     names = kind.key_of(source.name, inputs.empty(source).columns)
     plain = {name: match[1] for name, sql in names.items() if (match := PLAIN.fullmatch(sql))}
     wanted = [{name: row[name] for name in plain if name in row} for row in rows]
-    return _named(inputs, kind, source, near(inputs, source, plain, wanted), rows)
+    return _named(inputs, kind, source, narrowed(inputs, source, plain, wanted), rows)
 
 
 def _by_row(by_side: Sequence[Sequence[Finding]]) -> list[list[Finding]]:
@@ -95,7 +95,7 @@ def _traced(declaration: Declaration, prepared: DataFrame, side: int, rows: Sequ
     """The `prepared` rows of an input that went into `rows`, as the kind traces them."""
     kind = declaration.kind
     keys = _key_lookup(declaration, prepared, side, rows)
-    traced = kind.traced(replace(keys, heard=kind.broadcast or "false").matching(), side)
+    traced = kind.traced(replace(keys, broadcast=kind.broadcast or "false").matching(), side)
     into = traced.select(f"{INTO}.*").columns if INTO in traced.columns else []
     wanted = [kind.lookup_values(row, side) for row in rows]
     columns = {column: _column(column, of=INTO if column in into else "") for column in _asked(wanted)}
@@ -150,8 +150,8 @@ def _named(  # noqa: PLR0913, PLR0917 the rows of which input, for which rows
     names = kind.key_of(source.name, frame.columns)
     wanted = [{column: row[column] for column in names if column in row} for row in rows]
     told = frame.withColumn(ROLE, F.expr(f"cast({role} as string)"))
-    heard = f"{ORDER}._bucket = {BROADCAST}" if inputs.has_broadcasts(source) else "false"
-    return Lookup(told, {column: names[column] for column in _asked(wanted)}, wanted, heard)
+    broadcast = f"{ORDER}._bucket = {BROADCAST}" if inputs.has_broadcasts(source) else "false"
+    return Lookup(told, {column: names[column] for column in _asked(wanted)}, wanted, broadcast)
 
 
 def _asked(wanted: Sequence[Values | None]) -> list[str]:

@@ -74,7 +74,7 @@ class Aggregate(Kind):
 
     @property
     def revision(self) -> int:
-        measures = max((each.revised for each in self.measures.values()), default=0)
+        measures = max((measure.revised for measure in self.measures.values()), default=0)
         return self.version + measures + (self.window.revised if self.window else 0)
 
     @property
@@ -95,7 +95,7 @@ class Aggregate(Kind):
         return self.late == "drop" or self.is_final
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
-        """See Kind.ordered_within: for a first or last value, among rows that are alike in what it goes by."""
+        """Log order decides a first or last value, among rows that are alike in what it goes by."""
         ranked = [measure for measure in self.measures.values() if isinstance(measure, Ranked)]
         return [(*as_sql(*self.by), *measure.by) for measure in ranked]
 
@@ -103,7 +103,7 @@ class Aggregate(Kind):
         return dict.fromkeys(self.by, "key") | (self.window.requires if self.window else {})
 
     def prepare(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        """See Kind.prepare. Rows without a time have no window and no group."""
+        """Rows without a time have no window and no group."""
         if self.late == "drop":
             rows = rows.where(f"not {is_late(self.lateness)}")
         if self.window is None:
@@ -117,13 +117,13 @@ class Aggregate(Kind):
         return self._finish(self._filled(rows).drop(RETRACTED))
 
     def absorb(self, old: DataFrame, changes: DataFrame) -> DataFrame:
-        """See Kind.absorb. Only a measure that cannot retract makes a group evaluate again, when it lost a row.
+        """Only a measure that cannot retract makes a group evaluate again, when it lost a row.
 
         Sessions join with those that were there; a key that lost a row is evaluated again, as it may split one.
         """
         if self.window is not None and self.window.merges:
             return self._finish(self._merged(old, self._filled(changes)))
-        gone = {_gone(name): each.gone for name, each in self._state.items() if each.gone}
+        gone = {_gone(name): state.gone for name, state in self._state.items() if state.gone}
         return self._finish(self._added(old, self._filled(changes, gone)))
 
     def at_horizon(self, rows: DataFrame, horizon: datetime | None) -> DataFrame:
@@ -161,7 +161,7 @@ class Aggregate(Kind):
         return kind
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        """See Kind.traced. Which window a dropped row would be in is told where the row alone decides it."""
+        """Which window a dropped row would be in is told where the row alone decides it."""
         from pyspark.sql import functions as F
 
         dropped = is_late(self.lateness) if self.late == "drop" else "false"
@@ -189,13 +189,12 @@ class Aggregate(Kind):
             rows = kept(rows)
         if self.window is not None:
             rows = self.window.gather(rows, self.by)
-        state = self._state
-        plain = {name: each.fill for name, each in state.items() if not each.per} | (gone or {})
+        plain = {name: state.fill for name, state in self._state.items() if not state.per} | (gone or {})
         columns = [F.expr(sql).alias(name) for name, sql in plain.items()]
         filled = rows.groupBy(*self._grouping()).agg(*columns, (F.min(SIGN) < 0).alias(RETRACTED))
-        for name, each in state.items():
-            if each.per:
-                filled = self._with_entries(filled, rows, name, each)
+        for name, state in self._state.items():
+            if state.per:
+                filled = self._with_entries(filled, rows, name, state)
         return filled
 
     def _with_entries(self, filled: DataFrame, rows: DataFrame, name: str, state: State) -> DataFrame:
@@ -222,11 +221,11 @@ class Aggregate(Kind):
 
         new, held = new.alias("b"), old.alias("a")
         combined = []
-        for name, each in self._state.items():
+        for name, state in self._state.items():
             type_, (a, b, gone) = _type(new, name), (f"a.`{name}`", f"b.`{name}`", f"b.`{_gone(name)}`")
-            sql = _combination(each, a, b, type_)
-            if each.gone:
-                sql = f"if({gone} is null, {sql}, {retracted(each.combine, a, b, gone, type_)})"
+            sql = _combination(state, a, b, type_)
+            if state.gone:
+                sql = f"if({gone} is null, {sql}, {retracted(state.combine, a, b, gone, type_)})"
             combined.append(F.expr(sql).cast(type_).alias(name))
         again = F.lit(False) if all(m.retracts for m in self.measures.values()) else F.col(f"b.{RETRACTED}")
         groups = [new[name] for name in self._groups]
@@ -237,12 +236,12 @@ class Aggregate(Kind):
         from pyspark.sql import Window as Over
         from pyspark.sql import functions as F
 
-        there = old.select(*self._groups, *self._state).withColumn(RETRACTED, F.lit(False))
-        both = there.unionByName(new).withColumn(AGAIN, F.max(RETRACTED).over(Over.partitionBy(*self.by)))
+        held = old.select(*self._groups, *self._state).withColumn(RETRACTED, F.lit(False))
+        both = held.unionByName(new).withColumn(AGAIN, F.max(RETRACTED).over(Over.partitionBy(*self.by)))
         combined = []
-        for name, each in self._state.items():
+        for name, state in self._state.items():
             type_ = _type(new, name)
-            step = f"(a, b) -> cast({_combination(each, 'a', 'b', type_)} as {type_})"
+            step = f"(a, b) -> cast({_combination(state, 'a', 'b', type_)} as {type_})"
             combined.append(F.expr(f"aggregate(collect_list(`{name}`), cast(null as {type_}), {step})").alias(name))
         joint = joined(both, self.by, f"`{START}`", f"`{END}`")
         return joint.groupBy(*self._grouping()).agg(*combined, F.max(AGAIN).alias(AGAIN))
@@ -257,8 +256,8 @@ class Aggregate(Kind):
         final = [F.lit(False).alias(FINAL)] if self.is_final else []
         ends = [F.expr(f"unix_micros({self.window.end})").alias(ENDS)] if self.is_final and self.window else []
         marks = [AGAIN] if AGAIN in groups.columns else []
-        there = groups.where(f"{ROWS} > 0" + (f" or {AGAIN}" if marks else ""))
-        return there.select(*shown, *values, *final, *state, *ends, *marks)
+        present = groups.where(f"{ROWS} > 0" + (f" or {AGAIN}" if marks else ""))
+        return present.select(*shown, *values, *final, *state, *ends, *marks)
 
     @property
     def _state(self) -> dict[str, State]:

@@ -91,7 +91,7 @@ class Join(Kind):
         return False
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
-        """See Kind.ordered_within: among rows of one id."""
+        """Log order decides among rows of one id."""
         return [as_sql(*self.key, *(self.left, self.right)[side])]
 
     def requires(self, side: int = 0, /) -> dict[str, str]:
@@ -126,7 +126,7 @@ class Join(Kind):
         return super().traced(rows).withColumn(ROLE, F.expr(role))
 
     def lookup_values(self, row: Mapping[str, Any], side: int, /) -> dict[str, Any] | None:
-        """See Kind.lookup_values. The side of a row without a partner that lacks its time is the partner's."""
+        """The side of a row without a partner that lacks its time is the partner's."""
         if self.times is not None and row.get(self.times[side], "unknown") is None:
             return None
         return {column: row[column] for column in (*self.key, *(self.left, self.right)[side]) if column in row}

@@ -54,12 +54,12 @@ def _parsed(name: str, times: int | tuple[int, int] | str) -> tuple[int, int | N
         return times, times, True
     if not isinstance(times, str):
         return (*times, True)
-    found = _TIMES.fullmatch(times)
-    if not found:
+    match = _TIMES.fullmatch(times)
+    if not match:
         raise DeclarationError(
             f"step {name!r} has invalid times={times!r}", fix='use 1, (2, 4), "?", "+", "*", "{2,}" or "+?"'
         )
-    sign, least, comma, most, reluctant = found.groups()
+    sign, least, comma, most, reluctant = match.groups()
     if sign:
         return (*_BOUNDS[sign], not reluctant)
     return int(least), int(most) if most else None if comma else int(least), not reluctant

@@ -63,7 +63,7 @@ class View(Kind):
         return self.recursive
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
-        """See Kind.ordered_within. A query knows log order by columns of the log alone, if it names them."""
+        """A query knows log order by columns of the log alone, if it names them."""
         return []
 
     def requires(self, side: int = 0, /) -> dict[str, str]:

@@ -2,9 +2,9 @@
 
 A measure keeps *state* columns. Each is filled from signed rows by a SQL aggregate (`fill`), two of them combine by a
 SQL expression over `{a}` and `{b}` (`combine`), and the value that readers see is a SQL expression over the state
-columns (`value`). Additive state takes retractions; an extreme does not, and its group is evaluated again.
-The scheme is that of Beam's combiners: create, add, merge, extract. Measures that keep a number for each value are in
-`sketches`, those of squares in `variance`.
+columns (`value`). Additive state takes retractions; a least or greatest value does not, and its group is evaluated
+again. The scheme is that of Beam's combiners: create, add, merge, extract. Measures that keep a number for each value
+are in `sketches`, those of squares in `variance`.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Sum(OfValues):
         return self.of
 
     def state(self, name: str) -> Mapping[str, State]:
-        """See Measure.state. The number of values tells a sum of nothing from a sum of zero."""
+        """The number of values tells a sum of nothing from a sum of zero."""
         return {name: State(_sum(self.taken), ADD, gone=_gone(self.taken)), f"_{name}_n": self.values}
 
     def value(self, name: str) -> str:
@@ -209,7 +209,7 @@ class Ranked(OfValues):
             raise DeclarationError(f"{type(self).__name__}({self.of!r}) needs an order", fix="add by='at'")
 
     def state(self, name: str) -> Mapping[str, State]:
-        """See Measure.state. Rows without a value rank behind those with one, so that the state is never null."""
+        """Rows without a value rank behind those with one, so that the state is never null."""
         order = ", ".join(f"'by{number}', {sql}" for number, sql in enumerate(self.by))
         rank = f"({self.taken}) {self.rank}"
         place = f"named_struct('rank', {rank}, {order}, 'place', {ORDER}, 'value', {self.taken})"

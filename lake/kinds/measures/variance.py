@@ -75,7 +75,7 @@ class Stddev(Variance):
 
     @property
     def revised(self) -> int:
-        """See Measure.revised. It was the root of a variance of six decimal places."""
+        """Once, it was the root of a variance of six decimal places."""
         return 1
 
     def value(self, name: str) -> str:

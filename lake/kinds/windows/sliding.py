@@ -61,7 +61,7 @@ class Sliding(Window):
         return f"`{self.on}`"
 
     def gather(self, rows: DataFrame, by: Sequence[str]) -> DataFrame:
-        """See Window.gather. Each row once for every event that looks back on it.
+        """Each row once for every event that looks back on it.
 
         Rows meet by spans of `length`: an event looks back into its own span and the one before.
         """
