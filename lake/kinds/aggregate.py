@@ -12,8 +12,8 @@ from lake.errors import DeclarationError
 from lake.kinds.columns import AGAIN, SIGN, as_sql, names, same
 from lake.kinds.explanation import COUNTS, DROPPED, INTO, ROLE
 from lake.kinds.kind import Kind
-from lake.kinds.measures.decimals import retracted, summed
-from lake.kinds.measures.measure import ADD, COUNTED, GREATEST, Measure, Ranked, State
+from lake.kinds.measures.decimals import retracted
+from lake.kinds.measures.measure import ADD, COUNTED, GREATEST, Measure, Ranked, State, not_null
 from lake.kinds.ordering import kept
 from lake.kinds.windows.late import is_late
 from lake.kinds.windows.sessions import Session, joined
@@ -211,9 +211,7 @@ class Aggregate(Kind):
             .agg(F.expr(f"sort_array(collect_list({entry}))").alias(name))
         )
         meet = " and ".join(f"`{group}` <=> `{other}`" for group, other in groups.items()) or "true"
-        return (
-            filled.join(arrays, F.expr(meet), "left").withColumn(name, F.expr(_not_null(name))).drop(*groups.values())
-        )
+        return filled.join(arrays, F.expr(meet), "left").withColumn(name, F.expr(not_null(name))).drop(*groups.values())
 
     def _added(self, old: DataFrame, new: DataFrame) -> DataFrame:
         """Groups of `new`, each with the state of its group in `old` added."""
@@ -223,7 +221,7 @@ class Aggregate(Kind):
         combined = []
         for name, state in self._state.items():
             type_, (a, b, gone) = _type(new, name), (f"a.`{name}`", f"b.`{name}`", f"b.`{_gone(name)}`")
-            sql = _combination(state, a, b, type_)
+            sql = state.merged(a, b, type_)
             if state.gone:
                 sql = f"if({gone} is null, {sql}, {retracted(state.combine, a, b, gone, type_)})"
             combined.append(F.expr(sql).cast(type_).alias(name))
@@ -241,7 +239,7 @@ class Aggregate(Kind):
         combined = []
         for name, state in self._state.items():
             type_ = _type(new, name)
-            step = f"(a, b) -> cast({_combination(state, 'a', 'b', type_)} as {type_})"
+            step = f"(a, b) -> cast({state.merged('a', 'b', type_)} as {type_})"
             combined.append(F.expr(f"aggregate(collect_list(`{name}`), cast(null as {type_}), {step})").alias(name))
         joint = joined(both, self.by, f"`{START}`", f"`{END}`")
         return joint.groupBy(*self._grouping()).agg(*combined, F.max(AGAIN).alias(AGAIN))
@@ -301,17 +299,6 @@ class Aggregate(Kind):
             raise DeclarationError("is_final needs a window", fix="declare a window")
 
 
-def _combination(state: State, a: str, b: str, type_: str) -> str:
-    """SQL of two values of a state column of the SQL type `type_` made one; either may be null."""
-    if state.gone:
-        return summed(state.combine, a, b, type_)
-    if not state.per:
-        return state.combine.format(a=a, b=b)
-    both = f"map_from_entries({_not_null(a)}), map_from_entries({_not_null(b)})"
-    zipped = f"map_zip_with({both}, (k, x, y) -> {state.combine.format(a='x', b='y')})"
-    return f"sort_array(filter(map_entries({zipped}), e -> e.value <> 0))"
-
-
 def _gone(name: str) -> str:
     """The column of what rows that are gone take from state column `name`: no state is called so."""
     return f"__{name}"
@@ -320,8 +307,3 @@ def _gone(name: str) -> str:
 def _type(frame: DataFrame, column: str) -> str:
     """The SQL type of a column; its parts may be null."""
     return frame.schema[column].dataType.simpleString()
-
-
-def _not_null(entries: str) -> str:
-    """SQL of an array that is empty where `entries` is null."""
-    return f"coalesce({entries}, array())"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from lake.errors import DeclarationError
 from lake.kinds import rounding
 from lake.kinds.columns import ORDER, names
-from lake.kinds.measures.decimals import MOST_PLACES, negated, quotient
+from lake.kinds.measures.decimals import MOST_PLACES, negated, quotient, summed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,6 +41,16 @@ class State:
     combine: str
     per: str = ""
     gone: str = ""
+
+    def merged(self, a: str, b: str, type_: str) -> str:
+        """SQL of two values of the column, of the SQL type `type_`, made one; either may be null."""
+        if self.gone:
+            return summed(self.combine, a, b, type_)
+        if not self.per:
+            return self.combine.format(a=a, b=b)
+        both = f"map_from_entries({not_null(a)}), map_from_entries({not_null(b)})"
+        zipped = f"map_zip_with({both}, (k, x, y) -> {self.combine.format(a='x', b='y')})"
+        return f"sort_array(filter(map_entries({zipped}), e -> e.value <> 0))"
 
 
 class Measure(ABC):
@@ -238,6 +248,11 @@ class LastValue(Ranked):
 def nonzero_sum(of: str) -> State:
     """The sum of the SQL expression `of`; null for zero, so that a sum of nothing is alike however it came about."""
     return State(f"nullif({_sum(of)}, 0)", f"nullif({ADD}, 0)", gone=_gone(of))
+
+
+def not_null(entries: str) -> str:
+    """SQL of an array that is empty where `entries` is null."""
+    return f"coalesce({entries}, array())"
 
 
 def _sum(of: str) -> str:
