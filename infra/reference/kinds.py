@@ -26,8 +26,8 @@ RAISED_BY = {
     "Pattern": ("kinds/pattern", "kinds/steps"),
     "View": ("kinds/view",),
     "declarations": (
-        *("declaration", "kinds/kind", "jobfile", "job_loader", "evaluation/function_output", "evaluation/validate"),
-        *("evaluation/determinism", "evaluation/decimals", "evaluation/unique"),
+        *("declaration", "kinds/columns", "jobfile", "job_loader", "evaluation/function_output", "evaluation/validate"),
+        *("evaluation/determinism", "evaluation/unique", "kinds/rounding"),
     ),
 }
 """The modules whose errors a page lists."""

@@ -19,7 +19,7 @@ from lake.evaluation.compare import WAS, compare, compare_local
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.unique import check_unique, unique
-from lake.kinds.kind import AGAIN, same
+from lake.kinds.columns import AGAIN, same
 from lake.store.diff import CHANGE
 from lake.store.fingerprints import hashes
 from lake.store.scan import distinct, to_arrow, to_frame
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
 
 
 def difference(evaluation: Evaluation, affected: Keys) -> pa.Table | DataFrame:
-    """The rows to insert, update and delete so that the `affected` keys are right, and what is due is closed."""
+    """The rows to insert, update and delete so that the `affected` keys are right, and all rows as of the horizon."""
     kind, table, version = evaluation.kind, evaluation.table, evaluation.table.version()
-    due = kind.due(evaluation.horizon)
+    changed = kind.changed_by_horizon(evaluation.horizon)
     empty = nothing(table)
     diffs, keys = [empty], None
     if affected is not NOTHING:
         keys = affected.rows
         old = table.rows_of(keys, version, limit=cost.COMPARE_ROWS) if isinstance(keys, pa.Table) else None
         if old is None or old.num_rows == cost.COMPARE_ROWS:
-            return _by_spark(evaluation, ALL if due else affected, version)
-        rows = _rows(evaluation, affected, keys, old)
+            return _by_spark(evaluation, ALL if changed else affected, version)
+        rows: pa.Table = _rows(evaluation, affected, old)
         _must_fit(evaluation.declaration, rows.column_names, old.column_names)
         check_unique(evaluation.declaration, rows)
         diffs.append(compare_local(rows, old.select(rows.column_names), kind.identity, _key(table)))
-    if due:
-        diffs.append(_aged(evaluation, due, version, without=keys))
+    if changed:
+        diffs.append(_at_horizon(evaluation, changed, version, without=keys))
     hashed = all(WAS in diff.column_names for diff in diffs)
     wanted = pa.schema([field for field in empty.schema if hashed or field.name != WAS])
     return pa.concat_tables(diff.select(wanted.names).cast(wanted) for diff in diffs)
@@ -79,20 +79,37 @@ def gathered(inputs: Inputs, diff: DataFrame) -> pa.Table | DataFrame:
     return rows if rows.num_rows <= limit else diff
 
 
-def _rows(evaluation: Evaluation, affected: Keys, keys: pa.Table, old: pa.Table) -> pa.Table:
-    """The rows that the affected `keys` should have, in this process."""
-    kind = evaluation.kind
+def _rows(evaluation: Evaluation, affected: Keys, old: pa.Table | DataFrame) -> pa.Table | DataFrame:
+    """The rows that the affected keys should have, which have the rows `old`; in memory where these are.
+
+    The kind absorbs the changes where it may; keys that it marks as AGAIN are evaluated.
+    """
+    kind, local = evaluation.kind, isinstance(old, pa.Table)
     if affected.changes is None:
-        return to_arrow(evaluated(evaluation, keys))
-    held = to_frame(evaluation.spark, old)
-    absorbed = to_arrow(kind.aged(kind.absorb(held, *affected.changes), evaluation.horizon))
-    again = absorbed.column(AGAIN)
-    kept = absorbed.filter(pa.compute.invert(again)).drop_columns(AGAIN)
-    if kept.num_rows == absorbed.num_rows:
+        rows = evaluation.all_rows() if affected.rows is None else evaluated(evaluation, affected.rows)
+        return to_arrow(rows) if local else rows
+    held = to_frame(evaluation.spark, old) if isinstance(old, pa.Table) else old
+    absorbed = kind.at_horizon(kind.absorb(held, *affected.changes), evaluation.horizon)
+    kept, again = _split(to_arrow(absorbed) if local else absorbed, kind.key)
+    if not again.num_rows:
         return kept
-    keys = distinct(absorbed.filter(again).select(list(kind.key)))
-    anew = to_arrow(evaluated(evaluation, keys))
-    return pa.concat_tables([kept, anew.select(kept.column_names).cast(kept.schema)])
+    if not kind.key:
+        return evaluation.all_rows()
+    rows = evaluated(evaluation, again)
+    if isinstance(kept, pa.Table):
+        return pa.concat_tables([kept, to_arrow(rows).select(kept.column_names).cast(kept.schema)])
+    return kept.unionByName(rows)
+
+
+def _split(absorbed: pa.Table | DataFrame, key: Sequence[str]) -> tuple[pa.Table | DataFrame, pa.Table]:
+    """The rows that absorption made, and the keys that it marked as AGAIN; of no key, the mark."""
+    named = list(key) or [AGAIN]  # Arrow does not count rows without columns
+    if isinstance(absorbed, pa.Table):
+        again = absorbed.column(AGAIN)
+        kept = absorbed.filter(pa.compute.invert(again)).drop_columns(AGAIN)
+        return kept, distinct(absorbed.filter(again).select(named))
+    kept = absorbed.where(f"not {AGAIN}").drop(AGAIN)
+    return kept, to_arrow(absorbed.where(AGAIN).select(*named).distinct())
 
 
 def evaluated(evaluation: Evaluation, keys: pa.Table | DataFrame) -> DataFrame:
@@ -102,29 +119,13 @@ def evaluated(evaluation: Evaluation, keys: pa.Table | DataFrame) -> DataFrame:
 
 def _by_spark(evaluation: Evaluation, affected: Keys, version: int) -> pa.Table | DataFrame:
     """The diff of all keys, or of more than one process takes."""
-    kind, keys = evaluation.kind, affected.rows
+    identity = evaluation.identity
     old = evaluation.table.read(evaluation.spark, version)
-    if keys is not None:
-        old = _of(old, keys)
-    if affected.changes is not None:
-        rows = _absorbed(evaluation, affected.changes, old)
-    else:
-        rows = evaluation.all_rows() if keys is None else evaluated(evaluation, keys)
+    if affected.rows is not None:
+        old = _of(old, affected.rows)
+    rows: DataFrame = _rows(evaluation, affected, old)
     _must_fit(evaluation.declaration, rows.columns, old.columns)
-    return gathered(evaluation.inputs, compare(unique(rows, kind.identity), old, kind.identity))
-
-
-def _absorbed(evaluation: Evaluation, changes: tuple[DataFrame, ...], old: DataFrame) -> DataFrame:
-    """The rows that the affected keys, which have the rows `old`, should have."""
-    kind = evaluation.kind
-    rows = kind.aged(kind.absorb(old, *changes), evaluation.horizon)
-    kept, again = rows.where(f"not {AGAIN}").drop(AGAIN), rows.where(AGAIN)
-    if not kind.key:  # Arrow does not count rows without columns
-        return kept if again.isEmpty() else evaluation.all_rows()
-    keys = to_arrow(again.select(*kind.key).distinct())
-    if not keys.num_rows:
-        return kept
-    return kept.unionByName(evaluated(evaluation, keys))
+    return gathered(evaluation.inputs, compare(unique(rows, identity), old, identity))
 
 
 def _of(rows: DataFrame, keys: pa.Table | DataFrame) -> DataFrame:
@@ -133,12 +134,12 @@ def _of(rows: DataFrame, keys: pa.Table | DataFrame) -> DataFrame:
     return rows.join(wanted, same(rows, wanted, wanted.columns), "left_semi")
 
 
-def _aged(evaluation: Evaluation, due: str, version: int, *, without: pa.Table | None) -> pa.Table:
-    """The updates of the `due` rows, but those of some keys: nothing affects them but the log's event time."""
+def _at_horizon(evaluation: Evaluation, changed: str, version: int, *, without: pa.Table | None) -> pa.Table:
+    """The updates of the rows that the horizon has `changed`, but those of some keys."""
     table = evaluation.table
-    rows = table.rows_where(due, version, without=without)
-    frame = to_frame(evaluation.spark, rows)
-    aged = to_arrow(evaluation.kind.aged(frame, evaluation.horizon).select(*rows.column_names))
-    diff = aged.append_column(CHANGE, pa.array(["update"] * aged.num_rows, pa.string()))
+    old = table.rows_where(changed, version, without=without)
+    rows = evaluation.kind.at_horizon(to_frame(evaluation.spark, old), evaluation.horizon).select(*old.column_names)
+    updates = to_arrow(rows)
+    diff = updates.append_column(CHANGE, pa.array(["update"] * updates.num_rows, pa.string()))
     key = _key(table)
-    return diff if key is None else diff.append_column(WAS, hashes(rows, key))
+    return diff if key is None else diff.append_column(WAS, hashes(old, key))

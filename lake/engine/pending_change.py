@@ -14,7 +14,7 @@ from lake.engine.write import first_rows, write, write_all
 from lake.evaluation.compare import compare, first, shown
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.unique import unique
-from lake.kinds.kind import visible
+from lake.kinds.columns import visible
 from lake.store.diff import CHANGE, Counts
 from lake.store.table_head import TableHead
 

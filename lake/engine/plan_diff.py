@@ -13,7 +13,7 @@ from lake.engine.plan import stale
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.validate import analyse, python_faults
-from lake.kinds.kind import visible
+from lake.kinds.columns import visible
 from lake.project import Project
 from lake.quoting import SPARK, quoted
 from lake.store.diff import Counts

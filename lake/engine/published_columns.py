@@ -9,7 +9,7 @@ from lake.engine.pending_change import column_changes
 from lake.errors import DeclarationError
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.validate import analyse
-from lake.kinds.kind import visible
+from lake.kinds.columns import visible
 from lake.store import delta
 from lake.store.ledger import editions
 from lake.store.ledger.editions import EditionTable

@@ -20,7 +20,7 @@ from lake.evaluation.unique import check_unique, unique
 from lake.evaluation.validate import python_faults
 from lake.explain import causes
 from lake.gate import gate
-from lake.kinds.kind import visible
+from lake.kinds.columns import visible
 from lake.project import Project
 from lake.store import commit
 from lake.store.compaction import pack_table

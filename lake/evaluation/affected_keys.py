@@ -13,7 +13,7 @@ from lake.declaration import Declaration, Input
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.pruning import with_keys
-from lake.kinds.kind import ORDER, same
+from lake.kinds.columns import ORDER, same
 from lake.quoting import DUCKDB, SPARK, quoted
 from lake.store.log import BROADCAST
 from lake.store.scan import distinct, to_arrow, to_frame
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 # Whether a changed row is of a broadcast event that the kind heeds.
-HEARD: Final = "_heard"
+MARKED: Final = "_broadcast"
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,13 @@ def restrict(inputs: Inputs, declaration: Declaration, keys: pa.Table | DataFram
         [rows] = inputs.sides(declaration, frames)
         return (rows.join(hint, same(rows, hint, wanted.columns), "left_semi"),)
     sides = inputs.sides(declaration, with_keys(inputs, declaration, keys))
-    found = []
+    restricted = []
     for side, rows in enumerate(sides):
         some = rows.join(hint, same(rows, hint, wanted.columns), "left_semi") if kind.names_key(side) else rows
         if kind.broadcast is not None:
-            some = some.unionByName(_heard(inputs, declaration))
-        found.append(some)
-    return tuple(found)
+            some = some.unionByName(_broadcasts(inputs, declaration))
+        restricted.append(some)
+    return tuple(restricted)
 
 
 def _narrowed(inputs: Inputs, source: Input, frame: DataFrame, names: dict[str, str], wanted: DataFrame) -> DataFrame:
@@ -96,7 +96,7 @@ def _narrowed(inputs: Inputs, source: Input, frame: DataFrame, names: dict[str, 
     return frame.join(keys, condition, "left_semi")
 
 
-def _heard(inputs: Inputs, declaration: Declaration) -> DataFrame:
+def _broadcasts(inputs: Inputs, declaration: Declaration) -> DataFrame:
     """All broadcast rows that the kind heeds, prepared."""
     (source,) = declaration.inputs
     frame = inputs.broadcasts(source)
@@ -116,14 +116,14 @@ def _by_rows(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> Key
         if len(sides) > 1 or kind.broadcast is not None or not (kind.absorbs and kind.key):
             return ALL
         return Keys(sides[0].select(*kind.key).distinct(), sides)
-    marked = [rows.selectExpr("*", f"coalesce({kind.broadcast or 'false'}, false) as {HEARD}") for rows in sides]
+    marked = [rows.selectExpr("*", f"coalesce({kind.broadcast or 'false'}, false) as {MARKED}") for rows in sides]
     local = [None if frame is None else to_arrow(rows) for rows, frame in zip(marked, changed, strict=True)]
-    if any(rows is not None and pa.compute.any(rows.column(HEARD)).as_py() for rows in local):
+    if any(rows is not None and pa.compute.any(rows.column(MARKED)).as_py() for rows in local):
         return ALL
     if not any(rows is not None and rows.num_rows for rows in local):
         return NOTHING
     few = [
-        sides[i] if rows is None else to_frame(inputs.spark, rows.drop_columns(HEARD)) for i, rows in enumerate(local)
+        sides[i] if rows is None else to_frame(inputs.spark, rows.drop_columns(MARKED)) for i, rows in enumerate(local)
     ]
     return _few(evaluation, few, local)
 
@@ -135,7 +135,7 @@ def _few(evaluation: Evaluation, frames: Sequence[DataFrame], local: Sequence[pa
     if keys is not None and not keys.num_rows:
         return NOTHING
     if kind.absorbs:
-        first = frames[0] if kind.broadcast is None else frames[0].unionByName(_heard(inputs, declaration))
+        first = frames[0] if kind.broadcast is None else frames[0].unionByName(_broadcasts(inputs, declaration))
         wholes = [inputs.whole(source) for source in declaration.inputs] if len(frames) > 1 else []
         return Keys(keys, (first, *(inputs.sides(declaration, wholes)[1:] if wholes else ())))
     large = keys is not None and keys.num_rows > cost.AFFECTED_SHARE * table.rows(table.version())
@@ -174,8 +174,8 @@ def reached(evaluation: Evaluation, side: int, changes: DataFrame) -> pa.Table:
     if kind.absorbs:
         return table.keys_where(kind.key, to_arrow(reaching), kind.reaches(side, DUCKDB), table.version())
     first, *_ = inputs.sides(declaration, [inputs.whole(source) for source in declaration.inputs])
-    near = first.alias("t").join(F.broadcast(reaching).alias("k"), F.expr(kind.reaches(side, SPARK)), "left_semi")
-    return to_arrow(near.select(*kind.key).distinct())
+    rows = first.alias("t").join(F.broadcast(reaching).alias("k"), F.expr(kind.reaches(side, SPARK)), "left_semi")
+    return to_arrow(rows.select(*kind.key).distinct())
 
 
 def by_inputs(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> Keys:
@@ -183,13 +183,13 @@ def by_inputs(evaluation: Evaluation, changed: Sequence[DataFrame | None]) -> Ke
     from pyspark.sql import functions as F
 
     inputs, declaration, kind = evaluation.inputs, evaluation.declaration, evaluation.kind
-    there = [(source, f) for source, f in zip(declaration.inputs, changed, strict=True) if f is not None]
-    maps = [kind.key_of(source.name, frame.columns) for source, frame in there]
+    sources = [(source, f) for source, f in zip(declaration.inputs, changed, strict=True) if f is not None]
+    maps = [kind.key_of(source.name, frame.columns) for source, frame in sources]
     common = [k for k in kind.key if all(k in names for names in maps)]
     if not common:
         return ALL
     parts = []
-    for (source, frame), names in zip(there, maps, strict=True):
+    for (source, frame), names in zip(sources, maps, strict=True):
         if inputs.has_broadcasts(source) and not frame.where(F.col(f"{ORDER}._bucket") == BROADCAST).isEmpty():
             return ALL
         parts.append(to_arrow(frame.selectExpr(*[f"{names[k]} as {quoted(k, SPARK)}" for k in common]).distinct()))

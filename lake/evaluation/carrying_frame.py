@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from lake.kinds.kind import CARRIED
+from lake.kinds.columns import CARRIED
 
 
 class CarryingFrame(DataFrame):
@@ -53,12 +53,11 @@ def plain(frame: DataFrame) -> DataFrame:
 def _keeping(frame: DataFrame, method: str) -> Callable[..., DataFrame]:
     def select(*columns: Any) -> DataFrame:
         chosen = getattr(frame, method)(*columns)
-        there = set(chosen.columns)
-        lost = [c for c in CARRIED if c in frame.columns and c not in there]
-        if not lost:
+        missing = [c for c in CARRIED if c in frame.columns and c not in set(chosen.columns)]
+        if not missing:
             return CarryingFrame(chosen)
         given = columns[0] if len(columns) == 1 and isinstance(columns[0], list) else columns
-        return CarryingFrame(getattr(frame, method)(*given, *lost))
+        return CarryingFrame(getattr(frame, method)(*given, *missing))
 
     return select
 

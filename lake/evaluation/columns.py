@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from lake.declaration import Declaration
 from lake.errors import DeclarationError
-from lake.kinds.kind import visible
+from lake.kinds.columns import visible
 from lake.project import Project
 from lake.store.ledger import contract_versions
 from lake.store.log import Log
@@ -72,12 +72,12 @@ def read_of(plan: str, sides: Sequence[Sequence[str]]) -> list[frozenset[str]]:
 
 def given(columns: Columns) -> Given:
     """What a function was given when its table was built."""
-    return {name: frozenset({*each["read"], *each["unread"]}) for name, each in columns.items()}
+    return {name: frozenset({*types["read"], *types["unread"]}) for name, types in columns.items()}
 
 
-def lost(columns: Columns, there: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-    """What a table reads of inputs, and is no longer `there` as it was: {input: {column: type}}."""
-    for name, types in there.items():
+def lost(columns: Columns, now: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """What a table reads of inputs, and is not `now` as it was: {input: {column: type}}."""
+    for name, types in now.items():
         for column, type_ in columns[name]["read"].items():
             if types.get(column) != type_:
                 yield f"column {name}.{column}: {type_} → {types.get(column, 'none')}"
@@ -87,7 +87,7 @@ def withheld(declaration: Declaration, frames: Sequence[DataFrame], columns: Giv
     """What a function that is given `columns` is not given of `frames`: {input: columns}."""
     return {
         source.name: [
-            each for each in visible(frame.columns) if source.name in columns and each not in columns[source.name]
+            name for name in visible(frame.columns) if source.name in columns and name not in columns[source.name]
         ]
         for source, frame in zip(declaration.inputs, frames, strict=True)
     }
@@ -103,31 +103,31 @@ def without(
     ]
 
 
-def recorded(there: Mapping[str, Mapping[str, str]], read: Given) -> dict[str, dict[str, Any]]:
-    """What a head says where a function is given all columns that are `there`: {input: {column: type}}."""
+def recorded(given: Mapping[str, Mapping[str, str]], read: Given) -> dict[str, dict[str, Any]]:
+    """What a head says where a function is `given` these columns: {input: {column: type}}."""
     return {
         name: {
             "read": {column: type_ for column, type_ in types.items() if column in read[name]},
             "unread": [column for column in types if column not in read[name]],
         }
-        for name, types in there.items()
+        for name, types in given.items()
     }
 
 
 def unsaid(
-    project: Project, declaration: Declaration, head: TableHead, there: set[str], made: Callable[[Given], set[str]]
+    project: Project, declaration: Declaration, head: TableHead, stored: set[str], made: Callable[[Given], set[str]]
 ) -> Given:
     """What a function was given of its logs, where its table's `head` does not say it.
 
     The fields of the contract under which the last batch was written that the table has read; where what it makes of
-    those, `made`, are not the columns that are `there`, of another version of the contract, the newest first.
+    those, `made`, are not the columns that are `stored`, of another version of the contract, the newest first.
     """
     batches = {source.name: head.inputs.get(source.name, 0) for source in declaration.inputs if source.is_log}
     fields = [_fields(project, stream, batch) for stream, batch in batches.items()]
-    choices = [dict(zip(batches, each, strict=True)) for each in product(*fields)]
+    choices = [dict(zip(batches, names, strict=True)) for names in product(*fields)]
     for choice in choices if len(choices) > 1 else ():
         with suppress(DeclarationError):
-            if made(choice) == there:
+            if made(choice) == stored:
                 return choice
     return {}
 
@@ -140,7 +140,7 @@ def _fields(project: Project, stream: str, batch: int) -> list[frozenset[str]]:
     settings, contract = project.settings, project.contracts[stream]
     stored, number = contract_versions.versions(settings, stream), Log(settings, stream).head_at(batch).contract
     now, *others = (
-        frozenset(field.name for field in each.fields)
-        for each in (contract, *stored[max(number - 1, 0) : number], *reversed(stored))
+        frozenset(field.name for field in version.fields)
+        for version in (contract, *stored[max(number - 1, 0) : number], *reversed(stored))
     )
     return [now] if not others or now == others[0] else list(dict.fromkeys([*others, now]))

@@ -29,10 +29,10 @@ def compare(rows: DataFrame, old: DataFrame, identity: Sequence[str]) -> DataFra
     from pyspark.sql import functions as F
 
     # Renamed, because `rows` may descend from `old`, and then the two sides' columns are one to Spark.
-    there = old.select(
+    before = old.select(
         *[F.col(quoted(column, SPARK)).alias(_was(column)) for column in rows.columns], F.lit(True).alias("_there")
     )
-    joined = rows.withColumn("_new", F.lit(True)).join(there, F.expr(_match(identity, SPARK)), "full_outer")
+    joined = rows.withColumn("_new", F.lit(True)).join(before, F.expr(_match(identity, SPARK)), "full_outer")
     return joined.selectExpr(*_images(rows.columns, identity, SPARK)).where(f"{CHANGE} is not null")
 
 
@@ -44,8 +44,8 @@ def compare_local(rows: pa.Table, old: pa.Table, identity: Sequence[str], key: s
         con.register("old", old)
         images = ", ".join([*_images(columns, identity, DUCKDB), *([WAS] if key is not None else [])])
         was = "NULL" if key is None else duck_hash(fields_of(old.schema), literal(key))
-        found = con.sql(f"SELECT {images} FROM {_pairs(columns, identity, was)}").to_arrow_table()
-    changed = found.filter(pa.compute.is_valid(found.column(CHANGE)))
+        pairs = con.sql(f"SELECT {images} FROM {_pairs(columns, identity, was)}").to_arrow_table()
+    changed = pairs.filter(pa.compute.is_valid(pairs.column(CHANGE)))
     more = [pa.field(CHANGE, pa.string()), *([pa.field(WAS, pa.uint64())] if key is not None else [])]
     return changed.cast(pa.schema([*rows.schema, *more]))
 
@@ -72,18 +72,18 @@ def shown(diff: pa.Table, old: pa.Table, identity: Sequence[str]) -> tuple[dict[
     """Rows of a diff for a person, `old` being those they replace: the identity, `change`, and for an update `columns`:
     {column: [old value, new value]}.
     """
-    there = {repr([row[k] for k in identity]): row for row in old.to_pylist()}
-    found = []
+    replaced = {repr([row[k] for k in identity]): row for row in old.to_pylist()}
+    changes = []
     for row in diff.to_pylist():
         key = {k: row[k] for k in identity}
-        told: dict[str, Any] = {**key, "change": row[CHANGE]}
+        change: dict[str, Any] = {**key, "change": row[CHANGE]}
         if row[CHANGE] == "update":
-            was = there[repr(list(key.values()))]
-            told["columns"] = {
+            was = replaced[repr(list(key.values()))]
+            change["columns"] = {
                 c: [was[c], row[c]] for c in row if c != CHANGE and c not in identity and was[c] != row[c]
             }
-        found.append(told)
-    return tuple(found)
+        changes.append(change)
+    return tuple(changes)
 
 
 def first(diff: pa.Table | DataFrame, identity: Sequence[str], count: int) -> pa.Table:

@@ -8,21 +8,18 @@ from __future__ import annotations
 import io
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Final
 
 from lake.errors import DeclarationError
-from lake.evaluation import decimals
 from lake.jobfile import NONDETERMINISTIC
-from lake.kinds.aggregate import Aggregate
-from lake.kinds.view import View
-from lake.quoting import SPARK, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lake.declaration import Declaration
+    from lake.kinds.kind import Kind
 
 # Operators that look at more than one row.
 MANY_ROWS: Final = re.compile(
@@ -36,6 +33,7 @@ ADDING: Final = re.compile(
 )
 CALLED: Final = re.compile(r"\b([a-z_]+)\(", re.IGNORECASE)
 FLOATS: Final = ("float", "double")
+DECIMALS: Final = "add decimals: cast(… as decimal(18, 2))"
 
 # `explain` can only print, and there is one stdout for the tables that are evaluated side by side.
 _PRINTING: Final = threading.Lock()
@@ -59,19 +57,17 @@ def check(declaration: Declaration, rows: DataFrame, inputs: list[DataFrame]) ->
             )
             for operator in sorted({match[1] for match in MANY_ROWS.finditer(text)})
         ]
-    faults += [declaration.fault(what, fix=fix) for what, fix in _not_local(declaration, text)]
-    faults += _float_sums(declaration, rows, inputs, text)
-    faults += decimals.faults(declaration, rows)
+    else:
+        faults += [declaration.fault(what, fix=fix) for what, fix in _not_local(declaration.kind, text)]
+        faults += [declaration.fault(what, fix=DECIMALS) for what in _float_sums([rows, *inputs], text)]
+    faults += [declaration.fault(fault.what, fix=fault.fix) for fault in declaration.kind.faults(rows)]
     if faults:
         raise DeclarationError.all(faults)
 
 
-def _not_local(declaration: Declaration, text: str) -> Iterator[tuple[str, str]]:
-    """What makes rows of a view's key depend on other keys, as (what, fix)."""
-    kind = declaration.kind
-    if not isinstance(kind, View):
-        return
-    if not kind.recursive and RECURSION.search(text):
+def _not_local(kind: Kind, text: str) -> Iterator[tuple[str, str]]:
+    """What in a plan makes rows of a key depend on other keys, as (what, fix)."""
+    if not kind.may_recurse and RECURSION.search(text):
         what = "the query is recursive, so its rows do not depend on one key"
         yield what, 'View(key=(), identity="…", recursive=True)'
     limit = LIMIT.search(text)
@@ -95,22 +91,13 @@ def _plans(frame: DataFrame) -> str:
     return out.getvalue()
 
 
-def _float_sums(
-    declaration: Declaration, rows: DataFrame, inputs: list[DataFrame], text: str
-) -> list[DeclarationError]:
-    """Sums and averages of floats: in an Aggregate by the type of what is added, in a View by the names in its plan."""
-    fix = "add decimals: cast(… as decimal(18, 2))"
-    kind = declaration.kind
-    if isinstance(kind, Aggregate):
-        summed = {name: m.summed for name, m in kind.measures.items() if m.summed}
-        texts = [f"{sql} as {quoted(name, SPARK)}" for name, sql in summed.items()]
-        types = dict(rows.selectExpr(*texts).dtypes) if summed else {}
-        return [declaration.fault(f"{n} adds up a {t}", fix=fix) for n, t in types.items() if t in (*FLOATS, "string")]
-    floats = {name for frame in [rows, *inputs] for name, type_ in frame.dtypes if type_ in FLOATS}
-    found = []
+def _float_sums(frames: Iterable[DataFrame], text: str) -> Iterable[str]:
+    """The sums and averages of floats in a plan, told by the names of columns of `frames`; each once."""
+    floats = {name for frame in frames for name, type_ in frame.dtypes if type_ in FLOATS}
+    sums = []
     for line in text.splitlines():
         for match in ADDING.finditer(line):
             alias = re.match(r"[^,]*? AS (\w+)#", line[match.end() :])
             names = set(re.findall(r"(\w+)#", match[2])) | ({alias[1]} if alias else set())
-            found += [f"{match[1]} of floats ({name})" for name in sorted(names & floats)]
-    return [declaration.fault(what, fix=fix) for what in dict.fromkeys(found)]
+            sums += [f"{match[1]} of floats ({name})" for name in sorted(names & floats)]
+    return dict.fromkeys(sums)

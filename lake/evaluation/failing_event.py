@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lake import cost
-from lake.kinds.kind import ORDER
+from lake.kinds.columns import ORDER
 from lake.session import raise_if_gone
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ class _Search:
         batch = batches[self._first([_upto_batch(number) for number in batches])]
         places = self.inputs.whole(self.source).where(f"{ORDER}._batch = {batch}").select(f"{ORDER}.*").toArrow()
         rows = sorted(places.to_pylist(), key=lambda row: tuple((value is not None, value) for value in row.values()))
-        found = rows[self._first([_upto_event(row) for row in rows])]
-        return f"{found['_batch']}:{found['_bucket']}:{found['_offset']}"
+        event = rows[self._first([_upto_event(row) for row in rows])]
+        return f"{event['_batch']}:{event['_bucket']}:{event['_offset']}"
 
     def _first(self, prefixes: Sequence[Prefix]) -> int:
         """Which of growing `prefixes`, the last of which fails, is the first to do so."""
@@ -69,8 +69,8 @@ class _Search:
     def fails(self, prefix: Prefix) -> bool:
         """Whether the table cannot be made of a `prefix` of the log."""
         frames = [
-            prefix(self.inputs.whole(each)) if each == self.source else self.inputs.whole(each)
-            for each in self.declaration.inputs
+            prefix(self.inputs.whole(source)) if source == self.source else self.inputs.whole(source)
+            for source in self.declaration.inputs
         ]
         try:
             rows = self.inputs.evaluated(self.declaration, self.inputs.sides(self.declaration, frames))

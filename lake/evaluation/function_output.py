@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,9 +12,8 @@ from pyspark.sql import DataFrame
 from lake.declaration import Declaration
 from lake.errors import DeclarationError, did_you_mean
 from lake.evaluation.carrying_frame import plain
-from lake.kinds.aggregate import Aggregate
-from lake.kinds.deletes import Removal
-from lake.kinds.kind import CARRIED, ORDER, SIGN, digest, in_log_order, visible
+from lake.kinds.columns import CARRIED, ORDER, SIGN, digest, visible
+from lake.kinds.ordering import in_log_order
 from lake.quality.parking import BY, PLACE, ROW
 from lake.quoting import SPARK, literal
 from lake.session import first_line
@@ -23,7 +21,6 @@ from lake.session import first_line
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-TIMES: Final = ("date", "timestamp", "timestamp_ntz")
 _UNKNOWN: Final = re.compile(r"UNRESOLVED_COLUMN.* name `(?:\w+`\.`)?(\w+)`")
 
 
@@ -34,10 +31,10 @@ def frames(declaration: Declaration, result: Any, inputs: int) -> list[DataFrame
     """
     kind = declaration.kind
     sides = list(result) if isinstance(result, tuple) else [result]
-    for each in sides:
-        if not isinstance(each, DataFrame):
+    for side in sides:
+        if not isinstance(side, DataFrame):
             raise declaration.fault(
-                f"the function returns {each!r}, not a DataFrame",
+                f"the function returns {side!r}, not a DataFrame",
                 fix="return its_input.select(…), or the result of spark.sql",
             )
     if len(sides) != (inputs if kind.row_by_row else 1):
@@ -45,7 +42,7 @@ def frames(declaration: Declaration, result: Any, inputs: int) -> list[DataFrame
             f"the function returns {len(sides)} frames, but its {kind.name} has {inputs} inputs",
             fix="return one frame for each input, in their order",
         )
-    return [plain(each) for each in sides]
+    return [plain(side) for side in sides]
 
 
 def complete(declaration: Declaration, rows: DataFrame, side: int) -> DataFrame:
@@ -66,8 +63,6 @@ def complete(declaration: Declaration, rows: DataFrame, side: int) -> DataFrame:
             raise declaration.fault(
                 f"the function returns no column {column!r}{of} ({use})", fix="add it to the select"
             )
-    for column, type_ in _timeless(declaration, rows):
-        raise declaration.fault(f"its window is over {column!r}, a {type_}", fix="use a timestamp or date column")
     return _parted(declaration, rows) if declaration.parking else rows
 
 
@@ -82,37 +77,28 @@ def fault(declaration: Declaration, error: Exception, columns: Iterable[str] = (
         what, fix = f"no column {unknown[1]!r}", did_you_mean(unknown[1], visible(columns))
     else:
         what, fix = f"{type(error).__name__}: {first_line(error)}", "correct that line; --debug shows the stack trace"
-    found = declaration.fault(f"{of} fails: {what}", fix=fix)
+    told = declaration.fault(f"{of} fails: {what}", fix=fix)
     if frames:
-        found.where = f"{declaration.where.partition(':')[0]}:{frames[-1].lineno}"
-    return found
-
-
-def _timeless(declaration: Declaration, rows: DataFrame) -> Iterator[tuple[str, str]]:
-    """The column that a window is over, with its type, where that is no time."""
-    window = declaration.kind.window if isinstance(declaration.kind, Aggregate) else None
-    types = dict(rows.dtypes) if window else {}
-    if window and types[window.on] not in TIMES:
-        yield window.on, types[window.on]
+        told.where = f"{declaration.where.partition(':')[0]}:{frames[-1].lineno}"
+    return told
 
 
 def _parted(declaration: Declaration, rows: DataFrame) -> DataFrame:
     """Of the function's `rows` those that the table takes; of a table of parked rows the others."""
     from pyspark.sql import functions as F
 
-    for each in declaration.parking:
-        for column in each.columns:
+    for rule in declaration.parking:
+        for column in rule.columns:
             if column not in rows.columns:
                 raise declaration.fault(
-                    f"{each.expectation} parks by {column!r}, which the function does not return",
+                    f"{rule.expectation} parks by {column!r}, which the function does not return",
                     fix=did_you_mean(column, visible(rows.columns)) or "add it to the select",
                 )
     kind, of_log = (declaration.parked_of or declaration).kind, in_log_order(rows)
-    removal: Removal | None = getattr(kind, "removal", None)
-    never = [kind.broadcast, removal.deletes if removal else None, f"{ORDER}._bucket < 0" if of_log else None]
+    never = [kind.broadcast, kind.deletes, f"{ORDER}._bucket < 0" if of_log else None]
     exempt = " OR ".join(f"coalesce({sql}, false)" for sql in never if sql) or "false"
     failed = ", ".join(
-        f"CASE WHEN NOT ({each.met}) THEN {literal(each.expectation, SPARK)} END" for each in declaration.parking
+        f"CASE WHEN NOT ({rule.met}) THEN {literal(rule.expectation, SPARK)} END" for rule in declaration.parking
     )
     by = f"CASE WHEN NOT ({exempt}) THEN nullif(concat_ws('; ', {failed}), '') END"
     if declaration.parked_of is None:

@@ -15,7 +15,7 @@ from lake.evaluation import function_output
 from lake.evaluation.carrying_frame import CarryingFrame
 from lake.evaluation.columns import Analysed, Given, given, leaf, unsaid, withheld, without
 from lake.ingest import refusals
-from lake.kinds.kind import CARRIED, ORDER, SIGN, visible
+from lake.kinds.columns import CARRIED, ORDER, SIGN, visible
 from lake.project import Project
 from lake.session import raise_if_gone
 from lake.store import erasures, log
@@ -78,7 +78,7 @@ class Inputs:
 
     def evaluated(self, declaration: Declaration, sides: Sequence[DataFrame]) -> DataFrame:
         """What the declaration's kind makes of `sides`, as of the cut."""
-        return declaration.kind.aged(declaration.kind.evaluate(*sides), self.horizon(declaration))
+        return declaration.kind.at_horizon(declaration.kind.evaluate(*sides), self.horizon(declaration))
 
     def sides(self, declaration: Declaration, frames: Sequence[DataFrame]) -> tuple[DataFrame, ...]:
         """What the declared function makes of `frames`, of which it is given the columns that its table was built with.
@@ -111,7 +111,7 @@ class Inputs:
             return given(head.columns)
 
         def made(columns: Given) -> set[str]:
-            frames = [self.nothing(each) for each in declaration.inputs]
+            frames = [self.nothing(source) for source in declaration.inputs]
             sides = self.called(declaration, frames, withheld(declaration, frames, columns))
             return set(self.evaluated(declaration, sides).columns)
 
@@ -144,8 +144,8 @@ class Inputs:
         ]
         if not kind.heeds_refusals:
             return tuple(sides)
-        told = zip(sides, refused, strict=True)
-        return tuple(rows if r is None else rows.unionByName(r, allowMissingColumns=True) for rows, r in told)
+        both = zip(sides, refused, strict=True)
+        return tuple(rows if r is None else rows.unionByName(r, allowMissingColumns=True) for rows, r in both)
 
     def _refusals(self, source: Input) -> DataFrame | None:
         """What a log says of records that were refused up to the cut; None where it says nothing."""
@@ -180,7 +180,7 @@ class Inputs:
     def _without_rows(self, source: Input) -> DataFrame:
         if source.table is None:
             return event_order(log.empty(self.spark, self.project.contracts[source.name]).drop(*HIDDEN))
-        sides = self.sides(source.table, [self.nothing(each) for each in source.table.inputs])
+        sides = self.sides(source.table, [self.nothing(parent) for parent in source.table.inputs])
         rows = self.evaluated(source.table, sides)
         empty = self.spark.createDataFrame([], rows.select(*visible(rows.columns)).schema)
         return _ordered(empty, source.table)
@@ -217,7 +217,7 @@ class Inputs:
         rows = self.table(source.table).read(self.spark, self.version(source))
         return _ordered(rows.select(*visible(rows.columns)), source.table)
 
-    def near(self, source: Input, keys: Sequence[Mapping[str, Any]]) -> DataFrame:
+    def narrowed(self, source: Input, keys: Sequence[Mapping[str, Any]]) -> DataFrame:
         """As `whole`, at least the rows that equal one of `keys` in its `searchable` columns, nulls included."""
         scan = self._scan(source)
         if source.table is None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lake import cost
-from lake.kinds.explanation import DECIDES
-from lake.kinds.kind import ORDER, SIGN, STANDING, visible
+from lake.kinds.columns import ORDER, SIGN, visible
+from lake.kinds.explanation import DECIDES, ROLE
 from lake.kinds.ordering import AT
 from lake.quoting import SPARK, quoted
 from lake.store.scan import to_arrow
@@ -22,12 +22,12 @@ Values = Mapping[str, Any]
 @dataclass(frozen=True)
 class Found:
     """A row of an input: where it is (an event's place, or the identity of a table's row), its visible columns, and
-    its standing, null where it cannot be told. It is number `nth` of those that were found for the same row.
+    its role, null where it cannot be told. It is number `nth` of those that were found for the same row.
     """
 
     order: Values
     values: Values
-    standing: str | None
+    role: str | None
     nth: int
 
 
@@ -39,7 +39,7 @@ class Finding:
     shown: tuple[Found, ...] = ()
 
     def __add__(self, other: Finding) -> Finding:
-        later = (replace(found, nth=found.nth + self.count) for found in other.shown)
+        later = (replace(row, nth=row.nth + self.count) for row in other.shown)
         return Finding(self.count + other.count, (*self.shown, *later))
 
 
@@ -65,20 +65,20 @@ class Few:
 
 @dataclass(frozen=True)
 class Lookup:
-    """Of `rows`, which have ORDER, SIGN and STANDING, those for each of `wanted`: the values that they have in
-    `columns`, {name: SQL}, nulls being equal. None: no row is wanted. What is `heard` (SQL) is found for all.
+    """Of `rows`, which have ORDER, SIGN and ROLE, those for each of `wanted`: the values that they have in
+    `columns`, {name: SQL}, nulls being equal. None: no row is wanted. What is `broadcast` (SQL) is found for all.
     """
 
     rows: DataFrame
     columns: Mapping[str, str]
     wanted: Sequence[Values | None]
-    heard: str = "false"
+    broadcast: str = "false"
 
     def matching(self) -> DataFrame:
         """The rows that are found for any."""
         from pyspark.sql import functions as F
 
-        test: Column = F.expr(self.heard)
+        test: Column = F.expr(self.broadcast)
         for values in self.wanted:
             if values is not None:
                 test = test | _equal({sql: values[name] for name, sql in self.columns.items()})
@@ -86,22 +86,22 @@ class Lookup:
 
     def findings(self, few: Few) -> list[Finding]:
         """What is found for each of `wanted`, in the order of a kind's places where rows have one, or else of ORDER."""
-        if all(each is None for each in self.wanted):
+        if all(values is None for values in self.wanted):
             return [Finding() for _ in self.wanted]
-        near = self._told()
-        found = to_arrow(near.limit(cost.LOOKUP_ROWS + 1)).to_pylist()
-        if len(found) > cost.LOOKUP_ROWS:
-            numbered = near.selectExpr(
+        described = self._described()
+        rows = to_arrow(described.limit(cost.LOOKUP_ROWS + 1)).to_pylist()
+        if len(rows) > cost.LOOKUP_ROWS:
+            numbered = described.selectExpr(
                 "*",
                 "row_number() over (partition by `group` order by place) as nth",
                 "count(*) over (partition by `group`) as of",
             )
-            shown = f"nth <= {few.first} or nth > of - {few.last} or standing like '{DECIDES}%'"
-            found = to_arrow(numbered.where(shown)).to_pylist()
-        return [self._finding(found, each, few) for each in self.wanted]
+            shown = f"nth <= {few.first} or nth > of - {few.last} or role like '{DECIDES}%'"
+            rows = to_arrow(numbered.where(shown)).to_pylist()
+        return [self._finding(rows, values, few) for values in self.wanted]
 
-    def _told(self) -> DataFrame:
-        """What is told of each row, and the `group` that it is counted in."""
+    def _described(self) -> DataFrame:
+        """What is shown of each row, and the `group` that it is counted in."""
         from pyspark.sql import functions as F
 
         rows = self.matching()
@@ -109,16 +109,16 @@ class Lookup:
         return rows.select(
             F.col(ORDER).alias("order"),
             F.struct(*[quoted(column, SPARK) for column in visible(rows.columns)]).alias("values"),
-            F.col(STANDING).alias("standing"),
-            F.struct(F.expr(f"coalesce({self.heard}, false)").alias("_heard"), *group).alias("group"),
+            F.col(ROLE).alias("role"),
+            F.struct(F.expr(f"coalesce({self.broadcast}, false)").alias("_broadcast"), *group).alias("group"),
             F.struct(AT if AT in rows.columns else ORDER, SIGN).alias("place"),
         )
 
-    def _finding(self, found: Sequence[Values], wanted: Values | None, few: Few) -> Finding:
-        """What was wanted, then what all heard."""
+    def _finding(self, rows: Sequence[Values], wanted: Values | None, few: Few) -> Finding:
+        """What was wanted, then what is found for all."""
         if wanted is None:
             return Finding()
-        return _group(found, {"_heard": False, **wanted}, few) + _group(found, {"_heard": True}, few)
+        return _group(rows, {"_broadcast": False, **wanted}, few) + _group(rows, {"_broadcast": True}, few)
 
 
 def _equal(values: Mapping[str, Any]) -> Column:
@@ -131,18 +131,18 @@ def _equal(values: Mapping[str, Any]) -> Column:
     return test
 
 
-def _group(found: Sequence[Values], wanted: Values, few: Few) -> Finding:
+def _group(rows: Sequence[Values], wanted: Values, few: Few) -> Finding:
     """The rows of one group, in their order; numbered here, unless Spark has done it."""
-    group = [row for row in found if {column: row["group"][column] for column in wanted} == wanted]
+    group = [row for row in rows if {column: row["group"][column] for column in wanted} == wanted]
     if not group:
         return Finding()
     if "nth" not in group[0]:
         ordered = sorted(group, key=lambda row: _sortable(row["place"]))
         group = [{**row, "nth": nth, "of": len(group)} for nth, row in enumerate(ordered, 1)]
     shown = (
-        Found(row["order"], row["values"], row["standing"], row["nth"])
+        Found(row["order"], row["values"], row["role"], row["nth"])
         for row in sorted(group, key=lambda row: row["nth"])
-        if few.shows(row["nth"], row["of"]) or (row["standing"] or "").startswith(DECIDES)
+        if few.shows(row["nth"], row["of"]) or (row["role"] or "").startswith(DECIDES)
     )
     return Finding(group[0]["of"], tuple(shown))
 

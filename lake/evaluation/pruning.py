@@ -17,7 +17,7 @@ from lake.declaration import Declaration, Input
 from lake.evaluation.determinism import analysed
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.lookup import Values
-from lake.kinds.kind import visible
+from lake.kinds.columns import visible
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,7 +37,7 @@ def with_keys(inputs: Inputs, declaration: Declaration, keys: pa.Table | DataFra
         return [inputs.whole(source) for source in declaration.inputs]
     names, wanted = handed_on(inputs, declaration), keys.to_pylist()
     return [
-        near(inputs, source, names[side], wanted) if side in large else inputs.whole(source)
+        narrowed(inputs, source, names[side], wanted) if side in large else inputs.whole(source)
         for side, source in enumerate(declaration.inputs)
     ]
 
@@ -45,23 +45,23 @@ def with_keys(inputs: Inputs, declaration: Declaration, keys: pa.Table | DataFra
 def handed_on(inputs: Inputs, declaration: Declaration) -> list[dict[str, str]]:
     """For each input of a row-by-row kind, {column of the function's rows: column of that input that it is}."""
     tagged = [_tagged(inputs, source, side) for side, source in enumerate(declaration.inputs)]
-    found = []
+    names = []
     for side, rows in enumerate(inputs.sides(declaration, tagged)):
         tags = {field.name: field.metadata[TAG] for field in rows.schema if TAG in field.metadata}
         own = {name: column for name, (of, column) in tags.items() if of == str(side)}
         # A union has the metadata of its first part alone.
-        found.append({} if own and "Union" in analysed(rows) else own)
-    return found
+        names.append({} if own and "Union" in analysed(rows) else own)
+    return names
 
 
-def near(inputs: Inputs, source: Input, names: Mapping[str, str], wanted: Sequence[Values | None]) -> DataFrame:
+def narrowed(inputs: Inputs, source: Input, names: Mapping[str, str], wanted: Sequence[Values | None]) -> DataFrame:
     """The rows of `source`, at least those that have what is `wanted`; `names` are its columns by their name there."""
-    columns = {name: names[name] for each in wanted if each is not None for name in each if name in names}
+    columns = {name: names[name] for values in wanted if values is not None for name in values if name in names}
     usable = {name: column for name, column in columns.items() if column in inputs.searchable(source)}
     if not usable:
         return inputs.whole(source)
-    keys = [{column: each[name] for name, column in usable.items()} for each in wanted if each is not None]
-    return inputs.near(source, keys)
+    keys = [{column: values[name] for name, column in usable.items()} for values in wanted if values is not None]
+    return inputs.narrowed(source, keys)
 
 
 def _tagged(inputs: Inputs, source: Input, side: int) -> DataFrame:

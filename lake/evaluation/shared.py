@@ -23,7 +23,7 @@ UNITS: Final = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 @contextmanager
 def sharing(inputs: Inputs, tables: Iterable[Declaration]) -> Iterator[None]:
     """Keeps the logs that more than one of `tables` reads, with all of their columns, while the block runs."""
-    readers = Counter(name for each in tables for name in {source.name for source in each.inputs if source.is_log})
+    readers = Counter(name for table in tables for name in {source.name for source in table.inputs if source.is_log})
     room = cost.SHARED_MEMORY * _bytes(inputs.project.settings.spark.driver_memory)
     kept: list[DataFrame] = []
     for name in [name for name, reading in readers.items() if reading > 1]:

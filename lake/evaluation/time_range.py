@@ -14,7 +14,7 @@ from lake.declaration import Declaration, Input
 from lake.evaluation.affected_keys import ALL, NOTHING, Keys, by_inputs, reached
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
-from lake.kinds.kind import same
+from lake.kinds.columns import same
 from lake.store.scan import to_arrow, to_frame
 
 if TYPE_CHECKING:
@@ -60,11 +60,11 @@ class Between:
 
     def _by_rows(self, evaluation: Evaluation, frames: list[DataFrame | None]) -> Keys:
         declaration, kind, table = evaluation.declaration, evaluation.kind, evaluation.table
-        there = [
+        filled = [
             self.inputs.nothing(source) if frame is None else frame
             for source, frame in zip(declaration.inputs, frames, strict=True)
         ]
-        sides = self.inputs.sides(declaration, there)
+        sides = self.inputs.sides(declaration, filled)
         if not kind.key:
             return NOTHING if all(rows.isEmpty() for rows in sides) else ALL
         if kind.broadcast is not None and not sides[0].where(kind.broadcast).isEmpty():
@@ -77,7 +77,7 @@ class Between:
             if frames[side] is not None
         ]
         limit = int(cost.AFFECTED_SHARE * table.rows(table.version()))
-        found = to_arrow(reduce(lambda a, b: a.union(b), keys).distinct().limit(limit + 1))
-        if not found.num_rows:
+        affected = to_arrow(reduce(lambda a, b: a.union(b), keys).distinct().limit(limit + 1))
+        if not affected.num_rows:
             return NOTHING
-        return Keys(found) if found.num_rows <= limit else ALL
+        return Keys(affected) if affected.num_rows <= limit else ALL

@@ -45,8 +45,8 @@ def unique(rows: DataFrame, identity: Sequence[str]) -> DataFrame:
     from pyspark.sql import functions as F
 
     by = [quoted(name, SPARK) for name in identity]
-    told = f"to_json(struct({', '.join(by)}), map('ignoreNullFields', 'false'))"
-    error = f"raise_error(concat({literal(_TWICE, SPARK)}, {told}))"
+    values = f"to_json(struct({', '.join(by)}), map('ignoreNullFields', 'false'))"
+    error = f"raise_error(concat({literal(_TWICE, SPARK)}, {values}))"
     several = F.expr(f"count(*) over (partition by {', '.join(by)})")
     counted = rows.withColumn("_rows_of_identity", several)
     return counted.where(f"if(_rows_of_identity > 1, {error}, true)").drop("_rows_of_identity")
@@ -54,14 +54,15 @@ def unique(rows: DataFrame, identity: Sequence[str]) -> DataFrame:
 
 def fault_of(declaration: Declaration, error: Exception) -> LakeError | None:
     """What to say where `error` is that of a frame that was to be `unique`."""
-    told: BaseException | None = error
+    cause: BaseException | None = error
     seen: list[BaseException] = []
-    while told is not None and not any(told is each for each in seen):  # one that is raised again may be its own cause
-        seen.append(told)
-        text = str(told)
-        if found := _TOLD.search(text):
-            return _fault(declaration, json.JSONDecoder().raw_decode(text, found.end())[0])
-        told = getattr(told, "cause", None) or told.__cause__
+    # One that is raised again may be its own cause.
+    while cause is not None and not any(cause is earlier for earlier in seen):
+        seen.append(cause)
+        text = str(cause)
+        if match := _TOLD.search(text):
+            return _fault(declaration, json.JSONDecoder().raw_decode(text, match.end())[0])
+        cause = getattr(cause, "cause", None) or cause.__cause__
     return None
 
 

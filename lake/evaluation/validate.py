@@ -13,8 +13,8 @@ from lake.evaluation import determinism, function_output, unique
 from lake.evaluation.columns import Analysed, read_of
 from lake.evaluation.failing_event import event_behind
 from lake.evaluation.inputs import Inputs
+from lake.kinds.columns import visible
 from lake.kinds.grouped_map import fault_of
-from lake.kinds.kind import visible
 from lake.session import first_line, raise_if_gone
 from lake.store import delta
 
@@ -47,9 +47,9 @@ def python_faults(declaration: Declaration, inputs: Inputs | None = None) -> Ite
             raise
         told, place = fault
         what, fix = f"{declaration.name}: {told.what}", told.fix
-        if inputs is not None and (found := _event_at(inputs, declaration.inputs[0], place)):
-            what += f"; the event is {found}"
-            fix += f", or void it: lake void {found} --reason …"
+        if inputs is not None and (event := _event_at(inputs, declaration.inputs[0], place)):
+            what += f"; the event is {event}"
+            fix += f", or void it: lake void {event} --reason …"
         raise DeclarationError(what, where=told.where, fix=fix) from error
 
 
@@ -113,6 +113,6 @@ def _analysed(inputs: Inputs, declaration: Declaration) -> Analysed:
         raise declaration.fault(f"its rows have no column {lost[0]!r}", fix="it is part of their identity: return it")
     read: dict[str, frozenset[str]] = {}
     scanned = read_of(determinism.physical(evaluated), [frame.columns for frame in frames])
-    for source, found in zip(declaration.inputs, scanned, strict=True):
-        read[source.name] = read.get(source.name, frozenset()) | frozenset(visible(found))
+    for source, names in zip(declaration.inputs, scanned, strict=True):
+        read[source.name] = read.get(source.name, frozenset()) | frozenset(visible(names))
     return Analysed(read, dict(evaluated.dtypes))

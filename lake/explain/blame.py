@@ -12,7 +12,7 @@ from lake.evaluation.inputs import Inputs
 from lake.evaluation.lookup import Few, Finding, Found, Values
 from lake.explain.explain import Cause, Explained, Side, told
 from lake.explain.lineage import WAS, changed
-from lake.kinds.kind import visible
+from lake.kinds.columns import visible
 from lake.project import Project
 from lake.store import delta
 from lake.store.ledger.cuts import get_cut
@@ -104,10 +104,10 @@ class Search:
         for each in shown:
             key = _key(each.order)
             was, now = images[key]
-            image = (was if each.standing == WAS else now) or each.order
+            image = (was if each.role == WAS else now) or each.order
             values = {column: image[column] for column in visible(image)}
             row = Explained(parent.name, each.order, values, sides.get(key, ()) if each is last[key] else ())
-            causes.append(Cause(each.standing, each.nth, each.values, row=row))
+            causes.append(Cause(each.role, each.nth, each.values, row=row))
         return causes
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ROWS: Final = 3  # of so many expectations the first row is traced to its events
 EVENTS: Final = 3
 WEAK: Final = ("superseded", "deleted", "voided", "dropped", "refused", "has no")
-"""How standings begin of events that did not make the row what it is."""
+"""How roles begin of events that did not make the row what it is."""
 
 
 def stopped(inputs: Inputs, checks: Iterable[Check]) -> QualityError | None:
@@ -68,7 +68,7 @@ def _places(inputs: Inputs, declaration: Declaration, row: Values) -> list[str]:
 
 def _events(row: Explained) -> Iterator[str]:
     causes = [(side, cause) for side in row.sides for cause in side.causes]
-    strong = [each for each in causes if not (each[1].standing or "").startswith(WEAK)]
+    strong = [each for each in causes if not (each[1].role or "").startswith(WEAK)]
     for side, cause in strong or causes:
         if cause.event is not None:
             yield f"{side.source} {cause.event.place} ({cause.event.source})"

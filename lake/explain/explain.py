@@ -10,12 +10,13 @@ import pyarrow as pa
 
 from lake.declaration import Declaration, Input
 from lake.errors import DeclarationError
+from lake.evaluation.affected_keys import restrict
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.lookup import Few, Finding, Found, Values
 from lake.explain.lineage import trace
 from lake.explain.selector import asked, position_at, rows_of, schema_at
 from lake.ingest.events import Event, events_at
-from lake.kinds.kind import same, visible
+from lake.kinds.columns import same, visible
 from lake.project import Project
 from lake.session import first_line, raise_if_gone
 from lake.store.ledger.cuts import Cut, get_cut, latest_cut
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 class Cause:
     """A row of an input that went into a row: an event of a log, or a row of a table. `nth` of all of that input."""
 
-    standing: str | None
+    role: str | None
     nth: int
     values: Values
     event: Event | None = None
@@ -163,8 +164,6 @@ def _of_logs(inputs: Inputs, declaration: Declaration, texts: Sequence[str], few
 
 def _evaluated(inputs: Inputs, declaration: Declaration, wanted: pa.Table) -> list[Values]:
     """The rows with the values that are `wanted`, as an evaluation from the inputs makes them."""
-    from lake.evaluation.affected_keys import restrict
-
     kind = declaration.kind
     if kind.key:
         rows = inputs.evaluated(declaration, restrict(inputs, declaration, wanted.select(list(kind.key))))
@@ -232,7 +231,7 @@ def told(
 def _events(inputs: Inputs, source: Input, shown: Sequence[Found]) -> list[Cause]:
     places = {_place(found.order) for found in shown}
     events = events_at(inputs.project.settings, source.name, places, inputs.cut)
-    return [Cause(each.standing, each.nth, each.values, event=events[_place(each.order)]) for each in shown]
+    return [Cause(each.role, each.nth, each.values, event=events[_place(each.order)]) for each in shown]
 
 
 def _parents(inputs: Inputs, parent: Declaration, shown: Sequence[Found], few: Few) -> list[Cause]:
@@ -242,12 +241,12 @@ def _parents(inputs: Inputs, parent: Declaration, shown: Sequence[Found], few: F
     distinct = {_identity(found.order): found.order for found in shown}
     if not inputs.has(parent):
         made = {key: made_by(inputs, parent, order, few.fewer()) for key, order in distinct.items()}
-        return [Cause(each.standing, each.nth, each.values, row=made[_identity(each.order)]) for each in shown]
+        return [Cause(each.role, each.nth, each.values, row=made[_identity(each.order)]) for each in shown]
     table, version = inputs.table(parent), inputs.version(Input(parent.name, parent))
     schema = pa.schema([table.schema().field(column) for column in parent.kind.identity])
     rows = table.rows_of(pa.Table.from_pylist(list(distinct.values()), schema=schema), version).to_pylist()
     explained = {_identity(each.identity): each for each in _explained(inputs, parent, rows, few.fewer())}
-    return [Cause(each.standing, each.nth, each.values, row=explained[_identity(each.order)]) for each in shown]
+    return [Cause(each.role, each.nth, each.values, row=explained[_identity(each.order)]) for each in shown]
 
 
 def made_by(inputs: Inputs, declaration: Declaration, identity: Values, few: Few) -> Explained:

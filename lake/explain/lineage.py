@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Final
 from lake.declaration import Declaration, Input
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.lookup import Few, Finding, Lookup, Values
-from lake.evaluation.pruning import handed_on, near
-from lake.kinds.kind import INTO, ORDER, SIGN, STANDING, Kind
+from lake.evaluation.pruning import handed_on, narrowed
+from lake.kinds.columns import ORDER, SIGN
+from lake.kinds.explanation import INTO, ROLE
+from lake.kinds.kind import Kind
 from lake.kinds.snapshots import only_events
 from lake.quoting import SPARK, quoted
 from lake.store.log import BROADCAST
@@ -38,13 +40,15 @@ def trace(inputs: Inputs, declaration: Declaration, rows: Sequence[Values], few:
         return _by_row(
             [_of_view(inputs, declaration.kind, source, rows).findings(few) for source in declaration.inputs]
         )
-    tolerant = replace(declaration, kind=declaration.kind.tolerant)
-    names = handed_on(inputs, tolerant)
-    frames = [near(inputs, s, names[side], _keys(declaration, side, rows)) for side, s in enumerate(tolerant.inputs)]
-    sides = enumerate(inputs.sides(tolerant, frames))
+    keeping_late = replace(declaration, kind=declaration.kind.keeping_late)
+    names = handed_on(inputs, keeping_late)
+    frames = [
+        narrowed(inputs, s, names[side], _keys(declaration, side, rows)) for side, s in enumerate(keeping_late.inputs)
+    ]
+    sides = enumerate(inputs.sides(keeping_late, frames))
     found = [_traced(declaration, prepared, side, rows).findings(few) for side, prepared in sides]
     gone = [inputs.voided(source) for source in declaration.inputs]
-    voided = _of_keys(inputs, tolerant, gone, rows, few, standing=lambda _: f"'{VOIDED}'")
+    voided = _of_keys(inputs, keeping_late, gone, rows, few, role=lambda _: f"'{VOIDED}'")
     return _by_row([[a + b for a, b in zip(*each, strict=True)] for each in zip(found, voided, strict=True)])
 
 
@@ -62,12 +66,12 @@ def changed(
             [
                 [Finding() for _ in rows]
                 if frame is None
-                else _named(inputs, kind, source, frame, rows, standing=_change(source)).findings(few)
+                else _named(inputs, kind, source, frame, rows, role=_change(source)).findings(few)
                 for source, frame in zip(declaration.inputs, frames, strict=True)
             ]
         )
-    tolerant = replace(declaration, kind=kind.tolerant)
-    return _by_row(_of_keys(inputs, tolerant, frames, rows, few, standing=_change))
+    keeping_late = replace(declaration, kind=kind.keeping_late)
+    return _by_row(_of_keys(inputs, keeping_late, frames, rows, few, role=_change))
 
 
 def _of_view(inputs: Inputs, kind: Kind, source: Input, rows: Sequence[Values]) -> Lookup:
@@ -75,7 +79,7 @@ def _of_view(inputs: Inputs, kind: Kind, source: Input, rows: Sequence[Values]) 
     names = kind.key_of(source.name, inputs.empty(source).columns)
     plain = {name: match[1] for name, sql in names.items() if (match := PLAIN.fullmatch(sql))}
     wanted = [{name: row[name] for name in plain if name in row} for row in rows]
-    return _named(inputs, kind, source, near(inputs, source, plain, wanted), rows)
+    return _named(inputs, kind, source, narrowed(inputs, source, plain, wanted), rows)
 
 
 def _by_row(by_side: Sequence[Sequence[Finding]]) -> list[list[Finding]]:
@@ -91,9 +95,9 @@ def _traced(declaration: Declaration, prepared: DataFrame, side: int, rows: Sequ
     """The `prepared` rows of an input that went into `rows`, as the kind traces them."""
     kind = declaration.kind
     keys = _key_lookup(declaration, prepared, side, rows)
-    traced = kind.traced(replace(keys, heard=kind.broadcast or "false").matching(), side)
+    traced = kind.traced(replace(keys, broadcast=kind.broadcast or "false").matching(), side)
     into = traced.select(f"{INTO}.*").columns if INTO in traced.columns else []
-    wanted = [kind.found_by(row, side) for row in rows]
+    wanted = [kind.lookup_values(row, side) for row in rows]
     columns = {column: _column(column, of=INTO if column in into else "") for column in _asked(wanted)}
     return Lookup(traced, columns, wanted, kind.broadcast or "false")
 
@@ -105,9 +109,9 @@ def _of_keys(  # noqa: PLR0913 the rows of which inputs, for which rows
     rows: Sequence[Values],
     few: Few,
     *,
-    standing: Callable[[Input], str],
+    role: Callable[[Input], str],
 ) -> list[list[Finding]]:
-    """By input, what of `frames` (None: nothing) concerns the keys of `rows`; `standing` is SQL."""
+    """By input, what of `frames` (None: nothing) concerns the keys of `rows`; `role` is SQL."""
     from pyspark.sql import functions as F
 
     found = [[Finding() for _ in rows] for _ in frames]
@@ -116,8 +120,8 @@ def _of_keys(  # noqa: PLR0913 the rows of which inputs, for which rows
     filled = [inputs.nothing(s) if f is None else f for s, f in zip(declaration.inputs, frames, strict=True)]
     for side, prepared in enumerate(inputs.sides(declaration, filled)):
         if frames[side] is not None:
-            what = f"cast({standing(declaration.inputs[side])} as string)"
-            told = only_events(prepared).withColumn(STANDING, F.expr(what))
+            what = f"cast({role(declaration.inputs[side])} as string)"
+            told = only_events(prepared).withColumn(ROLE, F.expr(what))
             found[side] = _key_lookup(declaration, told, side, rows).findings(few)
     return found
 
@@ -131,23 +135,23 @@ def _key_lookup(declaration: Declaration, prepared: DataFrame, side: int, rows: 
 def _keys(declaration: Declaration, side: int, rows: Sequence[Values]) -> list[Values | None]:
     """What rows of input number `side` have that concern each of `rows`, as far as locality goes by it."""
     kind = declaration.kind
-    wanted: list[Values | None] = [kind.found_by(row, side) for row in rows]
+    wanted: list[Values | None] = [kind.lookup_values(row, side) for row in rows]
     if not kind.names_key(side):
         return wanted
     return [None if each is None else {c: v for c, v in each.items() if c in kind.key} for each in wanted]
 
 
 def _named(  # noqa: PLR0913, PLR0917 the rows of which input, for which rows
-    inputs: Inputs, kind: Kind, source: Input, frame: DataFrame, rows: Sequence[Values], standing: str = "null"
+    inputs: Inputs, kind: Kind, source: Input, frame: DataFrame, rows: Sequence[Values], role: str = "null"
 ) -> Lookup:
     """The rows of one input that name the key of a view's rows; all of them where it names none."""
     from pyspark.sql import functions as F
 
     names = kind.key_of(source.name, frame.columns)
     wanted = [{column: row[column] for column in names if column in row} for row in rows]
-    told = frame.withColumn(STANDING, F.expr(f"cast({standing} as string)"))
-    heard = f"{ORDER}._bucket = {BROADCAST}" if inputs.has_broadcasts(source) else "false"
-    return Lookup(told, {column: names[column] for column in _asked(wanted)}, wanted, heard)
+    told = frame.withColumn(ROLE, F.expr(f"cast({role} as string)"))
+    broadcast = f"{ORDER}._bucket = {BROADCAST}" if inputs.has_broadcasts(source) else "false"
+    return Lookup(told, {column: names[column] for column in _asked(wanted)}, wanted, broadcast)
 
 
 def _asked(wanted: Sequence[Values | None]) -> list[str]:

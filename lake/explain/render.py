@@ -140,13 +140,13 @@ def add_sides(branch: Tree, sides: Sequence[Side], values: Values) -> None:
 
 def _add_cause(branch: Tree, cause: Cause, values: Values) -> None:
     """One row or event, with those of its values that the row `values` does not show."""
-    standing = f"{cause.standing}  " if cause.standing else ""
+    role = f"{cause.role}  " if cause.role else ""
     if cause.event is not None:
-        line = Text.assemble(cause.event.place, "  ", (standing, _style(cause)), "  ".join(_facts(cause.event)))
+        line = Text.assemble(cause.event.place, "  ", (role, _style(cause)), "  ".join(_facts(cause.event)))
         new = {name: value for name, value in cause.values.items() if name not in values or values[name] != value}
         branch.add(line.append(f"\n{_pairs(new)}", "dim") if new else line)
     elif cause.row is not None:
-        row = branch.add(Text.assemble((standing, _style(cause)), _pairs(cause.row.values or cause.row.identity)))
+        row = branch.add(Text.assemble((role, _style(cause)), _pairs(cause.row.values or cause.row.identity)))
         add_sides(row, cause.row.sides, cause.row.values or {})
 
 
@@ -171,13 +171,13 @@ def _row_data(row: Explained) -> dict[str, Any]:
 
 
 def _cause_data(cause: Cause) -> dict[str, Any]:
-    standing = {"standing": cause.standing}
+    role = {"standing": cause.role}
     if cause.row is not None:
-        return standing | _row_data(cause.row)
+        return role | _row_data(cause.row)
     event = cause.event
     if event is None:
-        return standing | {"values": cause.values}
-    return standing | {
+        return role | {"values": cause.values}
+    return role | {
         "batch": event.batch,
         "bucket": event.bucket,
         "offset": event.offset,
@@ -194,7 +194,7 @@ def _cause_data(cause: Cause) -> dict[str, Any]:
 
 def _style(cause: Cause) -> str:
     weak = ("superseded", "deleted", "voided", "dropped", "refused", "has no")
-    return "dim" if (cause.standing or "").startswith(weak) else "green"
+    return "dim" if (cause.role or "").startswith(weak) else "green"
 
 
 def _more(count: int) -> Text:

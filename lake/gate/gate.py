@@ -18,7 +18,7 @@ from lake.errors import DeclarationError, QualityError
 from lake.gate.gx import Finding, judge_frame, judge_rows, prepare
 from lake.gate.invariants import judge_invariants
 from lake.gate.relative import judge_since
-from lake.kinds.kind import visible
+from lake.kinds.columns import visible
 from lake.quality.suite import Expectation, Suite, load_suite
 from lake.store import delta
 from lake.store.ledger import checks

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lake.errors import DeclarationError
 from lake.gate.gx import EXAMPLES, Finding
-from lake.kinds.history import History
 from lake.quality import expectation_types
 from lake.quoting import quoted
 from lake.store import delta
@@ -89,16 +88,14 @@ def judge_since(
         return [Finding(each, True) for each in expectations]
     old = Scan(table.settings.warehouse_path / before.path, before.version)
     new = Scan(table.path, version)
-    kind = declaration.kind
-    key = kind.by if isinstance(kind, History) else kind.identity
-    where = "is_current" if isinstance(kind, History) else "true"
+    key, current = declaration.kind.current_identity, declaration.kind.current
     found = []
     for each in expectations:
         columns = [*key, *(name for name in each.columns or () if name not in key)]
         if not set(columns) <= set(old.schema().names):
             found.append(Finding(each, True))  # the edition is of a definition that had no such column
             continue
-        beside = Beside(old.arrow(columns, where=where), new.arrow(columns, where=where), key)
+        beside = Beside(old.arrow(columns, where=current), new.arrow(columns, where=current), key)
         found.append(JUDGES[each.type](beside, each))
     return found
 

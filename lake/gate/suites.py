@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lake.declaration import Declaration
 from lake.errors import DeclarationError, did_you_mean
-from lake.kinds.kind import visible
+from lake.kinds.columns import visible
 from lake.project import Project
 from lake.quality.suite import Suite, read
 

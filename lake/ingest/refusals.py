@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from lake.kinds.kind import DELIVERED, ORDER, SIGN
+from lake.kinds.columns import DELIVERED, ORDER, SIGN
 from lake.quoting import SPARK, quoted
 from lake.store.log import BROADCAST, REFUSAL, REFUSED
 from lake.store.quarantine import mark

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
 
 from lake.errors import DeclarationError
-from lake.kinds.explanation import COUNTS, DROPPED
-from lake.kinds.kind import AGAIN, INTO, SIGN, STANDING, Kind, as_sql, names, same
-from lake.kinds.measures.decimals import retracted, summed
-from lake.kinds.measures.measure import ADD, COUNTED, GREATEST, Measure, Ranked, State
+from lake.kinds.columns import AGAIN, SIGN, as_sql, names, same
+from lake.kinds.explanation import COUNTS, DROPPED, INTO, ROLE
+from lake.kinds.kind import Kind
+from lake.kinds.measures.decimals import retracted
+from lake.kinds.measures.measure import ADD, COUNTED, GREATEST, Measure, Ranked, State, not_null
 from lake.kinds.ordering import kept
 from lake.kinds.windows.late import is_late
 from lake.kinds.windows.sessions import Session, joined
 from lake.kinds.windows.window import END, START, Window
+from lake.quoting import SPARK, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -26,6 +29,8 @@ RETRACTED: Final = "_retracted"
 FINAL: Final = "is_final"
 # When a group's window ends: microseconds since 1970, which Spark and DuckDB compare alike.
 ENDS: Final = "_ends_us"
+TIMES: Final = ("date", "timestamp", "timestamp_ntz")
+INEXACT: Final = ("float", "double", "string")  # whose sums are floats
 
 
 @dataclass(frozen=True, init=False)
@@ -69,7 +74,7 @@ class Aggregate(Kind):
 
     @property
     def revision(self) -> int:
-        measures = max((each.revised for each in self.measures.values()), default=0)
+        measures = max((measure.revised for measure in self.measures.values()), default=0)
         return self.version + measures + (self.window.revised if self.window else 0)
 
     @property
@@ -90,7 +95,7 @@ class Aggregate(Kind):
         return self.late == "drop" or self.is_final
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
-        """See Kind.ordered_within: for a first or last value, among rows that are alike in what it goes by."""
+        """Log order decides a first or last value, among rows that are alike in what it goes by."""
         ranked = [measure for measure in self.measures.values() if isinstance(measure, Ranked)]
         return [(*as_sql(*self.by), *measure.by) for measure in ranked]
 
@@ -98,27 +103,30 @@ class Aggregate(Kind):
         return dict.fromkeys(self.by, "key") | (self.window.requires if self.window else {})
 
     def prepare(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        """See Kind.prepare. Rows without a time have no window and no group."""
+        """Rows without a time have no window and no group."""
         if self.late == "drop":
             rows = rows.where(f"not {is_late(self.lateness)}")
         if self.window is None:
             return rows
-        return self.window.prepare(rows.where(f"`{self.window.on}` is not null"))
+        column, type_ = self.window.on, dict(rows.dtypes)[self.window.on]
+        if type_ not in TIMES:
+            raise DeclarationError(f"its window is over {column!r}, a {type_}", fix="use a timestamp or date column")
+        return self.window.prepare(rows.where(f"`{column}` is not null"))
 
     def evaluate(self, rows: DataFrame) -> DataFrame:
         return self._finish(self._filled(rows).drop(RETRACTED))
 
     def absorb(self, old: DataFrame, changes: DataFrame) -> DataFrame:
-        """See Kind.absorb. Only a measure that cannot retract makes a group evaluate again, when it lost a row.
+        """Only a measure that cannot retract makes a group evaluate again, when it lost a row.
 
         Sessions join with those that were there; a key that lost a row is evaluated again, as it may split one.
         """
         if self.window is not None and self.window.merges:
             return self._finish(self._merged(old, self._filled(changes)))
-        gone = {_gone(name): each.gone for name, each in self._state.items() if each.gone}
+        gone = {_gone(name): state.gone for name, state in self._state.items() if state.gone}
         return self._finish(self._added(old, self._filled(changes, gone)))
 
-    def aged(self, rows: DataFrame, horizon: datetime | None) -> DataFrame:
+    def at_horizon(self, rows: DataFrame, horizon: datetime | None) -> DataFrame:
         from pyspark.sql import functions as F
 
         if not self.is_final:
@@ -126,19 +134,34 @@ class Aggregate(Kind):
         closed = "false" if horizon is None else f"{ENDS} <= {self._closed_until(horizon)}"
         return rows.withColumn(FINAL, F.expr(closed))
 
-    def due(self, horizon: datetime | None) -> str | None:
+    def changed_by_horizon(self, horizon: datetime | None) -> str | None:
         if not self.is_final:
             return None
         return FINAL if horizon is None else f"{FINAL} <> ({ENDS} <= {self._closed_until(horizon)})"
 
+    def faults(self, rows: DataFrame) -> Iterator[DeclarationError]:
+        summed = {name: measure.summed for name, measure in self.measures.items() if measure.summed}
+        texts = [f"{sql} as {quoted(name, SPARK)}" for name, sql in summed.items()]
+        for name, type_ in rows.selectExpr(*texts).dtypes if summed else []:
+            if type_ in INEXACT:
+                yield DeclarationError(f"{name} adds up a {type_}", fix="add decimals: cast(… as decimal(18, 2))")
+        for name, measure in self.measures.items():
+            yield from measure.faults(name, rows)
+
     @property
-    def tolerant(self) -> Aggregate:
+    def late_policy(self) -> tuple[str, timedelta] | None:
+        return (self.late, self.lateness) if self.window is not None else None
+
+    @property
+    def keeping_late(self) -> Self:
         if self.late == "correct":
             return self
-        return Aggregate(self.by, self.measures, window=self.window, lateness=self.lateness, is_final=self.is_final)
+        kind = copy(self)
+        object.__setattr__(kind, "late", "correct")
+        return kind
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        """See Kind.traced. Which window a dropped row would be in is told where the row alone decides it."""
+        """Which window a dropped row would be in is told where the row alone decides it."""
         from pyspark.sql import functions as F
 
         dropped = is_late(self.lateness) if self.late == "drop" else "false"
@@ -147,7 +170,7 @@ class Aggregate(Kind):
         if self.window is not None:
             rows = self.window.gather(rows, self.by)
         into = F.struct(*[F.col(self._groups[column]).alias(column) for column in self.identity])
-        return rows.withColumns({INTO: into, STANDING: F.expr(f"if({dropped}, '{DROPPED}', '{COUNTS}')")})
+        return rows.withColumns({INTO: into, ROLE: F.expr(f"if({dropped}, '{DROPPED}', '{COUNTS}')")})
 
     def _closed_until(self, horizon: datetime) -> int:
         """Windows that end up to this instant (microseconds since 1970) are closed at `horizon`.
@@ -166,13 +189,12 @@ class Aggregate(Kind):
             rows = kept(rows)
         if self.window is not None:
             rows = self.window.gather(rows, self.by)
-        state = self._state
-        plain = {name: each.fill for name, each in state.items() if not each.per} | (gone or {})
+        plain = {name: state.fill for name, state in self._state.items() if not state.per} | (gone or {})
         columns = [F.expr(sql).alias(name) for name, sql in plain.items()]
         filled = rows.groupBy(*self._grouping()).agg(*columns, (F.min(SIGN) < 0).alias(RETRACTED))
-        for name, each in state.items():
-            if each.per:
-                filled = self._with_entries(filled, rows, name, each)
+        for name, state in self._state.items():
+            if state.per:
+                filled = self._with_entries(filled, rows, name, state)
         return filled
 
     def _with_entries(self, filled: DataFrame, rows: DataFrame, name: str, state: State) -> DataFrame:
@@ -189,9 +211,7 @@ class Aggregate(Kind):
             .agg(F.expr(f"sort_array(collect_list({entry}))").alias(name))
         )
         meet = " and ".join(f"`{group}` <=> `{other}`" for group, other in groups.items()) or "true"
-        return (
-            filled.join(arrays, F.expr(meet), "left").withColumn(name, F.expr(_not_null(name))).drop(*groups.values())
-        )
+        return filled.join(arrays, F.expr(meet), "left").withColumn(name, F.expr(not_null(name))).drop(*groups.values())
 
     def _added(self, old: DataFrame, new: DataFrame) -> DataFrame:
         """Groups of `new`, each with the state of its group in `old` added."""
@@ -199,11 +219,11 @@ class Aggregate(Kind):
 
         new, held = new.alias("b"), old.alias("a")
         combined = []
-        for name, each in self._state.items():
+        for name, state in self._state.items():
             type_, (a, b, gone) = _type(new, name), (f"a.`{name}`", f"b.`{name}`", f"b.`{_gone(name)}`")
-            sql = _combination(each, a, b, type_)
-            if each.gone:
-                sql = f"if({gone} is null, {sql}, {retracted(each.combine, a, b, gone, type_)})"
+            sql = state.merged(a, b, type_)
+            if state.gone:
+                sql = f"if({gone} is null, {sql}, {retracted(state.combine, a, b, gone, type_)})"
             combined.append(F.expr(sql).cast(type_).alias(name))
         again = F.lit(False) if all(m.retracts for m in self.measures.values()) else F.col(f"b.{RETRACTED}")
         groups = [new[name] for name in self._groups]
@@ -214,12 +234,12 @@ class Aggregate(Kind):
         from pyspark.sql import Window as Over
         from pyspark.sql import functions as F
 
-        there = old.select(*self._groups, *self._state).withColumn(RETRACTED, F.lit(False))
-        both = there.unionByName(new).withColumn(AGAIN, F.max(RETRACTED).over(Over.partitionBy(*self.by)))
+        held = old.select(*self._groups, *self._state).withColumn(RETRACTED, F.lit(False))
+        both = held.unionByName(new).withColumn(AGAIN, F.max(RETRACTED).over(Over.partitionBy(*self.by)))
         combined = []
-        for name, each in self._state.items():
+        for name, state in self._state.items():
             type_ = _type(new, name)
-            step = f"(a, b) -> cast({_combination(each, 'a', 'b', type_)} as {type_})"
+            step = f"(a, b) -> cast({state.merged('a', 'b', type_)} as {type_})"
             combined.append(F.expr(f"aggregate(collect_list(`{name}`), cast(null as {type_}), {step})").alias(name))
         joint = joined(both, self.by, f"`{START}`", f"`{END}`")
         return joint.groupBy(*self._grouping()).agg(*combined, F.max(AGAIN).alias(AGAIN))
@@ -234,8 +254,8 @@ class Aggregate(Kind):
         final = [F.lit(False).alias(FINAL)] if self.is_final else []
         ends = [F.expr(f"unix_micros({self.window.end})").alias(ENDS)] if self.is_final and self.window else []
         marks = [AGAIN] if AGAIN in groups.columns else []
-        there = groups.where(f"{ROWS} > 0" + (f" or {AGAIN}" if marks else ""))
-        return there.select(*shown, *values, *final, *state, *ends, *marks)
+        present = groups.where(f"{ROWS} > 0" + (f" or {AGAIN}" if marks else ""))
+        return present.select(*shown, *values, *final, *state, *ends, *marks)
 
     @property
     def _state(self) -> dict[str, State]:
@@ -263,6 +283,9 @@ class Aggregate(Kind):
             if not isinstance(measure, Measure):
                 fix = 'use Count(), Sum("a_column"), CountIf("a condition") and the like'
                 raise DeclarationError(f"{name} is not a measure: {measure!r}", fix=fix)
+            if measure.of_match:
+                what = f"{name} is a measure of a match: {type(measure).__name__}"
+                raise DeclarationError(what, fix='use FirstValue("a_column", by="…") or LastValue("a_column", by="…")')
             if name in taken or name.startswith("_"):
                 why = "which is already a column of the table" if name in taken else "columns with _ are hidden"
                 raise DeclarationError(f"invalid name of a measure: {name}, {why}", fix="give it a name of its own")
@@ -276,17 +299,6 @@ class Aggregate(Kind):
             raise DeclarationError("is_final needs a window", fix="declare a window")
 
 
-def _combination(state: State, a: str, b: str, type_: str) -> str:
-    """SQL of two values of a state column of the SQL type `type_` made one; either may be null."""
-    if state.gone:
-        return summed(state.combine, a, b, type_)
-    if not state.per:
-        return state.combine.format(a=a, b=b)
-    both = f"map_from_entries({_not_null(a)}), map_from_entries({_not_null(b)})"
-    zipped = f"map_zip_with({both}, (k, x, y) -> {state.combine.format(a='x', b='y')})"
-    return f"sort_array(filter(map_entries({zipped}), e -> e.value <> 0))"
-
-
 def _gone(name: str) -> str:
     """The column of what rows that are gone take from state column `name`: no state is called so."""
     return f"__{name}"
@@ -295,8 +307,3 @@ def _gone(name: str) -> str:
 def _type(frame: DataFrame, column: str) -> str:
     """The SQL type of a column; its parts may be null."""
     return frame.schema[column].dataType.simpleString()
-
-
-def _not_null(entries: str) -> str:
-    """SQL of an array that is empty where `entries` is null."""
-    return f"coalesce({entries}, array())"

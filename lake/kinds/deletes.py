@@ -1,4 +1,4 @@
-"""Removal: how rows of a function take rows of a table away: deletes, truncates, and keys that change."""
+"""How rows of a function take rows of a table away: deletes, truncates, and keys that change."""
 
 from __future__ import annotations
 

@@ -8,8 +8,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lake.errors import DeclarationError
-from lake.kinds.explanation import newest_of
-from lake.kinds.kind import AGAIN, ORDER, SIGN, STANDING, Kind, as_sql, in_log_order, names, newest, same, visible
+from lake.kinds.columns import AGAIN, ORDER, SIGN, as_sql, names, same, visible
+from lake.kinds.explanation import ROLE, newest_of
+from lake.kinds.kind import Kind
+from lake.kinds.ordering import in_log_order, newest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -109,21 +111,21 @@ class Enrich(Kind):
         return self.how == "left"
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
-        """See Kind.ordered_within: among events of one id, and versions that began at one time."""
+        """Log order decides among events of one id, and among versions that began at one time."""
         dimension = self.dimensions[side - 1]
         return [as_sql(*dimension.on, dimension.time) if side else as_sql(*self.id)]
 
     def requires(self, side: int = 0, /) -> dict[str, str]:
         if side:
             return dict.fromkeys(self.dimensions[side - 1].own, "dimension")
-        found = [column for dimension in self.dimensions for column in dimension.on]
-        return dict.fromkeys(found, "to find a version by") | {self.time: "time"} | dict.fromkeys(self.id, "id")
+        sought = [column for dimension in self.dimensions for column in dimension.on]
+        return dict.fromkeys(sought, "to find a version by") | {self.time: "time"} | dict.fromkeys(self.id, "id")
 
     def names_key(self, side: int, /) -> bool:
         return side == 0
 
     def reaching(self, side: int, changes: DataFrame, /) -> DataFrame:
-        """See Kind.reaching: versions that came or went, from when they held, and the last time at which they could."""
+        """The versions that came or went, from when they held, and the last time at which they could."""
         from pyspark.sql import functions as F
 
         dimension = self.dimensions[side - 1]
@@ -134,7 +136,7 @@ class Enrich(Kind):
         return changes.select(*dimension.on, *marks)
 
     def reaches(self, side: int, quote: str, /) -> str:
-        """See Kind.reaches: a version that came takes over where none or an older one held; one that went leaves.
+        """A version that came takes over where none or an older one held; one that went leaves.
 
         Where none held, one that went may have ended and hidden an older one that still holds.
         """
@@ -147,7 +149,7 @@ class Enrich(Kind):
         return f"{alike} and {holds} and ({decides})"
 
     def evaluate(self, events: DataFrame, *dimensions: DataFrame) -> DataFrame:
-        """See Kind.evaluate. State: from when the version held that each dimension gave."""
+        """State: from when the version held that each dimension gave."""
         rows = newest(events, self.id)
         rows = self._enriched(rows.select(*visible(rows.columns)), dimensions)
         if self.how == "inner":
@@ -155,7 +157,7 @@ class Enrich(Kind):
         return rows
 
     def absorb(self, old: DataFrame, changes: DataFrame, *dimensions: DataFrame) -> DataFrame:
-        """See Kind.absorb. The touched events are at hand: in the table, or among the changes of a log.
+        """The affected events are at hand: in the table, or among the changes of a log.
 
         An id of which a row of a table changed is evaluated again: another of its rows may be the newest.
         """
@@ -167,8 +169,8 @@ class Enrich(Kind):
         stay = old.join(changes, same(old, changes, self.id), "left_anti").select(*columns)
         events = stay.unionByName(came)
         some = [
-            rows.join(F.broadcast(events.select(*each.on).distinct()), list(each.on), "left_semi")
-            for each, rows in zip(self.dimensions, dimensions, strict=True)
+            rows.join(F.broadcast(events.select(*dimension.on).distinct()), list(dimension.on), "left_semi")
+            for dimension, rows in zip(self.dimensions, dimensions, strict=True)
         ]
         rows = self._enriched(events, some).withColumn(AGAIN, F.lit(False))
         went = changes.select(*self.id).distinct()
@@ -176,18 +178,18 @@ class Enrich(Kind):
         return rows.unionByName(lost, allowMissingColumns=True)
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        """See Kind.traced. A version goes into many rows, so none of them is named."""
+        """A version goes into many rows, so none of them is named."""
         from pyspark.sql import functions as F
 
         if not side:
-            return super().traced(rows).withColumn(STANDING, F.expr(newest_of(self.id)))
+            return super().traced(rows).withColumn(ROLE, F.expr(newest_of(self.id)))
         dimension = self.dimensions[side - 1]
-        return rows.withColumn(STANDING, F.expr(newest_of((*dimension.on, dimension.time))))
+        return rows.withColumn(ROLE, F.expr(newest_of((*dimension.on, dimension.time))))
 
-    def found_by(self, row: Mapping[str, Any], side: int, /) -> dict[str, Any] | None:
-        """See Kind.found_by. The table's state knows from when the version held that a row has."""
+    def lookup_values(self, row: Mapping[str, Any], side: int, /) -> dict[str, Any] | None:
+        """The table's state knows from when the version held that a row has."""
         if not side:
-            return super().found_by(row, side)
+            return super().lookup_values(row, side)
         dimension, began = self.dimensions[side - 1], row.get(_held(side))
         return None if began is None else {**{c: row[c] for c in dimension.on}, dimension.time: began}
 
@@ -207,22 +209,22 @@ class Enrich(Kind):
         if twice:
             raise DeclarationError(f"{twice[0]!r} is a column of two inputs", fix=f"rename one: {twice[0]} as …")
         held = [F.col(dimension.time).alias("_from"), *([F.col(dimension.until)] if dimension.until else [])]
-        known = versions.where(" and ".join(f"`{c}` is not null" for c in (*dimension.on, dimension.time))).select(
+        began = versions.where(" and ".join(f"`{c}` is not null" for c in (*dimension.on, dimension.time))).select(
             *dimension.on,
             F.col(dimension.time).alias("_at"),
             F.lit(0).alias("_event_after_version"),
             F.struct(ORDER, *held, *given).alias("_version"),
         )
-        asking = events.select(
+        looking = events.select(
             *dimension.on,
             F.col(self.time).alias("_at"),
             F.lit(1).alias("_event_after_version"),
             F.struct(*events.columns).alias("_event"),
         )
-        both = known.unionByName(asking, allowMissingColumns=True)
+        both = began.unionByName(looking, allowMissingColumns=True)
         order = Window.partitionBy(*dimension.on).orderBy("_at", "_event_after_version", f"_version.{ORDER}")
         last = F.last("_version", ignorenulls=True).over(order.rowsBetween(Window.unboundedPreceding, 0))
-        found = both.withColumn("_last", last).where("_event is not null")
+        matched = both.withColumn("_last", last).where("_event is not null")
         holds = F.col("_last").isNotNull()
         if dimension.until is not None:
             until = F.col(f"_last.`{dimension.until}`")
@@ -230,7 +232,7 @@ class Enrich(Kind):
         if dimension.tolerance is not None:
             holds = holds & (F.col("_at") - F.lit(dimension.tolerance) <= F.col("_last._from"))
         shown = {"_from": _held(side)} | {column: column for column in given}
-        return found.select("_event.*", *[F.when(holds, F.col(f"_last.`{c}`")).alias(n) for c, n in shown.items()])
+        return matched.select("_event.*", *[F.when(holds, F.col(f"_last.`{c}`")).alias(n) for c, n in shown.items()])
 
 
 def _held(side: int) -> str:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError, did_you_mean
-from lake.kinds.explanation import APPLIED
+from lake.kinds.columns import AGAIN, CARRIED, ORDER, SIGN, as_sql, names, same, visible
+from lake.kinds.explanation import APPLIED, ROLE
 from lake.kinds.explanation import REFUSED as REFUSED_AS
-from lake.kinds.kind import AGAIN, CARRIED, ORDER, SIGN, STANDING, Kind, as_sql, names, same, visible
+from lake.kinds.grouped_map import arrow_schema
+from lake.kinds.kind import Kind
 from lake.kinds.ordering import AT, kept, place
+from lake.kinds.python_values import too_long
 from lake.kinds.reducer import HELD, REASON, REFUSED, PythonReducer, Reducer, SqlReducer, Step, held
 
 if TYPE_CHECKING:
@@ -68,13 +71,13 @@ class Fold(Kind):
                 )
         else:
             reducer = SqlReducer(typed, dict(start or {}), dict(step), refuse)
-            _known("step", step, typed)
-        _known("start", start or {}, typed)
+            _declared("step", step, typed)
+        _declared("start", start or {}, typed)
         self._set(names(key), names(sequence), reducer, version, rows, names(id))
 
     def _set(self, *values: Any) -> None:
-        for each, value in zip(fields(self), values, strict=True):
-            object.__setattr__(self, each.name, value)
+        for field, value in zip(fields(self), values, strict=True):
+            object.__setattr__(self, field.name, value)
         taken = {*self.key, REFUSED, AT, AGAIN, *CARRIED} & set(self.reducer.fields)
         if taken:
             raise DeclarationError(f"state field {min(taken)!r} is already a column", fix="rename it")
@@ -100,13 +103,13 @@ class Fold(Kind):
 
     @property
     def revision(self) -> int:
-        """See Kind.revision. A Python step calculated with 28 digits once."""
+        """Once, a Python step calculated with 28 digits."""
         wide = any(int(digits) > 28 for kind in self.reducer.fields.values() for digits in _DIGITS.findall(kind))
         return self.version + (wide and isinstance(self.reducer, PythonReducer))
 
     @property
     def identity(self) -> tuple[str, ...]:
-        return (*self.key, *(each for each in self.id if each not in self.key))
+        return (*self.key, *(column for column in self.id if column not in self.key))
 
     @property
     def absorbs(self) -> bool:
@@ -121,7 +124,7 @@ class Fold(Kind):
         return {column: use for use, columns in used.items() for column in columns}
 
     def prepare(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        """See Kind.prepare. Raises DeclarationError for a column whose name the fold needs."""
+        """Raises DeclarationError for a column whose name the fold needs."""
         taken = [column for column in (AT, HELD, "_seen") if column in rows.columns]
         if taken:
             raise DeclarationError(
@@ -130,7 +133,7 @@ class Fold(Kind):
         return rows
 
     def evaluate(self, rows: DataFrame) -> DataFrame:
-        """See Kind.evaluate. State: the place in the order of the newest event that was folded."""
+        """State: the place in the order of the newest event that was folded."""
         from pyspark.sql import functions as F
 
         events = _events(rows)
@@ -140,33 +143,46 @@ class Fold(Kind):
         return self.reducer.refusals(placed, self.key, events).select(*visible(events), REASON)
 
     def absorb(self, old: DataFrame, changes: DataFrame) -> DataFrame:
-        """See Kind.absorb. A key goes on from its state if all of its changes are newer than what that has seen."""
+        """A key goes on from its state if all of its changes are newer than what that has seen."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
         events = _events(changes)
         placed = kept(changes).select(*events, SIGN, F.expr(place(*self.sequence)).alias(AT))
-        known = old.select(*self.key, held(self.reducer).alias(HELD), F.col(AT).alias("_seen"))
-        joined = placed.join(known, same(placed, known, self.key), "left").drop(*[known[name] for name in self.key])
+        states = old.select(*self.key, held(self.reducer).alias(HELD), F.col(AT).alias("_seen"))
+        joined = placed.join(states, same(placed, states, self.key), "left").drop(*[states[name] for name in self.key])
         key = Window.partitionBy(*self.key)
         again = (F.min(SIGN).over(key) < 0) | F.coalesce(F.min(AT).over(key) <= F.col("_seen"), F.lit(False))
         marked = joined.withColumn(AGAIN, again)
         fresh = marked.where(f"not {AGAIN}").select(*events, AT, HELD)
-        states = self.reducer.states(fresh, self.key, events).withColumn(AGAIN, F.lit(False))
+        folded = self.reducer.states(fresh, self.key, events).withColumn(AGAIN, F.lit(False))
         others = marked.where(AGAIN).groupBy(*self.key).agg(F.max(AT).alias(AT), F.lit(True).alias(AGAIN))
-        return states.unionByName(others, allowMissingColumns=True)
+        return folded.unionByName(others, allowMissingColumns=True)
+
+    def faults(self, rows: DataFrame) -> Iterator[DeclarationError]:
+        from pyspark.sql import functions as F
+
+        yield from self.reducer.faults(rows)
+        typed = [F.lit(None).cast(type_).alias(name) for name, type_ in self.reducer.fields.items()]
+        types = {field.name: field.type for field in arrow_schema(rows.select(*typed).schema)}
+        for name, value in self.reducer.start.items():
+            if (number := too_long(value, types[name])) is not None:
+                yield DeclarationError(
+                    f"start has {number} for {name}, a {self.reducer.fields[name]}",
+                    fix="write it with fewer decimal places",
+                )
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
         from pyspark.sql import functions as F
 
-        found = super().traced(rows).withColumn(AT, F.expr(place(*self.sequence)))
+        traced = super().traced(rows).withColumn(AT, F.expr(place(*self.sequence)))
         if not self.reducer.refuses:
-            return found.withColumn(STANDING, F.lit(APPLIED))
+            return traced.withColumn(ROLE, F.lit(APPLIED))
         events = [*_events(rows), ORDER]
-        refused = self.reducer.refusals(found.select(*events, AT), self.key, events)
+        refused = self.reducer.refusals(traced.select(*events, AT), self.key, events)
         why = refused.select(F.col(ORDER).alias("_refused"), F.col(REASON).alias("_why"))
-        told = found.join(why, F.expr(f"{ORDER} = _refused"), "left")
-        return told.withColumn(STANDING, F.expr(f"coalesce(concat('{REFUSED_AS}: ', _why), '{APPLIED}')"))
+        answered = traced.join(why, F.expr(f"{ORDER} = _refused"), "left")
+        return answered.withColumn(ROLE, F.expr(f"coalesce(concat('{REFUSED_AS}: ', _why), '{APPLIED}')"))
 
 
 def _events(rows: DataFrame) -> list[str]:
@@ -194,7 +210,7 @@ def _fields(state: str) -> dict[str, str]:
     return fields
 
 
-def _known(option: str, given: Mapping[str, Any], fields: Mapping[str, str]) -> None:
+def _declared(option: str, given: Mapping[str, Any], fields: Mapping[str, str]) -> None:
     for name in given:
         if name not in fields:
             raise DeclarationError(f"{option} has {name!r}, which is not in the state", fix=did_you_mean(name, fields))

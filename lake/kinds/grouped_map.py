@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -39,11 +40,11 @@ def fault_of(error: BaseException) -> tuple[DeclarationError, str] | None:
     """What a job's Python function did wrong, where that is what made Spark raise `error`, and at which event's
     place in its log, BATCH:BUCKET:OFFSET, or BATCH::ARRIVAL; "" where it was over no event.
     """
-    found = _FAULT.search(str(error))
-    if not found:
+    match = _FAULT.search(str(error))
+    if not match:
         return None
-    told = json.loads(found[1])
-    return DeclarationError(told["what"], where=told["where"], fix=told["fix"]), told.get("place", "")
+    fault = json.loads(match[1])
+    return DeclarationError(fault["what"], where=fault["where"], fix=fault["fix"]), fault.get("place", "")
 
 
 def together(rows: DataFrame, key: Sequence[str]) -> DataFrame:
@@ -106,9 +107,9 @@ def _comparable(column: pa.Array) -> list[Any]:
 
 def _with_one_nan(value: Any) -> Any:
     if isinstance(value, list):
-        return [_with_one_nan(each) for each in value]
+        return [_with_one_nan(item) for item in value]
     if isinstance(value, dict):
-        return {name: _with_one_nan(each) for name, each in value.items()}
+        return {name: _with_one_nan(item) for name, item in value.items()}
     return math.nan if isinstance(value, float) and math.isnan(value) else value
 
 
@@ -150,8 +151,6 @@ def _pickled(work: Any) -> bytes:
 @contextmanager
 def _by_value(work: Any) -> Iterator[None]:
     """While this lasts, functions and classes of `lake` and of the packages of the job are pickled by value."""
-    import sys
-
     from pyspark import cloudpickle
 
     functions = getattr(work, "functions", ())

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from lake.errors import DeclarationError
+from lake.kinds.columns import AGAIN, SIGN, as_sql, digest, names, visible
 from lake.kinds.deletes import GONE, Removal
-from lake.kinds.explanation import BEGINS, CONTINUES, DELETES, SUPERSEDED, TIMELESS
-from lake.kinds.kind import AGAIN, INTO, SIGN, STANDING, Kind, as_sql, digest, names, visible
+from lake.kinds.explanation import BEGINS, CONTINUES, DELETES, INTO, ROLE, SUPERSEDED, TIMELESS
+from lake.kinds.kind import Kind
 from lake.kinds.ordering import AT, kept, place
 from lake.kinds.snapshots import differences, only_events
 
@@ -105,6 +106,18 @@ class History(Kind):
         return self.marker or self.removal.truncate
 
     @property
+    def deletes(self) -> str | None:
+        return self.removal.deletes
+
+    @property
+    def current(self) -> str:
+        return "is_current"
+
+    @property
+    def current_identity(self) -> tuple[str, ...]:
+        return self.by
+
+    @property
     def invariants(self) -> Mapping[str, str]:
         by = ", ".join(f'"{column}"' for column in self.by)
         then = f"lead(valid_from) OVER (PARTITION BY {by} ORDER BY valid_from)"
@@ -120,7 +133,7 @@ class History(Kind):
         return {name: f"SELECT * FROM {{table}} {condition}" for name, condition in offending.items()}
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
-        """See Kind.ordered_within. Which dump came first decides whether one counts."""
+        """Which dump came first decides whether one counts."""
         return [() if self.snapshots else as_sql(*self.by, *self.sequence)]
 
     def requires(self, side: int = 0, /) -> dict[str, str]:
@@ -128,7 +141,7 @@ class History(Kind):
         return others | dict.fromkeys(self.sequence, "sequence") | dict.fromkeys(self.by, "key")
 
     def prepare(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        """See Kind.prepare. A row that changed its key is also a delete of the former one."""
+        """A row that changed its key is also a delete of the former one."""
         for column in VALID:
             if column in rows.columns:
                 raise DeclarationError(
@@ -137,7 +150,7 @@ class History(Kind):
         return self.removal.prepare(rows, self.by)
 
     def evaluate(self, rows: DataFrame) -> DataFrame:
-        """See Kind.evaluate. State: the place of a version's newest event, and whether a delete closed it."""
+        """State: the place of a version's newest event, and whether a delete closed it."""
         if self.snapshots:
             rows = differences(rows, self.by, self.sequence[0], self.marker)
             return self._versions(self._events(rows, gone=GONE)).drop(AGAIN)
@@ -149,8 +162,8 @@ class History(Kind):
         return self._versions(events).drop(AGAIN)
 
     def absorb(self, old: DataFrame, changes: DataFrame) -> DataFrame:
-        """See Kind.absorb. A key with a current version, all of whose events come at later instants than that
-        version's newest, goes on from it. Others are evaluated again, but for new keys that nothing can have deleted.
+        """A key with a current version, all of whose events come at later instants than that version's newest, goes
+        on from it. Others are evaluated again, but for new keys that nothing can have deleted.
         """
         from pyspark.sql import functions as F
 
@@ -159,16 +172,16 @@ class History(Kind):
         held = held.withColumn(SINCE, F.col("valid_from"))
         rows = held.unionByName(news, allowMissingColumns=True)
         over = f"over (partition by {self._by})"
-        known = f"max(if(is_current, {INSTANT}, null)) {over}"
-        late = f"min(if(is_current is null, {INSTANT}, null)) {over} <= {known}"
-        unknown = f"{known} is null" if self.removal.declared else "false"
+        newest = f"max(if(is_current, {INSTANT}, null)) {over}"
+        late = f"min(if(is_current is null, {INSTANT}, null)) {over} <= {newest}"
+        unknown = f"{newest} is null" if self.removal.declared else "false"
         again = f"min({SIGN}) {over} < 0 or coalesce({late}, false) or {unknown}"
         rows = rows.withColumn(AGAIN, F.expr(again))
-        found = self._versions(rows.where("coalesce(is_current, true)").drop(*VALID, CLOSED))
-        return found.unionByName(rows.where("not is_current").select(*found.columns))
+        versions = self._versions(rows.where("coalesce(is_current, true)").drop(*VALID, CLOSED))
+        return versions.unionByName(rows.where("not is_current").select(*versions.columns))
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        """See Kind.traced. A delete belongs to the version that it closes.
+        """A delete belongs to the version that it closes.
 
         What dumps and truncates do to a key is not told by the key's own rows.
         """
@@ -187,7 +200,7 @@ class History(Kind):
             "_state": f"if(_counts, struct({GONE}{', ' if shown else ''}{shown}), null)",
             "_opens": f"_counts and not (_state <=> lag(_state) ignore nulls {over})",
             SINCE: f"max(if(_opens and not {GONE}, {INSTANT}, null)) over (partition by {self._by} order by {INSTANT})",
-            STANDING: f"""case when {INSTANT} is null then '{TIMELESS}' when not _counts then '{SUPERSEDED}'
+            ROLE: f"""case when {INSTANT} is null then '{TIMELESS}' when not _counts then '{SUPERSEDED}'
                 when {GONE} then '{DELETES}' when _opens then '{BEGINS}' else '{CONTINUES}' end""",
         }
         for column, sql in steps.items():
@@ -199,8 +212,8 @@ class History(Kind):
         instant = f"`{self.sequence[0]}`"
         marks = [f"{place(*self.sequence)} as {AT}", f"{instant} as {INSTANT}", f"{gone} as {GONE}"]
         columns = [f"`{column}`" for column in visible(rows.columns)]
-        found = kept(rows).selectExpr(*columns, *marks, SIGN).where(f"{INSTANT} is not null")
-        return found.withColumn(SINCE, found[INSTANT])
+        events = kept(rows).selectExpr(*columns, *marks, SIGN).where(f"{INSTANT} is not null")
+        return events.withColumn(SINCE, events[INSTANT])
 
     def _versions(self, events: DataFrame) -> DataFrame:
         """The versions that `events` make, numbered as in the module's docstring; an event that is a version which

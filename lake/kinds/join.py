@@ -8,8 +8,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from lake.errors import DeclarationError
-from lake.kinds.explanation import newest_of
-from lake.kinds.kind import STANDING, Kind, as_sql, names, newest, visible
+from lake.kinds.columns import as_sql, names, visible
+from lake.kinds.explanation import ROLE, newest_of
+from lake.kinds.kind import Kind
+from lake.kinds.ordering import newest
 from lake.kinds.windows.window import interval
 
 if TYPE_CHECKING:
@@ -89,7 +91,7 @@ class Join(Kind):
         return False
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
-        """See Kind.ordered_within: among rows of one id."""
+        """Log order decides among rows of one id."""
         return [as_sql(*self.key, *(self.left, self.right)[side])]
 
     def requires(self, side: int = 0, /) -> dict[str, str]:
@@ -120,11 +122,11 @@ class Join(Kind):
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
         from pyspark.sql import functions as F
 
-        standing = newest_of((*self.key, *(self.left, self.right)[side]))
-        return super().traced(rows).withColumn(STANDING, F.expr(standing))
+        role = newest_of((*self.key, *(self.left, self.right)[side]))
+        return super().traced(rows).withColumn(ROLE, F.expr(role))
 
-    def found_by(self, row: Mapping[str, Any], side: int, /) -> dict[str, Any] | None:
-        """See Kind.found_by. The side of a row without a partner that lacks its time is the partner's."""
+    def lookup_values(self, row: Mapping[str, Any], side: int, /) -> dict[str, Any] | None:
+        """The side of a row without a partner that lacks its time is the partner's."""
         if self.times is not None and row.get(self.times[side], "unknown") is None:
             return None
         return {column: row[column] for column in (*self.key, *(self.left, self.right)[side]) if column in row}

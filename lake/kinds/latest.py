@@ -13,10 +13,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError
+from lake.kinds.columns import AGAIN, SIGN, as_sql, names, visible
 from lake.kinds.deletes import GONE, Removal
-from lake.kinds.explanation import DECIDES, DELETED, DELETES, SUPERSEDED, TRUNCATES
-from lake.kinds.kind import AGAIN, SIGN, STANDING, Kind, as_sql, in_log_order, names, visible
-from lake.kinds.ordering import AT, kept, place
+from lake.kinds.explanation import DECIDES, DELETED, DELETES, ROLE, SUPERSEDED, TRUNCATES
+from lake.kinds.kind import Kind
+from lake.kinds.ordering import AT, in_log_order, kept, place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,7 +29,7 @@ TRUNCATED: Final = "_truncated"  # the place of the newest truncate
 
 
 @dataclass(frozen=True, init=False)
-class Extreme(Kind):
+class FirstOrLatest(Kind):
     """One row per `key`: the row at one end of the order of places."""
 
     name: ClassVar[str]
@@ -47,24 +48,28 @@ class Extreme(Kind):
     def broadcast(self) -> str | None:
         return self.removal.truncate
 
+    @property
+    def deletes(self) -> str | None:
+        return self.removal.deletes
+
     def requires(self, side: int = 0, /) -> dict[str, str]:
         return dict.fromkeys(self.sequence, "sequence") | dict.fromkeys(self.key, "key")
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
-        """See Kind.ordered_within: among rows of one place in the sequence."""
+        """Log order decides among rows of one place in the sequence."""
         return [as_sql(*self.key, *self.sequence)]
 
     def prepare(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        """See Kind.prepare. A row that changed its key is also a delete of the former one."""
+        """A row that changed its key is also a delete of the former one."""
         return self.removal.prepare(rows, self.key)
 
     def evaluate(self, rows: DataFrame) -> DataFrame:
-        """See Kind.evaluate. State: the places of the winner and its parts, and of the newest delete."""
+        """State: the places of the winner and its parts, and of the newest delete."""
         return self._winners(self._placed(rows)).drop(AGAIN)
 
     def absorb(self, old: DataFrame, changes: DataFrame) -> DataFrame:
-        """See Kind.absorb. Evaluated again is a key that lost a row, which may have been the winner, and one that a
-        delete in the log may know more about than the table does.
+        """A key is evaluated again that lost a row, which may have been the winner, or about which a delete in the log
+        may know more than the table does.
         """
         from pyspark.sql import functions as F
 
@@ -91,10 +96,10 @@ class Extreme(Kind):
             placed = placed.crossJoin(F.broadcast(truncates))
             live.append(f"coalesce({AT} > {TRUNCATED}, true)")
         traced = super().traced(placed.withColumn(LIVE, F.expr(" and ".join(live))))
-        return traced.withColumn(STANDING, F.expr(self._standing(visible(rows.columns))))
+        return traced.withColumn(ROLE, F.expr(self._role(visible(rows.columns))))
 
-    def _standing(self, columns: Iterable[str]) -> str:
-        """SQL of the standing of a row with `columns`, AT, GONE and LIVE."""
+    def _role(self, columns: Iterable[str]) -> str:
+        """SQL of the role of a row with `columns`, AT, GONE and LIVE."""
         end, over = "max" if self.newest else "min", f"over ({self._by})"
         decides = f"{AT} = {end}(if({LIVE}, {AT}, null)) {over}"
         said = [
@@ -128,7 +133,7 @@ class Extreme(Kind):
         states = [f"{part.at} as `{part.state}`" for part in self._parts(columns)]
         states += [f"if({self.removal.gone}, {at}, null) as {SINCE}"] if self._remembers else []
         rows = kept(rows)
-        found = rows.where(self.removal.kept).selectExpr(
+        placed = rows.where(self.removal.kept).selectExpr(
             *[f"`{column}`" for column in columns],
             f"{at} as {AT}",
             *states,
@@ -137,9 +142,9 @@ class Extreme(Kind):
             SIGN,
         )
         if self.removal.truncate is None:
-            return found
+            return placed
         newest = rows.where(self.removal.truncate).selectExpr(f"max({at}) as {TRUNCATED}")
-        return found.crossJoin(F.broadcast(newest))
+        return placed.crossJoin(F.broadcast(newest))
 
     def _winners(self, rows: DataFrame, *, again: str = "false") -> DataFrame:
         from pyspark.sql import functions as F
@@ -161,7 +166,7 @@ class Extreme(Kind):
 
 
 @dataclass(frozen=True, init=False)
-class Latest(Extreme):
+class Latest(FirstOrLatest):
     """One row per `key`: its newest row by `sequence`, ties by log order; compaction as a table.
 
     `sequence` names columns of the function's result, most significant first; without one, log order decides.
@@ -202,7 +207,7 @@ class Latest(Extreme):
         return dict.fromkeys(partial, "partial") | grouped | super().requires(side)
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
-        """See Kind.ordered_within. Each group has a sequence of its own."""
+        """Each group has a sequence of its own."""
         return [*super().ordered_within(side), *(as_sql(*self.key, by) for by in self.groups)]
 
     @property
@@ -235,7 +240,7 @@ class Latest(Extreme):
 
 
 @dataclass(frozen=True, init=False)
-class First(Extreme):
+class First(FirstOrLatest):
     """One row per `key`: its oldest row by `sequence`, ties by log order; after a delete, the first one since.
 
     Without a sequence the first event in the log wins, and no later event ever revokes it: claims are decided so.

@@ -55,15 +55,16 @@ class Matching:
             else:
                 find = Reaching(self.steps, holds[begin:end], stops(begin, end)).find
             with many_digits():
-                found = list(matches(find, end - begin, past_last=self.past_last))
-            for first, counts in found:
+                matched = list(matches(find, end - begin, past_last=self.past_last))
+            for first, counts in matched:
                 names = [step.name for step, count in zip(self.steps, counts, strict=True) for _ in range(count)]
                 taken += [(begin + first + i, first, i, name) for i, name in enumerate(names)]
         rows, first_rows, places, steps = zip(*taken, strict=True) if taken else ((), (), (), ())
         new = {MATCH: first_rows, PLACE: places, STEP: steps}
         events = batch.take(pa.array(rows, pa.int64()))
         columns = [
-            pa.array(new[each.name], each.type) if each.name in new else events.column(each.name) for each in self.out
+            pa.array(new[field.name], field.type) if field.name in new else events.column(field.name)
+            for field in self.out
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.out)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from lake.kinds.kind import ORDER
+from lake.kinds.columns import ORDER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,3 +35,17 @@ def kept(rows: DataFrame) -> DataFrame:
 
     logged = "_arrival" in rows.select(f"{ORDER}.*").columns
     return rows.withColumn(ORDER, F.expr(KEPT)) if logged else rows
+
+
+def in_log_order(rows: DataFrame) -> bool:
+    """Whether `rows` are of a log, where what comes later is newer, and not of a table."""
+    return "_batch" in rows.select(f"{ORDER}.*").columns
+
+
+def newest(rows: DataFrame, key: Sequence[str]) -> DataFrame:
+    """Of each `key` the last row in log order."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    order = Window.partitionBy(*key).orderBy(F.desc(ORDER))
+    return rows.withColumn("_nth", F.row_number().over(order)).where("_nth = 1").drop("_nth")

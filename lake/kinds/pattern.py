@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError, did_you_mean
-from lake.kinds.explanation import STEP as STANDING_STEP
+from lake.kinds.columns import CARRIED, ORDER, SIGN, as_sql, digest, names
+from lake.kinds.explanation import INTO, ROLE
+from lake.kinds.explanation import STEP as ROLE_STEP
 from lake.kinds.grouped_map import arrow_schema, by_key, together
-from lake.kinds.kind import CARRIED, INTO, ORDER, SIGN, STANDING, Kind, as_sql, digest, names
+from lake.kinds.kind import Kind
 from lake.kinds.matcher import CLOCK, HOLDS, MATCH, Matching
 from lake.kinds.measures.measure import Measure
 from lake.kinds.ordering import AT, place
@@ -69,14 +71,14 @@ class Pattern(Kind):
             raise DeclarationError(
                 f"invalid within: {within}", fix="use a positive timedelta, and a sequence that begins with a time"
             )
-        known = {name: _measure(name, each, steps) for name, each in measures.items()}
-        values: tuple[Any, ...] = (names(key), names(sequence), tuple(steps), known, skip, within)
-        for each, value in zip(fields(self), values, strict=True):
-            object.__setattr__(self, each.name, value)
+        of_rows = {name: _measure(name, measure, steps) for name, measure in measures.items()}
+        values: tuple[Any, ...] = (names(key), names(sequence), tuple(steps), of_rows, skip, within)
+        for field, value in zip(fields(self), values, strict=True):
+            object.__setattr__(self, field.name, value)
 
     @property
     def revision(self) -> int:
-        return self.version + max((each.revised for each in self.measures.values()), default=0)
+        return self.version + max((measure.revised for measure in self.measures.values()), default=0)
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -94,31 +96,32 @@ class Pattern(Kind):
         return dict.fromkeys(self.sequence, "sequence") | dict.fromkeys(self.key, "key")
 
     def evaluate(self, rows: DataFrame) -> DataFrame:
-        """See Kind.evaluate.
-
-        Raises DeclarationError where `within` has no time to go by, or a measure would add up floats.
-        """
+        """Raises DeclarationError where `within` has no time to go by, or a measure would add up floats."""
         from pyspark.sql import functions as F
 
         self._check(rows)
         matched = self._matched(rows).withColumn(SIGN, F.lit(1))
-        state = {column: each.fill for name, m in self.measures.items() for column, each in m.state(name).items()}
+        state = {column: s.fill for name, m in self.measures.items() for column, s in m.state(name).items()}
         first = self._first
-        found = matched.groupBy(*self.key, MATCH).agg(
+        grouped = matched.groupBy(*self.key, MATCH).agg(
             *[F.expr(sql).alias(column) for column, sql in {**first, **state}.items()]
         )
         values = [F.expr(measure.value(name)).alias(name) for name, measure in self.measures.items()]
-        return found.select(*self.key, F.expr(digest(found, [*self.key, *first])).alias(MATCH_ID), *values)
+        return grouped.select(*self.key, F.expr(digest(grouped, [*self.key, *first])).alias(MATCH_ID), *values)
+
+    def faults(self, rows: DataFrame) -> Iterator[DeclarationError]:
+        for name, measure in self.measures.items():
+            yield from measure.faults(name, rows)
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
-        """See Kind.traced. Rows of no match are left out."""
+        """Rows of no match are left out."""
         from pyspark.sql import functions as F
 
         by = ", ".join(f"`{column}`" for column in (*self.key, MATCH))
         firsts = {name: F.expr(f"{sql} over (partition by {by})") for name, sql in self._first.items()}
         matched = self._matched(rows).withColumns({SIGN: F.lit(1), AT: F.expr(place(*self.sequence)), **firsts})
         into = F.struct(*self.key, F.expr(digest(matched, [*self.key, *firsts])).alias(MATCH_ID))
-        return matched.withColumns({INTO: into, STANDING: F.expr(f"concat('{STANDING_STEP} ', {STEP})")})
+        return matched.withColumns({INTO: into, ROLE: F.expr(f"concat('{ROLE_STEP} ', {STEP})")})
 
     @property
     def _first(self) -> dict[str, str]:
@@ -185,13 +188,13 @@ def _possible(steps: Sequence[Step]) -> None:
 def _measure(name: str, given: Measure | In, steps: Sequence[Step]) -> Measure:
     """The measure as one over the rows of a match. Raises DeclarationError for an unknown step or one it cannot be."""
     if isinstance(given, In):
-        known = [step.name for step in steps]
-        if given.step not in known:
+        called = [step.name for step in steps]
+        if given.step not in called:
             raise DeclarationError(
-                f"measure {name!r} is over the unknown step {given.step!r}", fix=did_you_mean(given.step, known)
+                f"measure {name!r} is over the unknown step {given.step!r}", fix=did_you_mean(given.step, called)
             )
         given = given.narrowed()
-    if any(each.per for each in given.state(name).values()):
+    if any(state.per for state in given.state(name).values()):
         raise DeclarationError(
             f"{type(given).__name__} cannot be a measure of a match", fix="aggregate the table of matches instead"
         )

@@ -45,8 +45,8 @@ def normal(kind: pa.DataType) -> Normal:
 
 def _normal(kind: pa.DataType) -> Normal:  # noqa: PLR0911 one type after the other
     if pa.types.is_list(kind):
-        each = normal(kind.value_type)
-        return lambda value: [each(item) for item in _of(value, list, tuple)]
+        element = normal(kind.value_type)
+        return lambda value: [element(item) for item in _of(value, list, tuple)]
     if pa.types.is_struct(kind):
         parts = {field.name: normal(field.type) for field in kind}
         return lambda value: _record(value, parts)
@@ -111,10 +111,10 @@ def too_long(value: Any, kind: pa.DataType) -> Any:
     """A number in `value` that a column of type `kind` would round or not hold; None where there is none."""
     if isinstance(value, Mapping) and pa.types.is_struct(kind):
         parts = (too_long(value[field.name], field.type) for field in kind if field.name in value)
-        return next((each for each in parts if each is not None), None)
+        return next((part for part in parts if part is not None), None)
     if isinstance(value, list | tuple) and pa.types.is_list(kind):
-        parts = (too_long(each, kind.value_type) for each in value)
-        return next((each for each in parts if each is not None), None)
+        parts = (too_long(item, kind.value_type) for item in value)
+        return next((part for part in parts if part is not None), None)
     numeric = pa.types.is_decimal(kind) or pa.types.is_integer(kind)
     if not numeric or not isinstance(value, int | float | Decimal) or isinstance(value, bool):
         return None

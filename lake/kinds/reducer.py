@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
+from lake.errors import DeclarationError
+from lake.kinds import rounding
+from lake.kinds.columns import ORDER
 from lake.kinds.grouped_map import WorkerFault, arrow_schema, by_key, key_starts, records, together, written
-from lake.kinds.kind import ORDER
 from lake.kinds.ordering import AT
 from lake.kinds.python_values import Normal, many_digits, normal
 
@@ -49,6 +51,9 @@ class Reducer(Protocol):
     def refuses(self) -> bool:
         """Whether it may refuse an event."""
 
+    def faults(self, rows: DataFrame) -> Iterator[DeclarationError]:
+        """What of the state would be rounded over the function's `rows`; by their types alone."""
+
     def states(self, rows: DataFrame, key: Sequence[str], events: Sequence[str]) -> DataFrame:
         """For each key of `rows` its state, REFUSED where it refuses, and AT.
 
@@ -82,12 +87,28 @@ class SqlReducer:
     def refuses(self) -> bool:
         return self.refuse is not None
 
+    def faults(self, rows: DataFrame) -> Iterator[DeclarationError]:
+        from pyspark.sql import functions as F
+
+        state = ", ".join(f"`{name}`: {type_}" for name, type_ in self.fields.items())
+        both = rows.select(F.struct("*").alias("event"), F.lit(None).cast(f"struct<{state}>").alias("state"))
+        for name, sql in self.step.items():
+            yield from rounding.faults(name, sql, both)
+        types = both.select("state.*").schema
+        for name, sql in self.step.items():
+            given, held = rounding.type_of(both, sql), types[name].dataType
+            if given is not None and (lost := rounding.lost(given, held)):
+                yield DeclarationError(
+                    f"{name} would lose {lost}: {sql} is a {given.simpleString()}, {name} a {held.simpleString()}",
+                    fix="say how it is rounded: round(…, 2), cast(…), or give the state's field a wider type",
+                )
+
     def states(self, rows: DataFrame, key: Sequence[str], events: Sequence[str]) -> DataFrame:
         columns = [*self.fields, *([REFUSED] if self.refuses else [])]
         return self._folded(rows, key, events).select(*key, *[f"_state.`{name}`" for name in columns], AT)
 
     def refusals(self, rows: DataFrame, key: Sequence[str], events: Sequence[str]) -> DataFrame:
-        """See Reducer.refusals. The fold carries the refused events along."""
+        """The fold carries the refused events along."""
         folded = self._folded(rows, key, events, keep=True).selectExpr(f"explode(_state.{KEPT}) as _refusal")
         return folded.selectExpr(*[f"_refusal.event.`{name}`" for name in events], f"_refusal.{REASON}")
 
@@ -141,6 +162,9 @@ class PythonReducer:
     def refuses(self) -> bool:
         return True
 
+    def faults(self, rows: DataFrame) -> Iterator[DeclarationError]:
+        yield from ()
+
     def states(self, rows: DataFrame, key: Sequence[str], events: Sequence[str]) -> DataFrame:
         return self._folded(rows, key, events, rows.select(*key, *self._columns(), AT).schema)
 
@@ -179,7 +203,7 @@ class Folding:
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The states of the keys of `batch`, or their refused events."""
-        events, forms = records(batch, self.events), {each.name: normal(each.type) for each in self.types}
+        events, forms = records(batch, self.events), {field.name: normal(field.type) for field in self.types}
         starts = key_starts(batch, self.key)
         bounds = list(zip(starts, [*starts[1:], batch.num_rows], strict=True))
         states: list[dict[str, Any]] = []
@@ -202,8 +226,8 @@ class Folding:
 
     def _begin(self, batch: pa.RecordBatch, row: int, forms: Forms) -> dict[str, Any]:
         """The state that the fold of the key at `row` starts from, and REFUSED."""
-        known = batch.column(HELD)[row].as_py() if HELD in batch.schema.names else None
-        state = {REFUSED: 0, **self.start} if known is None else known
+        before = batch.column(HELD)[row].as_py() if HELD in batch.schema.names else None
+        state = {REFUSED: 0, **self.start} if before is None else before
         return {name: apply(state.get(name)) for name, apply in forms.items()}
 
     def _stepped(
@@ -214,8 +238,8 @@ class Folding:
             if isinstance(outcome, Refusal):
                 return outcome
             if not isinstance(outcome, dict) or outcome.keys() != state.keys():
-                found = f"fields {', '.join(map(str, outcome))}" if isinstance(outcome, dict) else repr(outcome)
-                raise TypeError(f"returned {found}, not the state's {', '.join(state)}")
+                given = f"fields {', '.join(map(str, outcome))}" if isinstance(outcome, dict) else repr(outcome)
+                raise TypeError(f"returned {given}, not the state's {', '.join(state)}")
             for name, value in outcome.items():
                 if value is not state[name]:
                     outcome[name] = _as_kept(name, value, forms[name])
@@ -228,8 +252,8 @@ class Folding:
         rest = batch.take(pa.array(rows, pa.int64()))
         new = {REASON} if REASON in self.out.names else set(self.types.names)
         columns = [
-            pa.array([value[each.name] for value in values], each.type) if each.name in new else rest.column(each.name)
-            for each in self.out
+            pa.array([value[name] for value in values], type_) if name in new else rest.column(name)
+            for name, type_ in zip(self.out.names, self.out.types, strict=True)
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.out)
 
@@ -262,9 +286,9 @@ def literal(value: Any) -> Column:
     from pyspark.sql import functions as F
 
     if isinstance(value, Mapping):
-        return F.struct(*[literal(each).alias(name) for name, each in value.items()])
+        return F.struct(*[literal(part).alias(name) for name, part in value.items()])
     if isinstance(value, list | tuple):
-        return F.array(*[literal(each) for each in value])
+        return F.array(*[literal(item) for item in value])
     if isinstance(value, datetime) and value.tzinfo is None:
         return F.lit(value.replace(tzinfo=UTC))
     return F.lit(value)

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from lake.kinds.columns import DELIVERED, ORDER
 from lake.kinds.deletes import GONE
-from lake.kinds.kind import DELIVERED, ORDER, in_log_order
+from lake.kinds.ordering import in_log_order
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -99,16 +100,16 @@ def _partial(rows: DataFrame, refusals: DataFrame, dump: str, marker: str) -> Da
     )
     told = _outstanding(refusals).selectExpr(*PLACE, f"{ORDER} as at").groupBy("batch", "file", "own")
     refused = told.agg(F.min("at").alias("at")).select(F.struct("batch", "file", "own", "at").alias("r"))
-    each, of_dump = "over (partition by r)", f"over (partition by r, {NUMBER})"
+    of_record, of_dump = "over (partition by r)", f"over (partition by r, {NUMBER})"
     steps = {
         "named": "coalesce(own = r.own, false)",
         "shared": "batch = r.batch and file = r.file",
         "first": f"min(first) {of_dump}",
         "last": f"max(last) {of_dump}",
         "start": f"min(start) {of_dump}",
-        "next": f"min(if(start > r.at, start, null)) {each}",
+        "next": f"min(if(start > r.at, start, null)) {of_record}",
         "near": "r.at between first and last or coalesce(start = next, false)",
-        "hit": f"case when max(named) {each} then named when max(shared) {each} then shared else near end",
+        "hit": f"case when max(named) {of_record} then named when max(shared) {of_record} then shared else near end",
     }
     pairs = refused.crossJoin(F.broadcast(spans))
     for column, sql in steps.items():

@@ -54,35 +54,47 @@ def _parsed(name: str, times: int | tuple[int, int] | str) -> tuple[int, int | N
         return times, times, True
     if not isinstance(times, str):
         return (*times, True)
-    found = _TIMES.fullmatch(times)
-    if not found:
+    match = _TIMES.fullmatch(times)
+    if not match:
         raise DeclarationError(
             f"step {name!r} has invalid times={times!r}", fix='use 1, (2, 4), "?", "+", "*", "{2,}" or "+?"'
         )
-    sign, least, comma, most, reluctant = found.groups()
+    sign, least, comma, most, reluctant = match.groups()
     if sign:
         return (*_BOUNDS[sign], not reluctant)
     return int(least), int(most) if most else None if comma else int(least), not reluctant
 
 
 @dataclass(frozen=True)
-class FirstOf(OfValues):
-    """The value of `of` in the first row of the match; of those for which `where` is true, if given."""
+class OfMatch(OfValues):
+    """The value of `of`, null or not, in the row at one end of the match; of those for which `where` is true."""
 
     retracts: ClassVar[bool] = False
+    of_match: ClassVar[bool] = True
+    pick: ClassVar[str]
 
     def state(self, name: str) -> Mapping[str, State]:
-        return {name: State(f"min_by({self.of}, if({self.where or True}, {PLACE}, null))", "")}
+        return {name: State(f"{self.pick}({self.of}, if({self.where or True}, {PLACE}, null))", "")}
 
 
 @dataclass(frozen=True)
-class LastOf(OfValues):
-    """The value of `of` in the last row of the match; of those for which `where` is true, if given."""
+class FirstOf(OfMatch):
+    """The value of `of` in the first row of the match, a null too; of those for which `where` is true, if given.
 
-    retracts: ClassVar[bool] = False
+    FirstValue is another: it takes the first value by an order of its own, and passes over nulls.
+    """
 
-    def state(self, name: str) -> Mapping[str, State]:
-        return {name: State(f"max_by({self.of}, if({self.where or True}, {PLACE}, null))", "")}
+    pick: ClassVar[str] = "min_by"
+
+
+@dataclass(frozen=True)
+class LastOf(OfMatch):
+    """The value of `of` in the last row of the match, a null too; of those for which `where` is true, if given.
+
+    LastValue is another: it takes the last value by an order of its own, and passes over nulls.
+    """
+
+    pick: ClassVar[str] = "max_by"
 
 
 @dataclass(frozen=True)

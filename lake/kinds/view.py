@@ -8,7 +8,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from lake.errors import DeclarationError
-from lake.kinds.kind import Kind, names, visible
+from lake.kinds.columns import names, visible
+from lake.kinds.kind import Kind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -57,8 +58,12 @@ class View(Kind):
     def absorbs(self) -> bool:
         return False
 
+    @property
+    def may_recurse(self) -> bool:
+        return self.recursive
+
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
-        """See Kind.ordered_within. A query knows log order by columns of the log alone, if it names them."""
+        """A query knows log order by columns of the log alone, if it names them."""
         return []
 
     def requires(self, side: int = 0, /) -> dict[str, str]:

@@ -16,7 +16,6 @@ from lake.gate import refusal_limits
 from lake.graph import Graph, graph
 from lake.ingest import integrity as wholeness
 from lake.ingest import sources
-from lake.kinds.aggregate import Aggregate
 from lake.project import Project
 from lake.session import first_line
 from lake.store import delta, quarantine
@@ -288,14 +287,13 @@ def _table(
 
 def _late(project: Project, table: Declaration, batches: Mapping[str, int]) -> Late | None:
     """Of a table with windows over a log: what came late up to its cut."""
-    kind, source = table.kind, table.inputs[0]
-    if not isinstance(kind, Aggregate) or kind.window is None or not source.is_log:
+    policy, source = table.kind.late_policy, table.inputs[0]
+    if policy is None or not source.is_log or project.contracts[source.name].time is None:
         return None
-    if project.contracts[source.name].time is None:
-        return None
+    late, lateness = policy
     query = "SELECT count(*) AS late FROM t WHERE _batch <= $1 AND _time < _watermark - $2"
-    found = delta.rows(project.settings.log_path(source.name), query, batches.get(source.name, 0), kind.lateness)
-    return Late(kind.late, kind.lateness, sum(row["late"] for row in found))
+    found = delta.rows(project.settings.log_path(source.name), query, batches.get(source.name, 0), lateness)
+    return Late(late, lateness, sum(row["late"] for row in found))
 
 
 def _stoppers(checks: Mapping[str, checks.Check], found: Graph, newest: editions.Edition | None) -> Iterator[Stopper]:

@@ -27,7 +27,7 @@ from lake.errors import LawError, QualityError
 from lake.evaluation.affected_keys import restrict
 from lake.evaluation.compare import compare
 from lake.evaluation.inputs import Inputs
-from lake.kinds.kind import visible
+from lake.kinds.columns import visible
 from lake.pipeline import run
 from lake.project import Project, load
 from lake.publish.cut import pick_cut

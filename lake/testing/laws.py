@@ -1,4 +1,4 @@
-"""The laws of a kind, tried on rows at hand: slice by slice it makes the table that it makes of everything at once.
+"""The laws of a kind, tried on rows at hand: slice by slice the engine makes the table that it makes of everything.
 
 Kinds are local to keys, so each key of one frame can be a history of its own: thousands run in a few jobs.
 `parts` are slices of a log in its order: signed rows of the declared function, or one frame for each input.
@@ -7,116 +7,84 @@ Kinds are local to keys, so each key of one frame can be a history of its own: t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
-from functools import reduce
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from lake.kinds.kind import AGAIN, SIGN, TIME, Kind, same
-from lake.quoting import SPARK
-from lake.store.scan import distinct, to_arrow, to_frame
+from lake.config import Settings
+from lake.declaration import Declaration, Input
+from lake.engine.incremental import difference
+from lake.evaluation.affected_keys import affected_keys
+from lake.evaluation.evaluation import Evaluation
+from lake.kinds.kind import Kind
+from lake.project import Project
+from lake.store.delta import Position
+from lake.store.ledger.cuts import Cut
+from lake.store.scan import to_arrow, to_frame
+from lake.store.table_head import TableHead
+from lake.testing.in_memory import LogsInMemory, TableInMemory
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     Part = DataFrame | Sequence[DataFrame]
+
+NOWHERE: Final = Project(Settings(project=Path()), {}, {}, {})
+"""A project without files."""
 
 
 def at_once(kind: Kind, parts: Sequence[Part]) -> DataFrame:
     """The table from all parts together."""
-    sides = _sides(kind, parts)
-    return kind.aged(kind.evaluate(*map(_netted, sides)), _horizon(sides[0]))
+    sliced = Sliced.of(kind, parts)
+    return to_frame(sliced.spark, sliced.evaluated(len(parts)))
 
 
 def by_slices(kind: Kind, parts: Sequence[Part]) -> DataFrame:
-    """The table after the parts, each advanced to from what was there, as the engine does it."""
-    parts = [[local(rows) for rows in _frames(part)] for part in parts]
-    table = local(at_once(kind, parts[:1]))
+    """The table after the parts, each advanced to from what was there."""
+    sliced = Sliced.of(kind, parts)
+    name, settings = sliced.declaration.name, NOWHERE.settings
+    table = TableInMemory(settings, "silver", name, name, held=sliced.evaluated(1))
     for number in range(2, len(parts) + 1):
-        table = _advanced(kind, table, parts[:number])
-    return table
+        evaluation = Evaluation(sliced.inputs(number), sliced.declaration, table, sliced.head(number - 1))
+        table = table.after(difference(evaluation, affected_keys(evaluation)), kind.identity)
+    return to_frame(sliced.spark, table.held)
 
 
-def local(rows: DataFrame) -> DataFrame:
-    """`rows` without the plan that made them, in one partition: small jobs need no shuffle."""
-    return to_frame(rows.sparkSession, to_arrow(rows))
+@dataclass(frozen=True)
+class Sliced:
+    """A table whose function hands on the rows of its inputs, each a log of several batches."""
 
+    spark: SparkSession
+    declaration: Declaration
+    batches: Sequence[Sequence[pa.Table]]
 
-def _advanced(kind: Kind, table: DataFrame, parts: Sequence[Part]) -> DataFrame:
-    whole, changes = [_netted(side) for side in _sides(kind, parts)], _sides(kind, parts[-1:])
-    horizon = _horizon(_sides(kind, parts)[0]) if kind.needs_time else None
-    news = kind.broadcast is not None and not changes[0].where(kind.broadcast).isEmpty()
-    if news or not (kind.key or kind.absorbs):
-        return local(kind.aged(kind.evaluate(*whole), horizon))
-    old, rest = table, table.limit(0)
-    if kind.key:
-        keys = local(reduce(lambda a, b: a.unionByName(b), _touched(kind, table, changes, whole[0])).distinct())
-        old = table.join(keys, same(table, keys, kind.key), "left_semi")
-        rest = kind.aged(table.join(keys, same(table, keys, kind.key), "left_anti"), horizon)
-    elif all(rows.isEmpty() for rows in changes):
-        return local(kind.aged(table, horizon))
-    if not kind.absorbs:
-        return local(kind.aged(kind.evaluate(*_restricted(kind, whole, keys)), horizon).unionByName(rest))
-    heard = changes[0] if kind.broadcast is None else changes[0].unionByName(whole[0].where(kind.broadcast))
-    new = kind.aged(kind.absorb(old, heard, *whole[1:]), horizon)
-    both = to_arrow(new.unionByName(rest, allowMissingColumns=True))
-    again = pa.compute.fill_null(both.column(AGAIN), False)
-    kept = to_frame(table.sparkSession, both.filter(pa.compute.invert(again)).drop_columns(AGAIN))
-    if not pa.compute.any(again).as_py():
-        return kept
-    if not kind.key:
-        return local(kind.aged(kind.evaluate(*whole), horizon))
-    keys_again = distinct(both.filter(again).select(list(kind.key)))
-    evaluated = kind.evaluate(*_restricted(kind, whole, to_frame(table.sparkSession, keys_again)))
-    return local(kept.unionByName(kind.aged(evaluated, horizon)))
+    @classmethod
+    def of(cls, kind: Kind, parts: Sequence[Part]) -> Sliced:
+        """Batch for batch the rows of each input."""
+        frames = [list(part) if isinstance(part, Sequence) else [part] for part in parts]
+        inputs = tuple(Input(f"input_{side}") for side in range(len(frames[0])))
+        declaration = Declaration("sliced", kind, inputs, lambda *rows: rows)
+        return cls(frames[0][0].sparkSession, declaration, [[to_arrow(rows) for rows in part] for part in frames])
 
+    def inputs(self, cut: int) -> LogsInMemory:
+        """The inputs as they are once so many batches came."""
+        logs = zip(*self.batches[:cut], strict=True)
+        return LogsInMemory(
+            lambda: self.spark,
+            NOWHERE,
+            Cut(cut, {}, 0, datetime(2000, 1, 1, tzinfo=UTC)),
+            declared={self.declaration.name},
+            logs={source.name: log for source, log in zip(self.declaration.inputs, logs, strict=True)},
+        )
 
-def _touched(kind: Kind, table: DataFrame, changes: Sequence[DataFrame], first: DataFrame) -> list[DataFrame]:
-    found = []
-    for side, rows in enumerate(changes):
-        if kind.names_key(side):
-            found.append(rows.select(*kind.key))
-        else:
-            from pyspark.sql.functions import expr
+    def evaluated(self, cut: int) -> pa.Table:
+        """The table from all rows at a cut."""
+        return to_arrow(self.inputs(cut).evaluate(self.declaration))
 
-            rows_of, reach = (table if kind.absorbs else first).alias("t"), kind.reaching(side, rows).alias("k")
-            found.append(rows_of.join(reach, expr(kind.reaches(side, SPARK)), "left_semi").select(*kind.key))
-    return found
-
-
-def _restricted(kind: Kind, whole: Sequence[DataFrame], keys: DataFrame) -> list[DataFrame]:
-    found = []
-    for side, rows in enumerate(whole):
-        some = rows.join(keys, same(rows, keys, kind.key), "left_semi") if kind.names_key(side) else rows
-        if kind.broadcast is not None:
-            some = some.unionByName(rows.where(kind.broadcast))
-        found.append(some)
-    return found
-
-
-def _sides(kind: Kind, parts: Sequence[Part]) -> list[DataFrame]:
-    """For each input the prepared rows of all parts."""
-    split = map(_frames, parts)
-    joined = [reduce(lambda a, b: a.unionByName(b), frames).coalesce(1) for frames in zip(*split, strict=True)]
-    return [kind.prepare(rows, side) for side, rows in enumerate(joined)]
-
-
-def _frames(part: Part) -> list[DataFrame]:
-    return list(part) if isinstance(part, Sequence) else [part]
-
-
-def _netted(rows: DataFrame) -> DataFrame:
-    """The rows that are there: each as often as it came more than it went."""
-    from pyspark.sql import functions as F
-
-    columns = [column for column in rows.columns if column != SIGN]
-    there = rows.groupBy(*columns).agg(F.sum(SIGN).alias(SIGN)).where(f"{SIGN} > 0")
-    return there.withColumn(SIGN, F.lit(1))
-
-
-def _horizon(rows: DataFrame) -> datetime | None:
-    if TIME not in rows.columns:
-        return None
-    found: datetime | None = rows.agg({TIME: "max"}).head()[0]  # type: ignore[index]
-    return found
+    def head(self, cut: int) -> TableHead:
+        """What the table would say of itself at a cut."""
+        read = {source.name: cut for source in self.declaration.inputs}
+        return TableHead(Position(self.declaration.name, cut), cut, "advance", read, fingerprint="")

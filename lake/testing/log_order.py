@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from lake.declaration import Declaration
 from lake.errors import LakeError
 from lake.evaluation.inputs import Inputs
-from lake.kinds.kind import ORDER
+from lake.kinds.columns import ORDER
 from lake.testing.slices import ALL, Groups, Place
 
 BATCHED: Final = ("_batch", "_arrival", "_offset", "_source", "_watermark")

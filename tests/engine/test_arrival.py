@@ -26,7 +26,7 @@ from lake.errors import DeclarationError, LawError
 from lake.evaluation import inputs as run_inputs
 from lake.evaluation.inputs import Inputs
 from lake.ingest import fsck as log_run
-from lake.kinds.kind import ORDER, SIGN
+from lake.kinds.columns import ORDER, SIGN
 from lake.publish.cut import pick_cut
 from lake.testing import Lakehouse
 from lake.testing.slices import ALL, Landed, Piece, cut_anew, landed

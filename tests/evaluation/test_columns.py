@@ -21,7 +21,7 @@ from lake.engine.rebuild import Recomputed, rebuild_all
 from lake.engine.verify import Verdict, verify_all
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
-from lake.kinds.kind import visible
+from lake.kinds.columns import visible
 from lake.publish.cut import pick_cut
 from lake.store.table_head import TableHead
 from lake.testing import Commands, Lakehouse

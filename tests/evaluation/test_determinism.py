@@ -14,7 +14,8 @@ from lake.declaration import Declaration, log
 from lake.errors import DeclarationError
 from lake.evaluation import determinism
 from lake.evaluation.carrying_frame import CarryingFrame, plain
-from lake.kinds.kind import CARRIED, ORDER, SIGN, Kind
+from lake.kinds.columns import CARRIED, ORDER, SIGN
+from lake.kinds.kind import Kind
 
 SCHEMA = "id bigint, size double, price decimal(9,2), at timestamp"
 

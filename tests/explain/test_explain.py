@@ -129,7 +129,7 @@ def _events(row: Explained) -> list[dict[str, Any]]:
     [side] = row.sides
     return [
         {
-            "standing": cause.standing,
+            "standing": cause.role,
             "place": event.place,
             "source": event.source,
             "hour": event.time.hour,
@@ -201,7 +201,7 @@ def test_events_that_came_too_late_are_told_beside_those_that_count(lakehouse: L
 def test_a_row_of_a_derived_table_is_told_down_to_the_log(lakehouse: Lakehouse) -> None:
     [row] = _explain(lakehouse, "customer_total", "customer=ada").rows
     [cause] = row.sides[0].causes
-    assert (cause.standing, cause.row is not None and cause.row.identity) == ("counts", {"order_id": 1})
+    assert (cause.role, cause.row is not None and cause.row.identity) == ("counts", {"order_id": 1})
     assert cause.row is not None
     assert ("decides", 11) in _told(cause.row, "standing", "hour")
 

@@ -8,7 +8,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from lake.evaluation.inputs import event_order
-from lake.kinds.kind import Kind, visible
+from lake.kinds.columns import visible
+from lake.kinds.kind import Kind
 from lake.testing.laws import at_once, by_slices
 
 PLACE = "_batch bigint, _arrival bigint, _bucket int, _offset bigint"

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake import AsOf, DeclarationError, Enrich
-from lake.kinds.kind import ORDER, SIGN, visible
+from lake.kinds.columns import ORDER, SIGN, visible
 from lake.testing.laws import at_once, by_slices
 from tests.kinds.events import batches
 

@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 
 from lake import DeclarationError, Fold, Refusal
 from lake.config import Settings
+from lake.kinds.columns import AGAIN, ORDER, SIGN, visible
 from lake.kinds.grouped_map import fault_of, key_starts, whole_keys
-from lake.kinds.kind import AGAIN, ORDER, SIGN, visible
 from lake.project import load
 from tests.there import there
 

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake import DeclarationError, Join
+from lake.kinds.columns import ORDER, SIGN
 from lake.kinds.join import How
-from lake.kinds.kind import ORDER, SIGN
 from lake.testing.laws import at_once, by_slices
 
 LEFT = {3: "A", 5: "B", 9: "C", 15: "D", 40: "E", 60: "F", 100: "G"}

@@ -32,7 +32,7 @@ from lake import (
     Sum,
     Variance,
 )
-from lake.kinds.kind import ORDER, SIGN
+from lake.kinds.columns import ORDER, SIGN
 from lake.kinds.measures.decimals import quotient
 from lake.testing.laws import at_once, by_slices
 from tests.there import there

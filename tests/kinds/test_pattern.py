@@ -15,9 +15,26 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lake import Avg, Count, CountDistinct, DeclarationError, FirstOf, In, LastOf, Max, Min, Pattern, Step, Sum
+from lake import (
+    Aggregate,
+    Avg,
+    Count,
+    CountDistinct,
+    DeclarationError,
+    FirstOf,
+    FirstValue,
+    In,
+    LastOf,
+    LastValue,
+    Max,
+    Min,
+    Pattern,
+    Step,
+    Sum,
+)
+from lake.kinds.columns import ORDER, SIGN, visible
 from lake.kinds.grouped_map import fault_of
-from lake.kinds.kind import ORDER, SIGN, visible
+from lake.kinds.measures.measure import Measure
 from lake.kinds.steps import Condition
 from tests.there import there
 
@@ -70,6 +87,18 @@ def test_a_condition_over_the_running_match_as_flink_prints_it(spark: SparkSessi
         (0, 3, Decimal("14.5")),
         (5, 10, Decimal("13.5")),
     ]
+
+
+def test_the_first_row_of_a_match_may_have_no_value_the_first_value_is_one(spark: SparkSession) -> None:
+    measures: dict[str, Measure] = {
+        "first_row": FirstOf("v"),
+        "last_row": LastOf("v"),
+        "first_value": FirstValue("v", by="at"),
+        "last_value": LastValue("v", by="at"),
+    }
+    kind = Pattern("k", sequence="at", steps=[Step("any", times="+")], measures=measures)
+    frame = rows(spark, [(1, 1, None), (1, 2, 20), (1, 3, 30), (1, 4, None)], "k int, at int, v int")
+    assert [tuple(row)[2:] for row in kind.evaluate(frame).collect()] == [(None, None, 20, 30)]
 
 
 def one_of(accepted: str) -> Condition:
@@ -203,6 +232,7 @@ def pattern(**options: object) -> Pattern:
         (lambda: pattern(steps=[Step("a", times="++")]), "times="),
         (lambda: pattern(measures={"x": In("b", Min("v"))}), "over the unknown step 'b'"),
         (lambda: pattern(measures={"x": CountDistinct("v")}), "cannot be a measure of a match"),
+        (lambda: Aggregate("key", {"x": FirstOf("v")}), "x is a measure of a match: FirstOf"),
         (lambda: pattern(measures={"key": Count()}), "'key' is already a column"),
         (lambda: pattern(within=timedelta(0)), "invalid within"),
         (lambda: pattern(within=timedelta(1), sequence=()), "invalid within"),

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lake import Aggregate, First, FirstValue, Fold, History, LastValue, Latest
-from lake.kinds.kind import ORDER
+from lake.kinds.columns import ORDER
 from tests.kinds.events import batch
 
 KINDS = {

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lake import Aggregate, ApproxDistinct, CountDistinct, Quantile
-from lake.kinds.kind import ORDER, SIGN
+from lake.kinds.columns import ORDER, SIGN
 from tests.there import there
 
 GROUPS = 60

@@ -8,7 +8,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from lake import Aggregate, AsOf, Count, Enrich, First, Fold, History, Join, Latest, Pattern, Session, Step
-from lake.kinds.kind import INTO, ORDER, STANDING, Kind
+from lake.kinds.columns import ORDER
+from lake.kinds.explanation import INTO, ROLE
+from lake.kinds.kind import Kind
 from lake.kinds.measures.measure import Measure
 from tests.kinds.events import batch, batches
 from tests.kinds.test_latest import CHANGES, TRUNCATE, USERS
@@ -17,9 +19,9 @@ ORDERS = "k int, at int, v string"
 
 
 def told(kind: Kind, frame: Any, side: int = 0) -> list[tuple[Any, ...]]:
-    """By log order, the identity of the row that each row goes into, and its standing."""
-    rows = kind.traced(kind.tolerant.prepare(frame, side), side).orderBy(ORDER)
-    return [(*(row[INTO] if INTO in rows.columns else ()), row[STANDING]) for row in rows.collect()]
+    """By log order, the identity of the row that each row goes into, and its role."""
+    rows = kind.traced(kind.keeping_late.prepare(frame, side), side).orderBy(ORDER)
+    return [(*(row[INTO] if INTO in rows.columns else ()), row[ROLE]) for row in rows.collect()]
 
 
 def test_of_latest_one_decides_unless_a_delete_does(spark: SparkSession) -> None:
@@ -73,7 +75,7 @@ def test_of_an_aggregate_rows_count_in_their_session(spark: SparkSession) -> Non
     kind = Aggregate("k", {"n": Count()}, window=Session(gap=timedelta(hours=1), on="at"))
     rows = [(1, "2024-03-01 10:00"), (1, "2024-03-01 10:59"), (1, "2024-03-01 12:00")]
     frame = batch(spark, 1, "k int, at string", *rows).selectExpr("k", "timestamp(at) as at", ORDER, "_sign")
-    assert [(start.hour, standing) for _, start, standing in told(kind, frame)] == [
+    assert [(start.hour, role) for _, start, role in told(kind, frame)] == [
         (10, "counts"),
         (10, "counts"),
         (12, "counts"),
@@ -106,5 +108,5 @@ def test_of_one_id_the_last_in_the_log_decides(spark: SparkSession) -> None:
     kind = Enrich("v", AsOf("k", time="at"), time="at")
     assert told(kind, one) == [("a", "decides"), ("b", "decides")]
     assert told(kind, one.unionByName(other), 1) == [("superseded",), ("decides",), ("decides",)]
-    assert kind.found_by({"v": "a", "k": 1, "at": 5, "_from_1": 2}, 1) == {"k": 1, "at": 2}
-    assert kind.found_by({"v": "a", "k": 1, "at": 5, "_from_1": None}, 1) is None
+    assert kind.lookup_values({"v": "a", "k": 1, "at": 5, "_from_1": 2}, 1) == {"k": 1, "at": 2}
+    assert kind.lookup_values({"v": "a", "k": 1, "at": 5, "_from_1": None}, 1) is None

@@ -32,7 +32,7 @@ from lake import (
     Tumbling,
     late,
 )
-from lake.kinds.kind import ORDER, SIGN
+from lake.kinds.columns import ORDER, SIGN
 from lake.kinds.windows.window import Window
 from lake.testing.laws import at_once, by_slices
 from tests.kinds.events import batches, table
@@ -369,10 +369,10 @@ def test_a_window_is_final_once_the_log_has_passed_its_end(spark: SparkSession) 
         (datetime(2024, 1, 1, 11, 5), [True, False]),
         (at("2024-01-01T12:05"), [True, True]),
     ]:
-        aged = kind.aged(table, horizon)
-        assert [row.is_final for row in aged.orderBy("window_start").collect()] == expected
-        assert aged.where(there(kind.due(horizon))).isEmpty()
-        assert table.where(there(kind.due(horizon))).count() == sum(expected)
+        later = kind.at_horizon(table, horizon)
+        assert [row.is_final for row in later.orderBy("window_start").collect()] == expected
+        assert later.where(there(kind.changed_by_horizon(horizon))).isEmpty()
+        assert table.where(there(kind.changed_by_horizon(horizon))).count() == sum(expected)
 
 
 def test_a_look_back_is_not_final_while_a_row_of_its_own_time_is_not_late(spark: SparkSession) -> None:

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lake.evaluation.inputs import event_order
 from lake.kinds.kind import Kind
-from lake.testing.laws import at_once, by_slices, local
+from lake.testing.laws import at_once, by_slices
 from tests.laws.models.events import SCHEMA, Signed
 
 
@@ -35,7 +35,7 @@ def rows(table: DataFrame, *columns: str) -> set[tuple[Any, ...]]:
 def tried(kind: Kind, parts: list[DataFrame], *columns: str) -> set[tuple[Any, ...]]:
     """The table by slices, once it is the same, state included, as the table at once."""
     with ThreadPoolExecutor(2) as pool:
-        slicing, evaluating = pool.submit(by_slices, kind, parts), pool.submit(lambda: local(at_once(kind, parts)))
+        slicing, evaluating = pool.submit(by_slices, kind, parts), pool.submit(at_once, kind, parts)
         sliced, whole = slicing.result(), evaluating.result()
     every = sorted(whole.columns)
     assert sorted(sliced.columns) == every

@@ -36,7 +36,7 @@ from lake import (
     Tumbling,
     Variance,
 )
-from lake.kinds.kind import AGAIN, ORDER
+from lake.kinds.columns import AGAIN, ORDER
 from lake.kinds.windows.window import Window
 from lake.testing.laws import at_once, by_slices
 from tests.laws.models import aggregate as model
@@ -143,7 +143,6 @@ def check(
     """At once = the model; slice by slice = at once, state included."""
     frames = [frame(spark, part) for part in parts]
     everything = at_once(kind, frames)
-    everything = spark.createDataFrame(everything.toArrow())
     assert content(kind, everything, shown) == expected
     sliced = by_slices(kind, frames).select(*everything.columns)
     assert sliced.exceptAll(everything).isEmpty()
@@ -205,7 +204,7 @@ def test_sketches_are_the_same_by_slices_and_as_near_as_they_say(spark: SparkSes
         "key", {"about": ApproxDistinct("value"), "middle": Quantile("value"), "both": Quantile("value", (0.1, 1.0))}
     )
     frames = [frame(spark, part) for part in parts]
-    everything = spark.createDataFrame(at_once(kind, frames).toArrow())
+    everything = at_once(kind, frames)
     sliced = by_slices(kind, frames).select(*everything.columns)
     assert sliced.exceptAll(everything).isEmpty()
     assert everything.exceptAll(sliced).isEmpty()

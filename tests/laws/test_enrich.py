@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake import AsOf, Enrich
-from lake.kinds.kind import ORDER, visible
+from lake.kinds.columns import ORDER, visible
 from lake.testing.laws import at_once, by_slices
 from tests.laws.frames import there
 from tests.laws.models.enrich import Event, Version, enrich

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake import Fold, Refusal
-from lake.kinds.kind import ORDER
+from lake.kinds.columns import ORDER
 from lake.testing.laws import at_once, by_slices
 from tests.laws.models import fold as model
 from tests.laws.models.fold import Entry

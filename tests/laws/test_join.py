@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake import Join
-from lake.kinds.kind import ORDER
+from lake.kinds.columns import ORDER
 from lake.testing.laws import at_once, by_slices
 from tests.laws.frames import there
 from tests.laws.models.join import Side, join

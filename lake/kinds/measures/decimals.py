@@ -49,11 +49,11 @@ def retracted(combine: str, a: str, b: str, gone: str, type_: str) -> str:
     """As `summed`, with `gone` added too, a decimal that is not null; all is added before the sum must fit `type_`."""
     scale = _rounded(type_, additions=2)
     if scale:
-        a, b, gone = (_units(each, scale) for each in (a, b, gone))
+        a, b, gone = (_units(number, scale) for number in (a, b, gone))
     elif not _DECIMAL.fullmatch(type_):
-        a, b = (f"cast({each} as decimal(38, 0))" for each in (a, b))
-    there = f"(coalesce({a}, 0BD) + coalesce({b}, 0BD))"
-    return _number(combine.format(a=there, b=gone), scale, type_)
+        a, b = (f"cast({number} as decimal(38, 0))" for number in (a, b))
+    present = f"(coalesce({a}, 0BD) + coalesce({b}, 0BD))"
+    return _number(combine.format(a=present, b=gone), scale, type_)
 
 
 def negated(value: str) -> str:

@@ -2,21 +2,25 @@
 
 A measure keeps *state* columns. Each is filled from signed rows by a SQL aggregate (`fill`), two of them combine by a
 SQL expression over `{a}` and `{b}` (`combine`), and the value that readers see is a SQL expression over the state
-columns (`value`). Additive state takes retractions; an extreme does not, and its group is evaluated again.
-The scheme is that of Beam's combiners: create, add, merge, extract. Measures that keep a number for each value are in
-`sketches`, those of squares in `moments`.
+columns (`value`). Additive state takes retractions; a least or greatest value does not, and its group is evaluated
+again. The scheme is that of Beam's combiners: create, add, merge, extract. Measures that keep a number for each value
+are in `sketches`, those of squares in `variance`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from lake.errors import DeclarationError
-from lake.kinds.kind import ORDER, names
-from lake.kinds.measures.decimals import negated, quotient
+from lake.kinds import rounding
+from lake.kinds.columns import ORDER, names
+from lake.kinds.measures.decimals import MOST_PLACES, negated, quotient, summed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 COUNTED: Final = "sum(cast(_sign as bigint))"  # how many rows there are
 ADD: Final = "coalesce({a} + {b}, {a}, {b})"
@@ -38,12 +42,25 @@ class State:
     per: str = ""
     gone: str = ""
 
+    def merged(self, a: str, b: str, type_: str) -> str:
+        """SQL of two values of the column, of the SQL type `type_`, made one; either may be null."""
+        if self.gone:
+            return summed(self.combine, a, b, type_)
+        if not self.per:
+            return self.combine.format(a=a, b=b)
+        both = f"map_from_entries({not_null(a)}), map_from_entries({not_null(b)})"
+        zipped = f"map_zip_with({both}, (k, x, y) -> {self.combine.format(a='x', b='y')})"
+        return f"sort_array(filter(map_entries({zipped}), e -> e.value <> 0))"
+
 
 class Measure(ABC):
     """One column of an Aggregate."""
 
     retracts: ClassVar[bool]
     """Whether a row that is gone can be subtracted."""
+
+    of_match: ClassVar[bool] = False
+    """Whether it goes by the places of rows in a match of a Pattern, which an Aggregate has not."""
 
     @property
     def revised(self) -> int:
@@ -54,6 +71,10 @@ class Measure(ABC):
     def summed(self) -> str | None:
         """SQL of what is added up, which must not be a float; None where nothing is."""
         return None
+
+    def faults(self, name: str, rows: DataFrame) -> Iterator[DeclarationError]:
+        """Why column `name` would be rounded over the function's `rows`; by their types alone."""
+        yield from ()
 
     @abstractmethod
     def state(self, name: str) -> Mapping[str, State]:
@@ -100,6 +121,9 @@ class OfValues(Measure):
         """SQL of a row's value; null where it does not count."""
         return f"if({self.where}, {self.of}, null)" if self.where else self.of
 
+    def faults(self, name: str, rows: DataFrame) -> Iterator[DeclarationError]:
+        return rounding.faults(name, self.of, rows)
+
     @property
     def values(self) -> State:
         """How many values there are."""
@@ -120,7 +144,7 @@ class Sum(OfValues):
         return self.of
 
     def state(self, name: str) -> Mapping[str, State]:
-        """See Measure.state. The number of values tells a sum of nothing from a sum of zero."""
+        """The number of values tells a sum of nothing from a sum of zero."""
         return {name: State(_sum(self.taken), ADD, gone=_gone(self.taken)), f"_{name}_n": self.values}
 
     def value(self, name: str) -> str:
@@ -143,6 +167,15 @@ class Avg(OfValues):
 
     def state(self, name: str) -> Mapping[str, State]:
         return {f"_{name}_sum": nonzero_sum(self.taken), f"_{name}_n": self.values}
+
+    def faults(self, name: str, rows: DataFrame) -> Iterator[DeclarationError]:
+        yield from super().faults(name, rows)
+        places = rounding.places(rows, self.of)
+        if places is not None and places > self.scale > MOST_PLACES:
+            yield DeclarationError(
+                f"{name} is a mean of {self.scale} decimal places of {self.of}, which has {places}",
+                fix=f"use a scale of at most {MOST_PLACES}, or of {places}",
+            )
 
     def value(self, name: str) -> str:
         return quotient(f"coalesce(`_{name}_sum`, 0BD)", f"`_{name}_n`", self.scale)
@@ -186,7 +219,7 @@ class Ranked(OfValues):
             raise DeclarationError(f"{type(self).__name__}({self.of!r}) needs an order", fix="add by='at'")
 
     def state(self, name: str) -> Mapping[str, State]:
-        """See Measure.state. Rows without a value rank behind those with one, so that the state is never null."""
+        """Rows without a value rank behind those with one, so that the state is never null."""
         order = ", ".join(f"'by{number}', {sql}" for number, sql in enumerate(self.by))
         rank = f"({self.taken}) {self.rank}"
         place = f"named_struct('rank', {rank}, {order}, 'place', {ORDER}, 'value', {self.taken})"
@@ -215,6 +248,11 @@ class LastValue(Ranked):
 def nonzero_sum(of: str) -> State:
     """The sum of the SQL expression `of`; null for zero, so that a sum of nothing is alike however it came about."""
     return State(f"nullif({_sum(of)}, 0)", f"nullif({ADD}, 0)", gone=_gone(of))
+
+
+def not_null(entries: str) -> str:
+    """SQL of an array that is empty where `entries` is null."""
+    return f"coalesce({entries}, array())"
 
 
 def _sum(of: str) -> str:

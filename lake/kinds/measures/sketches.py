@@ -50,16 +50,16 @@ class ApproxDistinct(OfValues):
             raise DeclarationError(f"invalid precision {self.precision}", fix="use 4 to 16 bits of registers")
 
     def state(self, name: str) -> Mapping[str, State]:
-        """See Measure.state. (register, rank) of the registers that were hit."""
+        """(register, rank) of the registers that were hit."""
         bits = 64 - self.precision
         register = f"cast(xxhash64({self.taken}) & {2**self.precision - 1}L as int)"
         rest = f"shiftrightunsigned(xxhash64({self.taken}), {self.precision})"
         rank = f"least(bit_count(({rest} & -{rest}) - 1L), {bits}) + 1"  # one more than the zeros at the end
-        there = f"if(({self.taken}) is null, null, {register})"
-        return {f"_{name}_registers": State(f"max(if(_sign > 0, {rank}, null))", GREATEST, per=there)}
+        hit = f"if(({self.taken}) is null, null, {register})"
+        return {f"_{name}_registers": State(f"max(if(_sign > 0, {rank}, null))", GREATEST, per=hit)}
 
     def value(self, name: str) -> str:
-        """See Measure.value. The harmonic sum is exact, the rest one fixed sequence of IEEE operations."""
+        """The harmonic sum is exact, the rest one fixed sequence of IEEE operations."""
         registers, number, most = f"`_{name}_registers`", 2**self.precision, 64 - self.precision + 1
         weight = f"cast(shiftleft(1L, {most} - r.value) as decimal(20, 0))"
         harmonic = f"aggregate({registers}, cast(0 as decimal(38, 0)), (s, r) -> cast(s + {weight} as decimal(38, 0)))"
@@ -97,7 +97,7 @@ class Quantile(OfValues):
             object.__setattr__(self, "q", tuple(self.q))
 
     def state(self, name: str) -> Mapping[str, State]:
-        """See Measure.state. A key is 0 for zero; MIDDLE more than a positive value's class; else minus such a key."""
+        """A key is 0 for zero; MIDDLE more than a positive value's class; else minus such a key."""
         value = f"cast({self.taken} as double)"
         number = f"cast(ceil(ln(abs({value})) / {math.log(self._base)!r}d) as int) + {MIDDLE}"
         key = (
@@ -107,10 +107,10 @@ class Quantile(OfValues):
         return {f"_{name}_histogram": State(COUNTED, ADD, per=key)}
 
     def value(self, name: str) -> str:
-        found = [self._estimate(f"`_{name}_histogram`", q) for q in self._quantiles]
+        estimates = [self._estimate(f"`_{name}_histogram`", q) for q in self._quantiles]
         if isinstance(self.q, int | float):
-            return found[0]
-        return f"if(size(`_{name}_histogram`) = 0, null, array({', '.join(found)}))"
+            return estimates[0]
+        return f"if(size(`_{name}_histogram`) = 0, null, array({', '.join(estimates)}))"
 
     @property
     def _quantiles(self) -> tuple[float, ...]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from lake.errors import DeclarationError
+from lake.kinds import rounding
 from lake.kinds.measures.decimals import KEPT, quotient
 from lake.kinds.measures.measure import OfValues, State, nonzero_sum
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 # Of squares and their sums Spark keeps six places.
 MOST_PLACES: Final = KEPT
@@ -34,6 +38,15 @@ class Variance(OfValues):
     @property
     def summed(self) -> str:
         return self.of
+
+    def faults(self, name: str, rows: DataFrame) -> Iterator[DeclarationError]:
+        yield from super().faults(name, rows)
+        places = rounding.places(rows, self.of)
+        if places is not None and 2 * places > KEPT:
+            yield DeclarationError(
+                f"{name} squares {self.of}, which has {places} decimal places, so Spark would round the squares",
+                fix=f"use values of at most {KEPT // 2}: cast(… as decimal(18, {KEPT // 2})), or whole units",
+            )
 
     def state(self, name: str) -> Mapping[str, State]:
         exact = f"(({self.taken}) * cast(1 as decimal(1, 0)))"
@@ -62,7 +75,7 @@ class Stddev(Variance):
 
     @property
     def revised(self) -> int:
-        """See Measure.revised. It was the root of a variance of six decimal places."""
+        """Once, it was the root of a variance of six decimal places."""
         return 1
 
     def value(self, name: str) -> str:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 # A row's windows differ in this: an instant in microseconds, or a local date.
-EACH = "_window"
+ELEMENT = "_window"
 # Where the whole windows begin and end whose parts cumulative windows are.
 FROM, TO = "_whole_start", "_whole_end"
 
@@ -57,11 +57,11 @@ class Hopping(Window):
 
     def prepare(self, rows: DataFrame) -> DataFrame:
         if self.every >= DAY and self.zone != "UTC":
-            start = self._starts.day(EACH)
-            end = self._starts.day(f"date_add({EACH}, {self.length // DAY})")
+            start = self._starts.day(ELEMENT)
+            end = self._starts.day(f"date_add({ELEMENT}, {self.length // DAY})")
             return exploded(rows, self._dates(), {START: start, END: end})
-        ends = f"timestamp_micros({EACH} + {micros(self.length)})"
-        return exploded(rows, self._instants(), {START: f"timestamp_micros({EACH})", END: ends})
+        ends = f"timestamp_micros({ELEMENT} + {micros(self.length)})"
+        return exploded(rows, self._instants(), {START: f"timestamp_micros({ELEMENT})", END: ends})
 
     @property
     def revised(self) -> int:
@@ -131,14 +131,14 @@ class Cumulative(Window):
         bounds = whole.columns(f"`{self.on}`")
         if self.step < DAY or self.zone == "UTC":
             rows = rows.withColumns({FROM: F.expr(bounds[START]), TO: F.expr(bounds[END])})
-            columns = {START: FROM, END: f"least({TO}, timestamp_micros({EACH}))"}
+            columns = {START: FROM, END: f"least({TO}, timestamp_micros({ELEMENT}))"}
             return exploded(rows, self._instants(), columns).drop(FROM, TO)
         number, step = self.length // self.step, self.step // DAY
         first = whole.first_day(f"`{self.on}`")
         ends = f"transform(sequence(1, {number}), _k -> {whole.day(f'date_add({first}, _k * {step})')})"
         # The ends of a day that the zone skipped and of the one before it are one instant.
         later = f"array_distinct(filter({ends}, _end -> _end > `{self.on}`))"
-        return exploded(rows, later, {START: bounds[START], END: EACH})
+        return exploded(rows, later, {START: bounds[START], END: ELEMENT})
 
     @property
     def revised(self) -> int:
@@ -151,12 +151,12 @@ class Cumulative(Window):
         return f"sequence({first}, {end} + {step} - 1, {step})"
 
 
-def exploded(rows: DataFrame, each: str, columns: dict[str, str]) -> DataFrame:
-    """`rows`, once for each element of the SQL array `each`, with `columns` made from the element EACH."""
+def exploded(rows: DataFrame, elements: str, columns: dict[str, str]) -> DataFrame:
+    """`rows`, once for each element of the SQL array `elements`, with `columns` made from the ELEMENT."""
     from pyspark.sql import functions as F
 
-    rows = rows.withColumn(EACH, F.explode(F.expr(each)))
-    return rows.withColumns({name: F.expr(sql) for name, sql in columns.items()}).drop(EACH)
+    rows = rows.withColumn(ELEMENT, F.explode(F.expr(elements)))
+    return rows.withColumns({name: F.expr(sql) for name, sql in columns.items()}).drop(ELEMENT)
 
 
 def check_multiple(what: str, length: timedelta, part: timedelta) -> None:

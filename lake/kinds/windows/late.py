@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from lake.kinds.kind import TIME, WATERMARK
+from lake.kinds.columns import TIME, WATERMARK
 from lake.kinds.windows.window import interval
 
 if TYPE_CHECKING:

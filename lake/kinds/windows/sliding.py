@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar
 
 from lake.errors import DeclarationError
-from lake.kinds.kind import names
+from lake.kinds.columns import names
 from lake.kinds.windows.window import Window, micros
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Sliding(Window):
         return f"`{self.on}`"
 
     def gather(self, rows: DataFrame, by: Sequence[str]) -> DataFrame:
-        """See Window.gather. Each row once for every event that looks back on it.
+        """Each row once for every event that looks back on it.
 
         Rows meet by spans of `length`: an event looks back into its own span and the one before.
         """

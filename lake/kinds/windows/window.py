@@ -43,7 +43,7 @@ class Window:
 
         @property
         def key(self) -> tuple[str, ...]:
-            """See Window."""
+            """The columns that `prepare` makes and that locality goes by."""
 
     merges: ClassVar[bool] = False
     """Whether new rows can make one window of two."""

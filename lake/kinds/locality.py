@@ -1,0 +1,58 @@
+"""Locality: which keys a change of an input affects, and how inputs are restricted to keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lake.kinds.law import Law
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class Locality(Law):
+    """How rows of the inputs name the keys of the table.
+
+    Rows of a broadcast event (TRUNCATE, say: bucket -1) have no key, belong to every restriction by keys and to every
+    `changes`, and a new one affects all keys.
+    """
+
+    @property
+    def broadcast(self) -> str | None:
+        """SQL over the function's rows: which of them are of broadcast events that this kind heeds; None for none."""
+        return None
+
+    @property
+    def deletes(self) -> str | None:
+        """SQL over the function's rows: which of them delete their key; None for none."""
+        return None
+
+    def key_of(self, source: str, columns: Sequence[str]) -> dict[str, str]:
+        """How a row of input `source` with these `columns` names its key: `{key column: SQL}`, possibly partial.
+
+        Asked of kinds that are not `row_by_row`: their function sees inputs that are restricted by it.
+        """
+        return {column: f"`{column}`" for column in self.key if column in columns}
+
+    def names_key(self, side: int, /) -> bool:
+        """Whether rows of input number `side` have the key's columns."""
+        return True
+
+    def reaching(self, side: int, changes: DataFrame, /) -> DataFrame:
+        """Of signed `changes` of input number `side`, whose rows do not name their keys, what `reaches` looks at."""
+        raise NotImplementedError
+
+    def reaches(self, side: int, quote: str, /) -> str:
+        """SQL, for Spark and DuckDB, of whether a change `k` affects the key of a row `t`; names in `quote`.
+
+        `t` is of the table, or of the first input where the kind does not absorb.
+        """
+        raise NotImplementedError
+
+    def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
+        """Which prepared rows of input number `side` log order decides between: those alike in the SQL of one of these.
+
+        () is alike in all rows; where the list is empty, log order decides nothing.
+        """
+        return [()]

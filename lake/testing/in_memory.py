@@ -1,0 +1,123 @@
+"""Inputs and a table in this process's memory, over which the engine runs as it does over a warehouse."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake.declaration import Declaration, Input
+from lake.evaluation.inputs import Inputs
+from lake.kinds.columns import SIGN, TIME
+from lake.quoting import quoted
+from lake.store.delta import connection
+from lake.store.diff import CHANGE
+from lake.store.scan import distinct, to_frame
+from lake.store.table_head import TableHead
+from lake.store.tables import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass
+class LogsInMemory(Inputs):
+    """Logs whose batches are signed rows at hand, `{stream: batches}`; those that the last one took back are gone."""
+
+    logs: Mapping[str, Sequence[pa.Table]] = field(default_factory=dict)
+
+    def whole(self, source: Input) -> DataFrame:
+        return to_frame(self.spark, _netted(pa.concat_tables(self.logs[source.name])))
+
+    def nothing(self, source: Input) -> DataFrame:
+        return to_frame(self.spark, self.logs[source.name][0].slice(0, 0))
+
+    def changes(self, source: Input, head: TableHead) -> DataFrame | None:
+        """The last batch."""
+        rows = self.logs[source.name][-1]
+        return to_frame(self.spark, rows) if rows.num_rows else None
+
+    def has_broadcasts(self, source: Input) -> bool:
+        """A kind that heeds broadcast events tells them from the others by their columns."""
+        return False
+
+    def _refusals(self, source: Input) -> DataFrame | None:
+        return None
+
+    def horizon(self, declaration: Declaration) -> datetime | None:
+        if not declaration.kind.needs_time:
+            return None
+        rows = pa.concat_tables(self.logs[declaration.inputs[0].name])
+        latest: datetime | None = pc.max(rows.column(TIME)).as_py()
+        return latest
+
+    def size(self, source: Input, *, after: int = 0) -> int:
+        return sum(batch.num_rows for batch in self.logs[source.name][after:])
+
+    def size_of_voided(self, source: Input, head: TableHead) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class TableInMemory(Table):
+    """A table of which there is one version, with the rows `held`."""
+
+    held: pa.Table = field(kw_only=True)
+
+    def after(self, diff: pa.Table, identity: Sequence[str]) -> TableInMemory:
+        """The table once `diff` is applied."""
+        stay = self.rows_where("true", self.version(), without=diff.select(list(identity)))
+        come = diff.filter(pc.not_equal(diff.column(CHANGE), "delete")).select(self.held.column_names)
+        return replace(self, held=pa.concat_tables([stay, come.cast(self.held.schema)]))
+
+    def version(self) -> int:
+        return 0
+
+    def schema(self) -> pa.Schema:
+        return self.held.schema
+
+    def rows(self, version: int) -> int:
+        """So many that evaluating a whole table never is the cheaper way: the laws are about some of its keys."""
+        return sys.maxsize
+
+    def read(self, spark: SparkSession, version: int) -> DataFrame:
+        return to_frame(spark, self.held)
+
+    def rows_of(self, keys: pa.Table, version: int, *, limit: int | None = None) -> pa.Table:
+        return _rows(self.held, f"EXISTS (SELECT 1 FROM k WHERE {_equal(keys)})", keys)
+
+    def keys_where(self, key: Sequence[str], others: pa.Table, condition: str, version: int) -> pa.Table:
+        return distinct(_rows(self.held, f"EXISTS (SELECT 1 FROM k WHERE {condition})", others).select(list(key)))
+
+    def rows_where(self, condition: str, version: int, *, without: pa.Table | None) -> pa.Table:
+        if without is None:
+            return _rows(self.held, condition)
+        return _rows(self.held, f"({condition}) AND NOT EXISTS (SELECT 1 FROM k WHERE {_equal(without)})", without)
+
+
+def _equal(keys: pa.Table) -> str:
+    """DuckDB's SQL of whether a row `t` has the key `k`, nulls included."""
+    columns = map(quoted, keys.column_names)
+    return " AND ".join(f"k.{column} IS NOT DISTINCT FROM t.{column}" for column in columns)
+
+
+def _rows(rows: pa.Table, condition: str, keys: pa.Table | None = None) -> pa.Table:
+    """The `rows`, `t`, that meet a condition in DuckDB's SQL, which may ask for `keys`, `k`."""
+    with connection() as con:
+        con.register("t", rows)
+        if keys is not None:
+            con.register("k", keys)
+        return con.sql(f"SELECT * FROM t WHERE {condition}").to_arrow_table().cast(rows.schema)
+
+
+def _netted(rows: pa.Table) -> pa.Table:
+    """The rows that came more often than they went, each once."""
+    with connection() as con:
+        con.register("t", rows)
+        netted = f"SELECT * REPLACE (1 AS {SIGN}) FROM t GROUP BY ALL HAVING sum(t.{SIGN}) > 0"
+        return con.sql(netted).to_arrow_table().cast(rows.schema)

@@ -1,0 +1,35 @@
+"""The kind that the guide for a new kind writes is one: its code is run, and so is its test."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+PAGE = Path(__file__).parents[2] / "docs/add-a-kind.md"
+CODE = dict(re.findall(r'^```python title="([^"]+)"\n(.*?)^```$', PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE))
+
+
+@pytest.fixture
+def guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The page's test, once its kind is where it says."""
+    for file, text in CODE.items():
+        path = tmp_path / Path(file).name
+        path.write_text(text, "utf-8")
+        name = file.removesuffix(".py").replace("/", ".")
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, name, module)
+        spec.loader.exec_module(module)
+    return module
+
+
+def test_the_kind_of_the_guide_keeps_the_laws(spark: SparkSession, guide: Any) -> None:
+    guide.test_a_row_that_comes_first_moves_the_others_down(spark)
