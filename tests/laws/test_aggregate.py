@@ -173,10 +173,10 @@ class Deaf(Aggregate):
         return old.withColumn(AGAIN, F.lit(False))
 
 
-@pytest.mark.parametrize("key", [(), "key"])
-def test_slicing_tells_that_a_kind_does_not_absorb(spark: SparkSession, key: Any) -> None:
+@pytest.mark.parametrize(("key", "window"), [("key", None), ((), WINDOWS["session"][0])], ids=["key", "whole"])
+def test_slicing_tells_that_a_kind_does_not_absorb(spark: SparkSession, key: Any, window: Any) -> None:
     frames = [frame(spark, [(Row(1, n, n, n, n), 1)]) for n in range(3)]
-    [row] = by_slices(Deaf(key, {"n": Count()}), frames).collect()
+    [row] = by_slices(Deaf(key, {"n": Count()}, window=window), frames).collect()
     assert row.n == 1
 
 
