@@ -25,6 +25,7 @@ from lake.store import activity, compaction, delta, editions, lease, log, vacuum
 from lake.store.activity import Running
 from lake.store.compaction import Compacted, Part
 from lake.store.delta import Position
+from lake.store.ranges import told
 from lake.store.tables import Table
 
 if TYPE_CHECKING:
@@ -82,7 +83,12 @@ class Upkeep:
     @property
     def left(self) -> int:
         """How many parts are still due."""
-        return sum(each.left for each in self.places)
+        return sum(kept.left for kept in self.places)
+
+    @property
+    def editions(self) -> str:
+        """`3, 7 to 9 kept, 1 to 2 expired`."""
+        return f"{told(self.kept)} kept, {told(self.expired)} expired"
 
 
 def maintain(
@@ -114,7 +120,7 @@ def _expire(project: Project, policy: Policy) -> list[int]:
     settings, oldest = project.settings, datetime.now(UTC) - timedelta(days=min(policy.days, FOR_EVER))
     old = [each.number for each in editions.kept_editions(settings)[policy.editions :] if each.published_at < oldest]
     if policy.drop_retired:
-        old += [number for numbers in retired(project).values() for number in numbers]
+        old += [number for home in retired(project) for number in home.editions]
     return editions.expire_editions(settings, old, dry_run=policy.dry_run)
 
 

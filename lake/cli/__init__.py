@@ -134,14 +134,9 @@ class Shell:
 
     @cached_property
     def settings(self) -> Settings:
-        from lake import file_modes
-        from lake.config import load_settings
-        from lake.store import activity
+        from lake import process
 
-        settings = load_settings(self.project)
-        file_modes.begin(settings)
-        activity.begin(settings, click.get_current_context().command_path)
-        return settings
+        return process.begin(self.project, click.get_current_context().command_path)
 
     @cached_property
     def spark(self) -> SparkSession:
@@ -272,10 +267,10 @@ def main() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     if "pyarrow" in sys.modules:
-        from lake.store import activity
+        from lake import process
 
         # With pyarrow and deltalake in one process, two in forty abort in their destructors, all work done.
-        activity.end()
+        process.end()
         os._exit(code)
     sys.exit(code)
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from lake.errors import DeclarationError, LakeError, Unavailable, full
-from lake.session import first_line, gone
-from lake.store.damage import blamed
+from lake.errors import DeclarationError, LakeError
+from lake.process import fault_of
+from lake.session import first_line
 from lake.text import obeyed
 
 if TYPE_CHECKING:
@@ -41,16 +41,14 @@ def as_fault(error: BaseException, *, settings: Settings | None = None) -> LakeE
     """`error` as a LakeError; a fault of the command line is reported with that line."""
     if isinstance(error, click.ClickException):
         return _misused(error)
-    at_work_on = str(settings.warehouse_path) if settings else ""
-    found = error if isinstance(error, LakeError) else gone(error) or full(error, where=at_work_on)
-    found = found or _of_system(error) or (blamed(settings, error) if settings else None)
-    if found is None:
+    fault = fault_of(error, settings)
+    if fault is None:
         return _unforeseen(error)
-    if isinstance(found, DeclarationError) and not found.where and not found.tells_several:
-        found.where = _typed()
-    if not found.fix and not found.tells_several:
-        found.fix = "--debug shows the stack trace"
-    return found
+    if isinstance(fault, DeclarationError) and not fault.where and not fault.tells_several:
+        fault.where = _typed()
+    if not fault.fix and not fault.tells_several:
+        fault.fix = "--debug shows the stack trace"
+    return fault
 
 
 def _misused(error: click.ClickException) -> DeclarationError:
@@ -58,17 +56,6 @@ def _misused(error: click.ClickException) -> DeclarationError:
     command = context.command_path if context else " ".join(["lake", *sys.argv[1:2]])
     what = error.format_message().rstrip(".")
     return DeclarationError(what[:1].lower() + what[1:], where=_typed(), fix=f"{command} --help")
-
-
-def _of_system(error: BaseException) -> LakeError | None:
-    """A fault of the operating system that names a file."""
-    if not isinstance(error, OSError) or error.filename is None:
-        return None
-    return Unavailable(
-        f"{error.strerror or 'a file cannot be read or written'}",
-        where=os.fsdecode(error.filename) if isinstance(error.filename, str | bytes | Path) else str(error.filename),
-        fix="check that it exists, that this user may read and write it and that the disk has room; then try again",
-    )
 
 
 def _unforeseen(error: BaseException) -> LakeError:

@@ -61,7 +61,7 @@ def sql(
     lake sql --file question.sql -o answer.csv
     """
     from lake.read.export import chosen, export
-    from lake.read.sql import reader
+    from lake.read.sql import opened
 
     text = _query(query, file)
     into = _file(output)
@@ -76,18 +76,18 @@ def sql(
         raise DeclarationError("--timeout needs --after", fix="lake sql --after TOKEN")
     if text is not None and "\0" in text:
         raise DeclarationError("the query has a zero byte", where=str(file or "the query"), fix="remove it")
-    if after:
-        _wait(shell, after, 60.0 if timeout is None else timeout, another=edition is not None or cut is not None)
-    found = reader(shell.settings, edition, cut=cut)
-    if verified:
-        from lake.read.verified import must_hold
-
-        must_hold(shell.settings, found.edition, [each.name for each in found.mentioned(text or "show tables")])
+    if after and (edition is not None or cut is not None):
+        raise DeclarationError(
+            "--after waits for the current edition, so it cannot be combined with --edition or --cut",
+            fix="leave out --edition and --cut",
+        )
+    seconds = 60.0 if timeout is None else timeout
+    reader = opened(shell.settings, text, edition=edition, cut=cut, after=after, timeout=seconds, verified=verified)
     if text is None:
         from lake.read.shell import converse
 
-        return converse(shell.settings, found.edition.number if cut is not None else edition)
-    export(found, text, form, into)
+        return converse(reader)
+    export(reader, text, form, into)
 
 
 def _format(shell: Shell, kind: str | None) -> str | None:
@@ -104,17 +104,6 @@ def _file(output: str | None) -> Path | None:
     if Path(output).is_dir():
         raise DeclarationError("--output is a folder", where=output, fix="name a file in that folder")
     return Path(output)
-
-
-def _wait(shell: Shell, tokens: tuple[str, ...], timeout: float, *, another: bool) -> None:
-    from lake.publish.wait import wait
-
-    if another:
-        raise DeclarationError(
-            "--after waits for the current edition, so it cannot be combined with --edition or --cut",
-            fix="leave out --edition and --cut",
-        )
-    wait(shell.settings, tokens, timeout=timeout)
 
 
 def _query(query: str | None, file: Path | None) -> str | None:

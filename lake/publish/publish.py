@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from lake.config import Settings
 from lake.engine.content_proof import completed
 from lake.engine.write import same_definition
 from lake.errors import DeclarationError
@@ -13,7 +14,15 @@ from lake.gate import gate
 from lake.project import Project
 from lake.publish.check import check
 from lake.store import run_book
-from lake.store.editions import Edition, EditionTable, latest_edition, pinned, record_edition
+from lake.store.editions import (
+    Edition,
+    EditionTable,
+    latest_edition,
+    pin_edition,
+    pinned,
+    record_edition,
+    resume_editions,
+)
 from lake.store.fingerprints import Print
 from lake.store.ledger import Cut
 
@@ -51,6 +60,17 @@ def _publish(
     edition = record_edition(settings, cut.number, completed(project, tables), live=project.live_homes)
     run_book.note(settings, "publish", run_book.EDITION, cut.number, began, edition=edition.number)
     return edition
+
+
+def pin(settings: Settings, number: int | None) -> Edition:
+    """Keeps readers at edition `number`, or for None lets them move on again. Returns the edition that they see now.
+
+    Raises DeclarationError where there is none.
+    """
+    shown = pin_edition(settings, number) if number is not None else resume_editions(settings)
+    if shown is None:
+        raise DeclarationError("there is no edition yet", fix="lake publish")
+    return shown
 
 
 def checked(

@@ -16,6 +16,7 @@ import click
 import pytest
 
 from lake import cli
+from lake.erasure.forget import Preview
 from lake.errors import Unavailable
 from tests.bad_input import shop
 
@@ -234,5 +235,6 @@ def test_a_dry_run_that_found_what_it_would_do_exits_0(
     shutil.copytree(tmp_path / "tables/shop", shop_of_it)
     for gone in ("jobs/gold/customer_daily.py", "quality/customer_daily.json"):
         (shop_of_it / gone).unlink()
-    monkeypatch.setattr("lake.cli.forget._would", lambda shell, *_, **__: shell.say("nothing was changed"))
+    would = Preview("orders", "", (), 0, 0, (), ())
+    monkeypatch.setattr("lake.erasure.forget.preview", lambda *_: would)
     assert run(words)[0] == 0

@@ -19,7 +19,7 @@ def talk(project: Settings) -> Conversation:
     write(project, "silver", "flight", "SELECT 1 AS leg_id")
     publish(project, 1, carrier_daily=("gold", 0))
     publish(project, 2, carrier_daily=("gold", 0), flight=("silver", 0))
-    return Conversation(project, reader(project))
+    return Conversation(reader(project))
 
 
 def completions(talk: Conversation, text: str) -> list[str]:
@@ -74,7 +74,7 @@ def test_a_conversation_goes_on_after_an_error_and_remembers(
 ) -> None:
     with create_pipe_input() as keys:
         keys.send_text("selec 1;\nselect 40 +\n 2 as answer;\n\\q\n")
-        converse(project, stdin=keys, stdout=DummyOutput())
+        converse(reader(project), stdin=keys, stdout=DummyOutput())
     told = capsys.readouterr().out
     assert "syntax error" in told
     assert "42" in told
