@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -11,6 +12,7 @@ import click
 from lake.cli import Finite, Number, Shell, shared, table
 from lake.errors import DeclarationError, LakeError
 
+SHELL = ("prompt_toolkit", "pygments")
 COLUMNS = ("table", "kind", "key", "rows", "version", "path", "description")
 
 
@@ -71,6 +73,8 @@ def sql(
             "--format, --json and --output need a query: a shell has no use for them",
             fix='lake sql "SELECT …" --output FILE',
         )
+    if text is None:
+        _must_have_shell()
     form = chosen(wanted, into)
     if timeout is not None and not after:
         raise DeclarationError("--timeout needs --after", fix="lake sql --after TOKEN")
@@ -104,6 +108,14 @@ def _file(output: str | None) -> Path | None:
     if Path(output).is_dir():
         raise DeclarationError("--output is a folder", where=output, fix="name a file in that folder")
     return Path(output)
+
+
+def _must_have_shell() -> None:
+    if missing := [package for package in SHELL if find_spec(package) is None]:
+        raise DeclarationError(
+            f"a shell needs {' and '.join(missing)}, which the extra `shell` installs",
+            fix='pip install "headwater[shell]", or give a query: lake sql "SELECT …"',
+        )
 
 
 def _query(query: str | None, file: Path | None) -> str | None:
