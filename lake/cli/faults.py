@@ -23,22 +23,13 @@ LINE: Final = 100
 """Longest command line to show, in characters."""
 
 
-def tell(error: BaseException, *, settings: Settings | None = None) -> int:
-    """Prints `error` on stderr and returns its exit code. `settings` are those of the project, if loaded."""
-    if debugging():
-        click.echo(obeyed("".join(format_exception(error)), keep="\n"), err=True, nl=False)
-    fault = as_fault(error, settings=settings)
-    click.echo(obeyed(f"lake: {fault}", keep="\n"), err=True)
-    return fault.exit_code
-
-
-def debugging() -> bool:
-    """Whether stack traces are wanted: by --debug, even on a line that cannot be parsed, or by LAKE_DEBUG."""
-    return "--debug" in sys.argv or bool(os.environ.get("LAKE_DEBUG"))
-
-
 def as_fault(error: BaseException, *, settings: Settings | None = None) -> LakeError:
-    """`error` as a LakeError; a fault of the command line is reported with that line."""
+    """`error` as a LakeError; a fault of the command line is reported with that line.
+
+    `settings` are those of the project, if loaded. Where stack traces are wanted, its own is printed on stderr.
+    """
+    if _debugging():
+        click.echo(obeyed("".join(format_exception(error)), keep="\n"), err=True, nl=False)
     if isinstance(error, click.ClickException):
         return _misused(error)
     fault = fault_of(error, settings)
@@ -49,6 +40,11 @@ def as_fault(error: BaseException, *, settings: Settings | None = None) -> LakeE
     if not fault.fix and not fault.tells_several:
         fault.fix = "--debug shows the stack trace"
     return fault
+
+
+def _debugging() -> bool:
+    """Whether stack traces are wanted: by --debug, even on a line that cannot be parsed, or by LAKE_DEBUG."""
+    return "--debug" in sys.argv or bool(os.environ.get("LAKE_DEBUG"))
 
 
 def _misused(error: click.ClickException) -> DeclarationError:

@@ -91,7 +91,7 @@ def sql(
         from lake.read.shell import converse
 
         return converse(reader)
-    export(reader, text, form, into)
+    export(reader, text, form, into, begin=shell.begin_answer)
 
 
 def _format(shell: Shell, kind: str | None) -> str | None:
@@ -150,9 +150,8 @@ def graph(shell: Shell, kind: str | None) -> None:
 
     if shell.json and kind not in {None, "json"}:
         raise DeclarationError(f"--json and --format {kind} cannot be combined", fix="use only one of them")
+    shell.json = shell.json or kind == "json"
     found = graphs.graph(load(shell.settings))
-    if kind == "json":
-        shell.json = True
     draw = {"mermaid": graphs.as_mermaid, "dot": graphs.as_dot}.get(kind or "text", graphs.as_tree)
     shell.emit(found.data(), draw(found))
 
