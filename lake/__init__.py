@@ -5,109 +5,83 @@ A job file needs no more than these names; none of them starts a JVM.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from lake.errors import ContractError, DeclarationError, LakeError, LawError, QualityError, StorageError, Unavailable
-
-if TYPE_CHECKING:
-    from lake.declaration import log, table
-    from lake.kinds.aggregate import Aggregate
-    from lake.kinds.enrich import AsOf, Enrich
-    from lake.kinds.fold import Fold
-    from lake.kinds.history import History
-    from lake.kinds.join import Join
-    from lake.kinds.latest import First, Latest
-    from lake.kinds.measures.measure import Avg, Count, CountIf, FirstValue, LastValue, Max, Min, Sum
-    from lake.kinds.measures.sketches import ApproxDistinct, CountDistinct, Quantile
-    from lake.kinds.measures.variance import Stddev, Variance
-    from lake.kinds.pattern import Pattern
-    from lake.kinds.reducer import Refusal
-    from lake.kinds.steps import FirstOf, In, LastOf, Step
-    from lake.kinds.view import View
-    from lake.kinds.windows.hopping import Cumulative, Hopping
-    from lake.kinds.windows.late import late
-    from lake.kinds.windows.sessions import Session
-    from lake.kinds.windows.sliding import Sliding
-    from lake.kinds.windows.window import Calendar, Tumbling
-    from lake.read.open import open
+if TYPE_CHECKING:  # what _HOMES says, for tools that read types
+    from lake.declaration import log as log, table as table
+    from lake.errors import (
+        ContractError as ContractError,
+        DeclarationError as DeclarationError,
+        LakeError as LakeError,
+        LawError as LawError,
+        QualityError as QualityError,
+        StorageError as StorageError,
+        Unavailable as Unavailable,
+    )
+    from lake.kinds.aggregate import Aggregate as Aggregate
+    from lake.kinds.enrich import AsOf as AsOf, Enrich as Enrich
+    from lake.kinds.fold import Fold as Fold
+    from lake.kinds.history import History as History
+    from lake.kinds.join import Join as Join
+    from lake.kinds.latest import First as First, Latest as Latest
+    from lake.kinds.measures.measure import (
+        Avg as Avg,
+        Count as Count,
+        CountIf as CountIf,
+        FirstValue as FirstValue,
+        LastValue as LastValue,
+        Max as Max,
+        Min as Min,
+        Sum as Sum,
+    )
+    from lake.kinds.measures.sketches import (
+        ApproxDistinct as ApproxDistinct,
+        CountDistinct as CountDistinct,
+        Quantile as Quantile,
+    )
+    from lake.kinds.measures.variance import Stddev as Stddev, Variance as Variance
+    from lake.kinds.pattern import Pattern as Pattern
+    from lake.kinds.reducer import Refusal as Refusal
+    from lake.kinds.steps import FirstOf as FirstOf, In as In, LastOf as LastOf, Step as Step
+    from lake.kinds.view import View as View
+    from lake.kinds.windows.hopping import Cumulative as Cumulative, Hopping as Hopping
+    from lake.kinds.windows.late import late as late
+    from lake.kinds.windows.sessions import Session as Session
+    from lake.kinds.windows.sliding import Sliding as Sliding
+    from lake.kinds.windows.window import Calendar as Calendar, Tumbling as Tumbling
+    from lake.read.open import open as open
 
 _HOMES = {
-    "lake.kinds.aggregate": ("Aggregate",),
-    "lake.kinds.latest": ("First", "Latest"),
-    "lake.kinds.fold": ("Fold",),
-    "lake.kinds.history": ("History",),
-    "lake.kinds.windows.hopping": ("Cumulative", "Hopping"),
-    "lake.kinds.windows.late": ("late",),
-    "lake.kinds.measures.measure": ("Avg", "Count", "CountIf", "FirstValue", "LastValue", "Max", "Min", "Sum"),
-    "lake.kinds.measures.variance": ("Stddev", "Variance"),
-    "lake.kinds.windows.sessions": ("Session",),
-    "lake.kinds.measures.sketches": ("ApproxDistinct", "CountDistinct", "Quantile"),
-    "lake.kinds.windows.sliding": ("Sliding",),
-    "lake.kinds.pattern": ("Pattern",),
-    "lake.kinds.reducer": ("Refusal",),
-    "lake.kinds.steps": ("FirstOf", "In", "LastOf", "Step"),
-    "lake.kinds.enrich": ("AsOf", "Enrich"),
-    "lake.kinds.join": ("Join",),
-    "lake.kinds.view": ("View",),
-    "lake.kinds.windows.window": ("Calendar", "Tumbling"),
-    "lake.read.open": ("open",),
-    "lake.declaration": ("log", "table"),
+    "lake.declaration": "log table",
+    "lake.errors": "ContractError DeclarationError LakeError LawError QualityError StorageError Unavailable",
+    "lake.kinds.aggregate": "Aggregate",
+    "lake.kinds.enrich": "AsOf Enrich",
+    "lake.kinds.fold": "Fold",
+    "lake.kinds.history": "History",
+    "lake.kinds.join": "Join",
+    "lake.kinds.latest": "First Latest",
+    "lake.kinds.measures.measure": "Avg Count CountIf FirstValue LastValue Max Min Sum",
+    "lake.kinds.measures.sketches": "ApproxDistinct CountDistinct Quantile",
+    "lake.kinds.measures.variance": "Stddev Variance",
+    "lake.kinds.pattern": "Pattern",
+    "lake.kinds.reducer": "Refusal",
+    "lake.kinds.steps": "FirstOf In LastOf Step",
+    "lake.kinds.view": "View",
+    "lake.kinds.windows.hopping": "Cumulative Hopping",
+    "lake.kinds.windows.late": "late",
+    "lake.kinds.windows.sessions": "Session",
+    "lake.kinds.windows.sliding": "Sliding",
+    "lake.kinds.windows.window": "Calendar Tumbling",
+    "lake.read.open": "open",
 }
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
+__all__ = list(_HOME)
 
-__all__ = [
-    "Aggregate",
-    "ApproxDistinct",
-    "AsOf",
-    "Avg",
-    "Calendar",
-    "ContractError",
-    "Count",
-    "CountDistinct",
-    "CountIf",
-    "Cumulative",
-    "DeclarationError",
-    "Enrich",
-    "First",
-    "FirstOf",
-    "FirstValue",
-    "Fold",
-    "History",
-    "Hopping",
-    "In",
-    "Join",
-    "LakeError",
-    "LastOf",
-    "LastValue",
-    "Latest",
-    "LawError",
-    "Max",
-    "Min",
-    "Pattern",
-    "QualityError",
-    "Quantile",
-    "Refusal",
-    "Session",
-    "Sliding",
-    "Stddev",
-    "Step",
-    "StorageError",
-    "Sum",
-    "Tumbling",
-    "Unavailable",
-    "Variance",
-    "View",
-    "late",
-    "log",
-    "open",
-    "table",
-]
+if not TYPE_CHECKING:  # to which every other name would then be one of Any
 
-
-def __getattr__(name: str) -> Any:
-    """Names are imported on first use: `lake sql` needs none of the kinds."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'lake' has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(_HOME[name]), name)
+    def __getattr__(name: str) -> Any:
+        """Names are imported on first use: `lake sql` needs none of the kinds."""
+        if name not in _HOME:
+            raise AttributeError(f"module 'lake' has no attribute {name!r}")
+        return getattr(import_module(_HOME[name]), name)

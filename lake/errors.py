@@ -33,6 +33,11 @@ class LakeError(Exception):
         """Whether it lists other faults, each with a place and a fix of its own."""
         return "\n" in self.what
 
+    @property
+    def record(self) -> dict[str, str | int]:
+        """As JSON has it."""
+        return {"what": self.what, "where": self.where, "fix": self.fix, "exit_code": self.exit_code}
+
     def __str__(self) -> str:
         where = f" ({self.where})" if self.where else ""
         fix = f"\n  fix: {self.fix}" if self.fix else ""

@@ -27,6 +27,7 @@ from lake.store.delta import Position
 from lake.store.ledger import editions
 from lake.store.locks import activity, lease
 from lake.store.locks.activity import Running
+from lake.store.ranges import told
 from lake.store.tables import Table
 
 if TYPE_CHECKING:
@@ -84,7 +85,12 @@ class Upkeep:
     @property
     def left(self) -> int:
         """How many parts are still due."""
-        return sum(each.left for each in self.places)
+        return sum(kept.left for kept in self.places)
+
+    @property
+    def editions(self) -> str:
+        """`3, 7 to 9 kept, 1 to 2 expired`."""
+        return f"{told(self.kept)} kept, {told(self.expired)} expired"
 
 
 def maintain(
@@ -116,7 +122,7 @@ def _expire(project: Project, policy: Policy) -> list[int]:
     settings, oldest = project.settings, datetime.now(UTC) - timedelta(days=min(policy.days, FOR_EVER))
     old = [each.number for each in editions.kept_editions(settings)[policy.editions :] if each.published_at < oldest]
     if policy.drop_retired:
-        old += [number for numbers in retired(project).values() for number in numbers]
+        old += [number for home in retired(project) for number in home.editions]
     return editions.expire_editions(settings, old, dry_run=policy.dry_run)
 
 

@@ -14,6 +14,8 @@ from lake.config import Settings
 from lake.contracts.contract import Contract, sound_contracts
 from lake.engine.advance import advance_all
 from lake.engine.write import Advanced
+from lake.erasure import forget as erasure
+from lake.erasure.forget import Forgotten, GivenUp
 from lake.erasure.purge import purge
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.evaluation.inputs import Inputs
@@ -87,6 +89,21 @@ def catch_up(
         tell(f"publish edition {edition.number}")
     purge(project, tell)
     return now, advanced, edition
+
+
+def forget(project: Project, spark: Callable[[], SparkSession], stream: str, subject: str, tell: Tell) -> Forgotten:
+    """Erases a person, then brings tables and readers to where nothing is left of them. Raises as `whom` does."""
+    done = erasure.forget(project, spark, stream, subject)
+    tell(f"forget  {stream}: the key of {done.token[:8]}… is destroyed, {done.quarantined} quarantined records blanked")
+    catch_up(project, spark, tell)
+    return done
+
+
+def give_up(project: Project, spark: Callable[[], SparkSession], stream: str, tell: Tell) -> GivenUp:
+    """Erases everybody in `stream` whose key is lost, then brings tables and readers to where that shows."""
+    done = erasure.give_up(project, stream)
+    catch_up(project, spark, tell)
+    return done
 
 
 def _taken_in(  # noqa: PLR0913, PLR0917  of what, how much, and when

@@ -23,6 +23,7 @@ from lake.errors import DeclarationError, Unavailable
 from lake.remote import TOKEN, token_file
 from lake.report.doctor import java
 from lake.session import embedded_conf, properties
+from lake.store.locks import activity
 
 SERVER: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 LOOPBACK: Final = "127.0.0.1"
@@ -59,6 +60,7 @@ def connect(settings: Settings, *, port: int, ready: Callable[[Server], None]) -
     Raises DeclarationError where Java or the jars are missing, Unavailable where the port is taken or the server ends
     by itself.
     """
+    activity.end()  # the server reads for its clients, who say so themselves
     runtime = java()
     if not runtime.ok:
         raise DeclarationError(f"no Java to run the server with: {runtime.found}", fix=runtime.fix)

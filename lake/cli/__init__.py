@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from lake.config import Settings
+    from lake.errors import LakeError
 
 # command -> module of this package that defines it: a command imports no more than its own module.
 COMMANDS = {
@@ -131,17 +132,14 @@ class Shell:
     project: Path | None = None
     json: bool = False
     quiet: bool = False
+    answered: bool = False
+    """Whether an answer, or the beginning of one, is on stdout."""
 
     @cached_property
     def settings(self) -> Settings:
-        from lake import file_modes
-        from lake.config import load_settings
-        from lake.store.locks import activity
+        from lake import process
 
-        settings = load_settings(self.project)
-        file_modes.begin(settings)
-        activity.begin(settings, click.get_current_context().command_path)
-        return settings
+        return process.begin(self.project, click.get_current_context().command_path)
 
     @cached_property
     def spark(self) -> SparkSession:
@@ -160,13 +158,27 @@ class Shell:
         if "spark" in self.__dict__ and server(self.settings):
             self.spark.stop()
 
+    def begin_answer(self) -> None:
+        """Notes that what is printed on stdout from now on is the answer."""
+        self.answered = True
+
     def emit(self, data: Any, text: str | Iterable[str] = ()) -> None:
         """Prints the answer on stdout: `data` as one JSON document with --json, else `text`."""
+        self.begin_answer()
         if self.json:
             click.echo(json.dumps(data, default=str, indent=2))
         else:
             for line in [text] if isinstance(text, str) else text:
                 click.echo(_spelt(line))
+
+    def fail(self, fault: LakeError) -> int:
+        """Prints `fault` on stderr, and with --json as the answer, where there is none yet. Returns its exit code."""
+        click.echo(_spelt(f"lake: {fault}"), err=True)
+        if (self.json or "--json" in sys.argv) and not self.answered:  # even on a line that cannot be parsed
+            self.json = True
+            with suppress(OSError):  # nobody reads it, or a full disk
+                self.emit({"error": fault.record})
+        return fault.exit_code
 
     def draw(self, data: Any, picture: RenderableType) -> None:
         """As `emit`, for a renderable of rich: wrapped and in colours on a terminal, else unwrapped."""
@@ -272,10 +284,10 @@ def main() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     if "pyarrow" in sys.modules:
-        from lake.store.locks import activity
+        from lake import process
 
         # With pyarrow and deltalake in one process, two in forty abort in their destructors, all work done.
-        activity.end()
+        process.end()
         os._exit(code)
     sys.exit(code)
 
@@ -298,7 +310,7 @@ def _run() -> int:
     except BaseException as error:  # a panic of delta-rs is no Exception
         if isinstance(error, SystemExit | GeneratorExit):
             raise
-        from lake.cli.faults import tell
+        from lake.cli.faults import as_fault
 
-        return tell(error, settings=shell.at_work_on)
+        return shell.fail(as_fault(error, settings=shell.at_work_on))
     return result if isinstance(result, int) else 0

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from lake.errors import DeclarationError, LakeError, Unavailable, full
-from lake.session import first_line, gone
-from lake.store.damage import blamed
+from lake.errors import DeclarationError, LakeError
+from lake.process import fault_of
+from lake.session import first_line
 from lake.text import obeyed
 
 if TYPE_CHECKING:
@@ -23,34 +23,28 @@ LINE: Final = 100
 """Longest command line to show, in characters."""
 
 
-def tell(error: BaseException, *, settings: Settings | None = None) -> int:
-    """Prints `error` on stderr and returns its exit code. `settings` are those of the project, if loaded."""
-    if debugging():
-        click.echo(obeyed("".join(format_exception(error)), keep="\n"), err=True, nl=False)
-    fault = as_fault(error, settings=settings)
-    click.echo(obeyed(f"lake: {fault}", keep="\n"), err=True)
-    return fault.exit_code
-
-
-def debugging() -> bool:
-    """Whether stack traces are wanted: by --debug, even on a line that cannot be parsed, or by LAKE_DEBUG."""
-    return "--debug" in sys.argv or bool(os.environ.get("LAKE_DEBUG"))
-
-
 def as_fault(error: BaseException, *, settings: Settings | None = None) -> LakeError:
-    """`error` as a LakeError; a fault of the command line is reported with that line."""
+    """`error` as a LakeError; a fault of the command line is reported with that line.
+
+    `settings` are those of the project, if loaded. Where stack traces are wanted, its own is printed on stderr.
+    """
+    if _debugging():
+        click.echo(obeyed("".join(format_exception(error)), keep="\n"), err=True, nl=False)
     if isinstance(error, click.ClickException):
         return _misused(error)
-    at_work_on = str(settings.warehouse_path) if settings else ""
-    found = error if isinstance(error, LakeError) else gone(error) or full(error, where=at_work_on)
-    found = found or _of_system(error) or (blamed(settings, error) if settings else None)
-    if found is None:
+    fault = fault_of(error, settings)
+    if fault is None:
         return _unforeseen(error)
-    if isinstance(found, DeclarationError) and not found.where and not found.tells_several:
-        found.where = _typed()
-    if not found.fix and not found.tells_several:
-        found.fix = "--debug shows the stack trace"
-    return found
+    if isinstance(fault, DeclarationError) and not fault.where and not fault.tells_several:
+        fault.where = _typed()
+    if not fault.fix and not fault.tells_several:
+        fault.fix = "--debug shows the stack trace"
+    return fault
+
+
+def _debugging() -> bool:
+    """Whether stack traces are wanted: by --debug, even on a line that cannot be parsed, or by LAKE_DEBUG."""
+    return "--debug" in sys.argv or bool(os.environ.get("LAKE_DEBUG"))
 
 
 def _misused(error: click.ClickException) -> DeclarationError:
@@ -58,17 +52,6 @@ def _misused(error: click.ClickException) -> DeclarationError:
     command = context.command_path if context else " ".join(["lake", *sys.argv[1:2]])
     what = error.format_message().rstrip(".")
     return DeclarationError(what[:1].lower() + what[1:], where=_typed(), fix=f"{command} --help")
-
-
-def _of_system(error: BaseException) -> LakeError | None:
-    """A fault of the operating system that names a file."""
-    if not isinstance(error, OSError) or error.filename is None:
-        return None
-    return Unavailable(
-        f"{error.strerror or 'a file cannot be read or written'}",
-        where=os.fsdecode(error.filename) if isinstance(error.filename, str | bytes | Path) else str(error.filename),
-        fix="check that it exists, that this user may read and write it and that the disk has room; then try again",
-    )
 
 
 def _unforeseen(error: BaseException) -> LakeError:

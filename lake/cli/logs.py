@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lake.cli import Shell, shared, table
-from lake.contracts.contract import load_contract, sound_contracts
+from lake.contracts.contract import load_contract
 from lake.errors import ContractError, DeclarationError, LakeError
 
 if TYPE_CHECKING:
     from lake.contracts.fields import Field
     from lake.ingest.append import BatchCounts
     from lake.ingest.fsck import LogReport
-    from lake.store.quarantine import Rejected
 
 SHOWN = 20
 COUNTS = ("read", "accepted", "duplicates", "quarantined")
@@ -69,26 +68,19 @@ def ingest(shell: Shell, streams: tuple[str, ...], give_up: bool) -> int:
     \b
     Example: lake ingest flights weather
     """
-    from lake.ingest import lost_batches
-    from lake.ingest.ingest import ingest as run
+    from lake.ingest.ingest import ingest_landed
 
     if give_up and not streams:
         raise click.UsageError("--give-up needs the names of the streams")
-    contracts, faults = sound_contracts(shell.settings)
-    for stream in streams:
-        load_contract(shell.settings, stream)
-        if give_up:
-            batch = lost_batches.give_up(shell.settings, stream)
-            shell.say(f"batch {batch} of {stream} is empty now: run lake rebuild --all once all streams can be read")
     failures: list[LakeError] = []
 
     def failed(stream: str, error: LakeError) -> None:
         shell.say(f"lake: {stream}: {error}")
         failures.append(error)
 
-    for stream, fault in faults.items():
-        failed(stream, fault)
-    done = run(shell.settings, shell.spark, contracts, streams or None, on_failure=failed)
+    done = ingest_landed(
+        shell.settings, lambda: shell.spark, streams, give_up=give_up, tell=shell.say, on_failure=failed
+    )
     _emit_counts(shell, done)
     return max((error.exit_code for error in failures), default=0)
 
@@ -226,15 +218,17 @@ def replay(shell: Shell, stream: str | None, file: Path | None) -> None:
     from lake.ingest.replay import read_repairs
     from lake.ingest.replay import replay as run
 
-    failed: list[Rejected] = []
+    failed: list[dict[str, Any]] = []
     repairs = read_repairs(file) if file else None
-    done = run(shell.settings, shell.spark, stream=stream, repairs=repairs, failed=failed.append)
+    done = run(
+        shell.settings, shell.spark, stream=stream, repairs=repairs, failed=lambda row: failed.append(asdict(row))
+    )
     for row in failed[:SHOWN]:
-        place = f"record {row.number} of batch {row.batch} of {row.stream}"
-        shell.say(f"still refused: {place}: {row.reason}: {row.detail} ({row.source})")
+        place = f"record {row['number']} of batch {row['batch']} of {row['stream']}"
+        shell.say(f"still refused: {place}: {row['reason']}: {row['detail']} ({row['source']})")
     if len(failed) > SHOWN:
         shell.say(f"still refused: {len(failed) - SHOWN} more; --json lists all")
-    _emit_counts(shell, done, failed=[asdict(row) for row in failed])
+    _emit_counts(shell, done, failed=failed)
 
 
 @quarantine.command()

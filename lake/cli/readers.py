@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -11,6 +12,7 @@ import click
 from lake.cli import Finite, Number, Shell, shared, table
 from lake.errors import DeclarationError, LakeError
 
+SHELL = ("prompt_toolkit", "pygments")
 COLUMNS = ("table", "kind", "key", "rows", "version", "path", "description")
 
 
@@ -61,7 +63,7 @@ def sql(
     lake sql --file question.sql -o answer.csv
     """
     from lake.read.export import chosen, export
-    from lake.read.sql import reader
+    from lake.read.sql import opened
 
     text = _query(query, file)
     into = _file(output)
@@ -71,23 +73,25 @@ def sql(
             "--format, --json and --output need a query: a shell has no use for them",
             fix='lake sql "SELECT …" --output FILE',
         )
+    if text is None:
+        _must_have_shell()
     form = chosen(wanted, into)
     if timeout is not None and not after:
         raise DeclarationError("--timeout needs --after", fix="lake sql --after TOKEN")
     if text is not None and "\0" in text:
         raise DeclarationError("the query has a zero byte", where=str(file or "the query"), fix="remove it")
-    if after:
-        _wait(shell, after, 60.0 if timeout is None else timeout, another=edition is not None or cut is not None)
-    found = reader(shell.settings, edition, cut=cut)
-    if verified:
-        from lake.read.verified import must_hold
-
-        must_hold(shell.settings, found.edition, [each.name for each in found.mentioned(text or "show tables")])
+    if after and (edition is not None or cut is not None):
+        raise DeclarationError(
+            "--after waits for the current edition, so it cannot be combined with --edition or --cut",
+            fix="leave out --edition and --cut",
+        )
+    seconds = 60.0 if timeout is None else timeout
+    reader = opened(shell.settings, text, edition=edition, cut=cut, after=after, timeout=seconds, verified=verified)
     if text is None:
         from lake.read.shell import converse
 
-        return converse(shell.settings, found.edition.number if cut is not None else edition)
-    export(found, text, form, into)
+        return converse(reader)
+    export(reader, text, form, into, begin=shell.begin_answer)
 
 
 def _format(shell: Shell, kind: str | None) -> str | None:
@@ -106,15 +110,12 @@ def _file(output: str | None) -> Path | None:
     return Path(output)
 
 
-def _wait(shell: Shell, tokens: tuple[str, ...], timeout: float, *, another: bool) -> None:
-    from lake.publish.wait import wait
-
-    if another:
+def _must_have_shell() -> None:
+    if missing := [package for package in SHELL if find_spec(package) is None]:
         raise DeclarationError(
-            "--after waits for the current edition, so it cannot be combined with --edition or --cut",
-            fix="leave out --edition and --cut",
+            f"a shell needs {' and '.join(missing)}, which the extra `shell` installs",
+            fix='pip install "headwater[shell]", or give a query: lake sql "SELECT …"',
         )
-    wait(shell.settings, tokens, timeout=timeout)
 
 
 def _query(query: str | None, file: Path | None) -> str | None:
@@ -149,9 +150,8 @@ def graph(shell: Shell, kind: str | None) -> None:
 
     if shell.json and kind not in {None, "json"}:
         raise DeclarationError(f"--json and --format {kind} cannot be combined", fix="use only one of them")
+    shell.json = shell.json or kind == "json"
     found = graphs.graph(load(shell.settings))
-    if kind == "json":
-        shell.json = True
     draw = {"mermaid": graphs.as_mermaid, "dot": graphs.as_dot}.get(kind or "text", graphs.as_tree)
     shell.emit(found.data(), draw(found))
 

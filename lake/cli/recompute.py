@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lake.cli import Number, Shell, shared, table
-from lake.errors import DeclarationError, LawError, did_you_mean
+from lake.errors import DeclarationError, LawError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -162,14 +162,11 @@ def deploy(shell: Shell, *, yes: bool) -> None:
     """
     from lake.pipeline import line
     from lake.publish.deploy import deploy as publish
-    from lake.store.ledger.editions import pinned
 
     shown = publish(project(shell), lambda: connect(shell), lambda each: shell.say(line(each)), shell.say, yes=yes)
     tables = {name: {"path": each.path, "version": each.version} for name, each in shown.tables.items()}
     data = {"edition": shown.number, "cut": shown.cut, "tables": tables}
     shell.emit(data, f"edition {shown.number} of cut {shown.cut}: {len(tables)} tables")
-    if (pin := pinned(shell.settings)) is not None:
-        shell.say(f"readers are pinned to edition {pin} until `lake publish --resume`")
 
 
 @click.command()
@@ -217,18 +214,12 @@ def verify(shell: Shell, tables: tuple[str, ...], *, everything: bool, shallow: 
 
 
 def _verify_edition(shell: Shell, number: int, names: Sequence[str]) -> None:
-    from lake.read.verified import held
-    from lake.store.ledger.editions import get_edition
+    from lake.read.verified import verify_edition
 
-    edition = get_edition(shell.settings, number)
-    if unknown := [name for name in names if name not in edition.tables]:
-        raise DeclarationError(
-            f"edition {number} has no table {unknown[0]!r}", fix=did_you_mean(unknown[0], edition.tables)
-        )
-    found = [asdict(each) for each in held(shell.settings, edition, names)]
-    lines = table(found, "table", "verdict", "version", "rows", "fingerprint", "why")
-    shell.emit({"edition": number, "tables": found}, lines)
-    if wrong := [each["table"] for each in found if each["verdict"] != "identical"]:
+    verdicts = [asdict(verdict) for verdict in verify_edition(shell.settings, number, names)]
+    lines = table(verdicts, "table", "verdict", "version", "rows", "fingerprint", "why")
+    shell.emit({"edition": number, "tables": verdicts}, lines)
+    if wrong := [verdict["table"] for verdict in verdicts if verdict["verdict"] != "identical"]:
         raise LawError(
             f"not what was published as edition {number}: {', '.join(wrong)}",
             fix="lake verify TABLE checks the table as it is now; lake publish --edition N shows another edition",

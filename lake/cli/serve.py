@@ -37,13 +37,10 @@ def connect(shell: Shell, port: int) -> None:
     """
     from lake.remote import TOKEN
     from lake.serve import connect as run
-    from lake.store.locks import activity
 
     def ready(server: Server) -> None:
         shell.emit(asdict(server), f"SPARK_REMOTE={server.remote}")
         token = f"$(cat {server.token_file})" if server.token_file else "the token it was started with"
         shell.say(f"pid {server.pid}; programs other than lake need {TOKEN}={token}")
 
-    settings = shell.settings
-    activity.end()  # the server reads for its clients, who say so themselves
-    run(settings, port=port, ready=ready)
+    run(shell.settings, port=port, ready=ready)

@@ -91,8 +91,8 @@ def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bo
     """
     from lake.project import load
     from lake.publish.cut import pick_cut
+    from lake.publish.publish import pin
     from lake.publish.publish import publish as move
-    from lake.store.ledger.editions import pin_edition, resume_editions
 
     if edition is not None and (resume or number is not None):
         raise DeclarationError(
@@ -103,13 +103,8 @@ def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bo
         raise DeclarationError(
             "--resume cannot be combined with --cut", fix="lake publish --resume, then lake publish --cut N"
         )
-    if edition is not None:
-        shown = pin_edition(shell.settings, edition)
-    elif resume:
-        latest = resume_editions(shell.settings)
-        if latest is None:
-            raise DeclarationError("there is no edition yet", fix="lake publish")
-        shown = latest
+    if edition is not None or resume:
+        shown = pin(shell.settings, edition)
     else:
         project = load(shell.settings)
         shown = move(project, pick_cut(project, number), lambda: shell.spark, shell.say)

@@ -9,7 +9,6 @@ import click
 
 from lake.cli import Finite, Number, Shell, shared, table
 from lake.errors import DeclarationError, Unavailable
-from lake.store.ranges import told
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,7 +32,7 @@ def wait(shell: Shell, tokens: tuple[str, ...], timeout: float) -> None:
     lake wait flights@12 --timeout 300
     token=$(lake append flights late.jsonl) && lake run && lake wait $token
     """
-    from lake.publish.wait import wait as run
+    from lake.read.wait import wait as run
 
     edition = run(shell.settings, tokens, timeout=timeout)
     shell.emit(
@@ -105,27 +104,15 @@ def maintain(
 
 def _list_retired(shell: Shell, project: Project) -> None:
     from lake.publish.retention import retired
-    from lake.store.ledger.editions import current_edition, latest_edition
 
-    shown = {
-        edition.number for edition in (current_edition(project.settings), latest_edition(project.settings)) if edition
-    }
+    homes = retired(project)
     rows = [
-        {"table": place.name, "path": str(place.path), "editions": editions, "drops": not shown & set(editions)}
-        for place, editions in retired(project).items()
+        {"table": home.place.name, "path": str(home.place.path), "editions": home.editions, "drops": home.drops}
+        for home in homes
     ]
-    lines = [f"{row['table']}: {_fate(row)}" for row in rows]
-    shell.emit({"retired": rows}, lines or ["no retired tables"])
+    shell.emit({"retired": rows}, [f"{home.place.name}: {home.fate}" for home in homes] or ["no retired tables"])
     if rows:
         shell.say("nothing was dropped: lake maintain --drop-retired --yes drops the tables listed")
-
-
-def _fate(row: dict[str, Any]) -> str:
-    if not row["drops"]:
-        return f"cannot be dropped: edition {row['editions'][-1]} has it; publish an edition without it first"
-    if row["editions"]:
-        return f"would be dropped, together with the editions that have it: {told(row['editions'])}"
-    return "would be dropped; no edition has it"
 
 
 def _data(done: Upkeep) -> dict[str, Any]:
@@ -152,7 +139,7 @@ def _data(done: Upkeep) -> dict[str, Any]:
 
 
 def _text(done: Upkeep, *, dry_run: bool) -> Iterable[str]:
-    yield f"editions: {told(done.kept)} kept, {told(done.expired)} expired"
+    yield f"editions: {done.editions}"
     rows = [row for each in done.places if (row := _row(each))["compacted"] or row["deleted"] or row["left"]]
     if rows:
         yield from table(rows, "what", "compacted", "rows", "deleted", "left")

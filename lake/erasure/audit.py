@@ -22,7 +22,10 @@ from urllib.parse import quote
 import duckdb
 
 from lake.config import Settings
-from lake.erasure.search import decoded, spelled, whole_word
+from lake.erasure.forget import whom
+from lake.erasure.search import decoded, sought, spelled, whole_word
+from lake.errors import LawError
+from lake.project import Project
 from lake.store import delta
 
 SPARK_KEEPS: Final = 32
@@ -36,6 +39,8 @@ PARQUET: Final = re.compile(r"\.parquet(#\d+)?$")
 ROW: Final = 'to_json("a row")::VARCHAR'
 """A table's columns have names of one word: else a column would be taken for the row."""
 UNREADABLE: Final = (duckdb.Error, gzip.BadGzipFile, EOFError, zlib.error)
+FORGET: Final = "lake forget with --yes removes it; what a reader or a pin still holds goes with a later lake run"
+NAMED: Final = f"{FORGET}; file names stay in the log: have the producer stop putting personal data in them"
 MANY: Final = 10_000
 CHUNK: Final = 16 << 20
 OVERLAP: Final = 4096
@@ -73,6 +78,55 @@ class Proof:
             "outside_the_warehouse": list(self.outside),
             "names_of_files": list(self.names),
         }
+
+
+@dataclass(frozen=True)
+class Report:
+    """The proof that nothing of a `person` (a token) of `stream` is left; it is kept in `file`.
+
+    `left_out` are personal values that cannot be searched for, and why, in words that reveal none of them.
+    """
+
+    stream: str
+    person: str
+    proof: Proof
+    left_out: tuple[str, ...]
+    file: Path
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {"stream": self.stream, "person": self.person, **self.proof.record, "not_searched": list(self.left_out)}
+
+    @property
+    def fault(self) -> LawError | None:
+        """Why it proves nothing, or what is still there; None where it holds."""
+        if not self.proof.values:
+            return LawError(
+                "nothing was searched for, so nothing was proved",
+                where="; ".join(self.left_out),
+                fix="name values of this person: --value TEXT, at least 4 characters, repeatable",
+            )
+        if not self.proof.holds:
+            return LawError(
+                f"data of this person is still in {len(self.proof.found)} files",
+                where=self.proof.found[0],
+                fix=NAMED if self.proof.names else FORGET,
+            )
+        return None
+
+
+def prove(project: Project, stream: str, subject: str, values: Collection[str]) -> Report:
+    """Searches every file for a person's `values` and the subject, and writes the report beside the key store.
+
+    Raises DeclarationError where the stream has no personal fields, or no events of such a person.
+    """
+    contract, token = whom(project, stream, subject)
+    searched, left_out = sought(contract, subject, values)
+    file = project.settings.keys_path.with_name(f"forgotten-{stream}-{token[:8]}.json")
+    report = Report(stream, token, search_files(project.settings, searched), tuple(left_out), file)
+    file.write_text(json.dumps(report.record, indent=2) + "\n")
+    return report
 
 
 def search_files(settings: Settings, values: Collection[str]) -> Proof:

@@ -12,6 +12,7 @@ What earlier versions of tables still hold, `purge` removes once an edition with
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +28,7 @@ from lake.ingest.personal import BLANKED
 from lake.project import Project
 from lake.store import delta, erasures
 from lake.store.keys import KeyStore, open_store
+from lake.store.ledger.editions import kept_editions
 from lake.store.ledger.runs import record_run
 from lake.store.locks.lease import lease
 from lake.store.log import Log
@@ -85,12 +87,35 @@ def about(project: Project, spark: SparkSession, contract: Contract, subject: st
     return events.where(theirs).count(), frozenset(alone | {subject})
 
 
-def forget(project: Project, spark: SparkSession, stream: str, subject: str) -> Forgotten:
+@dataclass(frozen=True)
+class Preview:
+    """What forgetting `person` (a token) would change: so many `events`, of which `fields` become null, and so on."""
+
+    stream: str
+    person: str
+    fields: tuple[str, ...]
+    events: int
+    quarantined: int
+    tables: tuple[str, ...]
+    editions: tuple[int, ...]
+
+
+def preview(project: Project, spark: Callable[[], SparkSession], stream: str, subject: str) -> Preview:
+    """What `forget` would do, and what would follow from it. Raises as `whom` does."""
+    contract, token = whom(project, stream, subject)
+    events, values = about(project, spark(), contract, subject)
+    refused = len(search.quarantined(project.settings, contract, subject, values))
+    tables = tuple(table.name for table in project.tables.values() if stream in project.logs(table))
+    expiring = tuple(edition.number for edition in kept_editions(project.settings))
+    return Preview(stream, token, tuple(contract.sealed), events, refused, tables, expiring)
+
+
+def forget(project: Project, spark: Callable[[], SparkSession], stream: str, subject: str) -> Forgotten:
     """Erases a person; one who was erased before, once more, with what is quarantined still. Raises as `whom` does."""
     contract, token = whom(project, stream, subject)
     settings, began = project.settings, datetime.now(UTC)
     before = token in erasures.subjects(settings, stream)
-    events, values = (0, frozenset({subject})) if before else about(project, spark, contract, subject)
+    events, values = (0, frozenset({subject})) if before else about(project, spark(), contract, subject)
     with lease(settings, Log(settings, stream).lease):
         told = search.quarantined(settings, contract, subject, values)
         if events:

@@ -57,7 +57,7 @@ def purge(project: Project, tell: Callable[[str], None]) -> None:
             truncation.end(table.path, upto=published.get(table.path))
         tell(f"purge   {declaration.name}: only the published version is left")
     _clear_left(settings)
-    for place in retired(project):
+    for place in (home.place for home in retired(project)):
         with lease(settings, place.lease):
             vacuum.remove_table(place.path)
         tell(f"purge   {place.name}: dropped, no longer in use")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import count
 from typing import TYPE_CHECKING
 
 from lake.config import Settings
-from lake.contracts.contract import Contract, known_stream
+from lake.contracts.contract import Contract, known_stream, load_contract, sound_contracts
 from lake.errors import LakeError
-from lake.ingest import attempts, sources
+from lake.ingest import attempts, lost_batches, sources
 from lake.ingest.append import BatchCounts, append, unread
 from lake.ingest.delivery import Files
 from lake.store.damage import blamed
@@ -61,6 +61,31 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
     if failures:
         raise failures[0] if len(failures) == 1 else type(failures[0])("\n".join(map(str, failures)))
     return done
+
+
+def ingest_landed(  # noqa: PLR0913  of which streams, and whom to tell
+    settings: Settings,
+    spark: Callable[[], SparkSession],
+    streams: Sequence[str] = (),
+    *,
+    give_up: bool = False,
+    tell: Callable[[str], None],
+    on_failure: Callable[[str, LakeError], None],
+) -> dict[str, BatchCounts]:
+    """Ingests as `ingest` does what landed for streams of sound contracts; those of faulty ones fail.
+
+    With `give_up`, an empty batch is first put in the place of what a named stream has lost.
+    Raises DeclarationError where a named stream is unknown, its contract is faulty, or nothing of it is lost.
+    """
+    contracts, faults = sound_contracts(settings)
+    for stream in streams:
+        load_contract(settings, stream)
+    for stream in streams if give_up else ():
+        batch = lost_batches.give_up(settings, stream)
+        tell(f"batch {batch} of {stream} is empty now: run lake rebuild --all once all streams can be read")
+    for stream, fault in faults.items():
+        on_failure(stream, fault)
+    return ingest(settings, spark(), contracts, streams or None, on_failure=on_failure)
 
 
 def behind(settings: Settings, stream: str) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from lake.project import Project
 from lake.publish.cut import pick_cut
 from lake.publish.publish import checked
 from lake.store.ledger.cuts import latest_cut
-from lake.store.ledger.editions import Edition, record_edition
+from lake.store.ledger.editions import Edition, pinned, record_edition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +63,10 @@ def deploy(
         tables = checked(staged, cut, connect, warn)
         if latest_cut(staged.settings) == cut:  # else micro-batches went on meanwhile
             break
-    return record_edition(staged.settings, cut.number, completed(staged, tables), live=project.live_homes)
+    edition = record_edition(staged.settings, cut.number, completed(staged, tables), live=project.live_homes)
+    if (pin := pinned(project.settings)) is not None:
+        warn(f"readers are pinned to edition {pin} until `lake publish --resume`")
+    return edition
 
 
 def _homes(project: Project, connect: Callable[[], SparkSession]) -> dict[str, str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from lake.config import Settings
 from lake.engine.content_proof import completed
 from lake.engine.write import same_definition
 from lake.errors import DeclarationError
@@ -15,7 +16,15 @@ from lake.publish.check import check
 from lake.store.fingerprints import Print
 from lake.store.ledger import runs
 from lake.store.ledger.cuts import Cut
-from lake.store.ledger.editions import Edition, EditionTable, latest_edition, pinned, record_edition
+from lake.store.ledger.editions import (
+    Edition,
+    EditionTable,
+    latest_edition,
+    pin_edition,
+    pinned,
+    record_edition,
+    resume_editions,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,6 +60,17 @@ def _publish(
     edition = record_edition(settings, cut.number, completed(project, tables), live=project.live_homes)
     runs.note(settings, "publish", runs.EDITION, cut.number, began, edition=edition.number)
     return edition
+
+
+def pin(settings: Settings, number: int | None) -> Edition:
+    """Keeps readers at edition `number`, or for None lets them move on again. Returns the edition that they see now.
+
+    Raises DeclarationError where there is none.
+    """
+    shown = pin_edition(settings, number) if number is not None else resume_editions(settings)
+    if shown is None:
+        raise DeclarationError("there is no edition yet", fix="lake publish")
+    return shown
 
 
 def checked(

@@ -16,6 +16,7 @@ from lake.store.ledger.editions import Edition
 from lake.store.locks import activity
 from lake.store.locks.activity import Running
 from lake.store.log import Log
+from lake.store.ranges import told
 from lake.store.tables import Table
 
 UNPUBLISHED: Final = timedelta(days=1)
@@ -131,8 +132,31 @@ class Needed:
                 yield table.stored(read)
 
 
-def retired(project: Project) -> dict[Place, list[int]]:
-    """The homes of tables that are not live, no longer declared or superseded, and the kept editions that have them."""
-    needed = Needed.now(project)
-    homes = [each for each in places(project.settings) if each.kind == "table" and each.path not in needed.homes]
-    return {each: sorted(needed.by_editions(each.path)) for each in homes}
+@dataclass(frozen=True)
+class Retired:
+    """The home of a table that is not live, no longer declared or superseded, and the kept `editions` that have it.
+
+    `drops`: it may be dropped, for readers see none of them.
+    """
+
+    place: Place
+    editions: tuple[int, ...]
+    drops: bool
+
+    @property
+    def fate(self) -> str:
+        """What dropping retired tables would do to it."""
+        if not self.drops:
+            return f"cannot be dropped: edition {self.editions[-1]} has it; publish an edition without it first"
+        if self.editions:
+            return f"would be dropped, together with the editions that have it: {told(self.editions)}"
+        return "would be dropped; no edition has it"
+
+
+def retired(project: Project) -> list[Retired]:
+    """The tables that are there and not live."""
+    settings, needed = project.settings, Needed.now(project)
+    seen = {shown.number for shown in (editions.current_edition(settings), editions.latest_edition(settings)) if shown}
+    homes = [place for place in places(settings) if place.kind == "table" and place.path not in needed.homes]
+    having = [tuple(sorted(needed.by_editions(place.path))) for place in homes]
+    return [Retired(place, numbers, not seen & {*numbers}) for place, numbers in zip(homes, having, strict=True)]

@@ -54,11 +54,13 @@ def chosen(asked: str | None, output: Path | None) -> str:
     return asked or told or "table"
 
 
-def export(reader: Reader, query: str, kind: str, output: Path | None) -> None:
+def export(
+    reader: Reader, query: str, kind: str, output: Path | None, *, begin: Callable[[], None] = lambda: None
+) -> None:
     """Answers `query` in the format `kind`, to the file `output` or to standard output.
 
-    A file appears whole or not at all. Raises DeclarationError where the query is wrong, or where Parquet would be
-    written on a terminal.
+    A file appears whole or not at all; what is printed may end early, once `begin` has been called.
+    Raises DeclarationError where the query is wrong, or where Parquet would be written on a terminal.
     """
     if output is not None and not output.absolute().parent.is_dir():
         raise DeclarationError("the folder of --output does not exist", where=str(output.parent), fix="create it first")
@@ -68,7 +70,7 @@ def export(reader: Reader, query: str, kind: str, output: Path | None) -> None:
         )
     with _whole(output) as out:
         if kind in COPIES:
-            _copied(reader, query, kind, out)
+            _copied(reader, query, kind, out, begin)
         else:
             _drawn(reader, query, kind, out)
 
@@ -83,10 +85,10 @@ def _drawn(reader: Reader, query: str, kind: str, out: IO[bytes]) -> None:
         out.writelines(f"{line}\n".encode() for line in lines)
 
 
-def _copied(reader: Reader, query: str, kind: str, out: IO[bytes]) -> None:
+def _copied(reader: Reader, query: str, kind: str, out: IO[bytes], begin: Callable[[], None]) -> None:
     """What DuckDB's COPY writes into a pipe, the one thing that the locked connection may write to."""
     into, of = os.pipe()
-    pump = _Pump(into, _on_terminal(out, kind))
+    pump = _Pump(into, _on_terminal(out, kind), begin)
     try:
         try:
             with reader.connect(query, pipe=f"/dev/fd/{of}") as con:
@@ -107,16 +109,18 @@ def _copied(reader: Reader, query: str, kind: str, out: IO[bytes]) -> None:
 class _Pump(Thread):
     """Copies what comes out of a pipe. On failure it keeps the error and closes the pipe, so that the writer stops."""
 
-    def __init__(self, pipe: int, write: Callable[[bytes], Any]) -> None:
+    def __init__(self, pipe: int, write: Callable[[bytes], Any], begin: Callable[[], None]) -> None:
         super().__init__(daemon=True)
         self.fault: OSError | None = None
         self._pipe = pipe
         self._write = write
+        self._begin = begin
 
     def run(self) -> None:
         """See Thread."""
         try:
             while block := os.read(self._pipe, BLOCK):
+                self._begin()
                 self._write(block)
         except OSError as error:
             self.fault = error

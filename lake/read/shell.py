@@ -53,7 +53,6 @@ KEYWORDS: Final = re.findall(
 class Conversation:
     """The shell's answers to each input."""
 
-    settings: Settings
     reader: Reader
 
     def answer(self, line: str) -> Iterator[str]:
@@ -84,7 +83,7 @@ class Conversation:
             case "\\edition" if argument and not argument.isdigit():
                 raise DeclarationError(f"an edition is a number, found {argument!r}")
             case "\\edition":
-                self.reader = reader(self.settings, int(argument) if argument else None)
+                self.reader = reader(self.reader.settings, int(argument) if argument else None)
                 yield self.greeting()
             case _:
                 raise DeclarationError(f"no command {command}", fix="\\? lists them")
@@ -147,13 +146,11 @@ class Names(Completer):
         yield from ((keyword, "keyword") for keyword in KEYWORDS)
 
 
-def converse(
-    settings: Settings, edition: int | None = None, *, stdin: Input | None = None, stdout: Output | None = None
-) -> None:
+def converse(reader: Reader, *, stdin: Input | None = None, stdout: Output | None = None) -> None:
     """Talks with a person until \\q or the end of input. `stdin` and `stdout` replace the terminal."""
-    conversation = Conversation(settings, reader(settings, edition))
+    conversation = Conversation(reader)
     session: PromptSession[str] = PromptSession(
-        history=_history(settings),
+        history=_history(reader.settings),
         completer=Names(conversation),
         complete_while_typing=False,
         auto_suggest=AutoSuggestFromHistory(),

@@ -6,7 +6,7 @@ import os
 import re
 import secrets
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -172,6 +172,32 @@ def reader(settings: Settings, number: int | None = None, *, cut: int | None = N
     if edition is None:
         raise _nothing_published(settings)
     return Reader(settings, edition)
+
+
+def opened(  # noqa: PLR0913  which edition, and what has to hold first
+    settings: Settings,
+    query: str | None,
+    *,
+    edition: int | None = None,
+    cut: int | None = None,
+    after: Sequence[str] = (),
+    timeout: float = 60.0,
+    verified: bool = False,
+) -> Reader:
+    """The reader for `query`, or for whatever is asked later: as `reader` has it, once readers see the batches `after`.
+
+    With `verified`, the tables that it may read are what was published. Raises as `wait` and `must_hold` do.
+    """
+    if after:
+        from lake.read.wait import wait
+
+        wait(settings, after, timeout=timeout)
+    chosen = reader(settings, edition, cut=cut)
+    if verified:
+        from lake.read.verified import must_hold
+
+        must_hold(settings, chosen.edition, [table.name for table in chosen.mentioned(query or "show tables")])
+    return chosen
 
 
 def _nothing_published(settings: Settings) -> DeclarationError:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from lake.config import Settings
-from lake.errors import LakeError, LawError
+from lake.errors import DeclarationError, LakeError, LawError, did_you_mean
 from lake.store import delta
 from lake.store.fingerprints import Print, of_version
 from lake.store.keys import open_store
-from lake.store.ledger.editions import Edition
+from lake.store.ledger.editions import Edition, get_edition
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,16 @@ class Held:
     rows: int = 0
     fingerprint: str = ""
     why: str = ""
+
+
+def verify_edition(settings: Settings, number: int, names: Sequence[str] = ()) -> list[Held]:
+    """The verdicts on the named tables of edition `number` (default: all), all of which it must have."""
+    edition = get_edition(settings, number)
+    if unknown := [name for name in names if name not in edition.tables]:
+        raise DeclarationError(
+            f"edition {number} has no table {unknown[0]!r}", fix=did_you_mean(unknown[0], edition.tables)
+        )
+    return held(settings, edition, names)
 
 
 def held(settings: Settings, edition: Edition, names: Iterable[str] = ()) -> list[Held]:

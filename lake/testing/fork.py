@@ -13,6 +13,7 @@ import pkgutil
 import resource
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -41,7 +42,8 @@ def _warm() -> Callable[[], None]:
     command: Callable[[], None] = script.load()
     for module in pkgutil.walk_packages(lake.__path__, "lake."):
         if ".templates" not in module.name and not module.name.endswith("__main__"):
-            import_module(module.name)
+            with suppress(ModuleNotFoundError):  # an extra that is not installed, as that of lake.read.shell
+                import_module(module.name)
     import_module("pyspark.sql.connect.session")
     from lake.gate.gx import prepare
 

@@ -5,17 +5,20 @@ The cases are generated over `cli.COMMANDS`: who adds an option says here what i
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from itertools import combinations
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 import pytest
 
 from lake import cli
+from lake.erasure.forget import Preview
 from lake.errors import Unavailable
 from tests.bad_input import shop
 
@@ -88,7 +91,17 @@ APART = {
     ("sql", "--json", "--output"),
     ("init", "--project"),
 }
-Run = Callable[[str], tuple[int, str]]
+
+
+class Ran(NamedTuple):
+    """A line's exit code, and what it printed."""
+
+    code: int
+    err: str
+    out: str
+
+
+Run = Callable[[str], Ran]
 HARMFUL = {"serve"}
 NUMBERS = ["-1", "0", "1e300", "nan", "inf", "-inf", "9" * 30, "-" + "9" * 30, str(2**63), str(2**63 - 1), "9" * 5000]
 
@@ -139,19 +152,23 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Runs one line on a shop; its exit code and what was said on stderr."""
+    """Runs one line on a shop."""
 
     def no_session(_: object) -> None:
         raise Unavailable("no session", where="test", fix="none")
 
-    def once(words: str) -> tuple[int, str]:
+    def once(words: str) -> Ran:
         folder = tmp_path / words.partition(" ")[0] / "shop"
         if not folder.exists():
             shutil.copytree(sound, folder)
         monkeypatch.chdir(folder)
         monkeypatch.setattr("sys.argv", ["lake", *shlex.split(words)])
         code = cli._run()
-        return code, capfd.readouterr().err
+        out, err = capfd.readouterr()
+        if "--json" in words.split() and "--output" not in words:
+            answer = json.loads(out)  # one document, whatever became of it
+            assert code == 0 or "error" not in answer or answer["error"]["exit_code"] == code, words
+        return Ran(code, err, out)
 
     monkeypatch.setattr("lake.session._embedded", no_session)
     monkeypatch.setattr("lake.gate.gate.warm_up", lambda: None)
@@ -176,17 +193,17 @@ def test_options_that_cannot_both_count_are_refused_and_others_are_not(run: Run)
             if any((name, *sorted([each, other])) in APART for each in pair for other in wanted if other):
                 continue
             words = line(name, *(written(each, known[each]) for each in pair))
-            code, err = run(words)
+            code, err, _ = run(words)
             refused = code == 2 and err.partition(" (")[0] not in map(told_alone, pair)
             if refused != ((name, *pair) in APART):
                 wrong.append(f"{words}: {code}: {err}")
         for option in options(command):
             if (name, option) in WANTS:
                 rest = f"{NEEDS.get(name, '')} {'subject=ada' if name == 'forget' else ''}"
-                code, err = run(f"{name} {rest} {written(option, options(command)[option])}")
+                code, err, _ = run(f"{name} {rest} {written(option, options(command)[option])}")
                 if code != 2 or option not in err:
                     wrong.append(f"{name} {rest} {option}: {code}: {err}")
-    code, err = run("init other --project .")
+    code, err, _ = run("init other --project .")
     assert code == 2
     assert "--project" in err
     assert not wrong, "\n".join(wrong)
@@ -208,7 +225,7 @@ def test_numbers_of_any_size_are_taken_or_refused_in_our_words(run: Run) -> None
         lines += [f"explain current_order order_id={value}"]
     wrong = []
     for words in lines:
-        code, err = run(words)
+        code, err, _ = run(words)
         if code not in {0, 1, 2, 75} or re.search(r"unexpected error|Traceback|Error\b|too large to convert", err):
             wrong.append(f"{words[:80]}: {code}: {err[:300]}")
     assert not wrong, f"{len(wrong)} of {len(lines)}:\n" + "\n".join(wrong)
@@ -220,7 +237,7 @@ def test_settings_of_any_size_are_taken_or_refused_in_our_words(
 ) -> None:
     for value in NUMBERS:
         monkeypatch.setenv(f"LAKE_{setting}", value)
-        code, err = run("maintain --dry-run")
+        code, err, _ = run("maintain --dry-run")
         assert code in {0, 2}, f"{value[:50]}: {err[:300]}"
         assert not re.search(r"unexpected error|Traceback|Error\b", err), err[:300]
 
@@ -234,5 +251,30 @@ def test_a_dry_run_that_found_what_it_would_do_exits_0(
     shutil.copytree(tmp_path / "tables/shop", shop_of_it)
     for gone in ("jobs/gold/customer_daily.py", "quality/customer_daily.json"):
         (shop_of_it / gone).unlink()
-    monkeypatch.setattr("lake.cli.forget._would", lambda shell, *_, **__: shell.say("nothing was changed"))
+    would = Preview("orders", "", (), 0, 0, (), ())
+    monkeypatch.setattr("lake.erasure.forget.preview", lambda *_: would)
     assert run(words)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "part"),
+    [
+        *(("quarantine list", 0, ""), ("quarantine counts nothing", 2, "error"), ("quarantine replay", 75, "error")),
+        *(("quarantine accept orders --reason x", 75, "error"), ("serve connect --port 1", 2, "error")),
+        *(("log orders --check --since 0", 1, "faults"), ("verify --edition 1", 1, "tables")),
+        *(("verify --edition 9", 2, "error"), ("wait orders@2 --timeout 0", 0, "edition"), ("wait orders", 2, "error")),
+        *(("status --fail-if behind", 1, "cut"), ("graph", 0, "tables"), ("diff current_order", 2, "error")),
+        *(("forget orders --lost", 2, "error"), ("forget orders subject=nobody", 2, "error")),
+        *(("tables --nope", 2, "error"), ("tabels", 2, "error"), ("tables --project nowhere", 2, "error")),
+        *(("sql 'select 1 as one'", 0, ""), ("sql 'selec'", 2, "error"), ("sql 'select 1' --format csv", 2, "error")),
+        ("sql 'select 1 as one where error($$later$$)'", 2, "error"),
+    ],
+)
+def test_json_is_one_document_in_success_and_in_failure(run: Run, words: str, code: int, part: str) -> None:
+    ran = run(f"{words} --json")
+    answer = json.loads(ran.out)
+    assert ran.code == code, ran.err
+    assert not part or part in answer
+    if "error" in answer:
+        assert ran.err.startswith(f"lake: {answer['error']['what']}")
+        assert answer["error"]["exit_code"] == code

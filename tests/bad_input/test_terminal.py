@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake import cli
-from lake.cli.faults import tell
+from lake.cli.faults import as_fault
 from lake.cli.recompute import changed_rows
 from lake.errors import LakeError
 from lake.gate import gate
@@ -72,10 +72,10 @@ def test_nothing_that_is_printed_is_obeyed(
         _, told = lake(*(word.replace("\0", "") for word in words))
         assert told, words
         assert obeyed(told) == [], words
+    click_talk = cli.Shell()
     logging.getLogger("lake").warning("of %s", EVIL)
     for fault in (LakeError(EVIL, where=EVIL, fix=EVIL), ValueError(EVIL), OSError(2, EVIL, EVIL)):
-        tell(fault, settings=settings)
-    click_talk = cli.Shell()
+        click_talk.fail(as_fault(fault, settings=settings))
     click_talk.say(EVIL)
     click_talk.emit({}, [EVIL])
     out, err = capfd.readouterr()

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
+import re
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -200,8 +205,21 @@ def test_a_contract_field_that_is_used_is_part_of_the_fingerprint(things: Settin
 def test_every_exported_name_is_there_and_has_one_home() -> None:
     for name in lake.__all__:
         assert getattr(lake, name) is not None
-    with pytest.raises(AttributeError):
-        _ = lake.nothing
+    assert not hasattr(lake, "nothing")
+
+
+def test_tools_that_read_types_see_the_names_that_are_exported() -> None:
+    [typed] = [node for node in ast.parse(inspect.getsource(lake)).body if ast.unparse(node).startswith("if TYPE_")]
+    imports = [node for node in ast.walk(typed) if isinstance(node, ast.ImportFrom)]
+    seen = {alias.asname: f"{node.module}.{alias.name}" for node in imports for alias in node.names}
+    assert seen == {name: f"{home}.{name}" for name, home in lake._HOME.items()}
+
+
+def test_no_public_name_imports_a_library_of_spark_or_starts_a_jvm() -> None:
+    asked = "import sys, lake; [getattr(lake, name) for name in lake.__all__]; print([*sys.modules])"
+    loaded = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout
+    assert "'lake.kinds.latest'" in loaded
+    assert not re.findall(r"'(?:pyspark|py4j|delta|great_expectations)[.']", loaded)
 
 
 def test_this_repository_loads() -> None:

@@ -26,8 +26,8 @@ from lake.explain.selector import asked, schema_at
 from lake.ingest.void import void
 from lake.project import load
 from lake.publish.cut import cut
-from lake.publish.wait import wait
 from lake.quoting import DUCKDB, SPARK, check, literal, quoted
+from lake.read.wait import wait
 from lake.store import delta
 from lake.store.commit import commit
 from lake.store.diff import Counts

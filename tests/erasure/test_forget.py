@@ -75,7 +75,7 @@ def quiet(_: str) -> None:
 
 
 def forgotten(shop: Lakehouse, who: str = "margaret hamilton") -> module.Forgotten:
-    done = forget(shop.project, shop.spark, "orders", who)
+    done = forget(shop.project, lambda: shop.spark, "orders", who)
     catch_up(shop.project, lambda: shop.spark, quiet)
     return done
 
@@ -194,7 +194,7 @@ def test_a_crash_after_the_erasure_is_made_good_by_the_next_run(
     shop: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "destroy_keys", lambda _: None)
-    forget(shop.project, shop.spark, "orders", "margaret hamilton")
+    forget(shop.project, lambda: shop.spark, "orders", "margaret hamilton")
     token = open_store(shop.settings).token("orders", "margaret hamilton")
     assert token not in open_store(shop.settings).destroyed("orders")
     monkeypatch.undo()
@@ -338,7 +338,7 @@ def test_a_destroyed_key_is_not_in_the_file_any_more(shop: Lakehouse) -> None:
     keys = dict(zip(*store.living("orders").to_pydict().values(), strict=True))
     key = keys[store.token("orders", "margaret hamilton")]
     assert key in shop.settings.keys_path.read_bytes()
-    forget(shop.project, shop.spark, "orders", "margaret hamilton")
+    forget(shop.project, lambda: shop.spark, "orders", "margaret hamilton")
     assert key not in shop.settings.keys_path.read_bytes()
 
 
@@ -412,7 +412,7 @@ def test_who_is_known_from_a_refused_record_alone_is_found_again_after_a_crash(
     with monkeypatch.context() as killed:
         killed.setattr(module, "_blank", dies)
         with pytest.raises(KeyboardInterrupt):
-            forget(shop.project, shop.spark, "orders", "katherine johnson")
+            forget(shop.project, lambda: shop.spark, "orders", "katherine johnson")
     forgotten(shop, "katherine johnson")
     assert search_files(shop.settings, {"katherine johnson"}).found == ()
     assert verdicts(shop) == {"identical"}
@@ -448,7 +448,7 @@ def test_who_was_forgotten_stays_so_when_the_other_keys_are_lost(shop: Lakehouse
 @pytest.mark.long
 def test_a_purge_makes_no_key_store_where_the_log_had_one(shop: Lakehouse) -> None:
     for who in ("margaret hamilton", "grace"):
-        forget(shop.project, shop.spark, "orders", who)
+        forget(shop.project, lambda: shop.spark, "orders", who)
     shop.settings.keys_path.unlink()
     with pytest.raises(DeclarationError, match="there is no key store"):
         destroy_keys(shop.settings)
@@ -489,7 +489,7 @@ def test_nothing_is_purged_while_somebody_may_read_it(shop: Lakehouse, monkeypat
 )
 def test_whom_nobody_knows_cannot_be_forgotten(calm: Lakehouse, stream: str, who: str, message: str) -> None:
     with pytest.raises(DeclarationError, match=message):
-        forget(calm.project, calm.spark, stream, who)
+        forget(calm.project, lambda: calm.spark, stream, who)
 
 
 def test_a_store_that_is_no_database_is_told(shop: Lakehouse) -> None:

@@ -85,7 +85,7 @@ def test_a_changed_definition_waits_for_a_rebuild(shop: Lakehouse) -> None:
         changed = again(shop).land("orders", order(number, "9.00"))
         with pytest.raises(DeclarationError, match="lake plan"):
             changed.run()
-        inputs = Inputs(lambda: changed.spark, changed.project, pick_cut(changed.project, None))  # noqa: B023
+        inputs = Inputs(lambda: changed.spark, changed.project, pick_cut(changed.project, None))  # noqa: B023  asked in this turn
         rebuild(inputs, changed.project.tables["current_order"], yes=True)
         changed.run().check_laws(slices=0)
         assert [str(row["twice"]) for row in changed.table("current_order")][-1] == shown

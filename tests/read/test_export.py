@@ -16,6 +16,7 @@ import duckdb
 import pytest
 from click.testing import CliRunner
 
+from lake import cli
 from lake.cli import lake
 from lake.config import load_settings
 from lake.errors import DeclarationError, LakeError
@@ -266,3 +267,19 @@ def test_a_terminal_gets_nothing_that_it_would_obey(edition: Reader, kind: str) 
     os.close(ours)
     assert started.returncode == 0
     assert all(c.isprintable() or c in "\r\n" for c in shown.decode())
+
+
+@pytest.mark.parametrize(("fails_at", "cut_off"), [(0, False), (900_000, True)])
+def test_an_answer_that_fails_among_its_rows_is_cut_off_and_nothing_follows(
+    edition: Reader,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    fails_at: int,
+    cut_off: bool,
+) -> None:
+    query = f"SELECT CASE WHEN range >= {fails_at} THEN error('late') ELSE range END AS r FROM range(1_000_000)"
+    monkeypatch.setattr("sys.argv", ["lake", "sql", "--json", query, "--project", str(edition.settings.project)])
+    assert cli._run() == 2
+    out = capfd.readouterr().out
+    assert out.startswith('[\n{"r":0},\n') == cut_off
+    assert ('"exit_code": 2' in out) != cut_off

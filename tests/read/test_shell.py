@@ -1,16 +1,25 @@
 from __future__ import annotations
 
+import re
+import sys
+import tomllib
+from pathlib import Path
+
 import pytest
+from click.testing import CliRunner
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
+from lake.cli import lake, readers
 from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.read.shell import ROWS, Conversation, Names, converse
 from lake.read.sql import reader
 from tests.publish.written import publish, write
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -19,7 +28,7 @@ def talk(project: Settings) -> Conversation:
     write(project, "silver", "flight", "SELECT 1 AS leg_id")
     publish(project, 1, carrier_daily=("gold", 0))
     publish(project, 2, carrier_daily=("gold", 0), flight=("silver", 0))
-    return Conversation(project, reader(project))
+    return Conversation(reader(project))
 
 
 def completions(talk: Conversation, text: str) -> list[str]:
@@ -74,7 +83,7 @@ def test_a_conversation_goes_on_after_an_error_and_remembers(
 ) -> None:
     with create_pipe_input() as keys:
         keys.send_text("selec 1;\nselect 40 +\n 2 as answer;\n\\q\n")
-        converse(project, stdin=keys, stdout=DummyOutput())
+        converse(reader(project), stdin=keys, stdout=DummyOutput())
     told = capsys.readouterr().out
     assert "syntax error" in told
     assert "42" in told
@@ -97,3 +106,26 @@ def test_a_conversation_goes_on_after_an_error_and_remembers(
 def test_a_conversation_stays_in_the_edition(talk: Conversation, line: str) -> None:
     with pytest.raises(DeclarationError):
         list(talk.answer(line))
+
+
+def test_without_its_extra_the_shell_says_what_to_install_and_queries_go_on(
+    talk: Conversation, project: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "prompt_toolkit", None)
+    monkeypatch.delitem(sys.modules, "lake.read.shell")
+    monkeypatch.setattr("lake.cli.readers._query", lambda query, _: query)
+    at = ["--project", str(project.project)]
+    refused = CliRunner().invoke(lake, ["sql", *at])
+    assert isinstance(refused.exception, DeclarationError)
+    assert "a shell needs prompt_toolkit, which the extra `shell` installs" in str(refused.exception)
+    assert 'pip install "headwater[shell]"' in refused.exception.fix
+    answered = CliRunner().invoke(lake, ["sql", "SELECT 1 AS one", *at])
+    assert (answered.exception, answered.stdout.split()) == (None, ["one", "---", "1"])
+
+
+def test_the_extra_is_what_the_shell_imports() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    assert {name.replace("-", "_") for name in extras["shell"]} == {*readers.SHELL}
+    for file in (ROOT / "lake").rglob("*.py"):
+        imported = set(re.findall(r"^\s*(?:from|import) (\w+)", file.read_text("utf-8"), re.MULTILINE))
+        assert not imported & {*readers.SHELL} or file.name == "shell.py", file

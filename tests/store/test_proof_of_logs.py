@@ -226,7 +226,7 @@ def test_a_log_of_long_ago_is_not_proved_and_nothing_is_wanted_for_it(shop: Lake
 def test_the_chain_survives_a_forget_a_compaction_and_a_batch_that_is_made_again(shop: Lakehouse) -> None:
     settings, path = shop.settings, shop.settings.log_path("orders")
     digest = log_run.head_of(settings, "orders")
-    forget(shop.project, shop.spark, "orders", "grace")
+    forget(shop.project, lambda: shop.spark, "orders", "grace")
     assert log_run.checked(settings, "orders", since=digest).faults == []
     position = Log(settings, "orders").head().position
     buckets = [there(part.bucket) for part in compaction.parts(path)]

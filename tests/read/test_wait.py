@@ -14,7 +14,7 @@ import lake as public
 from lake.cli import Shell, readers
 from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, Unavailable
-from lake.publish.wait import wait
+from lake.read.wait import wait
 from lake.store import delta
 from lake.store.ledger import checks, cuts, editions
 from lake.store.log import Log

@@ -1,0 +1,57 @@
+"""This process at work on a project: others see that it is there, and what it fails with is told as a fault."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from lake import file_modes
+from lake.config import Settings, load_settings
+from lake.errors import LakeError, Unavailable, full
+from lake.session import gone
+from lake.store.locks import activity
+
+
+def begin(project: Path | None, command: str) -> Settings:
+    """The settings of `project` (else of the nearest one above the current folder), for a `command` that now begins.
+
+    Until it ends, `lake maintain` keeps what it may read; what it writes is for those whom the settings allow.
+    Raises DeclarationError where the settings are wrong.
+    """
+    settings = load_settings(project)
+    file_modes.begin(settings)
+    activity.begin(settings, command)
+    return settings
+
+
+def end() -> None:
+    """Ends what `begin` began. Without it, the process's exit does."""
+    activity.end()
+
+
+def fault_of(error: BaseException, settings: Settings | None) -> LakeError | None:
+    """What `error`, of whatever library, is: a session that is gone, a full disk, a file that cannot be read.
+
+    Damage is looked for in the warehouse of `settings`, where these are known. None for what nobody foresaw.
+    """
+    if isinstance(error, LakeError):
+        return error
+    where = str(settings.warehouse_path) if settings else ""
+    return gone(error) or full(error, where=where) or _of_system(error) or _damage(error, settings)
+
+
+def _of_system(error: BaseException) -> LakeError | None:
+    """A fault of the operating system that names a file."""
+    if not isinstance(error, OSError) or error.filename is None:
+        return None
+    return Unavailable(
+        f"{error.strerror or 'a file cannot be read or written'}",
+        where=os.fsdecode(error.filename) if isinstance(error.filename, str | bytes | Path) else str(error.filename),
+        fix="check that it exists, that this user may read and write it and that the disk has room; then try again",
+    )
+
+
+def _damage(error: BaseException, settings: Settings | None) -> LakeError | None:
+    from lake.store.damage import blamed
+
+    return blamed(settings, error) if settings else None

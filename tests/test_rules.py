@@ -1,0 +1,25 @@
+"""Rules of CONTRIBUTING that neither a linter nor a contract on imports can see."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from lake.jobfile import JobFile
+
+ROOT = Path(__file__).parents[1]
+UNREASONED = re.compile(r"# noqa(?!: [A-Z]+\d+(?:, [A-Z]+\d+)*\s+\S)")
+
+
+def test_no_clock_and_no_random_number_decides_what_a_kind_does() -> None:
+    files = [JobFile(path, path.read_text("utf-8")) for path in (ROOT / "lake/kinds").rglob("*.py")]
+    assert len(files) > 20
+    faults = [f"{fault.where}: {fault.what}" for file in files for fault in file.faults()]
+    assert not [fault for fault in faults if re.search(r"is not deterministic|imports (?!pyarrow\b)", fault)]
+
+
+def test_every_linter_exception_has_its_reason_beside_it() -> None:
+    folders = ("lake", "jobs", "dags", "infra", "tests")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*.py") if path != Path(__file__)]
+    lines = [(path, line) for path in files for line in path.read_text("utf-8").splitlines()]
+    assert not [f"{path}: {line.strip()}" for path, line in lines if UNREASONED.search(line)]
