@@ -20,7 +20,7 @@ from lake.erasure.purge import purge
 from lake.errors import Unavailable
 from lake.ingest.integrity import content_fault
 from lake.project import Project
-from lake.publish.retention import Needed, Place, places, retired
+from lake.publish.retention import Needed, retired, tables
 from lake.store import compaction, delta, log, vacuum
 from lake.store.compaction import Compacted, Part
 from lake.store.delta import Position
@@ -28,6 +28,7 @@ from lake.store.ledger import editions
 from lake.store.locks import activity, lease
 from lake.store.locks.activity import Running
 from lake.store.tables import Table
+from lake.store.warehouse import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,7 +62,7 @@ class Policy:
 class Kept:
     """What was done at one place: compacted, and files removed; `left` parts are still due, beyond the call's bytes."""
 
-    place: Place
+    place: Location
     compacted: Compacted | None = None
     due: int = 0
     left: int = 0
@@ -104,7 +105,7 @@ def maintain(
     going = expired if policy.dry_run and not running else []
     work = _Work(project, spark, policy, tell, lambda: Needed.now(project, also=still_read, but=going))
     done = Upkeep(expired, kept, running)
-    held = [place for place in places(settings) if not work.keep(place, done, seconds=0)]
+    held = [place for place in tables(settings) if not work.keep(place, done, seconds=0)]
     for place in held:
         work.keep(place, done, seconds=settings.lease_seconds)
     done.cleared = _clear(settings, running, dry_run=policy.dry_run)
@@ -129,7 +130,7 @@ class _Work:
     needed: Callable[[], Needed]
     spent: int = 0
 
-    def keep(self, place: Place, done: Upkeep, *, seconds: float) -> bool:
+    def keep(self, place: Location, done: Upkeep, *, seconds: float) -> bool:
         """Maintains `place`; False, and recorded, where another writer holds it."""
         try:
             with lease.lease(self.project.settings, place.lease, seconds=seconds, commits=not self.policy.dry_run):
@@ -145,9 +146,9 @@ class _Work:
         done.skipped.pop(str(place), None)
         return True
 
-    def _kept(self, place: Place, needed: Needed) -> Kept:
+    def _kept(self, place: Location, needed: Needed) -> Kept:
         kept, table = Kept(place), needed.homes.get(place.path)
-        position = delta.head(place.path, place.app) if place.app else None
+        position = delta.head(place.path, place.app) if place.by_spark else None
         due = self._due(place, table, position)
         chosen = self._affordable(due)
         kept.due, kept.left = len(due), len(due) - len(chosen)
@@ -159,7 +160,7 @@ class _Work:
         self._vacuum(kept)
         return kept
 
-    def _due(self, place: Place, table: Table | None, position: Position | None) -> list[Part]:
+    def _due(self, place: Location, table: Table | None, position: Position | None) -> list[Part]:
         """What is to be compacted at `place`: nothing that is not live, damaged, or written to by another tool."""
         live = {"log": place.name in self.project.contracts, "table": table is not None}.get(place.kind, True)
         due = [part for part in compaction.parts(place.path) if part.due] if live else []
@@ -191,7 +192,7 @@ class _Work:
         return chosen
 
     def _compact(
-        self, place: Place, table: Table | None, position: Position | None, chosen: Iterable[Part]
+        self, place: Location, table: Table | None, position: Position | None, chosen: Iterable[Part]
     ) -> Compacted:
         if place.kind == "log" and position is not None:
             contract = self.project.contracts[place.name]

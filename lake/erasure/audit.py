@@ -23,6 +23,7 @@ import duckdb
 
 from lake.config import Settings
 from lake.erasure.search import decoded, spelled, whole_word
+from lake.ingest.sources import LANDED
 from lake.store import delta
 
 SPARK_KEEPS: Final = 32
@@ -126,7 +127,7 @@ def _outside(settings: Settings) -> Iterator[Path]:
 
 def _named(settings: Settings, text: re.Pattern[str]) -> Iterator[str]:
     """The names of files that were taken in, in which one of the values is."""
-    landed = delta.rows(settings.meta_path("landed"), "SELECT DISTINCT name FROM t ORDER BY name")
+    landed = LANDED.rows(settings, "SELECT DISTINCT name FROM t ORDER BY name")
     return (row["name"] for row in landed if any(text.search(each) for each in decoded(row["name"])))
 
 

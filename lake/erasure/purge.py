@@ -30,6 +30,7 @@ from lake.store.ledger.editions import Edition
 from lake.store.locks import activity
 from lake.store.locks.lease import lease
 from lake.store.log import Log
+from lake.store.warehouse import Warehouse
 
 
 def purge(project: Project, tell: Callable[[str], None]) -> None:
@@ -50,7 +51,7 @@ def purge(project: Project, tell: Callable[[str], None]) -> None:
     assert edition is not None
     older = [each.number for each in editions.kept_editions(settings) if each.number < edition.number]
     editions.expire_editions(settings, older)
-    published = {settings.warehouse_path / each.path: each.version for each in edition.tables.values()}
+    published = {Warehouse(settings).root / each.path: each.version for each in edition.tables.values()}
     for declaration in project.tables.values():
         table = project.table(declaration)
         with lease(settings, table.lease):
@@ -75,7 +76,7 @@ def _expire_again(settings: Settings) -> None:
 
 def _end_quarantine(settings: Settings, stream: str) -> None:
     """Ends the past of a quarantine, in which records were blanked."""
-    path = settings.quarantine_path(stream)
+    path = Warehouse(settings).quarantine(stream).path
     if delta.exists(path):
         with lease(settings, Log(settings, stream).lease):
             truncation.begin_anew(path)

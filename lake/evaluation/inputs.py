@@ -246,7 +246,7 @@ class Inputs:
     def _scan(self, source: Input) -> Scan:
         """All that is stored of a log, or a table at the cut."""
         if source.table is None:
-            return Scan(self.project.settings.log_path(source.name))
+            return Scan(Log(self.project.settings, source.name).path)
         return Scan(self.table(source.table).path, self.version(source))
 
     def has(self, declaration: Declaration) -> bool:
@@ -333,13 +333,13 @@ class Inputs:
     def size(self, source: Input, *, after: int = 0) -> int:
         """How many rows there are to read at most: all, or of a log those after batch `after`."""
         if source.table is None:
-            path, upto = self.project.settings.log_path(source.name), self.version(source)
+            path, upto = Log(self.project.settings, source.name).path, self.version(source)
             return Scan(path, bounds={"_batch": (after + 1, upto)}).rows() if upto else 0
         return Scan(self.table(source.table).path, self.version(source)).rows()
 
     def size_of_voided(self, source: Input, head: TableHead) -> int:
         """How many events have been voided since `head`, at most."""
-        path, voids = self.project.settings.log_path(source.name), self.voided_since(source, head)
+        path, voids = Log(self.project.settings, source.name).path, self.voided_since(source, head)
         batches = [void.batch for void in voids if void.whole and void.source is None]
         if any(void.source is not None for void in voids):
             return Scan(path, bounds={"_batch": (1, max(void.batch for void in voids))}).rows()

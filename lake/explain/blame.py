@@ -20,6 +20,7 @@ from lake.store.ledger.editions import Edition
 from lake.store.scan import Scan
 from lake.store.table_head import TableHead
 from lake.store.tables import FeedGap
+from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,7 +50,7 @@ def responsible(  # noqa: PLR0913, PLR0917 which rows, between which editions
     """What came to the inputs and went from them between two editions and concerns the rows `keys` of a table."""
     earlier, later = sorted(editions, key=lambda edition: edition.cut)
     entries = [edition.tables[declaration.name] for edition in (earlier, later)]
-    versions = [(project.settings.warehouse_path / e.path, e.version) for e in entries]
+    versions = [(Warehouse(project.settings).root / e.path, e.version) for e in entries]
     head = _position(*versions[0])
     if head is None or earlier.cut == later.cut:
         return Responsible([() for _ in keys], [])

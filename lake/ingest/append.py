@@ -36,6 +36,7 @@ from lake.store import chain, compaction, delta, erasures, quarantine, redeliver
 from lake.store.ledger import contract_versions, runs
 from lake.store.locks.lease import lease
 from lake.store.log import Log, LogHead
+from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -175,7 +176,7 @@ def _reading_again(
 def _restore_beside(settings: Settings, spark: SparkSession, contract: Contract, head: LogHead) -> None:
     """Makes again what stood beside the log and was lost by damage; what it was made of may be gone, which is told."""
     stream = contract.name
-    paths = settings.quarantine_path(stream), settings.redeliveries_path(stream)
+    paths = [location.path for location in Warehouse(settings).beside(stream)]
     damages = [file for path in paths for file in torn.damages(path)]
     if not damages and [side_tables.there(path) for path in paths] == list(_beside(settings, head).values()):
         return
@@ -242,11 +243,12 @@ def _write(batch: Batch, was: Mapping[str, Any] | None = None) -> BatchCounts:
         content=content,
         **sealed_with(settings, contract),
     )
-    after = Log(settings, contract.name).commit(contract, events, position)
-    compaction.pack_log(batch.spark, settings.log_path(contract.name), after.position)
-    for path in (settings.quarantine_path(contract.name), settings.redeliveries_path(contract.name)):
-        if delta.exists(path):
-            compaction.pack_table(path)
+    log = Log(settings, contract.name)
+    after = log.commit(contract, events, position)
+    compaction.pack_log(batch.spark, log.path, after.position)
+    for location in Warehouse(settings).beside(contract.name):
+        if delta.exists(location.path):
+            compaction.pack_table(location.path)
     return counts
 
 

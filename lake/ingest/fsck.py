@@ -85,7 +85,7 @@ def checked(settings: Settings, stream: str, *, since: str = "") -> Checked:
     `head_of` gave once, the log goes on from what it was `since` then.
     """
     found = report(settings, stream)
-    path, heads = settings.log_path(stream), found.batches[::-1]
+    path, heads = Log(settings, stream).path, found.batches[::-1]
     faults = [each.fault.what for each in lost_batches(settings, stream)]
     then, broken = _since(heads, since) if since else (None, [])
     faults += [*broken, *chain.breaks(heads)]
@@ -103,7 +103,7 @@ def head_of(settings: Settings, stream: str) -> str:
     if not head.content:
         raise LakeError(
             f"the content of {stream} has no recorded fingerprint up to batch {head.batch}",
-            where=str(settings.log_path(stream)),
+            where=str(Log(settings, stream).path),
             fix="the next batch records one",
         )
     return f"{stream}@{head.batch}:{head.content['digest']}"
@@ -125,7 +125,7 @@ def _since(heads: Sequence[LogHead], since: str) -> tuple[int | None, list[str]]
 
 def _numbers(settings: Settings, found: LogReport) -> list[str]:
     """What is wrong with the numbers of batches and offsets, ids, watermarks, counts."""
-    path = settings.log_path(found.stream)
+    path = Log(settings, found.stream).path
     upto = found.head.batch if found.head else 0
     buckets = delta.rows(path, HOLES)
     events = f"WHERE {log.REFUSAL} IS NULL" if Log(settings, found.stream).has_refusals(upto=upto) else "WHERE true"

@@ -9,20 +9,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from itertools import chain
-from pathlib import Path
 from typing import Final
 
 from lake.config import Settings
 from lake.declaration import Declaration
 from lake.errors import LakeError, StorageError
 from lake.ingest import sources
-from lake.project import LAYERS, Project
+from lake.project import Project
 from lake.store import delta
 from lake.store.chain import breaks, changes
 from lake.store.damage import Damage
 from lake.store.ledger import editions
 from lake.store.ledger.cuts import latest_cut
 from lake.store.log import Log
+from lake.store.warehouse import Location, Warehouse
 
 BRING_BACK: Final = (
     "restore it from a backup; without one, lake ingest {stream} ingests the same files into new batches"
@@ -40,7 +40,7 @@ def lost_batches(settings: Settings, stream: str, read: Mapping[str, tuple[int, 
     reached, witness = max(told)
     if batch >= reached:
         return []
-    path, ends = settings.log_path(stream), f"it ends at batch {batch}" if batch else "it is missing"
+    path, ends = Log(settings, stream).path, f"it ends at batch {batch}" if batch else "it is missing"
     return [Damage(path, path, f"{ends}, but {witness} goes up to batch {reached}")]
 
 
@@ -49,24 +49,23 @@ def lost_editions(settings: Settings) -> list[Damage]:
     known, witness = editions.newest_number(settings), editions.witnessed(settings)
     if known >= witness:
         return []
-    path = settings.meta_path("editions")
+    path = Warehouse(settings).book("editions").path
     return [Damage(path, path, f"it ends at edition {known}, but edition {witness} was published")]
 
 
 def read_by_tables(settings: Settings) -> dict[str, tuple[int, str]]:
     """The last batch of each stream that a derived table has read, and which table."""
     found: dict[str, tuple[int, str]] = {}
-    for layer in LAYERS:
-        for path in sorted(settings.warehouse_path.glob(f"{layer}/[!.]*/_delta_log")):
-            with suppress(delta.Unreadable):  # a table that cannot be read is told elsewhere
-                for name, number in _inputs(path.parent).items():
-                    found[name] = max(found.get(name, (0, "")), (number, path.parent.name))
+    for table in Warehouse(settings).folders("table"):
+        with suppress(delta.Unreadable, NotADirectoryError):  # a table that cannot be read is told elsewhere
+            for name, number in _inputs(table).items():
+                found[name] = max(found.get(name, (0, "")), (number, table.name))
     return found
 
 
-def _inputs(path: Path) -> dict[str, int]:
-    """How far the table at `path` has read each log; inputs that are tables have a home."""
-    data = delta.standing(path, f"table:{path.name}").data
+def _inputs(table: Location) -> dict[str, int]:
+    """How far a derived table has read each log; inputs that are tables have a home."""
+    data = delta.standing(table.path, table.app).data
     tables = data.get("homes") or {}
     return {name: number for name, number in (data.get("inputs") or {}).items() if name not in tables}
 
@@ -114,7 +113,8 @@ def _fault(project: Project, stream: str, read: Callable[[], dict[str, tuple[int
 
 def content_fault(settings: Settings, stream: str) -> LakeError | None:
     """What is wrong with the rows of a log, by the fingerprints of its commits."""
-    path, heads = settings.log_path(stream), Log(settings, stream).heads()[::-1]
+    log = Log(settings, stream)
+    path, heads = log.path, log.heads()[::-1]
     found = next(chain(breaks(heads), changes(path, heads)), None)
     if found is None:
         return None

@@ -59,7 +59,7 @@ def give_up(settings: Settings, stream: str) -> int:
     """
     with lease(settings, Log(settings, stream).lease):
         head = Log(settings, stream).head()
-        if sources.taken(settings, stream, head.batch + 1) and delta.exists(settings.log_path(stream)):
+        if sources.taken(settings, stream, head.batch + 1) and delta.exists(Log(settings, stream).path):
             quarantine.clear_above(settings, stream, head.batch)
             redeliveries.clear_above(settings, stream, head.batch)
             Log(settings, head.stream).skip(head, at=datetime.now(UTC))
@@ -109,6 +109,6 @@ def _kept(settings: Settings, stream: str, batch: int) -> Path:
 def _gone(settings: Settings, stream: str, batch: int, mark: Mark, *, fix: str) -> LakeError:
     return StorageError(
         f"the log of {stream} has lost batch {batch}, and {mark[0]}, from which it was read, is gone",
-        where=str(settings.log_path(stream)),
+        where=str(Log(settings, stream).path),
         fix=f"{fix}; or {GIVE_UP.format(stream=stream)}",
     )

@@ -16,6 +16,7 @@ from lake.store.fingerprints import Print
 from lake.store.ledger import runs
 from lake.store.ledger.cuts import Cut
 from lake.store.ledger.editions import Edition, EditionTable, latest_edition, pinned, record_edition
+from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,7 +82,7 @@ def at_cut(project: Project, cut: Cut) -> dict[str, EditionTable]:
             same_definition(project, declaration, head)
         except DeclarationError as fault:
             faults.append(fault)
-        path = str(table.path.relative_to(project.settings.warehouse_path))
+        path = str(table.path.relative_to(Warehouse(project.settings).root))
         said = head.content
         found[declaration.name] = EditionTable(
             declaration.layer,

@@ -23,6 +23,7 @@ from lake.session import first_line
 from lake.store.damage import blamed
 from lake.store.ledger import editions
 from lake.store.snapshot import Published, published
+from lake.store.warehouse import Warehouse
 
 READS: Final = frozenset({"SELECT", "EXPLAIN", "MULTI"})
 """DuckDB's statement types that only read. DESCRIBE, SHOW, SUMMARIZE and VALUES are SELECT, PIVOT is MULTI."""
@@ -130,7 +131,7 @@ class Reader:
         what = "a file is gone" if gone else fault.what if fault else first_line(error)
         return LakeError(
             f"edition {self.edition.number} cannot be read: {what}",
-            where=gone[0] if gone else fault.where if fault else str(self.settings.warehouse_path),
+            where=gone[0] if gone else fault.where if fault else str(Warehouse(self.settings).root),
             fix="restore it from a backup of the warehouse, or read another edition with --edition N",
         )
 
@@ -185,7 +186,7 @@ def _nothing_published(settings: Settings) -> DeclarationError:
     if stops:
         what = "\n".join([f"{what}: a gate stopped cut {max(check.cut for check in stops)}", *failures(stops)])
         fix = "lake status shows what it blocks; fix that, then lake run"
-    return DeclarationError(what, where=str(settings.warehouse_path), fix=fix)
+    return DeclarationError(what, where=str(Warehouse(settings).root), fix=fix)
 
 
 def as_of(table: str) -> str:

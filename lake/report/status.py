@@ -23,6 +23,7 @@ from lake.store import delta, quarantine
 from lake.store.damage import Damage, damage, damages
 from lake.store.ledger import checks, cuts, editions, runs
 from lake.store.log import Log
+from lake.store.warehouse import Warehouse
 from lake.text import printable
 
 T = TypeVar("T")
@@ -130,7 +131,11 @@ def status(project: Project) -> Status:
     """The current state of `project`."""
     settings = project.settings
     looks = _Looks(settings)
-    book = settings.meta_path
+    warehouse = Warehouse(settings)
+
+    def book(name: str) -> Path:
+        return warehouse.book(name).path
+
     newest = looks.at(book("editions"), editions.latest_edition, settings)
     made = looks.at(book("runs"), runs.last_runs, settings, *MADE) or {}
     others = looks.at(book("runs"), runs.last_runs, settings, *OTHERS) or {}
@@ -138,21 +143,21 @@ def status(project: Project) -> Status:
     whole = looks.at(book("checks"), checks.last_checks, settings, "table") or {}
     cut = looks.at(book("cuts"), cuts.latest_cut, settings)
     at_cuts = _Cuts(settings, cut, sound=looks.is_sound(book("cuts")))
-    found = {name: looks.at(settings.log_path(name), _Walk, settings, name) for name in project.contracts}
+    found = {name: looks.at(warehouse.log(name).path, _Walk, settings, name) for name in project.contracts}
     walks = {name: walk for name, walk in found.items() if walk}
     held_by = cut if looks.is_sound(book("editions")) else None
     streams = [
-        looks.at(settings.quarantine_path(name), _stream, project, walk, held_by, others.get(name)) or Stream(name)
+        looks.at(warehouse.quarantine(name).path, _stream, project, walk, held_by, others.get(name)) or Stream(name)
         for name, walk in walks.items()
     ]
     tables = []
     for each in project.tables.values():
-        home = project.table(each).path if looks.is_sound(book("editions")) else settings.warehouse_path / each.name
+        home = project.table(each).path if looks.is_sound(book("editions")) else warehouse.root / each.name
         known = looks.at(home, _table, project, each, walks, at_cuts, made.get(each.name))
         tables.append(known or TableStatus(each.name, each.layer, run=made.get(each.name), damaged=True))
     read = wholeness.read_by_tables(settings)
     for name in walks:
-        looks.add(looks.at(settings.log_path(name), wholeness.lost_batches, settings, name, read) or [])
+        looks.add(looks.at(warehouse.log(name).path, wholeness.lost_batches, settings, name, read) or [])
     looks.add(looks.at(book("editions"), wholeness.lost_editions, settings) or [])
     return Status(
         at=datetime.now(UTC),
@@ -242,7 +247,7 @@ def _stream(project: Project, walk: _Walk, cut: cuts.Cut | None, run: runs.Run |
     held = refusal_limits.excess(settings, project.contracts[walk.stream], cut) if cut else None
     marks = sources.landed(Log(settings, walk.stream))
     query = "SELECT reason, _batch, _number FROM t WHERE _batch <= $1 ORDER BY reason"
-    refused = delta.rows(settings.quarantine_path(walk.stream), query, head.batch)
+    refused = delta.rows(Warehouse(settings).quarantine(walk.stream).path, query, head.batch)
     taken = {name for name, *_ in marks}
     waiting = Counter(row["reason"] for row in refused if quarantine.mark(row["_batch"], row["_number"]) not in taken)
     return Stream(
@@ -294,7 +299,7 @@ def _late(project: Project, table: Declaration, batches: Mapping[str, int]) -> L
     if project.contracts[source.name].time is None:
         return None
     query = "SELECT count(*) AS late FROM t WHERE _batch <= $1 AND _time < _watermark - $2"
-    found = delta.rows(project.settings.log_path(source.name), query, batches.get(source.name, 0), kind.lateness)
+    found = delta.rows(Log(project.settings, source.name).path, query, batches.get(source.name, 0), kind.lateness)
     return Late(kind.late, kind.lateness, sum(row["late"] for row in found))
 
 

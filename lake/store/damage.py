@@ -20,6 +20,7 @@ from lake.errors import LakeError, StorageError
 from lake.session import first_line
 from lake.store import delta
 from lake.store.torn import COMMIT, torn
+from lake.store.warehouse import KINDS, Warehouse
 
 FOLDERS: Final = {
     "logs": "the log of {}",
@@ -63,14 +64,9 @@ def name_of(path: Path) -> str:
 
 def damages(settings: Settings, *, quickly: bool = False) -> Iterator[Damage]:
     """The damaged tables of a warehouse; `quickly`: those that can be told without reading a file of rows."""
-    for folder in FOLDERS:
-        try:
-            paths = sorted((settings.warehouse_path / folder).glob("[!.]*"))
-        except OSError:
-            continue
-        for path in paths:
-            if found := damage(path, quickly=quickly):
-                yield found
+    for location in Warehouse(settings).folders(*KINDS):
+        if found := damage(location.path, quickly=quickly):
+            yield found
 
 
 def blamed(settings: Settings, error: BaseException) -> LakeError | None:

@@ -31,6 +31,7 @@ from lake.store.keys import COPY, KeyStore, open_store
 from lake.store.ledger import contract_versions
 from lake.store.locks.fence import commit_nothing
 from lake.store.voids import kept, voided
+from lake.store.warehouse import Location, Warehouse
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -124,18 +125,22 @@ class Log:
     stream: str
 
     @property
+    def location(self) -> Location:
+        return Warehouse(self.settings).log(self.stream)
+
+    @property
     def path(self) -> Path:
-        return self.settings.log_path(self.stream)
+        return self.location.path
 
     @property
     def app(self) -> str:
         """The app id under which its commits are numbered."""
-        return f"log:{self.stream}"
+        return self.location.app
 
     @property
     def lease(self) -> str:
         """The name under which one writer at a time holds the log."""
-        return f"log.{self.stream}"
+        return self.location.lease
 
     def head(self) -> LogHead:
         """Where the log stands."""
@@ -180,7 +185,7 @@ class Log:
             raise StorageError(
                 f"of the {head.contract} versions of the contract of {self.stream} that its log was written with,"
                 f" {len(known)} are left",
-                where=str(self.settings.meta_path("contracts")),
+                where=str(Warehouse(self.settings).book("contracts").path),
                 fix="restore that folder from a backup: without it older events cannot be interpreted",
             )
         return known

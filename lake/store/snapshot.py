@@ -17,6 +17,7 @@ from lake.session import first_line
 from lake.store import delta
 from lake.store.damage import damage
 from lake.store.ledger.editions import Edition
+from lake.store.warehouse import Warehouse
 
 # Reader features that change nothing in how a Parquet file is read.
 HARMLESS: Final = frozenset({"timestampNtz"})
@@ -70,7 +71,7 @@ def published(settings: Settings, name: str, edition: Edition) -> Published:
     Raises LakeError where the version is gone, or where its files cannot be read as they are.
     """
     entry = edition.tables[name]
-    path = settings.warehouse_path / entry.path
+    path = Warehouse(settings).root / entry.path
     delta.must_be_whole(path, entry.version)
     try:
         table = DeltaTable(str(path), version=entry.version)

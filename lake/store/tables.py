@@ -19,6 +19,7 @@ from lake.store.fingerprints import Print, of_version
 from lake.store.keys import open_store
 from lake.store.scan import Scan, arrow_schema, distinct, to_frame
 from lake.store.table_head import TableHead
+from lake.store.warehouse import Location, Warehouse
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,17 +45,22 @@ class Table:
     personal: bool = False
 
     @property
+    def location(self) -> Location:
+        return Warehouse(self.settings).table(self.layer, self.home)
+
+    @property
     def path(self) -> Path:
-        return self.settings.warehouse_path / self.layer / self.home
+        return self.location.path
 
     @property
     def app(self) -> str:
-        return f"table:{self.home}"
+        """The app id under which its commits are numbered."""
+        return self.location.app
 
     @property
     def lease(self) -> str:
         """The name under which one writer at a time holds the table."""
-        return f"table.{self.home}"
+        return self.location.lease
 
     @property
     def content_key(self) -> str:

@@ -22,6 +22,7 @@ from deltalake.exceptions import DeltaError
 from lake.config import Settings
 from lake.store import delta
 from lake.store.torn import commit_file
+from lake.store.warehouse import Warehouse
 
 GRACE: Final = timedelta(minutes=1)
 """A commit's time is that of its beginning: who began to read shortly after may not have seen it."""
@@ -103,7 +104,7 @@ def left_behind(settings: Settings, before: datetime) -> list[Path]:
     """What crashes left beside the tables: tables whose removal was cut short, what was staged or spilled `before`."""
     scratch = [file for name in ("staging", "sql") for file in settings.path(f".lake/{name}").glob("*")]
     old = [file for file in scratch if file.lstat().st_mtime < before.timestamp()]
-    return [*sorted(settings.warehouse_path.glob("*/.*.gone")), *old]
+    return [*sorted(Warehouse(settings).root.glob("*/.*.gone")), *old]
 
 
 def remove_table(path: Path) -> None:

@@ -17,6 +17,7 @@ from lake.scaffold import init
 from lake.store import delta
 from lake.store.ledger import contract_versions, cuts, editions
 from lake.store.log import Log
+from lake.store.warehouse import Warehouse
 
 AT = datetime(2024, 3, 31, tzinfo=UTC)
 EVENTS = """
@@ -50,7 +51,7 @@ def published(folder: Path) -> Project:
         said |= {"counts": _read(3 - batch)}
         position = Log(settings, "orders").head().next(**said, contract=1, at=AT.isoformat())
         events = f"SELECT * EXCLUDE (changed) FROM ({EVENTS}) WHERE _batch = {batch}"
-        _write(settings.log_path("orders"), events, position)
+        _write(Warehouse(settings).log("orders").path, events, position)
     cut = cuts.record_cut(settings, {"orders": 2}, 0)
     tables = {}
     for name, query, inputs in (
@@ -87,7 +88,7 @@ def fall_behind(settings: Settings) -> None:
         "at": AT.isoformat(),
     }
     events = f"SELECT * EXCLUDE (changed) REPLACE (3 AS _batch) FROM ({EVENTS}) WHERE _batch = 2"
-    _write(settings.log_path("orders"), events, head.next(**said))
+    _write(Warehouse(settings).log("orders").path, events, head.next(**said))
 
 
 def copied(shop: Path, folder: Path) -> Path:

@@ -21,6 +21,7 @@ from lake.store.keys import open_store
 from lake.store.ledger.cuts import latest_cut
 from lake.store.ledger.editions import current_edition, kept_editions
 from lake.store.scan import Scan
+from lake.store.warehouse import Warehouse
 from lake.testing import Commands, Done, Lakehouse
 
 TEMPLATE: Final = Path(public.__file__).parent / "templates/project"
@@ -199,7 +200,7 @@ class Shop:
 
     def quarantine_faults(self) -> Iterator[str]:
         """Where quarantine has what was no order more or less often than it came."""
-        rows = delta.rows(self.lakehouse.settings.quarantine_path("orders"), "SELECT raw FROM t")
+        rows = delta.rows(Warehouse(self.lakehouse.settings).quarantine("orders").path, "SELECT raw FROM t")
         found = Counter(row["raw"] for row in rows if row["raw"] in self.refused)
         if found != self.refused:
             yield f"quarantine has {found}, wanted {self.refused}"

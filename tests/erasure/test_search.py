@@ -30,6 +30,7 @@ from lake.ingest.personal import BLANKED
 from lake.ingest.replay import replay
 from lake.store import delta, quarantine
 from lake.store.log import Log, LogHead
+from lake.store.warehouse import Warehouse
 
 NOW = datetime(2024, 4, 1, tzinfo=UTC)
 SCHEMA = Path(public.__file__).parent / "templates/project/schemas/orders.avsc"
@@ -44,7 +45,7 @@ def orders() -> Contract:
 
 def refused(settings: Settings, *records: str, source: str = "orders/1.jsonl") -> None:
     rows = [(1, n, "wrong type", "amount", raw, f"{source}:{n}", NOW) for n, raw in enumerate(records, 1)]
-    delta.append(settings.quarantine_path("orders"), quarantine.SCHEMA, rows)
+    delta.append(Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, rows)
 
 
 TOLD = [
@@ -122,7 +123,7 @@ def test_the_proof_tells_of_a_file_that_is_called_like_somebody(tmp_path: Path) 
     landed = [
         ("orders", 1, f"orders/{name}.jsonl", 1, 1, "", 1, True, None) for name in ("margaret hamilton", "monday")
     ]
-    delta.append(settings.meta_path("landed"), sources.LANDED, landed)
+    sources.LANDED.append(settings, landed)
     found = search_files(settings, {"margaret hamilton"})
     assert (found.names, found.holds) == (("orders/margaret hamilton.jsonl",), False)
     assert search_files(settings, {"margaret"}).record["names_of_files"] == ["orders/margaret hamilton.jsonl"]
@@ -133,7 +134,7 @@ def test_what_was_blanked_since_it_was_listed_comes_back_blank(tmp_path: Path, m
     shutil.copytree(SCHEMA.parents[1], tmp_path / "shop")
     settings, raw = load_settings(tmp_path / "shop"), '{"customer":"margaret hamilton"}'
     row = (0, 1, "wrong type", "amount", raw, "orders/1.jsonl:1", NOW)
-    delta.append(settings.quarantine_path("orders"), quarantine.SCHEMA, [row])
+    delta.append(Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, [row])
     come: list[str] = []
 
     def append(
@@ -155,13 +156,15 @@ def test_what_was_blanked_since_it_was_listed_comes_back_blank(tmp_path: Path, m
 
 def test_a_record_without_a_text_tells_of_nobody(tmp_path: Path, orders: Contract) -> None:
     settings = Settings(project=tmp_path)
-    delta.append(settings.quarantine_path("orders"), quarantine.SCHEMA, [(1, 1, "oversized", None, None, "f:1", NOW)])
+    delta.append(
+        Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, [(1, 1, "oversized", None, None, "f:1", NOW)]
+    )
     assert search.quarantined(settings, orders, "ada lovelace", {"ada lovelace"}) == []
 
 
 def test_thousands_of_records_of_one_person_are_blanked_in_one_commit(tmp_path: Path, orders: Contract) -> None:
     settings = Settings(project=tmp_path)
-    path = settings.quarantine_path("orders")
+    path = Warehouse(settings).quarantine("orders").path
     delta.append(path, quarantine.SCHEMA, [])
     insert = (
         f"SELECT 1, i::INTEGER, 'x', '', '{json.dumps({'customer': 'ada'})}', 'f:' || i, now() FROM range(50000) t(i)"
@@ -180,14 +183,14 @@ def test_thousands_of_records_of_one_person_are_blanked_in_one_commit(tmp_path: 
 def test_the_proof_finds_what_is_quarantined_however_it_is_written(tmp_path: Path, subject: Any, raw: Any) -> None:
     settings = Settings(project=tmp_path)
     refused(settings, raw)
-    [*_, parquet] = (settings.quarantine_path("orders")).glob("*.parquet")
+    [*_, parquet] = (Warehouse(settings).quarantine("orders").path).glob("*.parquet")
     assert str(parquet) in search_files(settings, {subject}).found
 
 
 def test_the_proof_tells_of_a_file_that_it_cannot_unpack(tmp_path: Path) -> None:
     settings = Settings(project=tmp_path)
     refused(settings, "{}")
-    [whole] = settings.quarantine_path("orders").glob("*.parquet")
+    [whole] = Warehouse(settings).quarantine("orders").path.glob("*.parquet")
     assert search_files(settings, {"margaret"}).holds
     zipped = settings.path("landing/orders/1.jsonl.gz")
     zipped.parent.mkdir(parents=True)

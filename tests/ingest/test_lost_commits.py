@@ -35,6 +35,7 @@ from lake.store.snapshot import published
 from lake.store.table_head import TableHead
 from lake.store.tables import FeedGap
 from lake.store.torn import commit_file
+from lake.store.warehouse import Warehouse
 from tests.there import there
 
 TEMPLATE = Path(public.__file__).parent / "templates/project"
@@ -90,7 +91,7 @@ def appended(shop: Project, batch: int, *marks: tuple[str, int, int], **more: bo
     }
     with lease(shop.settings, "log.orders"):
         head = Log(shop.settings, "orders").head()
-        delta.append(shop.settings.log_path("orders"), "_batch BIGINT", [[batch]], head.next(**data, **more))
+        delta.append(Warehouse(shop.settings).log("orders").path, "_batch BIGINT", [[batch]], head.next(**data, **more))
         sources.remember(Log(shop.settings, "orders"))
 
 
@@ -98,7 +99,7 @@ def test_a_cut_never_goes_back_to_before_what_another_has_counted(shop: Project)
     appended(shop, 1)
     appended(shop, 2)
     assert cut(shop).batches == {"orders": 2}
-    tear(shop.settings.log_path("orders"))
+    tear(Warehouse(shop.settings).log("orders").path)
     with pytest.raises(Unavailable, match="the log of orders has lost batch 2"):
         cut(shop)
     with pytest.raises(Unavailable, match="the log of orders has lost batch 2"):
@@ -109,7 +110,7 @@ def test_a_cut_never_goes_back_to_before_what_another_has_counted(shop: Project)
 
 
 def test_what_a_batch_was_made_of_says_whether_its_events_had_an_arrival(shop: Project) -> None:
-    landed, mark = shop.settings.meta_path("landed"), ("orders/1.jsonl", 1, 2)
+    landed, mark = Warehouse(shop.settings).book("landed").path, ("orders/1.jsonl", 1, 2)
     delta.append(
         landed, "stream VARCHAR, batch BIGINT, name VARCHAR, size BIGINT, mtime BIGINT", [["orders", 1, *mark]]
     )
@@ -125,13 +126,13 @@ def test_the_number_of_a_cut_that_was_lost_is_not_given_again(shop: Project) -> 
     assert cut(shop).number == 1
     appended(shop, 2)
     assert cut(shop).number == 2
-    tear(shop.settings.meta_path("cuts"))
+    tear(Warehouse(shop.settings).book("cuts").path)
     assert cut(shop).number == 2, "nothing knows of the first one"
     advanced(shop, ORDER, 2, orders=2)
-    tear(shop.settings.meta_path("cuts"))
+    tear(Warehouse(shop.settings).book("cuts").path)
     assert cut(shop).number == 3
     editions.record_edition(shop.settings, 57, {})
-    shutil.rmtree(shop.settings.meta_path("cuts"))
+    shutil.rmtree(Warehouse(shop.settings).book("cuts").path)
     assert cut(shop).number == 58
 
 
@@ -161,7 +162,7 @@ def replayed(shop: Project, *raws: str) -> list[Rejected]:
     rows = [
         (1, number, "wrong type", "", raw, "a.jsonl", datetime.now(UTC)) for number, raw in ((1, "one"), (2, "two"))
     ]
-    delta.append(settings.quarantine_path("orders"), quarantine.SCHEMA, rows)
+    delta.append(Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, rows)
     appended(shop, 1, ("orders/a.jsonl", 1, 1))
     mended = [
         replace(row, raw=raw) for row, raw in zip(quarantine.rejected(settings, "orders", upto=1), raws, strict=True)
@@ -169,7 +170,7 @@ def replayed(shop: Project, *raws: str) -> list[Rejected]:
     lost_batches.keep(settings, "orders", 2, mended)
     appended(shop, 2, *(row.fingerprint for row in reversed(mended)))
     assert sources.taken(settings, "orders", 3) is None
-    tear(settings.log_path("orders"))
+    tear(Warehouse(settings).log("orders").path)
     return mended
 
 
@@ -228,9 +229,9 @@ def test_a_lost_batch_of_a_file_that_is_gone_can_be_given_up_and_the_file_is_new
     shop: Project,
 ) -> None:
     settings, mark = shop.settings, ("orders/a.jsonl", 2, 1)
-    delta.append(settings.log_path("orders"), "_batch BIGINT", [])
+    delta.append(Warehouse(settings).log("orders").path, "_batch BIGINT", [])
     appended(shop, 1, mark)
-    tear(settings.log_path("orders"))
+    tear(Warehouse(settings).log("orders").path)
     with pytest.raises(LakeError, match=r"lost batch 1, and orders/a.jsonl, from which it was read, is gone"):
         again(shop, 1)
     assert lost_batches.give_up(settings, "orders") == 1
@@ -244,7 +245,7 @@ def test_a_lost_batch_is_made_again_of_a_file_whose_name_cannot_be_printed(shop:
     [mark] = [each.mark for each in sources.listing(shop.settings, "orders") if each.path == file]
     assert mark[0] == r"orders/caf\xe9\x07.jsonl"
     appended(shop, 1, mark)
-    tear(shop.settings.log_path("orders"))
+    tear(Warehouse(shop.settings).log("orders").path)
     assert [each.path for each in again(shop, 1).files] == [file]
     shop.settings.path("archive/orders").mkdir(parents=True)
     archiving = replace(shop.settings, archive=Path("archive"))
@@ -278,10 +279,10 @@ def void(shop: Project, offset: int) -> int:
 def test_the_number_of_a_void_that_was_lost_is_not_given_again(shop: Project) -> None:
     appended(shop, 1)
     assert [void(shop, 1), void(shop, 2), cut(shop).voids] == [1, 2, 2]
-    tear(shop.settings.meta_path("voids"))
+    tear(Warehouse(shop.settings).book("voids").path)
     assert cut(shop).voids == 1
     assert erasures.record(shop.settings, "orders", ["somebody"], at=datetime.now(UTC)) == 3
-    tear(shop.settings.meta_path("erasures"))
+    tear(Warehouse(shop.settings).book("erasures").path)
     assert void(shop, 3) == 3, "no cut has counted it"
 
 
@@ -291,7 +292,7 @@ def test_a_table_that_heeds_a_void_that_was_lost_reads_its_log_anew(shop: Projec
     [source] = shop.tables[ORDER].inputs
     head = TableHead(Position("table", 1), 1, "advance", {"orders": 1}, "", voids=1)
     assert at(shop, 1, orders=1, voids=1).changes(source, head) is None
-    tear(shop.settings.meta_path("voids"))
+    tear(Warehouse(shop.settings).book("voids").path)
     with pytest.raises(FeedGap, match="void 1, which was applied then, was lost"):
         at(shop, 2, orders=1).changes(source, head)
 

@@ -27,6 +27,7 @@ from lake.store.locks import activity
 from lake.store.locks.lease import lease
 from lake.store.log import Log
 from lake.store.torn import commit_file
+from lake.store.warehouse import Warehouse
 from tests.ingest.test_lost_commits import ORDER, advanced, at, shop, tear
 from tests.processes import another
 from tests.there import fault, no_spark
@@ -50,7 +51,7 @@ def taken_in(shop: Project, batch: int, keys: object = None, **counts: int) -> N
     data |= {"at": "2024-01-01T00:00:00Z"} | ({"keys": keys} if keys else {})
     with lease(shop.settings, "log.orders"):
         head = Log(shop.settings, "orders").head()
-        delta.append(shop.settings.log_path("orders"), LOG, [], head.next(**data))
+        delta.append(Warehouse(shop.settings).log("orders").path, LOG, [], head.next(**data))
         sources.remember(Log(shop.settings, "orders"))
 
 
@@ -68,13 +69,13 @@ def test_a_log_that_lost_anything_up_to_all_of_itself_is_told(shop: Project, who
         data = {"cut": 1, "voids": 0, "inputs": {"orders": 2}, "homes": {}, "fingerprint": ""}
         delta.append(table.path, "order_id BIGINT", [], delta.start(table.app).next(**data))
     if who != "landed":
-        shutil.rmtree(settings.meta_path("landed"))
+        shutil.rmtree(Warehouse(settings).book("landed").path)
     assert command(shop, "log", "orders", "--check").exit_code == 0
     assert command(shop, "status").exit_code == 0
     if gone == "all":
-        shutil.rmtree(settings.log_path("orders"))
+        shutil.rmtree(Warehouse(settings).log("orders").path)
     else:
-        tear(settings.log_path("orders"))
+        tear(Warehouse(settings).log("orders").path)
     said = "is missing" if gone == "all" else "ends at batch 1"
     for words in (("log", "orders", "--check"), ("status", "--fail-if", "stopped")):
         result = command(shop, *words)
@@ -84,19 +85,19 @@ def test_a_log_that_lost_anything_up_to_all_of_itself_is_told(shop: Project, who
             True,
         )
     [found] = integrity.lost_batches(settings, "orders")
-    assert (found.found.endswith("goes up to batch 2"), found.path) == (True, settings.log_path("orders"))
+    assert (found.found.endswith("goes up to batch 2"), found.path) == (True, Warehouse(settings).log("orders").path)
 
 
 def test_the_number_of_an_edition_that_was_lost_is_not_given_again(shop: Project) -> None:
     settings = shop.settings
     for number in (1, 2, 3):
         editions.record_edition(settings, number, {})
-    tear(settings.meta_path("editions"))
+    tear(Warehouse(settings).book("editions").path)
     assert editions.newest_number(settings) == 2
     [found] = integrity.lost_editions(settings)
     assert (found.found, found.path) == (
         "it ends at edition 2, but edition 3 was published",
-        settings.meta_path("editions"),
+        Warehouse(settings).book("editions").path,
     )
     result = command(shop, "status", "--fail-if", "stopped")
     assert (fault(result).exit_code, "the ledger of editions: it ends at edition 2" in result.stdout) == (
@@ -104,7 +105,7 @@ def test_the_number_of_an_edition_that_was_lost_is_not_given_again(shop: Project
         True,
     )
     assert editions.record_edition(settings, 3, {}).number == 4
-    shutil.rmtree(settings.meta_path("editions"))
+    shutil.rmtree(Warehouse(settings).book("editions").path)
     assert editions.record_edition(settings, 3, {}).number == 5
     assert integrity.lost_editions(settings) == []
 
@@ -112,9 +113,9 @@ def test_the_number_of_an_edition_that_was_lost_is_not_given_again(shop: Project
 def test_a_book_of_editions_of_long_ago_is_remembered_from_the_next_time_on(shop: Project) -> None:
     editions.record_edition(shop.settings, 1, {})
     editions.record_edition(shop.settings, 2, {})
-    shutil.rmtree(shop.settings.meta_path("numbers"))
+    shutil.rmtree(Warehouse(shop.settings).book("numbers").path)
     assert editions.record_edition(shop.settings, 2, {}).number == 2
-    shutil.rmtree(shop.settings.meta_path("editions"))
+    shutil.rmtree(Warehouse(shop.settings).book("editions").path)
     assert editions.record_edition(shop.settings, 2, {}).number == 3
 
 
@@ -144,13 +145,13 @@ def test_a_lost_quarantine_is_told_by_the_next_append_however_little_there_is_to
 ) -> None:
     settings = shop.settings
     rows = [(1, 1, "wrong type", "", "one", "a.jsonl", datetime.now(UTC))]
-    delta.append(settings.quarantine_path("orders"), quarantine.SCHEMA, rows)
+    delta.append(Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, rows)
     taken_in(shop, 1, read=1, quarantined=1)
     contract = shop.contracts["orders"]
     with caplog.at_level(logging.WARNING, "lake"):
         append(settings, no_spark(), contract, lambda _: None)
         assert caplog.text == ""
-        shutil.rmtree(settings.quarantine_path("orders"))
+        shutil.rmtree(Warehouse(settings).quarantine("orders").path)
         append(settings, no_spark(), contract, lambda _: None)
     assert "the quarantined records of batch 1 of orders were lost" in caplog.text
 
@@ -159,7 +160,7 @@ def test_contracts_that_were_lost_are_told_before_an_event_is_read_as_another(sh
     settings, contract = shop.settings, shop.contracts["orders"]
     contract_versions.register(settings, contract)
     taken_in(shop, 1)
-    shutil.rmtree(settings.meta_path("contracts"))
+    shutil.rmtree(Warehouse(settings).book("contracts").path)
     with pytest.raises(LakeError, match=r"of the 1 versions of the contract of orders (.|\n)*meta/contracts"):
         at(shop, 1, orders=1).whole(shop.tables[ORDER].inputs[0])
     with pytest.raises(LakeError, match="of the 1 versions of the contract of orders"):
@@ -214,7 +215,7 @@ def test_a_purge_of_long_ago_is_known_by_the_edition_of_its_moment(shop: Project
     settings = shop.settings
     second = [editions.record_edition(settings, number, {}) for number in (1, 2)][-1]
     old = 'action VARCHAR, number BIGINT, stream VARCHAR, subject VARCHAR, "at" TIMESTAMPTZ'
-    delta.append(settings.meta_path("erasures"), old, [("purged", 1, "", "", second.published_at)])
+    delta.append(Warehouse(settings).book("erasures").path, old, [("purged", 1, "", "", second.published_at)])
     assert erasures.purged_with(settings) == 2
     erasures.record(settings, "orders", ["somebody"], at=datetime.now(UTC))
     assert (erasures.purged_with(settings), erasures.subjects(settings, "orders")) == (2, {"somebody"})

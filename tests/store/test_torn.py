@@ -27,6 +27,7 @@ from lake.store.locks.fence import fence
 from lake.store.locks.lease import forget_the_dead, lease
 from lake.store.tables import Table
 from lake.store.torn import commit_file, torn
+from lake.store.warehouse import Warehouse
 from tests.crash.shop import Shop
 from tests.there import there
 
@@ -45,7 +46,7 @@ def cuts(project: Settings) -> Path:
     """Three cuts; the path of their book."""
     for number in (1, 2, 3):
         record_cut(project, {"orders": number}, 0)
-    return project.meta_path("cuts")
+    return Warehouse(project).book("cuts").path
 
 
 def newest(path: Path) -> Path:
@@ -76,7 +77,7 @@ def test_a_torn_commit_is_not_there_and_the_next_takes_its_number(project: Setti
 
 def test_a_torn_entry_about_erasures_does_not_stop_the_next(project: Settings) -> None:
     number = erasures.record(project, "orders", ["token"], at=NOW)
-    path = project.meta_path("erasures")
+    path = Warehouse(project).book("erasures").path
     for _ in range(2):
         erasures.mark_purged(project, number, edition=1, at=NOW)
         written(path, 100)
@@ -127,7 +128,7 @@ def test_every_place_where_a_commit_can_be_cut_is_told(project: Settings) -> Non
 
 def test_the_first_commit_of_a_table_may_be_torn(project: Settings) -> None:
     record_cut(project, {"orders": 1}, 0)
-    path = project.meta_path("cuts")
+    path = Warehouse(project).book("cuts").path
     for version in range(DeltaTable(str(path)).version(), 0, -1):
         commit_file(path, version).unlink()
     written(path, 100)
@@ -150,7 +151,7 @@ def test_an_erasure_that_damage_took_is_recorded_again_as_the_key_is_destroyed(t
     store.destroy("orders", ["ada"])
     assert [cut(project).voids, cut(project).voids] == [1, 1]
     assert erasures.subjects(project.settings, "orders") == {"ada"}
-    (project.settings.meta_path("erasures") / "_delta_log/00000000000000000000.json").write_text("{")
+    (Warehouse(project.settings).book("erasures").path / "_delta_log/00000000000000000000.json").write_text("{")
     assert cut(project).voids == 2, "the number of what was lost is not given again"
     assert erasures.subjects(project.settings, "orders") == {"ada"}
 

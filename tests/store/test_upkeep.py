@@ -26,6 +26,7 @@ from lake.store.locks import activity, lease
 from lake.store.scan import Scan
 from lake.store.tables import FeedGap, Table
 from lake.store.torn import commit_file, put_aside
+from lake.store.warehouse import Warehouse
 from tests.processes import another
 from tests.there import there
 
@@ -254,7 +255,7 @@ def test_a_moment_is_at_the_newest_version_that_was_surely_seen(table: Table) ->
 
 
 def test_a_table_of_many_commits_gets_a_checkpoint(project: Settings) -> None:
-    path = project.meta_path("book")
+    path = Warehouse(project).book("book").path
     for number in range(vacuum.CHECKPOINT_EVERY + 1):
         write_deltalake(str(path), pa.table({"n": [number]}), mode="append")
     vacuum.checkpoint(path)

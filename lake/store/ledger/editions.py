@@ -12,7 +12,6 @@ from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 from lake.store import delta
 from lake.store.book import Book, as_state, instant, parsed, unknown
-from lake.store.locks.lease import lease
 from lake.store.ranges import numbers, ranges, told, within
 
 
@@ -123,7 +122,7 @@ def expired_since(settings: Settings, number: int) -> list[Edition]:
 
 def expire_editions(settings: Settings, old: Iterable[int], *, dry_run: bool = False) -> list[int]:
     """Lets the `old` editions expire, but never the newest and the pinned one. Returns those that do."""
-    with lease(settings, "meta.editions"):
+    with _EDITIONS.written(settings):
         head = _EDITIONS.head(settings)
         expired = _expired(head)
         needed = [part["number"] for part in (head.data.get("edition"), head.data.get("pin")) if part]
@@ -143,7 +142,7 @@ def record_edition(
     Raises Unavailable where the newest edition is of a later cut, or its homes are not those that the caller took for
     `live`.
     """
-    with lease(settings, "meta.editions"):
+    with _EDITIONS.written(settings):
         head = _EDITIONS.head(settings)
         latest = _edition_of(head, "edition")
         if live is not None and any(live.get(name, name) != home for name, home in _homes(latest).items()):
@@ -171,7 +170,7 @@ def edition_of_moment(settings: Settings, moment: datetime) -> int:
 
 def pin_edition(settings: Settings, number: int) -> Edition:
     """Keeps readers at edition `number` until `resume_editions`. Raises DeclarationError where there is none."""
-    with lease(settings, "meta.editions"):
+    with _EDITIONS.written(settings):
         edition = get_edition(settings, number)
         head = _EDITIONS.head(settings)
         if head.data.get("pin") != as_state(edition):
@@ -181,7 +180,7 @@ def pin_edition(settings: Settings, number: int) -> Edition:
 
 def resume_editions(settings: Settings) -> Edition | None:
     """Lets readers see the newest edition again, and returns it; None before the first."""
-    with lease(settings, "meta.editions"):
+    with _EDITIONS.written(settings):
         head = _EDITIONS.head(settings)
         latest = _edition_of(head, "edition")
         if latest and head.data.get("pin"):
@@ -197,7 +196,7 @@ def _change(settings: Settings, head: delta.Position, action: str, edition: Edit
 
 def _remember(settings: Settings, number: int) -> None:
     """Notes beside the book that edition `number` was published."""
-    with lease(settings, "meta.numbers"):
+    with _NUMBERS.written(settings):
         head = _NUMBERS.head(settings)
         if head.data.get("edition", 0) < number:
             _NUMBERS.add(settings, head, ["edition", number], edition=number)
