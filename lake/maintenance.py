@@ -8,11 +8,9 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lake.config import Settings
@@ -21,12 +19,13 @@ from lake.errors import Unavailable
 from lake.ingest.integrity import content_fault
 from lake.project import Project
 from lake.publish.retention import Needed, retired, tables
-from lake.store import compaction, delta, log, vacuum
+from lake.store import compaction, delta, disk, log, vacuum
 from lake.store.compaction import Compacted, Part
 from lake.store.delta import Position
 from lake.store.ledger import editions
 from lake.store.locks import activity, lease
 from lake.store.locks.activity import Running
+from lake.store.storage import Address
 from lake.store.tables import Table
 from lake.store.warehouse import Location
 
@@ -176,11 +175,11 @@ class _Work:
         place, needed = kept.place, self.needed()
         versions = [*needed.by_editions(place.path).values(), *vacuum.before_newest(place.path)]
         stale = vacuum.unneeded(place.path, keep=versions, since=needed.since(place))
-        kept.files, kept.freed = len(stale), sum(file.stat().st_size for file in stale)
+        kept.files, kept.freed = len(stale), sum(stale.values())
         if stale and not self.policy.dry_run:
             self.tell(f"vacuum  {place}: {kept.files} files")
             for file in stale:
-                file.unlink()
+                file.delete()
 
     def _affordable(self, due: Iterable[Part]) -> list[Part]:
         """Those of the parts that the call's bytes are enough for; the first of all in any case."""
@@ -202,18 +201,15 @@ class _Work:
         identity = self.project.tables[table.name].kind.identity if table else ()
         return compaction.compact_table(place.path, position, identity)
 
-    def _remove_folder(self, path: Path) -> None:
+    def _remove_folder(self, path: Address) -> None:
         if not self.policy.dry_run:
-            vacuum.remove_table(path)
+            disk.remove_table(path)
 
 
 def _clear(settings: Settings, running: tuple[Running, ...], *, dry_run: bool) -> list[str]:
     """Clears what crashes left beside the tables; returns the names."""
     oldest = min([datetime.now(UTC) - STAGED, *(each.since for each in running)])
-    left = vacuum.left_behind(settings, oldest)
-    for file in left if not dry_run else ():
-        if file.is_dir() and not file.is_symlink():
-            shutil.rmtree(file, ignore_errors=True)
-        else:
-            file.unlink(missing_ok=True)
+    left = disk.left_behind(settings, oldest)
+    if not dry_run:
+        disk.clear(left, as_far_as_possible=True)
     return [str(path) for path in (*left, *lease.forget_the_dead(settings, dry_run=dry_run))]

@@ -66,7 +66,7 @@ def of_commit(table: Table, head: TableHead) -> Print | None:
         return Print.parse(said)
     edition = latest_edition(table.settings)
     entry = edition.tables.get(table.name) if edition else None
-    path = str(table.path.relative_to(Warehouse(table.settings).root))
+    path = table.path.relative_to(Warehouse(table.settings).root)
     if entry is None or not entry.content or entry.path != path:
         return None
     return Print.parse(entry.content) if entry.version in {head.version, head.origin} else None

@@ -195,7 +195,7 @@ def _restore_beside(settings: Settings, spark: SparkSession, contract: Contract,
                 "the quarantined records of batch %s of %s were lost: %s", each.batch, stream, error
             )
     for file in damages:
-        file.unlink()
+        file.delete()
 
 
 def _beside(settings: Settings, head: LogHead) -> dict[str, int]:

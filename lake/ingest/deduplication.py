@@ -161,7 +161,7 @@ class Search:
         with delta.connection() as con:
             con.register("meeting", files)
             [[least, greatest]] = con.sql("SELECT min(least)::VARCHAR, max(greatest)::VARCHAR FROM meeting").fetchall()
-        rows = self.spark.read.format("delta").load(str(Log(self.settings, self.contract.name).path))
+        rows = self.spark.read.format("delta").load(Log(self.settings, self.contract.name).path.spark)
         buckets = sorted(set(files["bucket"].to_pylist()))
         rows = rows.where(f"_bucket IN ({', '.join(map(str, buckets))}) AND _batch < {self.before}")
         if least is None:

@@ -41,7 +41,7 @@ def lost_batches(settings: Settings, stream: str, read: Mapping[str, tuple[int, 
     if batch >= reached:
         return []
     path, ends = Log(settings, stream).path, f"it ends at batch {batch}" if batch else "it is missing"
-    return [Damage(path, path, f"{ends}, but {witness} goes up to batch {reached}")]
+    return [Damage(path, path.url, f"{ends}, but {witness} goes up to batch {reached}")]
 
 
 def lost_editions(settings: Settings) -> list[Damage]:
@@ -50,7 +50,7 @@ def lost_editions(settings: Settings) -> list[Damage]:
     if known >= witness:
         return []
     path = Warehouse(settings).book("editions").path
-    return [Damage(path, path, f"it ends at edition {known}, but edition {witness} was published")]
+    return [Damage(path, path.url, f"it ends at edition {known}, but edition {witness} was published")]
 
 
 def read_by_tables(settings: Settings) -> dict[str, tuple[int, str]]:

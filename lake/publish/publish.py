@@ -82,7 +82,7 @@ def at_cut(project: Project, cut: Cut) -> dict[str, EditionTable]:
             same_definition(project, declaration, head)
         except DeclarationError as fault:
             faults.append(fault)
-        path = str(table.path.relative_to(Warehouse(project.settings).root))
+        path = table.path.relative_to(Warehouse(project.settings).root)
         said = head.content
         found[declaration.name] = EditionTable(
             declaration.layer,

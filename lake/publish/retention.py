@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Final
 
 from lake.config import Settings
@@ -15,6 +14,7 @@ from lake.store.ledger import editions
 from lake.store.ledger.editions import Edition
 from lake.store.locks import activity
 from lake.store.locks.activity import Running
+from lake.store.storage import Address
 from lake.store.tables import Table
 from lake.store.warehouse import Location, Warehouse
 
@@ -38,7 +38,7 @@ class Needed:
     project: Project
     running: tuple[Running, ...]
     editions: tuple[Edition, ...]
-    homes: Mapping[Path, Table]
+    homes: Mapping[Address, Table]
 
     @classmethod
     def now(cls, project: Project, *, also: Iterable[Edition] = (), but: Collection[int] = ()) -> Needed:
@@ -53,7 +53,7 @@ class Needed:
         tables = [Table(settings, t.layer, t.name, home.get(t.name, t.name)) for t in project.tables.values()]
         return cls(project, running, (*kept, *also), {table.path: table for table in tables})
 
-    def by_editions(self, path: Path) -> dict[int, int]:
+    def by_editions(self, path: Address) -> dict[int, int]:
         """Which version of the table at `path` each edition has: {edition: version}."""
         root = Warehouse(self.project.settings).root
         return {

@@ -89,7 +89,7 @@ class Lakehouse:
 
         found = self.reader.table(name)
         path = Warehouse(self.settings).root / self.edition.tables[found.name].path
-        rows = start(self.settings).read.format("delta").option("versionAsOf", found.version).load(str(path))
+        rows = start(self.settings).read.format("delta").option("versionAsOf", found.version).load(path.spark)
         return rows.select(*(quoted(column.name, SPARK) for column in found.columns))
 
 

@@ -29,7 +29,6 @@ def catalogue(project: Project) -> list[dict[str, Any]]:
         built = None if path in damaged else delta.open_table(path)
         entry = published.get(table.name)
         shown = Warehouse(settings).root / entry.path if entry else path
-        shown = shown.relative_to(settings.project) if shown.is_relative_to(settings.project) else shown
         found.append(
             {
                 "table": f"{table.layer}.{table.name}",
@@ -41,7 +40,7 @@ def catalogue(project: Project) -> list[dict[str, Any]]:
                 "rows": built.count() if built else None,
                 "edition": edition.number if edition and entry else None,
                 "version": entry.version if entry else None,
-                "path": str(shown) if entry else None,
+                "path": shown.url.removeprefix(f"{settings.project}/") if entry else None,
                 "damage": damaged[path].found if path in damaged else None,
             }
         )

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from lake.config import Settings
@@ -23,6 +22,7 @@ from lake.store import delta, quarantine
 from lake.store.damage import Damage, damage, damages
 from lake.store.ledger import checks, cuts, editions, runs
 from lake.store.log import Log
+from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
 from lake.text import printable
 
@@ -133,7 +133,7 @@ def status(project: Project) -> Status:
     looks = _Looks(settings)
     warehouse = Warehouse(settings)
 
-    def book(name: str) -> Path:
+    def book(name: str) -> Address:
         return warehouse.book(name).path
 
     newest = looks.at(book("editions"), editions.latest_edition, settings)
@@ -180,23 +180,23 @@ class _Looks:
     def __init__(self, settings: Settings) -> None:
         self.damaged = {found.path: found for found in damages(settings, quickly=True)}
 
-    def is_sound(self, path: Path) -> bool:
+    def is_sound(self, path: Address) -> bool:
         return path not in self.damaged
 
     def add(self, found: Iterable[Damage]) -> None:
         """Reports what is missing although everything present can be read."""
         self.damaged |= {each.path: each for each in found}
 
-    def at(self, path: Path, look: Callable[..., T], *about: Any) -> T | None:
+    def at(self, path: Address, look: Callable[..., T], *about: Any) -> T | None:
         """What `look` finds that reads the table at `path`; None where that is damaged."""
         if path in self.damaged:
             return None
         try:
             return look(*about)
         except LakeError as error:
-            self.damaged[path] = Damage(path, Path(error.where or path), error.what)
+            self.damaged[path] = Damage(path, error.where or path.url, error.what)
         except Exception as error:
-            self.damaged[path] = damage(path) or Damage(path, path, first_line(error))
+            self.damaged[path] = damage(path) or Damage(path, path.url, first_line(error))
         return None
 
 

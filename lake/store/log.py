@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import takewhile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.config import Settings
@@ -30,6 +29,7 @@ from lake.store.delta import Position
 from lake.store.keys import COPY, KeyStore, open_store
 from lake.store.ledger import contract_versions
 from lake.store.locks.fence import commit_nothing
+from lake.store.storage import Address
 from lake.store.voids import kept, voided
 from lake.store.warehouse import Location, Warehouse
 
@@ -129,7 +129,7 @@ class Log:
         return Warehouse(self.settings).log(self.stream)
 
     @property
-    def path(self) -> Path:
+    def path(self) -> Address:
         return self.location.path
 
     @property
@@ -281,9 +281,9 @@ class Log:
         if not delta.exists(path):
             properties = PROPERTIES | {"delta.dataSkippingStatsColumns": _counted(contract)}
             made = ordered.limit(0).write.format("delta").mode("ignore").partitionBy("_bucket")
-            made.options(**properties).save(str(path))
+            made.options(**properties).save(path.spark)
         try:
-            writer.options(**position.writer_options).save(str(path))
+            writer.options(**position.writer_options).save(path.spark)
         except Exception as error:
             if "ConcurrentTransactionException" in str(error) or "DELTA_CONCURRENT" in str(error):
                 raise _beaten(self.stream, position) from None

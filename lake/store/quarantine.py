@@ -9,14 +9,12 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
-
-from deltalake import write_deltalake
 
 from lake.config import Settings
 from lake.contracts.reasons import Reason
 from lake.store import delta, side_tables
+from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -118,11 +116,11 @@ def put(settings: Settings, stream: str, rows: DataFrame, *, count: int) -> None
     while number <= last:
         part = parts.where(f"_part = {number}").drop("_part").toArrow()
         if part.num_rows:
-            write_deltalake(str(path), part, mode="append")
+            delta.write(path, part)
         if number == 0 and part.num_rows < count:
             last = parts.selectExpr("max(_part) AS last").collect()[0]["last"] or 0
         number += 1
 
 
-def _path(settings: Settings, stream: str) -> Path:
+def _path(settings: Settings, stream: str) -> Address:
     return Warehouse(settings).quarantine(stream).path

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
-from deltalake import write_deltalake
 
 from lake.config import Settings
 from lake.store import delta, side_tables
+from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
 
 
@@ -32,7 +31,7 @@ def put(settings: Settings, stream: str, batch: int, verdict: pa.Table) -> None:
     if again.num_rows:
         number = pa.array([batch] * again.num_rows, pa.int64())
         rows = again.add_column(0, "_batch", number)
-        write_deltalake(str(_path(settings, stream)), rows, mode="append", configuration=dict(delta.KEEP_LOGS))
+        delta.write(_path(settings, stream), rows, configuration=delta.KEEP_LOGS)
 
 
 def counts(settings: Settings, stream: str, *, upto: int) -> dict[int, int]:
@@ -53,5 +52,5 @@ def of_events(settings: Settings, stream: str, ids: Collection[str], *, upto: in
     return [Redelivery(*row.values()) for row in found]
 
 
-def _path(settings: Settings, stream: str) -> Path:
+def _path(settings: Settings, stream: str) -> Address:
     return Warehouse(settings).redeliveries(stream).path

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from lake.config import Settings
@@ -74,7 +73,7 @@ def published(settings: Settings, name: str, edition: Edition) -> Published:
     path = Warehouse(settings).root / entry.path
     delta.must_be_whole(path, entry.version)
     try:
-        table = DeltaTable(str(path), version=entry.version)
+        table = delta.load(path, entry.version)
     except (DeltaError, OSError, ValueError) as error:
         found = damage(path)
         raise StorageError(

@@ -6,10 +6,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deltalake import DeltaTable, Field, Schema
+from deltalake import Field, Schema
 
 from lake.config import Settings
 from lake.quoting import quoted
@@ -18,6 +17,7 @@ from lake.store.delta import Position
 from lake.store.fingerprints import Print, of_version
 from lake.store.keys import open_store
 from lake.store.scan import Scan, arrow_schema, distinct, to_frame
+from lake.store.storage import Address
 from lake.store.table_head import TableHead
 from lake.store.warehouse import Location, Warehouse
 
@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 
 class FeedGap(Exception):
     """The change feed does not cover what was asked of it."""
+
+
+def heads(at: Location) -> Iterator[TableHead]:
+    """What the commits of the derived table there say of it, the newest first."""
+    return map(TableHead.of, delta.positions(at.path, at.app))
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ class Table:
         return Warehouse(self.settings).table(self.layer, self.home)
 
     @property
-    def path(self) -> Path:
+    def path(self) -> Address:
         return self.location.path
 
     @property
@@ -92,7 +97,7 @@ class Table:
 
     def heads(self) -> Iterator[TableHead]:
         """What its commits say of it, the newest first."""
-        return map(TableHead.of, delta.positions(self.path, self.app))
+        return heads(self.location)
 
     def head(self) -> TableHead | None:
         """What its newest commit says of it; None before it was built."""
@@ -178,13 +183,4 @@ class Table:
             Field(f.name, f.type, nullable=True, metadata={"comment": comments[f.name]} if f.name in comments else None)
             for f in Schema.from_arrow(schema).fields
         ]
-        DeltaTable.create(
-            str(self.path),
-            schema=Schema(fields),
-            name=self.name,
-            description=description,
-            configuration={
-                **delta.KEEP_LOGS,
-                "delta.enableChangeDataFeed": "true",
-            },
-        )
+        delta.create(self.path, Schema(fields), name=self.name, description=description)

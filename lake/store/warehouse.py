@@ -6,11 +6,12 @@ logs/STREAM  quarantine/STREAM  redeliveries/STREAM  silver/TABLE  gold/TABLE  m
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Literal
 
 from lake.config import Settings
+from lake.store.storage import Address
 
 LAYERS: Final = ("silver", "gold")
 Kind = Literal["log", "quarantine", "redeliveries", "table", "book"]
@@ -37,7 +38,7 @@ class Location:
     """Where one Delta table of a warehouse is; it may not exist yet."""
 
     kind: Kind
-    path: Path
+    path: Address
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
@@ -69,8 +70,8 @@ class Warehouse:
     settings: Settings
 
     @property
-    def root(self) -> Path:
-        return self.settings.warehouse_path
+    def root(self) -> Address:
+        return Address(str(self.settings.warehouse_path))
 
     def log(self, stream: str) -> Location:
         """The log of a stream."""
@@ -106,9 +107,10 @@ class Warehouse:
     def folders(self, *kinds: Kind) -> Iterator[Location]:
         """The folders that are there for tables of such `kinds`, every home of a derived one."""
         for kind in kinds:
-            for folder in FOLDERS[kind]:
-                for path in sorted((self.root / folder).glob("[!.]*")):
-                    yield Location(kind, path)
+            for folder in (self.root / name for name in FOLDERS[kind]):
+                with suppress(FileNotFoundError):
+                    names = (entry.name.removesuffix("/") for entry in folder.list())
+                    yield from (Location(kind, folder / name) for name in names if not name.startswith("."))
 
     def _location(self, kind: Kind, folder: str, name: str) -> Location:
         return Location(kind, self.root / folder / name)

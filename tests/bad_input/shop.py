@@ -17,6 +17,7 @@ from lake.scaffold import init
 from lake.store import delta
 from lake.store.ledger import contract_versions, cuts, editions
 from lake.store.log import Log
+from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
 
 AT = datetime(2024, 3, 31, tzinfo=UTC)
@@ -107,7 +108,7 @@ def _read(events: int) -> dict[str, int]:
     return {"read": events, "accepted": events, "duplicates": 0, "quarantined": 0, "control": 0}
 
 
-def _write(path: Path, query: str, position: delta.Position, **options: Any) -> None:
+def _write(path: Address, query: str, position: delta.Position, **options: Any) -> None:
     with delta.connection() as con:
         rows = arro3.core.Table.from_arrow(con.sql(query))
     write_deltalake(str(path), rows, mode="append", commit_properties=position.commit_properties, **options)

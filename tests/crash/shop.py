@@ -183,7 +183,7 @@ class Shop:
             return
         for name, wanted in self.tables().items():
             entry = edition.tables[name]
-            found = Scan(settings.warehouse_path / entry.path, entry.version).arrow().to_pylist()
+            found = Scan(Warehouse(settings).root / entry.path, entry.version).arrow().to_pylist()
             rows = [{column: row[column] for column in wanted[0]} for row in found] if wanted else found
             if _ordered(rows) != _ordered(wanted):
                 yield f"{name}: {[row for row in _ordered(rows) if row not in wanted]} is there, wanted {wanted}"
@@ -194,7 +194,7 @@ class Shop:
         for edition in kept:
             for name, entry in edition.tables.items():
                 try:
-                    Scan(self.lakehouse.settings.warehouse_path / entry.path, entry.version).arrow()
+                    Scan(Warehouse(self.lakehouse.settings).root / entry.path, entry.version).arrow()
                 except Exception as error:
                     yield f"{name} of edition {edition.number}: {type(error).__name__}: {error}"
 

@@ -173,7 +173,7 @@ def test_who_was_forgotten_does_not_come_back(shop: Lakehouse) -> None:
 @pytest.mark.long
 def test_who_was_forgotten_stays_so_where_damage_has_taken_the_book(shop: Lakehouse) -> None:
     forgotten(shop)
-    shutil.rmtree(Warehouse(shop.settings).book("erasures").path)
+    shutil.rmtree(Warehouse(shop.settings).book("erasures").path.local)
     refused = order(5, "margaret hamilton") | {"amount": "a lot"}
     shop.land("orders", refused)
     ingest(shop.settings, shop.spark, shop.project.contracts)
@@ -283,7 +283,7 @@ def test_what_is_published_stays_where_a_table_goes_on_during_the_purge(
 @pytest.mark.parametrize("first", ["run", "maintain"])
 def test_editions_that_damage_brings_back_expire_again(shop: Lakehouse, first: str) -> None:
     forgotten(shop)
-    [*_, expiry] = sorted((Warehouse(shop.settings).book("editions").path / "_delta_log").glob("*.json"))
+    [*_, expiry] = sorted((Warehouse(shop.settings).book("editions").path / "_delta_log").local.glob("*.json"))
     os.truncate(expiry, 100)
     delta._kept.clear()
     assert [each.number for each in kept_editions(shop.settings)] == [3, 2, 1]

@@ -30,6 +30,7 @@ from lake.ingest.personal import BLANKED
 from lake.ingest.replay import replay
 from lake.store import delta, quarantine
 from lake.store.log import Log, LogHead
+from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
 
 NOW = datetime(2024, 4, 1, tzinfo=UTC)
@@ -183,14 +184,14 @@ def test_thousands_of_records_of_one_person_are_blanked_in_one_commit(tmp_path: 
 def test_the_proof_finds_what_is_quarantined_however_it_is_written(tmp_path: Path, subject: Any, raw: Any) -> None:
     settings = Settings(project=tmp_path)
     refused(settings, raw)
-    [*_, parquet] = (Warehouse(settings).quarantine("orders").path).glob("*.parquet")
+    [*_, parquet] = Warehouse(settings).quarantine("orders").path.local.glob("*.parquet")
     assert str(parquet) in search_files(settings, {subject}).found
 
 
 def test_the_proof_tells_of_a_file_that_it_cannot_unpack(tmp_path: Path) -> None:
     settings = Settings(project=tmp_path)
     refused(settings, "{}")
-    [whole] = Warehouse(settings).quarantine("orders").path.glob("*.parquet")
+    [whole] = Warehouse(settings).quarantine("orders").path.local.glob("*.parquet")
     assert search_files(settings, {"margaret"}).holds
     zipped = settings.path("landing/orders/1.jsonl.gz")
     zipped.parent.mkdir(parents=True)
@@ -229,7 +230,7 @@ def test_the_proof_finds_a_value_in_rows_and_in_statistics_however_they_spell_it
     tmp_path: Path, column: str, kind: Any, value: Any, text: Any
 ) -> None:
     settings = Settings(project=tmp_path)
-    path = settings.warehouse_path / "silver/guest"
+    path = Warehouse(settings).table("silver", "guest").path
     delta.append(path, f"{column} {kind}, who VARCHAR", [[value, "ada"]])
     found = search_files(settings, {text}).found
     assert [Path(file).suffix for file in found] == [".json", ".parquet"]
@@ -249,7 +250,7 @@ def test_the_proof_finds_what_spark_keeps_of_a_long_text(tmp_path: Path, end: st
 )
 def test_the_proof_does_not_take_one_value_for_another(tmp_path: Path, other: Any) -> None:
     settings = Settings(project=tmp_path)
-    delta.append(settings.warehouse_path / "silver/guest", "v VARCHAR", [[other]])
+    delta.append(Warehouse(settings).table("silver", "guest").path, "v VARCHAR", [[other]])
     assert search_files(settings, {"52310.10", "1990-05-01 12:30:00", LONG, "123.1"}).holds
 
 
@@ -271,7 +272,7 @@ def test_the_proof_goes_on_where_files_come_and_go(tmp_path: Path, monkeypatch: 
         (settings.warehouse_path / name).write_text("of margaret")
     holds = audit._holds
 
-    def renaming(file: Path, text: re.Pattern[str], bytes_: re.Pattern[bytes]) -> bool:
+    def renaming(file: Address, text: re.Pattern[str], bytes_: re.Pattern[bytes]) -> bool:
         if there.exists():
             there.rename(then)
         return holds(file, text, bytes_)

@@ -32,6 +32,7 @@ from lake.store.locks.lease import lease
 from lake.store.log import Log
 from lake.store.quarantine import Rejected
 from lake.store.snapshot import published
+from lake.store.storage import Address
 from lake.store.table_head import TableHead
 from lake.store.tables import FeedGap
 from lake.store.torn import commit_file
@@ -49,9 +50,9 @@ def shop(tmp_path: Path) -> Project:
     return load(load_settings(tmp_path / "shop"))
 
 
-def tear(path: Path) -> None:
+def tear(path: Address) -> None:
     """Cuts the newest commit of the table at `path` short."""
-    file = commit_file(path, delta.version(path))
+    file = commit_file(path, delta.version(path)).local
     file.write_bytes(file.read_bytes()[:100])
     delta._kept.clear()
 
@@ -132,7 +133,7 @@ def test_the_number_of_a_cut_that_was_lost_is_not_given_again(shop: Project) -> 
     tear(Warehouse(shop.settings).book("cuts").path)
     assert cut(shop).number == 3
     editions.record_edition(shop.settings, 57, {})
-    shutil.rmtree(Warehouse(shop.settings).book("cuts").path)
+    shutil.rmtree(Warehouse(shop.settings).book("cuts").path.local)
     assert cut(shop).number == 58
 
 

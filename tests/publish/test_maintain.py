@@ -22,6 +22,7 @@ from lake.publish.cut import pick_cut
 from lake.read.sql import reader
 from lake.store import compaction, delta
 from lake.store.log import Log
+from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse
 
@@ -52,17 +53,17 @@ def rows(shop: Lakehouse, edition: int) -> dict[str, list[Any]]:
     return {name: sorted(found.relation(f"from {name}").fetchall(), key=repr) for name in found.edition.tables}
 
 
-def files(path: Path) -> int:
+def files(path: Address) -> int:
     table = delta.open_table(path)
     assert table is not None
     return len(table.file_uris())
 
 
-def stored(path: Path) -> int:
-    return sum(1 for file in path.rglob("*.parquet") if file.parent.name != "_delta_log")
+def stored(path: Address) -> int:
+    return sum(1 for file in path.local.rglob("*.parquet") if file.parent.name != "_delta_log")
 
 
-def needed(path: Path) -> int:
+def needed(path: Address) -> int:
     """How many files the newest version and the one before it have, which counts if the newest was cut short."""
     newest = delta.version(path)
     return len({file for n in (newest, newest - 1) for file in delta.files(DeltaTable(str(path), version=n))})

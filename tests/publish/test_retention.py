@@ -63,8 +63,8 @@ def put(table: Table, number: int, **data: object) -> int:
 
 
 def publish(project: Project, cut: int, *tables: Table) -> editions.Edition:
-    root = project.settings.warehouse_path
-    entries = {t.name: EditionTable(t.layer, str(t.path.relative_to(root)), t.version(), "f") for t in tables}
+    root = Warehouse(project.settings).root
+    entries = {t.name: EditionTable(t.layer, t.path.relative_to(root), t.version(), "f") for t in tables}
     return editions.record_edition(project.settings, cut, entries)
 
 

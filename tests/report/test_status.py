@@ -153,7 +153,7 @@ def test_a_table_tells_how_far_it_is_behind_in_batches_and_event_time(flights: P
 def test_an_edition_has_the_content_of_a_table_whose_commits_do_not_say_it(flights: Project) -> None:
     entry = editions.EditionTable("gold", "gold/carrier_total", 0, "f")
     found = completed(flights, {"carrier_total": entry})["carrier_total"]
-    assert (found.rows, found.content) == (3, str(of_version(flights.settings.warehouse_path / entry.path, 0)))
+    assert (found.rows, found.content) == (3, str(of_version(Warehouse(flights.settings).root / entry.path, 0)))
     edition = editions.record_edition(flights.settings, 2, {"carrier_total": found})
     assert there(editions.latest_edition(flights.settings)).tables["carrier_total"].content == found.content
     path = flights.settings.warehouse_path / entry.path
@@ -264,7 +264,7 @@ def test_one_damaged_table_is_named_and_the_others_are_told_all_the_same(
 def test_a_damaged_book_is_named_and_the_rest_is_told(flights: Project, project: Settings, book: str) -> None:
     stop(project, 2)
     runs.record_run(project, "advance", "carrier_total", 1, "done", {}, datetime(2026, 1, 2, tzinfo=UTC), 0.42)
-    commit = next((Warehouse(project).book(book).path / "_delta_log").glob("*.json"))
+    commit = next((Warehouse(project).book(book).path / "_delta_log").local.glob("*.json"))
     commit.write_bytes(b"\xff")
     (commit.with_name(f"{9:020}.json")).write_text("{}\n")
     found = look(flights)

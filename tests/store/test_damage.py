@@ -69,11 +69,11 @@ def test_a_log_that_lost_anything_up_to_all_of_itself_is_told(shop: Project, who
         data = {"cut": 1, "voids": 0, "inputs": {"orders": 2}, "homes": {}, "fingerprint": ""}
         delta.append(table.path, "order_id BIGINT", [], delta.start(table.app).next(**data))
     if who != "landed":
-        shutil.rmtree(Warehouse(settings).book("landed").path)
+        shutil.rmtree(Warehouse(settings).book("landed").path.local)
     assert command(shop, "log", "orders", "--check").exit_code == 0
     assert command(shop, "status").exit_code == 0
     if gone == "all":
-        shutil.rmtree(Warehouse(settings).log("orders").path)
+        shutil.rmtree(Warehouse(settings).log("orders").path.local)
     else:
         tear(Warehouse(settings).log("orders").path)
     said = "is missing" if gone == "all" else "ends at batch 1"
@@ -105,7 +105,7 @@ def test_the_number_of_an_edition_that_was_lost_is_not_given_again(shop: Project
         True,
     )
     assert editions.record_edition(settings, 3, {}).number == 4
-    shutil.rmtree(Warehouse(settings).book("editions").path)
+    shutil.rmtree(Warehouse(settings).book("editions").path.local)
     assert editions.record_edition(settings, 3, {}).number == 5
     assert integrity.lost_editions(settings) == []
 
@@ -113,9 +113,9 @@ def test_the_number_of_an_edition_that_was_lost_is_not_given_again(shop: Project
 def test_a_book_of_editions_of_long_ago_is_remembered_from_the_next_time_on(shop: Project) -> None:
     editions.record_edition(shop.settings, 1, {})
     editions.record_edition(shop.settings, 2, {})
-    shutil.rmtree(Warehouse(shop.settings).book("numbers").path)
+    shutil.rmtree(Warehouse(shop.settings).book("numbers").path.local)
     assert editions.record_edition(shop.settings, 2, {}).number == 2
-    shutil.rmtree(Warehouse(shop.settings).book("editions").path)
+    shutil.rmtree(Warehouse(shop.settings).book("editions").path.local)
     assert editions.record_edition(shop.settings, 2, {}).number == 3
 
 
@@ -125,7 +125,7 @@ def test_a_version_is_not_answered_from_where_its_commit_was_cut_short_at_whatev
         version = advanced(shop, ORDER, number, orders=number).version
     entry = editions.EditionTable("silver", "silver/current_order", version, "")
     editions.record_edition(shop.settings, 2, {ORDER: entry})
-    file = commit_file(table.path, version)
+    file = commit_file(table.path, version).local
     lines = file.read_bytes().splitlines(keepends=True)
     query = ("sql", "select count(*) as n from current_order")
     assert command(shop, *query).exit_code == 0
@@ -151,7 +151,7 @@ def test_a_lost_quarantine_is_told_by_the_next_append_however_little_there_is_to
     with caplog.at_level(logging.WARNING, "lake"):
         append(settings, no_spark(), contract, lambda _: None)
         assert caplog.text == ""
-        shutil.rmtree(Warehouse(settings).quarantine("orders").path)
+        shutil.rmtree(Warehouse(settings).quarantine("orders").path.local)
         append(settings, no_spark(), contract, lambda _: None)
     assert "the quarantined records of batch 1 of orders were lost" in caplog.text
 
@@ -160,7 +160,7 @@ def test_contracts_that_were_lost_are_told_before_an_event_is_read_as_another(sh
     settings, contract = shop.settings, shop.contracts["orders"]
     contract_versions.register(settings, contract)
     taken_in(shop, 1)
-    shutil.rmtree(Warehouse(settings).book("contracts").path)
+    shutil.rmtree(Warehouse(settings).book("contracts").path.local)
     with pytest.raises(LakeError, match=r"of the 1 versions of the contract of orders (.|\n)*meta/contracts"):
         at(shop, 1, orders=1).whole(shop.tables[ORDER].inputs[0])
     with pytest.raises(LakeError, match="of the 1 versions of the contract of orders"):

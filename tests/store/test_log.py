@@ -29,6 +29,7 @@ from lake.ingest.void import void
 from lake.store import delta, log, quarantine, redeliveries
 from lake.store.locks.lease import lease
 from lake.store.log import Log
+from lake.store.storage import Address
 from lake.store.torn import commit_file, damages
 from lake.store.voids import voided, voids_head
 from lake.store.warehouse import Warehouse
@@ -168,9 +169,9 @@ def test_a_batch_that_is_made_again_is_what_it_was_whatever_the_time_and_the_con
     assert log_run.check(project, "readings") == []
 
 
-def tear(path: Path) -> None:
+def tear(path: Address) -> None:
     """Cuts the newest commit of the table at `path` short."""
-    file = commit_file(path, delta.version(path))
+    file = commit_file(path, delta.version(path)).local
     file.write_bytes(file.read_bytes()[:100])
     delta._kept.clear()
 
@@ -300,7 +301,7 @@ def test_replay_takes_what_is_mended_exactly_once(
     assert log_run.check(project, "readings") == []
 
     before, path = events(project, spark), Warehouse(project).log("readings").path
-    newest = commit_file(path, delta.version(path))
+    newest = commit_file(path, delta.version(path)).local
     newest.write_bytes(newest.read_bytes()[:100])  # as a machine that lost its power leaves it
     delta._kept.clear()
     spark.sql(f"REFRESH TABLE delta.`{path}`")

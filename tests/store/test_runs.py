@@ -89,7 +89,7 @@ def test_what_is_only_to_be_tried_again_is_no_failure(project: Settings) -> None
 
 
 def test_a_book_that_cannot_be_written_hides_no_fault(project: Settings) -> None:
-    Warehouse(project).book("runs").path.parent.mkdir(parents=True)
-    Warehouse(project).book("runs").path.write_text("no folder")
+    Warehouse(project).book("runs").path.parent.local.mkdir(parents=True)
+    Warehouse(project).book("runs").path.local.write_text("no folder")
     with pytest.raises(ValueError, match="what went wrong"), runs.failing(project, "ingest", "orders"):
         raise ValueError("what went wrong")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from pathlib import PurePath
 from typing import Any
 
 from lake.config import Settings
@@ -203,7 +202,7 @@ def _remember(settings: Settings, number: int) -> None:
 
 
 def _homes(edition: Edition | None) -> dict[str, str]:
-    return {name: PurePath(table.path).name for name, table in edition.tables.items()} if edition else {}
+    return {name: table.path.rpartition("/")[2] for name, table in edition.tables.items()} if edition else {}
 
 
 def _expired(head: delta.Position) -> list[list[int]]:

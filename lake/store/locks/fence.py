@@ -8,17 +8,16 @@ number of its app; this one takes that number and changes nothing, so Delta refu
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from lake.store import delta
 from lake.store.delta import Position
+from lake.store.storage import Address
 from lake.store.torn import commit_file
 
 
-def fence(path: Path, app: str) -> None:
+def fence(path: Address, app: str) -> None:
     """Takes the next transaction number of `app` in the table at `path`; the caller holds its lease.
 
     What the dead writer's Spark has committed before is there to be seen afterwards; what it has not, never will be.
@@ -30,7 +29,7 @@ def fence(path: Path, app: str) -> None:
             return
 
 
-def commit_nothing(path: Path, newest: Mapping[str, Any], position: Position) -> bool:
+def commit_nothing(path: Address, newest: Mapping[str, Any], position: Position) -> bool:
     """Commits `position` and no row after `newest`, by hand, as delta-rs refuses logs; False where there is one by now.
 
     Of a position without data only its number is taken.
@@ -43,12 +42,4 @@ def commit_nothing(path: Path, newest: Mapping[str, Any], position: Position) ->
         {"txn": {"appId": position.app, "version": position.txn, "lastUpdated": at}},
     ]
     file = commit_file(path, newest["version"] + 1)
-    whole = file.with_name(f".{file.name}.tmp")
-    whole.write_text("".join(json.dumps(action) + "\n" for action in actions))
-    try:
-        os.link(whole, file)
-    except FileExistsError:
-        return False
-    finally:
-        whole.unlink()
-    return True
+    return file.put_if_absent("".join(json.dumps(action) + "\n" for action in actions).encode())
