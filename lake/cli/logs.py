@@ -69,7 +69,7 @@ def ingest(shell: Shell, streams: tuple[str, ...], give_up: bool) -> int:
     \b
     Example: lake ingest flights weather
     """
-    from lake.ingest import lost_batches
+    from lake.ingest import recovery
     from lake.ingest.ingest import ingest as run
 
     if give_up and not streams:
@@ -78,7 +78,7 @@ def ingest(shell: Shell, streams: tuple[str, ...], give_up: bool) -> int:
     for stream in streams:
         load_contract(shell.settings, stream)
         if give_up:
-            batch = lost_batches.give_up(shell.settings, stream)
+            batch = recovery.give_up(shell.settings, stream)
             shell.say(f"batch {batch} of {stream} is empty now: run lake rebuild --all once all streams can be read")
     failures: list[LakeError] = []
 

@@ -19,7 +19,7 @@ from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.ingest.personal import BLANKED
 from lake.store import delta, quarantine
-from lake.store.side_tables import LAST_BATCH
+from lake.store.recovery import LAST_BATCH
 from lake.store.warehouse import Warehouse
 
 SHORTEST: Final = 4

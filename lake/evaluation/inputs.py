@@ -22,10 +22,11 @@ from lake.store import erasures, log
 from lake.store.ledger import contract_versions
 from lake.store.ledger.cuts import Cut
 from lake.store.log import Log
+from lake.store.recovery import had, has_void
 from lake.store.scan import Scan, to_frame
 from lake.store.table_head import TableHead
 from lake.store.tables import FeedGap, Table
-from lake.store.voids import Void, is_there, taken_back, voided
+from lake.store.voids import Void, taken_back, voided
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -264,13 +265,13 @@ class Inputs:
             table, now = self.table(source.table), self._at_cut(source.table)
             if head.physical.get(source.name) != table.home:
                 raise FeedGap(f"{source.name} was another Delta table then")
-            if not table.had(before, head.cut):
+            if not had(table.heads(), before, head.cut):
                 raise FeedGap(f"{source.name} has lost versions that were read then")
             if now.origin == before:
                 return None
             return _ordered(table.changes(self.spark, after=before, upto=now.version), source.table)
         after, voids = self.cut.batches.get(source.name, 0), head.voids
-        if voids and not is_there(settings, voids):
+        if voids and not has_void(settings, voids):
             raise FeedGap(f"void {voids}, which was applied then, was lost")
         if erasures.erased(settings, source.name, voids, self.cut.voids):
             raise FeedGap(f"people of {source.name} were forgotten since")

@@ -9,9 +9,10 @@ from typing import Any, Final
 from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.errors import LakeError
-from lake.ingest.integrity import lost_batches
-from lake.store import chain, delta, log, quarantine, redeliveries, voids
+from lake.ingest.recovery import lacking
+from lake.store import chain, delta, log, voids
 from lake.store.log import Log, LogHead
+from lake.store.recovery import lost_batches
 from lake.store.voids import Void
 
 HOLES: Final = """
@@ -176,17 +177,3 @@ def _batches(heads: list[LogHead], rows: Mapping[int, dict[str, Any]]) -> Iterat
             yield f"batch {head.batch}: the head says watermark {head.watermark}, the rows say {watermark}"
     for number in sorted(set(rows) - {head.batch for head in heads}):
         yield f"batch {number} has {rows[number]['events']} rows but no head"
-
-
-def lacking(settings: Settings, stream: str, heads: Sequence[LogHead]) -> Iterator[tuple[LogHead, str]]:
-    """The batches, oldest first, that do not have beside the log what they count, and what is wrong."""
-    upto = heads[0].batch if heads else 0
-    refused = quarantine.counts(settings, stream, upto=upto)
-    again = redeliveries.counts(settings, stream, upto=upto)
-    for head in reversed(heads):
-        said, found = head.counts["quarantined"], refused.get(head.batch, 0)
-        if said != found:
-            yield head, f"batch {head.batch}: {said} quarantined, {found} in quarantine"
-        said, found = head.counts["duplicates"], again.get(head.batch, 0)
-        if said != found:
-            yield head, f"batch {head.batch}: {said} duplicates, {found} among the re-deliveries"

@@ -13,12 +13,11 @@ from lake.declaration import Declaration
 from lake.errors import LakeError
 from lake.gate import refusal_limits
 from lake.graph import Graph, graph
-from lake.ingest import integrity as wholeness
 from lake.ingest import sources
 from lake.kinds.aggregate import Aggregate
 from lake.project import Project
 from lake.session import first_line
-from lake.store import delta, quarantine
+from lake.store import delta, quarantine, recovery
 from lake.store.damage import Damage, damage, damages
 from lake.store.ledger import checks, cuts, editions, runs
 from lake.store.log import Log
@@ -155,10 +154,10 @@ def status(project: Project) -> Status:
         home = project.table(each).path if looks.is_sound(book("editions")) else warehouse.root / each.name
         known = looks.at(home, _table, project, each, walks, at_cuts, made.get(each.name))
         tables.append(known or TableStatus(each.name, each.layer, run=made.get(each.name), damaged=True))
-    read = wholeness.read_by_tables(settings)
+    read = recovery.read_by_tables(settings)
     for name in walks:
-        looks.add(looks.at(warehouse.log(name).path, wholeness.lost_batches, settings, name, read) or [])
-    looks.add(looks.at(book("editions"), wholeness.lost_editions, settings) or [])
+        looks.add(looks.at(warehouse.log(name).path, recovery.lost_batches, settings, name, read) or [])
+    looks.add(looks.at(book("editions"), recovery.lost_editions, settings) or [])
     return Status(
         at=datetime.now(UTC),
         cut=at_cuts.latest,

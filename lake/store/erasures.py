@@ -15,7 +15,8 @@ from lake.contracts.contract import Contract
 from lake.store.keys import open_store
 from lake.store.ledger.editions import edition_of_moment
 from lake.store.locks.lease import lease
-from lake.store.voids import ERASURES, VOIDS, next_number
+from lake.store.recovery import last_void
+from lake.store.voids import ERASURES, VOIDS
 from lake.store.warehouse import Warehouse
 
 
@@ -69,7 +70,7 @@ def record(settings: Settings, stream: str, tokens: Iterable[str], *, at: dateti
     """
     with VOIDS.written(settings):
         known = {each.subject: each.number for each in entries(settings, stream)}
-        new, number = sorted(set(tokens) - (set() if again else set(known))), next_number(settings)
+        new, number = sorted(set(tokens) - (set() if again else set(known))), last_void(settings) + 1
         if not new:
             return max(known[token] for token in tokens)
         _append(settings, [("erased", number, stream, token, at, None) for token in new])

@@ -24,11 +24,10 @@ from lake.contracts import encryption, evolution
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, StorageError, Unavailable
 from lake.quoting import SPARK, quoted
-from lake.store import chain, delta, erasures
+from lake.store import chain, delta, erasures, recovery
 from lake.store.delta import Position
 from lake.store.keys import COPY, KeyStore, open_store
 from lake.store.ledger import contract_versions
-from lake.store.locks.fence import commit_nothing
 from lake.store.storage import Address
 from lake.store.voids import kept, voided
 from lake.store.warehouse import Location, Warehouse
@@ -170,12 +169,7 @@ class Log:
         Raises Unavailable where it ends before `batch`, which it had: its newest commit was lost.
         """
         newest = self.head()
-        if newest.batch < batch:
-            raise Unavailable(
-                f"the log of {self.stream} has lost batch {newest.batch + 1}: it was counted up to batch {batch}",
-                where=str(self.path),
-                fix=f"lake ingest {self.stream} reads it again from the same files, or says which of them are missing",
-            )
+        recovery.must_reach(self.location, newest.batch, batch)
         return newest
 
     def contracts(self, head: LogHead) -> tuple[Contract, ...]:
@@ -302,7 +296,7 @@ class Log:
         empty["content"] = chain.entry(head.content, head.batch + 1, {}, [])
         empty |= {"batch": head.batch + 1, "counts": counts, "files": [], "at": at.isoformat()}
         position = head.position.next(**empty)
-        if not commit_nothing(self.path, next(delta.commits(self.path)), position):
+        if not recovery.commit_nothing(self.path, next(delta.commits(self.path)), position):
             raise _beaten(head.stream, position)
 
 

@@ -88,11 +88,6 @@ def counts(settings: Settings, stream: str, *, upto: int) -> dict[int, int]:
     return side_tables.counts(_path(settings, stream), upto=upto)
 
 
-def clear_above(settings: Settings, stream: str, batch: int) -> None:
-    """See lake.store.side_tables."""
-    side_tables.clear_above(_path(settings, stream), batch)
-
-
 def put_files(settings: Settings, stream: str, batch: int, faults: Iterable[tuple[str, str]], *, at: datetime) -> int:
     """Files that could not be read, as (source, detail): the first rows of the batch. Returns their count."""
     rows = [(batch, number, Reason.FILE, detail, "", source, at) for number, (source, detail) in enumerate(faults, 1)]

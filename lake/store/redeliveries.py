@@ -39,11 +39,6 @@ def counts(settings: Settings, stream: str, *, upto: int) -> dict[int, int]:
     return side_tables.counts(_path(settings, stream), upto=upto)
 
 
-def clear_above(settings: Settings, stream: str, batch: int) -> None:
-    """See lake.store.side_tables."""
-    side_tables.clear_above(_path(settings, stream), batch)
-
-
 def of_events(settings: Settings, stream: str, ids: Collection[str], *, upto: int) -> list[Redelivery]:
     """The re-deliveries of the events `ids` up to batch `upto`, in order."""
     query = """SELECT _id, _batch, source FROM t WHERE _batch <= $1 AND list_contains($2, _id)

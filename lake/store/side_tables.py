@@ -6,13 +6,9 @@ deletes them, and makes again what it finds that damage has taken.
 
 from __future__ import annotations
 
-from typing import Final
-
 from lake.store import delta
 from lake.store.scan import Scan
 from lake.store.storage import Address
-
-LAST_BATCH: Final = 2**62
 
 
 def counts(path: Address, *, upto: int) -> dict[int, int]:
@@ -31,10 +27,3 @@ def clear(path: Address, batch: int) -> None:
     table = delta.open_table(path)
     if table is not None:
         table.delete(f"_batch = {batch}")
-
-
-def clear_above(path: Address, batch: int) -> None:
-    """Deletes the rows of batches that the log never committed. Files say which batches they hold: none is read."""
-    table = delta.open_table(path)
-    if table is not None and Scan(path, bounds={"_batch": (batch + 1, LAST_BATCH)}).rows():
-        table.delete(f"_batch > {batch}")

@@ -108,14 +108,6 @@ class Table:
         later = takewhile(lambda head: head.cut >= cut, self.heads())
         return next((head for head in later if head.cut == cut), None)
 
-    def had(self, version: int, cut: int) -> bool:
-        """Whether the table still has the commit that brought it to `cut` as `version`.
-
-        One that was cut short leaves its number to the next, even where another table has been derived from it.
-        """
-        later = takewhile(lambda head: head.origin >= version, self.heads())
-        return any((head.origin, head.cut) == (version, cut) for head in later)
-
     def stored(self, version: int) -> int:
         """The newest version that has the rows of `version`: that of a compaction, where there was one since."""
         later = takewhile(lambda p: p.origin >= version, delta.positions(self.path, self.app))

@@ -20,9 +20,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
-
 from lake.store.storage import Address
 
 COMMIT: Final = re.compile(r"\d{20}\.json")
@@ -54,22 +51,19 @@ def torn_after(path: Address, version: int) -> bool:
     return commit_file(path, version + 1).exists() and torn(path) == version + 1
 
 
-def put_aside(path: Address) -> None:
-    """Takes the newest commit of the table at `path` away if it was cut short; the caller holds the table's lease."""
-    version = torn(path)
-    if version is None:
-        return
+def set_aside(path: Address, version: int, *, empty: bool) -> None:
+    """Takes the commit `version`, which was cut short, away; with `empty`, one that does nothing takes its place."""
     torn_file = commit_file(path, version).local
     aside = torn_file.with_name(f".{torn_file.name}.torn")
     told_of = [f"{version:020}.crc", f".{version:020}.crc.crc", f".{torn_file.name}.crc"]
     for file in map(torn_file.with_name, told_of):
         file.unlink(missing_ok=True)
-    if _begins(path, version):
+    if empty:
         shutil.copy2(torn_file, aside)
         at = int(torn_file.stat().st_mtime * 1000)
-        empty = torn_file.with_name(f".{torn_file.name}.tmp")
-        empty.write_text(json.dumps({"commitInfo": {"timestamp": at, "operation": "EMPTY"}}))
-        empty.replace(torn_file)
+        whole = torn_file.with_name(f".{torn_file.name}.tmp")
+        whole.write_text(json.dumps({"commitInfo": {"timestamp": at, "operation": "EMPTY"}}))
+        whole.replace(torn_file)
     else:
         for file in [torn_file.with_name("_last_checkpoint"), *_checkpoints(path, version)]:
             file.unlink(missing_ok=True)
@@ -85,15 +79,9 @@ def damages(path: Address) -> list[Address]:
     return []
 
 
-def _begins(path: Address, version: int) -> bool:
-    """Whether the table's past was ended at `version`: its checkpoint holds all that there is, and stays."""
-    if not version or not _checkpoints(path, version):
-        return False
-    try:
-        DeltaTable(str(path), version=version - 1)
-    except TableNotFoundError:
-        return True
-    return False
+def has_checkpoint(path: Address, version: int) -> bool:
+    """Whether the table at `path` has a checkpoint of `version`."""
+    return bool(_checkpoints(path, version))
 
 
 def _checkpoints(path: Address, version: int) -> list[Path]:

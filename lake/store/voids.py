@@ -12,7 +12,7 @@ from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.quoting import SPARK, literal
 from lake.store.book import Book
-from lake.store.ledger.cuts import counted_voids
+from lake.store.recovery import last_void
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -108,17 +108,6 @@ def voids_head(settings: Settings) -> int:
     return max((row["n"] or 0 for row in rows), default=0)
 
 
-def next_number(settings: Settings) -> int:
-    """The number that the next void or erasure takes: one that none has had, whatever damage has taken since."""
-    return max(voids_head(settings), counted_voids(settings)) + 1
-
-
-def is_there(settings: Settings, number: int) -> bool:
-    """Whether a void or an erasure has `number`: not where damage has taken it."""
-    query = "SELECT 1 FROM t WHERE number = $1 LIMIT 1"
-    return any(book.rows(settings, query, number) for book in BOOKS)
-
-
 def voided(settings: Settings, stream: str, after: int, upto: int) -> list[Void]:
     """The voids after < number <= upto of `stream`."""
     return [void for void in all_voids(settings, stream) if after < void.number <= upto] if after < upto else []
@@ -155,7 +144,7 @@ def record(settings: Settings, stream: str, targets: Iterable[Target], *, reason
     """Appends a void for each of `targets`, all in one commit. Raises DeclarationError where one is void already."""
     with VOIDS.written(settings):
         known = {void.target: void for void in all_voids(settings, stream)}
-        number = next_number(settings)
+        number = last_void(settings) + 1
         new: list[Void] = []
         for batch, bucket, offset, source in targets:
             target = (batch, bucket, offset, source)

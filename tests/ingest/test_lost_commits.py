@@ -19,7 +19,7 @@ from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.gate import gate
-from lake.ingest import lost_batches, sources
+from lake.ingest import recovery, sources
 from lake.ingest.replay import waiting
 from lake.project import Project, load
 from lake.publish.cut import cut
@@ -168,7 +168,7 @@ def replayed(shop: Project, *raws: str) -> list[Rejected]:
     mended = [
         replace(row, raw=raw) for row, raw in zip(quarantine.rejected(settings, "orders", upto=1), raws, strict=True)
     ]
-    lost_batches.keep(settings, "orders", 2, mended)
+    recovery.keep(settings, "orders", 2, mended)
     appended(shop, 2, *(row.fingerprint for row in reversed(mended)))
     assert sources.taken(settings, "orders", 3) is None
     tear(Warehouse(settings).log("orders").path)
@@ -178,7 +178,7 @@ def replayed(shop: Project, *raws: str) -> list[Rejected]:
 def again(shop: Project, batch: int) -> Any:
     taken = there(sources.taken(shop.settings, "orders", batch))
     assert (taken.at, taken.contract) == (datetime(2024, 1, 1, tzinfo=UTC), 1)
-    return lost_batches.delivery_of(shop.settings, shop.contracts["orders"], taken)
+    return recovery.delivery_of(shop.settings, shop.contracts["orders"], taken)
 
 
 def test_records_from_the_quarantine_are_put_to_the_log_again_as_they_were_mended(shop: Project) -> None:
@@ -208,14 +208,14 @@ def test_a_record_that_was_mended_is_not_taken_for_the_one_in_the_quarantine_whe
 def test_a_lost_batch_whose_records_are_gone_can_be_given_up(shop: Project) -> None:
     settings = shop.settings
     with pytest.raises(DeclarationError, match="no lost batch after batch"):
-        lost_batches.give_up(settings, "orders")
+        recovery.give_up(settings, "orders")
     replayed(shop, "one, mended", "two")
     shutil.rmtree(settings.path(".lake/staging"))
     with pytest.raises(
         LakeError, match=r"lost batch 2, and quarantine:1/1, .* is gone(.|\n)*lake ingest orders --give-up"
     ):
         again(shop, 2)
-    assert [lost_batches.give_up(settings, "orders") for _ in range(2)] == [2, 2]
+    assert [recovery.give_up(settings, "orders") for _ in range(2)] == [2, 2]
     head = Log(settings, "orders").head()
     assert (head.batch, head.files, head.position.txn) == (2, [], 2)
     assert sources.taken(settings, "orders", 3) is None
@@ -223,7 +223,7 @@ def test_a_lost_batch_whose_records_are_gone_can_be_given_up(shop: Project) -> N
     assert len(waiting(settings)) == 2
     appended(shop, 3, ("orders/b.jsonl", 1, 1))
     with pytest.raises(DeclarationError, match="no lost batch after batch"):
-        lost_batches.give_up(settings, "orders")
+        recovery.give_up(settings, "orders")
 
 
 def test_a_lost_batch_of_a_file_that_is_gone_can_be_given_up_and_the_file_is_new_when_it_comes_back(
@@ -235,7 +235,7 @@ def test_a_lost_batch_of_a_file_that_is_gone_can_be_given_up_and_the_file_is_new
     tear(Warehouse(settings).log("orders").path)
     with pytest.raises(LakeError, match=r"lost batch 1, and orders/a.jsonl, from which it was read, is gone"):
         again(shop, 1)
-    assert lost_batches.give_up(settings, "orders") == 1
+    assert recovery.give_up(settings, "orders") == 1
     assert sources.landed(Log(settings, "orders")) == set()
 
 
@@ -262,12 +262,12 @@ def test_what_a_batch_was_made_of_is_new_again_though_giving_it_up_was_cut_short
     replayed(shop, "one", "two")
     with monkeypatch.context() as crash:
         crash.setattr(sources, "disown", lambda *_: None)
-        lost_batches.give_up(settings, "orders")
+        recovery.give_up(settings, "orders")
     assert len(waiting(settings)) == 0
-    lost_batches.disown(settings, Log(settings, "orders").head())
+    recovery.disown(settings, Log(settings, "orders").head())
     assert len(waiting(settings)) == 2
     appended(shop, 3, ("orders/b.jsonl", 1, 1))
-    lost_batches.disown(settings, Log(settings, "orders").head())
+    recovery.disown(settings, Log(settings, "orders").head())
     assert sources.taken(settings, "orders", 3)
 
 

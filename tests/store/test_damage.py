@@ -20,7 +20,7 @@ from lake.ingest import integrity, sources
 from lake.ingest.append import append
 from lake.project import Project
 from lake.publish.cut import cut
-from lake.store import delta, erasures, quarantine
+from lake.store import delta, erasures, quarantine, recovery
 from lake.store.keys import open_store
 from lake.store.ledger import contract_versions, editions
 from lake.store.locks import activity
@@ -30,7 +30,7 @@ from lake.store.torn import commit_file
 from lake.store.warehouse import Warehouse
 from tests.ingest.test_lost_commits import ORDER, advanced, at, shop, tear
 from tests.processes import another
-from tests.there import fault, no_spark
+from tests.there import fault, no_spark, there
 
 __all__ = ["shop"]
 
@@ -84,7 +84,7 @@ def test_a_log_that_lost_anything_up_to_all_of_itself_is_told(shop: Project, who
             True,
             True,
         )
-    [found] = integrity.lost_batches(settings, "orders")
+    [found] = recovery.lost_batches(settings, "orders")
     assert (found.found.endswith("goes up to batch 2"), found.path) == (True, Warehouse(settings).log("orders").path)
 
 
@@ -93,8 +93,8 @@ def test_the_number_of_an_edition_that_was_lost_is_not_given_again(shop: Project
     for number in (1, 2, 3):
         editions.record_edition(settings, number, {})
     tear(Warehouse(settings).book("editions").path)
-    assert editions.newest_number(settings) == 2
-    [found] = integrity.lost_editions(settings)
+    assert there(editions.latest_edition(settings)).number == 2
+    [found] = recovery.lost_editions(settings)
     assert (found.found, found.path) == (
         "it ends at edition 2, but edition 3 was published",
         Warehouse(settings).book("editions").path,
@@ -107,7 +107,7 @@ def test_the_number_of_an_edition_that_was_lost_is_not_given_again(shop: Project
     assert editions.record_edition(settings, 3, {}).number == 4
     shutil.rmtree(Warehouse(settings).book("editions").path.local)
     assert editions.record_edition(settings, 3, {}).number == 5
-    assert integrity.lost_editions(settings) == []
+    assert recovery.lost_editions(settings) == []
 
 
 def test_a_book_of_editions_of_long_ago_is_remembered_from_the_next_time_on(shop: Project) -> None:

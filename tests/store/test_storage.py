@@ -29,7 +29,7 @@ LOCAL: Final = {
     "ingest/delivery.py": "what Spark says of a landing file is traced back to it",
     "ingest/append.py": "standard input is staged",
     "ingest/replay.py": "repairs are read from a file that is named",
-    "ingest/lost_batches.py": "repaired texts are staged until their commit is there",
+    "ingest/recovery.py": "repaired texts are staged until their commit is there",
     "ingest/attempts.py": "the note of files being read lies beside the locks",
     "gate/gx.py": "its environment is set before it is imported",
     "erasure/audit.py": "the files outside the warehouse are named by the settings",

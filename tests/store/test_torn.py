@@ -23,8 +23,8 @@ from lake.store import delta, erasures, truncation
 from lake.store.commit import replace
 from lake.store.keys import open_store
 from lake.store.ledger.cuts import latest_cut, record_cut
-from lake.store.locks.fence import fence
 from lake.store.locks.lease import forget_the_dead, lease
+from lake.store.recovery import fence
 from lake.store.storage import Address
 from lake.store.tables import Table
 from lake.store.torn import commit_file, torn
@@ -201,7 +201,7 @@ def test_a_dead_writer_is_known_until_it_has_been_fenced_off(
     path, app = table(project)
     subprocess.run([sys.executable, "-c", PROGRAM, project.project, "table.current_order"], check=False)
     with monkeypatch.context() as full_disk:
-        full_disk.setattr("lake.store.locks.lease.fence", lambda *_: os.close(-1))
+        full_disk.setattr("lake.store.recovery.fence", lambda *_: os.close(-1))
         with pytest.raises(OSError, match="Bad file"), lease(project, "table.current_order"):
             pass
     with lease(project, "table.current_order"):

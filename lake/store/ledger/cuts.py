@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from deltalake.exceptions import DeltaError
-
 from lake.config import Settings
 from lake.store import delta
 from lake.store.book import Book, as_state, instant, parsed, unknown
-from lake.store.ledger.editions import latest_edition
-from lake.store.warehouse import Warehouse
+from lake.store.recovery import last_cut
 
 
 @dataclass(frozen=True)
@@ -48,11 +44,6 @@ def get_cut(settings: Settings, number: int) -> Cut:
     raise unknown("cut", number, latest.number if latest else 0, fix="lake cut")
 
 
-def counted_voids(settings: Settings) -> int:
-    """The greatest number of a void that a cut has counted, also of one that damage has taken since."""
-    return max((row["voids"] for row in CUTS.find(settings, "true ORDER BY voids DESC LIMIT 1")), default=0)
-
-
 def record_cut(settings: Settings, batches: Mapping[str, int], voids: int, *, label: str | None = None) -> Cut:
     """Records a new cut at `batches` and `voids`; the latest cut, unchanged, where nothing has moved since.
 
@@ -66,20 +57,10 @@ def record_cut(settings: Settings, batches: Mapping[str, int], voids: int, *, la
         if latest and (dict(latest.batches), latest.voids) == (dict(batches), voids):
             cut = latest
         else:
-            cut = Cut(_newest(settings, latest) + 1, dict(sorted(batches.items())), voids, datetime.now(UTC))
+            cut = Cut(last_cut(settings) + 1, dict(sorted(batches.items())), voids, datetime.now(UTC))
         if cut is not latest or label:
             CUTS.add(settings, head, [*asdict(cut).values(), label], cut=as_state(cut))
         return cut
-
-
-def _newest(settings: Settings, latest: Cut | None) -> int:
-    """The greatest number that a cut has had: tables and editions know those that a damaged book has lost."""
-    edition, known = latest_edition(settings), [latest.number if latest else 0]
-    known += [edition.cut] if edition else []
-    for table in Warehouse(settings).folders("table"):
-        with suppress(DeltaError, NotADirectoryError):  # a table that cannot be read keeps no other from being counted
-            known.append(delta.standing(table.path, table.app).data.get("cut", 0))
-    return max(known)
 
 
 def _cut_of(head: delta.Position) -> Cut | None:

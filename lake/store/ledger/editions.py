@@ -12,6 +12,7 @@ from lake.errors import DeclarationError, Unavailable
 from lake.store import delta
 from lake.store.book import Book, as_state, instant, parsed, unknown
 from lake.store.ranges import numbers, ranges, told, within
+from lake.store.recovery import last_edition
 
 
 @dataclass(frozen=True)
@@ -53,18 +54,6 @@ _NUMBERS = Book("numbers", {"what": "VARCHAR", "number": "BIGINT"})
 def latest_edition(settings: Settings) -> Edition | None:
     """The newest edition, pinned or not; None before the first."""
     return _edition_of(_EDITIONS.head(settings), "edition")
-
-
-def newest_number(settings: Settings) -> int:
-    """The number of the newest edition that the book has, 0 before the first."""
-    latest = latest_edition(settings)
-    return latest.number if latest else 0
-
-
-def witnessed(settings: Settings) -> int:
-    """The number of the newest edition as it is remembered beside the book, 0 where none is."""
-    number: int = _NUMBERS.head(settings).data.get("edition", 0)
-    return number
 
 
 def current_edition(settings: Settings) -> Edition | None:
@@ -154,7 +143,7 @@ def record_edition(
         if latest and (latest.cut, dict(latest.tables)) == (cut, dict(tables)):
             _remember(settings, latest.number)
             return latest
-        number = max(latest.number if latest else 0, witnessed(settings)) + 1
+        number = last_edition(settings) + 1
         edition = Edition(number, cut, dict(sorted(tables.items())), datetime.now(UTC))
         _change(settings, head, "publish", edition, pin=head.data.get("pin"))
         _remember(settings, number)

@@ -22,8 +22,7 @@ from lake.config import Settings
 from lake.errors import Unavailable
 from lake.session import gone
 from lake.store.locks import activity
-from lake.store.locks.fence import fence
-from lake.store.torn import put_aside
+from lake.store.recovery import mend
 from lake.store.warehouse import Warehouse
 
 NOUNS: Final = {"log": "the log of", "table": "the table", "meta": "the ledger of"}
@@ -34,8 +33,8 @@ QUIETLY: Final = 1.0  # seconds of waiting that nobody need hear of
 def lease(settings: Settings, name: str, *, seconds: float | None = None, commits: bool = True) -> Iterator[None]:
     """Holds the lease `name` (e.g. `log.flights`, `table.carrier_daily`, `meta.cuts`) while the block runs.
 
-    First repairs what a dead holder left: see lake.store.torn and lake.store.locks.fence. Who `commits`
-    nothing leaves the latter to the next who does.
+    First repairs what a dead holder left, by lake.store.recovery; who `commits` nothing leaves the fence to the next
+    who does.
     Re-entrant within a process and thread. Raises Unavailable when another writer keeps it longer than `seconds`, by
     default `settings.lease_seconds`.
     """
@@ -86,9 +85,7 @@ def _acquire(lock: FileLock, name: str, holder: Path, *, seconds: float) -> None
 
 def _mend(settings: Settings, name: str, *, died: bool) -> None:
     for location in Warehouse(settings).leased(name):
-        put_aside(location.path)
-        if died and location.by_spark:
-            fence(location.path, location.app)
+        mend(location, died=died)
 
 
 def forget_the_dead(settings: Settings, *, dry_run: bool) -> list[Path]:
