@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
+from functools import cached_property
 from math import inf
 from pathlib import Path
 from types import UnionType
@@ -86,25 +87,13 @@ class Settings:
         """`relative` as an absolute path under the project folder."""
         return (self.project / relative).resolve()
 
-    @property
+    @cached_property
     def warehouse_path(self) -> Path:
         return self.path(self.warehouse)
 
     @property
     def keys_path(self) -> Path:
         return self.warehouse_path.parent / "keys.sqlite" if self.keys is None else self.path(self.keys)
-
-    def log_path(self, stream: str) -> Path:
-        return self.warehouse_path / "logs" / stream
-
-    def quarantine_path(self, stream: str) -> Path:
-        return self.warehouse_path / "quarantine" / stream
-
-    def redeliveries_path(self, stream: str) -> Path:
-        return self.warehouse_path / "redeliveries" / stream
-
-    def meta_path(self, name: str) -> Path:
-        return self.warehouse_path / "meta" / name
 
 
 def find_project(start: Path) -> Path:

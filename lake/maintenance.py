@@ -8,11 +8,9 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lake.config import Settings
@@ -20,15 +18,17 @@ from lake.erasure.purge import purge
 from lake.errors import Unavailable
 from lake.ingest.integrity import content_fault
 from lake.project import Project
-from lake.publish.retention import Needed, Place, places, retired
-from lake.store import compaction, delta, log, vacuum
+from lake.publish.retention import Needed, retired, tables
+from lake.store import compaction, delta, disk, log, vacuum
 from lake.store.compaction import Compacted, Part
 from lake.store.delta import Position
 from lake.store.ledger import editions
 from lake.store.locks import activity, lease
 from lake.store.locks.activity import Running
 from lake.store.ranges import told
+from lake.store.storage import Address
 from lake.store.tables import Table
+from lake.store.warehouse import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,7 +62,7 @@ class Policy:
 class Kept:
     """What was done at one place: compacted, and files removed; `left` parts are still due, beyond the call's bytes."""
 
-    place: Place
+    place: Location
     compacted: Compacted | None = None
     due: int = 0
     left: int = 0
@@ -110,7 +110,7 @@ def maintain(
     going = expired if policy.dry_run and not running else []
     work = _Work(project, spark, policy, tell, lambda: Needed.now(project, also=still_read, but=going))
     done = Upkeep(expired, kept, running)
-    held = [place for place in places(settings) if not work.keep(place, done, seconds=0)]
+    held = [place for place in tables(settings) if not work.keep(place, done, seconds=0)]
     for place in held:
         work.keep(place, done, seconds=settings.lease_seconds)
     done.cleared = _clear(settings, running, dry_run=policy.dry_run)
@@ -135,7 +135,7 @@ class _Work:
     needed: Callable[[], Needed]
     spent: int = 0
 
-    def keep(self, place: Place, done: Upkeep, *, seconds: float) -> bool:
+    def keep(self, place: Location, done: Upkeep, *, seconds: float) -> bool:
         """Maintains `place`; False, and recorded, where another writer holds it."""
         try:
             with lease.lease(self.project.settings, place.lease, seconds=seconds, commits=not self.policy.dry_run):
@@ -151,9 +151,9 @@ class _Work:
         done.skipped.pop(str(place), None)
         return True
 
-    def _kept(self, place: Place, needed: Needed) -> Kept:
+    def _kept(self, place: Location, needed: Needed) -> Kept:
         kept, table = Kept(place), needed.homes.get(place.path)
-        position = delta.head(place.path, place.app) if place.app else None
+        position = delta.head(place.path, place.app) if place.by_spark else None
         due = self._due(place, table, position)
         chosen = self._affordable(due)
         kept.due, kept.left = len(due), len(due) - len(chosen)
@@ -165,7 +165,7 @@ class _Work:
         self._vacuum(kept)
         return kept
 
-    def _due(self, place: Place, table: Table | None, position: Position | None) -> list[Part]:
+    def _due(self, place: Location, table: Table | None, position: Position | None) -> list[Part]:
         """What is to be compacted at `place`: nothing that is not live, damaged, or written to by another tool."""
         live = {"log": place.name in self.project.contracts, "table": table is not None}.get(place.kind, True)
         due = [part for part in compaction.parts(place.path) if part.due] if live else []
@@ -181,11 +181,11 @@ class _Work:
         place, needed = kept.place, self.needed()
         versions = [*needed.by_editions(place.path).values(), *vacuum.before_newest(place.path)]
         stale = vacuum.unneeded(place.path, keep=versions, since=needed.since(place))
-        kept.files, kept.freed = len(stale), sum(file.stat().st_size for file in stale)
+        kept.files, kept.freed = len(stale), sum(stale.values())
         if stale and not self.policy.dry_run:
             self.tell(f"vacuum  {place}: {kept.files} files")
             for file in stale:
-                file.unlink()
+                file.delete()
 
     def _affordable(self, due: Iterable[Part]) -> list[Part]:
         """Those of the parts that the call's bytes are enough for; the first of all in any case."""
@@ -197,7 +197,7 @@ class _Work:
         return chosen
 
     def _compact(
-        self, place: Place, table: Table | None, position: Position | None, chosen: Iterable[Part]
+        self, place: Location, table: Table | None, position: Position | None, chosen: Iterable[Part]
     ) -> Compacted:
         if place.kind == "log" and position is not None:
             contract = self.project.contracts[place.name]
@@ -207,18 +207,15 @@ class _Work:
         identity = self.project.tables[table.name].kind.identity if table else ()
         return compaction.compact_table(place.path, position, identity)
 
-    def _remove_folder(self, path: Path) -> None:
+    def _remove_folder(self, path: Address) -> None:
         if not self.policy.dry_run:
-            vacuum.remove_table(path)
+            disk.remove_table(path)
 
 
 def _clear(settings: Settings, running: tuple[Running, ...], *, dry_run: bool) -> list[str]:
     """Clears what crashes left beside the tables; returns the names."""
     oldest = min([datetime.now(UTC) - STAGED, *(each.since for each in running)])
-    left = vacuum.left_behind(settings, oldest)
-    for file in left if not dry_run else ():
-        if file.is_dir() and not file.is_symlink():
-            shutil.rmtree(file, ignore_errors=True)
-        else:
-            file.unlink(missing_ok=True)
+    left = disk.left_behind(settings, oldest)
+    if not dry_run:
+        disk.clear(left, as_far_as_possible=True)
     return [str(path) for path in (*left, *lease.forget_the_dead(settings, dry_run=dry_run))]

@@ -23,8 +23,8 @@ from lake.quality.suite import load_suite, parks
 from lake.store.ledger.editions import homes
 from lake.store.table_head import Columns, TableHead
 from lake.store.tables import Table
+from lake.store.warehouse import LAYERS
 
-LAYERS = ("silver", "gold")
 FIELD: Final = "contract field "
 PARKED: Final = First((PLACE, ROW))
 

@@ -23,6 +23,7 @@ from lake.store.fingerprints import MODULUS, Print, of_arrow
 from lake.store.ledger.editions import EditionTable, latest_edition
 from lake.store.table_head import TableHead
 from lake.store.tables import Table
+from lake.store.warehouse import Warehouse
 
 
 def of_rows(table: Table, rows: pa.Table | object) -> Print | None:
@@ -65,7 +66,7 @@ def of_commit(table: Table, head: TableHead) -> Print | None:
         return Print.parse(said)
     edition = latest_edition(table.settings)
     entry = edition.tables.get(table.name) if edition else None
-    path = str(table.path.relative_to(table.settings.warehouse_path))
+    path = table.path.relative_to(Warehouse(table.settings).root)
     if entry is None or not entry.content or entry.path != path:
         return None
     return Print.parse(entry.content) if entry.version in {head.version, head.origin} else None

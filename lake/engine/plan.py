@@ -18,6 +18,7 @@ from lake.quality.suite import Suite
 from lake.session import start
 from lake.store import delta
 from lake.store.ledger import checks, cuts, editions, runs
+from lake.store.log import Log
 from lake.store.scan import Scan
 from lake.store.table_head import TableHead
 
@@ -232,7 +233,7 @@ class _Planning:
     def _rows(self, declaration: Declaration) -> int:
         """How many rows the inputs have now."""
         paths = [
-            self.project.settings.log_path(source.name)
+            Log(self.project.settings, source.name).path
             if source.table is None
             else self.project.table(source.table).path
             for source in declaration.inputs

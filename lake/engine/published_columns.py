@@ -14,6 +14,7 @@ from lake.store import delta
 from lake.store.ledger import editions
 from lake.store.ledger.editions import EditionTable
 from lake.store.scan import Scan, to_frame
+from lake.store.warehouse import Warehouse
 
 
 def must_keep(inputs: Inputs, tables: Iterable[Declaration]) -> None:
@@ -41,7 +42,7 @@ def _losses(inputs: Inputs, declaration: Declaration, there: EditionTable) -> It
 
 def _columns(inputs: Inputs, there: EditionTable) -> Mapping[str, str]:
     """The columns of a published table with Spark's types; none where it is gone."""
-    path = inputs.project.settings.warehouse_path / there.path
+    path = Warehouse(inputs.project.settings).root / there.path
     if not delta.exists(path):
         return {}
     return dict(to_frame(inputs.spark, Scan(path, there.version).schema().empty_table()).dtypes)

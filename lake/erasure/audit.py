@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import re
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 import duckdb
@@ -25,8 +23,11 @@ from lake.config import Settings
 from lake.erasure.forget import whom
 from lake.erasure.search import decoded, sought, spelled, whole_word
 from lake.errors import LawError
+from lake.ingest.sources import LANDED
 from lake.project import Project
 from lake.store import delta
+from lake.store.storage import Address
+from lake.store.warehouse import Warehouse
 
 SPARK_KEEPS: Final = 32
 """So many characters of a text Spark keeps in statistics, and a mark after the greatest value's."""
@@ -44,6 +45,9 @@ NAMED: Final = f"{FORGET}; file names stay in the log: have the producer stop pu
 MANY: Final = 10_000
 CHUNK: Final = 16 << 20
 OVERLAP: Final = 4096
+
+Files: TypeAlias = Iterator[tuple[Address, int]]
+"""Files with their sizes in bytes."""
 
 
 @dataclass(frozen=True)
@@ -146,41 +150,44 @@ def search_files(settings: Settings, values: Collection[str]) -> Proof:
 class _Looked:
     """A file of `size` bytes, and whether one of the values was `found` in it."""
 
-    file: Path
+    file: Address
     size: int
     found: bool
 
 
-def _searched(listed: Callable[[], Iterable[Path]], text: re.Pattern[str], bytes_: re.Pattern[bytes]) -> list[_Looked]:
+def _searched(listed: Callable[[], Files], text: re.Pattern[str], bytes_: re.Pattern[bytes]) -> list[_Looked]:
     """Every file that is `listed`, and what comes while they are searched: a compaction has rows in other files then.
 
     Files that go meanwhile, as those that say who holds a lease, have nothing.
     """
-    looked, known = [], set[Path]()
-    while new := {*listed()} - known:
-        known |= new
-        for file in new:
+    looked, seen = [], set[Address]()
+    while new := {file: size for file, size in listed() if file not in seen}:
+        seen |= new.keys()
+        for file, size in new.items():
             with suppress(FileNotFoundError):
-                looked.append(_Looked(file, file.stat().st_size, _holds(file, text, bytes_)))
+                looked.append(_Looked(file, size, _holds(file, text, bytes_)))
     return sorted(looked, key=lambda each: each.file)
 
 
-def _inside(settings: Settings) -> Iterator[Path]:
-    owners = [settings.path(folder) for folder in OWNERS]
-    yield from _files(settings.warehouse_path)
-    yield from (file for file in _files(settings.path(".lake")) if not any(map(file.is_relative_to, owners)))
-    if settings.keys_path.is_file():
-        yield settings.keys_path
+def _inside(settings: Settings) -> Files:
+    owners = tuple(f"{settings.path(folder)}/" for folder in OWNERS)
+    yield from _files(Warehouse(settings).root)
+    yield from (each for each in _files(_local(settings, ".lake")) if not f"{each[0]}/".startswith(owners))
+    yield from _files(Address(str(settings.keys_path)))
 
 
-def _outside(settings: Settings) -> Iterator[Path]:
+def _outside(settings: Settings) -> Files:
     folders = [settings.landing, *([settings.archive] if settings.archive else []), *map(Path, OWNERS)]
-    return (file for folder in folders for file in _files(settings.path(folder)))
+    return (each for folder in folders for each in _files(_local(settings, folder)))
+
+
+def _local(settings: Settings, path: Path | str) -> Address:
+    return Address(str(settings.path(path)))
 
 
 def _named(settings: Settings, text: re.Pattern[str]) -> Iterator[str]:
     """The names of files that were taken in, in which one of the values is."""
-    landed = delta.rows(settings.meta_path("landed"), "SELECT DISTINCT name FROM t ORDER BY name")
+    landed = LANDED.rows(settings, "SELECT DISTINCT name FROM t ORDER BY name")
     return (row["name"] for row in landed if any(text.search(each) for each in decoded(row["name"])))
 
 
@@ -198,41 +205,46 @@ def _written(text: str) -> set[str]:
     return {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], quote(text)}
 
 
-def _files(place: Path) -> Iterator[Path]:
+def _files(place: Address) -> Files:
     """The files below a folder, or the one that `place` is."""
-    below = (Path(parent, name) for parent, _, names in os.walk(place) for name in names)
-    return (file for file in chain([place], below) if file.is_file() and not file.is_symlink())
+    if file := place.head():
+        yield place, file.size
+        return
+    with suppress(FileNotFoundError):
+        for entry in place.list(deep=True):
+            yield place / entry.name, entry.size
 
 
-def _holds(file: Path, text: re.Pattern[str], bytes_: re.Pattern[bytes]) -> bool:
+def _holds(file: Address, text: re.Pattern[str], bytes_: re.Pattern[bytes]) -> bool:
     """Whether one of the values is in `file`; what cannot be unpacked may have them."""
     try:
         if any(bytes_.search(chunk) for chunk in _chunks(file)):
             return True
         return _rows(file, text) if PARQUET.search(file.name) else _escaped(file, text)
     except UNREADABLE:
-        return file.stat().st_size > 0
+        left = file.head()
+        return left is not None and left.size > 0
 
 
-def _escaped(file: Path, text: re.Pattern[str]) -> bool:
+def _escaped(file: Address, text: re.Pattern[str]) -> bool:
     """Whether one of the values is there under escapes of JSON."""
     texts = (chunk.decode("utf-8", "replace") for chunk in _chunks(file) if b"\\" in chunk)
     return any(text.search(each) for escaped in texts for each in decoded(escaped))
 
 
-def _chunks(file: Path) -> Iterator[bytes]:
+def _chunks(file: Address) -> Iterator[bytes]:
     """The content of `file` in parts that overlap, so that nothing is cut in two."""
     tail = b""
-    with gzip.open(file) if file.suffix.lower() == ".gz" else file.open("rb") as opened:
+    with file.open() as packed, gzip.open(packed) if file.name.lower().endswith(".gz") else packed as opened:
         while chunk := opened.read(CHUNK):
             yield tail + chunk
             tail = chunk[-OVERLAP:]
 
 
-def _rows(file: Path, text: re.Pattern[str]) -> bool:
+def _rows(file: Address, text: re.Pattern[str]) -> bool:
     """Whether a row of a Parquet file holds one of the values, in any column."""
     with delta.connection() as con:
-        con.register("a row", con.read_parquet(str(file)))
+        con.register("a row", con.read_parquet(file.url))
         if con.execute(f'SELECT 1 FROM "a row" WHERE regexp_matches({ROW}, $1) LIMIT 1', [text.pattern]).fetchone():
             return True
         escaped = con.execute(f"""SELECT {ROW} FROM "a row" WHERE contains({ROW}, '\\')""")

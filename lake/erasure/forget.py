@@ -32,6 +32,7 @@ from lake.store.ledger.editions import kept_editions
 from lake.store.ledger.runs import record_run
 from lake.store.locks.lease import lease
 from lake.store.log import Log
+from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -148,7 +149,9 @@ def give_up(project: Project, stream: str) -> GivenUp:
     with lease(settings, Log(settings, stream).lease):
         lost = Log(settings, stream).keyless(store)
         if lost:
-            everything = delta.rows(settings.quarantine_path(stream), f"SELECT {', '.join(PLACES.names)} FROM t")
+            everything = delta.rows(
+                Warehouse(settings).quarantine(stream).path, f"SELECT {', '.join(PLACES.names)} FROM t"
+            )
             _blank(settings, stream, everything)
             erasures.record(settings, stream, lost, at=began)
             destroy_keys(settings)
@@ -199,7 +202,7 @@ def _blank(settings: Settings, stream: str, told: list[dict[str, Any]]) -> None:
     """Blanks the quarantined records `told`, as `mentions.quarantined` gives them; `purge` ends their past."""
     if not told:
         return
-    with delta.opened(settings.quarantine_path(stream)) as table:
+    with delta.opened(Warehouse(settings).quarantine(stream).path) as table:
         (
             table.merge(pa.Table.from_pylist(told, PLACES), "t._batch = s._batch AND t._number = s._number", "s", "t")
             .when_matched_update({"raw": "''", "detail": f"'{BLANKED}'", "source": "s.source"})

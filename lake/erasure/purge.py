@@ -12,24 +12,22 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 
 from lake.config import Settings
 from lake.erasure.forget import destroy_keys
 from lake.project import Project
 from lake.publish.publish import at_cut
 from lake.publish.retention import retired
-from lake.store import delta, erasures, truncation, vacuum
+from lake.store import delta, disk, erasures, truncation
 from lake.store.ledger import editions
 from lake.store.ledger.cuts import get_cut
 from lake.store.ledger.editions import Edition
 from lake.store.locks import activity
 from lake.store.locks.lease import lease
 from lake.store.log import Log
+from lake.store.warehouse import Warehouse
 
 
 def purge(project: Project, tell: Callable[[str], None]) -> None:
@@ -50,7 +48,7 @@ def purge(project: Project, tell: Callable[[str], None]) -> None:
     assert edition is not None
     older = [each.number for each in editions.kept_editions(settings) if each.number < edition.number]
     editions.expire_editions(settings, older)
-    published = {settings.warehouse_path / each.path: each.version for each in edition.tables.values()}
+    published = {Warehouse(settings).root / each.path: each.version for each in edition.tables.values()}
     for declaration in project.tables.values():
         table = project.table(declaration)
         with lease(settings, table.lease):
@@ -59,7 +57,7 @@ def purge(project: Project, tell: Callable[[str], None]) -> None:
     _clear_left(settings)
     for place in (home.place for home in retired(project)):
         with lease(settings, place.lease):
-            vacuum.remove_table(place.path)
+            disk.remove_table(place.path)
         tell(f"purge   {place.name}: dropped, no longer in use")
     for stream in sorted(streams):
         _end_quarantine(settings, stream)
@@ -75,7 +73,7 @@ def _expire_again(settings: Settings) -> None:
 
 def _end_quarantine(settings: Settings, stream: str) -> None:
     """Ends the past of a quarantine, in which records were blanked."""
-    path = settings.quarantine_path(stream)
+    path = Warehouse(settings).quarantine(stream).path
     if delta.exists(path):
         with lease(settings, Log(settings, stream).lease):
             truncation.begin_anew(path)
@@ -88,10 +86,7 @@ def _clear_left(settings: Settings) -> None:
     Nobody at work began before the edition. And removes tables whose removal was cut short.
     """
     oldest = min((each.since for each in activity.others(settings)), default=datetime.now(UTC))
-    for each in vacuum.left_behind(settings, oldest):
-        remove = shutil.rmtree if each.is_dir() and not each.is_symlink() else Path.unlink
-        with suppress(FileNotFoundError):  # another process may be at it
-            remove(each)
+    disk.clear(disk.left_behind(settings, oldest))
     for log in settings.path(".lake/spark").glob("*.log"):
         os.truncate(log, 0)  # whoever writes to it appends
 

@@ -19,7 +19,8 @@ from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.ingest.personal import BLANKED
 from lake.store import delta, quarantine
-from lake.store.side_tables import LAST_BATCH
+from lake.store.recovery import LAST_BATCH
+from lake.store.warehouse import Warehouse
 
 SHORTEST: Final = 4
 """Shorter values are found anywhere by chance, so they are not searched for."""
@@ -121,7 +122,7 @@ def quarantined(settings: Settings, contract: Contract, subject: str, values: Co
     Rows of `_batch`, `_number`, `source`, the last empty where the very name of the file tells of them.
     """
     texts = ", ".join(f"coalesce({name}, '') AS {name}" for name in ("raw", "detail", "source"))
-    path, tells = settings.quarantine_path(contract.name), _tells(contract, subject, values)
+    path, tells = Warehouse(settings).quarantine(contract.name).path, _tells(contract, subject, values)
     word = _word(values)
     found = []
     for batch in quarantine.counts(settings, contract.name, upto=LAST_BATCH):

@@ -22,10 +22,11 @@ from lake.store import erasures, log
 from lake.store.ledger import contract_versions
 from lake.store.ledger.cuts import Cut
 from lake.store.log import Log
+from lake.store.recovery import had, has_void
 from lake.store.scan import Scan, to_frame
 from lake.store.table_head import TableHead
 from lake.store.tables import FeedGap, Table
-from lake.store.voids import Void, is_there, taken_back, voided
+from lake.store.voids import Void, taken_back, voided
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -246,7 +247,7 @@ class Inputs:
     def _scan(self, source: Input) -> Scan:
         """All that is stored of a log, or a table at the cut."""
         if source.table is None:
-            return Scan(self.project.settings.log_path(source.name))
+            return Scan(Log(self.project.settings, source.name).path)
         return Scan(self.table(source.table).path, self.version(source))
 
     def has(self, declaration: Declaration) -> bool:
@@ -264,13 +265,13 @@ class Inputs:
             table, now = self.table(source.table), self._at_cut(source.table)
             if head.physical.get(source.name) != table.home:
                 raise FeedGap(f"{source.name} was another Delta table then")
-            if not table.had(before, head.cut):
+            if not had(table.heads(), before, head.cut):
                 raise FeedGap(f"{source.name} has lost versions that were read then")
             if now.origin == before:
                 return None
             return _ordered(table.changes(self.spark, after=before, upto=now.version), source.table)
         after, voids = self.cut.batches.get(source.name, 0), head.voids
-        if voids and not is_there(settings, voids):
+        if voids and not has_void(settings, voids):
             raise FeedGap(f"void {voids}, which was applied then, was lost")
         if erasures.erased(settings, source.name, voids, self.cut.voids):
             raise FeedGap(f"people of {source.name} were forgotten since")
@@ -333,13 +334,13 @@ class Inputs:
     def size(self, source: Input, *, after: int = 0) -> int:
         """How many rows there are to read at most: all, or of a log those after batch `after`."""
         if source.table is None:
-            path, upto = self.project.settings.log_path(source.name), self.version(source)
+            path, upto = Log(self.project.settings, source.name).path, self.version(source)
             return Scan(path, bounds={"_batch": (after + 1, upto)}).rows() if upto else 0
         return Scan(self.table(source.table).path, self.version(source)).rows()
 
     def size_of_voided(self, source: Input, head: TableHead) -> int:
         """How many events have been voided since `head`, at most."""
-        path, voids = self.project.settings.log_path(source.name), self.voided_since(source, head)
+        path, voids = Log(self.project.settings, source.name).path, self.voided_since(source, head)
         batches = [void.batch for void in voids if void.whole and void.source is None]
         if any(void.source is not None for void in voids):
             return Scan(path, bounds={"_batch": (1, max(void.batch for void in voids))}).rows()

@@ -17,6 +17,7 @@ from lake.kinds.columns import visible
 from lake.kinds.grouped_map import fault_of
 from lake.session import first_line, raise_if_gone
 from lake.store import delta
+from lake.store.log import Log
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -61,7 +62,7 @@ def _event_at(inputs: Inputs, source: Input, place: str) -> str:
     if bucket:
         return f"{source.name} {place}"
     query = "SELECT _bucket, _offset FROM t WHERE _batch = $1 AND _arrival = $2"
-    rows = delta.rows(inputs.project.settings.log_path(source.name), query, int(batch), int(last))
+    rows = delta.rows(Log(inputs.project.settings, source.name).path, query, int(batch), int(last))
     return next((f"{source.name} {batch}:{row['_bucket']}:{row['_offset']}" for row in rows), "")
 
 

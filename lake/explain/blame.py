@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lake.declaration import Declaration, Input
@@ -14,12 +13,13 @@ from lake.explain.explain import Cause, Explained, Side, told
 from lake.explain.lineage import WAS, changed
 from lake.kinds.columns import visible
 from lake.project import Project
-from lake.store import delta
 from lake.store.ledger.cuts import get_cut
 from lake.store.ledger.editions import Edition
 from lake.store.scan import Scan
+from lake.store.storage import Address
 from lake.store.table_head import TableHead
-from lake.store.tables import FeedGap
+from lake.store.tables import FeedGap, heads
+from lake.store.warehouse import Location, Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,7 +49,7 @@ def responsible(  # noqa: PLR0913, PLR0917 which rows, between which editions
     """What came to the inputs and went from them between two editions and concerns the rows `keys` of a table."""
     earlier, later = sorted(editions, key=lambda edition: edition.cut)
     entries = [edition.tables[declaration.name] for edition in (earlier, later)]
-    versions = [(project.settings.warehouse_path / e.path, e.version) for e in entries]
+    versions = [(Warehouse(project.settings).root / e.path, e.version) for e in entries]
     head = _position(*versions[0])
     if head is None or earlier.cut == later.cut:
         return Responsible([() for _ in keys], [])
@@ -123,19 +123,18 @@ def _merged(findings: Sequence[Sequence[Finding]], inputs: int) -> list[Finding]
     return merged
 
 
-def _position(path: Path, version: int) -> TableHead | None:
+def _position(path: Address, version: int) -> TableHead | None:
     """The head that the commit of `version` carries in the table at `path`."""
-    found = map(TableHead.of, delta.positions(path, f"table:{path.name}"))
-    return next((head for head in found if head.version == version), None)
+    return next((head for head in heads(Location("table", path)) if head.version == version), None)
 
 
-def _images(versions: Sequence[tuple[Path, int]], keys: Sequence[Values]) -> list[Images]:
+def _images(versions: Sequence[tuple[Address, int]], keys: Sequence[Values]) -> list[Images]:
     """For each of `keys` the row that a table has of it in the first and in the second of its versions."""
     before, after = (_rows(path, version, keys) for path, version in versions)
     return list(zip(before, after, strict=True))
 
 
-def _rows(path: Path, version: int, keys: Sequence[Values]) -> list[Values | None]:
+def _rows(path: Address, version: int, keys: Sequence[Values]) -> list[Values | None]:
     """The rows of a table with these identities, state columns included; None where one is not there."""
     scan, columns = Scan(path, version), list(keys[0])
     if not set(columns) <= set(scan.schema().names):

@@ -18,6 +18,7 @@ from lake.store import delta, log, quarantine, voids
 from lake.store.ledger.cuts import Cut, get_cut
 from lake.store.ledger.editions import latest_edition
 from lake.store.log import Log
+from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from lake.config import Settings
@@ -71,7 +72,7 @@ def excess(settings: Settings, contract: Contract, cut: Cut) -> Excess | None:
         return None
     repaired = {file["path"] for head in heads for file in head.files}
     query = """SELECT _batch, _number, reason, source FROM t WHERE _batch > $1 AND _batch <= $2"""
-    rows = delta.rows(settings.quarantine_path(stream), query, since, upto)
+    rows = delta.rows(Warehouse(settings).quarantine(stream).path, query, since, upto)
     reasons = Counter(
         row["reason"]
         for row in rows

@@ -17,6 +17,7 @@ from lake.quoting import quoted
 from lake.store import delta
 from lake.store.ledger.editions import latest_edition
 from lake.store.scan import Scan
+from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,7 +87,7 @@ def judge_since(
     before = edition.tables.get(declaration.name) if edition else None
     if before is None:
         return [Finding(each, True) for each in expectations]
-    old = Scan(table.settings.warehouse_path / before.path, before.version)
+    old = Scan(Warehouse(table.settings).root / before.path, before.version)
     new = Scan(table.path, version)
     key, current = declaration.kind.current_identity, declaration.kind.current
     found = []

@@ -14,8 +14,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,17 +24,18 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from lake import cost, file_modes
 from lake.config import Settings
 from lake.contracts.contract import Contract
-from lake.errors import DeclarationError, LakeError
-from lake.ingest import lost_batches, sources
+from lake.errors import DeclarationError
+from lake.ingest import recovery, sources
 from lake.ingest.batch import Batch, reading
 from lake.ingest.delivery import Acceptance, Delivery, Files, Replayed
-from lake.ingest.fsck import lacking
 from lake.ingest.personal import sealed_with
-from lake.ingest.sources import Mark, Taken
-from lake.store import chain, compaction, delta, erasures, quarantine, redeliveries, side_tables, torn
+from lake.ingest.sources import Mark
+from lake.store import chain, compaction, delta, erasures, quarantine, redeliveries
 from lake.store.ledger import contract_versions, runs
 from lake.store.locks.lease import lease
 from lake.store.log import Log, LogHead
+from lake.store.recovery import clear_above
+from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,8 +46,6 @@ CHUNK: Final = 1 << 20
 PACKED_KINDS: Final = (".gz", ".parquet")
 PACKED: Final = 20
 """Assumed ratio of unpacked to stored size for these kinds of files."""
-BESIDE: Final = ("quarantined", "duplicates")
-"""The counts of rows beside the log, in the order of its two tables."""
 
 
 @dataclass(frozen=True)
@@ -81,27 +79,26 @@ def append(
 
     `now` is the time of arrival. Raises Unavailable where another writer holds the log.
     """
-    stream = contract.name
-    with lease(settings, Log(settings, stream).lease):
-        head = Log(settings, stream).head()
-        sources.remember(Log(settings, stream))
-        lost_batches.disown(settings, head)
-        quarantine.clear_above(settings, stream, head.batch)
-        redeliveries.clear_above(settings, stream, head.batch)
-        _restore_beside(settings, spark, contract, head)
-        again = sources.taken(settings, stream, head.batch + 1)
+    log = Log(settings, contract.name)
+    with lease(settings, log.lease):
+        head = log.head()
+        sources.remember(log)
+        recovery.disown(settings, head)
+        clear_above(settings, log.stream, head.batch)
+        recovery.restore_beside(settings, spark, contract, head, _put_beside)
+        again = sources.taken(settings, log.stream, head.batch + 1)
         if again is not None:
-            with _reading_again(settings, spark, contract, head, again) as batch:
+            with recovery.reading_again(settings, spark, contract, head, again) as batch:
                 _write(batch, was=again.content)
         else:
             delivery = deliver(head)
             if delivery is None:
                 return BatchCounts(head.batch)
-            Log(settings, head.stream).contracts(head)
+            log.contracts(head)
             known = contract_versions.register(settings, contract)
             with reading(spark, settings, known, head, delivery, now=now or datetime.now(UTC)) as batch:
                 counts = _write(batch)
-        sources.remember(Log(settings, stream))
+        sources.remember(log)
     return append(settings, spark, contract, deliver, now=now) if again else counts
 
 
@@ -159,53 +156,6 @@ def keep_stdin(settings: Settings, stream: BinaryIO) -> Path:
     return file
 
 
-@contextmanager
-def _reading_again(
-    settings: Settings, spark: SparkSession, contract: Contract, before: LogHead, taken: Taken
-) -> Iterator[Batch]:
-    """The batch after `before` as it was read at first. Raises LakeError where some of it is gone."""
-    known = contract_versions.register(settings, contract)[: taken.contract]
-    delivery = lost_batches.delivery_of(settings, known[-1], taken)
-    with reading(
-        spark, settings, known, before, delivery, now=taken.at or datetime.now(UTC), ordered=taken.ordered
-    ) as batch:
-        yield batch
-
-
-def _restore_beside(settings: Settings, spark: SparkSession, contract: Contract, head: LogHead) -> None:
-    """Makes again what stood beside the log and was lost by damage; what it was made of may be gone, which is told."""
-    stream = contract.name
-    paths = settings.quarantine_path(stream), settings.redeliveries_path(stream)
-    damages = [file for path in paths for file in torn.damages(path)]
-    if not damages and [side_tables.there(path) for path in paths] == list(_beside(settings, head).values()):
-        return
-    broken = {each.batch: each for each, _ in lacking(settings, stream, Log(settings, stream).heads()) if each.files}
-    for each in broken.values():
-        marks = tuple((file["path"], file["size"], file["mtime"]) for file in each.files)
-        taken = Taken(each.batch, marks, datetime.fromisoformat(each.at), each.contract)
-        before = Log(settings, stream).head_at(each.batch - 1)
-        try:
-            with _reading_again(settings, spark, contract, before, taken) as batch:
-                for path in paths:
-                    side_tables.clear(path, each.batch)
-                _put_beside(batch)
-        except LakeError as error:
-            logging.getLogger("lake").warning(
-                "the quarantined records of batch %s of %s were lost: %s", each.batch, stream, error
-            )
-    for file in damages:
-        file.unlink()
-
-
-def _beside(settings: Settings, head: LogHead) -> dict[str, int]:
-    """How many rows stand beside the log by its newest batch; logs of long ago say so batch by batch only."""
-    told: dict[str, int] | None = head.position.data.get("beside")
-    if told is not None:
-        return told
-    heads = Log(settings, head.stream).heads()
-    return {name: sum(each.counts.get(name, 0) for each in heads) for name in BESIDE}
-
-
 def _put_beside(batch: Batch) -> BatchCounts:
     settings, stream, delivery = batch.settings, batch.contract.name, batch.delivery
     counts = _counts(batch)
@@ -227,10 +177,10 @@ def _write(batch: Batch, was: Mapping[str, Any] | None = None) -> BatchCounts:
         return BatchCounts(batch.head.batch)
     counts = _put_beside(batch)
     batch.tell_numbers()
-    before = _beside(settings, batch.head)
+    before = recovery.beside(settings, batch.head)
     events, content = _content(batch, marks, was)
     position = batch.head.next(
-        beside={name: before[name] + getattr(counts, name) for name in BESIDE},
+        beside={name: before[name] + getattr(counts, name) for name in recovery.BESIDE},
         offsets={str(bucket): offset for bucket, offset in batch.offsets.items()},
         **_carried_on(batch),
         watermark=batch.watermark.isoformat() if batch.watermark else None,
@@ -242,11 +192,12 @@ def _write(batch: Batch, was: Mapping[str, Any] | None = None) -> BatchCounts:
         content=content,
         **sealed_with(settings, contract),
     )
-    after = Log(settings, contract.name).commit(contract, events, position)
-    compaction.pack_log(batch.spark, settings.log_path(contract.name), after.position)
-    for path in (settings.quarantine_path(contract.name), settings.redeliveries_path(contract.name)):
-        if delta.exists(path):
-            compaction.pack_table(path)
+    log = Log(settings, contract.name)
+    after = log.commit(contract, events, position)
+    compaction.pack_log(batch.spark, log.path, after.position)
+    for location in Warehouse(settings).beside(contract.name):
+        if delta.exists(location.path):
+            compaction.pack_table(location.path)
     return counts
 
 

@@ -21,6 +21,7 @@ from lake import file_modes
 from lake.config import Settings
 from lake.ingest.sources import File, Mark
 from lake.session import Gone, gone
+from lake.store.log import Log
 
 DEATHS: Final = 2
 PARTS: Final = 32
@@ -85,7 +86,7 @@ def at_work(settings: Settings, stream: str, marks: Iterable[Mark], *, done: boo
 
 
 def _path(settings: Settings, stream: str) -> Path:
-    return file_modes.locks(settings) / f"log.{stream}.reading"
+    return file_modes.locks(settings) / f"{Log(settings, stream).lease}.reading"
 
 
 def _read(path: Path) -> tuple[list[Mark], dict[Mark, Suspect]]:

@@ -143,7 +143,7 @@ class Search:
 
     def _known(self) -> DataFrame | None:
         """The log's events with an id of the batch, read under the batch's contract; None where there is none."""
-        path = self.settings.log_path(self.contract.name)
+        path = Log(self.settings, self.contract.name).path
         if not delta.exists(path):
             return None
         with delta.opened(path) as table:
@@ -177,7 +177,7 @@ class Search:
         with delta.connection() as con:
             con.register("meeting", files)
             [[least, greatest]] = con.sql("SELECT min(least)::VARCHAR, max(greatest)::VARCHAR FROM meeting").fetchall()
-        rows = self.spark.read.format("delta").load(str(self.settings.log_path(self.contract.name)))
+        rows = self.spark.read.format("delta").load(Log(self.settings, self.contract.name).path.spark)
         buckets = sorted(set(files["bucket"].to_pylist()))
         rows = rows.where(f"_bucket IN ({', '.join(map(str, buckets))}) AND _batch < {self.before}")
         if least is None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from lake.config import Settings
 from lake.store import redeliveries, voids
 from lake.store.ledger.cuts import Cut
+from lake.store.log import Log
 from lake.store.scan import Scan
 
 Place = tuple[int, int, int]
@@ -51,7 +52,7 @@ def events_at(settings: Settings, stream: str, places: Collection[Place], cut: C
     columns = list(zip(*places, strict=True))
     bounds = {field.name: (min(values), max(values)) for field, values in zip(PLACE, columns, strict=True)}
     keys = pa.table([pa.array(values, field.type) for field, values in zip(PLACE, columns, strict=True)], schema=PLACE)
-    rows = Scan(settings.log_path(stream), bounds=bounds).arrow(ENVELOPE, keys=keys).to_pylist()
+    rows = Scan(Log(settings, stream).path, bounds=bounds).arrow(ENVELOPE, keys=keys).to_pylist()
     again: dict[str, list[str]] = {}
     for each in redeliveries.of_events(settings, stream, [r["_id"] for r in rows], upto=cut.batches.get(stream, 0)):
         again.setdefault(each.id, []).append(each.source)

@@ -10,9 +10,10 @@ from typing import Any, Final
 from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.errors import LakeError
-from lake.ingest.integrity import lost_batches
-from lake.store import chain, delta, log, quarantine, redeliveries, voids
+from lake.ingest.recovery import lacking
+from lake.store import chain, delta, log, voids
 from lake.store.log import Log, LogHead
+from lake.store.recovery import lost_batches
 from lake.store.voids import Void
 
 HOLES: Final = """
@@ -88,7 +89,7 @@ def checked(settings: Settings, stream: str, *, since: str = "") -> Checked:
     digest that `head_of` gave once, the log goes on from what it was `since` then.
     """
     found = report(settings, stream)
-    path, heads = settings.log_path(stream), found.batches[::-1]
+    path, heads = Log(settings, stream).path, found.batches[::-1]
     faults = [each.fault.what for each in lost_batches(settings, stream)]
     then, broken = _since(heads, since) if since else (None, [])
     faults += [*broken, *chain.breaks(heads)]
@@ -106,7 +107,7 @@ def head_of(settings: Settings, stream: str) -> str:
     if not head.content:
         raise LakeError(
             f"the content of {stream} has no recorded fingerprint up to batch {head.batch}",
-            where=str(settings.log_path(stream)),
+            where=str(Log(settings, stream).path),
             fix="the next batch records one",
         )
     return f"{stream}@{head.batch}:{head.content['digest']}"
@@ -128,7 +129,7 @@ def _since(heads: Sequence[LogHead], since: str) -> tuple[int | None, list[str]]
 
 def _numbers(settings: Settings, found: LogReport) -> list[str]:
     """What is wrong with the numbers of batches and offsets, ids, watermarks, counts."""
-    path = settings.log_path(found.stream)
+    path = Log(settings, found.stream).path
     upto = found.head.batch if found.head else 0
     buckets = delta.rows(path, HOLES)
     events = f"WHERE {log.REFUSAL} IS NULL" if Log(settings, found.stream).has_refusals(upto=upto) else "WHERE true"
@@ -186,17 +187,3 @@ def _batches(heads: list[LogHead], rows: Mapping[int, dict[str, Any]]) -> Iterat
             yield f"batch {head.batch}: the head says watermark {head.watermark}, the rows say {watermark}"
     for number in sorted(set(rows) - {head.batch for head in heads}):
         yield f"batch {number} has {rows[number]['events']} rows but no head"
-
-
-def lacking(settings: Settings, stream: str, heads: Sequence[LogHead]) -> Iterator[tuple[LogHead, str]]:
-    """The batches, oldest first, that do not have beside the log what they count, and what is wrong."""
-    upto = heads[0].batch if heads else 0
-    refused = quarantine.counts(settings, stream, upto=upto)
-    again = redeliveries.counts(settings, stream, upto=upto)
-    for head in reversed(heads):
-        said, found = head.counts["quarantined"], refused.get(head.batch, 0)
-        if said != found:
-            yield head, f"batch {head.batch}: {said} quarantined, {found} in quarantine"
-        said, found = head.counts["duplicates"], again.get(head.batch, 0)
-        if said != found:
-            yield head, f"batch {head.batch}: {said} duplicates, {found} among the re-deliveries"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lake.config import Settings
 from lake.contracts.contract import Contract, known_stream, load_contract, sound_contracts
 from lake.errors import LakeError
-from lake.ingest import attempts, lost_batches, sources
+from lake.ingest import attempts, recovery, sources
 from lake.ingest.append import BatchCounts, append, unread
 from lake.ingest.delivery import Files
 from lake.store.damage import blamed
@@ -81,7 +81,7 @@ def ingest_landed(  # noqa: PLR0913  of which streams, and whom to tell
     for stream in streams:
         load_contract(settings, stream)
     for stream in streams if give_up else ():
-        batch = lost_batches.give_up(settings, stream)
+        batch = recovery.give_up(settings, stream)
         tell(f"batch {batch} of {stream} is empty now: run lake rebuild --all once all streams can be read")
     for stream, fault in faults.items():
         on_failure(stream, fault)

@@ -1,74 +1,23 @@
-"""What damage has taken, as far as something else remembers it: batches of logs, editions of the book.
-
-What a log has had is known from the files it has taken in, from the newest cut, and from the tables that have read it.
-"""
+"""Whether the logs that tables are made of are whole: nothing wrong is copied from a damaged one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import chain
-from pathlib import Path
 from typing import Final
 
 from lake.config import Settings
 from lake.declaration import Declaration
 from lake.errors import LakeError, StorageError
-from lake.ingest import sources
-from lake.project import LAYERS, Project
-from lake.store import delta
+from lake.project import Project
 from lake.store.chain import breaks, changes
-from lake.store.damage import Damage
-from lake.store.ledger import editions
-from lake.store.ledger.cuts import latest_cut
 from lake.store.log import Log
+from lake.store.recovery import lost_batches, read_by_tables
 
 BRING_BACK: Final = (
     "restore it from a backup; without one, lake ingest {stream} ingests the same files into new batches"
 )
-
-
-def lost_batches(settings: Settings, stream: str, read: Mapping[str, tuple[int, str]] | None = None) -> list[Damage]:
-    """That a log has had more batches than it has, and who knows; `read` is what `read_by_tables` has found."""
-    batch = Log(settings, stream).head().batch
-    told = [(read_by_tables(settings) if read is None else read).get(stream, (0, ""))]
-    with suppress(delta.Unreadable, LakeError):  # a damaged book is told elsewhere
-        told += [(cut.batches.get(stream, 0), f"cut {cut.number}") for cut in [latest_cut(settings)] if cut]
-    with suppress(delta.Unreadable, LakeError):
-        told.append((sources.last_taken(settings, stream), "the list of ingested files"))
-    reached, witness = max(told)
-    if batch >= reached:
-        return []
-    path, ends = settings.log_path(stream), f"it ends at batch {batch}" if batch else "it is missing"
-    return [Damage(path, path, f"{ends}, but {witness} goes up to batch {reached}")]
-
-
-def lost_editions(settings: Settings) -> list[Damage]:
-    """That there have been more editions than their book has."""
-    known, witness = editions.newest_number(settings), editions.witnessed(settings)
-    if known >= witness:
-        return []
-    path = settings.meta_path("editions")
-    return [Damage(path, path, f"it ends at edition {known}, but edition {witness} was published")]
-
-
-def read_by_tables(settings: Settings) -> dict[str, tuple[int, str]]:
-    """The last batch of each stream that a derived table has read, and which table."""
-    found: dict[str, tuple[int, str]] = {}
-    for layer in LAYERS:
-        for path in sorted(settings.warehouse_path.glob(f"{layer}/[!.]*/_delta_log")):
-            with suppress(delta.Unreadable):  # a table that cannot be read is told elsewhere
-                for name, number in _inputs(path.parent).items():
-                    found[name] = max(found.get(name, (0, "")), (number, path.parent.name))
-    return found
-
-
-def _inputs(path: Path) -> dict[str, int]:
-    """How far the table at `path` has read each log; inputs that are tables have a home."""
-    data = delta.standing(path, f"table:{path.name}").data
-    tables = data.get("homes") or {}
-    return {name: number for name, number in (data.get("inputs") or {}).items() if name not in tables}
 
 
 def faults(project: Project, declarations: Iterable[Declaration]) -> dict[str, LakeError | None]:
@@ -114,7 +63,8 @@ def _fault(project: Project, stream: str, read: Callable[[], dict[str, tuple[int
 
 def content_fault(settings: Settings, stream: str) -> LakeError | None:
     """What is wrong with the rows of a log, by the fingerprints of its commits."""
-    path, heads = settings.log_path(stream), Log(settings, stream).heads()[::-1]
+    log = Log(settings, stream)
+    path, heads = log.path, log.heads()[::-1]
     found = next(chain(breaks(heads), changes(path, heads)), None)
     if found is None:
         return None

@@ -172,7 +172,7 @@ class _Replaying:
 
     def _delivery(self, part: tuple[Rejected, ...], tried: list[Replayed]) -> Callable[[LogHead], Delivery | None]:
         from lake.ingest.delivery import Replayed
-        from lake.ingest.lost_batches import keep
+        from lake.ingest.recovery import keep
 
         def deliver(head: LogHead) -> Delivery | None:
             # Under the log's lease: until then, records of somebody may have been blanked.

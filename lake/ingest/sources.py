@@ -14,17 +14,27 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 from lake.store import delta
-from lake.store.locks.lease import lease
+from lake.store.book import Book
 from lake.store.log import Log
 
-LANDED = (
-    'stream VARCHAR, batch BIGINT, name VARCHAR, size BIGINT, mtime BIGINT, "at" VARCHAR, contract INTEGER,'
-    " ordered BOOLEAN, content VARCHAR"
+LANDED: Final = Book(
+    "landed",
+    {
+        "stream": "VARCHAR",
+        "batch": "BIGINT",
+        "name": "VARCHAR",
+        "size": "BIGINT",
+        "mtime": "BIGINT",
+        "at": "VARCHAR",
+        "contract": "INTEGER",
+        "ordered": "BOOLEAN",
+        "content": "VARCHAR",
+    },
 )
 FOLDER = "make it a folder that this user may read"
 PARTIAL = (".tmp", ".part", ".partial", ".crdownload")
@@ -135,7 +145,7 @@ def landed(log: Log) -> set[Mark]:
     """The marks of every file that the log has taken in."""
     settings, stream, head = log.settings, log.stream, delta.head(log.path, log.app)
     query = "SELECT batch, name, size, mtime FROM t WHERE stream = $1 AND batch <= $2"
-    old = delta.rows(settings.meta_path("landed"), query, stream, head.data["batch"] if head else 0)
+    old = LANDED.rows(settings, query, stream, head.data["batch"] if head else 0)
     known = max((row["batch"] for row in old), default=0)
     return {(row["name"], row["size"], row["mtime"]) for row in old} | {
         (name, size, mtime) for _, name, size, mtime, *_ in _newer(log, known)
@@ -144,14 +154,14 @@ def landed(log: Log) -> set[Mark]:
 
 def last_taken(settings: Settings, stream: str) -> int:
     """The number of the last batch that is remembered, 0 where none is."""
-    found = delta.rows(settings.meta_path("landed"), "SELECT max(batch) AS batch FROM t WHERE stream = $1", stream)
-    return max((row["batch"] or 0 for row in found), default=0)
+    rows = LANDED.rows(settings, "SELECT max(batch) AS batch FROM t WHERE stream = $1", stream)
+    return max((row["batch"] or 0 for row in rows), default=0)
 
 
 def taken(settings: Settings, stream: str, batch: int) -> Taken | None:
     """What is remembered as `batch`; None for nothing."""
     query = "SELECT * FROM t WHERE stream = $1 AND batch = $2"
-    found = delta.rows(settings.meta_path("landed"), query, stream, batch)
+    found = LANDED.rows(settings, query, stream, batch)
     if not found:
         return None
     marks = tuple((row["name"], row["size"], row["mtime"]) for row in found)
@@ -170,7 +180,7 @@ def found_again(settings: Settings, stream: str, mark: Mark) -> File | None:
 
 def disown(settings: Settings, stream: str, batch: int) -> None:
     """Forgets what is remembered as `batch`: files of it that are there are new again."""
-    with lease(settings, "meta.landed"), delta.opened(settings.meta_path("landed")) as table:
+    with LANDED.written(settings), delta.opened(LANDED.location(settings).path) as table:
         table.delete(f"stream = '{stream}' AND batch = {batch}")
 
 
@@ -199,15 +209,14 @@ def _unprintable(settings: Settings, stream: str, name: str) -> Iterator[Path]:
 
 def remember(log: Log) -> None:
     """Brings `meta/landed` up to the log."""
-    path = log.settings.meta_path("landed")
-    with lease(log.settings, "meta.landed"):
-        [row] = delta.rows(path, "SELECT max(batch) AS batch FROM t WHERE stream = $1", log.stream) or [{"batch": None}]
-        newer = [(log.stream, *record) for record in _newer(log, row["batch"] or 0)]
+    settings, stream = log.settings, log.stream
+    with LANDED.written(settings):
+        newer = [(stream, *record) for record in _newer(log, last_taken(settings, stream))]
         if newer:
             from lake.store.compaction import pack_table  # which needs pyarrow, and reading does not
 
-            delta.append(path, LANDED, newer)
-            pack_table(path)
+            LANDED.append(settings, newer)
+            pack_table(LANDED.location(settings).path)
 
 
 def archive(settings: Settings, stream: str, marks: set[Mark]) -> None:

@@ -55,10 +55,10 @@ def _place(text: str) -> Place:
 
 def _must_exist(settings: Settings, stream: str, places: Sequence[Place]) -> None:
     there: set[Place] = set()
-    if places and delta.exists(settings.log_path(stream)):
+    if places and delta.exists(Log(settings, stream).path):
         columns = [pa.array(each, field.type) for each, field in zip(zip(*places, strict=True), PLACE, strict=True)]
         bounds = {"_batch": (min(p[0] for p in places), max(p[0] for p in places))}
-        rows = Scan(settings.log_path(stream), bounds=bounds).arrow(PLACE.names, keys=pa.table(columns, schema=PLACE))
+        rows = Scan(Log(settings, stream).path, bounds=bounds).arrow(PLACE.names, keys=pa.table(columns, schema=PLACE))
         there = {(row["_batch"], row["_bucket"], row["_offset"]) for row in rows.to_pylist()}
     for place in places:
         if place not in there:
@@ -78,7 +78,7 @@ def _source(settings: Settings, stream: str, source: str) -> str:
     """The name of a file as the log has it: with or without the landing folder of the stream before it."""
     query = f"SELECT count(*) AS events FROM t WHERE regexp_replace(_source, '{LINE}', '') = $1"
     for name in (source, f"{stream}/{source}"):
-        if any(row["events"] for row in delta.rows(settings.log_path(stream), query, name)):
+        if any(row["events"] for row in delta.rows(Log(settings, stream).path, query, name)):
             return name
     raise DeclarationError(
         f"no event of {stream} came from {source!r}", fix=f"lake log {stream} names the files of each batch"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from lake.errors import DeclarationError
 from lake.project import Project
 from lake.store.erasures import heed_destroyed
-from lake.store.ledger.cuts import Cut, get_cut, latest_cut, record_cut
-from lake.store.locks.lease import lease
+from lake.store.ledger.cuts import CUTS, Cut, get_cut, latest_cut, record_cut
 from lake.store.log import Log
 from lake.store.voids import voids_head
 
@@ -19,7 +18,7 @@ def cut(project: Project, *, label: str | None = None) -> Cut:
     """
     settings = project.settings
     heed_destroyed(settings, project.contracts.values())
-    with lease(settings, "meta.cuts"):
+    with CUTS.written(settings):
         latest = latest_cut(settings)
         counted = latest.batches if latest else {}
         heads = {s: Log(settings, s).must_reach(counted.get(s, 0)).batch for s in project.contracts}

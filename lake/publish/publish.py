@@ -25,6 +25,7 @@ from lake.store.ledger.editions import (
     record_edition,
     resume_editions,
 )
+from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,7 +102,7 @@ def at_cut(project: Project, cut: Cut) -> dict[str, EditionTable]:
             same_definition(project, declaration, head)
         except DeclarationError as fault:
             faults.append(fault)
-        path = str(table.path.relative_to(project.settings.warehouse_path))
+        path = table.path.relative_to(Warehouse(project.settings).root)
         said = head.content
         found[declaration.name] = EditionTable(
             declaration.layer,

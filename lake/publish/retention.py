@@ -5,56 +5,28 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from lake.config import Settings
-from lake.project import LAYERS, Project
+from lake.project import Project
 from lake.store import delta, vacuum
 from lake.store.ledger import editions
 from lake.store.ledger.editions import Edition
 from lake.store.locks import activity
 from lake.store.locks.activity import Running
-from lake.store.log import Log
 from lake.store.ranges import told
+from lake.store.storage import Address
 from lake.store.tables import Table
+from lake.store.warehouse import Location, Warehouse
 
 UNPUBLISHED: Final = timedelta(days=1)
 """So long a home that was built and not published waits to be taken up."""
 
 
-@dataclass(frozen=True)
-class Place:
-    """A Delta table of a warehouse: the lease that its writers hold, and the app whose heads it carries."""
-
-    kind: Literal["log", "quarantine", "redeliveries", "table", "book"]
-    name: str
-    path: Path
-    lease: str
-    app: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.name}"
-
-
-def places(settings: Settings) -> Iterator[Place]:
+def tables(settings: Settings) -> Iterator[Location]:
     """Every Delta table of the warehouse; of a derived one every home that it has or had."""
-    root = settings.warehouse_path
-    for path in _tables(root / "logs"):
-        yield Place("log", path.name, path, Log(settings, path.name).lease, Log(settings, path.name).app)
-    for layer in LAYERS:
-        for path in _tables(root / layer):
-            yield Place("table", path.name, path, f"table.{path.name}", f"table:{path.name}")
-    for path in _tables(root / "quarantine"):
-        yield Place("quarantine", path.name, path, Log(settings, path.name).lease)
-    for path in _tables(root / "redeliveries"):
-        yield Place("redeliveries", path.name, path, Log(settings, path.name).lease)
-    for path in _tables(root / "meta"):
-        yield Place("book", path.name, path, f"meta.{path.name}")
-
-
-def _tables(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.glob("[!.]*") if delta.exists(path))
+    folders = Warehouse(settings).folders("log", "table", "quarantine", "redeliveries", "book")
+    return (location for location in folders if delta.exists(location.path))
 
 
 @dataclass(frozen=True)
@@ -67,7 +39,7 @@ class Needed:
     project: Project
     running: tuple[Running, ...]
     editions: tuple[Edition, ...]
-    homes: Mapping[Path, Table]
+    homes: Mapping[Address, Table]
 
     @classmethod
     def now(cls, project: Project, *, also: Iterable[Edition] = (), but: Collection[int] = ()) -> Needed:
@@ -82,9 +54,9 @@ class Needed:
         tables = [Table(settings, t.layer, t.name, home.get(t.name, t.name)) for t in project.tables.values()]
         return cls(project, running, (*kept, *also), {table.path: table for table in tables})
 
-    def by_editions(self, path: Path) -> dict[int, int]:
+    def by_editions(self, path: Address) -> dict[int, int]:
         """Which version of the table at `path` each edition has: {edition: version}."""
-        root = self.project.settings.warehouse_path
+        root = Warehouse(self.project.settings).root
         return {
             edition.number: table.version
             for edition in self.editions
@@ -92,43 +64,43 @@ class Needed:
             if root / table.path == path
         }
 
-    def since(self, place: Place) -> int:
-        """The version from which on everything at `place` is needed.
+    def since(self, location: Location) -> int:
+        """The version from which on everything at `location` is needed.
 
         Of a live table, that is what its children have read last and what was published last: a table that is behind
         goes on from there. Of anything, what the longest running process found when it began.
         """
-        versions = [delta.version(place.path)]
+        versions = [delta.version(location.path)]
         if self.running:
-            versions.append(vacuum.seen_at(place.path, self.running[0].since))
-        if place.path in self.homes:
-            published = self.by_editions(place.path)
-            versions += [published[max(published)] if published else 0, *self._read_from(place)]
+            versions.append(vacuum.seen_at(location.path, self.running[0].since))
+        if location.path in self.homes:
+            published = self.by_editions(location.path)
+            versions += [published[max(published)] if published else 0, *self._read_from(location)]
         return min(versions)
 
-    def is_abandoned(self, place: Place, *, drop_retired: bool) -> bool:
+    def is_abandoned(self, location: Location, *, drop_retired: bool) -> bool:
         """Whether it is a home that is not live, that no edition has, and that nobody at work could be building.
 
         Only `drop_retired` takes for abandoned what a deploy left unpublished of late, which the next one takes up
         again, and the homes of tables that are no longer declared.
         """
-        if place.kind != "table" or place.path in self.homes or self.by_editions(place.path):
+        if location.kind != "table" or location.path in self.homes or self.by_editions(location.path):
             return False
-        if not drop_retired and place.name.partition("@")[0] not in self.project.tables:
+        if not drop_retired and location.name.partition("@")[0] not in self.project.tables:
             return False
-        changed = datetime.fromtimestamp(next(delta.commits(place.path))["timestamp"] / 1000, UTC)
+        changed = datetime.fromtimestamp(next(delta.commits(location.path))["timestamp"] / 1000, UTC)
         late = [each.since for each in self.running] + ([] if drop_retired else [datetime.now(UTC) - UNPUBLISHED])
         return all(changed < moment for moment in late)
 
-    def _read_from(self, place: Place) -> Iterator[int]:
+    def _read_from(self, location: Location) -> Iterator[int]:
         """The versions with the rows that children have read last, as compacted as they are by now."""
-        table = self.homes[place.path]
+        table = self.homes[location.path]
         name = table.name
         for child in self.homes.values():
             sources = {source.name for source in self.project.tables[child.name].inputs if not source.is_log}
             head = child.head() if name in sources else None
             read = head.inputs.get(name) if head else None
-            if head and read is not None and head.physical.get(name, name) == place.name:
+            if head and read is not None and head.physical.get(name, name) == location.name:
                 yield table.stored(read)
 
 
@@ -139,7 +111,7 @@ class Retired:
     `drops`: it may be dropped, for readers see none of them.
     """
 
-    place: Place
+    place: Location
     editions: tuple[int, ...]
     drops: bool
 
@@ -157,6 +129,6 @@ def retired(project: Project) -> list[Retired]:
     """The tables that are there and not live."""
     settings, needed = project.settings, Needed.now(project)
     seen = {shown.number for shown in (editions.current_edition(settings), editions.latest_edition(settings)) if shown}
-    homes = [place for place in places(settings) if place.kind == "table" and place.path not in needed.homes]
-    having = [tuple(sorted(needed.by_editions(place.path))) for place in homes]
-    return [Retired(place, numbers, not seen & {*numbers}) for place, numbers in zip(homes, having, strict=True)]
+    homes = [home for home in tables(settings) if home.kind == "table" and home.path not in needed.homes]
+    having = [tuple(sorted(needed.by_editions(home.path))) for home in homes]
+    return [Retired(home, numbers, not seen & {*numbers}) for home, numbers in zip(homes, having, strict=True)]

@@ -13,6 +13,7 @@ from lake.read.answer import texts
 from lake.read.sql import Reader, reader
 from lake.store.ledger.editions import Edition
 from lake.store.locks import activity
+from lake.store.warehouse import Warehouse
 from lake.text import as_table
 
 if TYPE_CHECKING:
@@ -87,8 +88,8 @@ class Lakehouse:
         from lake.session import start
 
         found = self.reader.table(name)
-        path = self.settings.warehouse_path / self.edition.tables[found.name].path
-        rows = start(self.settings).read.format("delta").option("versionAsOf", found.version).load(str(path))
+        path = Warehouse(self.settings).root / self.edition.tables[found.name].path
+        rows = start(self.settings).read.format("delta").option("versionAsOf", found.version).load(path.spark)
         return rows.select(*(quoted(column.name, SPARK) for column in found.columns))
 
 

@@ -20,9 +20,11 @@ from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, did_you_mean
 from lake.quoting import literal, quoted
 from lake.session import first_line
+from lake.store import delta
 from lake.store.damage import blamed
 from lake.store.ledger import editions
 from lake.store.snapshot import Published, published
+from lake.store.warehouse import Warehouse
 
 READS: Final = frozenset({"SELECT", "EXPLAIN", "MULTI"})
 """DuckDB's statement types that only read. DESCRIBE, SHOW, SUMMARIZE and VALUES are SELECT, PIVOT is MULTI."""
@@ -125,12 +127,13 @@ class Reader:
         return con
 
     def _unreadable(self, error: duckdb.Error, tables: Iterable[Published]) -> LakeError:
-        gone = [file for table in tables for file in table.files if not Path(file).exists()]
+        root = Warehouse(self.settings).root
+        gone = delta.missing(root, (file for table in tables for file in table.files))
         fault = blamed(self.settings, error)
         what = "a file is gone" if gone else fault.what if fault else first_line(error)
         return LakeError(
             f"edition {self.edition.number} cannot be read: {what}",
-            where=gone[0] if gone else fault.where if fault else str(self.settings.warehouse_path),
+            where=gone[0] if gone else fault.where if fault else root.url,
             fix="restore it from a backup of the warehouse, or read another edition with --edition N",
         )
 
@@ -211,7 +214,7 @@ def _nothing_published(settings: Settings) -> DeclarationError:
     if stops:
         what = "\n".join([f"{what}: a gate stopped cut {max(check.cut for check in stops)}", *failures(stops)])
         fix = "lake status shows what it blocks; fix that, then lake run"
-    return DeclarationError(what, where=str(settings.warehouse_path), fix=fix)
+    return DeclarationError(what, where=Warehouse(settings).root.url, fix=fix)
 
 
 def as_of(table: str) -> str:

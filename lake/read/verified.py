@@ -12,6 +12,7 @@ from lake.store import delta
 from lake.store.fingerprints import Print, of_version
 from lake.store.keys import open_store
 from lake.store.ledger.editions import Edition, get_edition
+from lake.store.warehouse import Warehouse
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def must_hold(settings: Settings, edition: Edition, names: Iterable[str]) -> Non
     for each in held(settings, edition, names):
         if each.verdict == "identical":
             continue
-        where = str(settings.warehouse_path / edition.tables[each.table].path)
+        where = str(Warehouse(settings).root / edition.tables[each.table].path)
         if each.verdict == "unknown":
             raise LakeError(
                 f"{each.table}: {each.why}", where=where, fix="run the query without --verified, or run lake verify"
@@ -60,7 +61,7 @@ def must_hold(settings: Settings, edition: Edition, names: Iterable[str]) -> Non
 
 def _held(settings: Settings, edition: Edition, name: str) -> Held:
     entry = edition.tables[name]
-    path = settings.warehouse_path / entry.path
+    path = Warehouse(settings).root / entry.path
     said = entry.content or delta.metadata(path, entry.version).get("content")
     if said is None:
         return Held(name, entry.version, "unknown", why="its fingerprint was not recorded; the next edition records it")

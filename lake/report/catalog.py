@@ -8,6 +8,7 @@ from lake.project import Project
 from lake.store import delta
 from lake.store.damage import damages
 from lake.store.ledger import editions
+from lake.store.warehouse import Warehouse
 
 
 def catalogue(project: Project) -> list[dict[str, Any]]:
@@ -19,16 +20,15 @@ def catalogue(project: Project) -> list[dict[str, Any]]:
     """
     settings = project.settings
     damaged = {each.path: each for each in damages(settings, quickly=True)}
-    sound = settings.meta_path("editions") not in damaged
+    sound = Warehouse(settings).book("editions").path not in damaged
     edition = editions.current_edition(settings) if sound else None
     published = edition.tables if edition else {}
     found = []
     for table in project.tables.values():
-        path = project.table(table).path if sound else settings.warehouse_path / table.layer / table.name
+        path = project.table(table).path if sound else Warehouse(settings).table(table.layer, table.name).path
         built = None if path in damaged else delta.open_table(path)
         entry = published.get(table.name)
-        shown = settings.warehouse_path / entry.path if entry else path
-        shown = shown.relative_to(settings.project) if shown.is_relative_to(settings.project) else shown
+        shown = Warehouse(settings).root / entry.path if entry else path
         found.append(
             {
                 "table": f"{table.layer}.{table.name}",
@@ -40,7 +40,7 @@ def catalogue(project: Project) -> list[dict[str, Any]]:
                 "rows": built.count() if built else None,
                 "edition": edition.number if edition and entry else None,
                 "version": entry.version if entry else None,
-                "path": str(shown) if entry else None,
+                "path": shown.url.removeprefix(f"{settings.project}/") if entry else None,
                 "damage": damaged[path].found if path in damaged else None,
             }
         )

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from lake.config import Settings
@@ -14,14 +13,15 @@ from lake.declaration import Declaration
 from lake.errors import LakeError
 from lake.gate import refusal_limits
 from lake.graph import Graph, graph
-from lake.ingest import integrity as wholeness
 from lake.ingest import sources
 from lake.project import Project
 from lake.session import first_line
-from lake.store import delta, quarantine
+from lake.store import delta, quarantine, recovery
 from lake.store.damage import Damage, damage, damages
 from lake.store.ledger import checks, cuts, editions, runs
 from lake.store.log import Log
+from lake.store.storage import Address
+from lake.store.warehouse import Warehouse
 from lake.text import printable
 
 T = TypeVar("T")
@@ -129,7 +129,11 @@ def status(project: Project) -> Status:
     """The current state of `project`."""
     settings = project.settings
     looks = _Looks(settings)
-    book = settings.meta_path
+    warehouse = Warehouse(settings)
+
+    def book(name: str) -> Address:
+        return warehouse.book(name).path
+
     newest = looks.at(book("editions"), editions.latest_edition, settings)
     made = looks.at(book("runs"), runs.last_runs, settings, *MADE) or {}
     others = looks.at(book("runs"), runs.last_runs, settings, *OTHERS) or {}
@@ -137,22 +141,22 @@ def status(project: Project) -> Status:
     whole = looks.at(book("checks"), checks.last_checks, settings, "table") or {}
     cut = looks.at(book("cuts"), cuts.latest_cut, settings)
     at_cuts = _Cuts(settings, cut, sound=looks.is_sound(book("cuts")))
-    found = {name: looks.at(settings.log_path(name), _Walk, settings, name) for name in project.contracts}
+    found = {name: looks.at(warehouse.log(name).path, _Walk, settings, name) for name in project.contracts}
     walks = {name: walk for name, walk in found.items() if walk}
     held_by = cut if looks.is_sound(book("editions")) else None
     streams = [
-        looks.at(settings.quarantine_path(name), _stream, project, walk, held_by, others.get(name)) or Stream(name)
+        looks.at(warehouse.quarantine(name).path, _stream, project, walk, held_by, others.get(name)) or Stream(name)
         for name, walk in walks.items()
     ]
     tables = []
     for each in project.tables.values():
-        home = project.table(each).path if looks.is_sound(book("editions")) else settings.warehouse_path / each.name
+        home = project.table(each).path if looks.is_sound(book("editions")) else warehouse.root / each.name
         known = looks.at(home, _table, project, each, walks, at_cuts, made.get(each.name))
         tables.append(known or TableStatus(each.name, each.layer, run=made.get(each.name), damaged=True))
-    read = wholeness.read_by_tables(settings)
+    read = recovery.read_by_tables(settings)
     for name in walks:
-        looks.add(looks.at(settings.log_path(name), wholeness.lost_batches, settings, name, read) or [])
-    looks.add(looks.at(book("editions"), wholeness.lost_editions, settings) or [])
+        looks.add(looks.at(warehouse.log(name).path, recovery.lost_batches, settings, name, read) or [])
+    looks.add(looks.at(book("editions"), recovery.lost_editions, settings) or [])
     return Status(
         at=datetime.now(UTC),
         cut=at_cuts.latest,
@@ -174,23 +178,23 @@ class _Looks:
     def __init__(self, settings: Settings) -> None:
         self.damaged = {found.path: found for found in damages(settings, quickly=True)}
 
-    def is_sound(self, path: Path) -> bool:
+    def is_sound(self, path: Address) -> bool:
         return path not in self.damaged
 
     def add(self, found: Iterable[Damage]) -> None:
         """Reports what is missing although everything present can be read."""
         self.damaged |= {each.path: each for each in found}
 
-    def at(self, path: Path, look: Callable[..., T], *about: Any) -> T | None:
+    def at(self, path: Address, look: Callable[..., T], *about: Any) -> T | None:
         """What `look` finds that reads the table at `path`; None where that is damaged."""
         if path in self.damaged:
             return None
         try:
             return look(*about)
         except LakeError as error:
-            self.damaged[path] = Damage(path, Path(error.where or path), error.what)
+            self.damaged[path] = Damage(path, error.where or path.url, error.what)
         except Exception as error:
-            self.damaged[path] = damage(path) or Damage(path, path, first_line(error))
+            self.damaged[path] = damage(path) or Damage(path, path.url, first_line(error))
         return None
 
 
@@ -241,7 +245,7 @@ def _stream(project: Project, walk: _Walk, cut: cuts.Cut | None, run: runs.Run |
     held = refusal_limits.excess(settings, project.contracts[walk.stream], cut) if cut else None
     marks = sources.landed(Log(settings, walk.stream))
     query = "SELECT reason, _batch, _number FROM t WHERE _batch <= $1 ORDER BY reason"
-    refused = delta.rows(settings.quarantine_path(walk.stream), query, head.batch)
+    refused = delta.rows(Warehouse(settings).quarantine(walk.stream).path, query, head.batch)
     taken = {name for name, *_ in marks}
     waiting = Counter(row["reason"] for row in refused if quarantine.mark(row["_batch"], row["_number"]) not in taken)
     return Stream(
@@ -292,8 +296,9 @@ def _late(project: Project, table: Declaration, batches: Mapping[str, int]) -> L
         return None
     late, lateness = policy
     query = "SELECT count(*) AS late FROM t WHERE _batch <= $1 AND _time < _watermark - $2"
-    found = delta.rows(project.settings.log_path(source.name), query, batches.get(source.name, 0), lateness)
-    return Late(late, lateness, sum(row["late"] for row in found))
+    path = Log(project.settings, source.name).path
+    counted = delta.rows(path, query, batches.get(source.name, 0), lateness)
+    return Late(late, lateness, sum(row["late"] for row in counted))
 
 
 def _stoppers(checks: Mapping[str, checks.Check], found: Graph, newest: editions.Edition | None) -> Iterator[Stopper]:

@@ -1,20 +1,25 @@
-"""A book: an append-only Delta table of numbered entries, small enough to be read whole without a JVM.
+"""A book: an append-only Delta table of the ledger, small enough to be read whole without a JVM.
 
-An entry is one commit: one row, and in the commit's position the book's state after it. So "what is the latest?"
-reads one commit however long the book is, and numbers are gap-free because they are taken and written under a lease.
+An entry of a numbered one is one commit: one row, and in the commit's position the book's state after it. So "what is
+the latest?" reads one commit however long the book is, and numbers are gap-free because they are taken and written
+under a lease.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from lake.config import Settings
 from lake.errors import DeclarationError
+from lake.quoting import quoted
 from lake.store import delta
+from lake.store.locks.lease import lease
+from lake.store.warehouse import Location, Warehouse
 
 COMPACT_EVERY: Final = 32
 """The one-row files are put together at every so many entries, so that reading the book stays cheap."""
@@ -27,29 +32,42 @@ class Book:
     name: str
     columns: Mapping[str, str]
 
-    @property
-    def app(self) -> str:
-        return f"meta:{self.name}"
+    def location(self, settings: Settings) -> Location:
+        """Where a project's own is."""
+        return Warehouse(settings).book(self.name)
+
+    def written(self, settings: Settings) -> AbstractContextManager[None]:
+        """Holds the book's lease while the block runs. Raises as `lease` does."""
+        return lease(settings, self.location(settings).lease)
 
     def head(self, settings: Settings) -> delta.Position:
         """The newest entry's position; its `data` is the book's state, empty before the first."""
-        return delta.head(settings.meta_path(self.name), self.app) or delta.start(self.app)
+        location = self.location(settings)
+        return delta.head(location.path, location.app) or delta.start(location.app)
 
     def add(self, settings: Settings, head: delta.Position, entry: Sequence[Any], **state: Any) -> None:
         """Commits `entry`, in the order of the columns, and `state` on top of `head`. The caller holds the lease."""
-        path = settings.meta_path(self.name)
-        schema = ", ".join(f'"{name}" {kind}' for name, kind in self.columns.items())
-        delta.append(path, schema, [[_stored(value) for value in entry]], head.next(**state))
+        self.append(settings, [[_stored(value) for value in entry]], head.next(**state))
         if (head.txn + 1) % COMPACT_EVERY == 0:
-            with delta.opened(path) as table:
+            with delta.opened(self.location(settings).path) as table:
                 table.optimize.compact()
+
+    def append(
+        self, settings: Settings, records: Sequence[Sequence[Any]], position: delta.Position | None = None
+    ) -> None:
+        """Appends `records`, in the order of the columns, in one commit."""
+        schema = ", ".join(f"{quoted(name)} {kind}" for name, kind in self.columns.items())
+        delta.append(self.location(settings).path, schema, records, position)
+
+    def rows(self, settings: Settings, query: str, *parameters: Any) -> list[dict[str, Any]]:
+        """The rows of a DuckDB `query` over the entries, which it calls `t`; [] before the first."""
+        return delta.rows(self.location(settings).path, query, *parameters)
 
     def find(self, settings: Settings, condition: str, *parameters: Any) -> list[dict[str, Any]]:
         """The entries that meet the DuckDB `condition`, instants as microseconds since 1970."""
         instants = [name for name, kind in self.columns.items() if kind == "TIMESTAMPTZ"]
         replaced = ", ".join(f"epoch_us({name}) AS {name}" for name in instants)
-        query = f"SELECT * REPLACE ({replaced}) FROM t WHERE {condition}"
-        return delta.rows(settings.meta_path(self.name), query, *parameters)
+        return self.rows(settings, f"SELECT * REPLACE ({replaced}) FROM t WHERE {condition}", *parameters)
 
 
 def instant(value: str | int) -> datetime:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import duckdb
@@ -22,6 +21,7 @@ from lake.quoting import SPARK, quoted
 from lake.store import delta, fingerprints
 from lake.store.fingerprints import MODULUS, Field, Print
 from lake.store.scan import to_arrow, to_frame
+from lake.store.storage import Address
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -119,7 +119,7 @@ def breaks(heads: Sequence[Told]) -> Iterator[str]:
         before = said["digest"] if said else ""
 
 
-def changes(path: Path, heads: Sequence[Told]) -> Iterator[str]:
+def changes(path: Address, heads: Sequence[Told]) -> Iterator[str]:
     """Where the files of the log at `path` do not hold what the commits of `heads` say: by bucket, with the files."""
     wanted = {(h.batch, int(b)): tuple(map(Print.parse, p)) for h in heads for b, p in _said(h).items()}
     sealed = {head.batch: tuple(head.content["sealed"]) for head in heads if head.content}
@@ -142,7 +142,7 @@ def _said(head: Told) -> Mapping[str, list[str]]:
     return buckets
 
 
-def _found(path: Path, sealed: Sequence[str], batches: Sequence[int]) -> list[tuple[Any, ...]]:
+def _found(path: Address, sealed: Sequence[str], batches: Sequence[int]) -> list[tuple[Any, ...]]:
     """By file, batch and bucket: how many rows, and the sums of their hashes."""
     with delta.opened(path) as table:
         paths = delta.files(table)

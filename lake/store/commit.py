@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
 from lake.errors import Unavailable
 from lake.quoting import SPARK, quoted
@@ -61,18 +61,13 @@ def replace(
     """
     with _only_writer(table, position):
         if isinstance(rows, pa.Table):
-            write_deltalake(
-                str(table.path),
-                _commented(_laid_out(rows, identity), comments),
-                mode="overwrite",
-                schema_mode="overwrite",
-                commit_properties=position.commit_properties,
-            )
+            laid_out = _commented(_laid_out(rows, identity), comments)
+            delta.write(table.path, laid_out, mode="overwrite", schema_mode="overwrite", position=position)
         else:
             for name in comments.keys() & set(rows.columns):
                 rows = rows.withMetadata(name, {"comment": comments[name]})
             writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
-            writer.options(**position.writer_options).save(str(table.path))
+            writer.options(**position.writer_options).save(table.path.spark)
     return _proven(table, position)
 
 
@@ -111,18 +106,16 @@ def _outrun(table: Table) -> Unavailable:
 
 def _commit_arrow(table: Table, diff: pa.Table, counts: Counts, identity: Sequence[str], position: Position) -> None:
     with delta.opened(table.path) as current:
-        _apply(current, diff, counts, identity, position.commit_properties)
+        _apply(current, diff, counts, identity, position)
 
 
-def _apply(
-    current: DeltaTable, diff: pa.Table, counts: Counts, identity: Sequence[str], properties: CommitProperties
-) -> None:
-    diff = _as_declared(current, diff)
+def _apply(current: DeltaTable, diff: pa.Table, counts: Counts, identity: Sequence[str], position: Position) -> None:
+    diff, properties = _as_declared(current, diff), position.commit_properties
     if not counts.total:
         current.create_write_transaction([], "append", current.schema(), commit_properties=properties)
     elif counts.total == counts.inserted:
         rows = diff.drop_columns([CHANGE]).select(arrow_schema(current).names)
-        write_deltalake(current, _laid_out(rows, identity), mode="append", commit_properties=properties)
+        delta.write(current, _laid_out(rows, identity), position=position)
     else:
         target = {name: f"s.{quoted(name, SPARK)}" for name in arrow_schema(current).names}
         (
@@ -194,7 +187,7 @@ def _commit_spark(
     if counts.total == counts.inserted:
         columns = table.schema().names
         writer = diff.select(*columns).write.format("delta").mode("append").options(**position.writer_options)
-        writer.save(str(table.path))
+        writer.save(table.path.spark)
     else:
         _merge(diff.sparkSession, table, diff, identity, position)
 
@@ -210,7 +203,7 @@ def _let_be_null(spark: SparkSession, table: Table) -> None:
         with session_settings(spark, {"spark.databricks.delta.commitInfo.userMetadata": said}):
             for part in parts:
                 name = ".".join(quoted(each, SPARK) for each in part)
-                path = quoted(str(table.path), SPARK)
+                path = quoted(table.path.spark, SPARK)
                 spark.sql(f"ALTER TABLE delta.{path} ALTER COLUMN {name} DROP NOT NULL").collect()
 
 
@@ -232,7 +225,7 @@ def _merge(spark: SparkSession, table: Table, diff: DataFrame, identity: Sequenc
     on = " AND ".join(f"t.{name} <=> s.{name}" for name in (quoted(each, SPARK) for each in identity))
     updates = ", ".join(f"t.{name} = s.{name}" for name in columns)
     names, values = ", ".join(columns), ", ".join(f"s.{name}" for name in columns)
-    path = quoted(str(table.path), SPARK).replace("{", "{{").replace("}", "}}")  # the text is a template of PySpark's
+    path = quoted(table.path.spark, SPARK).replace("{", "{{").replace("}", "}}")  # the text is a template of PySpark's
     with _transaction(spark, position):
         spark.sql(
             f"""MERGE INTO delta.{path} t USING {{diff}} s ON {on}

@@ -14,7 +14,6 @@ import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -26,6 +25,7 @@ from lake.store import delta
 from lake.store.commit import session_settings
 from lake.store.delta import Position
 from lake.store.snapshot import duckdb_type
+from lake.store.storage import Address
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,7 +70,7 @@ class Compacted:
     fingerprint: str
 
 
-def parts(path: Path) -> list[Part]:
+def parts(path: Address) -> list[Part]:
     """The parts of the table at `path`, those with the most files first."""
     with delta.opened(path) as table:
         actions = pa.table(table.get_add_actions(flatten=True))
@@ -83,33 +83,33 @@ def parts(path: Path) -> list[Part]:
         return [Part(*row) for row in con.sql(query).fetchall()]
 
 
-def pack_table(path: Path, position: Position | None = None) -> None:
+def pack_table(path: Address, position: Position | None = None) -> None:
     """Packs the small files of a table where there are many; the caller holds its lease. Raises as `compact_table`."""
     if any(part.crowded for part in parts(path)) and not _foreign(path, position):
         compact_table(path, position, target=PACKED_BYTES)
 
 
-def pack_log(spark: SparkSession, path: Path, position: Position) -> None:
+def pack_log(spark: SparkSession, path: Address, position: Position) -> None:
     """Packs the small files of the buckets of a log that have many. Raises as `compact_table` does."""
     crowded = [part.bucket for part in parts(path) if part.crowded and part.bucket is not None]
     if crowded and not _foreign(path, position):
         compact_log(spark, path, position, crowded, target=PACKED_BYTES)
 
 
-def _foreign(path: Path, position: Position | None) -> bool:
+def _foreign(path: Address, position: Position | None) -> bool:
     """Whether another tool has written to the table last: its rows are not ours to move."""
     return position is not None and position.version != delta.version(path)
 
 
 def compact_table(
-    path: Path, position: Position | None, identity: Sequence[str] = (), *, target: int = TARGET_BYTES
+    path: Address, position: Position | None, identity: Sequence[str] = (), *, target: int = TARGET_BYTES
 ) -> Compacted:
     """Compacts the files of less than `target` bytes by delta-rs; the caller holds the table's lease.
 
     With `identity`, all files, by it. Raises LawError where the rows afterwards are not those before; the table is then
     restored.
     """
-    table = DeltaTable(str(path))
+    table = delta.load(path)
     version, again = table.version(), _carrying(position)
     kinds = {field.name: field.type for field in pa.schema(table.schema())}
     by = [name for name in identity if not pa.types.is_nested(kinds[name])]
@@ -117,12 +117,12 @@ def compact_table(
         table.optimize.z_order(by, target_size=target, commit_properties=again)
     else:
         table.optimize.compact(target_size=target, commit_properties=again)
-    return _proved(path, version, undo=lambda: DeltaTable(str(path)).restore(version, commit_properties=again))
+    return _proved(path, version, undo=lambda: delta.load(path).restore(version, commit_properties=again))
 
 
 def compact_log(  # noqa: PLR0913 which parts of which log, and how
     spark: SparkSession,
-    path: Path,
+    path: Address,
     position: Position,
     buckets: Iterable[int],
     key: Sequence[str] = (),
@@ -133,7 +133,7 @@ def compact_log(  # noqa: PLR0913 which parts of which log, and how
 
     The caller holds the log's lease. Raises as `compact_table` does.
     """
-    version = DeltaTable(str(path)).version()
+    version = delta.load(path).version()
     options = {
         "spark.databricks.delta.commitInfo.userMetadata": position.again().metadata,
         "spark.databricks.delta.optimize.minFileSize": str(target // 2),
@@ -146,7 +146,7 @@ def compact_log(  # noqa: PLR0913 which parts of which log, and how
         with session_settings(spark, options):
             spark.sql(statement).collect()
 
-    log = f"delta.{quoted(str(path), SPARK)}"
+    log = f"delta.{quoted(path.spark, SPARK)}"
     run(f"OPTIMIZE {log} WHERE _bucket IN ({numbers}) {order}")
     return _proved(path, version, undo=lambda: run(f"RESTORE TABLE {log} TO VERSION AS OF {version}"))
 
@@ -169,9 +169,9 @@ def fingerprint(table: DeltaTable, files: Sequence[str]) -> tuple[int, str]:
     return found[0], found[1] or "0"
 
 
-def _proved(path: Path, version: int, *, undo: Callable[[], object]) -> Compacted:
+def _proved(path: Address, version: int, *, undo: Callable[[], object]) -> Compacted:
     """What the commits after `version` did: they may have replaced files by others with the same rows, no more."""
-    before, after = DeltaTable(str(path), version=version), DeltaTable(str(path))
+    before, after = delta.load(path, version), delta.load(path)
     old, new = set(delta.files(before)), set(delta.files(after))
     gone, come = sorted(old - new), sorted(new - old)
     removed, added = fingerprint(before, gone), fingerprint(after, come)
@@ -182,14 +182,11 @@ def _proved(path: Path, version: int, *, undo: Callable[[], object]) -> Compacte
             where=str(path),
             fix="keep this warehouse as it is and report a bug; lake verify shows whether its tables are right",
         )
-    return Compacted((len(old), len(new)), (_bytes(gone), _bytes(come)), *added)
+    sizes = [sum(entry.size for file in files if (entry := path.storage.head(file))) for files in (gone, come)]
+    return Compacted((len(old), len(new)), (sizes[0], sizes[1]), *added)
 
 
 def _carrying(position: Position | None) -> CommitProperties | None:
     if position is None:
         return None
     return CommitProperties(custom_metadata={"userMetadata": position.again().metadata})
-
-
-def _bytes(files: Iterable[str]) -> int:
-    return sum(Path(file).stat().st_size for file in files)

@@ -6,11 +6,10 @@ A commit that was cut short is none of it: nobody goes by it. See lake.store.tor
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import SEEK_END
 from itertools import pairwise
-from pathlib import Path
 from typing import Final
 
 from deltalake.exceptions import TableNotFoundError
@@ -19,7 +18,9 @@ from lake.config import Settings
 from lake.errors import LakeError, StorageError
 from lake.session import first_line
 from lake.store import delta
-from lake.store.torn import COMMIT, torn
+from lake.store.storage import Address
+from lake.store.torn import COMMIT, commit_file, torn
+from lake.store.warehouse import KINDS, Warehouse
 
 FOLDERS: Final = {
     "logs": "the log of {}",
@@ -42,8 +43,8 @@ LIBRARIES: Final = frozenset(
 class Damage:
     """What is wrong with which file of a table, whose folder is `path`."""
 
-    path: Path
-    file: Path
+    path: Address
+    file: str
     found: str
 
     @property
@@ -51,26 +52,21 @@ class Damage:
         """It, for a person."""
         return StorageError(
             f"{name_of(self.path)} is damaged: {self.found}",
-            where=str(self.file),
+            where=self.file,
             fix=f"{COPY}; lake status lists all damage",
         )
 
 
-def name_of(path: Path) -> str:
+def name_of(path: Address) -> str:
     """What the table in the folder `path` is called: `the log of flights`, `carrier_daily`."""
     return FOLDERS.get(path.parent.name, "{}").format(path.name)
 
 
 def damages(settings: Settings, *, quickly: bool = False) -> Iterator[Damage]:
     """The damaged tables of a warehouse; `quickly`: those that can be told without reading a file of rows."""
-    for folder in FOLDERS:
-        try:
-            paths = sorted((settings.warehouse_path / folder).glob("[!.]*"))
-        except OSError:
-            continue
-        for path in paths:
-            if found := damage(path, quickly=quickly):
-                yield found
+    for location in Warehouse(settings).folders(*KINDS):
+        if found := damage(location.path, quickly=quickly):
+            yield found
 
 
 def blamed(settings: Settings, error: BaseException) -> LakeError | None:
@@ -80,7 +76,7 @@ def blamed(settings: Settings, error: BaseException) -> LakeError | None:
     return next((found.fault for found in damages(settings)), None)
 
 
-def damage(path: Path, *, quickly: bool = False) -> Damage | None:
+def damage(path: Address, *, quickly: bool = False) -> Damage | None:
     """The first thing that is wrong with the Delta table in the folder `path`, None for one that can be read whole.
 
     `quickly` opens no file of rows, and no commit where delta-rs reads them all.
@@ -90,42 +86,42 @@ def damage(path: Path, *, quickly: bool = False) -> Damage | None:
     except OSError as error:
         if quickly and isinstance(error, FileNotFoundError):
             return None  # a first build that was killed has no log yet
-        file = Path(os.fsdecode(error.filename)) if error.filename else path
+        file = str(error.filename) if error.filename else path.url
         return Damage(path, file, (error.strerror or "it cannot be read").lower())
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic of delta-rs is no Exception
-        unread = Damage(path, path / "_delta_log", f"its log cannot be read: {first_line(error)}")
+        unread = Damage(path, f"{path}/_delta_log", f"its log cannot be read: {first_line(error)}")
         return (damage(path) or unread) if quickly else unread
 
 
-def _of_log(path: Path) -> Damage | None:
+def _of_log(path: Address) -> Damage | None:
     log = path / "_delta_log"
-    names = os.listdir(log)
+    names = [entry.name for entry in log.list()]
     commits = sorted(name for name in names if COMMIT.fullmatch(name))
     checkpoints = [int(name[:20]) for name in names if ".checkpoint" in name and name[:20].isdigit()]
     if not commits:
-        return Damage(path, log, "its log is empty")
+        return Damage(path, log.url, "its log is empty")
     numbers = [int(name[:20]) for name in commits]
     for before, after in pairwise([max([-1, *(n for n in checkpoints if n < numbers[0])]), *numbers]):
         if after != before + 1 and not any(before < number <= after for number in checkpoints):
-            return Damage(path, log / f"{before + 1:020}.json", "a commit is missing")
+            return Damage(path, commit_file(path, before + 1).url, "a commit is missing")
     cut_short = torn(path)
     for name, number in zip(commits, numbers, strict=True):
         if number != cut_short and not _is_commit(log / name):
-            return Damage(path, log / name, "a commit cannot be read")
+            return Damage(path, f"{log}/{name}", "a commit cannot be read")
     return None
 
 
-def _is_commit(file: Path) -> bool:
-    content = file.read_bytes()
+def _is_commit(file: Address) -> bool:
+    content = file.read()
     try:
         return bool(content) and all(isinstance(json.loads(line), dict) for line in content.splitlines())
     except ValueError:
         return False
 
 
-def _of_files(path: Path, *, within: bool) -> Damage | None:
+def _of_files(path: Address, *, within: bool) -> Damage | None:
     try:
         with delta.opened(path) as table:
             files = delta.files(table)
@@ -133,15 +129,15 @@ def _of_files(path: Path, *, within: bool) -> Damage | None:
         if torn(path) == 0:
             return None
         raise
-    for file in map(Path, files):
+    for file in (Address(file, path.storage) for file in files):
         if not file.exists():
-            return Damage(path, file, "a file is missing")
+            return Damage(path, file.url, "a file is missing")
         if within and not _is_parquet(file):
-            return Damage(path, file, "a file is not whole")
+            return Damage(path, file.url, "a file is not whole")
     return None
 
 
-def _is_parquet(file: Path) -> bool:
-    with file.open("rb") as read:
+def _is_parquet(file: Address) -> bool:
+    with file.open() as read:
         begins = read.read(len(PARQUET)) == PARQUET
-        return begins and read.seek(-len(PARQUET), os.SEEK_END) > 0 and read.read() == PARQUET
+        return begins and read.seek(-len(PARQUET), SEEK_END) > 0 and read.read() == PARQUET

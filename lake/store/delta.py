@@ -10,21 +10,24 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 import duckdb
 from arro3.core import Table
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from lake.errors import LakeError, StorageError
+from lake.store.storage import Address
 from lake.store.torn import commit_file, torn, torn_after
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Unreadable = DeltaError
 """What is raised for a table that cannot be read, whatever damaged it."""
@@ -71,16 +74,37 @@ class Position:
         return {"txnAppId": self.app, "txnVersion": str(self.txn), "userMetadata": self.metadata}
 
 
+def load(path: Address, version: int | None = None) -> DeltaTable:
+    """The table at `path`, at `version` or its newest, to keep. Raises TableNotFoundError; see `opened`."""
+    return DeltaTable(path.url, version=version)
+
+
+def create(path: Address, schema: Schema, *, name: str, description: str) -> None:
+    """Makes an empty table with a change feed."""
+    feed = {**KEEP_LOGS, "delta.enableChangeDataFeed": "true"}
+    DeltaTable.create(path.url, schema, name=name, description=description, configuration=feed)
+
+
+def write(to: Address | DeltaTable, rows: pa.Table | Table, *, position: Position | None = None, **how: Any) -> None:
+    """Writes `rows` in one commit, which carries the `position`; appends them, unless deltalake is told `how`."""
+    write_deltalake(
+        to.url if isinstance(to, Address) else to,
+        rows,
+        commit_properties=position.commit_properties if position else None,
+        **{"mode": "append"} | how,
+    )
+
+
 def start(app: str) -> Position:
     """The position before the first commit of `app`."""
     return Position(app, 0)
 
 
-_kept: Final[defaultdict[tuple[Path, float], list[DeltaTable]]] = defaultdict(list)
+_kept: Final[defaultdict[tuple[Address, float], list[DeltaTable]]] = defaultdict(list)
 
 
 @contextmanager
-def opened(path: Path, version: int | None = None) -> Iterator[DeltaTable]:
+def opened(path: Address, version: int | None = None) -> Iterator[DeltaTable]:
     """The table at `path`, at `version` or its newest; nobody else has it while the block runs.
 
     A process keeps the newest state of a table that it saw, and later reads only the commits since: 1 ms however many
@@ -91,11 +115,11 @@ def opened(path: Path, version: int | None = None) -> Iterator[DeltaTable]:
     table = _brought_up(path, idle.pop()) if idle else _newest(path)
     if version is not None and version > table.version():
         must_be_whole(path, version)
-    yield table if version in {None, table.version()} else DeltaTable(str(path), version=version)
+    yield table if version in {None, table.version()} else load(path, version)
     idle.append(table)
 
 
-def must_be_whole(path: Path, version: int) -> None:
+def must_be_whole(path: Address, version: int) -> None:
     """Raises LakeError where the newest commit of the table at `path` is `version`, and was cut short."""
     if torn(path) == version:
         raise StorageError(
@@ -105,15 +129,15 @@ def must_be_whole(path: Path, version: int) -> None:
         )
 
 
-def _newest(path: Path) -> DeltaTable:
+def _newest(path: Address) -> DeltaTable:
     """The table at its newest complete version."""
     version = torn(path)
     if version == 0:
         raise TableNotFoundError(str(path))
-    return DeltaTable(str(path), version=version and version - 1)
+    return load(path, version and version - 1)
 
 
-def _brought_up(path: Path, table: DeltaTable) -> DeltaTable:
+def _brought_up(path: Address, table: DeltaTable) -> DeltaTable:
     """`table` with the commits since; opened anew where the last of them was cut short."""
     before = table.version()
     try:
@@ -123,15 +147,13 @@ def _brought_up(path: Path, table: DeltaTable) -> DeltaTable:
     return table if table.version() == before or torn(path) is None else _newest(path)
 
 
-def _born(path: Path) -> float:
+def _born(path: Address) -> float:
     """When the table's first commit was made: one that was deleted and made again is another table."""
-    try:
-        return commit_file(path, 0).stat().st_mtime
-    except FileNotFoundError:
-        return 0
+    first = commit_file(path, 0).head()
+    return first.time if first else 0
 
 
-def exists(path: Path) -> bool:
+def exists(path: Address) -> bool:
     """Whether there is a Delta table at `path`."""
     try:
         with opened(path):
@@ -140,16 +162,16 @@ def exists(path: Path) -> bool:
         return False
 
 
-def version(path: Path) -> int:
+def version(path: Address) -> int:
     """The newest version of the table at `path`."""
     with opened(path) as table:
         return table.version()
 
 
-def open_table(path: Path, version: int | None = None) -> DeltaTable | None:
+def open_table(path: Address, version: int | None = None) -> DeltaTable | None:
     """The table at `path`, at `version` or its newest, to keep; None where there is none."""
     try:
-        return _newest(path) if version is None else DeltaTable(str(path), version=version)
+        return _newest(path) if version is None else load(path, version)
     except TableNotFoundError:
         return None
 
@@ -159,7 +181,12 @@ def files(table: DeltaTable) -> list[str]:
     return [unquote(file) for file in table.file_uris()]
 
 
-def positions(path: Path, app: str) -> Iterator[Position]:
+def missing(path: Address, files: Iterable[str]) -> list[str]:
+    """Those of the `files` of the table at `path` that are gone."""
+    return [file for file in files if path.storage.head(file) is None]
+
+
+def positions(path: Address, app: str) -> Iterator[Position]:
     """The positions of `app` in the table at `path`, newest first.
 
     One that is repeated after a newer one was there is passed over: a writer died, and Spark compacted for it later.
@@ -188,12 +215,12 @@ def _in_time(repeated: Sequence[Position], txn: int) -> list[Position]:
     return found
 
 
-def head(path: Path, app: str) -> Position | None:
+def head(path: Address, app: str) -> Position | None:
     """The newest position of `app` in the table at `path`, None before the first."""
     return next(positions(path, app), None)
 
 
-def standing(path: Path, app: str) -> Position:
+def standing(path: Address, app: str) -> Position:
     """What the next commit of `app` follows: the head, or before the first one the number that a fence has taken."""
     found = head(path, app)
     if found is not None:
@@ -205,7 +232,7 @@ def standing(path: Path, app: str) -> Position:
         return start(app)
 
 
-def commits(path: Path) -> Iterator[dict[str, Any]]:
+def commits(path: Address) -> Iterator[dict[str, Any]]:
     """The commits of the table at `path`, newest first. The first few are usually enough, so few are read at first."""
     limit, last = 8, math.inf
     while True:
@@ -223,7 +250,7 @@ def commits(path: Path) -> Iterator[dict[str, Any]]:
         limit, last = 8 * limit, found[-1]["version"]
 
 
-def _commits_upto(path: Path, version: int) -> Iterator[dict[str, Any]]:
+def _commits_upto(path: Address, version: int) -> Iterator[dict[str, Any]]:
     """As `commits`, where deltalake would read a commit that was cut short."""
     for number in range(version, -1, -1):
         if not commit_file(path, number).exists():
@@ -231,7 +258,7 @@ def _commits_upto(path: Path, version: int) -> Iterator[dict[str, Any]]:
         yield _info(path, number) | {"version": number}
 
 
-def metadata(path: Path, version: int) -> dict[str, Any]:
+def metadata(path: Address, version: int) -> dict[str, Any]:
     """What the commit `version` of the table at `path` carries; {} where it carries nothing, or its past was ended."""
     try:
         return _metadata(_info(path, version))
@@ -239,9 +266,9 @@ def metadata(path: Path, version: int) -> dict[str, Any]:
         return {}
 
 
-def _info(path: Path, version: int) -> dict[str, Any]:
-    with commit_file(path, version).open(encoding="utf-8") as lines:
-        told = (json.loads(line)["commitInfo"] for line in lines if line.startswith('{"commitInfo"'))
+def _info(path: Address, version: int) -> dict[str, Any]:
+    with commit_file(path, version).open() as lines:
+        told = (json.loads(line)["commitInfo"] for line in lines if line.startswith(b'{"commitInfo"'))
         return next(told, {})
 
 
@@ -265,7 +292,7 @@ def connection() -> duckdb.DuckDBPyConnection:
     return con
 
 
-def rows(path: Path, query: str, *parameters: Any, version: int | None = None) -> list[dict[str, Any]]:
+def rows(path: Address, query: str, *parameters: Any, version: int | None = None) -> list[dict[str, Any]]:
     """The rows of a DuckDB `query` over the small table at `path`, which it calls `t`; [] where there is no table."""
     try:
         with opened(path, version) as table:
@@ -286,10 +313,10 @@ def rows(path: Path, query: str, *parameters: Any, version: int | None = None) -
             raise error
 
 
-def unreadable(path: Path, paths: Sequence[str]) -> LakeError | None:
+def unreadable(path: Address, paths: Sequence[str]) -> LakeError | None:
     """Which of the files `paths` of the table at `path` is gone, or cannot be read; None where all can."""
     for file in paths:
-        if not Path(file).exists():
+        if missing(path, [file]):
             return StorageError(f"a file of {path.name} is gone", where=file, fix="restore it from a backup")
         with connection() as con:
             try:
@@ -299,12 +326,11 @@ def unreadable(path: Path, paths: Sequence[str]) -> LakeError | None:
     return None
 
 
-def append(path: Path, schema: str, records: Sequence[Sequence[Any]], position: Position | None = None) -> None:
+def append(path: Address, schema: str, records: Sequence[Sequence[Any]], position: Position | None = None) -> None:
     """Appends `records` (tuples in the order of `schema`, e.g. `cut BIGINT, made_at TIMESTAMPTZ`) in one commit.
 
     The table is made on first use. Decimals, timestamps and nulls keep their types through DuckDB.
     """
-    properties = position.commit_properties if position else None
     with connection() as con:
         con.execute(f"CREATE TEMP TABLE t ({schema})")
         if records:
@@ -312,9 +338,9 @@ def append(path: Path, schema: str, records: Sequence[Sequence[Any]], position: 
         data = Table.from_arrow(con.table("t"))
     if exists(path):
         with opened(path) as table:
-            write_deltalake(table, data, mode="append", schema_mode="merge", commit_properties=properties)
+            write(table, data, schema_mode="merge", position=position)
     else:
-        write_deltalake(str(path), data, mode="append", configuration=KEEP_LOGS, commit_properties=properties)
+        write(path, data, configuration=KEEP_LOGS, position=position)
 
 
 # Old versions stay readable until `lake maintain` says otherwise. Opening a table reads every commit since its last

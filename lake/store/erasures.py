@@ -8,17 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from lake.config import Settings
 from lake.contracts.contract import Contract
-from lake.store import delta
 from lake.store.keys import open_store
 from lake.store.ledger.editions import edition_of_moment
 from lake.store.locks.lease import lease
-from lake.store.voids import next_number
-
-SCHEMA: Final = 'action VARCHAR, number BIGINT, stream VARCHAR, subject VARCHAR, "at" TIMESTAMPTZ, edition BIGINT'
+from lake.store.recovery import last_void
+from lake.store.voids import ERASURES, VOIDS
+from lake.store.warehouse import Warehouse
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ def entries(settings: Settings, stream: str | None = None) -> list[Erasure]:
     """Every erasure, or those of one stream, by number."""
     query = """SELECT action, number, stream, subject, "at" FROM t
                WHERE action = 'erased' AND ($1 IS NULL OR stream = $1) ORDER BY number, subject"""
-    return [Erasure(**row) for row in delta.rows(settings.meta_path("erasures"), query, stream)]
+    return [Erasure(**row) for row in ERASURES.rows(settings, query, stream)]
 
 
 def subjects(settings: Settings, stream: str) -> set[str]:
@@ -51,14 +50,14 @@ def erased(settings: Settings, stream: str, after: int, upto: int) -> list[Erasu
 
 def purged(settings: Settings) -> int:
     """The number of the last erasure after which nothing of the person is left in old versions of tables."""
-    found = delta.rows(settings.meta_path("erasures"), "SELECT max(number) AS n FROM t WHERE action = 'purged'")
-    return max((row["n"] or 0 for row in found), default=0)
+    rows = ERASURES.rows(settings, "SELECT max(number) AS n FROM t WHERE action = 'purged'")
+    return max((row["n"] or 0 for row in rows), default=0)
 
 
 def purged_with(settings: Settings) -> int:
     """The number of the edition before which everything has been purged; 0 before the first purge."""
     query = """SELECT * FROM t WHERE action = 'purged' ORDER BY number DESC, "at" DESC LIMIT 1"""
-    for row in delta.rows(settings.meta_path("erasures"), query):
+    for row in ERASURES.rows(settings, query):
         # Entries made before they had the edition's number have its time.
         return row.get("edition") or edition_of_moment(settings, row["at"])
     return 0
@@ -69,9 +68,9 @@ def record(settings: Settings, stream: str, tokens: Iterable[str], *, at: dateti
 
     Those that are recorded already are, where it is to be purged `again`, recorded once more.
     """
-    with lease(settings, "meta.voids"):
+    with VOIDS.written(settings):
         known = {each.subject: each.number for each in entries(settings, stream)}
-        new, number = sorted(set(tokens) - (set() if again else set(known))), next_number(settings)
+        new, number = sorted(set(tokens) - (set() if again else set(known))), last_void(settings) + 1
         if not new:
             return max(known[token] for token in tokens)
         _append(settings, [("erased", number, stream, token, at, None) for token in new])
@@ -84,8 +83,8 @@ def mark_purged(settings: Settings, number: int, *, edition: int, at: datetime) 
 
 
 def _append(settings: Settings, rows: Sequence[Sequence[Any]]) -> None:
-    with lease(settings, "meta.erasures"):
-        delta.append(settings.meta_path("erasures"), SCHEMA, rows)
+    with ERASURES.written(settings):
+        ERASURES.append(settings, rows)
 
 
 def heed_destroyed(settings: Settings, contracts: Iterable[Contract]) -> None:
@@ -97,5 +96,6 @@ def heed_destroyed(settings: Settings, contracts: Iterable[Contract]) -> None:
     for stream in sealed:
         gone = store.destroyed(stream)
         if gone - subjects(settings, stream):
-            with lease(settings, f"log.{stream}"):  # a forget may be between the one and the other
+            log = Warehouse(settings).log(stream)
+            with lease(settings, log.lease):  # a forget may be between the one and the other
                 record(settings, stream, gone, at=datetime.now(UTC))

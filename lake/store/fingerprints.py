@@ -21,7 +21,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
@@ -29,6 +28,7 @@ import duckdb
 from lake.quoting import DUCKDB, SPARK, literal, quoted
 from lake.store import delta
 from lake.store.snapshot import duckdb_type
+from lake.store.storage import Address
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -253,7 +253,7 @@ def hashes(rows: pa.Table, key: str = "") -> pa.ChunkedArray:
         return found.to_arrow_table().column("h")
 
 
-def of_version(path: Path, version: int | None = None, key: str = "") -> Print:
+def of_version(path: Address, version: int | None = None, key: str = "") -> Print:
     """The fingerprint of all rows of the table at `path`, found by reading them."""
     with delta.opened(path, version) as table:
         paths = delta.files(table)

@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import takewhile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.config import Settings
@@ -25,12 +24,13 @@ from lake.contracts import encryption, evolution
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, StorageError, Unavailable
 from lake.quoting import SPARK, quoted
-from lake.store import chain, delta, erasures
+from lake.store import chain, delta, erasures, recovery
 from lake.store.delta import Position
 from lake.store.keys import COPY, KeyStore, open_store
 from lake.store.ledger import contract_versions
-from lake.store.locks.fence import commit_nothing
+from lake.store.storage import Address
 from lake.store.voids import kept, voided
+from lake.store.warehouse import Location, Warehouse
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -124,18 +124,22 @@ class Log:
     stream: str
 
     @property
-    def path(self) -> Path:
-        return self.settings.log_path(self.stream)
+    def location(self) -> Location:
+        return Warehouse(self.settings).log(self.stream)
+
+    @property
+    def path(self) -> Address:
+        return self.location.path
 
     @property
     def app(self) -> str:
         """The app id under which its commits are numbered."""
-        return f"log:{self.stream}"
+        return self.location.app
 
     @property
     def lease(self) -> str:
         """The name under which one writer at a time holds the log."""
-        return f"log.{self.stream}"
+        return self.location.lease
 
     def head(self) -> LogHead:
         """Where the log stands."""
@@ -165,12 +169,7 @@ class Log:
         Raises Unavailable where it ends before `batch`, which it had: its newest commit was lost.
         """
         newest = self.head()
-        if newest.batch < batch:
-            raise Unavailable(
-                f"the log of {self.stream} has lost batch {newest.batch + 1}: it was counted up to batch {batch}",
-                where=str(self.path),
-                fix=f"lake ingest {self.stream} reads it again from the same files, or says which of them are missing",
-            )
+        recovery.must_reach(self.location, newest.batch, batch)
         return newest
 
     def contracts(self, head: LogHead) -> tuple[Contract, ...]:
@@ -180,7 +179,7 @@ class Log:
             raise StorageError(
                 f"of the {head.contract} versions of the contract of {self.stream} that its log was written with,"
                 f" {len(known)} are left",
-                where=str(self.settings.meta_path("contracts")),
+                where=str(Warehouse(self.settings).book("contracts").path),
                 fix="restore that folder from a backup: without it older events cannot be interpreted",
             )
         return known
@@ -276,9 +275,9 @@ class Log:
         if not delta.exists(path):
             properties = PROPERTIES | {"delta.dataSkippingStatsColumns": _counted(contract)}
             made = ordered.limit(0).write.format("delta").mode("ignore").partitionBy("_bucket")
-            made.options(**properties).save(str(path))
+            made.options(**properties).save(path.spark)
         try:
-            writer.options(**position.writer_options).save(str(path))
+            writer.options(**position.writer_options).save(path.spark)
         except Exception as error:
             if "ConcurrentTransactionException" in str(error) or "DELTA_CONCURRENT" in str(error):
                 raise _beaten(self.stream, position) from None
@@ -297,7 +296,7 @@ class Log:
         empty["content"] = chain.entry(head.content, head.batch + 1, {}, [])
         empty |= {"batch": head.batch + 1, "counts": counts, "files": [], "at": at.isoformat()}
         position = head.position.next(**empty)
-        if not commit_nothing(self.path, next(delta.commits(self.path)), position):
+        if not recovery.commit_nothing(self.path, next(delta.commits(self.path)), position):
             raise _beaten(head.stream, position)
 
 

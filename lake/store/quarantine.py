@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from deltalake import write_deltalake
-
 from lake.config import Settings
 from lake.contracts.reasons import Reason
 from lake.store import delta, side_tables
+from lake.store.storage import Address
+from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -72,32 +72,27 @@ def is_mark(name: str) -> bool:
 def rejected(settings: Settings, stream: str, *, upto: int) -> list[Rejected]:
     """The rows of `stream` up to batch `upto`, in order."""
     query = f"SELECT {', '.join(COLUMNS)} FROM t WHERE _batch <= $1 ORDER BY _batch, _number"
-    found = delta.rows(settings.quarantine_path(stream), query, upto)
+    found = delta.rows(_path(settings, stream), query, upto)
     return [Rejected(stream, *row.values()) for row in found]
 
 
 def files(settings: Settings, stream: str, *, upto: int) -> dict[str, str]:
     """The marks of whole files that are there up to batch `upto`, each with the file's name."""
     query = "SELECT _batch, _number, source FROM t WHERE _batch <= $1 AND reason = $2 ORDER BY ALL"
-    found = delta.rows(settings.quarantine_path(stream), query, upto, str(Reason.FILE))
+    found = delta.rows(_path(settings, stream), query, upto, str(Reason.FILE))
     return {mark(row["_batch"], row["_number"]): row["source"] for row in found}
 
 
 def counts(settings: Settings, stream: str, *, upto: int) -> dict[int, int]:
     """How many rows each batch has."""
-    return side_tables.counts(settings.quarantine_path(stream), upto=upto)
-
-
-def clear_above(settings: Settings, stream: str, batch: int) -> None:
-    """See lake.store.side_tables."""
-    side_tables.clear_above(settings.quarantine_path(stream), batch)
+    return side_tables.counts(_path(settings, stream), upto=upto)
 
 
 def put_files(settings: Settings, stream: str, batch: int, faults: Iterable[tuple[str, str]], *, at: datetime) -> int:
     """Files that could not be read, as (source, detail): the first rows of the batch. Returns their count."""
     rows = [(batch, number, Reason.FILE, detail, "", source, at) for number, (source, detail) in enumerate(faults, 1)]
     if rows:
-        delta.append(settings.quarantine_path(stream), SCHEMA, rows)
+        delta.append(_path(settings, stream), SCHEMA, rows)
     return len(rows)
 
 
@@ -106,7 +101,7 @@ def put(settings: Settings, stream: str, rows: DataFrame, *, count: int) -> None
 
     Never by Spark, which may commit when its client is dead.
     """
-    path = settings.quarantine_path(stream)
+    path = _path(settings, stream)
     if not delta.exists(path):
         delta.append(path, SCHEMA, [])
     size = f"octet_length(raw) + {ROW_BYTES}"
@@ -116,7 +111,11 @@ def put(settings: Settings, stream: str, rows: DataFrame, *, count: int) -> None
     while number <= last:
         part = parts.where(f"_part = {number}").drop("_part").toArrow()
         if part.num_rows:
-            write_deltalake(str(path), part, mode="append")
+            delta.write(path, part)
         if number == 0 and part.num_rows < count:
             last = parts.selectExpr("max(_part) AS last").collect()[0]["last"] or 0
         number += 1
+
+
+def _path(settings: Settings, stream: str) -> Address:
+    return Warehouse(settings).quarantine(stream).path

@@ -9,10 +9,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 import pyarrow as pa
-from deltalake import write_deltalake
 
 from lake.config import Settings
 from lake.store import delta, side_tables
+from lake.store.storage import Address
+from lake.store.warehouse import Warehouse
 
 
 @dataclass(frozen=True)
@@ -30,24 +31,21 @@ def put(settings: Settings, stream: str, batch: int, verdict: pa.Table) -> None:
     if again.num_rows:
         number = pa.array([batch] * again.num_rows, pa.int64())
         rows = again.add_column(0, "_batch", number)
-        write_deltalake(
-            str(settings.redeliveries_path(stream)), rows, mode="append", configuration=dict(delta.KEEP_LOGS)
-        )
+        delta.write(_path(settings, stream), rows, configuration=delta.KEEP_LOGS)
 
 
 def counts(settings: Settings, stream: str, *, upto: int) -> dict[int, int]:
     """How many re-deliveries each batch had."""
-    return side_tables.counts(settings.redeliveries_path(stream), upto=upto)
-
-
-def clear_above(settings: Settings, stream: str, batch: int) -> None:
-    """See lake.store.side_tables."""
-    side_tables.clear_above(settings.redeliveries_path(stream), batch)
+    return side_tables.counts(_path(settings, stream), upto=upto)
 
 
 def of_events(settings: Settings, stream: str, ids: Collection[str], *, upto: int) -> list[Redelivery]:
     """The re-deliveries of the events `ids` up to batch `upto`, in order."""
     query = """SELECT _id, _batch, source FROM t WHERE _batch <= $1 AND list_contains($2, _id)
                ORDER BY _batch, source"""
-    found = delta.rows(settings.redeliveries_path(stream), query, upto, list(ids)) if ids else []
+    found = delta.rows(_path(settings, stream), query, upto, list(ids)) if ids else []
     return [Redelivery(*row.values()) for row in found]
+
+
+def _path(settings: Settings, stream: str) -> Address:
+    return Warehouse(settings).redeliveries(stream).path

@@ -7,17 +7,16 @@ own reader, which leaves out the columns that are not asked for, is faster.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lake import cost
 from lake.errors import StorageError
 from lake.quoting import DUCKDB, SPARK, quoted
 from lake.session import hand_over
-from lake.store.delta import connection, opened
+from lake.store.delta import connection, missing, opened
+from lake.store.storage import Address
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 class Scan:
     """A Delta table at one version, narrowed to `bounds`: {integer column: (least, greatest)}, inclusive."""
 
-    path: Path
+    path: Address
     version: int | None = None
     bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
@@ -41,7 +40,7 @@ class Scan:
             if rows <= cost.SCAN_ROWS:
                 return to_frame(spark, self._read(table, files))
             reader = spark.read.format("delta").option("versionAsOf", table.version())
-            return reader.load(str(self.path)).where(self._where())
+            return reader.load(self.path.spark).where(self._where())
 
     def near(self, spark: SparkSession, keys: pa.Table) -> DataFrame:
         """At least the rows that equal one of `keys`, nulls included: where those are few, no others."""
@@ -121,7 +120,7 @@ class Scan:
         """The files that may hold rows within the bounds, all there, and how many rows they have."""
         found = self._listed(table)
         files = [f"{self.path}/{path}" for path, _ in found]
-        if gone := [file for file in files if not os.path.exists(file)]:
+        if gone := missing(self.path, files):
             raise StorageError(
                 f"{self.path.name}: version {table.version()} can no longer be read: a file is missing",
                 where=gone[0],

@@ -6,35 +6,24 @@ deletes them, and makes again what it finds that damage has taken.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Final
-
 from lake.store import delta
 from lake.store.scan import Scan
+from lake.store.storage import Address
 
-LAST_BATCH: Final = 2**62
 
-
-def counts(path: Path, *, upto: int) -> dict[int, int]:
+def counts(path: Address, *, upto: int) -> dict[int, int]:
     """How many rows each batch has, up to batch `upto`."""
     query = "SELECT _batch, count(*)::INTEGER AS n FROM t WHERE _batch <= $1 GROUP BY _batch"
     return {row["_batch"]: row["n"] for row in delta.rows(path, query, upto)}
 
 
-def there(path: Path) -> int:
+def there(path: Address) -> int:
     """How many rows there are, as the table's commits count them. No file is read."""
     return Scan(path).rows() if delta.exists(path) else 0
 
 
-def clear(path: Path, batch: int) -> None:
+def clear(path: Address, batch: int) -> None:
     """Deletes the rows of one batch."""
     table = delta.open_table(path)
     if table is not None:
         table.delete(f"_batch = {batch}")
-
-
-def clear_above(path: Path, batch: int) -> None:
-    """Deletes the rows of batches that the log never committed. Files say which batches they hold: none is read."""
-    table = delta.open_table(path)
-    if table is not None and Scan(path, bounds={"_batch": (batch + 1, LAST_BATCH)}).rows():
-        table.delete(f"_batch > {batch}")

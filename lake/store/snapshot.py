@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from lake.config import Settings
@@ -17,6 +16,7 @@ from lake.session import first_line
 from lake.store import delta
 from lake.store.damage import damage
 from lake.store.ledger.editions import Edition
+from lake.store.warehouse import Warehouse
 
 # Reader features that change nothing in how a Parquet file is read.
 HARMLESS: Final = frozenset({"timestampNtz"})
@@ -70,10 +70,10 @@ def published(settings: Settings, name: str, edition: Edition) -> Published:
     Raises LakeError where the version is gone, or where its files cannot be read as they are.
     """
     entry = edition.tables[name]
-    path = settings.warehouse_path / entry.path
+    path = Warehouse(settings).root / entry.path
     delta.must_be_whole(path, entry.version)
     try:
-        table = DeltaTable(str(path), version=entry.version)
+        table = delta.load(path, entry.version)
     except (DeltaError, OSError, ValueError) as error:
         found = damage(path)
         raise StorageError(

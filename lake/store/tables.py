@@ -6,10 +6,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deltalake import DeltaTable, Field, Schema
+from deltalake import Field, Schema
 
 from lake.config import Settings
 from lake.quoting import quoted
@@ -18,7 +17,9 @@ from lake.store.delta import Position
 from lake.store.fingerprints import Print, of_version
 from lake.store.keys import open_store
 from lake.store.scan import Scan, arrow_schema, distinct, to_frame
+from lake.store.storage import Address
 from lake.store.table_head import TableHead
+from lake.store.warehouse import Location, Warehouse
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
 
 class FeedGap(Exception):
     """The change feed does not cover what was asked of it."""
+
+
+def heads(at: Location) -> Iterator[TableHead]:
+    """What the commits of the derived table there say of it, the newest first."""
+    return map(TableHead.of, delta.positions(at.path, at.app))
 
 
 @dataclass(frozen=True)
@@ -44,17 +50,22 @@ class Table:
     personal: bool = False
 
     @property
-    def path(self) -> Path:
-        return self.settings.warehouse_path / self.layer / self.home
+    def location(self) -> Location:
+        return Warehouse(self.settings).table(self.layer, self.home)
+
+    @property
+    def path(self) -> Address:
+        return self.location.path
 
     @property
     def app(self) -> str:
-        return f"table:{self.home}"
+        """The app id under which its commits are numbered."""
+        return self.location.app
 
     @property
     def lease(self) -> str:
         """The name under which one writer at a time holds the table."""
-        return f"table.{self.home}"
+        return self.location.lease
 
     @property
     def content_key(self) -> str:
@@ -86,7 +97,7 @@ class Table:
 
     def heads(self) -> Iterator[TableHead]:
         """What its commits say of it, the newest first."""
-        return map(TableHead.of, delta.positions(self.path, self.app))
+        return heads(self.location)
 
     def head(self) -> TableHead | None:
         """What its newest commit says of it; None before it was built."""
@@ -96,14 +107,6 @@ class Table:
         """The newest head at exactly `cut`."""
         later = takewhile(lambda head: head.cut >= cut, self.heads())
         return next((head for head in later if head.cut == cut), None)
-
-    def had(self, version: int, cut: int) -> bool:
-        """Whether the table still has the commit that brought it to `cut` as `version`.
-
-        One that was cut short leaves its number to the next, even where another table has been derived from it.
-        """
-        later = takewhile(lambda head: head.origin >= version, self.heads())
-        return any((head.origin, head.cut) == (version, cut) for head in later)
 
     def stored(self, version: int) -> int:
         """The newest version that has the rows of `version`: that of a compaction, where there was one since."""
@@ -172,13 +175,4 @@ class Table:
             Field(f.name, f.type, nullable=True, metadata={"comment": comments[f.name]} if f.name in comments else None)
             for f in Schema.from_arrow(schema).fields
         ]
-        DeltaTable.create(
-            str(self.path),
-            schema=Schema(fields),
-            name=self.name,
-            description=description,
-            configuration={
-                **delta.KEEP_LOGS,
-                "delta.enableChangeDataFeed": "true",
-            },
-        )
+        delta.create(self.path, Schema(fields), name=self.name, description=description)

@@ -16,11 +16,11 @@ import shutil
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
+from lake.store.storage import Address
 
 COMMIT: Final = re.compile(r"\d{20}\.json")
 RESTORED: Final = "numRestoredFile"
@@ -29,42 +29,41 @@ REMOVED: Final = ("num_removed_files", "num_target_files_removed", "numFilesRemo
 """How delta-rs calls the numbers of files of WRITE, UPDATE and DELETE, of MERGE, of OPTIMIZE, of RESTORE."""
 
 
-def commit_file(path: Path, version: int) -> Path:
+def commit_file(path: Address, version: int) -> Address:
     """The file of commit `version` of the table at `path`."""
     return path / "_delta_log" / f"{version:020}.json"
 
 
-def torn(path: Path) -> int | None:
+def torn(path: Address) -> int | None:
     """The version of the newest commit of the table at `path` where that was cut short, else None."""
+    if not path.storage.may_tear:
+        return None
     try:
-        names = os.listdir(path / "_delta_log")
+        names = os.listdir((path / "_delta_log").url)
     except FileNotFoundError:
         return None
     newest = max((name for name in names if COMMIT.fullmatch(name)), default=None)
     return None if newest is None or _complete(path / "_delta_log" / newest) else int(newest[:20])
 
 
-def torn_after(path: Path, version: int) -> bool:
+def torn_after(path: Address, version: int) -> bool:
     """Whether the commit that follows `version` was cut short."""
     return commit_file(path, version + 1).exists() and torn(path) == version + 1
 
 
-def put_aside(path: Path) -> None:
-    """Takes the newest commit of the table at `path` away if it was cut short; the caller holds the table's lease."""
-    version = torn(path)
-    if version is None:
-        return
-    torn_file = commit_file(path, version)
+def set_aside(path: Address, version: int, *, empty: bool) -> None:
+    """Takes the commit `version`, which was cut short, away; with `empty`, one that does nothing takes its place."""
+    torn_file = commit_file(path, version).local
     aside = torn_file.with_name(f".{torn_file.name}.torn")
     told_of = [f"{version:020}.crc", f".{version:020}.crc.crc", f".{torn_file.name}.crc"]
     for file in map(torn_file.with_name, told_of):
         file.unlink(missing_ok=True)
-    if _begins(path, version):
+    if empty:
         shutil.copy2(torn_file, aside)
         at = int(torn_file.stat().st_mtime * 1000)
-        empty = torn_file.with_name(f".{torn_file.name}.tmp")
-        empty.write_text(json.dumps({"commitInfo": {"timestamp": at, "operation": "EMPTY"}}))
-        empty.replace(torn_file)
+        whole = torn_file.with_name(f".{torn_file.name}.tmp")
+        whole.write_text(json.dumps({"commitInfo": {"timestamp": at, "operation": "EMPTY"}}))
+        whole.replace(torn_file)
     else:
         for file in [torn_file.with_name("_last_checkpoint"), *_checkpoints(path, version)]:
             file.unlink(missing_ok=True)
@@ -72,32 +71,29 @@ def put_aside(path: Path) -> None:
     logging.getLogger("lake").warning("version %s of %s was cut short and does not count: %s", version, path, aside)
 
 
-def damages(path: Path) -> list[Path]:
+def damages(path: Address) -> list[Address]:
     """The commits of the table at `path` that were put aside."""
-    return list((path / "_delta_log").glob(".*.json.torn"))
+    log = path / "_delta_log"
+    with suppress(FileNotFoundError):
+        return [log / entry.name for entry in log.list() if re.fullmatch(r"\..*\.json\.torn", entry.name)]
+    return []
 
 
-def _begins(path: Path, version: int) -> bool:
-    """Whether the table's past was ended at `version`: its checkpoint holds all that there is, and stays."""
-    if not version or not _checkpoints(path, version):
-        return False
-    try:
-        DeltaTable(str(path), version=version - 1)
-    except TableNotFoundError:
-        return True
-    return False
+def has_checkpoint(path: Address, version: int) -> bool:
+    """Whether the table at `path` has a checkpoint of `version`."""
+    return bool(_checkpoints(path, version))
 
 
-def _checkpoints(path: Path, version: int) -> list[Path]:
-    return list((path / "_delta_log").glob(f"{version:020}.checkpoint*"))
+def _checkpoints(path: Address, version: int) -> list[Path]:
+    return list((path / "_delta_log").local.glob(f"{version:020}.checkpoint*"))
 
 
-def _complete(commit: Path) -> bool:
+def _complete(commit: Address) -> bool:
     """Whether a commit says all that it has to say: whole lines, its transaction, the files that delta-rs counted.
 
     And whether it is as Spark's checksum beside it says.
     """
-    content = commit.read_bytes()
+    content = commit.read()
     try:
         actions = [next(iter(json.loads(line).items())) for line in content.splitlines()]
     except (ValueError, AttributeError, StopIteration):
@@ -108,11 +104,9 @@ def _complete(commit: Path) -> bool:
     # Of a DELETE or a MERGE, delta-rs counts the files of the change feed too.
     whole = kinds["add"] + kinds["cdc"] >= added and kinds["remove"] >= removed
     needed = {"txn"} if _positioned(info) else set()
-    if int(commit.stem) == 0 or RESTORED in (info.get("operationMetrics") or {}):
+    if int(commit.name[:20]) == 0 or RESTORED in (info.get("operationMetrics") or {}):
         needed |= {"protocol", "metaData"}
-    return (
-        bool(kinds) and whole and needed <= kinds.keys() and _agrees(content, commit.with_name(f".{commit.name}.crc"))
-    )
+    return bool(kinds) and whole and needed <= kinds.keys() and _agrees(content, commit.parent / f".{commit.name}.crc")
 
 
 def _counted(info: Mapping[str, Any], names: Sequence[str]) -> int:
@@ -121,10 +115,10 @@ def _counted(info: Mapping[str, Any], names: Sequence[str]) -> int:
     return next((metrics[name] for name in names if isinstance(metrics.get(name), int)), 0)
 
 
-def _agrees(content: bytes, checksum: Path) -> bool:
+def _agrees(content: bytes, checksum: Address) -> bool:
     """Whether `content` is what a checksum of Hadoop's is of: a head of 8 bytes, then a CRC of every so many bytes."""
     try:
-        told = checksum.read_bytes()
+        told = checksum.read()
     except FileNotFoundError:
         return True
     size = int.from_bytes(told[4:8])

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from lake.config import Settings
 from lake.store import delta
+from lake.store.storage import Address
 from lake.store.torn import commit_file
 
 GRACE: Final = timedelta(minutes=1)
@@ -28,33 +25,38 @@ GRACE: Final = timedelta(minutes=1)
 CHECKPOINT_EVERY: Final = 20
 UPLOAD: Final = re.compile(r"#\d+$")
 """What delta-rs has begun to write is called so until it is whole, and its own listing hides it."""
+CHECKSUM: Final = re.compile(r"\.(.*)\.crc")
+UNCOMMITTED: Final = re.compile(r"(_commit_|\.).*\.tmp")
+"""How delta-rs and Headwater call a commit until it is whole."""
 UNNAMED: Final = timedelta(days=1)
 """So long a file that no commit names is left alone: Spark may be at work for a client that died, and commit it yet."""
 
 
-def unneeded(path: Path, *, keep: Iterable[int], since: int, unnamed: timedelta = UNNAMED) -> list[Path]:
-    """The files that no version of `keep`, none from `since` on, and no change feed after `since` reads.
+def unneeded(path: Address, *, keep: Iterable[int], since: int, unnamed: timedelta = UNNAMED) -> dict[Address, int]:
+    """The files that no version of `keep`, none from `since` on, and no change feed after `since` reads: their sizes.
 
     Those that no commit names once they are `unnamed` old. The caller holds the table's lease, so that no writer's new
     files are among them.
     """
-    stale = DeltaTable(str(path)).vacuum(0, dry_run=True, enforce_retention_duration=False, full=True)
-    needed = _needed(path, sorted({*keep, since}), since)
     # What a commit has removed is named for good, whether its file is still there or not.
-    gone = {file for name in stale if (file := path / name) not in needed and file.exists()}
-    gone -= _awaited(path, gone, datetime.now(UTC) - unnamed)
-    log = path / "_delta_log"
-    gone |= {file for file in path.rglob("*#*") if UPLOAD.search(file.name)}
-    return [*sorted(file for file in gone if not _checks(file, gone)), *log.glob("_commit_*.tmp"), *log.glob(".*.tmp")]
+    stale = delta.load(path).vacuum(0, dry_run=True, enforce_retention_duration=False, full=True)
+    needed = _needed(path, sorted({*keep, since}), since)
+    files = {path / entry.name: entry for entry in path.list(deep=True)}
+    gone = {file for name in stale if (file := path / name) not in needed and file in files}
+    gone -= _awaited(path, {file: files[file].time for file in gone}, datetime.now(UTC) - unnamed)
+    gone |= {file for file in files if UPLOAD.search(file.name)}
+    gone -= {file for file in gone if (checked := _checked(file)) in files and checked not in gone}
+    gone |= {file for file in files if file.parent == path / "_delta_log" and UNCOMMITTED.fullmatch(file.name)}
+    return {file: files[file].size for file in sorted(gone)}
 
 
-def _needed(path: Path, keep: Sequence[int], since: int) -> set[Path]:
+def _needed(path: Address, keep: Sequence[int], since: int) -> set[Address]:
     """The files of the versions `keep`, in order, of all from `since` on, and of the change feed after it.
 
     One walk over the commits, where asking for the files of each version takes 10 ms a version.
     """
-    first, last = DeltaTable(str(path), version=keep[0]), delta.version(path)
-    born = {Path(file): keep[0] for file in delta.files(first)}
+    first, last = delta.load(path, keep[0]), delta.version(path)
+    born = {Address(file, path.storage): keep[0] for file in delta.files(first)}
     needed = set()
     for version in range(keep[0] + 1, last + 1):
         for kind, file in _actions(path, version):
@@ -69,70 +71,54 @@ def _needed(path: Path, keep: Sequence[int], since: int) -> set[Path]:
     return needed | born.keys()
 
 
-def _awaited(path: Path, files: Iterable[Path], moment: datetime) -> set[Path]:
+def _awaited(path: Address, files: Mapping[Address, float], moment: datetime) -> set[Address]:
     """Those of `files` that were made after `moment`, and that no commit, which is no older than its files, names."""
     after = moment.timestamp()
-    young = {file for file in files if file.suffix != ".crc" and file.stat().st_mtime > after}
+    young = {file for file, time in files.items() if not file.name.endswith(".crc") and time > after}
     for version in range(delta.version(path), -1, -1):
-        commit = commit_file(path, version)
-        if not young or not commit.exists() or commit.stat().st_mtime <= after:
+        commit = commit_file(path, version).head() if young else None
+        if commit is None or commit.time <= after:
             break
         young -= {file for _, file in _actions(path, version)}
     return young
 
 
-def seen_at(path: Path, moment: datetime) -> int:
+def seen_at(path: Address, moment: datetime) -> int:
     """The newest version that who began to read at `moment` has surely seen; the first, where none is that old."""
     latest = (moment - GRACE).timestamp() * 1000
     return next((c["version"] for c in delta.commits(path) if c["timestamp"] <= latest), 0)
 
 
-def before_newest(path: Path) -> list[int]:
+def before_newest(path: Address) -> list[int]:
     """The version before the newest, which counts again should the newest's commit turn out to be cut short.
 
     None where the table begins at its newest.
     """
     before = delta.version(path) - 1
     try:
-        return [DeltaTable(str(path), version=before).version()] if before >= 0 else []
+        return [delta.load(path, before).version()] if before >= 0 else []
     except DeltaError:  # its past was ended
         return []
 
 
-def left_behind(settings: Settings, before: datetime) -> list[Path]:
-    """What crashes left beside the tables: tables whose removal was cut short, what was staged or spilled `before`."""
-    scratch = [file for name in ("staging", "sql") for file in settings.path(f".lake/{name}").glob("*")]
-    old = [file for file in scratch if file.lstat().st_mtime < before.timestamp()]
-    return [*sorted(settings.warehouse_path.glob("*/.*.gone")), *old]
-
-
-def remove_table(path: Path) -> None:
-    """Removes the Delta table at `path`; a crash leaves the whole table, or what no one takes for one."""
-    gone = path.with_name(f".{path.name}.gone")
-    if gone.exists():  # an earlier removal was cut short, and the table built again
-        shutil.rmtree(gone)
-    path.rename(gone)
-    shutil.rmtree(gone)
-
-
-def checkpoint(path: Path) -> None:
+def checkpoint(path: Address) -> None:
     """Keeps the commits few that opening the table reads one by one."""
     last = path / "_delta_log" / "_last_checkpoint"
-    table = DeltaTable(str(path))
-    known = json.loads(last.read_text())["version"] if last.exists() else 0
+    table = delta.load(path)
+    known = json.loads(last.read())["version"] if last.exists() else 0
     if table.version() - known >= CHECKPOINT_EVERY:
         table.create_checkpoint()
 
 
-def _actions(path: Path, version: int) -> Iterator[tuple[str, Path]]:
+def _actions(path: Address, version: int) -> Iterator[tuple[str, Address]]:
     """What the commit `version` did with files: add, remove, cdc (of the change feed)."""
-    for line in commit_file(path, version).read_text().splitlines():
+    for line in commit_file(path, version).read().splitlines():
         [(kind, action)] = json.loads(line).items()
         if kind in {"add", "remove", "cdc"}:
             yield kind, path / unquote(action["path"])
 
 
-def _checks(file: Path, gone: set[Path]) -> bool:
-    """Whether `file` is the checksum, as Spark writes them, of one that stays."""
-    checked = file.with_name(file.name[1:-4])
-    return file.name.startswith(".") and file.suffix == ".crc" and checked.exists() and checked not in gone
+def _checked(file: Address) -> Address | None:
+    """The file that `file` is the checksum of, as Spark writes them; None where it is none."""
+    name = CHECKSUM.fullmatch(file.name)
+    return file.parent / name[1] if name else None

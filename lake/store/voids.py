@@ -11,18 +11,39 @@ from typing import TYPE_CHECKING, Final
 from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.quoting import SPARK, literal
-from lake.store import delta
-from lake.store.ledger.cuts import counted_voids
-from lake.store.locks.lease import lease
+from lake.store.book import Book
+from lake.store.recovery import last_void
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-BOOKS: Final = ("voids", "erasures")
+VOIDS: Final = Book(
+    "voids",
+    {
+        "number": "BIGINT",
+        "stream": "VARCHAR",
+        "batch": "BIGINT",
+        "bucket": "INTEGER",
+        "offset": "BIGINT",
+        "source": "VARCHAR",
+        "reason": "VARCHAR",
+        "at": "TIMESTAMPTZ",
+        "head": "BIGINT",
+    },
+)
+ERASURES: Final = Book(
+    "erasures",
+    {
+        "action": "VARCHAR",
+        "number": "BIGINT",
+        "stream": "VARCHAR",
+        "subject": "VARCHAR",
+        "at": "TIMESTAMPTZ",
+        "edition": "BIGINT",
+    },
+)
+BOOKS: Final = (VOIDS, ERASURES)
 """They share their numbers."""
-SCHEMA = """
-    number BIGINT, stream VARCHAR, batch BIGINT, bucket INTEGER, "offset" BIGINT, source VARCHAR, reason VARCHAR,
-    "at" TIMESTAMPTZ, head BIGINT"""
 Place = tuple[int, int, int]
 LINE: Final = ":[0-9]+$"
 """What a `_source` has after the name of its file."""
@@ -89,25 +110,13 @@ def all_voids(settings: Settings, stream: str | None = None) -> list[Void]:
     """Every void, or those of one stream, by number."""
     where = "" if stream is None else "WHERE stream = $1"
     query = f"SELECT * FROM t {where} ORDER BY number"
-    found = delta.rows(settings.meta_path("voids"), query, *([] if stream is None else [stream]))
-    return [Void(**row) for row in found]
+    return [Void(**row) for row in VOIDS.rows(settings, query, *([] if stream is None else [stream]))]
 
 
 def voids_head(settings: Settings) -> int:
     """The greatest number of a void or an erasure over all streams, 0 if there is none."""
-    found = (delta.rows(settings.meta_path(book), "SELECT max(number) AS n FROM t") for book in BOOKS)
-    return max((row["n"] or 0 for rows in found for row in rows), default=0)
-
-
-def next_number(settings: Settings) -> int:
-    """The number that the next void or erasure takes: one that none has had, whatever damage has taken since."""
-    return max(voids_head(settings), counted_voids(settings)) + 1
-
-
-def is_there(settings: Settings, number: int) -> bool:
-    """Whether a void or an erasure has `number`: not where damage has taken it."""
-    query = "SELECT 1 FROM t WHERE number = $1 LIMIT 1"
-    return any(delta.rows(settings.meta_path(book), query, number) for book in BOOKS)
+    rows = (row for book in BOOKS for row in book.rows(settings, "SELECT max(number) AS n FROM t"))
+    return max((row["n"] or 0 for row in rows), default=0)
 
 
 def voided(settings: Settings, stream: str, after: int, upto: int) -> list[Void]:
@@ -146,9 +155,9 @@ def record(  # noqa: PLR0913 - the columns of one entry
     settings: Settings, stream: str, targets: Iterable[Target], *, reason: str, at: datetime, head: int
 ) -> list[Void]:
     """Appends a void for each of `targets`, all in one commit. Raises DeclarationError where one is void already."""
-    with lease(settings, "meta.voids"):
+    with VOIDS.written(settings):
         known = {void.target: void for void in all_voids(settings, stream)}
-        number = next_number(settings)
+        number = last_void(settings) + 1
         new: list[Void] = []
         for batch, bucket, offset, source in targets:
             target = (batch, bucket, offset, source)
@@ -161,9 +170,8 @@ def record(  # noqa: PLR0913 - the columns of one entry
                 )
             known[target] = Void(number + len(new), stream, batch, bucket, offset, reason, at, source, head)
             new.append(known[target])
-        delta.append(
-            settings.meta_path("voids"),
-            SCHEMA,
+        VOIDS.append(
+            settings,
             [(v.number, v.stream, v.batch, v.bucket, v.offset, v.source, v.reason, v.at, v.head) for v in new],
         )
     return new

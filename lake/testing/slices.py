@@ -22,6 +22,7 @@ from lake.ingest.delivery import Acceptance
 from lake.store import delta, quarantine
 from lake.store.log import Log
 from lake.store.scan import Scan
+from lake.store.warehouse import Warehouse
 
 Place = tuple[int, int, int]
 Groups = Mapping[Place, frozenset[int]]
@@ -125,7 +126,7 @@ def landed(settings: Settings, contract: Contract) -> Landed:
                 what = f"{mark[0]}, of which batch {head.batch} of {stream} was made, is missing: it cannot be sliced"
                 raise DeclarationError(what, fix=SINGLE)
             pieces += _pieces(file, cut=file.name not in broken)
-    again = delta.rows(settings.redeliveries_path(stream), "SELECT source FROM t")
+    again = delta.rows(Warehouse(settings).redeliveries(stream).path, "SELECT source FROM t")
     refused = {row.source for row in rejected} | {row["source"] for row in again}
     kept = [piece for piece in pieces if piece.source not in ahead]
     return Landed(
@@ -143,7 +144,7 @@ def _pieces(file: sources.File, *, cut: bool) -> Iterator[Piece]:
 
 
 def _taken(settings: Settings, stream: str, pieces: Sequence[Piece]) -> dict[str, list[Place]]:
-    path, known = settings.log_path(stream), {piece.source for piece in pieces}
+    path, known = Log(settings, stream).path, {piece.source for piece in pieces}
     found: dict[str, list[Place]] = {}
     if not delta.exists(path):
         return found

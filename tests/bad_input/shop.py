@@ -17,6 +17,8 @@ from lake.scaffold import init
 from lake.store import delta
 from lake.store.ledger import contract_versions, cuts, editions
 from lake.store.log import Log
+from lake.store.storage import Address
+from lake.store.warehouse import Warehouse
 
 AT = datetime(2024, 3, 31, tzinfo=UTC)
 EVENTS = """
@@ -50,7 +52,7 @@ def published(folder: Path) -> Project:
         said |= {"counts": _read(3 - batch)}
         position = Log(settings, "orders").head().next(**said, contract=1, at=AT.isoformat())
         events = f"SELECT * EXCLUDE (changed) FROM ({EVENTS}) WHERE _batch = {batch}"
-        _write(settings.log_path("orders"), events, position)
+        _write(Warehouse(settings).log("orders").path, events, position)
     cut = cuts.record_cut(settings, {"orders": 2}, 0)
     tables = {}
     for name, query, inputs in (
@@ -87,7 +89,7 @@ def fall_behind(settings: Settings) -> None:
         "at": AT.isoformat(),
     }
     events = f"SELECT * EXCLUDE (changed) REPLACE (3 AS _batch) FROM ({EVENTS}) WHERE _batch = 2"
-    _write(settings.log_path("orders"), events, head.next(**said))
+    _write(Warehouse(settings).log("orders").path, events, head.next(**said))
 
 
 def copied(shop: Path, folder: Path) -> Path:
@@ -106,7 +108,7 @@ def _read(events: int) -> dict[str, int]:
     return {"read": events, "accepted": events, "duplicates": 0, "quarantined": 0, "control": 0}
 
 
-def _write(path: Path, query: str, position: delta.Position, **options: Any) -> None:
+def _write(path: Address, query: str, position: delta.Position, **options: Any) -> None:
     with delta.connection() as con:
         rows = arro3.core.Table.from_arrow(con.sql(query))
     write_deltalake(str(path), rows, mode="append", commit_properties=position.commit_properties, **options)

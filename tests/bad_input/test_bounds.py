@@ -15,6 +15,7 @@ from lake.ingest import bounds
 from lake.ingest.replay import waiting
 from lake.store import delta
 from lake.store.log import Log
+from lake.store.warehouse import Warehouse
 from tests.bad_input import hostile
 
 RECORD_BYTES = 7000
@@ -62,7 +63,8 @@ def test_what_would_cost_too_much_is_refused_with_its_reason(landed: tuple[Setti
     assert {name: detail for name, detail in told.items() if not detail.startswith("oversized: ")} == {}
     for stream in ("hostile", "changes"):
         taken = {
-            row["_source"] for row in delta.rows(settings.log_path(stream), "SELECT _source FROM t WHERE _bucket >= 0")
+            row["_source"]
+            for row in delta.rows(Warehouse(settings).log(stream).path, "SELECT _source FROM t WHERE _bucket >= 0")
         }
         refused = {row.source: row for row in waiting(settings, [stream])}
         for line, (what, _) in enumerate(hostile.records(SIZE), 1):

@@ -20,6 +20,7 @@ from lake import cli
 from lake.errors import Unavailable
 from lake.store import delta, keys, quarantine
 from lake.store.ledger import checks, runs
+from lake.store.warehouse import Warehouse
 from tests.bad_input import shop
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -143,7 +144,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
         outcome="passed",
         results=[],
     )
-    delta.append(settings.quarantine_path("orders"), quarantine.SCHEMA, [(1, 1, "type", "", "x", "f:1", AT)])
+    delta.append(Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, [(1, 1, "type", "", "x", "f:1", AT)])
     keys.open_store(settings, make=True)
     for name in FILES[2:]:
         file = folder / ".lake" / name

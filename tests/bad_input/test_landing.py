@@ -23,6 +23,7 @@ from lake.ingest.replay import FIXES, waiting
 from lake.store import delta
 from lake.store.log import Log
 from lake.store.quarantine import Rejected
+from lake.store.warehouse import Warehouse
 from tests.bad_input.test_kinds import table
 
 RECORD_BYTES = 7000
@@ -144,7 +145,7 @@ def take_in(folder: Path, area: str, contract: Mapping[str, Any], spark: SparkSe
         patch.setattr(sys, "argv", ["lake", "ingest", "--project", str(folder)])
         code = cli._run()
     settings = load_settings(folder)
-    places = delta.rows(settings.log_path(stream), "SELECT _source FROM t WHERE _bucket >= 0")
+    places = delta.rows(Warehouse(settings).log(stream).path, "SELECT _source FROM t WHERE _bucket >= 0")
     accepted = Counter(row["_source"].rpartition(":")[0] for row in places)
     return Landed(settings, files, bytes_, code, waiting(settings), accepted)
 

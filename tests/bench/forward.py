@@ -25,6 +25,7 @@ from lake.store.compaction import pack_log
 from lake.store.diff import CHANGE
 from lake.store.log import Log
 from lake.store.scan import Scan
+from lake.store.warehouse import Warehouse
 
 TOUCHED: Final = 200
 """So many rows of a table does a cycle change, by writing them again as they are."""
@@ -50,11 +51,11 @@ def forward(project: Project, stream: str, spark: Callable[[], SparkSession], *,
     delta-rs writes only to a log without in-commit timestamps.
     """
     last = Log(project.settings, stream).head().batch
-    batch = Scan(project.settings.log_path(stream), bounds={"_batch": (last, last)}).arrow()
+    batch = Scan(Warehouse(project.settings).log(stream).path, bounds={"_batch": (last, last)}).arrow()
     diffs = {each.name: _same_again(project, each) for each in project.tables.values()}
     for _ in range(batches):
         batch = _append(project.settings, stream, batch)
-        pack_log(spark(), project.settings.log_path(stream), Log(project.settings, stream).head().position)
+        pack_log(spark(), Warehouse(project.settings).log(stream).path, Log(project.settings, stream).head().position)
         inputs = Inputs(spark, project, cut(project))
         for declaration in project.tables.values():
             evaluation, began = Evaluation.of(inputs, declaration), time.monotonic()
@@ -85,7 +86,7 @@ def _append(settings: Settings, stream: str, batch: pa.Table) -> pa.Table:
         contract=head.contract,
         at=head.at,
     )
-    with delta.opened(settings.log_path(stream)) as table:
+    with delta.opened(Warehouse(settings).log(stream).path) as table:
         write_deltalake(
             table, rows, mode="append", partition_by=["_bucket"], commit_properties=position.commit_properties
         )

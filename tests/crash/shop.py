@@ -21,6 +21,7 @@ from lake.store.keys import open_store
 from lake.store.ledger.cuts import latest_cut
 from lake.store.ledger.editions import current_edition, kept_editions
 from lake.store.scan import Scan
+from lake.store.warehouse import Warehouse
 from lake.testing import Commands, Done, Lakehouse
 
 TEMPLATE: Final = Path(public.__file__).parent / "templates/project"
@@ -182,7 +183,7 @@ class Shop:
             return
         for name, wanted in self.tables().items():
             entry = edition.tables[name]
-            found = Scan(settings.warehouse_path / entry.path, entry.version).arrow().to_pylist()
+            found = Scan(Warehouse(settings).root / entry.path, entry.version).arrow().to_pylist()
             rows = [{column: row[column] for column in wanted[0]} for row in found] if wanted else found
             if _ordered(rows) != _ordered(wanted):
                 yield f"{name}: {[row for row in _ordered(rows) if row not in wanted]} is there, wanted {wanted}"
@@ -193,13 +194,13 @@ class Shop:
         for edition in kept:
             for name, entry in edition.tables.items():
                 try:
-                    Scan(self.lakehouse.settings.warehouse_path / entry.path, entry.version).arrow()
+                    Scan(Warehouse(self.lakehouse.settings).root / entry.path, entry.version).arrow()
                 except Exception as error:
                     yield f"{name} of edition {edition.number}: {type(error).__name__}: {error}"
 
     def quarantine_faults(self) -> Iterator[str]:
         """Where quarantine has what was no order more or less often than it came."""
-        rows = delta.rows(self.lakehouse.settings.quarantine_path("orders"), "SELECT raw FROM t")
+        rows = delta.rows(Warehouse(self.lakehouse.settings).quarantine("orders").path, "SELECT raw FROM t")
         found = Counter(row["raw"] for row in rows if row["raw"] in self.refused)
         if found != self.refused:
             yield f"quarantine has {found}, wanted {self.refused}"

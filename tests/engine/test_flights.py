@@ -27,6 +27,7 @@ from lake.ingest.ingest import ingest
 from lake.ingest.void import void
 from lake.publish.cut import cut
 from lake.store.ledger.editions import latest_edition
+from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse
 from tests.engine import reference
 from tests.there import there
@@ -185,7 +186,7 @@ def test_a_voided_event_leaves_every_table_and_its_absence_verifies(sliced: Lake
 def one_event(lakehouse: Lakehouse) -> tuple[str, str]:
     from lake.store.scan import Scan
 
-    row = Scan(lakehouse.settings.log_path("flights"), bounds={"_batch": (2, 2)}).arrow().to_pylist()[0]
+    row = Scan(Warehouse(lakehouse.settings).log("flights").path, bounds={"_batch": (2, 2)}).arrow().to_pylist()[0]
     return f"{row['_batch']}:{row['_bucket']}:{row['_offset']}", row["carrier"]
 
 

@@ -32,6 +32,7 @@ from lake.read.sql import reader
 from lake.store.diff import Counts
 from lake.store.ledger.editions import Edition, current_edition, latest_edition, pin_edition, resume_editions
 from lake.store.scan import Scan
+from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse
 from tests.there import there
 
@@ -64,7 +65,7 @@ def order(number: int, amount: str, day: str = "2024-04-03", **more: Any) -> dic
 
 
 def log_rows(shop: Lakehouse) -> list[dict[str, Any]]:
-    return list(Scan(shop.settings.log_path("orders")).arrow().to_pylist())
+    return list(Scan(Warehouse(shop.settings).log("orders").path).arrow().to_pylist())
 
 
 def states(shop: Lakehouse) -> dict[str, str]:

@@ -41,6 +41,7 @@ from lake.store.ledger.editions import kept_editions
 from lake.store.locks import activity
 from lake.store.log import Log
 from lake.store.scan import to_frame
+from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse
 from tests.processes import another
 
@@ -89,7 +90,9 @@ def verdicts(shop: Lakehouse) -> set[str]:
 
 
 def stored(shop: Lakehouse) -> list[dict[str, Any]]:
-    return delta.rows(shop.settings.log_path("orders"), "SELECT * FROM t WHERE _bucket >= 0 ORDER BY order_id")
+    return delta.rows(
+        Warehouse(shop.settings).log("orders").path, "SELECT * FROM t WHERE _bucket >= 0 ORDER BY order_id"
+    )
 
 
 def test_the_log_holds_sealed_what_jobs_see_in_clear(calm: Lakehouse) -> None:
@@ -171,7 +174,7 @@ def test_who_was_forgotten_does_not_come_back(shop: Lakehouse) -> None:
 @pytest.mark.long
 def test_who_was_forgotten_stays_so_where_damage_has_taken_the_book(shop: Lakehouse) -> None:
     forgotten(shop)
-    shutil.rmtree(shop.settings.meta_path("erasures"))
+    shutil.rmtree(Warehouse(shop.settings).book("erasures").path.local)
     refused = order(5, "margaret hamilton") | {"amount": "a lot"}
     shop.land("orders", refused)
     ingest(shop.settings, shop.spark, shop.project.contracts)
@@ -287,7 +290,7 @@ def test_what_is_published_stays_where_a_table_goes_on_during_the_purge(
 @pytest.mark.parametrize("first", ["run", "maintain"])
 def test_editions_that_damage_brings_back_expire_again(shop: Lakehouse, first: str) -> None:
     forgotten(shop)
-    [*_, expiry] = sorted((shop.settings.meta_path("editions") / "_delta_log").glob("*.json"))
+    [*_, expiry] = sorted((Warehouse(shop.settings).book("editions").path / "_delta_log").local.glob("*.json"))
     os.truncate(expiry, 100)
     delta._kept.clear()
     assert [each.number for each in kept_editions(shop.settings)] == [3, 2, 1]

@@ -30,6 +30,8 @@ from lake.ingest.personal import BLANKED
 from lake.ingest.replay import replay
 from lake.store import delta, quarantine
 from lake.store.log import Log, LogHead
+from lake.store.storage import Address
+from lake.store.warehouse import Warehouse
 
 NOW = datetime(2024, 4, 1, tzinfo=UTC)
 SCHEMA = Path(public.__file__).parent / "templates/project/schemas/orders.avsc"
@@ -44,7 +46,7 @@ def orders() -> Contract:
 
 def refused(settings: Settings, *records: str, source: str = "orders/1.jsonl") -> None:
     rows = [(1, n, "wrong type", "amount", raw, f"{source}:{n}", NOW) for n, raw in enumerate(records, 1)]
-    delta.append(settings.quarantine_path("orders"), quarantine.SCHEMA, rows)
+    delta.append(Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, rows)
 
 
 TOLD = [
@@ -122,7 +124,7 @@ def test_the_proof_tells_of_a_file_that_is_called_like_somebody(tmp_path: Path) 
     landed = [
         ("orders", 1, f"orders/{name}.jsonl", 1, 1, "", 1, True, None) for name in ("margaret hamilton", "monday")
     ]
-    delta.append(settings.meta_path("landed"), sources.LANDED, landed)
+    sources.LANDED.append(settings, landed)
     found = search_files(settings, {"margaret hamilton"})
     assert (found.names, found.holds) == (("orders/margaret hamilton.jsonl",), False)
     assert search_files(settings, {"margaret"}).record["names_of_files"] == ["orders/margaret hamilton.jsonl"]
@@ -133,7 +135,7 @@ def test_what_was_blanked_since_it_was_listed_comes_back_blank(tmp_path: Path, m
     shutil.copytree(SCHEMA.parents[1], tmp_path / "shop")
     settings, raw = load_settings(tmp_path / "shop"), '{"customer":"margaret hamilton"}'
     row = (0, 1, "wrong type", "amount", raw, "orders/1.jsonl:1", NOW)
-    delta.append(settings.quarantine_path("orders"), quarantine.SCHEMA, [row])
+    delta.append(Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, [row])
     come: list[str] = []
 
     def append(
@@ -155,13 +157,15 @@ def test_what_was_blanked_since_it_was_listed_comes_back_blank(tmp_path: Path, m
 
 def test_a_record_without_a_text_tells_of_nobody(tmp_path: Path, orders: Contract) -> None:
     settings = Settings(project=tmp_path)
-    delta.append(settings.quarantine_path("orders"), quarantine.SCHEMA, [(1, 1, "oversized", None, None, "f:1", NOW)])
+    delta.append(
+        Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, [(1, 1, "oversized", None, None, "f:1", NOW)]
+    )
     assert search.quarantined(settings, orders, "ada lovelace", {"ada lovelace"}) == []
 
 
 def test_thousands_of_records_of_one_person_are_blanked_in_one_commit(tmp_path: Path, orders: Contract) -> None:
     settings = Settings(project=tmp_path)
-    path = settings.quarantine_path("orders")
+    path = Warehouse(settings).quarantine("orders").path
     delta.append(path, quarantine.SCHEMA, [])
     insert = (
         f"SELECT 1, i::INTEGER, 'x', '', '{json.dumps({'customer': 'ada'})}', 'f:' || i, now() FROM range(50000) t(i)"
@@ -180,14 +184,14 @@ def test_thousands_of_records_of_one_person_are_blanked_in_one_commit(tmp_path: 
 def test_the_proof_finds_what_is_quarantined_however_it_is_written(tmp_path: Path, subject: Any, raw: Any) -> None:
     settings = Settings(project=tmp_path)
     refused(settings, raw)
-    [*_, parquet] = (settings.quarantine_path("orders")).glob("*.parquet")
+    [*_, parquet] = Warehouse(settings).quarantine("orders").path.local.glob("*.parquet")
     assert str(parquet) in search_files(settings, {subject}).found
 
 
 def test_the_proof_tells_of_a_file_that_it_cannot_unpack(tmp_path: Path) -> None:
     settings = Settings(project=tmp_path)
     refused(settings, "{}")
-    [whole] = settings.quarantine_path("orders").glob("*.parquet")
+    [whole] = Warehouse(settings).quarantine("orders").path.local.glob("*.parquet")
     assert search_files(settings, {"margaret"}).holds
     zipped = settings.path("landing/orders/1.jsonl.gz")
     zipped.parent.mkdir(parents=True)
@@ -226,7 +230,7 @@ def test_the_proof_finds_a_value_in_rows_and_in_statistics_however_they_spell_it
     tmp_path: Path, column: str, kind: Any, value: Any, text: Any
 ) -> None:
     settings = Settings(project=tmp_path)
-    path = settings.warehouse_path / "silver/guest"
+    path = Warehouse(settings).table("silver", "guest").path
     delta.append(path, f"{column} {kind}, who VARCHAR", [[value, "ada"]])
     found = search_files(settings, {text}).found
     assert [Path(file).suffix for file in found] == [".json", ".parquet"]
@@ -246,7 +250,7 @@ def test_the_proof_finds_what_spark_keeps_of_a_long_text(tmp_path: Path, end: st
 )
 def test_the_proof_does_not_take_one_value_for_another(tmp_path: Path, other: Any) -> None:
     settings = Settings(project=tmp_path)
-    delta.append(settings.warehouse_path / "silver/guest", "v VARCHAR", [[other]])
+    delta.append(Warehouse(settings).table("silver", "guest").path, "v VARCHAR", [[other]])
     assert search_files(settings, {"52310.10", "1990-05-01 12:30:00", LONG, "123.1"}).holds
 
 
@@ -268,7 +272,7 @@ def test_the_proof_goes_on_where_files_come_and_go(tmp_path: Path, monkeypatch: 
         (settings.warehouse_path / name).write_text("of margaret")
     holds = audit._holds
 
-    def renaming(file: Path, text: re.Pattern[str], bytes_: re.Pattern[bytes]) -> bool:
+    def renaming(file: Address, text: re.Pattern[str], bytes_: re.Pattern[bytes]) -> bool:
         if there.exists():
             there.rename(then)
         return holds(file, text, bytes_)

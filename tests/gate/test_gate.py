@@ -25,6 +25,7 @@ from lake.store.delta import Position
 from lake.store.ledger import checks
 from lake.store.ledger.editions import EditionTable, record_edition
 from lake.store.tables import Table
+from lake.store.warehouse import Warehouse
 
 ROWS = pa.table(
     {
@@ -459,7 +460,7 @@ def test_what_is_gone_or_changed_since_the_last_edition_stops_or_passes(
     version = put(rows)
     assert judged(version).outcome == "passed"
     entry = EditionTable("silver", "silver/carrier_daily", version, "f")
-    assert at(project).path == project.warehouse_path / entry.path
+    assert at(project).path == Warehouse(project).root / entry.path
     record_edition(project, 1, {"carrier_daily": entry})
     write_deltalake(str(at(project).path), rows.slice(1), mode="overwrite")
     version = delta.version(at(project).path)

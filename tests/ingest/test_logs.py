@@ -18,6 +18,7 @@ from lake.contracts.reasons import Reason
 from lake.errors import ContractError, DeclarationError
 from lake.ingest.replay import FIXES
 from lake.store import delta
+from lake.store.warehouse import Warehouse
 from tests.store.events import Land, declare, reading
 
 Run = Callable[..., Result]
@@ -75,7 +76,7 @@ def test_a_session_of_commands(project: Settings, run: Run, land: Land, tmp_path
     assert first["files"][0]["path"] == "readings/1.jsonl"
 
     [row] = delta.rows(
-        project.log_path("readings"), "SELECT _bucket AS bucket FROM t WHERE _batch = 1 AND _bucket >= 0"
+        Warehouse(project).log("readings").path, "SELECT _bucket AS bucket FROM t WHERE _batch = 1 AND _bucket >= 0"
     )
     script = NO_JVM % row["bucket"]
     shown = subprocess.run(

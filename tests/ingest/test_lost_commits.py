@@ -19,7 +19,7 @@ from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.gate import gate
-from lake.ingest import lost_batches, sources
+from lake.ingest import recovery, sources
 from lake.ingest.replay import waiting
 from lake.project import Project, load
 from lake.publish.cut import cut
@@ -32,9 +32,11 @@ from lake.store.locks.lease import lease
 from lake.store.log import Log
 from lake.store.quarantine import Rejected
 from lake.store.snapshot import published
+from lake.store.storage import Address
 from lake.store.table_head import TableHead
 from lake.store.tables import FeedGap
 from lake.store.torn import commit_file
+from lake.store.warehouse import Warehouse
 from tests.there import there
 
 TEMPLATE = Path(public.__file__).parent / "templates/project"
@@ -48,9 +50,9 @@ def shop(tmp_path: Path) -> Project:
     return load(load_settings(tmp_path / "shop"))
 
 
-def tear(path: Path) -> None:
+def tear(path: Address) -> None:
     """Cuts the newest commit of the table at `path` short."""
-    file = commit_file(path, delta.version(path))
+    file = commit_file(path, delta.version(path)).local
     file.write_bytes(file.read_bytes()[:100])
     delta._kept.clear()
 
@@ -90,7 +92,7 @@ def appended(shop: Project, batch: int, *marks: tuple[str, int, int], **more: bo
     }
     with lease(shop.settings, "log.orders"):
         head = Log(shop.settings, "orders").head()
-        delta.append(shop.settings.log_path("orders"), "_batch BIGINT", [[batch]], head.next(**data, **more))
+        delta.append(Warehouse(shop.settings).log("orders").path, "_batch BIGINT", [[batch]], head.next(**data, **more))
         sources.remember(Log(shop.settings, "orders"))
 
 
@@ -98,7 +100,7 @@ def test_a_cut_never_goes_back_to_before_what_another_has_counted(shop: Project)
     appended(shop, 1)
     appended(shop, 2)
     assert cut(shop).batches == {"orders": 2}
-    tear(shop.settings.log_path("orders"))
+    tear(Warehouse(shop.settings).log("orders").path)
     with pytest.raises(Unavailable, match="the log of orders has lost batch 2"):
         cut(shop)
     with pytest.raises(Unavailable, match="the log of orders has lost batch 2"):
@@ -109,7 +111,7 @@ def test_a_cut_never_goes_back_to_before_what_another_has_counted(shop: Project)
 
 
 def test_what_a_batch_was_made_of_says_whether_its_events_had_an_arrival(shop: Project) -> None:
-    landed, mark = shop.settings.meta_path("landed"), ("orders/1.jsonl", 1, 2)
+    landed, mark = Warehouse(shop.settings).book("landed").path, ("orders/1.jsonl", 1, 2)
     delta.append(
         landed, "stream VARCHAR, batch BIGINT, name VARCHAR, size BIGINT, mtime BIGINT", [["orders", 1, *mark]]
     )
@@ -125,13 +127,13 @@ def test_the_number_of_a_cut_that_was_lost_is_not_given_again(shop: Project) -> 
     assert cut(shop).number == 1
     appended(shop, 2)
     assert cut(shop).number == 2
-    tear(shop.settings.meta_path("cuts"))
+    tear(Warehouse(shop.settings).book("cuts").path)
     assert cut(shop).number == 2, "nothing knows of the first one"
     advanced(shop, ORDER, 2, orders=2)
-    tear(shop.settings.meta_path("cuts"))
+    tear(Warehouse(shop.settings).book("cuts").path)
     assert cut(shop).number == 3
     editions.record_edition(shop.settings, 57, {})
-    shutil.rmtree(shop.settings.meta_path("cuts"))
+    shutil.rmtree(Warehouse(shop.settings).book("cuts").path.local)
     assert cut(shop).number == 58
 
 
@@ -161,22 +163,22 @@ def replayed(shop: Project, *raws: str) -> list[Rejected]:
     rows = [
         (1, number, "wrong type", "", raw, "a.jsonl", datetime.now(UTC)) for number, raw in ((1, "one"), (2, "two"))
     ]
-    delta.append(settings.quarantine_path("orders"), quarantine.SCHEMA, rows)
+    delta.append(Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, rows)
     appended(shop, 1, ("orders/a.jsonl", 1, 1))
     mended = [
         replace(row, raw=raw) for row, raw in zip(quarantine.rejected(settings, "orders", upto=1), raws, strict=True)
     ]
-    lost_batches.keep(settings, "orders", 2, mended)
+    recovery.keep(settings, "orders", 2, mended)
     appended(shop, 2, *(row.fingerprint for row in reversed(mended)))
     assert sources.taken(settings, "orders", 3) is None
-    tear(settings.log_path("orders"))
+    tear(Warehouse(settings).log("orders").path)
     return mended
 
 
 def again(shop: Project, batch: int) -> Any:
     taken = there(sources.taken(shop.settings, "orders", batch))
     assert (taken.at, taken.contract) == (datetime(2024, 1, 1, tzinfo=UTC), 1)
-    return lost_batches.delivery_of(shop.settings, shop.contracts["orders"], taken)
+    return recovery.delivery_of(shop.settings, shop.contracts["orders"], taken)
 
 
 def test_records_from_the_quarantine_are_put_to_the_log_again_as_they_were_mended(shop: Project) -> None:
@@ -206,14 +208,14 @@ def test_a_record_that_was_mended_is_not_taken_for_the_one_in_the_quarantine_whe
 def test_a_lost_batch_whose_records_are_gone_can_be_given_up(shop: Project) -> None:
     settings = shop.settings
     with pytest.raises(DeclarationError, match="no lost batch after batch"):
-        lost_batches.give_up(settings, "orders")
+        recovery.give_up(settings, "orders")
     replayed(shop, "one, mended", "two")
     shutil.rmtree(settings.path(".lake/staging"))
     with pytest.raises(
         LakeError, match=r"lost batch 2, and quarantine:1/1, .* is gone(.|\n)*lake ingest orders --give-up"
     ):
         again(shop, 2)
-    assert [lost_batches.give_up(settings, "orders") for _ in range(2)] == [2, 2]
+    assert [recovery.give_up(settings, "orders") for _ in range(2)] == [2, 2]
     head = Log(settings, "orders").head()
     assert (head.batch, head.files, head.position.txn) == (2, [], 2)
     assert sources.taken(settings, "orders", 3) is None
@@ -221,19 +223,19 @@ def test_a_lost_batch_whose_records_are_gone_can_be_given_up(shop: Project) -> N
     assert len(waiting(settings)) == 2
     appended(shop, 3, ("orders/b.jsonl", 1, 1))
     with pytest.raises(DeclarationError, match="no lost batch after batch"):
-        lost_batches.give_up(settings, "orders")
+        recovery.give_up(settings, "orders")
 
 
 def test_a_lost_batch_of_a_file_that_is_gone_can_be_given_up_and_the_file_is_new_when_it_comes_back(
     shop: Project,
 ) -> None:
     settings, mark = shop.settings, ("orders/a.jsonl", 2, 1)
-    delta.append(settings.log_path("orders"), "_batch BIGINT", [])
+    delta.append(Warehouse(settings).log("orders").path, "_batch BIGINT", [])
     appended(shop, 1, mark)
-    tear(settings.log_path("orders"))
+    tear(Warehouse(settings).log("orders").path)
     with pytest.raises(LakeError, match=r"lost batch 1, and orders/a.jsonl, from which it was read, is gone"):
         again(shop, 1)
-    assert lost_batches.give_up(settings, "orders") == 1
+    assert recovery.give_up(settings, "orders") == 1
     assert sources.landed(Log(settings, "orders")) == set()
 
 
@@ -244,7 +246,7 @@ def test_a_lost_batch_is_made_again_of_a_file_whose_name_cannot_be_printed(shop:
     [mark] = [each.mark for each in sources.listing(shop.settings, "orders") if each.path == file]
     assert mark[0] == r"orders/caf\xe9\x07.jsonl"
     appended(shop, 1, mark)
-    tear(shop.settings.log_path("orders"))
+    tear(Warehouse(shop.settings).log("orders").path)
     assert [each.path for each in again(shop, 1).files] == [file]
     shop.settings.path("archive/orders").mkdir(parents=True)
     archiving = replace(shop.settings, archive=Path("archive"))
@@ -260,12 +262,12 @@ def test_what_a_batch_was_made_of_is_new_again_though_giving_it_up_was_cut_short
     replayed(shop, "one", "two")
     with monkeypatch.context() as crash:
         crash.setattr(sources, "disown", lambda *_: None)
-        lost_batches.give_up(settings, "orders")
+        recovery.give_up(settings, "orders")
     assert len(waiting(settings)) == 0
-    lost_batches.disown(settings, Log(settings, "orders").head())
+    recovery.disown(settings, Log(settings, "orders").head())
     assert len(waiting(settings)) == 2
     appended(shop, 3, ("orders/b.jsonl", 1, 1))
-    lost_batches.disown(settings, Log(settings, "orders").head())
+    recovery.disown(settings, Log(settings, "orders").head())
     assert sources.taken(settings, "orders", 3)
 
 
@@ -278,10 +280,10 @@ def void(shop: Project, offset: int) -> int:
 def test_the_number_of_a_void_that_was_lost_is_not_given_again(shop: Project) -> None:
     appended(shop, 1)
     assert [void(shop, 1), void(shop, 2), cut(shop).voids] == [1, 2, 2]
-    tear(shop.settings.meta_path("voids"))
+    tear(Warehouse(shop.settings).book("voids").path)
     assert cut(shop).voids == 1
     assert erasures.record(shop.settings, "orders", ["somebody"], at=datetime.now(UTC)) == 3
-    tear(shop.settings.meta_path("erasures"))
+    tear(Warehouse(shop.settings).book("erasures").path)
     assert void(shop, 3) == 3, "no cut has counted it"
 
 
@@ -291,7 +293,7 @@ def test_a_table_that_heeds_a_void_that_was_lost_reads_its_log_anew(shop: Projec
     [source] = shop.tables[ORDER].inputs
     head = TableHead(Position("table", 1), 1, "advance", {"orders": 1}, "", voids=1)
     assert at(shop, 1, orders=1, voids=1).changes(source, head) is None
-    tear(shop.settings.meta_path("voids"))
+    tear(Warehouse(shop.settings).book("voids").path)
     with pytest.raises(FeedGap, match="void 1, which was applied then, was lost"):
         at(shop, 2, orders=1).changes(source, head)
 

@@ -25,6 +25,7 @@ from lake.ingest.append import append, append_files, keep_stdin
 from lake.ingest.delivery import Files
 from lake.store import delta, quarantine
 from lake.store.log import Log
+from lake.store.warehouse import Warehouse
 from tests.store.events import NOW, Land, declare, events, reading, take
 
 ODD = [
@@ -142,10 +143,10 @@ def test_a_batch_is_bounded_and_a_changed_file_is_read_again(
     file = land("readings", "a.jsonl", reading("a"), reading("d"))
     counts = take(project, spark)
     assert (counts.batch, counts.read, counts.accepted, counts.duplicates) == (3, 2, 1, 1)
-    landed = delta.rows(project.meta_path("landed"), "SELECT batch, name FROM t ORDER BY batch, name")
+    landed = delta.rows(Warehouse(project).book("landed").path, "SELECT batch, name FROM t ORDER BY batch, name")
     assert [(row["batch"], row["name"][9:10]) for row in landed] == [(1, "a"), (1, "b"), (2, "c"), (3, "a")]
 
-    shutil.rmtree(project.meta_path("landed"))  # it is repaired from the log
+    shutil.rmtree(Warehouse(project).book("landed").path.local)  # it is repaired from the log
     assert take(project, spark).read == 0
     os.utime(file)
     assert take(project, spark).duplicates == 2

@@ -138,7 +138,7 @@ def test_what_was_voided_may_come_again_corrected(lakehouse: Lakehouse, lake: La
     assert pieces() == {"a": 1, "b": 2}
 
     query = "SELECT concat_ws(':', _batch, _bucket, _offset) AS place FROM t WHERE shop = 'b' ORDER BY _batch DESC"
-    place = delta.rows(lakehouse.settings.log_path("sales"), query)[0]["place"]
+    place = delta.rows(Log(lakehouse.settings, "sales").path, query)[0]["place"]
     assert lake("void", "sales", place, "--reason", "there was none").exit_code == 0
     lakehouse.land("sales", corrected, wrong, corrected)
     assert counts() == {"read": 3, "accepted": 1, "duplicates": 2}, "as it was it stays void, whatever its number"

@@ -22,6 +22,8 @@ from lake.publish.cut import pick_cut
 from lake.read.sql import reader
 from lake.store import compaction, delta
 from lake.store.log import Log
+from lake.store.storage import Address
+from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse
 
 TEMPLATE = Path(public.__file__).parent / "templates/project"
@@ -51,17 +53,17 @@ def rows(shop: Lakehouse, edition: int) -> dict[str, list[Any]]:
     return {name: sorted(found.relation(f"from {name}").fetchall(), key=repr) for name in found.edition.tables}
 
 
-def files(path: Path) -> int:
+def files(path: Address) -> int:
     table = delta.open_table(path)
     assert table is not None
     return len(table.file_uris())
 
 
-def stored(path: Path) -> int:
-    return sum(1 for file in path.rglob("*.parquet") if file.parent.name != "_delta_log")
+def stored(path: Address) -> int:
+    return sum(1 for file in path.local.rglob("*.parquet") if file.parent.name != "_delta_log")
 
 
-def needed(path: Path) -> int:
+def needed(path: Address) -> int:
     """How many files the newest version and the one before it have, which counts if the newest was cut short."""
     newest = delta.version(path)
     return len({file for n in (newest, newest - 1) for file in delta.files(DeltaTable(str(path), version=n))})
@@ -81,7 +83,7 @@ def test_maintain_leaves_fewer_files_and_the_same_rows_numbers_and_editions(
     monkeypatch.setattr(compaction, "SMALL_FILES", 1)
     settings, said = shop.settings, list[str]()
     inputs = Inputs(lambda: spark, shop.project, pick_cut(shop.project, None))
-    orders, daily = settings.log_path("orders"), shop.project.table(shop.project.tables["customer_daily"])
+    orders, daily = Warehouse(settings).log("orders").path, shop.project.table(shop.project.tables["customer_daily"])
     tables = [shop.project.table(each).path for each in shop.project.tables.values()]
     heads, before = Log(settings, "orders").heads(), {number: rows(shop, number) for number in (3, 4)}
     had = {path: files(path) for path in (orders, *tables)}
@@ -114,10 +116,10 @@ def test_maintain_leaves_fewer_files_and_the_same_rows_numbers_and_editions(
 
 
 def test_a_batch_packs_what_many_batches_left_in_small_files(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings, path = shop.settings, shop.settings.log_path("orders")
+    settings, path = shop.settings, Warehouse(shop.settings).log("orders").path
     lines = ('{"order_id": 1', '{"order_id": "two"}')
     shop.land("orders", *lines).run()
-    before, quarantine = Log(settings, "orders").heads(), settings.quarantine_path("orders")
+    before, quarantine = Log(settings, "orders").heads(), Warehouse(settings).quarantine("orders").path
     had = files(path)
     monkeypatch.setattr(compaction, "CROWDED", 2)
     shop.land("orders", *lines, order(125)).run()
@@ -130,7 +132,7 @@ def test_a_batch_packs_what_many_batches_left_in_small_files(shop: Lakehouse, mo
 
 
 def test_a_log_whose_compaction_changed_rows_is_as_it_was(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings, path = shop.settings, shop.settings.log_path("orders")
+    settings, path = shop.settings, Warehouse(shop.settings).log("orders").path
     heads, count = Log(settings, "orders").heads(), "SELECT count(*) AS n FROM t"
     before = files(path), delta.rows(path, count)
     told = iter([(2, "1"), (1, "1")])

@@ -34,6 +34,7 @@ from lake.store.diff import CHANGE, Counts
 from lake.store.ledger import cuts, editions
 from lake.store.ledger.editions import EditionTable
 from lake.store.tables import Table
+from lake.store.warehouse import Warehouse
 from tests.processes import another
 from tests.there import there
 
@@ -62,8 +63,8 @@ def put(table: Table, number: int, **data: object) -> int:
 
 
 def publish(project: Project, cut: int, *tables: Table) -> editions.Edition:
-    root = project.settings.warehouse_path
-    entries = {t.name: EditionTable(t.layer, str(t.path.relative_to(root)), t.version(), "f") for t in tables}
+    root = Warehouse(project.settings).root
+    entries = {t.name: EditionTable(t.layer, t.path.relative_to(root), t.version(), "f") for t in tables}
     return editions.record_edition(project.settings, cut, entries)
 
 
@@ -260,7 +261,7 @@ def test_who_begins_to_read_while_a_book_is_compacted_finds_its_files(
     monkeypatch.setattr(vacuum, "GRACE", timedelta(0))
     monkeypatch.setattr(compaction, "SMALL_FILES", -1)
     table = published(project, times=2)
-    book = project.settings.meta_path("editions")
+    book = Warehouse(project.settings).book("editions").path
     old = delta.files(DeltaTable(str(book)))
     with ExitStack() as at_work:
         keep(project, tell=lambda said: at_work.enter_context(another(project.settings, "reading")))

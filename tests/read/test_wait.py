@@ -18,6 +18,7 @@ from lake.read.wait import wait
 from lake.store import delta
 from lake.store.ledger import checks, cuts, editions
 from lake.store.log import Log
+from lake.store.warehouse import Warehouse
 
 TEMPLATE = Path(public.__file__).parent / "templates/project"
 
@@ -29,7 +30,7 @@ def settings(tmp_path: Path) -> Settings:
     for batch in (1, 2, 3):
         head = Log(settings, "orders").head()
         said: dict[str, Any] = {"offsets": {}, "watermark": None, "counts": {}, "files": [], "contract": 1, "at": ""}
-        delta.append(settings.log_path("orders"), "n BIGINT", [(batch,)], head.next(**said))
+        delta.append(Warehouse(settings).log("orders").path, "n BIGINT", [(batch,)], head.next(**said))
     publish(settings, 2)
     return settings
 
@@ -77,7 +78,7 @@ def test_who_waits_in_vain_is_told_what_is_missing(settings: Settings) -> None:
 
 def test_before_the_first_edition_nothing_is_published(settings: Settings) -> None:
     bare = replace(settings, warehouse=settings.warehouse.parent / "other")
-    delta.append(bare.log_path("orders"), "n BIGINT", [], Log(settings, "orders").head().position)
+    delta.append(Warehouse(bare).log("orders").path, "n BIGINT", [], Log(settings, "orders").head().position)
     with pytest.raises(Unavailable, match="nothing has been published yet; no cut has it yet"):
         wait(bare, ["orders@3"], timeout=0)
 

@@ -27,6 +27,7 @@ from lake.store.delta import Position
 from lake.store.fingerprints import of_version
 from lake.store.ledger import checks, cuts, editions, runs
 from lake.store.log import Log
+from lake.store.warehouse import Warehouse
 from tests.publish.written import publish
 from tests.there import there
 
@@ -89,7 +90,7 @@ def batch(settings: Settings, number: int, offsets: dict[str, int], watermark: s
             "at": "2026-01-01T00:00:00+00:00",
         },
     )
-    delta.append(settings.log_path("flights"), "carrier VARCHAR", [["AA"]], position)
+    delta.append(Warehouse(settings).log("flights").path, "carrier VARCHAR", [["AA"]], position)
 
 
 def built(project: Project, name: str, *, cut: int, rows: int) -> None:
@@ -125,7 +126,7 @@ def test_a_stream_tells_what_waits_and_what_was_refused(
         (2, 2, "key", "", "x", "f:3", at),
     ]
     left_by_a_crash = (3, 1, "type", "", "x", "f:4", at)
-    delta.append(project.quarantine_path("flights"), quarantine.SCHEMA, [*refused, left_by_a_crash])
+    delta.append(Warehouse(project).quarantine("flights").path, quarantine.SCHEMA, [*refused, left_by_a_crash])
     [stream] = look(flights).streams
     assert stream.pending == 1
     assert stream.quarantined == {"type": 2, "key": 1}
@@ -134,9 +135,10 @@ def test_a_stream_tells_what_waits_and_what_was_refused(
 def test_what_was_taken_in_again_is_in_quarantine_no_more(flights: Project, project: Settings) -> None:
     at = datetime(2026, 1, 1, tzinfo=UTC)
     refused = [(1, 1, "type", "", "x", "f:1", at), (2, 1, "type", "", "x", "f:2", at)]
-    delta.append(project.quarantine_path("flights"), quarantine.SCHEMA, refused)
-    delta.append(
-        project.meta_path("landed"), sources.LANDED, [("flights", 2, quarantine.mark(1, 1), 0, 0, "", 1, True, None)]
+    delta.append(Warehouse(project).quarantine("flights").path, quarantine.SCHEMA, refused)
+    sources.LANDED.append(
+        project,
+        [("flights", 2, quarantine.mark(1, 1), 0, 0, "", 1, True, None)],
     )
     [stream] = look(flights).streams
     assert stream.quarantined == {"type": 1}
@@ -151,7 +153,7 @@ def test_a_table_tells_how_far_it_is_behind_in_batches_and_event_time(flights: P
 def test_an_edition_has_the_content_of_a_table_whose_commits_do_not_say_it(flights: Project) -> None:
     entry = editions.EditionTable("gold", "gold/carrier_total", 0, "f")
     found = completed(flights, {"carrier_total": entry})["carrier_total"]
-    assert (found.rows, found.content) == (3, str(of_version(flights.settings.warehouse_path / entry.path, 0)))
+    assert (found.rows, found.content) == (3, str(of_version(Warehouse(flights.settings).root / entry.path, 0)))
     edition = editions.record_edition(flights.settings, 2, {"carrier_total": found})
     assert there(editions.latest_edition(flights.settings)).tables["carrier_total"].content == found.content
     path = flights.settings.warehouse_path / entry.path
@@ -262,7 +264,7 @@ def test_one_damaged_table_is_named_and_the_others_are_told_all_the_same(
 def test_a_damaged_book_is_named_and_the_rest_is_told(flights: Project, project: Settings, book: str) -> None:
     stop(project, 2)
     runs.record_run(project, "advance", "carrier_total", 1, "done", {}, datetime(2026, 1, 2, tzinfo=UTC), 0.42)
-    commit = next((project.meta_path(book) / "_delta_log").glob("*.json"))
+    commit = next((Warehouse(project).book(book).path / "_delta_log").local.glob("*.json"))
     commit.write_bytes(b"\xff")
     (commit.with_name(f"{9:020}.json")).write_text("{}\n")
     found = look(flights)
@@ -321,7 +323,7 @@ def test_status_fails_where_asked_to_with_what_is_so(
     land("flights", "new.jsonl", {"carrier": "AA"})
     assert "behind: 1 file of flights wait" in failed("behind")
     refused = [(1, 1, "type", "", "x", "f:1", datetime(2026, 1, 1, tzinfo=UTC))]
-    delta.append(project.quarantine_path("flights"), quarantine.SCHEMA, refused)
+    delta.append(Warehouse(project).quarantine("flights").path, quarantine.SCHEMA, refused)
     assert failed("quarantine") == "quarantine: 1 record of flights"
 
 

@@ -20,16 +20,17 @@ from lake.ingest import integrity, sources
 from lake.ingest.append import append
 from lake.project import Project
 from lake.publish.cut import cut
-from lake.store import delta, erasures, quarantine
+from lake.store import delta, erasures, quarantine, recovery
 from lake.store.keys import open_store
 from lake.store.ledger import contract_versions, editions
 from lake.store.locks import activity
 from lake.store.locks.lease import lease
 from lake.store.log import Log
 from lake.store.torn import commit_file
+from lake.store.warehouse import Warehouse
 from tests.ingest.test_lost_commits import ORDER, advanced, at, shop, tear
 from tests.processes import another
-from tests.there import fault, no_spark
+from tests.there import fault, no_spark, there
 
 __all__ = ["shop"]
 
@@ -50,7 +51,7 @@ def taken_in(shop: Project, batch: int, keys: object = None, **counts: int) -> N
     data |= {"at": "2024-01-01T00:00:00Z"} | ({"keys": keys} if keys else {})
     with lease(shop.settings, "log.orders"):
         head = Log(shop.settings, "orders").head()
-        delta.append(shop.settings.log_path("orders"), LOG, [], head.next(**data))
+        delta.append(Warehouse(shop.settings).log("orders").path, LOG, [], head.next(**data))
         sources.remember(Log(shop.settings, "orders"))
 
 
@@ -68,13 +69,13 @@ def test_a_log_that_lost_anything_up_to_all_of_itself_is_told(shop: Project, who
         data = {"cut": 1, "voids": 0, "inputs": {"orders": 2}, "homes": {}, "fingerprint": ""}
         delta.append(table.path, "order_id BIGINT", [], delta.start(table.app).next(**data))
     if who != "landed":
-        shutil.rmtree(settings.meta_path("landed"))
+        shutil.rmtree(Warehouse(settings).book("landed").path.local)
     assert command(shop, "log", "orders", "--check").exit_code == 0
     assert command(shop, "status").exit_code == 0
     if gone == "all":
-        shutil.rmtree(settings.log_path("orders"))
+        shutil.rmtree(Warehouse(settings).log("orders").path.local)
     else:
-        tear(settings.log_path("orders"))
+        tear(Warehouse(settings).log("orders").path)
     said = "is missing" if gone == "all" else "ends at batch 1"
     for words in (("log", "orders", "--check"), ("status", "--fail-if", "stopped")):
         result = command(shop, *words)
@@ -83,20 +84,20 @@ def test_a_log_that_lost_anything_up_to_all_of_itself_is_told(shop: Project, who
             True,
             True,
         )
-    [found] = integrity.lost_batches(settings, "orders")
-    assert (found.found.endswith("goes up to batch 2"), found.path) == (True, settings.log_path("orders"))
+    [found] = recovery.lost_batches(settings, "orders")
+    assert (found.found.endswith("goes up to batch 2"), found.path) == (True, Warehouse(settings).log("orders").path)
 
 
 def test_the_number_of_an_edition_that_was_lost_is_not_given_again(shop: Project) -> None:
     settings = shop.settings
     for number in (1, 2, 3):
         editions.record_edition(settings, number, {})
-    tear(settings.meta_path("editions"))
-    assert editions.newest_number(settings) == 2
-    [found] = integrity.lost_editions(settings)
+    tear(Warehouse(settings).book("editions").path)
+    assert there(editions.latest_edition(settings)).number == 2
+    [found] = recovery.lost_editions(settings)
     assert (found.found, found.path) == (
         "it ends at edition 2, but edition 3 was published",
-        settings.meta_path("editions"),
+        Warehouse(settings).book("editions").path,
     )
     result = command(shop, "status", "--fail-if", "stopped")
     assert (fault(result).exit_code, "the ledger of editions: it ends at edition 2" in result.stdout) == (
@@ -104,17 +105,17 @@ def test_the_number_of_an_edition_that_was_lost_is_not_given_again(shop: Project
         True,
     )
     assert editions.record_edition(settings, 3, {}).number == 4
-    shutil.rmtree(settings.meta_path("editions"))
+    shutil.rmtree(Warehouse(settings).book("editions").path.local)
     assert editions.record_edition(settings, 3, {}).number == 5
-    assert integrity.lost_editions(settings) == []
+    assert recovery.lost_editions(settings) == []
 
 
 def test_a_book_of_editions_of_long_ago_is_remembered_from_the_next_time_on(shop: Project) -> None:
     editions.record_edition(shop.settings, 1, {})
     editions.record_edition(shop.settings, 2, {})
-    shutil.rmtree(shop.settings.meta_path("numbers"))
+    shutil.rmtree(Warehouse(shop.settings).book("numbers").path.local)
     assert editions.record_edition(shop.settings, 2, {}).number == 2
-    shutil.rmtree(shop.settings.meta_path("editions"))
+    shutil.rmtree(Warehouse(shop.settings).book("editions").path.local)
     assert editions.record_edition(shop.settings, 2, {}).number == 3
 
 
@@ -124,7 +125,7 @@ def test_a_version_is_not_answered_from_where_its_commit_was_cut_short_at_whatev
         version = advanced(shop, ORDER, number, orders=number).version
     entry = editions.EditionTable("silver", "silver/current_order", version, "")
     editions.record_edition(shop.settings, 2, {ORDER: entry})
-    file = commit_file(table.path, version)
+    file = commit_file(table.path, version).local
     lines = file.read_bytes().splitlines(keepends=True)
     query = ("sql", "select count(*) as n from current_order")
     assert command(shop, *query).exit_code == 0
@@ -144,13 +145,13 @@ def test_a_lost_quarantine_is_told_by_the_next_append_however_little_there_is_to
 ) -> None:
     settings = shop.settings
     rows = [(1, 1, "wrong type", "", "one", "a.jsonl", datetime.now(UTC))]
-    delta.append(settings.quarantine_path("orders"), quarantine.SCHEMA, rows)
+    delta.append(Warehouse(settings).quarantine("orders").path, quarantine.SCHEMA, rows)
     taken_in(shop, 1, read=1, quarantined=1)
     contract = shop.contracts["orders"]
     with caplog.at_level(logging.WARNING, "lake"):
         append(settings, no_spark(), contract, lambda _: None)
         assert caplog.text == ""
-        shutil.rmtree(settings.quarantine_path("orders"))
+        shutil.rmtree(Warehouse(settings).quarantine("orders").path.local)
         append(settings, no_spark(), contract, lambda _: None)
     assert "the quarantined records of batch 1 of orders were lost" in caplog.text
 
@@ -159,7 +160,7 @@ def test_contracts_that_were_lost_are_told_before_an_event_is_read_as_another(sh
     settings, contract = shop.settings, shop.contracts["orders"]
     contract_versions.register(settings, contract)
     taken_in(shop, 1)
-    shutil.rmtree(settings.meta_path("contracts"))
+    shutil.rmtree(Warehouse(settings).book("contracts").path.local)
     with pytest.raises(LakeError, match=r"of the 1 versions of the contract of orders (.|\n)*meta/contracts"):
         at(shop, 1, orders=1).whole(shop.tables[ORDER].inputs[0])
     with pytest.raises(LakeError, match="of the 1 versions of the contract of orders"):
@@ -214,7 +215,7 @@ def test_a_purge_of_long_ago_is_known_by_the_edition_of_its_moment(shop: Project
     settings = shop.settings
     second = [editions.record_edition(settings, number, {}) for number in (1, 2)][-1]
     old = 'action VARCHAR, number BIGINT, stream VARCHAR, subject VARCHAR, "at" TIMESTAMPTZ'
-    delta.append(settings.meta_path("erasures"), old, [("purged", 1, "", "", second.published_at)])
+    delta.append(Warehouse(settings).book("erasures").path, old, [("purged", 1, "", "", second.published_at)])
     assert erasures.purged_with(settings) == 2
     erasures.record(settings, "orders", ["somebody"], at=datetime.now(UTC))
     assert (erasures.purged_with(settings), erasures.subjects(settings, "orders")) == (2, {"somebody"})

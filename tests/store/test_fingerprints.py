@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from lake.store import chain, delta, fingerprints
 from lake.store.fingerprints import DUCK, MODULUS, SPARKS, Kind, Print, fields_of, of_arrow, row_text
 from lake.store.scan import Scan, to_frame
+from lake.store.storage import Address
 
 ROWS = 1100
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -194,7 +195,7 @@ def test_a_batch_has_the_fingerprints_of_its_files_whoever_counted_them(
     _, large = chain.fingerprinted(spark, frame, ["text", "bytes"], few=False)
     assert (small, sorted(small)) == (large, [-1, 0, 1])
     assert [len(prints) for prints in small.values()] == [2, 2, 2]
-    path = tmp_path / "log"
+    path = Address(str(tmp_path / "log"))
     frame.write.format("delta").partitionBy("_bucket").save(str(path))
     stored = {bucket: (Print(), Print()) for bucket in small}
     for _, _, bucket, count, clear, sealed in chain._found(path, ["text", "bytes"], [1]):
@@ -218,7 +219,7 @@ def test_a_fingerprint_adds_and_takes_away(rows: pa.Table) -> None:
 
 def test_the_scan_of_a_table_reads_what_is_hashed(tmp_path: Path) -> None:
     """A table that was widened has the fingerprint that it had: its older files lack the column."""
-    path = tmp_path / "t"
+    path = Address(str(tmp_path / "t"))
     delta.append(path, "n BIGINT, text VARCHAR", [[1, "a"], [2, None]])
     before = of_arrow(Scan(path).arrow())
     delta.append(path, "n BIGINT, text VARCHAR, more DOUBLE", [[3, "b", 0.5]])

@@ -8,6 +8,7 @@ from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 from lake.store import book, delta
 from lake.store.ledger import checks, cuts, editions, runs
+from lake.store.warehouse import Warehouse
 
 TABLES = {"carrier_daily": editions.EditionTable("gold", "gold/carrier_daily", 3, "f1")}
 LATER = {"carrier_daily": editions.EditionTable("gold", "gold/carrier_daily", 4, "f1")}
@@ -117,7 +118,7 @@ def test_a_long_book_is_kept_in_few_files_and_loses_no_entry(
     monkeypatch.setattr(book, "COMPACT_EVERY", 4)
     for batch in range(1, 11):
         cuts.record_cut(project, {"flights": batch}, 0)
-    table = delta.open_table(project.meta_path("cuts"))
+    table = delta.open_table(Warehouse(project).book("cuts").path)
     assert table is not None
     assert len(table.file_uris()) < 5
     assert [cuts.get_cut(project, n).batches["flights"] for n in range(1, 11)] == list(range(1, 11))

@@ -29,8 +29,10 @@ from lake.ingest.void import void
 from lake.store import delta, log, quarantine, redeliveries
 from lake.store.locks.lease import lease
 from lake.store.log import Log
+from lake.store.storage import Address
 from lake.store.torn import commit_file, damages
 from lake.store.voids import voided, voids_head
+from lake.store.warehouse import Warehouse
 from tests.store.events import NOW, READING, Land, declare, events, fields, reading, take
 
 
@@ -76,11 +78,14 @@ def test_numbering_redeliveries_and_conflicts(
     third = take(large, spark)
     assert (third.read, third.accepted, third.duplicates, third.quarantined) == (13, 1, 10, 2)
     assert log_run.check(project, "readings") == []
-    properties = delta.open_table(project.log_path("readings")).metadata().configuration  # type: ignore[union-attr]
+    properties = delta.open_table(Warehouse(project).log("readings").path).metadata().configuration  # type: ignore[union-attr]
     assert properties["delta.appendOnly"] == properties["delta.enableInCommitTimestamps"] == "true"
-    *_, made = delta.commits(project.log_path("readings"))
+    *_, made = delta.commits(Warehouse(project).log("readings").path)
     assert "userMetadata" not in made, "a log is there before its first batch"
-    by = {commit.get("engineInfo", "delta-rs")[:8] for commit in delta.commits(project.quarantine_path("readings"))}
+    by = {
+        commit.get("engineInfo", "delta-rs")[:8]
+        for commit in delta.commits(Warehouse(project).quarantine("readings").path)
+    }
     assert by == {"delta-rs"}, "what Spark writes may be committed when its client is dead"
 
 
@@ -99,7 +104,7 @@ def test_a_crash_before_the_log_leaves_nothing_behind(
         crash.setattr(sources, "remember", _crash_after_commit)
         with pytest.raises(KeyboardInterrupt):
             take(project, spark)
-    assert (Log(project, "readings").head().batch, delta.exists(project.meta_path("landed"))) == (1, False)
+    assert (Log(project, "readings").head().batch, delta.exists(Warehouse(project).book("landed").path)) == (1, False)
     assert take(project, spark).read == 0
     assert quarantine.counts(project, "readings", upto=9) == redeliveries.counts(project, "readings", upto=9) == {1: 1}
     [event] = events(project, spark)
@@ -120,7 +125,7 @@ def test_what_damage_took_from_beside_the_log_is_made_again(
         ingest(replace(project, batch_files=1), spark, load_contracts(project), now=NOW, batches=1)
     land("readings", "3.jsonl", reading("c"))
     take(project, spark)
-    paths = project.quarantine_path("readings"), project.redeliveries_path("readings")
+    paths = Warehouse(project).quarantine("readings").path, Warehouse(project).redeliveries("readings").path
     before = quarantine.rejected(project, "readings", upto=9), redeliveries.counts(project, "readings", upto=9)
     assert [len(each) for each in before] == [4, 2]
     for path in paths:
@@ -152,7 +157,7 @@ def test_a_batch_that_is_made_again_is_what_it_was_whatever_the_time_and_the_con
         before.setattr(append_module, "reading", partial(batch_module.reading, ordered=False))
         counts, found = take(project, spark), quarantine.rejected(project, "readings", upto=9)
     assert sorted(row.reason for row in found) == ["not in enum", "too far ahead"]
-    tear(project.log_path("readings"))
+    tear(Warehouse(project).log("readings").path)
     kind = {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["GAS", "POWER", "OIL"]}}
     declare(project, fields=fields(kind | {"default": "POWER"}))
     land("readings", "3.jsonl", reading("c", kind="OIL"))
@@ -164,9 +169,9 @@ def test_a_batch_that_is_made_again_is_what_it_was_whatever_the_time_and_the_con
     assert log_run.check(project, "readings") == []
 
 
-def tear(path: Path) -> None:
+def tear(path: Address) -> None:
     """Cuts the newest commit of the table at `path` short."""
-    file = commit_file(path, delta.version(path))
+    file = commit_file(path, delta.version(path)).local
     file.write_bytes(file.read_bytes()[:100])
     delta._kept.clear()
 
@@ -253,7 +258,7 @@ def test_evolution(project: Settings, spark: SparkSession, land: Land) -> None:
         "c": (2, 1, 5),
         "d": (2, 1, 2),
     }
-    physical = {field.name for field in delta.open_table(project.log_path("readings")).schema().fields}  # type: ignore[union-attr]
+    physical = {field.name for field in delta.open_table(Warehouse(project).log("readings").path).schema().fields}  # type: ignore[union-attr]
     assert {"count", "pieces", "value", "value__decimal_12_4"} <= physical
     assert log_run.check(project, "readings") == []
     declare(project, fields=fields({"name": "value", "type": "string"}))
@@ -295,8 +300,8 @@ def test_replay_takes_what_is_mended_exactly_once(
     }
     assert log_run.check(project, "readings") == []
 
-    before, path = events(project, spark), project.log_path("readings")
-    newest = commit_file(path, delta.version(path))
+    before, path = events(project, spark), Warehouse(project).log("readings").path
+    newest = commit_file(path, delta.version(path)).local
     newest.write_bytes(newest.read_bytes()[:100])  # as a machine that lost its power leaves it
     delta._kept.clear()
     spark.sql(f"REFRESH TABLE delta.`{path}`")
@@ -334,7 +339,7 @@ def test_voids_broadcast_events_and_the_proof(project: Settings, spark: SparkSes
         .head()
         .next(offsets={"0": 9}, watermark=None, counts=_counts(4, 2), files=[], contract=1, at="")
     )
-    path = str(project.log_path("readings"))
+    path = str(Warehouse(project).log("readings").path)
     again = spark.read.format("delta").load(path).where("_bucket = -1").selectExpr("* except (_batch)", "2L AS _batch")
     again.write.format("delta").mode("append").options(**wrong.writer_options).save(path)
     said = "\n".join(log_run.check(project, "readings"))

@@ -33,6 +33,7 @@ from lake.store import chain, compaction, delta, fingerprints
 from lake.store.ledger import editions
 from lake.store.log import Log
 from lake.store.torn import commit_file
+from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse
 from tests.erasure.test_forget import order
 from tests.there import fault, no_spark, there
@@ -68,7 +69,7 @@ def command(shop: Lakehouse, *words: str) -> Result:
 
 def largest(shop: Lakehouse) -> Path:
     """The file of the log with the most rows; they are of batch 1."""
-    with delta.opened(shop.settings.log_path("orders")) as table:
+    with delta.opened(Warehouse(shop.settings).log("orders").path) as table:
         return max(map(Path, delta.files(table)), key=lambda file: pq.read_metadata(file).num_rows)
 
 
@@ -178,14 +179,14 @@ def test_a_digest_kept_elsewhere_tells_what_the_log_itself_no_longer_does(shop: 
 
 def forged(shop: Lakehouse) -> None:
     """Has every commit of the log say what its files hold by now."""
-    path, before = shop.settings.log_path("orders"), dict[str, Any]()
+    path, before = Warehouse(shop.settings).log("orders").path, dict[str, Any]()
     for head in Log(shop.settings, "orders").heads()[::-1]:
         sealed = head.content["sealed"]
         prints: chain.Prints = {}
         for _, _, bucket, *counted in chain._found(path, sealed, [head.batch]):
             prints[bucket] = chain._prints(counted)
         before = chain.entry(before, head.batch, prints, sealed)
-        file = commit_file(path, head.version)
+        file = commit_file(path, head.version).local
         old = json.dumps(json.dumps(head.content, separators=(",", ":"), sort_keys=True))[1:-1]
         new = json.dumps(json.dumps(before, separators=(",", ":"), sort_keys=True))[1:-1]
         assert old in file.read_text()
@@ -197,7 +198,7 @@ def forged(shop: Lakehouse) -> None:
 def test_a_commit_that_says_otherwise_than_the_one_before_breaks_the_chain(shop: Lakehouse) -> None:
     settings = shop.settings
     head = Log(settings, "orders").head_at(1)
-    file = commit_file(settings.log_path("orders"), head.version)
+    file = commit_file(Warehouse(settings).log("orders").path, head.version).local
     file.write_text(file.read_text().replace(head.content["digest"], "0" * 64))
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
     delta._kept.clear()
@@ -208,7 +209,7 @@ def test_a_commit_that_says_otherwise_than_the_one_before_breaks_the_chain(shop:
 def test_a_log_of_long_ago_is_not_proved_and_nothing_is_wanted_for_it(shop: Lakehouse) -> None:
     settings = shop.settings
     for head in Log(settings, "orders").heads():
-        file = commit_file(settings.log_path("orders"), head.version)
+        file = commit_file(Warehouse(settings).log("orders").path, head.version).local
         file.write_text(file.read_text().replace('\\"content\\":', '\\"nothing\\":'))
         file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
     delta._kept.clear()
@@ -224,7 +225,7 @@ def test_a_log_of_long_ago_is_not_proved_and_nothing_is_wanted_for_it(shop: Lake
 
 
 def test_the_chain_survives_a_forget_a_compaction_and_a_batch_that_is_made_again(shop: Lakehouse) -> None:
-    settings, path = shop.settings, shop.settings.log_path("orders")
+    settings, path = shop.settings, Warehouse(shop.settings).log("orders").path
     digest = log_run.head_of(settings, "orders")
     forget(shop.project, lambda: shop.spark, "orders", "grace")
     assert log_run.checked(settings, "orders", since=digest).faults == []
@@ -233,9 +234,9 @@ def test_the_chain_survives_a_forget_a_compaction_and_a_batch_that_is_made_again
     compaction.compact_log(shop.spark, path, position, buckets, ["_offset"])
     assert log_run.checked(settings, "orders", since=digest).faults == []
     for version in range(delta.version(path), position.version, -1):
-        for file in path.glob(f"_delta_log/*{version:020}.*"):
+        for file in path.local.glob(f"_delta_log/*{version:020}.*"):
             file.unlink()
-    newest = commit_file(path, position.version)
+    newest = commit_file(path, position.version).local
     newest.write_bytes(newest.read_bytes()[:100])
     delta._kept.clear()
     shop.spark.sql(f"REFRESH TABLE delta.`{path}`")
@@ -262,12 +263,12 @@ def test_what_is_no_longer_what_was_published_is_told_before_it_is_answered_from
     entry = there(edition).tables["current_order"]
     assert (entry.rows, entry.content) == (9, None), "what is personal is told by its own commits alone"
     if not keyed:
-        found = fingerprints.of_version(shop.settings.warehouse_path / entry.path, entry.version)
+        found = fingerprints.of_version(Warehouse(shop.settings).root / entry.path, entry.version)
         plain = replace(entry, rows=found.rows, content=str(found), fingerprint="another")
         edition = editions.record_edition(
             shop.settings, there(edition).cut, dict(there(edition).tables) | {"current_order": plain}
         )
-    with delta.opened(shop.settings.warehouse_path / entry.path, entry.version) as table:
+    with delta.opened(Warehouse(shop.settings).root / entry.path, entry.version) as table:
         file = max(map(Path, delta.files(table)), key=lambda each: each.stat().st_size)
     DAMAGES[what][0](file)
     result = command(shop, "verify", "--edition", str(there(edition).number))
@@ -283,7 +284,7 @@ def test_what_is_no_longer_what_was_published_is_told_before_it_is_answered_from
 def test_an_edition_of_long_ago_says_nothing_of_its_content_and_is_answered_from(shop: Lakehouse) -> None:
     edition = editions.latest_edition(shop.settings)
     for entry in there(edition).tables.values():
-        commit = commit_file(shop.settings.warehouse_path / entry.path, entry.version)
+        commit = commit_file(Warehouse(shop.settings).root / entry.path, entry.version).local
         commit.write_text(commit.read_text().replace('\\"content\\":', '\\"nothing\\":'))
     delta._kept.clear()
     assert command(shop, "sql", QUERY).exit_code == 0

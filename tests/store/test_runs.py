@@ -17,6 +17,7 @@ from lake.report.report import as_text
 from lake.report.status import status
 from lake.scaffold import init
 from lake.store.ledger import runs
+from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse
 
 
@@ -88,7 +89,7 @@ def test_what_is_only_to_be_tried_again_is_no_failure(project: Settings) -> None
 
 
 def test_a_book_that_cannot_be_written_hides_no_fault(project: Settings) -> None:
-    project.meta_path("runs").parent.mkdir(parents=True)
-    project.meta_path("runs").write_text("no folder")
+    Warehouse(project).book("runs").path.parent.local.mkdir(parents=True)
+    Warehouse(project).book("runs").path.local.write_text("no folder")
     with pytest.raises(ValueError, match="what went wrong"), runs.failing(project, "ingest", "orders"):
         raise ValueError("what went wrong")

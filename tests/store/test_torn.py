@@ -23,10 +23,12 @@ from lake.store import delta, erasures, truncation
 from lake.store.commit import replace
 from lake.store.keys import open_store
 from lake.store.ledger.cuts import latest_cut, record_cut
-from lake.store.locks.fence import fence
 from lake.store.locks.lease import forget_the_dead, lease
+from lake.store.recovery import fence
+from lake.store.storage import Address
 from lake.store.tables import Table
 from lake.store.torn import commit_file, torn
+from lake.store.warehouse import Warehouse
 from tests.crash.shop import Shop
 from tests.there import there
 
@@ -41,18 +43,18 @@ with lease(load_settings(Path(sys.argv[1])), sys.argv[2]):
 """
 
 
-def cuts(project: Settings) -> Path:
+def cuts(project: Settings) -> Address:
     """Three cuts; the path of their book."""
     for number in (1, 2, 3):
         record_cut(project, {"orders": number}, 0)
-    return project.meta_path("cuts")
+    return Warehouse(project).book("cuts").path
 
 
-def newest(path: Path) -> Path:
-    return commit_file(path, DeltaTable(str(path)).version())
+def newest(path: Address) -> Path:
+    return commit_file(path, DeltaTable(str(path)).version()).local
 
 
-def written(path: Path, bytes_: int) -> bytes:
+def written(path: Address, bytes_: int) -> bytes:
     """The newest commit, of which so many bytes are left (a negative number: that many are gone)."""
     content = newest(path).read_bytes()
     newest(path).write_bytes(content[:bytes_])
@@ -76,7 +78,7 @@ def test_a_torn_commit_is_not_there_and_the_next_takes_its_number(project: Setti
 
 def test_a_torn_entry_about_erasures_does_not_stop_the_next(project: Settings) -> None:
     number = erasures.record(project, "orders", ["token"], at=NOW)
-    path = project.meta_path("erasures")
+    path = Warehouse(project).book("erasures").path
     for _ in range(2):
         erasures.mark_purged(project, number, edition=1, at=NOW)
         written(path, 100)
@@ -94,7 +96,7 @@ def test_a_checkpoint_of_a_torn_commit_goes_with_it(project: Settings) -> None:
     delta._kept.clear()
     assert there(latest_cut(project)).number == 2
     assert record_cut(project, {"orders": 4}, 0).number == 3
-    assert [path for path in (path / "_delta_log").iterdir() if "checkpoint" in path.name] == []
+    assert [entry for entry in (path / "_delta_log").list() if "checkpoint" in entry.name] == []
     assert len(delta.rows(path, "SELECT * FROM t")) == 3
 
 
@@ -127,19 +129,19 @@ def test_every_place_where_a_commit_can_be_cut_is_told(project: Settings) -> Non
 
 def test_the_first_commit_of_a_table_may_be_torn(project: Settings) -> None:
     record_cut(project, {"orders": 1}, 0)
-    path = project.meta_path("cuts")
+    path = Warehouse(project).book("cuts").path
     for version in range(DeltaTable(str(path)).version(), 0, -1):
-        commit_file(path, version).unlink()
+        commit_file(path, version).delete()
     written(path, 100)
     delta._kept.clear()
     assert latest_cut(project) is None
     assert record_cut(project, {"orders": 2}, 0).number == 1
 
 
-def table(project: Settings) -> tuple[Path, str]:
-    path = project.warehouse_path / "silver" / "current_order"
-    delta.append(path, "a BIGINT", [[1]], delta.start("table:current_order").next(cut=1))
-    return path, "table:current_order"
+def table(project: Settings) -> tuple[Address, str]:
+    at = Warehouse(project).table("silver", "current_order")
+    delta.append(at.path, "a BIGINT", [[1]], delta.start(at.app).next(cut=1))
+    return at.path, at.app
 
 
 def test_an_erasure_that_damage_took_is_recorded_again_as_the_key_is_destroyed(tmp_path: Path) -> None:
@@ -150,7 +152,7 @@ def test_an_erasure_that_damage_took_is_recorded_again_as_the_key_is_destroyed(t
     store.destroy("orders", ["ada"])
     assert [cut(project).voids, cut(project).voids] == [1, 1]
     assert erasures.subjects(project.settings, "orders") == {"ada"}
-    (project.settings.meta_path("erasures") / "_delta_log/00000000000000000000.json").write_text("{")
+    commit_file(Warehouse(project.settings).book("erasures").path, 0).local.write_text("{")
     assert cut(project).voids == 2, "the number of what was lost is not given again"
     assert erasures.subjects(project.settings, "orders") == {"ada"}
 
@@ -199,7 +201,7 @@ def test_a_dead_writer_is_known_until_it_has_been_fenced_off(
     path, app = table(project)
     subprocess.run([sys.executable, "-c", PROGRAM, project.project, "table.current_order"], check=False)
     with monkeypatch.context() as full_disk:
-        full_disk.setattr("lake.store.locks.lease.fence", lambda *_: os.close(-1))
+        full_disk.setattr("lake.store.recovery.fence", lambda *_: os.close(-1))
         with pytest.raises(OSError, match="Bad file"), lease(project, "table.current_order"):
             pass
     with lease(project, "table.current_order"):
@@ -241,7 +243,7 @@ def test_a_full_disk_is_told_with_its_place() -> None:
 
 
 def test_what_other_tools_commit_is_never_taken_for_torn(tmp_path: Path) -> None:
-    path, rows = tmp_path / "t", pa.table({"k": [1, 2, 3, 4], "a": [1, 2, 3, 4]})
+    path, rows = Address(str(tmp_path / "t")), pa.table({"k": [1, 2, 3, 4], "a": [1, 2, 3, 4]})
 
     def merge() -> TableMerger:
         return DeltaTable(str(path)).merge(rows, "s.k = t.k", source_alias="s", target_alias="t")
@@ -258,7 +260,7 @@ def test_what_other_tools_commit_is_never_taken_for_torn(tmp_path: Path) -> None
         lambda: DeltaTable(str(path)).optimize.compact(target_size=1 << 20),
         lambda: DeltaTable(str(path)).delete(),
         lambda: DeltaTable(str(path)).restore(1),
-        lambda: commit_file(path, 10).write_text('{"txn": {"appId": "a", "version": 1}}'),
+        lambda: commit_file(path, 10).local.write_text('{"txn": {"appId": "a", "version": 1}}'),
     ):
         change()
         assert torn(path) is None, newest(path).read_text()
@@ -266,7 +268,7 @@ def test_what_other_tools_commit_is_never_taken_for_torn(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("feed", ["true", "false"])
 def test_whatever_delta_rs_commits_is_known_for_torn_at_every_line(tmp_path: Path, feed: str) -> None:
-    path, rows, taken = tmp_path / "t", pa.table({"k": [1, 2, 3, 4], "a": [1, 2, 3, 4]}), []
+    path, rows, taken = Address(str(tmp_path / "t")), pa.table({"k": [1, 2, 3, 4], "a": [1, 2, 3, 4]}), []
 
     def merge() -> TableMerger:
         return DeltaTable(str(path)).merge(rows.slice(0, 2), "s.k = t.k", source_alias="s", target_alias="t")

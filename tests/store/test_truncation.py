@@ -10,6 +10,7 @@ from deltalake.exceptions import DeltaError
 
 from lake.store import delta, truncation
 from lake.store.delta import Position, start
+from lake.store.storage import Address
 from tests.there import there
 
 APP = "table:guest"
@@ -17,21 +18,23 @@ NAME = "margaret hamilton"
 
 
 @pytest.fixture(params=[1, 23])
-def guests(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def guests(request: pytest.FixtureRequest, tmp_path: Path) -> Address:
     """A table of so many commits, the last of which has removed a person."""
-    position = start(APP)
+    position, guests = start(APP), Address(str(tmp_path / "guest"))
     for _ in range(request.param):
         position = Position(APP, position.txn + 1, {"cut": 1, "verb": "advance"})
-        delta.append(tmp_path / "guest", "who VARCHAR", [[NAME]], position)
-    DeltaTable(str(tmp_path / "guest")).delete()
-    return tmp_path / "guest"
+        delta.append(guests, "who VARCHAR", [[NAME]], position)
+    DeltaTable(str(guests)).delete()
+    return guests
 
 
-def told(path: Path) -> list[Path]:
-    return [file for file in path.rglob("*") if file.is_file() and NAME.encode() in file.read_bytes()]
+def told(path: Address) -> list[Path]:
+    return [file for file in path.local.rglob("*") if file.is_file() and NAME.encode() in file.read_bytes()]
 
 
-def test_what_was_killed_before_its_checkpoint_begins_anew_again(guests: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_killed_before_its_checkpoint_begins_anew_again(
+    guests: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def dies(_: DeltaTable) -> None:
         raise KeyboardInterrupt
 
@@ -49,13 +52,13 @@ def test_what_was_killed_before_its_checkpoint_begins_anew_again(guests: Path, m
     assert told(guests) == []
 
 
-def test_a_note_of_the_checkpoint_that_was_cut_short_is_none(guests: Path) -> None:
+def test_a_note_of_the_checkpoint_that_was_cut_short_is_none(guests: Address) -> None:
     truncation.begin_anew(guests)
-    (guests / "_delta_log/_last_checkpoint").write_text('{"version":')
+    (guests / "_delta_log/_last_checkpoint").local.write_text('{"version":')
     assert truncation.begins(guests) == -1
 
 
-def test_what_was_published_stays_where_the_table_has_gone_on_over_a_checkpoint(guests: Path) -> None:
+def test_what_was_published_stays_where_the_table_has_gone_on_over_a_checkpoint(guests: Address) -> None:
     published = truncation.begin_anew(guests, delta.head(guests, APP), purge=1)
     for number in range(25):
         head = delta.head(guests, APP)

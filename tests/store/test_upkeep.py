@@ -18,14 +18,16 @@ from pyspark.sql import SparkSession
 
 from lake.config import Settings
 from lake.errors import LakeError, LawError, Unavailable
-from lake.store import compaction, delta, truncation, vacuum
+from lake.store import compaction, delta, disk, truncation, vacuum
 from lake.store.commit import commit
 from lake.store.delta import start
 from lake.store.diff import CHANGE, Counts
 from lake.store.locks import activity, lease
+from lake.store.recovery import put_aside
 from lake.store.scan import Scan
 from lake.store.tables import FeedGap, Table
-from lake.store.torn import commit_file, put_aside
+from lake.store.torn import commit_file
+from lake.store.warehouse import Warehouse
 from tests.processes import another
 from tests.there import there
 
@@ -71,7 +73,7 @@ def feed(table: Table, after: int, upto: int) -> list[tuple[int, str]]:
 def delete(table: Table, *, keep: tuple[int, ...] = (), since: int) -> int:
     gone = vacuum.unneeded(table.path, keep=keep, since=since)
     for file in gone:
-        file.unlink()
+        file.delete()
     return len(gone)
 
 
@@ -186,7 +188,7 @@ def test_parts_are_due_when_there_are_many_more_files_than_bytes_need() -> None:
 def test_vacuum_keeps_the_versions_asked_for_and_every_later_one(table: Table) -> None:
     compaction.compact_table(table.path, table.position(), ["n"])
     kept = {version: numbers(table, version) for version in (2, 5, 6)}
-    orphan, mark = table.path / "part-orphan.parquet", table.path / "_delta_log" / "_commit_1.json.tmp"
+    orphan, mark = table.path.local / "part-orphan.parquet", table.path.local / "_delta_log/_commit_1.json.tmp"
     orphan.write_text("left by a crash")
     os.utime(orphan, (0, 0))
     mark.write_text("left by a crash")
@@ -200,21 +202,22 @@ def test_vacuum_keeps_the_versions_asked_for_and_every_later_one(table: Table) -
 
 
 def test_an_upload_that_delta_rs_never_finished_is_not_needed(table: Table) -> None:
-    [whole, *_] = sorted(table.path.glob("*.parquet"))
+    [whole, *_] = sorted(table.path.local.glob("*.parquet"))
     halves = [folder / f"{whole.name}#{n}" for n, folder in enumerate((table.path, table.path / "_delta_log"))]
     for half in halves:
-        half.write_bytes(whole.read_bytes()[:99])
+        half.local.write_bytes(whole.read_bytes()[:99])
     assert {*halves} <= {*vacuum.unneeded(table.path, keep=(), since=0)}
 
 
 def test_a_file_that_a_dead_writer_s_spark_may_yet_commit_is_left_alone_for_a_day(table: Table) -> None:
     late = table.path / "part-late.snappy.parquet"
     [file] = delta.files(DeltaTable(str(table.path), version=1))
-    late.write_bytes(Path(file).read_bytes())
-    assert vacuum.unneeded(table.path, keep=(), since=0) == []
-    assert vacuum.unneeded(table.path, keep=(), since=0, unnamed=timedelta()) == [late]
-    os.utime(late, (time.time() - 90_000,) * 2)
-    assert vacuum.unneeded(table.path, keep=(), since=0) == [late]
+    late.local.write_bytes(Path(file).read_bytes())
+    assert vacuum.unneeded(table.path, keep=(), since=0) == {}
+    size = there(late.head()).size
+    assert vacuum.unneeded(table.path, keep=(), since=0, unnamed=timedelta()) == {late: size}
+    os.utime(late.local, (time.time() - 90_000,) * 2)
+    assert vacuum.unneeded(table.path, keep=(), since=0) == {late: size}
 
 
 def test_what_no_version_needs_is_what_deltalake_says(table: Table) -> None:
@@ -254,7 +257,7 @@ def test_a_moment_is_at_the_newest_version_that_was_surely_seen(table: Table) ->
 
 
 def test_a_table_of_many_commits_gets_a_checkpoint(project: Settings) -> None:
-    path = project.meta_path("book")
+    path = Warehouse(project).book("book").path
     for number in range(vacuum.CHECKPOINT_EVERY + 1):
         write_deltalake(str(path), pa.table({"n": [number]}), mode="append")
     vacuum.checkpoint(path)
@@ -298,8 +301,8 @@ def test_a_table_whose_past_was_ended_is_its_newest_version_and_tells_nothing_of
         head.version,
         head.version + 1,
     )
-    assert not [file for file in table.path.rglob("*") if file.is_file() and b"secret of" in file.read_bytes()]
-    assert {file.suffix for file in (table.path / "_delta_log").iterdir()} == {".json", ".parquet", ""}
+    assert not [file for file in table.path.local.rglob("*") if file.is_file() and b"secret of" in file.read_bytes()]
+    assert {file.suffix for file in (table.path / "_delta_log").local.iterdir()} == {".json", ".parquet", ""}
     assert change(table, "insert", 7) == position.version + 1
     with pytest.raises(FeedGap):
         table.changes(NO_SPARK, after=3, upto=table.version())
@@ -327,7 +330,7 @@ def test_what_was_said_of_a_definition_outlives_the_past(table: Table) -> None:
 def test_an_interrupted_end_of_the_past_is_taken_up(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     gone: list[Path] = []
 
-    def unlink(file: Path) -> None:
+    def unlink(file: Path, *, missing_ok: bool) -> None:
         if len(gone) == 4:
             raise InterruptedError
         gone.append(file)
@@ -342,7 +345,7 @@ def test_an_interrupted_end_of_the_past_is_taken_up(table: Table, monkeypatch: p
     assert numbers(table) == before
     assert truncation.end(table.path) > 0
     assert numbers(table) == before
-    assert len(list((table.path / "_delta_log").glob("*.json"))) == 1
+    assert len(list((table.path / "_delta_log").local.glob("*.json"))) == 1
 
 
 def test_a_compaction_that_turns_out_to_be_cut_short_has_lost_no_row(table: Table) -> None:
@@ -351,7 +354,7 @@ def test_a_compaction_that_turns_out_to_be_cut_short_has_lost_no_row(table: Tabl
     newest = delta.version(table.path)
     assert files(table) < before
     delete(table, keep=tuple(vacuum.before_newest(table.path)), since=newest)
-    commit_file(table.path, newest).write_text("{")
+    commit_file(table.path, newest).local.write_text("{")
     delta._kept.clear()
     put_aside(table.path)
     assert (files(table), numbers(table)) == (before, rows)
@@ -365,7 +368,8 @@ def test_a_table_that_begins_at_its_newest_version_has_none_before(table: Table)
 
 
 def test_a_home_is_removed_though_an_earlier_removal_of_it_was_cut_short(table: Table) -> None:
-    left = table.path.with_name(f".{table.path.name}.gone")
+    folder = table.path.local
+    left = folder.with_name(f".{folder.name}.gone")
     (left / "some").mkdir(parents=True)
-    vacuum.remove_table(table.path)
-    assert [table.path.exists(), left.exists()] == [False, False]
+    disk.remove_table(table.path)
+    assert [folder.exists(), left.exists()] == [False, False]

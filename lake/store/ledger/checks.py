@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from lake.config import Settings
 from lake.store.book import Book, instant
-from lake.store.locks.lease import lease
 
 Scope = Literal["diff", "table"]
 Outcome = Literal["passed", "warned", "stopped"]
@@ -66,7 +65,7 @@ def record_check(  # noqa: PLR0913 - the columns of one entry
     results: Sequence[Mapping[str, Any]],
 ) -> Check:
     """Books a judgement of `table`."""
-    with lease(settings, "meta.checks"):
+    with _CHECKS.written(settings):
         head = _CHECKS.head(settings)
         check = Check(head.txn + 1, table, home, scope, cut, version, suite, outcome, list(results), datetime.now(UTC))
         _CHECKS.add(settings, head, list(asdict(check).values()))

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from lake.config import Settings
 from lake.contracts.contract import Contract, read_contract
 from lake.contracts.evolution import with_current
-from lake.store import delta
-from lake.store.locks.lease import lease
+from lake.store.book import Book
 
-STORED = "stream VARCHAR, version INTEGER, text VARCHAR"
+CONTRACTS: Final = Book("contracts", {"stream": "VARCHAR", "version": "INTEGER", "text": "VARCHAR"})
 
 
 def versions(settings: Settings, stream: str) -> tuple[Contract, ...]:
     """The contracts that the log of `stream` was written with: version 1 first."""
-    found = delta.rows(
-        settings.meta_path("contracts"), "SELECT version, text FROM t WHERE stream = $1 ORDER BY version", stream
-    )
-    return tuple(read_contract(row["text"], file=f"{stream} version {row['version']}") for row in found)
+    rows = CONTRACTS.rows(settings, "SELECT version, text FROM t WHERE stream = $1 ORDER BY version", stream)
+    return tuple(read_contract(row["text"], file=f"{stream} version {row['version']}") for row in rows)
 
 
 def register(settings: Settings, contract: Contract) -> tuple[Contract, ...]:
@@ -24,8 +23,8 @@ def register(settings: Settings, contract: Contract) -> tuple[Contract, ...]:
 
     Raises DeclarationError where `contract` cannot read what an older one wrote.
     """
-    with lease(settings, "meta.contracts"):
+    with CONTRACTS.written(settings):
         known = with_current(versions(settings, contract.name), contract)
         if len(known) > len(versions(settings, contract.name)):
-            delta.append(settings.meta_path("contracts"), STORED, [(contract.name, len(known), contract.text)])
+            CONTRACTS.append(settings, [(contract.name, len(known), contract.text)])
     return known

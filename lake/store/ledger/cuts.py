@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from deltalake.exceptions import DeltaError
-
 from lake.config import Settings
 from lake.store import delta
 from lake.store.book import Book, as_state, instant, parsed, unknown
-from lake.store.ledger.editions import latest_edition
-from lake.store.locks.lease import lease
+from lake.store.recovery import last_cut
 
 
 @dataclass(frozen=True)
@@ -27,7 +23,7 @@ class Cut:
     made_at: datetime
 
 
-_CUTS = Book(
+CUTS = Book(
     "cuts",
     {"number": "BIGINT", "batches": "VARCHAR", "voids": "BIGINT", "made_at": "TIMESTAMPTZ", "label": "VARCHAR"},
 )
@@ -35,7 +31,7 @@ _CUTS = Book(
 
 def latest_cut(settings: Settings) -> Cut | None:
     """The newest cut, None before the first."""
-    return _cut_of(_CUTS.head(settings))
+    return _cut_of(CUTS.head(settings))
 
 
 def get_cut(settings: Settings, number: int) -> Cut:
@@ -43,14 +39,9 @@ def get_cut(settings: Settings, number: int) -> Cut:
     latest = latest_cut(settings)
     if latest is not None and latest.number == number:
         return latest
-    for row in _CUTS.find(settings, "number = ?", number):
+    for row in CUTS.find(settings, "number = ?", number):
         return _cut(row)
     raise unknown("cut", number, latest.number if latest else 0, fix="lake cut")
-
-
-def counted_voids(settings: Settings) -> int:
-    """The greatest number of a void that a cut has counted, also of one that damage has taken since."""
-    return max((row["voids"] for row in _CUTS.find(settings, "true ORDER BY voids DESC LIMIT 1")), default=0)
 
 
 def record_cut(settings: Settings, batches: Mapping[str, int], voids: int, *, label: str | None = None) -> Cut:
@@ -58,29 +49,18 @@ def record_cut(settings: Settings, batches: Mapping[str, int], voids: int, *, la
 
     A `label` stands for one cut for ever: asked for again, that cut is returned, wherever the logs are by then.
     """
-    with lease(settings, "meta.cuts"):
-        head = _CUTS.head(settings)
-        for row in _CUTS.find(settings, "label = ?", label) if label else ():
+    with CUTS.written(settings):
+        head = CUTS.head(settings)
+        for row in CUTS.find(settings, "label = ?", label) if label else ():
             return _cut(row)
         latest = _cut_of(head)
         if latest and (dict(latest.batches), latest.voids) == (dict(batches), voids):
             cut = latest
         else:
-            cut = Cut(_newest(settings, latest) + 1, dict(sorted(batches.items())), voids, datetime.now(UTC))
+            cut = Cut(last_cut(settings) + 1, dict(sorted(batches.items())), voids, datetime.now(UTC))
         if cut is not latest or label:
-            _CUTS.add(settings, head, [*asdict(cut).values(), label], cut=as_state(cut))
+            CUTS.add(settings, head, [*asdict(cut).values(), label], cut=as_state(cut))
         return cut
-
-
-def _newest(settings: Settings, latest: Cut | None) -> int:
-    """The greatest number that a cut has had: tables and editions know those that a damaged book has lost."""
-    edition, known = latest_edition(settings), [latest.number if latest else 0]
-    known += [edition.cut] if edition else []
-    for layer in ("silver", "gold"):
-        for log in (settings.warehouse_path / layer).glob("*/_delta_log"):
-            with suppress(DeltaError):  # a table that cannot be read keeps no log from being counted
-                known.append(delta.standing(log.parent, f"table:{log.parent.name}").data.get("cut", 0))
-    return max(known)
 
 
 def _cut_of(head: delta.Position) -> Cut | None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from pathlib import PurePath
 from typing import Any
 
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 from lake.store import delta
 from lake.store.book import Book, as_state, instant, parsed, unknown
-from lake.store.locks.lease import lease
 from lake.store.ranges import numbers, ranges, told, within
+from lake.store.recovery import last_edition
 
 
 @dataclass(frozen=True)
@@ -55,18 +54,6 @@ _NUMBERS = Book("numbers", {"what": "VARCHAR", "number": "BIGINT"})
 def latest_edition(settings: Settings) -> Edition | None:
     """The newest edition, pinned or not; None before the first."""
     return _edition_of(_EDITIONS.head(settings), "edition")
-
-
-def newest_number(settings: Settings) -> int:
-    """The number of the newest edition that the book has, 0 before the first."""
-    latest = latest_edition(settings)
-    return latest.number if latest else 0
-
-
-def witnessed(settings: Settings) -> int:
-    """The number of the newest edition as it is remembered beside the book, 0 where none is."""
-    number: int = _NUMBERS.head(settings).data.get("edition", 0)
-    return number
 
 
 def current_edition(settings: Settings) -> Edition | None:
@@ -123,7 +110,7 @@ def expired_since(settings: Settings, number: int) -> list[Edition]:
 
 def expire_editions(settings: Settings, old: Iterable[int], *, dry_run: bool = False) -> list[int]:
     """Lets the `old` editions expire, but never the newest and the pinned one. Returns those that do."""
-    with lease(settings, "meta.editions"):
+    with _EDITIONS.written(settings):
         head = _EDITIONS.head(settings)
         expired = _expired(head)
         needed = [part["number"] for part in (head.data.get("edition"), head.data.get("pin")) if part]
@@ -143,7 +130,7 @@ def record_edition(
     Raises Unavailable where the newest edition is of a later cut, or its homes are not those that the caller took for
     `live`.
     """
-    with lease(settings, "meta.editions"):
+    with _EDITIONS.written(settings):
         head = _EDITIONS.head(settings)
         latest = _edition_of(head, "edition")
         if live is not None and any(live.get(name, name) != home for name, home in _homes(latest).items()):
@@ -156,7 +143,7 @@ def record_edition(
         if latest and (latest.cut, dict(latest.tables)) == (cut, dict(tables)):
             _remember(settings, latest.number)
             return latest
-        number = max(latest.number if latest else 0, witnessed(settings)) + 1
+        number = last_edition(settings) + 1
         edition = Edition(number, cut, dict(sorted(tables.items())), datetime.now(UTC))
         _change(settings, head, "publish", edition, pin=head.data.get("pin"))
         _remember(settings, number)
@@ -171,7 +158,7 @@ def edition_of_moment(settings: Settings, moment: datetime) -> int:
 
 def pin_edition(settings: Settings, number: int) -> Edition:
     """Keeps readers at edition `number` until `resume_editions`. Raises DeclarationError where there is none."""
-    with lease(settings, "meta.editions"):
+    with _EDITIONS.written(settings):
         edition = get_edition(settings, number)
         head = _EDITIONS.head(settings)
         if head.data.get("pin") != as_state(edition):
@@ -181,7 +168,7 @@ def pin_edition(settings: Settings, number: int) -> Edition:
 
 def resume_editions(settings: Settings) -> Edition | None:
     """Lets readers see the newest edition again, and returns it; None before the first."""
-    with lease(settings, "meta.editions"):
+    with _EDITIONS.written(settings):
         head = _EDITIONS.head(settings)
         latest = _edition_of(head, "edition")
         if latest and head.data.get("pin"):
@@ -197,14 +184,14 @@ def _change(settings: Settings, head: delta.Position, action: str, edition: Edit
 
 def _remember(settings: Settings, number: int) -> None:
     """Notes beside the book that edition `number` was published."""
-    with lease(settings, "meta.numbers"):
+    with _NUMBERS.written(settings):
         head = _NUMBERS.head(settings)
         if head.data.get("edition", 0) < number:
             _NUMBERS.add(settings, head, ["edition", number], edition=number)
 
 
 def _homes(edition: Edition | None) -> dict[str, str]:
-    return {name: PurePath(table.path).name for name, table in edition.tables.items()} if edition else {}
+    return {name: table.path.rpartition("/")[2] for name, table in edition.tables.items()} if edition else {}
 
 
 def _expired(head: delta.Position) -> list[list[int]]:

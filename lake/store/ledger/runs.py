@@ -14,7 +14,6 @@ from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, QualityError, Unavailable
 from lake.session import first_line
 from lake.store.book import Book, instant
-from lake.store.locks.lease import lease
 
 WHOLE: Final = ("build", "rebuild")
 """The verbs that evaluate a whole table; their commits say what its definition consisted of."""
@@ -65,7 +64,7 @@ def record_run(  # noqa: PLR0913, PLR0917 - the columns of one entry
     seconds: float,
 ) -> None:
     """Books one verb's work on `subject`: how it ended (`done` or `failed`), what it counted, how long it took."""
-    with lease(settings, "meta.runs"):
+    with _RUNS.written(settings):
         head = _RUNS.head(settings)
         run = Run(head.txn + 1, verb, subject, cut, outcome, counts, started_at, seconds)
         _RUNS.add(settings, head, list(asdict(run).values()))

@@ -1,1 +1,1 @@
-"""Who is at work: one writer at a time, readers that nothing may be deleted from, dead writers that must fail."""
+"""Who is at work: one writer at a time, readers that nothing may be deleted from."""

@@ -20,6 +20,8 @@ from pathlib import Path
 
 from lake import file_modes
 from lake.config import Settings
+from lake.store import delta
+from lake.store.warehouse import Warehouse
 
 _own: dict[Path, tuple[int, str]] = {}
 """This process's own file in a folder: its descriptor, which is locked, and its name."""
@@ -69,10 +71,9 @@ def _text(settings: Settings, folder: Path) -> str:
     """What this process says of itself now. `up` is by the kernel's clock, which nobody can set."""
     seen = 0
     with suppress(Exception):  # a damaged book is told by whoever reads it
-        from lake.store.book import Book
-
-        newest = Book("editions", {}).head(settings).data.get("edition")
-        seen = newest["number"] if newest else 0
+        book = Warehouse(settings).book("editions")
+        head = delta.head(book.path, book.app)
+        seen = head.data["edition"]["number"] if head else 0
     return json.dumps({**_said[folder], "seen": seen, "up": time.monotonic()})
 
 

@@ -22,16 +22,10 @@ from lake.config import Settings
 from lake.errors import Unavailable
 from lake.session import gone
 from lake.store.locks import activity
-from lake.store.locks.fence import fence
-from lake.store.torn import put_aside
+from lake.store.recovery import mend
+from lake.store.warehouse import Warehouse
 
 NOUNS: Final = {"log": "the log of", "table": "the table", "meta": "the ledger of"}
-TABLES: Final = {"log": ("logs", "quarantine", "redeliveries"), "table": ("silver", "gold"), "meta": ("meta",)}
-"""The folders of the Delta tables that a lease of each kind is for."""
-FENCED: Final = ("logs", "silver", "gold")
-"""The folders of those that Spark commits to."""
-AT_WORK: Final = ("log.", "table.")
-"""How leases begin whose holders have Spark work for them."""
 QUIETLY: Final = 1.0  # seconds of waiting that nobody need hear of
 
 
@@ -39,8 +33,8 @@ QUIETLY: Final = 1.0  # seconds of waiting that nobody need hear of
 def lease(settings: Settings, name: str, *, seconds: float | None = None, commits: bool = True) -> Iterator[None]:
     """Holds the lease `name` (e.g. `log.flights`, `table.carrier_daily`, `meta.cuts`) while the block runs.
 
-    First repairs what a dead holder left: see lake.store.torn and lake.store.locks.fence. Who `commits`
-    nothing leaves the latter to the next who does.
+    First repairs what a dead holder left, by lake.store.recovery; who `commits` nothing leaves the fence to the next
+    who does.
     Re-entrant within a process and thread. Raises Unavailable when another writer keeps it longer than `seconds`, by
     default `settings.lease_seconds`.
     """
@@ -62,7 +56,7 @@ def lease(settings: Settings, name: str, *, seconds: float | None = None, commit
         if lock.lock_counter == 1:
             died = holder.exists()
             ended = not died
-            if died and name.startswith(AT_WORK):
+            if died and any(location.by_spark for location in Warehouse(settings).leased(name)):
                 remote.interrupt(settings, _session(holder))
             _mend(settings, name, died=died and commits)
             ended = commits or not died
@@ -90,12 +84,8 @@ def _acquire(lock: FileLock, name: str, holder: Path, *, seconds: float) -> None
 
 
 def _mend(settings: Settings, name: str, *, died: bool) -> None:
-    kind, _, subject = name.partition(".")
-    for folder in TABLES.get(kind, ()):
-        path = settings.warehouse_path / folder / subject
-        put_aside(path)
-        if died and folder in FENCED:
-            fence(path, f"{kind}:{subject}")
+    for location in Warehouse(settings).leased(name):
+        mend(location, died=died)
 
 
 def forget_the_dead(settings: Settings, *, dry_run: bool) -> list[Path]:

@@ -1,4 +1,4 @@
-"""A batch that a log has lost by damage to its newest commit: read again from the same records, or given up.
+"""What a log has lost by damage: its newest batch, read again from the same records or given up; what stands beside it.
 
 It must be that batch, for cuts may have counted it: the same records, at the same time of arrival, under the same
 contract. Of what came back from quarantine, the texts lie among the staged files for a while, as they may have been
@@ -8,23 +8,49 @@ mended by hand; unmended ones are in the quarantine itself.
 from __future__ import annotations
 
 import json
+import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from lake import file_modes
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, LakeError, StorageError
 from lake.ingest import sources
+from lake.ingest.batch import Batch, reading
 from lake.ingest.delivery import GIVE_UP, Acceptance, Delivery, Files, Replayed
 from lake.ingest.sources import Mark, Taken
-from lake.store import delta, quarantine, redeliveries
+from lake.store import delta, quarantine, redeliveries, side_tables, torn
+from lake.store.ledger import contract_versions
 from lake.store.locks.lease import lease
 from lake.store.log import Log, LogHead
 from lake.store.quarantine import Rejected
+from lake.store.recovery import clear_above
+from lake.store.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BESIDE: Final = ("quarantined", "duplicates")
+"""The counts of rows beside the log, in the order of its two tables."""
+
+
+@contextmanager
+def reading_again(
+    settings: Settings, spark: SparkSession, contract: Contract, before: LogHead, taken: Taken
+) -> Iterator[Batch]:
+    """The batch after `before` as it was read at first. Raises LakeError where some of it is gone."""
+    known = contract_versions.register(settings, contract)[: taken.contract]
+    delivery = delivery_of(settings, known[-1], taken)
+    with reading(
+        spark, settings, known, before, delivery, now=taken.at or datetime.now(UTC), ordered=taken.ordered
+    ) as batch:
+        yield batch
 
 
 def delivery_of(settings: Settings, contract: Contract, taken: Taken) -> Delivery:
@@ -57,13 +83,13 @@ def give_up(settings: Settings, stream: str) -> int:
     Files of it that are there, or come back, are new; records that had come back from quarantine wait again. Tables
     that have its events are to be rebuilt. Raises DeclarationError where nothing is lost, or the whole log.
     """
-    with lease(settings, Log(settings, stream).lease):
-        head = Log(settings, stream).head()
-        if sources.taken(settings, stream, head.batch + 1) and delta.exists(settings.log_path(stream)):
-            quarantine.clear_above(settings, stream, head.batch)
-            redeliveries.clear_above(settings, stream, head.batch)
-            Log(settings, head.stream).skip(head, at=datetime.now(UTC))
-            head = Log(settings, stream).head()
+    log = Log(settings, stream)
+    with lease(settings, log.lease):
+        head = log.head()
+        if sources.taken(settings, stream, head.batch + 1) and delta.exists(log.path):
+            clear_above(settings, stream, head.batch)
+            log.skip(head, at=datetime.now(UTC))
+            head = log.head()
         if not head.batch or head.files:
             raise DeclarationError(
                 f"the log of {stream} has no lost batch after batch {head.batch}",
@@ -77,6 +103,57 @@ def disown(settings: Settings, head: LogHead) -> None:
     """Has what the newest batch was made of be new again, where that was given up: the batch is empty."""
     if head.batch and not head.files and sources.taken(settings, head.stream, head.batch):
         sources.disown(settings, head.stream, head.batch)
+
+
+def restore_beside(
+    settings: Settings, spark: SparkSession, contract: Contract, head: LogHead, put: Callable[[Batch], object]
+) -> None:
+    """Makes again what stood beside the log and was lost by damage; `put` writes what stands beside a batch.
+
+    What it was made of may be gone, which is told.
+    """
+    log, paths = Log(settings, contract.name), [at.path for at in Warehouse(settings).beside(contract.name)]
+    damages = [file for path in paths for file in torn.damages(path)]
+    if not damages and [side_tables.there(path) for path in paths] == list(beside(settings, head).values()):
+        return
+    broken = {head.batch: head for head, _ in lacking(settings, log.stream, log.heads()) if head.files}
+    for lost in broken.values():
+        marks = tuple((file["path"], file["size"], file["mtime"]) for file in lost.files)
+        taken = Taken(lost.batch, marks, datetime.fromisoformat(lost.at), lost.contract)
+        try:
+            with reading_again(settings, spark, contract, log.head_at(lost.batch - 1), taken) as batch:
+                for path in paths:
+                    side_tables.clear(path, lost.batch)
+                put(batch)
+        except LakeError as error:
+            logging.getLogger("lake").warning(
+                "the quarantined records of batch %s of %s were lost: %s", lost.batch, log.stream, error
+            )
+    for file in damages:
+        file.delete()
+
+
+def beside(settings: Settings, head: LogHead) -> dict[str, int]:
+    """How many rows stand beside the log by its newest batch; logs of long ago say so batch by batch only."""
+    counts: dict[str, int] | None = head.position.data.get("beside")
+    if counts is not None:
+        return counts
+    heads = Log(settings, head.stream).heads()
+    return {name: sum(head.counts.get(name, 0) for head in heads) for name in BESIDE}
+
+
+def lacking(settings: Settings, stream: str, heads: Sequence[LogHead]) -> Iterator[tuple[LogHead, str]]:
+    """The batches, oldest first, that do not have beside the log what they count, and what is wrong."""
+    upto = heads[0].batch if heads else 0
+    refused = quarantine.counts(settings, stream, upto=upto)
+    again = redeliveries.counts(settings, stream, upto=upto)
+    for head in reversed(heads):
+        counted, stored = head.counts["quarantined"], refused.get(head.batch, 0)
+        if counted != stored:
+            yield head, f"batch {head.batch}: {counted} quarantined, {stored} in quarantine"
+        counted, stored = head.counts["duplicates"], again.get(head.batch, 0)
+        if counted != stored:
+            yield head, f"batch {head.batch}: {counted} duplicates, {stored} among the re-deliveries"
 
 
 def _file(settings: Settings, stream: str, batch: int, mark: Mark) -> sources.File:
@@ -109,6 +186,6 @@ def _kept(settings: Settings, stream: str, batch: int) -> Path:
 def _gone(settings: Settings, stream: str, batch: int, mark: Mark, *, fix: str) -> LakeError:
     return StorageError(
         f"the log of {stream} has lost batch {batch}, and {mark[0]}, from which it was read, is gone",
-        where=str(settings.log_path(stream)),
+        where=str(Log(settings, stream).path),
         fix=f"{fix}; or {GIVE_UP.format(stream=stream)}",
     )

@@ -1,0 +1,49 @@
+"""What only a local folder has beside the verbs of lake.store.storage: folders to rename, a disk to settle on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+from lake.config import Settings
+from lake.store.storage import Address
+from lake.store.warehouse import Warehouse
+
+
+def settle(files: Iterable[Address]) -> None:
+    """Has the disk hold `files`, folders among them, before what they replace is gone."""
+    for file in files:
+        descriptor = os.open(file.local, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
+
+
+def remove_table(path: Address) -> None:
+    """Removes the Delta table at `path`; a crash leaves the whole table, or what no one takes for one."""
+    folder = path.local
+    gone = folder.with_name(f".{folder.name}.gone")
+    if gone.exists():  # an earlier removal was cut short, and the table built again
+        shutil.rmtree(gone)
+    folder.rename(gone)
+    shutil.rmtree(gone)
+
+
+def left_behind(settings: Settings, before: datetime) -> list[Path]:
+    """What crashes left beside the tables: tables whose removal was cut short, what was staged or spilled `before`."""
+    scratch = [file for name in ("staging", "sql") for file in settings.path(f".lake/{name}").glob("*")]
+    old = [file for file in scratch if file.lstat().st_mtime < before.timestamp()]
+    return [*sorted(Warehouse(settings).root.local.glob("*/.*.gone")), *old]
+
+
+def clear(files: Iterable[Path], *, as_far_as_possible: bool = False) -> None:
+    """Removes files and folders; another process may be at it too."""
+    for file in files:
+        if file.is_dir() and not file.is_symlink():
+            with suppress(FileNotFoundError):
+                shutil.rmtree(file, ignore_errors=as_far_as_possible)
+        else:
+            file.unlink(missing_ok=True)

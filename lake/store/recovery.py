@@ -1,0 +1,198 @@
+"""Recovery: what a writer that died left is repaired, and what was committed and is lost again is missed.
+
+1. Who takes a lease puts a commit aside that was cut short, and fences off a dead writer's Spark: `mend`.
+2. Rows that stand beside a log above its head, left by a crash, go before the next batch: `clear_above`.
+3. Cuts, voids and editions are numbered above all that ever had a number: what one book has lost, another remembers.
+4. A batch or a version that is gone is told by what has read it: nothing is derived or counted as if it were there.
+
+What a log has lost is read again by lake.ingest.recovery. docs/failure-model.md says what is promised.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from itertools import takewhile
+from typing import Any, Final
+
+from lake.config import Settings
+from lake.errors import LakeError, Unavailable
+from lake.store import delta, torn
+from lake.store.damage import Damage
+from lake.store.delta import Position
+from lake.store.scan import Scan
+from lake.store.storage import Address
+from lake.store.table_head import TableHead
+from lake.store.warehouse import Location, Warehouse
+
+LAST_BATCH: Final = 2**62
+
+
+def mend(location: Location, *, died: bool) -> None:
+    """Repairs the table there; fences it off where a writer that Spark may still commit for has `died`.
+
+    The caller holds its lease.
+    """
+    put_aside(location.path)
+    if died and location.by_spark:
+        fence(location.path, location.app)
+
+
+def put_aside(path: Address) -> None:
+    """Takes the newest commit of the table at `path` away if it was cut short: the next one takes its number."""
+    version = torn.torn(path)
+    if version is not None:
+        # Where the past was ended at that version, its checkpoint holds all that there is.
+        begins = version > 0 and torn.has_checkpoint(path, version) and delta.open_table(path, version - 1) is None
+        torn.set_aside(path, version, empty=begins)
+
+
+def fence(path: Address, app: str) -> None:
+    """Takes the next transaction number of `app` in the table at `path`: a late commit of a dead writer's Spark fails.
+
+    A Connect server, and for a moment an embedded JVM, goes on when its client is dead. What it has committed before is
+    there to be seen afterwards; what it has not, Delta refuses, as the number is taken.
+    """
+    while delta.exists(path):
+        standing, newest = delta.standing(path, app), next(delta.commits(path))
+        data = standing.again().data if standing.data else {}
+        if commit_nothing(path, newest, Position(app, standing.txn + 1, data)):
+            return
+
+
+def commit_nothing(path: Address, newest: Mapping[str, Any], position: Position) -> bool:
+    """Commits `position` and no row after `newest`, by hand, as delta-rs refuses logs; False where there is one by now.
+
+    Of a position without data only its number is taken.
+    """
+    at = newest["timestamp"] + 1
+    info = {"inCommitTimestamp": at, "timestamp": at, "operation": "FENCE", "operationParameters": {}}
+    data = {"userMetadata": position.metadata} if position.data else {}
+    actions = [
+        {"commitInfo": {**info, **data}},
+        {"txn": {"appId": position.app, "version": position.txn, "lastUpdated": at}},
+    ]
+    text = "".join(json.dumps(action) + "\n" for action in actions)
+    return torn.commit_file(path, newest["version"] + 1).put_if_absent(text.encode())
+
+
+def clear_above(settings: Settings, stream: str, batch: int) -> None:
+    """Deletes what stands beside the log of `stream` under the numbers of batches after `batch`, its last one.
+
+    Files say which batches they hold: none is read.
+    """
+    for location in Warehouse(settings).beside(stream):
+        table = delta.open_table(location.path)
+        if table is not None and Scan(location.path, bounds={"_batch": (batch + 1, LAST_BATCH)}).rows():
+            table.delete(f"_batch > {batch}")
+
+
+def last_cut(settings: Settings) -> int:
+    """The greatest number that a cut has had: editions and tables know those that a damaged book has lost."""
+    numbers: list[int] = [_entry(settings, "cuts", "cut").get("number", 0)]
+    numbers += [_entry(settings, "editions", "edition").get("cut", 0)]
+    for table in Warehouse(settings).folders("table"):
+        with suppress(delta.Unreadable, NotADirectoryError):  # what cannot be read keeps no other from being counted
+            numbers.append(_data(table).get("cut", 0))
+    return max(numbers)
+
+
+def last_void(settings: Settings) -> int:
+    """The greatest number that a void or an erasure has had: cuts have counted those that damage took since."""
+    columns = {"voids": "number", "erasures": "number", "cuts": "voids"}
+    return max(_greatest(settings, book, column) for book, column in columns.items())
+
+
+def has_void(settings: Settings, number: int) -> bool:
+    """Whether a void or an erasure has `number`: not where damage has taken it."""
+    books = (Warehouse(settings).book(name) for name in ("voids", "erasures"))
+    return any(delta.rows(book.path, "SELECT 1 FROM t WHERE number = $1 LIMIT 1", number) for book in books)
+
+
+def last_edition(settings: Settings) -> int:
+    """The greatest number that an edition has had, as it is remembered beside their book too."""
+    return max(_editions(settings))
+
+
+def lost_editions(settings: Settings) -> list[Damage]:
+    """That there have been more editions than their book has."""
+    last, remembered = _editions(settings)
+    if last >= remembered:
+        return []
+    path = Warehouse(settings).book("editions").path
+    return [Damage(path, path.url, f"it ends at edition {last}, but edition {remembered} was published")]
+
+
+def lost_batches(settings: Settings, stream: str, read: Mapping[str, tuple[int, str]] | None = None) -> list[Damage]:
+    """That a log has had more batches than it has, and who knows; `read` is what `read_by_tables` gives."""
+    log = Warehouse(settings).log(stream)
+    batch = _data(log).get("batch", 0)
+    witnesses = [(read_by_tables(settings) if read is None else read).get(stream, (0, ""))]
+    with suppress(delta.Unreadable, LakeError):  # a damaged book is told elsewhere
+        cut = _entry(settings, "cuts", "cut")
+        witnesses.append((cut.get("batches", {}).get(stream, 0), f"cut {cut.get('number')}"))
+    with suppress(delta.Unreadable, LakeError):
+        last = _greatest(settings, "landed", "batch", "stream = $1", stream)
+        witnesses.append((last, "the list of ingested files"))
+    reached, witness = max(witnesses)
+    if batch >= reached:
+        return []
+    ends = f"it ends at batch {batch}" if batch else "it is missing"
+    return [Damage(log.path, log.path.url, f"{ends}, but {witness} goes up to batch {reached}")]
+
+
+def read_by_tables(settings: Settings) -> dict[str, tuple[int, str]]:
+    """The last batch of each stream that a derived table has read, and which table."""
+    read: dict[str, tuple[int, str]] = {}
+    for table in Warehouse(settings).folders("table"):
+        with suppress(delta.Unreadable, NotADirectoryError):  # a table that cannot be read is told elsewhere
+            data = _data(table)
+            tables = data.get("homes") or {}
+            for name, number in (data.get("inputs") or {}).items():
+                if name not in tables:
+                    read[name] = max(read.get(name, (0, "")), (number, table.name))
+    return read
+
+
+def must_reach(log: Location, last: int, counted: int) -> None:
+    """Raises Unavailable where a log ends at batch `last`, before one that was `counted`: its newest was lost."""
+    if last < counted:
+        raise Unavailable(
+            f"the log of {log.name} has lost batch {last + 1}: it was counted up to batch {counted}",
+            where=str(log.path),
+            fix=f"lake ingest {log.name} reads it again from the same files, or says which of them are missing",
+        )
+
+
+def had(heads: Iterable[TableHead], version: int, cut: int) -> bool:
+    """Whether a table of these `heads`, the newest first, still has the commit that brought it to `cut` as `version`.
+
+    One that was cut short leaves its number to the next, even where another table has been derived from it.
+    """
+    later = takewhile(lambda head: head.origin >= version, heads)
+    return any((head.origin, head.cut) == (version, cut) for head in later)
+
+
+def _editions(settings: Settings) -> tuple[int, int]:
+    """The numbers of the newest edition: the one that the book has, the one that is remembered; 0 for none."""
+    remembered = _data(Warehouse(settings).book("numbers")).get("edition", 0)
+    return _entry(settings, "editions", "edition").get("number", 0), remembered
+
+
+def _entry(settings: Settings, book: str, part: str) -> Mapping[str, Any]:
+    """The newest entry of a book, as its state has it; {} before the first."""
+    return _data(Warehouse(settings).book(book)).get(part) or {}
+
+
+def _data(location: Location) -> Mapping[str, Any]:
+    """What the newest commit there says; {} before the first."""
+    head = delta.head(location.path, location.app)
+    return head.data if head else {}
+
+
+def _greatest(settings: Settings, book: str, column: str, where: str = "true", *parameters: Any) -> int:
+    """The greatest value of a column of a book; 0 for none."""
+    query = f"SELECT max({column}) AS n FROM t WHERE {where}"
+    rows = delta.rows(Warehouse(settings).book(book).path, query, *parameters)
+    return max((row["n"] or 0 for row in rows), default=0)

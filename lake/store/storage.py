@@ -1,0 +1,166 @@
+"""Where the files of a warehouse are: addresses, and the five things that are done at one. A local folder is the first.
+
+Data files are read and written by delta-rs, DuckDB and Spark themselves, each by the address in its own form. What only
+a local folder has is in lake.store.disk and lake.store.torn; the locks of one machine are in lake.store.locks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from secrets import token_hex
+from stat import S_ISREG
+from typing import BinaryIO, Final, Protocol
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is called `name` below what was listed: a file of `size` bytes, last changed at `time`; or a folder.
+
+    The time is in seconds since 1970. The names of folders end in `/`; their size and time say nothing.
+    """
+
+    name: str
+    size: int
+    time: float
+
+
+class Storage(Protocol):
+    """What keeps files by their URLs: whole ones, never changed in place."""
+
+    @property
+    def may_tear(self) -> bool:
+        """Whether only the beginning of a file may be there, of one whose writer was stopped."""
+
+    def open(self, url: str) -> BinaryIO:
+        """The content of a file, to be read and sought in. Raises FileNotFoundError."""
+
+    def list(self, url: str, *, deep: bool = False) -> Iterator[Entry]:
+        """What is in a folder, by name; with `deep`, all files below it. Raises FileNotFoundError."""
+
+    def put_if_absent(self, url: str, content: bytes) -> bool:
+        """Writes a file, at once and whole, where there is none; False where there is one, which stays as it is."""
+
+    def delete(self, url: str) -> None:
+        """Deletes a file, which may be gone already."""
+
+    def head(self, url: str) -> Entry | None:
+        """The file at `url`; None where there is none."""
+
+
+class LocalFolder(Storage):
+    """The files of this machine: a URL is an absolute path. Symbolic links are passed over below a folder."""
+
+    may_tear = True
+
+    def open(self, url: str) -> BinaryIO:
+        return open(url, "rb")
+
+    def list(self, url: str, *, deep: bool = False) -> Iterator[Entry]:
+        for entry in sorted(os.scandir(url), key=lambda entry: entry.name):
+            if deep and entry.is_symlink():
+                continue
+            if not entry.is_dir():
+                if found := self.head(entry.path):
+                    yield Entry(entry.name, found.size, found.time)
+            elif deep:
+                with suppress(FileNotFoundError):  # a folder that has gone since
+                    for below in self.list(entry.path, deep=True):
+                        yield Entry(f"{entry.name}/{below.name}", below.size, below.time)
+            else:
+                yield Entry(f"{entry.name}/", 0, 0)
+
+    def put_if_absent(self, url: str, content: bytes) -> bool:
+        file = Path(url)
+        whole = file.with_name(f".{file.name}.{token_hex(8)}.tmp")
+        whole.write_bytes(content)
+        try:
+            os.link(whole, file)
+        except FileExistsError:
+            return False
+        finally:
+            whole.unlink()
+        return True
+
+    def delete(self, url: str) -> None:
+        Path(url).unlink(missing_ok=True)
+
+    def head(self, url: str) -> Entry | None:
+        try:
+            file = os.stat(url)
+        except FileNotFoundError:
+            return None
+        return Entry(os.path.basename(url), file.st_size, file.st_mtime) if S_ISREG(file.st_mode) else None
+
+
+LOCAL: Final = LocalFolder()
+
+
+@dataclass(frozen=True, order=True)
+class Address:
+    """A folder or a file of a storage, by the URL that delta-rs and DuckDB take."""
+
+    url: str
+    storage: Storage = field(default=LOCAL, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return self.url
+
+    def __truediv__(self, name: str) -> Address:
+        return Address(f"{self.url}/{name}", self.storage)
+
+    @property
+    def name(self) -> str:
+        return self.url.rpartition("/")[2]
+
+    @property
+    def parent(self) -> Address:
+        return Address(self.url.rpartition("/")[0], self.storage)
+
+    @property
+    def spark(self) -> str:
+        """The address as Spark takes it."""
+        return self.url
+
+    @property
+    def local(self) -> Path:
+        """The address on this machine, for what only a local folder has."""
+        return Path(self.url)
+
+    def relative_to(self, folder: Address) -> str:
+        """The address below `folder`. Raises ValueError where it is elsewhere."""
+        if not self.url.startswith(f"{folder}/"):
+            raise ValueError(f"{self} is not in {folder}")
+        return self.url.removeprefix(f"{folder}/")
+
+    def open(self) -> BinaryIO:
+        """The content, to be read and sought in. Raises FileNotFoundError."""
+        return self.storage.open(self.url)
+
+    def read(self) -> bytes:
+        """The whole content. Raises FileNotFoundError."""
+        with self.open() as file:
+            return file.read()
+
+    def list(self, *, deep: bool = False) -> Iterator[Entry]:
+        """What is in the folder, by name; with `deep`, all files below it. Raises FileNotFoundError."""
+        return self.storage.list(self.url, deep=deep)
+
+    def put_if_absent(self, content: bytes) -> bool:
+        """Writes the file, at once and whole, where there is none; False where there is one."""
+        return self.storage.put_if_absent(self.url, content)
+
+    def delete(self) -> None:
+        """Deletes the file, which may be gone already."""
+        self.storage.delete(self.url)
+
+    def head(self) -> Entry | None:
+        """The size and time of the file; None where there is none."""
+        return self.storage.head(self.url)
+
+    def exists(self) -> bool:
+        """Whether the file is there."""
+        return self.head() is not None

@@ -1,0 +1,126 @@
+"""The verbs of a storage, and who else may touch files. No JVM."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import lake
+from lake.store.storage import Address
+
+LAKE: Final = Path(lake.__file__).parent
+ROOMS: Final = ("store", "ingest", "evaluation", "engine", "gate", "publish", "erasure", "explain", "read", "report")
+TOUCHING: Final = {"os", "shutil", "tempfile", "pathlib", "fcntl"}
+LOCAL: Final = {
+    "store/storage.py": "the first storage is a local folder",
+    "store/disk.py": "folders are renamed and removed at once, and a disk is told to hold what it has",
+    "store/torn.py": "only on a disk is a commit cut short",
+    "store/locks/lease.py": "a lease is a lock of this machine",
+    "store/locks/activity.py": "so is being on the list of processes at work",
+    "store/keys.py": "the key store is a SQLite file beside the warehouse",
+    "ingest/sources.py": "landing files, and where they are archived",
+    "ingest/formats.py": "the beginning of a landing file is looked at",
+    "ingest/bounds.py": "so is the foot of one",
+    "ingest/delivery.py": "what Spark says of a landing file is traced back to it",
+    "ingest/append.py": "standard input is staged",
+    "ingest/replay.py": "repairs are read from a file that is named",
+    "ingest/recovery.py": "repaired texts are staged until their commit is there",
+    "ingest/attempts.py": "the note of files being read lies beside the locks",
+    "gate/gx.py": "its environment is set before it is imported",
+    "erasure/audit.py": "the files outside the warehouse are named by the settings",
+    "erasure/purge.py": "what Spark has written to its own log is cut off",
+    "read/export.py": "results go to a file that is named",
+    "read/open.py": "a project is named by its folder",
+    "read/sql.py": "a large query spills to this machine's disk",
+    "report/doctor.py": "this machine is what is examined",
+}
+"""The modules that touch files, and what for: of a warehouse none does but the first, the next two, and the locks."""
+NAMING: Final = {"config.py", "file_modes.py", "cli/faults.py", "report/doctor.py", "testing/commands.py"} | {
+    f"store/{name}" for name in ("warehouse.py", "locks/lease.py", "locks/activity.py")
+}
+"""The modules that name the warehouse's folder on this machine: all others have its addresses."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Address:
+    return Address(str(tmp_path))
+
+
+def test_a_file_is_put_once_and_read_and_listed_and_deleted(folder: Address) -> None:
+    file = folder / "a.json"
+    assert (file.head(), file.exists()) == (None, False)
+    assert [file.put_if_absent(content) for content in (b"first", b"second")] == [True, False]
+    assert file.read() == b"first"
+    with file.open() as opened:
+        assert (opened.seek(-2, 2), opened.read()) == (3, b"st")
+    [entry] = folder.list()
+    assert (entry.name, entry.size, entry) == ("a.json", 5, file.head())
+    for _ in range(2):
+        file.delete()
+    assert list(folder.list()) == []
+    with pytest.raises(FileNotFoundError):
+        file.read()
+
+
+def test_a_listing_is_by_name_and_deep_where_asked_for(folder: Address) -> None:
+    (folder / "t/_delta_log").local.mkdir(parents=True)
+    for name in ("z", "t/b.parquet", "t/_delta_log/0.json"):
+        (folder / name).put_if_absent(name.encode())
+    (folder / "link").local.symlink_to("z")
+    assert [entry.name for entry in folder.list()] == ["link", "t/", "z"]
+    deep = {entry.name: entry.size for entry in folder.list(deep=True)}
+    assert deep == {name: len(name) for name in ("t/_delta_log/0.json", "t/b.parquet", "z")}
+    with pytest.raises(FileNotFoundError):
+        next((folder / "none").list())
+
+
+def test_of_many_who_put_a_file_one_does(folder: Address) -> None:
+    contents = [f"{number}".encode() * 1000 for number in range(8)]
+    with ThreadPoolExecutor() as pool:
+        for number in range(20):
+            file = folder / f"{number}.json"
+            won = list(pool.map(file.put_if_absent, contents))
+            assert won.count(True) == 1
+            assert file.read() == contents[won.index(True)]
+
+
+def test_an_address_has_names_and_an_order() -> None:
+    root = Address("/data/warehouse")
+    table = root / "silver" / "flight"
+    assert (str(table), table.name, str(table.parent)) == ("/data/warehouse/silver/flight", "flight", f"{root}/silver")
+    assert (table.relative_to(root), table.spark) == ("silver/flight", "/data/warehouse/silver/flight")
+    assert sorted([table, root]) == [root, table]
+    with pytest.raises(ValueError, match="is not in"):
+        root.relative_to(table)
+
+
+def modules(*rooms: str) -> Iterator[tuple[str, ast.Module]]:
+    for room in rooms:
+        for file in sorted((LAKE / room).rglob("*.py")):
+            yield str(file.relative_to(LAKE)), ast.parse(file.read_text("utf-8"))
+
+
+def touches(tree: ast.Module) -> bool:
+    """Whether a module could do something to a file that has no address."""
+    imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
+    imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    return bool(imported & TOUCHING or "open" in called)
+
+
+def test_only_the_modules_named_here_touch_files() -> None:
+    assert {name for name, tree in modules(*ROOMS) if touches(tree)} == LOCAL.keys()
+
+
+def test_only_the_modules_named_here_know_where_the_warehouse_is_on_this_machine() -> None:
+    attributes = {
+        name: {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} for name, tree in modules(".")
+    }
+    naming = {name for name, accessed in attributes.items() if "warehouse_path" in accessed}
+    assert naming == NAMING
+    assert {name for name, accessed in attributes.items() if "local" in accessed} == {"store/disk.py", "store/torn.py"}
