@@ -23,9 +23,9 @@ from lake.store import compaction, delta, disk, log, vacuum
 from lake.store.compaction import Compacted, Part
 from lake.store.delta import Position
 from lake.store.ledger import editions
+from lake.store.ledger.editions import in_ranges
 from lake.store.locks import activity, lease
 from lake.store.locks.activity import Running
-from lake.store.ranges import told
 from lake.store.storage import Address
 from lake.store.tables import Table
 from lake.store.warehouse import Location
@@ -90,7 +90,7 @@ class Upkeep:
     @property
     def editions(self) -> str:
         """`3, 7 to 9 kept, 1 to 2 expired`."""
-        return f"{told(self.kept)} kept, {told(self.expired)} expired"
+        return f"{in_ranges(self.kept)} kept, {in_ranges(self.expired)} expired"
 
 
 def maintain(

@@ -11,10 +11,9 @@ from lake.config import Settings
 from lake.project import Project
 from lake.store import delta, vacuum
 from lake.store.ledger import editions
-from lake.store.ledger.editions import Edition
+from lake.store.ledger.editions import Edition, in_ranges
 from lake.store.locks import activity
 from lake.store.locks.activity import Running
-from lake.store.ranges import told
 from lake.store.storage import Address
 from lake.store.tables import Table
 from lake.store.warehouse import Location, Warehouse
@@ -121,7 +120,7 @@ class Retired:
         if not self.drops:
             return f"cannot be dropped: edition {self.editions[-1]} has it; publish an edition without it first"
         if self.editions:
-            return f"would be dropped, together with the editions that have it: {told(self.editions)}"
+            return f"would be dropped, together with the editions that have it: {in_ranges(self.editions)}"
         return "would be dropped; no edition has it"
 
 

@@ -16,9 +16,8 @@ from lake.evaluation.inputs import Inputs
 from lake.kinds.columns import SIGN, TIME
 from lake.quoting import quoted
 from lake.store.delta import connection
-from lake.store.diff import CHANGE
 from lake.store.scan import distinct, to_frame
-from lake.store.table_head import TableHead
+from lake.store.table_head import CHANGE, TableHead
 from lake.store.tables import Table
 
 if TYPE_CHECKING:
