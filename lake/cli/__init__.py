@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lake.cli import signals
 from lake.errors import DeclarationError, did_you_mean
 from lake.remote import server
+from lake.text import obeyed, printable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -202,8 +204,6 @@ class Shell:
 
 def _spelt(text: str) -> str:
     """Text to print, with terminal control characters escaped: names and values come from others."""
-    from lake.text import obeyed
-
     return text if text.isprintable() else obeyed(text, keep="\n")
 
 
@@ -259,8 +259,6 @@ def lake(ctx: click.Context) -> None:
 
 def table(rows: Iterable[Mapping[str, Any]], *columns: str) -> list[str]:
     """Rows as aligned text lines with a heading; numbers to the right. Control characters are escaped."""
-    from lake.text import printable
-
     records = list(rows)
     grid = [["" if row.get(c) is None else printable(str(row.get(c))) for c in columns] for row in records]
     numeric = [all(isinstance(r.get(c), int | float | None) for r in records) for c in columns]
@@ -277,8 +275,6 @@ def table(rows: Iterable[Mapping[str, Any]], *columns: str) -> list[str]:
 
 def main() -> None:
     """Entry point of the `lake` script."""
-    from lake.cli import signals
-
     signals.catch()
     code = _run()
     sys.stdout.flush()
@@ -299,8 +295,6 @@ def _run() -> int:
         result = lake.main(standalone_mode=False, obj=shell)
         shell.close()
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
-        from lake.cli import signals
-
         code = signals.exit_code(error)
         with suppress(Exception):
             shell.close()

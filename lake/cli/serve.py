@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lake.cli import Shell, shared
+from lake.remote import TOKEN
 
 if TYPE_CHECKING:
     from lake.serve import Server
@@ -35,7 +36,6 @@ def connect(shell: Shell, port: int) -> None:
     \b
     Example: lake serve connect --port 15002
     """
-    from lake.remote import TOKEN
     from lake.serve import connect as run
 
     def ready(server: Server) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lake.declaration import Declaration, Input
 from lake.errors import DeclarationError
+from lake.evaluation.affected_keys import restrict
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.lookup import Few, Finding, Found, Values
 from lake.explain.lineage import trace
@@ -163,8 +164,6 @@ def _of_logs(inputs: Inputs, declaration: Declaration, texts: Sequence[str], few
 
 def _evaluated(inputs: Inputs, declaration: Declaration, wanted: pa.Table) -> list[Values]:
     """The rows with the values that are `wanted`, as an evaluation from the inputs makes them."""
-    from lake.evaluation.affected_keys import restrict
-
     kind = declaration.kind
     if kind.key:
         rows = inputs.evaluated(declaration, restrict(inputs, declaration, wanted.select(list(kind.key))))

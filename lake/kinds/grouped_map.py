@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -150,8 +151,6 @@ def _pickled(work: Any) -> bytes:
 @contextmanager
 def _by_value(work: Any) -> Iterator[None]:
     """While this lasts, functions and classes of `lake` and of the packages of the job are pickled by value."""
-    import sys
-
     from pyspark import cloudpickle
 
     functions = getattr(work, "functions", ())
