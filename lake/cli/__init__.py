@@ -20,7 +20,7 @@ import click
 from lake.cli import signals
 from lake.errors import DeclarationError, did_you_mean
 from lake.remote import server
-from lake.text import obeyed, printable
+from lake.text import as_table, obeyed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,7 +58,7 @@ COMMANDS = {
     "graph": "readers",
     "explain": "explain",
     "diff": "explain",
-    "serve": "serve",
+    "serve": "project",
 }
 
 
@@ -258,19 +258,11 @@ def lake(ctx: click.Context) -> None:
 
 
 def table(rows: Iterable[Mapping[str, Any]], *columns: str) -> list[str]:
-    """Rows as aligned text lines with a heading; numbers to the right. Control characters are escaped."""
-    records = list(rows)
-    grid = [["" if row.get(c) is None else printable(str(row.get(c))) for c in columns] for row in records]
-    numeric = [all(isinstance(r.get(c), int | float | None) for r in records) for c in columns]
-    widths = [max([len(c), *(len(line[i]) for line in grid)]) for i, c in enumerate(columns)]
-    lines = [list(columns), ["-" * width for width in widths], *grid]
-    return [
-        "  ".join(
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(line, widths, numeric, strict=True)
-        ).rstrip()
-        for line in lines
-    ]
+    """Rows as aligned lines with a heading, numbers to the right; a cell of None is empty."""
+    records = [[row.get(column) for column in columns] for row in rows]
+    numeric = [all(isinstance(record[i], int | float | None) for record in records) for i in range(len(columns))]
+    cells = (["" if value is None else str(value) for value in record] for record in records)
+    return [*as_table(columns, cells, numeric=numeric)]
 
 
 def main() -> None:

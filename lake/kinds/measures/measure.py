@@ -4,7 +4,7 @@ A measure keeps *state* columns. Each is filled from signed rows by a SQL aggreg
 SQL expression over `{a}` and `{b}` (`combine`), and the value that readers see is a SQL expression over the state
 columns (`value`). Additive state takes retractions; an extreme does not, and its group is evaluated again.
 The scheme is that of Beam's combiners: create, add, merge, extract. Measures that keep a number for each value are in
-`sketches`, those of squares in `moments`.
+`sketches`, those of squares in `variance`.
 """
 
 from __future__ import annotations
