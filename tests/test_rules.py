@@ -23,3 +23,13 @@ def test_every_linter_exception_has_its_reason_beside_it() -> None:
     files = [path for folder in folders for path in (ROOT / folder).rglob("*.py") if path != Path(__file__)]
     lines = [(path, line) for path in files for line in path.read_text("utf-8").splitlines()]
     assert not [f"{path}: {line.strip()}" for path, line in lines if UNREASONED.search(line)]
+
+
+def test_a_module_that_is_named_in_prose_is_there() -> None:
+    files = [*(ROOT / "lake").rglob("*.py")]
+    names = {file.name for file in files}
+    modules = {".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files}
+    for file in files:
+        text = file.read_text("utf-8")
+        assert set(re.findall(r"`(\w+\.py)`", text)) <= names, file
+        assert set(re.findall(r"\b[Ss]ee `?(lake(?:\.\w+)+)", text)) <= modules, file

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lake.cli import signals
 from lake.errors import DeclarationError, did_you_mean
 from lake.remote import server
+from lake.text import as_table, obeyed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,7 +58,7 @@ COMMANDS = {
     "graph": "readers",
     "explain": "explain",
     "diff": "explain",
-    "serve": "serve",
+    "serve": "project",
 }
 
 
@@ -202,8 +204,6 @@ class Shell:
 
 def _spelt(text: str) -> str:
     """Text to print, with terminal control characters escaped: names and values come from others."""
-    from lake.text import obeyed
-
     return text if text.isprintable() else obeyed(text, keep="\n")
 
 
@@ -258,27 +258,15 @@ def lake(ctx: click.Context) -> None:
 
 
 def table(rows: Iterable[Mapping[str, Any]], *columns: str) -> list[str]:
-    """Rows as aligned text lines with a heading; numbers to the right. Control characters are escaped."""
-    from lake.text import printable
-
-    records = list(rows)
-    grid = [["" if row.get(c) is None else printable(str(row.get(c))) for c in columns] for row in records]
-    numeric = [all(isinstance(r.get(c), int | float | None) for r in records) for c in columns]
-    widths = [max([len(c), *(len(line[i]) for line in grid)]) for i, c in enumerate(columns)]
-    lines = [list(columns), ["-" * width for width in widths], *grid]
-    return [
-        "  ".join(
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(line, widths, numeric, strict=True)
-        ).rstrip()
-        for line in lines
-    ]
+    """Rows as aligned lines with a heading, numbers to the right; a cell of None is empty."""
+    records = [[row.get(column) for column in columns] for row in rows]
+    numeric = [all(isinstance(record[i], int | float | None) for record in records) for i in range(len(columns))]
+    cells = (["" if value is None else str(value) for value in record] for record in records)
+    return [*as_table(columns, cells, numeric=numeric)]
 
 
 def main() -> None:
     """Entry point of the `lake` script."""
-    from lake.cli import signals
-
     signals.catch()
     code = _run()
     sys.stdout.flush()
@@ -299,8 +287,6 @@ def _run() -> int:
         result = lake.main(standalone_mode=False, obj=shell)
         shell.close()
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
-        from lake.cli import signals
-
         code = signals.exit_code(error)
         with suppress(Exception):
             shell.close()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lake.cli import Shell, shared, table
-from lake.contracts.contract import load_contract
 from lake.errors import ContractError, DeclarationError, LakeError
 
 if TYPE_CHECKING:
@@ -97,9 +96,10 @@ def append(shell: Shell, stream: str, files: tuple[str, ...]) -> None:
     \b
     Example: echo '{"carrier": "UA", ...}' | lake append flights -
     """
-    contract = load_contract(shell.settings, stream)
+    from lake.contracts.contract import load_contract
     from lake.ingest.append import append_files, keep_stdin, must_exist
 
+    contract = load_contract(shell.settings, stream)
     given = [keep_stdin(shell.settings, sys.stdin.buffer) if name == "-" else Path(name).absolute() for name in files]
     must_exist(given)
     counts = append_files(shell.settings, shell.spark, contract, given)

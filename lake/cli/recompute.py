@@ -11,6 +11,7 @@ import click
 
 from lake.cli import Number, Shell, shared, table
 from lake.errors import DeclarationError, LawError
+from lake.text import printable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -274,8 +275,6 @@ def emit_recomputed(shell: Shell, done: Sequence[Advanced]) -> None:
 
 def changed_rows(name: str, sample: tuple[dict[str, Any], ...]) -> Iterator[str]:
     """Rows as `shown` gives them, a line each: `carrier_daily carrier=UA: update, flights 84 → 85`."""
-    from lake.text import printable
-
     for row in sample:
         key = " ".join(f"{k}={printable(str(v))}" for k, v in row.items() if k not in ("change", "columns"))
         changed = row.get("columns", {}).items()

@@ -5,7 +5,7 @@ the logical types decimal, date, timestamp-micros/-millis (UTC), local-timestamp
 
     "unit": "minutes"            what its number counts
     "minimum": 0, "maximum": 9   inclusive bounds; a value outside goes to quarantine
-    "personal": true             data about a person: sealed in the log under a key of that person's; see `sealing.py`
+    "personal": true             data about a person: encrypted in the log under that person's key; see `encryption.py`
     "text_only": true            a number for this text goes to quarantine; else it is taken as it is written, and told
     "transport": true            says how an event came, not what it is: a re-delivery may differ in it
 
@@ -25,7 +25,7 @@ and the record a `lake` object with the project's facts:
     "dump":     "taken_on"       the field that says of which full dump a record is, where records are rows of such:
                                  then a record that is refused holds back the deletes of its own dump alone, and not
                                  those of every dump in its file
-    "envelope": "debezium"       records are change messages of a database's table; see `envelope.py` for this, and
+    "envelope": "debezium"       change messages of a database's table; see `lake.ingest.debezium` for this, and
     "table":    "shop.orders"    for the fields' attributes `from` and `encoding`
 
 Key, id, event time, buckets, subject, broadcast and dump never change once a log has been written, but that a dump may

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lake import cost
 from lake.errors import DeclarationError, QualityError
-from lake.gate.gx import Finding, judge_frame, judge_rows, prepare
-from lake.gate.invariants import judge_invariants
+from lake.gate.gx import EXAMPLES, Finding, judge_frame, judge_rows, prepare
 from lake.gate.relative import judge_since
 from lake.kinds.columns import visible
-from lake.quality.suite import Expectation, Suite, load_suite
+from lake.quality.suite import Expectation, Suite, load_suite, named_columns
+from lake.quoting import quoted
 from lake.store import delta
 from lake.store.ledger import checks
 from lake.store.scan import Scan, arrow_schema, to_arrow
@@ -105,7 +105,7 @@ def judge_table(  # noqa: PLR0913 - one table at one version, and who judges it
     own = [each for each in expectations if not each.rule.since]
     findings = _judge_version(table, declaration, suite, own, version, spark)
     findings += judge_since(table, declaration, [each for each in expectations if each.rule.since], version)
-    findings += judge_invariants(table, declaration, version)
+    findings += _judge_invariants(table, declaration, version)
     return _record(table, suite, "table", cut, version, _outcome(findings), [each.record for each in findings])
 
 
@@ -127,11 +127,11 @@ def warnings(checks: Iterable[Check]) -> list[str]:
 
 def failure(table: str, result: Mapping[str, Any]) -> str:
     """One failed result of a check, for a person: the expectation, how many rows, which ones, where it is declared."""
-    named = result["kwargs"]
-    about = [named[name] for name in ("column", "column_A", "column_B") if name in named] + named.get("column_list", [])
-    what = f"{table}: {result['type']}" + (f"({', '.join(about)}) failed" if about else " failed")
+    kwargs = result["kwargs"]
+    about = ", ".join(named_columns(kwargs))
+    what = f"{table}: {result['type']}" + (f"({about}) failed" if about else " failed")
     if result["failed"] is None:
-        bounds = ", ".join(f"{name} {value}" for name, value in named.items() if not name.startswith("column"))
+        bounds = ", ".join(f"{name} {value}" for name, value in kwargs.items() if not name.startswith("column"))
         return f"{what}: expected {bounds}, found {result['observed']} ({result['where']})"
     rows = "; ".join(
         " ".join(f"{k}={'null' if v is None else printable(str(v))}" for k, v in row.items())
@@ -232,6 +232,21 @@ def _judge_version(  # noqa: PLR0913, PLR0917 - one table, and what to ask of it
     if scan.rows() <= cost.JUDGED_ROWS and all("Pandas" in each.rule.engines for each in expectations):
         return judge_rows(expectations, scan.arrow(needed), identity)
     return judge_frame(expectations, scan.frame(spark()).select(*needed), identity)
+
+
+def _judge_invariants(table: Table, declaration: Declaration, version: int) -> list[Finding]:
+    """A finding for each invariant of the table's kind, at `version`; examples are the identity of failing rows."""
+    total = table.rows(version)
+    identity = ", ".join(map(quoted, declaration.kind.identity))
+    findings = []
+    for name, sql in declaration.kind.invariants.items():
+        broken = f"SELECT {identity}, count(*) OVER () AS _failed FROM ({sql.format(table='t')})"
+        rows = delta.rows(table.path, f"{broken} ORDER BY {identity} LIMIT {EXAMPLES}", version=version)
+        failed = rows[0]["_failed"] if rows else 0
+        examples = [{column: value for column, value in row.items() if column != "_failed"} for row in rows]
+        expectation = Expectation(name, {}, "stop", f"holds of every {declaration.kind.name}", declaration.where)
+        findings.append(Finding(expectation, not failed, total, failed, examples=examples))
+    return findings
 
 
 def _needed(expectations: Iterable[Expectation], identity: Sequence[str], columns: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@
       ]
     }
 
-Types are those of Great Expectations, and those of `rules.SINCE`, which look at what the last edition had.
+Types are those of Great Expectations, and those of `expectation_types.SINCE`, which look at what the last edition had.
 `severity` is `stop` (the default: nothing that fails it is committed or published), `warn` (told and recorded) or
 `park`: rows that fail it are not taken into the table but into `<table>__parked`, see `parking.py`.
 """
@@ -68,10 +68,10 @@ class Expectation:
         """The columns that it looks at, sorted; None for all of them."""
         if self.rule.domain == "Batch" and not self.rule.counts_rows:
             return None
-        return tuple(sorted({*_named(self.kwargs), *_conditioned(self.kwargs.get("row_condition"))}))
+        return tuple(sorted({*named_columns(self.kwargs), *_conditioned(self.kwargs.get("row_condition"))}))
 
     def __str__(self) -> str:
-        about = ", ".join(_named(self.kwargs)) or ", ".join(f"{k} {v}" for k, v in self.kwargs.items())
+        about = ", ".join(named_columns(self.kwargs)) or ", ".join(f"{k} {v}" for k, v in self.kwargs.items())
         return f"{self.type}({about})"
 
 
@@ -237,7 +237,7 @@ def _no_bounds(kwargs: Mapping[str, Any]) -> list[str]:
     return [n for n, v in given.items() if not isinstance(v, int | float) or isinstance(v, bool) or v < 0]
 
 
-def _named(kwargs: Mapping[str, Any]) -> list[str]:
+def named_columns(kwargs: Mapping[str, Any]) -> list[str]:
     """The columns that arguments name, in their order."""
     single = [kwargs[name] for name in ("column", "column_A", "column_B") if name in kwargs]
     several = kwargs.get("column_list", ())

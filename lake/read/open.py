@@ -11,6 +11,7 @@ from lake.config import Settings, load_settings
 from lake.quoting import SPARK, quoted
 from lake.read.answer import texts
 from lake.read.sql import Reader, reader
+from lake.session import start
 from lake.store.ledger.editions import Edition
 from lake.store.locks import activity
 from lake.store.warehouse import Warehouse
@@ -85,8 +86,6 @@ class Lakehouse:
 
         Starts the process's Spark session on first use. Raises DeclarationError for an unknown table.
         """
-        from lake.session import start
-
         found = self.reader.table(name)
         path = Warehouse(self.settings).root / self.edition.tables[found.name].path
         rows = start(self.settings).read.format("delta").option("versionAsOf", found.version).load(path.spark)

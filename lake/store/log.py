@@ -28,6 +28,7 @@ from lake.store import chain, delta, erasures, recovery
 from lake.store.delta import Position
 from lake.store.keys import COPY, KeyStore, open_store
 from lake.store.ledger import contract_versions
+from lake.store.scan import Scan, to_frame
 from lake.store.storage import Address
 from lake.store.voids import kept, voided
 from lake.store.warehouse import Location, Warehouse
@@ -203,8 +204,6 @@ class Log:
         are. The contract's fields, older events upcast to them, then the log's own columns; and REFUSAL, where
         `refusals` are asked for. Raises Unavailable where the log does not go as far.
         """
-        from lake.store.scan import Scan
-
         known = evolution.with_current(self.contracts(self.must_reach(upto)), contract)
         if not delta.exists(self.path) or upto <= after:
             return empty(spark, contract)
@@ -218,8 +217,6 @@ class Log:
 
     def has_refusals(self, *, upto: int) -> bool:
         """Whether the log says of any record up to batch `upto` that it was refused."""
-        from lake.store.scan import Scan
-
         if not upto or not delta.exists(self.path):
             return False
         scan = Scan(self.path, bounds={"_batch": (1, upto), "_bucket": (BROADCAST, BROADCAST)})
@@ -323,8 +320,6 @@ def current(
     `more` of their columns come last. What is personal is opened by `keys`, and null for people without one.
     """
     if keys is not None:
-        from lake.store.scan import to_frame
-
         rows = encryption.with_keys(rows, to_frame(rows.sparkSession, keys))
         extra = encryption.opened(encryption.EXTRA, encryption.place(known[-1], encryption.EXTRA))
         rows = rows.selectExpr("* EXCEPT (_extra)", f"{extra} AS {encryption.EXTRA}")
