@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Final
 
 from lake.config import Settings
 from lake.store import delta
 from lake.store.scan import Scan
 from lake.store.storage import Address
 from lake.store.warehouse import Location, Warehouse
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 LAST_BATCH: Final = 2**62
 
@@ -32,6 +33,8 @@ class Redelivery:
 
 def put_redeliveries(settings: Settings, stream: str, batch: int, verdict: pa.Table) -> None:
     """Appends the duplicates of a `verdict` (see lake.ingest.deduplication) under the number of their batch."""
+    import pyarrow as pa
+
     again = verdict.filter(pa.compute.invert(verdict.column("conflict"))).select(["_id", "source"])
     if again.num_rows:
         number = pa.array([batch] * again.num_rows, pa.int64())
