@@ -104,7 +104,7 @@ def maintain(
     expired = _expire(project, policy)
     running = tuple(activity.others(settings))
     kept = [edition.number for edition in editions.kept_editions(settings) if edition.number not in expired]
-    still_read = editions.expired_since(settings, min(each.seen for each in running)) if running else []
+    still_read = editions.expired_since(settings, min(process.seen for process in running)) if running else []
     going = expired if policy.dry_run and not running else []
     work = _Work(project, spark, policy, tell, lambda: Needed.now(project, also=still_read, but=going))
     done = Upkeep(expired, kept, running)
@@ -118,7 +118,11 @@ def maintain(
 def _expire(project: Project, policy: Policy) -> list[int]:
     """Lets the editions expire that are neither among the newest nor young; returns their numbers."""
     settings, oldest = project.settings, datetime.now(UTC) - timedelta(days=min(policy.days, FOR_EVER))
-    old = [each.number for each in editions.kept_editions(settings)[policy.editions :] if each.published_at < oldest]
+    old = [
+        edition.number
+        for edition in editions.kept_editions(settings)[policy.editions :]
+        if edition.published_at < oldest
+    ]
     if policy.drop_retired:
         old += [number for home in retired(project) for number in home.editions]
     return editions.expire_editions(settings, old, dry_run=policy.dry_run)
@@ -212,7 +216,7 @@ class _Work:
 
 def _clear(settings: Settings, running: tuple[Running, ...], *, dry_run: bool) -> list[str]:
     """Clears what crashes left beside the tables; returns the names."""
-    oldest = min([datetime.now(UTC) - STAGED, *(each.since for each in running)])
+    oldest = min([datetime.now(UTC) - STAGED, *(process.since for process in running)])
     left = vacuum.left_behind(settings, oldest)
     for file in left if not dry_run else ():
         if file.is_dir() and not file.is_symlink():

@@ -31,7 +31,7 @@ def stopped(inputs: Inputs, checks: Iterable[Check]) -> QualityError | None:
     error = gate.stopped(checks)
     if error is None:
         return None
-    told = [each for check in checks for each in _told(inputs, check)]
+    told = [behind for check in checks for behind in _told(inputs, check)]
     if not told:
         return error
     lines = [f"  behind {row}: {', '.join(places)}" for row, places in told[:ROWS]]
@@ -68,7 +68,7 @@ def _places(inputs: Inputs, declaration: Declaration, row: Values) -> list[str]:
 
 def _events(row: Explained) -> Iterator[str]:
     causes = [(side, cause) for side in row.sides for cause in side.causes]
-    strong = [each for each in causes if not (each[1].standing or "").startswith(WEAK)]
+    strong = [pair for pair in causes if not (pair[1].standing or "").startswith(WEAK)]
     for side, cause in strong or causes:
         if cause.event is not None:
             yield f"{side.source} {cause.event.place} ({cause.event.source})"

@@ -42,10 +42,10 @@ def trace(inputs: Inputs, declaration: Declaration, rows: Sequence[Values], few:
     names = handed_on(inputs, tolerant)
     frames = [near(inputs, s, names[side], _keys(declaration, side, rows)) for side, s in enumerate(tolerant.inputs)]
     sides = enumerate(inputs.sides(tolerant, frames))
-    found = [_traced(declaration, prepared, side, rows).findings(few) for side, prepared in sides]
+    findings = [_traced(declaration, prepared, side, rows).findings(few) for side, prepared in sides]
     gone = [inputs.voided(source) for source in declaration.inputs]
     voided = _of_keys(inputs, tolerant, gone, rows, few, standing=lambda _: f"'{VOIDED}'")
-    return _by_row([[a + b for a, b in zip(*each, strict=True)] for each in zip(found, voided, strict=True)])
+    return _by_row([[a + b for a, b in zip(*pair, strict=True)] for pair in zip(findings, voided, strict=True)])
 
 
 def changed(
@@ -79,7 +79,7 @@ def _of_view(inputs: Inputs, kind: Kind, source: Input, rows: Sequence[Values]) 
 
 
 def _by_row(by_side: Sequence[Sequence[Finding]]) -> list[list[Finding]]:
-    return [list(each) for each in zip(*by_side, strict=True)]
+    return [list(of_row) for of_row in zip(*by_side, strict=True)]
 
 
 def _change(source: Input) -> str:
@@ -110,16 +110,16 @@ def _of_keys(  # noqa: PLR0913 the rows of which inputs, for which rows
     """By input, what of `frames` (None: nothing) concerns the keys of `rows`; `standing` is SQL."""
     from pyspark.sql import functions as F
 
-    found = [[Finding() for _ in rows] for _ in frames]
+    findings = [[Finding() for _ in rows] for _ in frames]
     if all(frame is None for frame in frames):
-        return found
+        return findings
     filled = [inputs.nothing(s) if f is None else f for s, f in zip(declaration.inputs, frames, strict=True)]
     for side, prepared in enumerate(inputs.sides(declaration, filled)):
         if frames[side] is not None:
             what = f"cast({standing(declaration.inputs[side])} as string)"
             told = only_events(prepared).withColumn(STANDING, F.expr(what))
-            found[side] = _key_lookup(declaration, told, side, rows).findings(few)
-    return found
+            findings[side] = _key_lookup(declaration, told, side, rows).findings(few)
+    return findings
 
 
 def _key_lookup(declaration: Declaration, prepared: DataFrame, side: int, rows: Sequence[Values]) -> Lookup:
@@ -134,7 +134,7 @@ def _keys(declaration: Declaration, side: int, rows: Sequence[Values]) -> list[V
     wanted: list[Values | None] = [kind.found_by(row, side) for row in rows]
     if not kind.names_key(side):
         return wanted
-    return [None if each is None else {c: v for c, v in each.items() if c in kind.key} for each in wanted]
+    return [None if row is None else {c: v for c, v in row.items() if c in kind.key} for row in wanted]
 
 
 def _named(  # noqa: PLR0913, PLR0917 the rows of which input, for which rows
@@ -152,7 +152,7 @@ def _named(  # noqa: PLR0913, PLR0917 the rows of which input, for which rows
 
 def _asked(wanted: Sequence[Values | None]) -> list[str]:
     """The columns by which rows are wanted: one set of them for all."""
-    return list(next((each for each in wanted if each is not None), ()))
+    return list(next((row for row in wanted if row is not None), ()))
 
 
 def _column(name: str, *, of: str = "") -> str:

@@ -41,8 +41,8 @@ class Beside:
         with delta.connection() as con:
             con.register("had", self.had)
             con.register("now", self.now)
-            found: list[dict[str, Any]] = con.sql(query).to_arrow_table().to_pylist()
-            return found
+            rows: list[dict[str, Any]] = con.sql(query).to_arrow_table().to_pylist()
+            return rows
 
     def gone(self, expectation: Expectation) -> Finding:
         """The keys that the edition has and the table lacks."""
@@ -86,21 +86,21 @@ def judge_since(
     edition = latest_edition(table.settings) if expectations else None
     before = edition.tables.get(declaration.name) if edition else None
     if before is None:
-        return [Finding(each, True) for each in expectations]
+        return [Finding(expectation, True) for expectation in expectations]
     old = Scan(table.settings.warehouse_path / before.path, before.version)
     new = Scan(table.path, version)
     kind = declaration.kind
     key = kind.by if isinstance(kind, History) else kind.identity
     where = "is_current" if isinstance(kind, History) else "true"
-    found = []
-    for each in expectations:
-        columns = [*key, *(name for name in each.columns or () if name not in key)]
+    findings = []
+    for expectation in expectations:
+        columns = [*key, *(name for name in expectation.columns or () if name not in key)]
         if not set(columns) <= set(old.schema().names):
-            found.append(Finding(each, True))  # the edition is of a definition that had no such column
+            findings.append(Finding(expectation, True))  # the edition is of a definition that had no such column
             continue
         beside = Beside(old.arrow(columns, where=where), new.arrow(columns, where=where), key)
-        found.append(JUDGES[each.type](beside, each))
-    return found
+        findings.append(JUDGES[expectation.type](beside, expectation))
+    return findings
 
 
 def _near(expectation: Expectation, had: Any, now: Any) -> Finding:

@@ -80,7 +80,7 @@ def checked(
     while True:
         tables = at_cut(project, cut)
         checks = check(project, spark, cut=cut.number)
-        if all(tables[each.table].version == each.version for each in checks):  # else one was rebuilt meanwhile
+        if all(tables[check.table].version == check.version for check in checks):  # else one was rebuilt meanwhile
             for warning in gate.warnings(checks):
                 tell(f"warning {warning}")
             return tables
@@ -88,7 +88,7 @@ def checked(
 
 def at_cut(project: Project, cut: Cut) -> dict[str, EditionTable]:
     """The exact version of every table at `cut`. Raises DeclarationError that names every missing table."""
-    found, faults = {}, []
+    entries, faults = {}, []
     for declaration in project.tables.values():
         table = project.table(declaration)
         head = table.head_at(cut.number)
@@ -103,7 +103,7 @@ def at_cut(project: Project, cut: Cut) -> dict[str, EditionTable]:
             faults.append(fault)
         path = str(table.path.relative_to(project.settings.warehouse_path))
         said = head.content
-        found[declaration.name] = EditionTable(
+        entries[declaration.name] = EditionTable(
             declaration.layer,
             path,
             head.version,
@@ -113,4 +113,4 @@ def at_cut(project: Project, cut: Cut) -> dict[str, EditionTable]:
         )
     if faults:
         raise DeclarationError.all(faults)
-    return found
+    return entries

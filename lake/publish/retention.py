@@ -75,7 +75,7 @@ class Needed:
         """
         settings = project.settings
         running = tuple(activity.others(settings))
-        kept = [each for each in editions.kept_editions(settings) if each.number not in but]
+        kept = [edition for edition in editions.kept_editions(settings) if edition.number not in but]
         home = editions.homes(settings)
         tables = [Table(settings, t.layer, t.name, home.get(t.name, t.name)) for t in project.tables.values()]
         return cls(project, running, (*kept, *also), {table.path: table for table in tables})
@@ -115,7 +115,7 @@ class Needed:
         if not drop_retired and place.name.partition("@")[0] not in self.project.tables:
             return False
         changed = datetime.fromtimestamp(next(delta.commits(place.path))["timestamp"] / 1000, UTC)
-        late = [each.since for each in self.running] + ([] if drop_retired else [datetime.now(UTC) - UNPUBLISHED])
+        late = [process.since for process in self.running] + ([] if drop_retired else [datetime.now(UTC) - UNPUBLISHED])
         return all(changed < moment for moment in late)
 
     def _read_from(self, place: Place) -> Iterator[int]:

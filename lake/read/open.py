@@ -85,10 +85,10 @@ class Lakehouse:
 
         Starts the process's Spark session on first use. Raises DeclarationError for an unknown table.
         """
-        found = self.reader.table(name)
-        path = self.settings.warehouse_path / self.edition.tables[found.name].path
-        rows = start(self.settings).read.format("delta").option("versionAsOf", found.version).load(str(path))
-        return rows.select(*(quoted(column.name, SPARK) for column in found.columns))
+        published = self.reader.table(name)
+        path = self.settings.warehouse_path / self.edition.tables[published.name].path
+        rows = start(self.settings).read.format("delta").option("versionAsOf", published.version).load(str(path))
+        return rows.select(*(quoted(column.name, SPARK) for column in published.columns))
 
 
 def open(project: Path | str | None = None, *, edition: int | None = None) -> Lakehouse:

@@ -17,18 +17,18 @@ def catalogue(project: Project) -> list[dict[str, Any]]:
     what is wrong with it.
     """
     settings = project.settings
-    damaged = {each.path: each for each in damages(settings, quickly=True)}
+    damaged = {damage.path: damage for damage in damages(settings, quickly=True)}
     sound = settings.meta_path("editions") not in damaged
     edition = editions.current_edition(settings) if sound else None
     published = edition.tables if edition else {}
-    found = []
+    rows = []
     for table in project.tables.values():
         path = project.table(table).path if sound else settings.warehouse_path / table.layer / table.name
         built = None if path in damaged else delta.open_table(path)
         entry = published.get(table.name)
         shown = settings.warehouse_path / entry.path if entry else path
         shown = shown.relative_to(settings.project) if shown.is_relative_to(settings.project) else shown
-        found.append(
+        rows.append(
             {
                 "table": f"{table.layer}.{table.name}",
                 "name": table.name,
@@ -43,4 +43,4 @@ def catalogue(project: Project) -> list[dict[str, Any]]:
                 "damage": damaged[path].found if path in damaged else None,
             }
         )
-    return found
+    return rows

@@ -94,8 +94,8 @@ class Stopper:
     @property
     def reasons(self) -> list[str]:
         """`expect_column_values_to_be_between(flights): 3 of 90 rows, such as carrier=AA day=2013-01-01`."""
-        failed = [each for each in self.check.results if not each["success"] and each["severity"] == "stop"]
-        return [_reason(each) for each in failed]
+        failed = [result for result in self.check.results if not result["success"] and result["severity"] == "stop"]
+        return [_reason(result) for result in failed]
 
 
 @dataclass(frozen=True)
@@ -137,18 +137,18 @@ def status(project: Project) -> Status:
     whole = looks.at(book("checks"), ledger.last_checks, settings, "table") or {}
     cut = looks.at(book("cuts"), ledger.latest_cut, settings)
     cuts = _Cuts(settings, cut, sound=looks.is_sound(book("cuts")))
-    found = {name: looks.at(settings.log_path(name), _Walk, settings, name) for name in project.contracts}
-    walks = {name: walk for name, walk in found.items() if walk}
+    walked = {name: looks.at(settings.log_path(name), _Walk, settings, name) for name in project.contracts}
+    walks = {name: walk for name, walk in walked.items() if walk}
     held_by = cut if looks.is_sound(book("editions")) else None
     streams = [
         looks.at(settings.quarantine_path(name), _stream, project, walk, held_by, others.get(name)) or Stream(name)
         for name, walk in walks.items()
     ]
     tables = []
-    for each in project.tables.values():
-        home = project.table(each).path if looks.is_sound(book("editions")) else settings.warehouse_path / each.name
-        known = looks.at(home, _table, project, each, walks, cuts, runs.get(each.name))
-        tables.append(known or TableStatus(each.name, each.layer, run=runs.get(each.name), damaged=True))
+    for table in project.tables.values():
+        home = project.table(table).path if looks.is_sound(book("editions")) else settings.warehouse_path / table.name
+        state = looks.at(home, _table, project, table, walks, cuts, runs.get(table.name))
+        tables.append(state or TableStatus(table.name, table.layer, run=runs.get(table.name), damaged=True))
     read = wholeness.read_by_tables(settings)
     for name in walks:
         looks.add(looks.at(settings.log_path(name), wholeness.lost_batches, settings, name, read) or [])
@@ -161,7 +161,7 @@ def status(project: Project) -> Status:
         pin=looks.at(book("editions"), editions.pinned, settings),
         stoppers=tuple(_stoppers(checks, graph(project), newest)),
         checks=_met(project, whole),
-        streams=(*streams, *(Stream(name) for name, walk in found.items() if walk is None)),
+        streams=(*streams, *(Stream(name) for name, walk in walked.items() if walk is None)),
         tables=tuple(tables),
         damaged=tuple(looks.damaged.values()),
         failed=tuple(run for run in others.values() if run.outcome == "failed"),
@@ -172,14 +172,14 @@ class _Looks:
     """Reads tables of which some may be damaged: those are left out and reported."""
 
     def __init__(self, settings: Settings) -> None:
-        self.damaged = {found.path: found for found in damages(settings, quickly=True)}
+        self.damaged = {damage.path: damage for damage in damages(settings, quickly=True)}
 
     def is_sound(self, path: Path) -> bool:
         return path not in self.damaged
 
-    def add(self, found: Iterable[Damage]) -> None:
+    def add(self, more: Iterable[Damage]) -> None:
         """Reports what is missing although everything present can be read."""
-        self.damaged |= {each.path: each for each in found}
+        self.damaged |= {damage.path: damage for damage in more}
 
     def at(self, path: Path, look: Callable[..., T], *about: Any) -> T | None:
         """What `look` finds that reads the table at `path`; None where that is damaged."""
@@ -195,9 +195,9 @@ class _Looks:
 
 
 def _met(project: Project, checks: Mapping[str, ledger.Check]) -> Checks | None:
-    there = [check for name, check in checks.items() if name in project.tables]
-    results = [result["success"] for check in there for result in check.results]
-    return Checks(sum(results), len(results), max(check.cut for check in there)) if results else None
+    latest = [check for name, check in checks.items() if name in project.tables]
+    results = [result["success"] for check in latest for result in check.results]
+    return Checks(sum(results), len(results), max(check.cut for check in latest)) if results else None
 
 
 class _Walk:
@@ -261,9 +261,9 @@ def _stream(project: Project, walk: _Walk, cut: ledger.Cut | None, run: ledger.R
 def _table(
     project: Project, table: Declaration, walks: Mapping[str, _Walk], cuts: _Cuts, run: ledger.Run | None
 ) -> TableStatus:
-    there = project.table(table)
-    head = there.head()
-    built = delta.open_table(there.path, head.version) if head else None
+    stored = project.table(table)
+    head = stored.head()
+    built = delta.open_table(stored.path, head.version) if head else None
     batches = cuts.batches(head.cut if head else None)
     streams = [walks[name] for name in project.logs(table) if name in walks and batches is not None]
     batches = batches or {}
@@ -293,16 +293,16 @@ def _late(project: Project, table: Declaration, batches: Mapping[str, int]) -> L
     if project.contracts[source.name].time is None:
         return None
     query = "SELECT count(*) AS late FROM t WHERE _batch <= $1 AND _time < _watermark - $2"
-    found = delta.rows(project.settings.log_path(source.name), query, batches.get(source.name, 0), kind.lateness)
-    return Late(kind.late, kind.lateness, sum(row["late"] for row in found))
+    counts = delta.rows(project.settings.log_path(source.name), query, batches.get(source.name, 0), kind.lateness)
+    return Late(kind.late, kind.lateness, sum(row["late"] for row in counts))
 
 
-def _stoppers(checks: Mapping[str, ledger.Check], found: Graph, newest: editions.Edition | None) -> Iterator[Stopper]:
+def _stoppers(checks: Mapping[str, ledger.Check], graph: Graph, newest: editions.Edition | None) -> Iterator[Stopper]:
     """A stop binds its cut: an edition published since has overcome it."""
     for check in checks.values():
-        if check.outcome == "stopped" and (newest is None or check.cut > newest.cut) and check.table in found.nodes:
+        if check.outcome == "stopped" and (newest is None or check.cut > newest.cut) and check.table in graph.nodes:
             waits = [check.table] if check.scope == "diff" else []
-            yield Stopper(check, tuple(found.below(check.table, including=waits)))
+            yield Stopper(check, tuple(graph.below(check.table, including=waits)))
 
 
 def _reason(result: Mapping[str, Any]) -> str:
