@@ -44,7 +44,7 @@ class Graph:
 
     def depth(self, name: str) -> int:
         """The longest way from a stream: 0 for a stream itself."""
-        return max((1 + self.depth(each) for each in self.nodes[name].inputs), default=0)
+        return max((1 + self.depth(source) for source in self.nodes[name].inputs), default=0)
 
     def readers(self, name: str) -> list[Node]:
         """The tables derived directly from `name`."""
@@ -52,11 +52,11 @@ class Graph:
 
     def below(self, *names: str, including: Iterable[str] = ()) -> list[str]:
         """The tables derived from `names`, directly or not, and those `including`, in dependency order."""
-        found = set(names)
+        reached = set(names)
         for table in self.tables:
-            if found & set(table.inputs):
-                found.add(table.name)
-        return [table.name for table in self.tables if table.name in found - set(names) | set(including)]
+            if reached & set(table.inputs):
+                reached.add(table.name)
+        return [table.name for table in self.tables if table.name in reached - set(names) | set(including)]
 
     def data(self) -> dict[str, Any]:
         """The graph as JSON, as `dags/graph.json` holds it."""
@@ -80,60 +80,60 @@ def graph(project: Project) -> Graph:
     return Graph(
         tuple(Node(name, "log") for name in sorted(project.contracts)),
         tuple(
-            Node(each.name, each.layer, each.kind.name, tuple(each.kind.key), tuple(i.name for i in each.inputs))
-            for each in project.tables.values()
+            Node(table.name, table.layer, table.kind.name, tuple(table.kind.key), tuple(i.name for i in table.inputs))
+            for table in project.tables.values()
         ),
     )
 
 
-def as_tree(found: Graph) -> Iterator[str]:
+def as_tree(graph: Graph) -> Iterator[str]:
     """A tree per stream. A table of several inputs stands in full under the last of them, with the others named."""
-    width = max((len(node.title) + 4 * found.depth(node.name) for node in found.nodes.values()), default=0) + 2
-    for stream in found.streams:
+    width = max((len(node.title) + 4 * graph.depth(node.name) for node in graph.nodes.values()), default=0) + 2
+    for stream in graph.streams:
         yield stream.name
-        yield from _branches(found, stream.name, "", width)
+        yield from _branches(graph, stream.name, "", width)
 
 
-def _branches(found: Graph, name: str, indent: str, width: int) -> Iterator[str]:
-    below = found.readers(name)
+def _branches(graph: Graph, name: str, indent: str, width: int) -> Iterator[str]:
+    below = graph.readers(name)
     for table in below:
         last = table is below[-1]
         line = f"{indent}{'└── ' if last else '├── '}{table.title}"
-        home = max(table.inputs, key=found.depth)
+        home = max(table.inputs, key=graph.depth)
         if name != home:
-            yield f"{line}, under {found.nodes[home].title}"
+            yield f"{line}, under {graph.nodes[home].title}"
             continue
-        others = ", ".join(each for each in table.inputs if each != name)
+        others = ", ".join(source for source in table.inputs if source != name)
         yield f"{line.ljust(width)}  {table.subtitle}{f'; also from {others}' if others else ''}"
-        yield from _branches(found, table.name, indent + ("    " if last else "│   "), width)
+        yield from _branches(graph, table.name, indent + ("    " if last else "│   "), width)
 
 
-def as_mermaid(found: Graph) -> Iterator[str]:
+def as_mermaid(graph: Graph) -> Iterator[str]:
     """A flowchart for Markdown: one group a layer."""
     yield "flowchart LR"
-    for layer in dict.fromkeys(node.layer for node in found.nodes.values()):
+    for layer in dict.fromkeys(node.layer for node in graph.nodes.values()):
         yield f"  subgraph {layer}_ [{layer}]"
-        for node in found.nodes.values():
+        for node in graph.nodes.values():
             if node.layer == layer:
                 shape = (
                     f'[("{node.name}")]' if layer == "log" else f'["{node.name}<br/><small>{node.subtitle}</small>"]'
                 )
                 yield f"    {_id(node)}{shape}"
         yield "  end"
-    for table in found.tables:
+    for table in graph.tables:
         for name in table.inputs:
-            yield f"  {_id(found.nodes[name])} --> {_id(table)}"
+            yield f"  {_id(graph.nodes[name])} --> {_id(table)}"
 
 
-def as_dot(found: Graph) -> Iterator[str]:
+def as_dot(graph: Graph) -> Iterator[str]:
     """The graph in the language of Graphviz, which lays it out: https://graphviz.org/doc/info/lang.html."""
     yield "digraph tables {"
     yield "  rankdir=LR; node [shape=box];"
-    for node in found.nodes.values():
+    for node in graph.nodes.values():
         shape = "shape=cylinder, " if node.layer == "log" else ""
         yield f'  {_id(node)} [{shape}label="{node.title}\\n{node.subtitle}"];'
-    for table in found.tables:
-        yield from (f"  {_id(found.nodes[name])} -> {_id(table)};" for name in table.inputs)
+    for table in graph.tables:
+        yield from (f"  {_id(graph.nodes[name])} -> {_id(table)};" for name in table.inputs)
     yield "}"
 
 

@@ -106,7 +106,7 @@ def maintain(
     expired = _expire(project, policy)
     running = tuple(activity.others(settings))
     kept = [edition.number for edition in editions.kept_editions(settings) if edition.number not in expired]
-    still_read = editions.expired_since(settings, min(each.seen for each in running)) if running else []
+    still_read = editions.expired_since(settings, min(process.seen for process in running)) if running else []
     going = expired if policy.dry_run and not running else []
     work = _Work(project, spark, policy, tell, lambda: Needed.now(project, also=still_read, but=going))
     done = Upkeep(expired, kept, running)
@@ -120,7 +120,11 @@ def maintain(
 def _expire(project: Project, policy: Policy) -> list[int]:
     """Lets the editions expire that are neither among the newest nor young; returns their numbers."""
     settings, oldest = project.settings, datetime.now(UTC) - timedelta(days=min(policy.days, FOR_EVER))
-    old = [each.number for each in editions.kept_editions(settings)[policy.editions :] if each.published_at < oldest]
+    old = [
+        edition.number
+        for edition in editions.kept_editions(settings)[policy.editions :]
+        if edition.published_at < oldest
+    ]
     if policy.drop_retired:
         old += [number for home in retired(project) for number in home.editions]
     return editions.expire_editions(settings, old, dry_run=policy.dry_run)

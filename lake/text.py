@@ -50,8 +50,8 @@ def as_markdown(names: Sequence[str], rows: Rows, *, numeric: Sequence[bool]) ->
 
 def text(value: Any) -> str:
     """One value as text; nested ones as JSON."""
-    found = plain(value)
-    return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+    spelt = plain(value)
+    return spelt if isinstance(spelt, str) else json.dumps(spelt, ensure_ascii=False)
 
 
 def plain(value: Any) -> Any:  # noqa: PLR0911 - one return a type
@@ -71,9 +71,9 @@ def plain(value: Any) -> Any:  # noqa: PLR0911 - one return a type
     if isinstance(value, bytes | bytearray):
         return value.hex()
     if isinstance(value, Mapping):
-        return {key if isinstance(key, str) else text(key): plain(each) for key, each in value.items()}
+        return {key if isinstance(key, str) else text(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [plain(inner) for inner in value]
     return str(value)
 
 
@@ -113,8 +113,8 @@ def _pad(cell: str, width: int, right: bool) -> str:
 
 
 def _is_numeric(values: Sequence[Any]) -> bool:
-    there = [value for value in values if value is not None]
-    return bool(there) and all(isinstance(v, int | float | Decimal) and not isinstance(v, bool) for v in there)
+    given = [value for value in values if value is not None]
+    return bool(given) and all(isinstance(v, int | float | Decimal) and not isinstance(v, bool) for v in given)
 
 
 def _marked(cell: str) -> str:
@@ -123,15 +123,15 @@ def _marked(cell: str) -> str:
 
 def distinct(names: Sequence[str], fold: Callable[[str], str] = str) -> list[str]:
     """Names that are keys of one object: a second `a` becomes `a_2`. Names are equal if they are equal when folded."""
-    found: list[str] = []
+    unique: list[str] = []
     taken: set[str] = set()
     for name in names:
         number, fresh = 2, name
         while fold(fresh) in taken:
             number, fresh = number + 1, f"{name}_{number}"
-        found.append(fresh)
+        unique.append(fresh)
         taken.add(fold(fresh))
-    return found
+    return unique
 
 
 def span(lag: timedelta) -> str:

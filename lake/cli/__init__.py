@@ -103,10 +103,10 @@ class Finite(click.FloatRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """See click.ParamType."""
-        found = super().convert(value, param, ctx)
-        if not isfinite(found):
+        number = super().convert(value, param, ctx)
+        if not isfinite(number):
             self.fail(f"{value} is not a valid number", param, ctx)
-        return found
+        return number
 
 
 class Number(click.IntRange):
@@ -190,7 +190,7 @@ class Shell:
         if self.json:
             return self.emit(data)
         console = Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
-        spelt = [Segment(_spelt(each.text), each.style, each.control) for each in console.render(picture)]
+        spelt = [Segment(_spelt(segment.text), segment.style, segment.control) for segment in console.render(picture)]
         with console.capture() as captured:
             console.print(Segments(spelt), end="")
         for line in captured.get().splitlines():

@@ -36,8 +36,8 @@ def explain(shell: Shell, table: str, key: tuple[str, ...], at_cut: int | None, 
     from lake.explain.render import as_data, as_tree
     from lake.project import load
 
-    found = run(load(shell.settings), lambda: shell.spark, table, key, at_cut=at_cut, limit=limit)
-    shell.draw(as_data(found), as_tree(found))
+    explanation = run(load(shell.settings), lambda: shell.spark, table, key, at_cut=at_cut, limit=limit)
+    shell.draw(as_data(explanation), as_tree(explanation))
 
 
 @click.command()
@@ -57,7 +57,7 @@ def diff(shell: Shell, table: str, old: int, new: int, limit: int, *, no_events:
     from lake.explain.render import diff_data, diff_tree
     from lake.project import load
 
-    found = diff_editions(
+    changes = diff_editions(
         load(shell.settings), lambda: shell.spark, table, old=old, new=new, limit=limit, events=not no_events
     )
-    shell.draw(diff_data(found), diff_tree(found))
+    shell.draw(diff_data(changes), diff_tree(changes))

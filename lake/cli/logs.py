@@ -32,7 +32,7 @@ def schemas(shell: Shell) -> None:
     """
     from lake.report.schemas import declared
 
-    found = declared(shell.settings)
+    contracts = declared(shell.settings)
     data: list[dict[str, Any]] = [
         {
             "stream": one.contract.name,
@@ -46,7 +46,7 @@ def schemas(shell: Shell) -> None:
             "doc": one.contract.doc,
             "fields": [_field(field) for field in one.contract.fields],
         }
-        for one in found
+        for one in contracts
     ]
     lines: list[str] = []
     for row in data:
@@ -138,24 +138,26 @@ def log(shell: Shell, stream: str, check: bool, head: bool, since: str | None) -
         return shell.emit({"stream": stream, "head": digest}, digest)
     if check:
         return _check_log(shell, stream, since or "")
-    found = report(shell.settings, stream)
-    shell.emit(_log_data(found), _log_text(found))
+    contents = report(shell.settings, stream)
+    shell.emit(_log_data(contents), _log_text(contents))
 
 
 def _check_log(shell: Shell, stream: str, since: str) -> None:
     from lake.ingest.fsck import checked
 
-    found = checked(shell.settings, stream, since=since)
-    unproved = found.batches - found.proved
+    verdict = checked(shell.settings, stream, since=since)
+    unproved = verdict.batches - verdict.proved
     told = f"{stream}: the log is consistent"
-    if found.since:
-        told += f", and continues the log as it was at batch {found.since}"
+    if verdict.since:
+        told += f", and continues the log as it was at batch {verdict.since}"
     if unproved:
-        shell.say(f"{unproved} of {found.batches} batches have no recorded fingerprint: their content is not verified")
-    shell.emit({"stream": stream, **asdict(found)}, found.faults or told)
-    if found.faults:
+        shell.say(
+            f"{unproved} of {verdict.batches} batches have no recorded fingerprint: their content is not verified"
+        )
+    shell.emit({"stream": stream, **asdict(verdict)}, verdict.faults or told)
+    if verdict.faults:
         raise ContractError(
-            f"{stream}: {len(found.faults)} faults in the log",
+            f"{stream}: {len(verdict.faults)} faults in the log",
             where=f"log {stream}",
             fix=f"restore the files named above from a backup; if a batch is missing, run lake ingest {stream};"
             " do not rebuild any table until the log is complete",
@@ -300,32 +302,32 @@ def _field(field: Field) -> dict[str, Any]:
     return {"name": field.name, "type": shown, "unit": field.unit, "doc": field.doc, "personal": field.personal}
 
 
-def _log_data(found: LogReport) -> dict[str, Any]:
-    head = found.head
+def _log_data(log: LogReport) -> dict[str, Any]:
+    head = log.head
     return {
-        "stream": found.stream,
+        "stream": log.stream,
         "batch": head.batch if head else 0,
         "watermark": head.watermark if head else None,
         "offsets": dict(head.offsets) if head else {},
         "batches": [
             {"batch": one.batch, "at": one.at, **one.counts, "contract": one.contract, "files": list(one.files)}
-            for one in found.batches
+            for one in log.batches
         ],
-        "voids": [asdict(one) for one in found.voids],
+        "voids": [asdict(one) for one in log.voids],
     }
 
 
-def _log_text(found: LogReport) -> list[str]:
-    head = found.head
+def _log_text(log: LogReport) -> list[str]:
+    head = log.head
     if head is None:
-        return [f"{found.stream}: no batch yet"]
+        return [f"{log.stream}: no batch yet"]
     rows = [
         {"batch": one.batch, "at": one.at[:19], "control": 0}
         | {**one.counts, "contract": one.contract, "sources": _sources(one.files)}
-        for one in found.batches
+        for one in log.batches
     ]
     offsets = [{"bucket": bucket, "next offset": offset} for bucket, offset in sorted(head.offsets.items())]
-    voids = [{"void": one.number, "event": one.place, "at": one.at, "reason": one.reason} for one in found.voids]
+    voids = [{"void": one.number, "event": one.place, "at": one.at, "reason": one.reason} for one in log.voids]
     lines = table(rows, "batch", "at", *_counts_of(rows), "contract", "sources")
     lines += ["", f"watermark {head.watermark}", "", *table(offsets, "bucket", "next offset")]
     return lines + (["", *table(voids, "void", "event", "at", "reason")] if voids else [])

@@ -151,9 +151,9 @@ def graph(shell: Shell, kind: str | None) -> None:
     if shell.json and kind not in {None, "json"}:
         raise DeclarationError(f"--json and --format {kind} cannot be combined", fix="use only one of them")
     shell.json = shell.json or kind == "json"
-    found = graphs.graph(load(shell.settings))
+    lineage = graphs.graph(load(shell.settings))
     draw = {"mermaid": graphs.as_mermaid, "dot": graphs.as_dot}.get(kind or "text", graphs.as_tree)
-    shell.emit(found.data(), draw(found))
+    shell.emit(lineage.data(), draw(lineage))
 
 
 @click.command()
@@ -200,7 +200,7 @@ def status(shell: Shell, fails: tuple[str, ...]) -> None:
     from lake.report.report import as_data, as_text, wrong
     from lake.report.status import status as look
 
-    found = look(load(shell.settings))
-    shell.emit(as_data(found), as_text(found))
-    if fails and (so := wrong(found, fails)):
+    state = look(load(shell.settings))
+    shell.emit(as_data(state), as_text(state))
+    if fails and (so := wrong(state, fails)):
         raise LakeError("\n".join(so))

@@ -70,10 +70,10 @@ def rebuild(
     if dry_run and yes:
         raise DeclarationError("--yes and --dry-run cannot be combined", fix="use only one of them")
     inputs = inputs_at(shell, number)
-    picked = [each.name for each in inputs.project.pick(tables)]
+    picked = [declaration.name for declaration in inputs.project.pick(tables)]
     if downstream:
         picked += graph(inputs.project).below(*picked)
-    done = rebuild_all(inputs, picked, dry_run=dry_run, yes=yes, tell=lambda each: shell.say(line(each)))
+    done = rebuild_all(inputs, picked, dry_run=dry_run, yes=yes, tell=lambda rebuilt: shell.say(line(rebuilt)))
     emit_recomputed(shell, done)
 
 
@@ -95,8 +95,8 @@ def backfill(shell: Shell, name: str, start: str, end: str, *, dry_run: bool) ->
     from lake.graph import graph
     from lake.pipeline import line
 
-    found = project(shell)
-    [declaration] = found.pick([name])
+    declared = project(shell)
+    [declaration] = declared.pick([name])
     first, last = _instant("--from", start), _instant("--to", end)
     if first >= last:
         raise DeclarationError(
@@ -104,14 +104,14 @@ def backfill(shell: Shell, name: str, start: str, end: str, *, dry_run: bool) ->
         )
     done = again(
         lambda: connect(shell),
-        found,
+        declared,
         declaration,
         first,
         last,
         dry_run=dry_run,
-        tell=lambda each: shell.say(line(each)),
+        tell=lambda advanced: shell.say(line(advanced)),
     )
-    below = graph(found).below(name)
+    below = graph(declared).below(name)
     shell.say(f"downstream of {name}: {', '.join(below) or 'no table'}")
     emit_recomputed(shell, done)
 
@@ -135,16 +135,16 @@ def plan(shell: Shell, tables: tuple[str, ...], *, diff: bool) -> None:
 
     if diff and not tables:
         raise DeclarationError("--diff needs the names of tables to evaluate", fix="lake plan TABLE… --diff")
-    found = project(shell)
-    planned = [asdict(each) for each in compare(found, tables, lambda: shell.spark)]
+    declared = project(shell)
+    planned = [asdict(row) for row in compare(declared, tables, lambda: shell.spark)]
     lines = list(_planned(planned))
     if diff:
-        for declaration in found.pick(tables):
-            change = table_change(lambda: shell.spark, found, declaration)
+        for declaration in declared.pick(tables):
+            change = table_change(lambda: shell.spark, declared, declaration)
             lines += ["", *_numbers(change)]
-            for each in planned:
-                if each["table"] == declaration.name:
-                    each["diff"] = asdict(change)
+            for row in planned:
+                if row["table"] == declaration.name:
+                    row["diff"] = asdict(change)
     shell.emit({"tables": planned}, lines)
 
 
@@ -164,8 +164,8 @@ def deploy(shell: Shell, *, yes: bool) -> None:
     from lake.pipeline import line
     from lake.publish.deploy import deploy as publish
 
-    shown = publish(project(shell), lambda: connect(shell), lambda each: shell.say(line(each)), shell.say, yes=yes)
-    tables = {name: {"path": each.path, "version": each.version} for name, each in shown.tables.items()}
+    shown = publish(project(shell), lambda: connect(shell), lambda built: shell.say(line(built)), shell.say, yes=yes)
+    tables = {name: {"path": entry.path, "version": entry.version} for name, entry in shown.tables.items()}
     data = {"edition": shown.number, "cut": shown.cut, "tables": tables}
     shell.emit(data, f"edition {shown.number} of cut {shown.cut}: {len(tables)} tables")
 
@@ -205,12 +205,12 @@ def verify(shell: Shell, tables: tuple[str, ...], *, everything: bool, shallow: 
         project(shell),
         tables,
         shallow=shallow,
-        tell=lambda each: shell.say(f"verify  {each.table}: {each.verdict}"),
+        tell=lambda verdict: shell.say(f"verify  {verdict.table}: {verdict.verdict}"),
     )
-    shell.emit({"tables": [asdict(each) for each in verdicts]}, _told(verdicts))
-    wrong = [each.table for each in verdicts if each.verdict != "identical"]
+    shell.emit({"tables": [asdict(verdict) for verdict in verdicts]}, _told(verdicts))
+    wrong = [verdict.table for verdict in verdicts if verdict.verdict != "identical"]
     if wrong:
-        damage = dict.fromkeys(each.why for each in verdicts if each.fix)
+        damage = dict.fromkeys(verdict.why for verdict in verdicts if verdict.fix)
         raise LawError(f"not proved: {', '.join(wrong)}", where="; ".join(damage), fix=_fix(verdicts))
 
 
@@ -229,8 +229,8 @@ def _verify_edition(shell: Shell, number: int, names: Sequence[str]) -> None:
 
 def _fix(verdicts: Sequence[Verdict]) -> str:
     """What to do about verdicts that are not identical: nothing is rebuilt from damaged inputs."""
-    told = dict.fromkeys(each.fix for each in verdicts if each.fix)
-    if any(each.verdict == "differs" for each in verdicts):
+    told = dict.fromkeys(verdict.fix for verdict in verdicts if verdict.fix)
+    if any(verdict.verdict == "differs" for verdict in verdicts):
         told["lake rebuild TABLE corrects a table that differs"] = None
     return "; ".join(told) or "see the reasons above"
 
@@ -247,8 +247,8 @@ def inputs_at(shell: Shell, number: int | None) -> Inputs:
     from lake.evaluation.inputs import Inputs
     from lake.publish.cut import pick_cut
 
-    found = project(shell)
-    return Inputs(lambda: connect(shell), found, pick_cut(found, number))
+    declared = project(shell)
+    return Inputs(lambda: connect(shell), declared, pick_cut(declared, number))
 
 
 def connect(shell: Shell) -> SparkSession:
@@ -263,13 +263,13 @@ def emit_recomputed(shell: Shell, done: Sequence[Advanced]) -> None:
     """The changes made or to be made, table by table, then the first changed rows of recomputed tables."""
     from lake.engine.rebuild import Recomputed
 
-    rows = [asdict(each) for each in done]
+    rows = [asdict(advanced) for advanced in done]
     lines = table(rows, *ADVANCED)
-    for each in done:
-        if not isinstance(each, Recomputed):
+    for advanced in done:
+        if not isinstance(advanced, Recomputed):
             continue
-        lines += [f"{each.table}: column {column} {what}" for column, what in each.columns.items()]
-        lines += list(changed_rows(each.table, each.sample))
+        lines += [f"{advanced.table}: column {column} {what}" for column, what in advanced.columns.items()]
+        lines += list(changed_rows(advanced.table, advanced.sample))
     shell.emit({"tables": rows}, lines)
 
 
@@ -283,34 +283,34 @@ def changed_rows(name: str, sample: tuple[dict[str, Any], ...]) -> Iterator[str]
 
 
 def _planned(planned: list[dict[str, Any]]) -> Iterator[str]:
-    rows = [{**each, "follows": ", ".join(each["follows"])} for each in planned]
+    rows = [{**row, "follows": ", ".join(row["follows"])} for row in planned]
     yield from table(rows, "table", "state", "rows", "rate", "seconds", "follows")
-    for each in planned:
-        for change in each["changes"]:
-            yield f"{each['table']}: {change}"
+    for row in planned:
+        for change in row["changes"]:
+            yield f"{row['table']}: {change}"
 
 
 def _numbers(change: TableChange) -> Iterator[str]:
     counts = change.counts
     yield f"{change.table} at cut {change.cut}: +{counts.inserted} ~{counts.updated} -{counts.deleted} rows"
-    rows = [asdict(each) | {"rows changed": each.rows} for each in change.columns]
+    rows = [asdict(column) | {"rows changed": column.rows} for column in change.columns]
     yield from table(rows, "column", "type", "rows changed", "before", "after")
     yield from changed_rows(change.table, change.sample)
 
 
 def _instant(option: str, text: str) -> datetime:
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         raise DeclarationError(
             f"{option} {text!r} is not a valid time", fix="write 2013-01-31 or 2013-01-31T06:00Z"
         ) from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _told(verdicts: list[Verdict]) -> list[str]:
-    rows = [asdict(each) for each in verdicts]
+    rows = [asdict(verdict) for verdict in verdicts]
     lines = table(rows, "table", "verdict", "cut", "rows", "fingerprint", "differing", "why")
-    for each in verdicts:
-        lines += changed_rows(each.table, each.differences)
+    for verdict in verdicts:
+        lines += changed_rows(verdict.table, verdict.differences)
     return lines

@@ -44,8 +44,8 @@ def advance(shell: Shell, tables: tuple[str, ...], number: int | None) -> None:
     from lake.pipeline import line
 
     inputs = inputs_at(shell, number)
-    done = advance_all(inputs, tables, tell=lambda each: shell.say(line(each)))
-    rows = [asdict(each) for each in done]
+    done = advance_all(inputs, tables, tell=lambda advanced: shell.say(line(advanced)))
+    rows = [asdict(advanced) for advanced in done]
     shell.emit({"tables": rows}, table(rows, *ADVANCED))
 
 
@@ -72,7 +72,7 @@ def check(shell: Shell, tables: tuple[str, ...], number: int | None, *, strict: 
     judged = judge(project, lambda: shell.spark, tables=tables or None, cut=at.number, strict=strict)
     for warning in warnings(judged):
         shell.say(warning)
-    data = [asdict(each) for each in judged]
+    data = [asdict(judgement) for judgement in judged]
     shell.emit({"cut": at.number, "checks": data}, table(data, "table", "outcome", "version"))
 
 
@@ -108,7 +108,7 @@ def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bo
     else:
         project = load(shell.settings)
         shown = move(project, pick_cut(project, number), lambda: shell.spark, shell.say)
-    versions = {name: each.version for name, each in shown.tables.items()}
+    versions = {name: entry.version for name, entry in shown.tables.items()}
     data = {"edition": shown.number, "cut": shown.cut, "tables": versions}
     shell.emit(data, f"edition {shown.number} of cut {shown.cut}: {len(versions)} tables")
 
@@ -143,7 +143,7 @@ def run(shell: Shell, every: str | None, *, follow: bool) -> None:
         "edition": edition,
         "streams": {name: asdict(counts) for name, counts in done.streams.items()},
         "failures": {name: str(failure) for name, failure in done.failures.items()},
-        "tables": [asdict(each) for each in done.tables],
+        "tables": [asdict(table) for table in done.tables],
     }
     shell.emit(data, f"edition {edition} of cut {done.cut}" if edition else f"cut {done.cut}, not published")
     if done.failures:

@@ -118,18 +118,18 @@ def _list_retired(shell: Shell, project: Project) -> None:
 def _data(done: Upkeep) -> dict[str, Any]:
     return {
         "editions": {"expired": done.expired, "kept": done.kept},
-        "running": [asdict(each) for each in done.running],
+        "running": [asdict(process) for process in done.running],
         "places": [
             {
-                "kind": each.place.kind,
-                "name": each.place.name,
-                "due": each.due,
-                "left": each.left,
-                "compacted": asdict(each.compacted) if each.compacted else None,
-                "removed_files": each.files,
-                "removed_bytes": each.freed,
+                "kind": kept.place.kind,
+                "name": kept.place.name,
+                "due": kept.due,
+                "left": kept.left,
+                "compacted": asdict(kept.compacted) if kept.compacted else None,
+                "removed_files": kept.files,
+                "removed_bytes": kept.freed,
             }
-            for each in done.places
+            for kept in done.places
         ],
         "dropped": done.dropped,
         "cleared": done.cleared,
@@ -140,12 +140,12 @@ def _data(done: Upkeep) -> dict[str, Any]:
 
 def _text(done: Upkeep, *, dry_run: bool) -> Iterable[str]:
     yield f"editions: {done.editions}"
-    rows = [row for each in done.places if (row := _row(each))["compacted"] or row["deleted"] or row["left"]]
+    rows = [row for kept in done.places if (row := _row(kept))["compacted"] or row["deleted"] or row["left"]]
     if rows:
         yield from table(rows, "what", "compacted", "rows", "deleted", "left")
     yield from (f"dropped {name}" for name in done.dropped)
     yield from (f"cleared {name}" for name in done.cleared)
-    yield from (f"kept for {each}" for each in done.running)
+    yield from (f"kept for {process}" for process in done.running)
     if done.left:
         yield f"{_parts(done.left)} left for the next call: --limit or maintain_bytes bounds what one call rewrites"
     if not (rows or done.dropped or done.cleared or done.expired or done.left):

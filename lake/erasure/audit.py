@@ -137,13 +137,13 @@ def search_files(settings: Settings, values: Collection[str]) -> Proof:
     """Searches for `values` under the warehouse, beside it, and in its owner's files. Nothing is found of none."""
     if not values:
         return Proof(0, 0, 0, (), ())
-    text = re.compile(whole_word({each for value in values for each in _guises(value)}))
+    text = re.compile(whole_word({guise for value in values for guise in _guises(value)}))
     bytes_ = re.compile(text.pattern.encode())
     inside = _searched(lambda: _inside(settings), text, bytes_)
     outside = _searched(lambda: _outside(settings), text, bytes_)
-    found, beyond = (tuple(str(each.file) for each in part if each.found) for part in (inside, outside))
-    size = sum(each.size for each in inside)
-    return Proof(len(values), len(inside), size, found, beyond, tuple(_named(settings, text)))
+    within, beyond = (tuple(str(entry.file) for entry in part if entry.found) for part in (inside, outside))
+    size = sum(entry.size for entry in inside)
+    return Proof(len(values), len(inside), size, within, beyond, tuple(_named(settings, text)))
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ def _holds(file: Address, text: re.Pattern[str], bytes_: re.Pattern[bytes]) -> b
 def _escaped(file: Address, text: re.Pattern[str]) -> bool:
     """Whether one of the values is there under escapes of JSON."""
     texts = (chunk.decode("utf-8", "replace") for chunk in _chunks(file) if b"\\" in chunk)
-    return any(text.search(each) for escaped in texts for each in decoded(escaped))
+    return any(text.search(plain) for escaped in texts for plain in decoded(escaped))
 
 
 def _chunks(file: Address) -> Iterator[bytes]:
@@ -248,9 +248,9 @@ def _rows(file: Address, text: re.Pattern[str]) -> bool:
         if con.execute(f'SELECT 1 FROM "a row" WHERE regexp_matches({ROW}, $1) LIMIT 1', [text.pattern]).fetchone():
             return True
         escaped = con.execute(f"""SELECT {ROW} FROM "a row" WHERE contains({ROW}, '\\')""")
-        return any(text.search(each) for row in _each(escaped) for each in decoded(row))
+        return any(text.search(plain) for row in _each(escaped) for plain in decoded(row))
 
 
-def _each(found: duckdb.DuckDBPyConnection) -> Iterator[str]:
-    while some := found.fetchmany(MANY):
+def _each(answer: duckdb.DuckDBPyConnection) -> Iterator[str]:
+    while some := answer.fetchmany(MANY):
         yield from (row for [row] in some)

@@ -64,8 +64,8 @@ def whom(project: Project, stream: str, subject: str) -> tuple[Contract, str]:
     _must_seal(contract)
     store = open_store(project.settings, make=not Log(project.settings, stream).head().keys)
     token = store.token(stream, subject)
-    known = token in erasures.subjects(project.settings, stream) or token in store.known(stream)
-    if not known and not search.quarantined(project.settings, contract, subject, {subject}):
+    has_key = token in erasures.subjects(project.settings, stream) or token in store.known(stream)
+    if not has_key and not search.quarantined(project.settings, contract, subject, {subject}):
         raise DeclarationError(
             f"{stream} has no events of a person whose {contract.subject} is {subject!r}",
             where=contract.where,
@@ -165,8 +165,8 @@ def destroy_keys(settings: Settings) -> None:
     Raises DeclarationError where a log was sealed with a key store that is gone: another would tell people otherwise.
     """
     gone: dict[str, set[str]] = {}
-    for each in erasures.entries(settings):
-        gone.setdefault(each.stream, set()).add(each.subject)
+    for erasure in erasures.entries(settings):
+        gone.setdefault(erasure.stream, set()).add(erasure.subject)
     if not gone:
         return
     store = open_store(settings, make=not any(Log(settings, stream).head().keys for stream in gone))

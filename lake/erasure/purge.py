@@ -35,18 +35,18 @@ def purge(project: Project, tell: Callable[[str], None]) -> None:
     settings = project.settings
     _expire_again(settings)
     since, all_ = erasures.purged(settings), erasures.entries(settings)
-    fresh = [each for each in all_ if each.number > since]
+    fresh = [erasure for erasure in all_ if erasure.number > since]
     if not fresh:
         return
     destroy_keys(settings)
-    number, streams = max(each.number for each in fresh), {each.stream for each in fresh}
+    number, streams = max(erasure.number for erasure in fresh), {erasure.stream for erasure in fresh}
     waiting = _not_published(settings, number) or _anew(project, number)
     edition = editions.latest_edition(settings)
     if waiting := waiting or _still_read(settings, edition):
         tell(f"purge   is waiting: {waiting}")
         return
     assert edition is not None
-    older = [each.number for each in editions.kept_editions(settings) if each.number < edition.number]
+    older = [kept.number for kept in editions.kept_editions(settings) if kept.number < edition.number]
     editions.expire_editions(settings, older)
     published = {Warehouse(settings).root / each.path: each.version for each in edition.tables.values()}
     for declaration in project.tables.values():
@@ -67,7 +67,7 @@ def purge(project: Project, tell: Callable[[str], None]) -> None:
 def _expire_again(settings: Settings) -> None:
     """Lets those editions expire once more that damage to their book has brought back: their files are gone."""
     if purged := erasures.purged_with(settings):
-        back = [each.number for each in editions.kept_editions(settings) if each.number < purged]
+        back = [kept.number for kept in editions.kept_editions(settings) if kept.number < purged]
         editions.expire_editions(settings, back)
 
 
@@ -123,5 +123,5 @@ def _still_read(settings: Settings, edition: Edition | None) -> str:
     assert edition is not None
     if pin is not None and pin != edition.number:
         return f"readers are pinned to edition {pin}: lake publish --resume"
-    early = [each for each in activity.others(settings) if each.seen < edition.number]
+    early = [process for process in activity.others(settings) if process.seen < edition.number]
     return f"{early[0]} may still be reading data of the person" if early else ""

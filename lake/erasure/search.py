@@ -59,17 +59,17 @@ def sought(contract: Contract, subject: str, values: Collection[str]) -> tuple[s
     The latter in words that reveal no value.
     """
     field, left_out = contract.field(contract.subject or ""), []
-    found = {*values, subject}
+    wanted = {*values, subject}
     if not field.personal:
-        found.remove(subject)
+        wanted.remove(subject)
         left_out.append(f"{field.name}, which is not personal by the contract: logs keep it unencrypted")
-    short = {value for value in found if not is_long_enough(value)}
+    short = {value for value in wanted if not is_long_enough(value)}
     if short:
         what = field.name if short == {subject} else f"{len(short)} values"
         left_out.append(f"{what} of fewer than {SHORTEST} characters, which match anywhere by chance")
     if shared := [name for name in contract.sealed if contract.field(name).shared]:
         left_out.append(f"{', '.join(shared)}, whose few values are shared by other people")
-    return found - short, left_out
+    return wanted - short, left_out
 
 
 def _kept_as(number: Decimal) -> set[Decimal]:
@@ -78,14 +78,14 @@ def _kept_as(number: Decimal) -> set[Decimal]:
     delta-rs divides the digits of a decimal by a power of ten, which may round once more.
     """
     _, digits, exponent = number.as_tuple()
-    found = {number, Decimal(repr(float(number)))}
+    spellings = {number, Decimal(repr(float(number)))}
     if isinstance(exponent, int) and -MOST_DIGITS <= exponent < 0:
-        found.add(Decimal(repr(int("".join(map(str, digits))) / 10.0**-exponent)).copy_sign(number))
+        spellings.add(Decimal(repr(int("".join(map(str, digits))) / 10.0**-exponent)).copy_sign(number))
     with suppress(OverflowError):
         [single] = struct.unpack("f", struct.pack("f", float(number)))
         if Decimal(f"{single:.{len(_significant(number))}g}") == number:
-            found.add(Decimal(repr(single)))
-    return {each for each in found if each.is_finite() and len(_plain(each)) >= SHORTEST}
+            spellings.add(Decimal(repr(single)))
+    return {spelling for spelling in spellings if spelling.is_finite() and len(_plain(spelling)) >= SHORTEST}
 
 
 def _digits(number: Decimal) -> str:
@@ -112,7 +112,7 @@ def _significant(number: Decimal) -> str:
 def decoded(text: str) -> Iterator[str]:
     """`text` as it is, then with the escapes of JSON decoded, and again as long as there are any: JSON within JSON."""
     yield text
-    while (plain := ESCAPES.sub(lambda found: str(json.loads(f'"{found[0]}"')), text)) != text:
+    while (plain := ESCAPES.sub(lambda escape: str(json.loads(f'"{escape[0]}"')), text)) != text:
         yield (text := plain)
 
 
@@ -124,21 +124,21 @@ def quarantined(settings: Settings, contract: Contract, subject: str, values: Co
     texts = ", ".join(f"coalesce({name}, '') AS {name}" for name in ("raw", "detail", "source"))
     path, tells = Warehouse(settings).quarantine(contract.name).path, _tells(contract, subject, values)
     word = _word(values)
-    found = []
+    records = []
     for batch in counts(Warehouse(settings).quarantine(contract.name), upto=LAST_BATCH):
         for row in delta.rows(path, f"SELECT _batch, _number, {texts} FROM t WHERE _batch = $1", batch):
             raw, detail, source = row.pop("raw"), row.pop("detail"), row["source"]
             named = word(source)
             if named or tells(raw) or (detail != BLANKED and word(detail)):
-                found.append({**row, "source": "" if named else source})
-    return found
+                records.append({**row, "source": "" if named else source})
+    return records
 
 
 def _word(values: Collection[str]) -> Callable[[str], bool]:
     """Whether a text has one of `values`, of those that are long enough to be searched for."""
     longer = [spelled(value) for value in values if is_long_enough(value)]
     words = re.compile(whole_word(longer)) if longer else None
-    return lambda text: words is not None and any(words.search(each) for each in decoded(text))
+    return lambda text: words is not None and any(words.search(plain) for plain in decoded(text))
 
 
 def _tells(contract: Contract, subject: str, values: Collection[str]) -> Callable[[str], bool]:
@@ -150,22 +150,22 @@ def _tells(contract: Contract, subject: str, values: Collection[str]) -> Callabl
     spelled = "|".join(re.escape(name) for name in sorted(names))
     broken = re.compile(f'"(?i:{spelled})"\\s*:\\s*"?{re.escape(subject)}"?\\s*(?:[,}}]|$)')
     return lambda raw: (
-        word(raw) or any(map(same, _said(raw, names))) or any(broken.search(each) for each in decoded(raw))
+        word(raw) or any(map(same, _said(raw, names))) or any(broken.search(plain) for plain in decoded(raw))
     )
 
 
 def _said(raw: str, names: Collection[str]) -> list[str]:
     """What a record says under any of `names`, however deep in it, as it is written there."""
-    found: list[str] = []
+    said: list[str] = []
 
     def members(pairs: list[tuple[str, Any]]) -> None:
-        found.extend(str(value) for name, value in pairs if name.lower() in names and value is not None)
+        said.extend(str(value) for name, value in pairs if name.lower() in names and value is not None)
 
     try:
         json.loads(raw, object_pairs_hook=members, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):
-        return found
-    return found
+        return said
+    return said
 
 
 def _same(subject: str, *, number: bool) -> Callable[[str], bool]:

@@ -71,8 +71,8 @@ class Search:
         """What changed since `head` and concerns each of `rows`."""
         frames = [self._changes(source, head) for source in declaration.inputs]
         images = [image for of_row in rows for image in of_row if image is not None]
-        there = iter(changed(self.inputs, declaration, frames, images, few) if images else ())
-        findings = [_merged([next(there) for each in of_row if each is not None], len(frames)) for of_row in rows]
+        by_image = iter(changed(self.inputs, declaration, frames, images, few) if images else ())
+        findings = [_merged([next(by_image) for image in of_row if image is not None], len(frames)) for of_row in rows]
 
         def parents(parent: Declaration, shown: Sequence[Found]) -> list[Cause]:
             return self._parents(parent, head, shown, few.fewer())
@@ -91,23 +91,23 @@ class Search:
 
     def _parents(self, parent: Declaration, child: TableHead, shown: Sequence[Found], few: Few) -> list[Cause]:
         """The images of a table's rows, each row's last one with what changed it."""
-        last = {_key(found.order): found for found in shown}
+        last = {_key(version.order): version for version in shown}
         if not last:
             return []
         table, before = self.inputs.table(parent), child.inputs[parent.name]
         versions = [(table.path, table.stored(before)), (table.path, self.inputs.version(Input(parent.name, parent)))]
-        images = dict(zip(last, _images(versions, [found.order for found in last.values()]), strict=True))
+        images = dict(zip(last, _images(versions, [version.order for version in last.values()]), strict=True))
         head, sides = _position(table.path, before), dict[Key, tuple[Side, ...]]()
         if head is not None:
             sides = dict(zip(last, self.sides(parent, head, list(images.values()), few), strict=True))
         causes = []
-        for each in shown:
-            key = _key(each.order)
+        for version in shown:
+            key = _key(version.order)
             was, now = images[key]
-            image = (was if each.role == WAS else now) or each.order
+            image = (was if version.role == WAS else now) or version.order
             values = {column: image[column] for column in visible(image)}
-            row = Explained(parent.name, each.order, values, sides.get(key, ()) if each is last[key] else ())
-            causes.append(Cause(each.role, each.nth, each.values, row=row))
+            row = Explained(parent.name, version.order, values, sides.get(key, ()) if version is last[key] else ())
+            causes.append(Cause(version.role, version.nth, version.values, row=row))
         return causes
 
 
@@ -139,8 +139,8 @@ def _rows(path: Address, version: int, keys: Sequence[Values]) -> list[Values | 
     scan, columns = Scan(path, version), list(keys[0])
     if not set(columns) <= set(scan.schema().names):
         return [None for _ in keys]
-    found = scan.arrow(keys=scan.keys(keys)).to_pylist()
-    by_key = {tuple(row[column] for column in columns): row for row in found}
+    rows = scan.arrow(keys=scan.keys(keys)).to_pylist()
+    by_key = {tuple(row[column] for column in columns): row for row in rows}
     return [by_key.get(_key(key)) for key in keys]
 
 

@@ -31,7 +31,7 @@ def stopped(inputs: Inputs, checks: Iterable[Check]) -> QualityError | None:
     error = gate.stopped(checks)
     if error is None:
         return None
-    told = [each for check in checks for each in _told(inputs, check)]
+    told = [behind for check in checks for behind in _told(inputs, check)]
     if not told:
         return error
     lines = [f"  behind {row}: {', '.join(places)}" for row, places in told[:ROWS]]

@@ -123,13 +123,13 @@ def diff_editions(  # noqa: PLR0913 which editions, and how much
     settings = project.settings
     editions = get_edition(settings, old), get_edition(settings, new)
     entries = _entry(editions[0], name), _entry(editions[1], name)
-    pair, declaration = Pair(*(published(settings, name, each) for each in editions)), project.tables.get(name)
+    pair, declaration = Pair(*(published(settings, name, edition) for edition in editions)), project.tables.get(name)
     counts, rows = _compared(pair, pair.identity(declaration), limit)
     notes = list(_notes(editions, entries, declaration))
     if events and rows and declaration is not None:
-        found = responsible(project, connect, declaration, editions, [row.identity for row in rows], Few.of(limit))
-        rows = [replace(row, sides=sides) for row, sides in zip(rows, found.sides, strict=True)]
-        notes += found.notes
+        causes = responsible(project, connect, declaration, editions, [row.identity for row in rows], Few.of(limit))
+        rows = [replace(row, sides=sides) for row, sides in zip(rows, causes.sides, strict=True)]
+        notes += causes.notes
     return EditionDiff(name, editions, counts, pair.columns, tuple(rows), tuple(notes))
 
 
@@ -159,8 +159,8 @@ def _compared(pair: Pair, identity: Sequence[str], limit: int) -> tuple[Counts, 
 
 
 def _change(row: Mapping[str, Any], identity: Sequence[str]) -> RowChange:
-    there = row["after"] or row["before"]
-    return RowChange(row[CHANGE], {column: there[column] for column in identity}, row["before"], row["after"])
+    image = row["after"] or row["before"]
+    return RowChange(row[CHANGE], {column: image[column] for column in identity}, row["before"], row["after"])
 
 
 def _notes(

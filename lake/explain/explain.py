@@ -95,10 +95,10 @@ def explain(  # noqa: PLR0913 what, when and how much
     head, latest = position_at(declaration, table, at_cut), latest_cut(project.settings)
     if head is not None:
         wanted = asked(declaration, schema_at(table, head.version), texts)
-        found = rows_of(declaration, table, head, wanted)
-        if found or at_cut is not None or latest is None or latest.number <= head.cut:
+        rows = rows_of(declaration, table, head, wanted)
+        if rows or at_cut is not None or latest is None or latest.number <= head.cut:
             inputs = Inputs(connect, project, get_cut(project.settings, head.cut))
-            return _of_table(inputs, declaration, head, wanted, found, few, newest=at_cut is None)
+            return _of_table(inputs, declaration, head, wanted, rows, few, newest=at_cut is None)
     if at_cut is None and latest is None:
         raise declaration.fault("not built yet, and there is no cut", fix="lake run")
     cut = get_cut(project.settings, at_cut) if at_cut is not None else latest
@@ -111,22 +111,22 @@ def _of_table(  # noqa: PLR0913, PLR0917  a table, and what is asked of it
     declaration: Declaration,
     head: TableHead,
     wanted: pa.Table,
-    found: Sequence[Values],
+    stored: Sequence[Values],
     few: Few,
     *,
     newest: bool,
 ) -> Explanation:
     """The rows `found` in the table where it stands at `head`."""
     [key] = wanted.to_pylist()
-    shown = _ends(_sorted(declaration, found), few)
-    rows = _explained(inputs, declaration, shown, few) if found else [_missing(inputs, declaration, key, few)]
+    shown = _ends(_sorted(declaration, stored), few)
+    rows = _explained(inputs, declaration, shown, few) if stored else [_missing(inputs, declaration, key, few)]
     return Explanation(
         declaration.name,
         declaration.kind.name,
         key,
         inputs.cut.number,
         head.version,
-        len(found),
+        len(stored),
         tuple(rows),
         tuple(_notes(inputs.project, declaration, head, newest=newest)),
     )
@@ -137,10 +137,10 @@ def _of_logs(inputs: Inputs, declaration: Declaration, texts: Sequence[str], few
     schema = to_arrow(inputs.evaluate(declaration).limit(0)).schema
     wanted = asked(declaration, schema, texts)
     [key] = wanted.to_pylist()
-    missing, there = _missing(inputs, declaration, key, few), list[Values]()
+    missing, evaluated = _missing(inputs, declaration, key, few), list[Values]()
     note = f"the table is not at cut {inputs.cut.number}: these are the events it will be derived from"
     try:
-        there = _evaluated(inputs, declaration, wanted)
+        evaluated = _evaluated(inputs, declaration, wanted)
     except Exception as error:
         raise_if_gone(error)
         note += f"; the row cannot be evaluated: {first_line(error)}"
@@ -148,7 +148,7 @@ def _of_logs(inputs: Inputs, declaration: Declaration, texts: Sequence[str], few
         replace(
             missing, identity={c: row[c] for c in declaration.kind.identity}, values={c: row[c] for c in visible(row)}
         )
-        for row in _ends(_sorted(declaration, there), few)
+        for row in _ends(_sorted(declaration, evaluated), few)
     ]
     return Explanation(
         declaration.name,
@@ -156,7 +156,7 @@ def _of_logs(inputs: Inputs, declaration: Declaration, texts: Sequence[str], few
         key,
         inputs.cut.number,
         None,
-        len(there),
+        len(evaluated),
         tuple(rows or [missing]),
         (note,),
     )
@@ -170,15 +170,15 @@ def _evaluated(inputs: Inputs, declaration: Declaration, wanted: pa.Table) -> li
     else:
         rows = inputs.evaluate(declaration)
     keys = to_frame(inputs.spark, wanted)
-    found: list[Values] = to_arrow(rows.join(keys, same(rows, keys, wanted.column_names), "left_semi")).to_pylist()
-    return found
+    values: list[Values] = to_arrow(rows.join(keys, same(rows, keys, wanted.column_names), "left_semi")).to_pylist()
+    return values
 
 
 def _recomputing(connect: Callable[[], SparkSession], project: Project, cut: Cut) -> Inputs:
     """The inputs at a cut, whether or not the tables among them are there yet."""
-    heads = {name: project.table(each).head_at(cut.number) for name, each in project.tables.items()}
-    there = {name: head.version for name, head in heads.items() if head is not None}
-    return Inputs(connect, project, cut, recompute=True, proved=there)
+    heads = {name: project.table(declaration).head_at(cut.number) for name, declaration in project.tables.items()}
+    versions = {name: head.version for name, head in heads.items() if head is not None}
+    return Inputs(connect, project, cut, recompute=True, proved=versions)
 
 
 def _explained(inputs: Inputs, declaration: Declaration, rows: Sequence[Values], few: Few) -> list[Explained]:
@@ -216,20 +216,20 @@ def told(
     sides = []
     for number, source in enumerate(declaration.inputs):
         of_rows = [finding[number] for finding in findings]
-        shown = [found for finding in of_rows for found in finding.shown]
+        shown = [entry for finding in of_rows for entry in finding.shown]
         causes = _events(inputs, source, shown) if source.table is None else parents(source.table, shown)
-        there = iter(causes)
+        remaining = iter(causes)
         sides.append(
             [
-                Side(source.name, source.is_log, finding.count, tuple(next(there) for _ in finding.shown))
+                Side(source.name, source.is_log, finding.count, tuple(next(remaining) for _ in finding.shown))
                 for finding in of_rows
             ]
         )
-    return [tuple(each) for each in zip(*sides, strict=True)]
+    return [tuple(of_row) for of_row in zip(*sides, strict=True)]
 
 
 def _events(inputs: Inputs, source: Input, shown: Sequence[Found]) -> list[Cause]:
-    places = {_place(found.order) for found in shown}
+    places = {_place(entry.order) for entry in shown}
     events = events_at(inputs.project.settings, source.name, places, inputs.cut)
     return [Cause(each.role, each.nth, each.values, event=events[_place(each.order)]) for each in shown]
 
@@ -238,7 +238,7 @@ def _parents(inputs: Inputs, parent: Declaration, shown: Sequence[Found], few: F
     """The rows of a table that is an input, each explained in its turn."""
     if not shown:
         return []
-    distinct = {_identity(found.order): found.order for found in shown}
+    distinct = {_identity(entry.order): entry.order for entry in shown}
     if not inputs.has(parent):
         made = {key: made_by(inputs, parent, order, few.fewer()) for key, order in distinct.items()}
         return [Cause(each.role, each.nth, each.values, row=made[_identity(each.order)]) for each in shown]

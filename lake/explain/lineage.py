@@ -83,7 +83,7 @@ def _of_view(inputs: Inputs, kind: Kind, source: Input, rows: Sequence[Values]) 
 
 
 def _by_row(by_side: Sequence[Sequence[Finding]]) -> list[list[Finding]]:
-    return [list(each) for each in zip(*by_side, strict=True)]
+    return [list(of_row) for of_row in zip(*by_side, strict=True)]
 
 
 def _change(source: Input) -> str:
@@ -114,16 +114,16 @@ def _of_keys(  # noqa: PLR0913 the rows of which inputs, for which rows
     """By input, what of `frames` (None: nothing) concerns the keys of `rows`; `role` is SQL."""
     from pyspark.sql import functions as F
 
-    found = [[Finding() for _ in rows] for _ in frames]
+    findings = [[Finding() for _ in rows] for _ in frames]
     if all(frame is None for frame in frames):
-        return found
+        return findings
     filled = [inputs.nothing(s) if f is None else f for s, f in zip(declaration.inputs, frames, strict=True)]
     for side, prepared in enumerate(inputs.sides(declaration, filled)):
         if frames[side] is not None:
             what = f"cast({role(declaration.inputs[side])} as string)"
             told = only_events(prepared).withColumn(ROLE, F.expr(what))
-            found[side] = _key_lookup(declaration, told, side, rows).findings(few)
-    return found
+            findings[side] = _key_lookup(declaration, told, side, rows).findings(few)
+    return findings
 
 
 def _key_lookup(declaration: Declaration, prepared: DataFrame, side: int, rows: Sequence[Values]) -> Lookup:
@@ -138,7 +138,7 @@ def _keys(declaration: Declaration, side: int, rows: Sequence[Values]) -> list[V
     wanted: list[Values | None] = [kind.lookup_values(row, side) for row in rows]
     if not kind.names_key(side):
         return wanted
-    return [None if each is None else {c: v for c, v in each.items() if c in kind.key} for each in wanted]
+    return [None if row is None else {c: v for c, v in row.items() if c in kind.key} for row in wanted]
 
 
 def _named(  # noqa: PLR0913, PLR0917 the rows of which input, for which rows
@@ -156,7 +156,7 @@ def _named(  # noqa: PLR0913, PLR0917 the rows of which input, for which rows
 
 def _asked(wanted: Sequence[Values | None]) -> list[str]:
     """The columns by which rows are wanted: one set of them for all."""
-    return list(next((each for each in wanted if each is not None), ()))
+    return list(next((row for row in wanted if row is not None), ()))
 
 
 def _column(name: str, *, of: str = "") -> str:

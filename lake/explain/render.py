@@ -18,17 +18,17 @@ from lake.text import plain, shown, span
 CHANGE_STYLES: Final = {"insert": "green", "update": "yellow", "delete": "red"}
 
 
-def as_data(found: Explanation) -> dict[str, Any]:
+def as_data(explanation: Explanation) -> dict[str, Any]:
     """The explanation as JSON; instants are ISO 8601 in UTC, lateness in seconds."""
     data = {
-        "table": found.table,
-        "kind": found.kind,
-        "key": found.asked,
-        "cut": found.cut,
-        "version": found.version,
-        "count": found.count,
-        "rows": [_row_data(row) for row in found.rows],
-        "notes": found.notes,
+        "table": explanation.table,
+        "kind": explanation.kind,
+        "key": explanation.asked,
+        "cut": explanation.cut,
+        "version": explanation.version,
+        "count": explanation.count,
+        "rows": [_row_data(row) for row in explanation.rows],
+        "notes": explanation.notes,
     }
     told: dict[str, Any] = plain(data)
     return told
@@ -46,14 +46,14 @@ def sides_data(sides: Sequence[Side]) -> list[dict[str, Any]]:
     ]
 
 
-def diff_data(found: EditionDiff) -> dict[str, Any]:
+def diff_data(diff: EditionDiff) -> dict[str, Any]:
     """The differences of two editions as JSON."""
     data = {
-        "table": found.table,
-        "from": {"edition": found.editions[0].number, "cut": found.editions[0].cut},
-        "to": {"edition": found.editions[1].number, "cut": found.editions[1].cut},
-        **asdict(found.counts),
-        "columns": asdict(found.columns),
+        "table": diff.table,
+        "from": {"edition": diff.editions[0].number, "cut": diff.editions[0].cut},
+        "to": {"edition": diff.editions[1].number, "cut": diff.editions[1].cut},
+        **asdict(diff.counts),
+        "columns": asdict(diff.columns),
         "sample": [
             {
                 "change": row.change,
@@ -63,25 +63,25 @@ def diff_data(found: EditionDiff) -> dict[str, Any]:
                 "columns": list(row.columns),
                 "from": sides_data(row.sides),
             }
-            for row in found.sample
+            for row in diff.sample
         ],
-        "notes": found.notes,
+        "notes": diff.notes,
     }
     told: dict[str, Any] = plain(data)
     return told
 
 
-def diff_tree(found: EditionDiff) -> Tree:
+def diff_tree(diff: EditionDiff) -> Tree:
     """The differences of two editions as a tree: the rows, and under each what made it."""
-    (old, new), counts = found.editions, found.counts
+    (old, new), counts = diff.editions, diff.counts
     editions = f"edition {old.number} of cut {old.cut} → edition {new.number} of cut {new.cut}"
     told = f"{counts.inserted} inserted, {counts.updated} updated, {counts.deleted} deleted"
-    root = Tree(Text.assemble((found.table, "bold"), f"  {editions}: {told}"))
-    for note in (*_columns(found), *found.notes):
+    root = Tree(Text.assemble((diff.table, "bold"), f"  {editions}: {told}"))
+    for note in (*_columns(diff), *diff.notes):
         root.add(Text(note, "yellow"))
     changes = {"update": counts.updated, "insert": counts.inserted, "delete": counts.deleted}
     for change, count in changes.items():
-        rows = [row for row in found.sample if row.change == change]
+        rows = [row for row in diff.sample if row.change == change]
         for row in rows:
             line = Text.assemble((f"{change}  ", CHANGE_STYLES[change]), _changed(row))
             add_sides(root.add(line), [side for side in row.sides if side.count], row.after or row.before or {})
@@ -90,8 +90,8 @@ def diff_tree(found: EditionDiff) -> Tree:
     return root
 
 
-def _columns(found: EditionDiff) -> Iterator[str]:
-    columns = found.columns
+def _columns(diff: EditionDiff) -> Iterator[str]:
+    columns = diff.columns
     if columns.added:
         yield f"columns added: {', '.join(columns.added)}"
     if columns.removed:
@@ -108,15 +108,17 @@ def _changed(row: RowChange) -> str:
     return "  ".join([_pairs(row.identity), *changed])
 
 
-def as_tree(found: Explanation) -> Tree:
+def as_tree(explanation: Explanation) -> Tree:
     """The explanation as a tree: rows, what went into each from each input, down to events of logs."""
-    rows = "1 row" if found.count == 1 else f"{found.count} rows"
-    root = Tree(Text.assemble((found.table, "bold"), f"  {_pairs(found.asked)}  {rows} at cut {found.cut}"))
-    for note in found.notes:
+    rows = "1 row" if explanation.count == 1 else f"{explanation.count} rows"
+    root = Tree(
+        Text.assemble((explanation.table, "bold"), f"  {_pairs(explanation.asked)}  {rows} at cut {explanation.cut}")
+    )
+    for note in explanation.notes:
         root.add(Text(note, "yellow"))
-    left_out = found.count - len(found.rows)
-    for number, row in enumerate(found.rows):
-        if left_out > 0 and number == len(found.rows) - len(found.rows) // 2:
+    left_out = explanation.count - len(explanation.rows)
+    for number, row in enumerate(explanation.rows):
+        if left_out > 0 and number == len(explanation.rows) - len(explanation.rows) // 2:
             root.add(_more(left_out))
         line = Text("no such row; events of its key", "red") if row.values is None else Text(_pairs(row.values), "bold")
         add_sides(root.add(line), row.sides, row.values or {})

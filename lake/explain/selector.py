@@ -32,7 +32,7 @@ def position_at(declaration: Declaration, table: Table, at_cut: int | None) -> T
     head, newest = table.head_at(at_cut), table.head()
     if head is not None or newest is None or newest.cut < at_cut:
         return head
-    cuts = sorted({each.cut for each in table.heads()})
+    cuts = sorted({head.cut for head in table.heads()})
     before, after = [cut for cut in cuts if cut < at_cut][-1:], [cut for cut in cuts if cut > at_cut][:1]
     near = " and ".join(f"--at-cut {cut}" for cut in (*before, *after))
     raise declaration.fault(f"was not at cut {at_cut}", fix=f"it was at {near}" if near else "lake run")
@@ -41,14 +41,14 @@ def position_at(declaration: Declaration, table: Table, at_cut: int | None) -> T
 def rows_of(declaration: Declaration, table: Table, head: TableHead, keys: pa.Table) -> list[Values]:
     """The rows with these keys that the table had at a head. Raises DeclarationError where its files are gone."""
     try:
-        found: list[Values] = table.rows_of(keys, head.version).to_pylist()
+        rows: list[Values] = table.rows_of(keys, head.version).to_pylist()
     except duckdb.IOException:
         cut = head.cut
         raise declaration.fault(
             f"its rows at cut {cut} have been deleted",
             fix="lake maintain keeps only the last editions: try a later cut",
         ) from None
-    return found
+    return rows
 
 
 def schema_at(table: Table, version: int) -> pa.Schema:
@@ -62,7 +62,7 @@ def asked(declaration: Declaration, schema: pa.Schema, texts: Sequence[str]) -> 
     `schema`: the table's. Raises DeclarationError for what is no key, or not all of it.
     """
     kind, given = declaration.kind, dict[str, str]()
-    known = f"its rows are identified by {', '.join(kind.identity)}"
+    identified = f"its rows are identified by {', '.join(kind.identity)}"
     for text in texts:
         column, equals, value = text.partition("=")
         if not equals:
@@ -71,7 +71,7 @@ def asked(declaration: Declaration, schema: pa.Schema, texts: Sequence[str]) -> 
                 fix=f"lake explain {declaration.name} {_usage(kind.identity)}",
             )
         if column not in kind.identity or column not in schema.names:
-            fix = known if column in schema.names else f"{did_you_mean(column, kind.identity)} {known}"
+            fix = identified if column in schema.names else f"{did_you_mean(column, kind.identity)} {identified}"
             raise DeclarationError(f"{declaration.name} has no {column!r} among its key columns", fix=fix)
         if given.setdefault(column, value) != value:
             raise DeclarationError(

@@ -102,11 +102,13 @@ def judge_table(  # noqa: PLR0913 - one table at one version, and who judges it
         return _record(table, suite, "table", cut, version, known.outcome, known.results)
     met = known is not None and known.outcome == "passed" and _met_since(table, suite, known, version)
     expectations = suite.whole_table if met else suite.expectations
-    own = [each for each in expectations if not each.rule.since]
+    own = [expectation for expectation in expectations if not expectation.rule.since]
     findings = _judge_version(table, declaration, suite, own, version, spark)
-    findings += judge_since(table, declaration, [each for each in expectations if each.rule.since], version)
+    findings += judge_since(
+        table, declaration, [expectation for expectation in expectations if expectation.rule.since], version
+    )
     findings += _judge_invariants(table, declaration, version)
-    return _record(table, suite, "table", cut, version, _outcome(findings), [each.record for each in findings])
+    return _record(table, suite, "table", cut, version, _outcome(findings), [finding.record for finding in findings])
 
 
 def stopped(checks: Iterable[Check]) -> QualityError | None:
@@ -143,23 +145,23 @@ def failure(table: str, result: Mapping[str, Any]) -> str:
 
 def _settle(table: Table, suite: Suite, findings: Sequence[Finding], cut: int) -> str | None:
     """Records a judgement that found a failure; else returns the suite's hash. Raises QualityError where it stops."""
-    found = _outcome(findings)
-    if found == "passed":
+    outcome = _outcome(findings)
+    if outcome == "passed":
         return suite.hash
-    check = _record(table, suite, "diff", cut, None, found, [each.record for each in findings])
+    check = _record(table, suite, "diff", cut, None, outcome, [finding.record for finding in findings])
     if check.outcome == "stopped":
         raise Stopped(check)
     return None
 
 
 def _outcome(findings: Iterable[Finding]) -> Outcome:
-    failed = {each.expectation.severity for each in findings if not each.success}
+    failed = {finding.expectation.severity for finding in findings if not finding.success}
     return "stopped" if "stop" in failed else "warned" if failed else "passed"
 
 
 def stops(check: Check) -> list[Mapping[str, Any]]:
     """The results of a check that stop it."""
-    return [each for each in check.results if not each["success"] and each["severity"] == "stop"]
+    return [result for result in check.results if not result["success"] and result["severity"] == "stop"]
 
 
 def _record(  # noqa: PLR0913, PLR0917 - the parts of one entry
@@ -180,7 +182,7 @@ def _record(  # noqa: PLR0913, PLR0917 - the parts of one entry
         version=version,
         suite=suite.hash,
         outcome=outcome,
-        results=[_withheld(each) for each in results] if table.personal else results,
+        results=[_withheld(result) for result in results] if table.personal else results,
     )
     return replace(check, results=results)
 
@@ -190,25 +192,25 @@ def _withheld(result: Mapping[str, Any]) -> dict[str, Any]:
     return {**result, "examples": [], "observed": result["observed"] if "_count_" in result["type"] else None}
 
 
-def _is_there(table: Table, known: Check) -> bool:
+def _is_there(table: Table, last: Check) -> bool:
     """Whether the judged version still is: damage leaves the number of a commit that it took to another one."""
-    later = takewhile(lambda head: head.version >= (known.version or 0), table.heads())
-    return any((head.version, head.cut) == (known.version, known.cut) for head in later)
+    later = takewhile(lambda head: head.version >= (last.version or 0), table.heads())
+    return any((head.version, head.cut) == (last.version, last.cut) for head in later)
 
 
-def _unchanged(table: Table, known: Check, version: int) -> bool:
+def _unchanged(table: Table, last: Check, version: int) -> bool:
     """Whether every commit since the judgement `known`, up to `version`, changed no row."""
-    return _each_since(table, known, version, lambda head: head.changed_nothing)
+    return _each_since(table, last, version, lambda head: head.changed_nothing)
 
 
-def _met_since(table: Table, suite: Suite, known: Check, version: int) -> bool:
+def _met_since(table: Table, suite: Suite, last: Check, version: int) -> bool:
     """Whether what every commit since the judgement `known`, up to `version`, wrote has met `suite`."""
-    return _each_since(table, known, version, lambda head: head.changed_nothing or head.suite_passed == suite.hash)
+    return _each_since(table, last, version, lambda head: head.changed_nothing or head.suite_passed == suite.hash)
 
 
-def _each_since(table: Table, known: Check, version: int, holds: Callable[[TableHead], bool]) -> bool:
+def _each_since(table: Table, last: Check, version: int, holds: Callable[[TableHead], bool]) -> bool:
     """Whether `version` is not before the judgement `known`, and every commit between is ours, and one that `holds`."""
-    since = known.version if known.version is not None else -1
+    since = last.version if last.version is not None else -1
     later = takewhile(lambda head: head.version > since, table.heads())
     return sum(holds(head) for head in later if head.version <= version) == version - since
 
@@ -229,7 +231,7 @@ def _judge_version(  # noqa: PLR0913, PLR0917 - one table, and what to ask of it
         return []
     identity = declaration.kind.identity
     needed = _needed(expectations, identity, columns)
-    if scan.rows() <= cost.JUDGED_ROWS and all("Pandas" in each.rule.engines for each in expectations):
+    if scan.rows() <= cost.JUDGED_ROWS and all("Pandas" in expectation.rule.engines for expectation in expectations):
         return judge_rows(expectations, scan.arrow(needed), identity)
     return judge_frame(expectations, scan.frame(spark()).select(*needed), identity)
 
@@ -251,9 +253,9 @@ def _judge_invariants(table: Table, declaration: Declaration, version: int) -> l
 
 def _needed(expectations: Iterable[Expectation], identity: Sequence[str], columns: Sequence[str]) -> list[str]:
     """The columns to read, in the order of `columns`: those that expectations look at, and those that name a row."""
-    if any(each.columns is None for each in expectations):
+    if any(expectation.columns is None for expectation in expectations):
         return list(columns)
-    wanted = {*identity, *(name for each in expectations for name in each.columns or ())}
+    wanted = {*identity, *(name for expectation in expectations for name in expectation.columns or ())}
     return [name for name in columns if name in wanted]
 
 

@@ -83,21 +83,23 @@ def prepare() -> None:
 
 def judge_rows(expectations: Iterable[Expectation], rows: pa.Table, identity: Sequence[str]) -> list[Finding]:
     """The findings of `expectations` on rows in memory, in their order."""
-    found: dict[Expectation, Finding] = {}
+    findings: dict[Expectation, Finding] = {}
     for group, frame in _frames(expectations, rows):
         for expectation, result in _validated(group, frame, "BOOLEAN_ONLY"):
-            found[expectation] = _met(expectation, rows) if result.success else _failure(expectation, rows, identity)
-    return [found[each] for each in expectations]
+            findings[expectation] = _met(expectation, rows) if result.success else _failure(expectation, rows, identity)
+    return [findings[expectation] for expectation in expectations]
 
 
 def judge_frame(expectations: Sequence[Expectation], rows: DataFrame, identity: Sequence[str]) -> list[Finding]:
     """The findings of `expectations` on more rows than fit in memory, by Spark."""
-    found = {e: Finding(e, bool(r.success)) for e, r in _validated(expectations, rows, "BOOLEAN_ONLY")}
-    failing = [e for e in expectations if not found[e].success]
+    findings = {e: Finding(e, bool(r.success)) for e, r in _validated(expectations, rows, "BOOLEAN_ONLY")}
+    failing = [e for e in expectations if not findings[e].success]
     for expectation, result in _validated(failing, rows, "SUMMARY", keys=identity) if failing else ():
         examples = result.result.get("partial_unexpected_index_list") or ()
-        found[expectation] = _finding(expectation, result, [{k: _utc(v) for k, v in row.items()} for row in examples])
-    return [found[each] for each in expectations]
+        findings[expectation] = _finding(
+            expectation, result, [{k: _utc(v) for k, v in row.items()} for row in examples]
+        )
+    return [findings[expectation] for expectation in expectations]
 
 
 def build(expectations: Iterable[Expectation]) -> list[Judge]:
@@ -106,13 +108,13 @@ def build(expectations: Iterable[Expectation]) -> list[Judge]:
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
     judges, faults = [], []
-    for number, each in enumerate(expectations):
-        configuration = ExpectationConfiguration(each.type, dict(each.kwargs), meta={"number": number})
+    for number, expectation in enumerate(expectations):
+        configuration = ExpectationConfiguration(expectation.type, dict(expectation.kwargs), meta={"number": number})
         try:
             judges.append(configuration.to_domain_obj())
         except (ValueError, TypeError) as error:
             fix = "correct its kwargs: see docs.greatexpectations.io"
-            faults.append(DeclarationError(f"{each}: {_reason(error)}", where=each.where, fix=fix))
+            faults.append(DeclarationError(f"{expectation}: {_reason(error)}", where=expectation.where, fix=fix))
     if faults:
         raise DeclarationError.all(faults)
     return judges
@@ -130,7 +132,7 @@ def _frames(expectations: Iterable[Expectation], rows: pa.Table) -> Iterator[tup
     ordered = sorted(expectations, key=needs)
     if few:
         if ordered:
-            wanted = {name for each in ordered for name in _columns(each, rows)}
+            wanted = {name for expectation in ordered for name in _columns(expectation, rows)}
             yield ordered, _pandas(rows.select([name for name in rows.column_names if name in wanted]))
         return
     for (distinct, names), group in groupby(ordered, key=needs):
@@ -254,8 +256,8 @@ def _pandas(rows: pa.Table) -> pd.DataFrame:
 def _exception(result: ExpectationValidationResult) -> str:
     """Why the library could not judge; empty where it could."""
     told = result.exception_info or {}
-    each = [told] if "raised_exception" in told else list(told.values())
-    return next((_first_line(e["exception_message"]) for e in each if e.get("raised_exception")), "")
+    raised = [told] if "raised_exception" in told else list(told.values())
+    return next((_first_line(e["exception_message"]) for e in raised if e.get("raised_exception")), "")
 
 
 def _reason(error: Exception) -> str:

@@ -93,11 +93,11 @@ def stopped(project: Project, tables: Iterable[Declaration], cut: Cut) -> Qualit
     for table in tables:
         for stream in project.logs(table):
             readers.setdefault(stream, []).append(table.name)
-    found = [excess(project.settings, project.contracts[stream], cut) for stream in sorted(readers)]
+    excesses = [excess(project.settings, project.contracts[stream], cut) for stream in sorted(readers)]
     told = [
-        f"{each}; held: {', '.join(readers[each.stream])} ({each.where})\n  fix: {FIX.format(stream=each.stream)}"
-        for each in found
-        if each is not None
+        f"{over}; held: {', '.join(readers[over.stream])} ({over.where})\n  fix: {FIX.format(stream=over.stream)}"
+        for over in excesses
+        if over is not None
     ]
     return QualityError("\n".join(told)) if told else None
 

@@ -41,8 +41,8 @@ class Beside:
         with delta.connection() as con:
             con.register("had", self.had)
             con.register("now", self.now)
-            found: list[dict[str, Any]] = con.sql(query).to_arrow_table().to_pylist()
-            return found
+            rows: list[dict[str, Any]] = con.sql(query).to_arrow_table().to_pylist()
+            return rows
 
     def gone(self, expectation: Expectation) -> Finding:
         """The keys that the edition has and the table lacks."""
@@ -90,15 +90,15 @@ def judge_since(
     old = Scan(Warehouse(table.settings).root / before.path, before.version)
     new = Scan(table.path, version)
     key, current = declaration.kind.current_identity, declaration.kind.current
-    found = []
-    for each in expectations:
-        columns = [*key, *(name for name in each.columns or () if name not in key)]
+    findings = []
+    for expectation in expectations:
+        columns = [*key, *(name for name in expectation.columns or () if name not in key)]
         if not set(columns) <= set(old.schema().names):
-            found.append(Finding(each, True))  # the edition is of a definition that had no such column
+            findings.append(Finding(expectation, True))  # the edition is of a definition that had no such column
             continue
         beside = Beside(old.arrow(columns, where=current), new.arrow(columns, where=current), key)
-        found.append(JUDGES[each.type](beside, each))
-    return found
+        findings.append(JUDGES[expectation.type](beside, expectation))
+    return findings
 
 
 def _near(expectation: Expectation, had: Any, now: Any) -> Finding:

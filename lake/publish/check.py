@@ -40,18 +40,18 @@ def check(
     at = picked_cut.number
     picked = project.pick(tables or ())
     suites = load_suites(project)
-    versions = {each.name: _version(project, each, at) for each in picked}
-    behind = [each for each in picked if versions[each.name] is None]
-    faults = [each.fault(f"not at cut {at}", fix=f"lake advance --cut {at}") for each in behind]
-    faults += [_unjudged(each) for each in picked if strict and each.name not in suites]
+    versions = {table.name: _version(project, table, at) for table in picked}
+    behind = [table for table in picked if versions[table.name] is None]
+    faults = [table.fault(f"not at cut {at}", fix=f"lake advance --cut {at}") for table in behind]
+    faults += [_unjudged(table) for table in picked if strict and table.name not in suites]
     if faults:
         raise DeclarationError.all(faults)
-    promised = {each.name: Suite(each.name, each.where, ()) for each in picked if each.kind.invariants}
+    promised = {table.name: Suite(table.name, table.where, ()) for table in picked if table.kind.invariants}
     judged = promised | suites
     checks = [
-        gate.judge_table(project.table(each), each, judged[each.name], version=version, cut=at, spark=spark)
-        for each in picked
-        if each.name in judged and (version := versions[each.name]) is not None
+        gate.judge_table(project.table(table), table, judged[table.name], version=version, cut=at, spark=spark)
+        for table in picked
+        if table.name in judged and (version := versions[table.name]) is not None
     ]
     errors = [
         error

@@ -81,7 +81,7 @@ def checked(
     while True:
         tables = at_cut(project, cut)
         checks = check(project, spark, cut=cut.number)
-        if all(tables[each.table].version == each.version for each in checks):  # else one was rebuilt meanwhile
+        if all(tables[check.table].version == check.version for check in checks):  # else one was rebuilt meanwhile
             for warning in gate.warnings(checks):
                 tell(f"warning {warning}")
             return tables
@@ -89,7 +89,7 @@ def checked(
 
 def at_cut(project: Project, cut: Cut) -> dict[str, EditionTable]:
     """The exact version of every table at `cut`. Raises DeclarationError that names every missing table."""
-    found, faults = {}, []
+    entries, faults = {}, []
     for declaration in project.tables.values():
         table = project.table(declaration)
         head = table.head_at(cut.number)
@@ -104,7 +104,7 @@ def at_cut(project: Project, cut: Cut) -> dict[str, EditionTable]:
             faults.append(fault)
         path = table.path.relative_to(Warehouse(project.settings).root)
         said = head.content
-        found[declaration.name] = EditionTable(
+        entries[declaration.name] = EditionTable(
             declaration.layer,
             path,
             head.version,
@@ -114,4 +114,4 @@ def at_cut(project: Project, cut: Cut) -> dict[str, EditionTable]:
         )
     if faults:
         raise DeclarationError.all(faults)
-    return found
+    return entries

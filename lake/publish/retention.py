@@ -48,7 +48,7 @@ class Needed:
         """
         settings = project.settings
         running = tuple(activity.others(settings))
-        kept = [each for each in editions.kept_editions(settings) if each.number not in but]
+        kept = [edition for edition in editions.kept_editions(settings) if edition.number not in but]
         home = editions.homes(settings)
         tables = [Table(settings, t.layer, t.name, home.get(t.name, t.name)) for t in project.tables.values()]
         return cls(project, running, (*kept, *also), {table.path: table for table in tables})

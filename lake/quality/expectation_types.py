@@ -125,7 +125,7 @@ def rule_of(expectation: str) -> Rule:
 
 
 def _schemas() -> Path:
-    found = find_spec("great_expectations")
-    if found is None or found.origin is None:
+    package = find_spec("great_expectations")
+    if package is None or package.origin is None:
         raise ModuleNotFoundError("great_expectations")
-    return Path(found.origin).parent / "expectations/core/schemas"
+    return Path(package.origin).parent / "expectations/core/schemas"

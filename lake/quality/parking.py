@@ -31,8 +31,8 @@ def refusal(type_: str, kwargs: Mapping[str, Any]) -> str:
         return "cannot park: it needs more than a single row, or more than Spark SQL"
     if beyond := sorted(set(kwargs) - ARGUMENTS):
         return f"cannot park with {beyond[0]!r}"
-    values = [each for v in kwargs.values() for each in (v if isinstance(v, list) else [v])]
-    wrong = [each for each in values if not isinstance(each, str | int | float | bool)]
+    values = [value for v in kwargs.values() for value in (v if isinstance(v, list) else [v])]
+    wrong = [value for value in values if not isinstance(value, str | int | float | bool)]
     return f"cannot park by {json.dumps(wrong[0])}" if wrong else ""
 
 
@@ -53,9 +53,9 @@ def _value(value: Any) -> str:
     return literal(value, SPARK)
 
 
-def _within(found: str, kwargs: Mapping[str, Any]) -> str:
+def _within(column: str, kwargs: Mapping[str, Any]) -> str:
     tests = [
-        f"{found} {sign}{'' if kwargs.get(f'strict_{end}') else '='} {_value(kwargs[f'{end}_value'])}"
+        f"{column} {sign}{'' if kwargs.get(f'strict_{end}') else '='} {_value(kwargs[f'{end}_value'])}"
         for end, sign in (("min", ">"), ("max", "<"))
         if f"{end}_value" in kwargs
     ]

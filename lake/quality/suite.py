@@ -93,21 +93,21 @@ class Suite:
     @property
     def row_local(self) -> tuple[Expectation, ...]:
         """Those that a row can fail by itself: they judge a diff before it is committed."""
-        return tuple(each for each in self.expectations if each.row_local)
+        return tuple(expectation for expectation in self.expectations if expectation.row_local)
 
     @property
     def whole_table(self) -> tuple[Expectation, ...]:
         """Those that only the whole table can fail: they judge it before it is published."""
-        return tuple(each for each in self.expectations if not each.row_local)
+        return tuple(expectation for expectation in self.expectations if not expectation.row_local)
 
     def faults(self, columns: Collection[str]) -> Iterator[DeclarationError]:
         """Expectations of columns that the table, which has `columns`, does not have."""
-        for each in self.expectations:
-            for name in each.columns or ():
+        for expectation in self.expectations:
+            for name in expectation.columns or ():
                 if name not in columns:
                     yield DeclarationError(
-                        f"{self.table}: {each.type}: no column {name!r}",
-                        where=each.where,
+                        f"{self.table}: {expectation.type}: no column {name!r}",
+                        where=expectation.where,
                         fix=did_you_mean(name, columns),
                     )
 
@@ -151,17 +151,19 @@ def read(file: Path) -> Suite:
     ]
     expectations = []
     for line, value in _elements(text):
-        found = list(_faults(value, f"{where}:{line}"))
-        faults += found
-        if not found:
+        wrong = list(_faults(value, f"{where}:{line}"))
+        faults += wrong
+        if not wrong:
             severity = value.get("severity", "stop")
             expectations.append(
                 Expectation(value["type"], value.get("kwargs", {}), severity, value.get("doc", ""), f"{where}:{line}")
             )
     if faults:
         raise DeclarationError.all(faults)
-    gate = tuple(each for each in expectations if each.severity != "park")
-    return Suite(file.stem, where, gate, tuple(each for each in expectations if each.severity == "park"))
+    gate = tuple(expectation for expectation in expectations if expectation.severity != "park")
+    return Suite(
+        file.stem, where, gate, tuple(expectation for expectation in expectations if expectation.severity == "park")
+    )
 
 
 _ARRAY = re.compile(r'(?<!\\)"expectations"\s*:\s*\[')
@@ -241,7 +243,7 @@ def named_columns(kwargs: Mapping[str, Any]) -> list[str]:
     """The columns that arguments name, in their order."""
     single = [kwargs[name] for name in ("column", "column_A", "column_B") if name in kwargs]
     several = kwargs.get("column_list", ())
-    return [str(each) for each in [*single, *(several if isinstance(several, list) else ())]]
+    return [str(name) for name in [*single, *(several if isinstance(several, list) else ())]]
 
 
 def _conditioned(condition: Any) -> Iterable[str]:
@@ -251,5 +253,5 @@ def _conditioned(condition: Any) -> Iterable[str]:
     column = condition.get("column")
     if isinstance(column, Mapping):
         yield str(column.get("name"))
-    for each in condition.get("conditions", ()):
-        yield from _conditioned(each)
+    for part in condition.get("conditions", ()):
+        yield from _conditioned(part)

@@ -135,8 +135,8 @@ class Names(Completer):
                 yield Completion(shown, start_position=-len(word), display_meta=meaning)
 
     def _candidates(self, text: str) -> Iterator[tuple[str, str]]:
-        found = self.conversation.reader
-        tables = [found.table(name) for name in found.edition.tables]
+        reader = self.conversation.reader
+        tables = [reader.table(name) for name in reader.edition.tables]
         yield from ((table.name, table.layer) for table in tables)
         if text.startswith("\\"):
             return

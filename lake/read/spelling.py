@@ -53,12 +53,12 @@ def as_object(names: Iterable[str], kinds: Iterable[DuckDBPyType], values: Itera
     return f"json_object({', '.join(pairs)})"
 
 
-def _instant(value: str, there: str, zone: str) -> str:
+def _instant(value: str, local: str, zone: str) -> str:
     """ISO 8601, microseconds where there are any. Before the year 1, and without end, as DuckDB has it."""
     return (
-        f"CASE WHEN {value} IS NULL OR NOT isfinite({value}) OR year({there}) < 1 THEN CAST({value} AS VARCHAR) "
-        f"WHEN epoch_us({value}) % 1000000 = 0 THEN replace(CAST({there} AS VARCHAR), ' ', 'T') || '{zone}' "
-        f"ELSE strftime({there}, '%Y-%m-%dT%H:%M:%S.%f{zone}') END"
+        f"CASE WHEN {value} IS NULL OR NOT isfinite({value}) OR year({local}) < 1 THEN CAST({value} AS VARCHAR) "
+        f"WHEN epoch_us({value}) % 1000000 = 0 THEN replace(CAST({local} AS VARCHAR), ' ', 'T') || '{zone}' "
+        f"ELSE strftime({local}, '%Y-%m-%dT%H:%M:%S.%f{zone}') END"
     )
 
 
@@ -81,7 +81,7 @@ def _map(kind: DuckDBPyType, value: str) -> str:
 
 def _held(kind: DuckDBPyType) -> list[DuckDBPyType]:
     """The types of what a nested value holds."""
-    return [each for _, each in kind.children if isinstance(each, DuckDBPyType)]
+    return [child for _, child in kind.children if isinstance(child, DuckDBPyType)]
 
 
 _NESTED: Final[dict[str, Callable[[DuckDBPyType, str], str]]] = {

@@ -148,14 +148,14 @@ class Reader:
                 where=where,
                 fix="name a table: `lake tables`",
             )
-        if found := _MISSING_TABLE.search(text):
-            hint = did_you_mean(found[1].lower(), self.edition.tables)
-            return DeclarationError(f"no table {found[1]!r} in edition {self.edition.number}", where=where, fix=hint)
-        if isinstance(error, duckdb.BinderException) and (found := _MISSING_COLUMN.search(text)):
-            known = {column.name for table in tables for column in table.columns}
-            if found[1] not in known:
+        if missing := _MISSING_TABLE.search(text):
+            hint = did_you_mean(missing[1].lower(), self.edition.tables)
+            return DeclarationError(f"no table {missing[1]!r} in edition {self.edition.number}", where=where, fix=hint)
+        if isinstance(error, duckdb.BinderException) and (missing := _MISSING_COLUMN.search(text)):
+            columns = {column.name for table in tables for column in table.columns}
+            if missing[1] not in columns:
                 return DeclarationError(
-                    f"no column {found[1]!r}", where=where, fix=did_you_mean(found[1].lower(), known)
+                    f"no column {missing[1]!r}", where=where, fix=did_you_mean(missing[1].lower(), columns)
                 )
         if isinstance(error, duckdb.IOException):
             return self._unreadable(error, tables)
@@ -229,9 +229,9 @@ def select(con: duckdb.DuckDBPyConnection, table: Published) -> str:
         return f"SELECT {', '.join(columns)} WHERE false"
     files = ", ".join(map(literal, table.files))
     source = f"read_parquet([{files}], union_by_name = true, hive_partitioning = false)"
-    there = {row[0] for row in con.execute(f"DESCRIBE FROM {source}").fetchall()}
+    stored = {row[0] for row in con.execute(f"DESCRIBE FROM {source}").fetchall()}
     columns = (
-        f"CAST({quoted(column.name) if column.name in there else 'NULL'} AS {column.type}) AS {quoted(column.name)}"
+        f"CAST({quoted(column.name) if column.name in stored else 'NULL'} AS {column.type}) AS {quoted(column.name)}"
         for column in table.columns
     )
     return f"SELECT {', '.join(columns)} FROM {source}"
@@ -254,8 +254,8 @@ def _spill(settings: Settings) -> Path:
 def _refuse_writes(con: duckdb.DuckDBPyConnection, query: str) -> None:
     statements = con.extract_statements(query)
     if len(statements) != 1:
-        found = f"{len(statements)} statements" if statements else "no statement"
-        raise DeclarationError(f"found {found}, one statement is allowed at a time", fix="write one SELECT")
+        count = f"{len(statements)} statements" if statements else "no statement"
+        raise DeclarationError(f"found {count}, one statement is allowed at a time", fix="write one SELECT")
     kind, text = statements[0].type.name, statements[0].query
     if kind == "EXPLAIN" and (outer := _EXPLAIN.match(text)):
         return _refuse_writes(con, text[outer.end() :])
@@ -278,10 +278,10 @@ def _mended(what: str) -> str:
 
 def _place(error: str, query: str) -> str:
     """`line 1, column 15` from the caret under DuckDB's excerpt of the query."""
-    found = re.search(r"^LINE (\d+): (.*)\n( *)\^", error, re.M)
-    if not found:
+    caret = re.search(r"^LINE (\d+): (.*)\n( *)\^", error, re.M)
+    if not caret:
         return ""
-    number, excerpt, indent = int(found[1]), found[2], len(found[3]) - len(f"LINE {found[1]}: ")
+    number, excerpt, indent = int(caret[1]), caret[2], len(caret[3]) - len(f"LINE {caret[1]}: ")
     around = excerpt.removeprefix("...").removesuffix("...")
     lines = [i for i, line in enumerate(query.split("\n"), 1) if around in line]
     if number not in lines:  # the query stands further down in what was run

@@ -44,16 +44,18 @@ def held(settings: Settings, edition: Edition, names: Iterable[str] = ()) -> lis
 
 def must_hold(settings: Settings, edition: Edition, names: Iterable[str]) -> None:
     """Raises LawError where a table is not what was published, LakeError where no fingerprint was recorded."""
-    for each in held(settings, edition, names):
-        if each.verdict == "identical":
+    for verdict in held(settings, edition, names):
+        if verdict.verdict == "identical":
             continue
-        where = str(Warehouse(settings).root / edition.tables[each.table].path)
-        if each.verdict == "unknown":
+        where = str(Warehouse(settings).root / edition.tables[verdict.table].path)
+        if verdict.verdict == "unknown":
             raise LakeError(
-                f"{each.table}: {each.why}", where=where, fix="run the query without --verified, or run lake verify"
+                f"{verdict.table}: {verdict.why}",
+                where=where,
+                fix="run the query without --verified, or run lake verify",
             )
         raise LawError(
-            f"{each.table} is not what was published as edition {edition.number}: {each.why}",
+            f"{verdict.table} is not what was published as edition {edition.number}: {verdict.why}",
             where=where,
             fix="lake verify shows what is wrong; restore the file from a backup, or lake rebuild and lake publish",
         )
@@ -68,17 +70,17 @@ def _held(settings: Settings, edition: Edition, name: str) -> Held:
     try:
         # What is personal is recorded in its own commits alone, under a key.
         key = "" if entry.content else open_store(settings).derived("content")
-        found = of_version(path, entry.version, key)
+        content = of_version(path, entry.version, key)
     except LakeError as error:
         return Held(name, entry.version, "differs", why=f"{error.what} ({error.where})")
     except delta.Unreadable as error:
         return Held(name, entry.version, "differs", why=f"it cannot be opened: {str(error).partition(chr(10))[0]}")
-    if str(found) == said:
-        return Held(name, entry.version, "identical", found.rows, said)
+    if str(content) == said:
+        return Held(name, entry.version, "identical", content.rows, said)
     rows = Print.parse(said).rows
     why = (
         "its rows differ from those published"
-        if found.rows == rows
-        else f"{rows} rows were published, {found.rows} were found"
+        if content.rows == rows
+        else f"{rows} rows were published, {content.rows} were found"
     )
-    return Held(name, entry.version, "differs", found.rows, str(found), why)
+    return Held(name, entry.version, "differs", content.rows, str(content), why)

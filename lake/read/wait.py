@@ -38,7 +38,7 @@ def parse(settings: Settings, texts: Iterable[str]) -> list[Token]:
 
     Raises DeclarationError for an invalid token, an unknown stream, or a batch that its log does not have.
     """
-    found = []
+    tokens = []
     for text in dict.fromkeys(texts):
         parts = re.fullmatch(r"(.+)@([0-9]{1,18})", text)
         if parts is None:
@@ -52,8 +52,8 @@ def parse(settings: Settings, texts: Iterable[str]) -> list[Token]:
             raise DeclarationError(
                 f"the log of {token.stream} has no batch {token.batch}: {has}", fix=f"lake log {token.stream}"
             )
-        found.append(token)
-    return found
+        tokens.append(token)
+    return tokens
 
 
 def wait(settings: Settings, tokens: Iterable[str], *, timeout: float) -> editions.Edition:
@@ -109,6 +109,6 @@ def _hindrance(settings: Settings, missing: list[Token], edition: editions.Editi
     published = edition.cut if edition else 0
     stopped = [c for c in checks.last_checks(settings).values() if c.outcome == "stopped" and c.cut > published]
     if stopped:
-        names = ", ".join(sorted(each.table for each in stopped))
+        names = ", ".join(sorted(check.table for check in stopped))
         return f"the gate stopped {names} at cut {max(c.cut for c in stopped)}", "lake status shows the rows"
     return f"cut {cut.number} has it and is not published yet", "wait longer, or lake run"

@@ -23,13 +23,13 @@ def catalogue(project: Project) -> list[dict[str, Any]]:
     sound = Warehouse(settings).book("editions").path not in damaged
     edition = editions.current_edition(settings) if sound else None
     published = edition.tables if edition else {}
-    found = []
+    rows = []
     for table in project.tables.values():
         path = project.table(table).path if sound else Warehouse(settings).table(table.layer, table.name).path
         built = None if path in damaged else delta.open_table(path)
         entry = published.get(table.name)
         shown = Warehouse(settings).root / entry.path if entry else path
-        found.append(
+        rows.append(
             {
                 "table": f"{table.layer}.{table.name}",
                 "name": table.name,
@@ -44,4 +44,4 @@ def catalogue(project: Project) -> list[dict[str, Any]]:
                 "damage": damaged[path].found if path in damaged else None,
             }
         )
-    return found
+    return rows

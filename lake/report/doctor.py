@@ -65,8 +65,8 @@ def examine(project: Path | None = None) -> list[Finding]:
 
 
 def _python() -> Finding:
-    found = f"{sys.version.split()[0]} ({sys.executable})"
-    return Finding("python", found, "" if sys.version_info >= PYTHON else "install Python 3.11 or newer")
+    python = f"{sys.version.split()[0]} ({sys.executable})"
+    return Finding("python", python, "" if sys.version_info >= PYTHON else "install Python 3.11 or newer")
 
 
 def java() -> Finding:
@@ -75,8 +75,8 @@ def java() -> Finding:
     java = shutil.which(Path(home) / "bin/java" if home else "java")
     fix = "install a JDK 17 or newer (apt install openjdk-17-jdk-headless, brew install openjdk@17)"
     if java is None:
-        found = f"no bin/java in JAVA_HOME={home}" if home else "no java on PATH"
-        return Finding("java", found, f"{fix}, or unset JAVA_HOME" if home else fix)
+        runtime = f"no bin/java in JAVA_HOME={home}" if home else "no java on PATH"
+        return Finding("java", runtime, f"{fix}, or unset JAVA_HOME" if home else fix)
     try:
         said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     except OSError as error:
@@ -84,8 +84,8 @@ def java() -> Finding:
     number = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', said)
     if number is None:
         return Finding("java", f"{java} does not print its version: {said.strip()[:80]!r}", fix)
-    found = f"{number[1]} ({java}{', from JAVA_HOME' if home else ''})"
-    return Finding("java", found, "" if int(number[2]) >= JAVA else fix)
+    runtime = f"{number[1]} ({java}{', from JAVA_HOME' if home else ''})"
+    return Finding("java", runtime, "" if int(number[2]) >= JAVA else fix)
 
 
 def _packages() -> Iterator[Finding]:
@@ -94,11 +94,13 @@ def _packages() -> Iterator[Finding]:
         if pin := re.fullmatch(r"([\w.-]+)(?:\[.*\])?==([\w.]+)", requirement):
             name, pinned = pin.groups()
             try:
-                found = version(name)
+                installed = version(name)
             except PackageNotFoundError:
-                found = "not installed"
+                installed = "not installed"
             yield Finding(
-                name, found, "" if found == pinned else f"install {name}=={pinned}: `make setup` in Headwater's folder"
+                name,
+                installed,
+                "" if installed == pinned else f"install {name}=={pinned}: `make setup` in Headwater's folder",
             )
 
 
@@ -110,13 +112,13 @@ def _jars(folder: Path) -> Finding:
         return Finding("jars", f"none in {folder}", fix)
     lines = (line.split() for line in listed.read_text("utf-8").splitlines() if not line.startswith("#"))
     wanted = {"{1}-{2}.jar".format(*coordinates.split(":")): sha256 for sha256, coordinates, *_ in lines}
-    found = {file.name: file for file in folder.glob("*.jar")}
-    faults = [f"{name} is missing" for name in sorted(wanted.keys() - found.keys())]
-    faults += [f"{name} is not on the list" for name in sorted(found.keys() - wanted.keys())]
+    jars = {file.name: file for file in folder.glob("*.jar")}
+    faults = [f"{name} is missing" for name in sorted(wanted.keys() - jars.keys())]
+    faults += [f"{name} is not on the list" for name in sorted(jars.keys() - wanted.keys())]
     faults += [
         f"{name} has a wrong SHA-256"
-        for name in sorted(wanted.keys() & found.keys())
-        if _sha256(found[name]) != wanted[name]
+        for name in sorted(wanted.keys() & jars.keys())
+        if _sha256(jars[name]) != wanted[name]
     ]
     return Finding("jars", ", ".join(faults), fix) if faults else Finding("jars", f"{len(wanted)} verified in {folder}")
 
@@ -136,13 +138,13 @@ def _loopback() -> Finding:
 
 
 def _writable(subject: str, folder: Path) -> Finding:
-    there = _existing(folder)
+    existing = _existing(folder)
     fix = f"allow {_user()} to write {{}}, or set `{subject}` to another folder"
     try:
-        with tempfile.NamedTemporaryFile(dir=there, prefix=".doctor-"):
+        with tempfile.NamedTemporaryFile(dir=existing, prefix=".doctor-"):
             pass
     except OSError as error:
-        return Finding(subject, f"{there} cannot be written: {error.strerror}", fix.format(there))
+        return Finding(subject, f"{existing} cannot be written: {error.strerror}", fix.format(existing))
     for inside in (*folder.glob("*"), *folder.glob("locks/*")):
         if not os.access(inside, os.W_OK):
             return Finding(subject, f"{inside} belongs to another user", fix.format(inside))
@@ -188,18 +190,18 @@ def _server(settings: Settings) -> Iterator[Finding]:
     if not address:
         return
     try:
-        found = start(settings).version
+        theirs = start(settings).version
     except LakeError as fault:
         yield Finding("spark connect", f"{fault.what} ({shown(address)})", fault.fix)
         return
     ours = version("pyspark")
-    fix = "" if found == ours else f"use a server of Spark {ours}, such as `lake serve connect` runs"
-    yield Finding("spark connect", f"Spark {found} at {shown(address)}", fix)
+    fix = "" if theirs == ours else f"use a server of Spark {ours}, such as `lake serve connect` runs"
+    yield Finding("spark connect", f"Spark {theirs} at {shown(address)}", fix)
 
 
 def _existing(path: Path) -> Path:
     """`path`, or the nearest folder above it that is there."""
-    return next(each for each in (path, *path.parents) if each.exists())
+    return next(parent for parent in (path, *path.parents) if parent.exists())
 
 
 def _user() -> str:

@@ -32,24 +32,24 @@ def as_data(status: Status) -> dict[str, Any]:
         "at": status.at,
         "checks": asdict(status.checks) if status.checks else None,
         "damaged": [
-            {"what": name_of(each.path), "found": each.found, "file": str(each.file)} for each in status.damaged
+            {"what": name_of(damage.path), "found": damage.found, "file": str(damage.file)} for damage in status.damaged
         ],
         "failed": [asdict(run) for run in _failed(status)],
         "streams": [asdict(stream) for stream in status.streams],
         "tables": [
-            asdict(each) | {"lag": None if each.lag is None else each.lag.total_seconds(), "late": _late(each)}
-            for each in status.tables
+            asdict(table) | {"lag": None if table.lag is None else table.lag.total_seconds(), "late": _late(table)}
+            for table in status.tables
         ],
     }
-    found: dict[str, Any] = plain(data)
-    return found
+    shown: dict[str, Any] = plain(data)
+    return shown
 
 
 def as_text(status: Status) -> Iterator[str]:
     """The status as lines: the heads, what is damaged, what failed, what stopped, streams, tables."""
     yield from _heads(status)
-    for each in status.damaged:
-        yield f"damaged  {printable(f'{name_of(each.path)}: {each.found} ({each.file})')}"
+    for damage in status.damaged:
+        yield f"damaged  {printable(f'{name_of(damage.path)}: {damage.found} ({damage.file})')}"
     for run in _failed(status):
         why = printable(run.counts.get("error", UNTOLD))
         yield f"failed   {run.verb} of {run.subject}, {_ago(status, run.started_at)}: {why}"
@@ -66,23 +66,23 @@ def as_text(status: Status) -> Iterator[str]:
         yield f"checks   {checks.passed} of {checks.total} checks passed, at cut {checks.cut}"
     yield ""
     names = ["stream", "batches", "newest batch", "events", "event time", "pending files", "quarantine"]
-    yield from as_table(names, (_stream(status, each) for each in status.streams))
+    yield from as_table(names, (_stream(status, stream) for stream in status.streams))
     yield ""
     names = ["table", "cut", "batches behind", "event time behind", "rows", "late events", "last run"]
-    yield from as_table(names, (_table(status, each) for each in status.tables))
+    yield from as_table(names, (_table(status, table) for table in status.tables))
 
 
 def wrong(status: Status, kinds: Collection[str]) -> list[str]:
     """Which of the conditions `kinds` (see `FAILS`) hold, a line each; damage always counts."""
-    found = [f"{name_of(each.path)} is damaged: {each.found}" for each in status.damaged]
+    lines = [f"{name_of(damage.path)} is damaged: {damage.found}" for damage in status.damaged]
     for kind in FAILS:
         if kind in kinds:
-            found += [f"{kind}: {what}" for what in _SO[kind](status)]
-    return found
+            lines += [f"{kind}: {what}" for what in _SO[kind](status)]
+    return lines
 
 
 def _stopped_ones(status: Status) -> Iterator[str]:
-    yield from (f"{each.check.table} at cut {each.check.cut}" for each in status.stoppers)
+    yield from (f"{stopper.check.table} at cut {stopper.check.cut}" for stopper in status.stoppers)
     yield from (f"{stream.name}: {stream.held}" for stream in status.streams if stream.held)
     yield from (f"{run.verb} of {run.subject} failed" for run in _failed(status))
 
@@ -101,7 +101,7 @@ def _stale_ones(status: Status) -> Iterator[str]:
         yield "no edition has been published"
     elif status.cut and status.edition.cut < status.cut.number:
         yield f"readers see cut {status.edition.cut}, the newest is {status.cut.number}"
-    yield from (f"the definition of {each.name} has changed" for each in status.tables if each.changed)
+    yield from (f"the definition of {table.name} has changed" for table in status.tables if table.changed)
 
 
 def _quarantined_ones(status: Status) -> Iterator[str]:
@@ -126,7 +126,7 @@ _SO: Final[dict[str, Callable[[Status], Iterator[str]]]] = {
 
 
 def _failed(status: Status) -> list[Run]:
-    return [*status.failed, *(each.run for each in status.tables if each.run and each.error)]
+    return [*status.failed, *(table.run for table in status.tables if table.run and table.error)]
 
 
 def _heads(status: Status) -> Iterator[str]:

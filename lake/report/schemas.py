@@ -21,8 +21,10 @@ class Declared:
 
 def declared(settings: Settings) -> list[Declared]:
     """Every contract. Raises DeclarationError that lists those that are faulty or cannot read their log."""
-    found = []
+    contracts = []
     for contract in load_contracts(settings).values():
         stored = contract_versions.versions(settings, contract.name)
-        found.append(Declared(contract, len(stored), len(evolution.with_current(stored, contract)) > len(stored) > 0))
-    return found
+        contracts.append(
+            Declared(contract, len(stored), len(evolution.with_current(stored, contract)) > len(stored) > 0)
+        )
+    return contracts

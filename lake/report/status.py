@@ -94,8 +94,8 @@ class Stopper:
     @property
     def reasons(self) -> list[str]:
         """`expect_column_values_to_be_between(flights): 3 of 90 rows, such as carrier=AA day=2013-01-01`."""
-        failed = [each for each in self.check.results if not each["success"] and each["severity"] == "stop"]
-        return [_reason(each) for each in failed]
+        failed = [result for result in self.check.results if not result["success"] and result["severity"] == "stop"]
+        return [_reason(result) for result in failed]
 
 
 @dataclass(frozen=True)
@@ -141,8 +141,8 @@ def status(project: Project) -> Status:
     whole = looks.at(book("checks"), checks.last_checks, settings, "table") or {}
     cut = looks.at(book("cuts"), cuts.latest_cut, settings)
     at_cuts = _Cuts(settings, cut, sound=looks.is_sound(book("cuts")))
-    found = {name: looks.at(warehouse.log(name).path, _Walk, settings, name) for name in project.contracts}
-    walks = {name: walk for name, walk in found.items() if walk}
+    walked = {name: looks.at(warehouse.log(name).path, _Walk, settings, name) for name in project.contracts}
+    walks = {name: walk for name, walk in walked.items() if walk}
     held_by = cut if looks.is_sound(book("editions")) else None
     streams = [
         looks.at(warehouse.quarantine(name).path, _stream, project, walk, held_by, others.get(name)) or Stream(name)
@@ -165,7 +165,7 @@ def status(project: Project) -> Status:
         pin=looks.at(book("editions"), editions.pinned, settings),
         stoppers=tuple(_stoppers(newest_checks, graph(project), newest)),
         checks=_met(project, whole),
-        streams=(*streams, *(Stream(name) for name, walk in found.items() if walk is None)),
+        streams=(*streams, *(Stream(name) for name, walk in walked.items() if walk is None)),
         tables=tuple(tables),
         damaged=tuple(looks.damaged.values()),
         failed=tuple(run for run in others.values() if run.outcome == "failed"),
@@ -176,14 +176,14 @@ class _Looks:
     """Reads tables of which some may be damaged: those are left out and reported."""
 
     def __init__(self, settings: Settings) -> None:
-        self.damaged = {found.path: found for found in damages(settings, quickly=True)}
+        self.damaged = {damage.path: damage for damage in damages(settings, quickly=True)}
 
     def is_sound(self, path: Address) -> bool:
         return path not in self.damaged
 
-    def add(self, found: Iterable[Damage]) -> None:
+    def add(self, more: Iterable[Damage]) -> None:
         """Reports what is missing although everything present can be read."""
-        self.damaged |= {each.path: each for each in found}
+        self.damaged |= {damage.path: damage for damage in more}
 
     def at(self, path: Address, look: Callable[..., T], *about: Any) -> T | None:
         """What `look` finds that reads the table at `path`; None where that is damaged."""
@@ -265,9 +265,9 @@ def _stream(project: Project, walk: _Walk, cut: cuts.Cut | None, run: runs.Run |
 def _table(
     project: Project, table: Declaration, walks: Mapping[str, _Walk], cuts: _Cuts, run: runs.Run | None
 ) -> TableStatus:
-    there = project.table(table)
-    head = there.head()
-    built = delta.open_table(there.path, head.version) if head else None
+    stored = project.table(table)
+    head = stored.head()
+    built = delta.open_table(stored.path, head.version) if head else None
     batches = cuts.batches(head.cut if head else None)
     streams = [walks[name] for name in project.logs(table) if name in walks and batches is not None]
     batches = batches or {}
@@ -301,12 +301,12 @@ def _late(project: Project, table: Declaration, batches: Mapping[str, int]) -> L
     return Late(late, lateness, sum(row["late"] for row in counted))
 
 
-def _stoppers(checks: Mapping[str, checks.Check], found: Graph, newest: editions.Edition | None) -> Iterator[Stopper]:
+def _stoppers(checks: Mapping[str, checks.Check], graph: Graph, newest: editions.Edition | None) -> Iterator[Stopper]:
     """A stop binds its cut: an edition published since has overcome it."""
     for check in checks.values():
-        if check.outcome == "stopped" and (newest is None or check.cut > newest.cut) and check.table in found.nodes:
+        if check.outcome == "stopped" and (newest is None or check.cut > newest.cut) and check.table in graph.nodes:
             waits = [check.table] if check.scope == "diff" else []
-            yield Stopper(check, tuple(found.below(check.table, including=waits)))
+            yield Stopper(check, tuple(graph.below(check.table, including=waits)))
 
 
 def _reason(result: Mapping[str, Any]) -> str:
