@@ -3,6 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 JARS := $(VENV)/share/headwater/jars
+PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-annotate --no-header --quiet
 SUITABLE := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 15))
@@ -32,10 +33,10 @@ demo: setup ## the flights of 2013 from landing files to a published gold table
 	$(BIN)/lake sql 'select * from carrier_league order by rank'
 
 quick: lint ## linters, then the tests that start no JVM: under a minute
-	$(BIN)/pytest --numprocesses 2 -m "not long and not spark"
+	$(PYTEST) -m "not long and not spark"
 
 test: lint ## linters, then the tests
-	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	$(PYTEST)
 
 laws: setup ## the tests, and all further turns of the laws
 	$(BIN)/pytest -m ""

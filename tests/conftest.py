@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from lake.config import Settings, SparkSettings, load_settings
+from lake.config import Settings, SparkSettings
 from lake.session import start
 from lake.testing import Commands
+from tests.shop import empty
 
 
 def pytest_configure() -> None:
@@ -74,10 +75,7 @@ def commands(spark: SparkSession) -> Iterator[Commands]:
 @pytest.fixture
 def project(tmp_path: Path) -> Settings:
     """An empty project."""
-    (tmp_path / "pyproject.toml").write_text("[tool.lake]\n")
-    for folder in ("schemas", "jobs/silver", "jobs/gold", "quality", "landing"):
-        (tmp_path / folder).mkdir(parents=True)
-    return load_settings(tmp_path)
+    return empty(tmp_path)
 
 
 @pytest.fixture

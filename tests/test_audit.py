@@ -8,7 +8,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from email.message import Message
 from pathlib import Path
 from types import ModuleType
@@ -23,12 +23,11 @@ SPARK = "pyspark[connect]==4.2.0 \\\n    --hash=sha256:cc"
 TWO = f"{AVRO}\n{SPARK}\n"
 
 
-@pytest.fixture
-def audit(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(ROOT / "infra"))
-    for name in ("audit", "jars"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    return importlib.import_module("audit")
+@pytest.fixture(scope="module")
+def audit() -> Iterator[ModuleType]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "infra"))
+        yield importlib.import_module("audit")
 
 
 def answers(*found: Any) -> Callable[[str], Any]:

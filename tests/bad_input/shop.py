@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -90,18 +88,6 @@ def fall_behind(settings: Settings) -> None:
     }
     events = f"SELECT * EXCLUDE (changed) REPLACE (3 AS _batch) FROM ({EVENTS}) WHERE _batch = 2"
     _write(Warehouse(settings).log("orders").path, events, head.next(**said))
-
-
-def copied(shop: Path, folder: Path) -> Path:
-    """A copy of the shop to spoil."""
-    return Path(shutil.copytree(shop, folder))
-
-
-def kept(settings: Settings) -> dict[str, str]:
-    """What must never be lost: each file of landing folders and warehouse, with a hash of its bytes; no locks."""
-    places = (settings.path(settings.landing), settings.warehouse_path)
-    files = (file for place in places for file in place.rglob("*") if file.is_file() and "locks" not in file.parts)
-    return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
 def _read(events: int) -> dict[str, int]:

@@ -116,14 +116,14 @@ def damages() -> Iterator[tuple[str, str, Callable[[Path], object]]]:
 
 
 def some() -> list[tuple[str, str, str]]:
-    """Each command with a seventh of the ways to damage something, of which the tables take turns."""
+    """Each command with a fourteenth of the ways to damage something, of which the tables take turns."""
     every = [*damages()]
-    ways = {how: [place for place, each, _ in every if each == how] for how in (*TO_TABLES, *TO_FILES)}
+    ways = {how: [place for place, way, _ in every if way == how] for how in (*TO_TABLES, *TO_FILES)}
     return [
         (line, places[(i + j) % len(places)], how)
         for i, line in enumerate(LINES)
         for j, (how, places) in enumerate(ways.items())
-        if (i + j) % 7 == 0
+        if (i + j) % 14 == 0
     ]
 
 

@@ -10,7 +10,8 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
-from itertools import combinations
+from functools import cache
+from itertools import combinations, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ import pytest
 from lake import cli
 from lake.erasure.forget import Preview
 from lake.errors import Unavailable
+from lake.publish.retention import tables
 from tests.bad_input import shop
 
 SHARED = {"--project", "--json", "--quiet", "--debug", "--help"}
@@ -115,8 +117,8 @@ def commands() -> Iterator[tuple[str, click.Command]]:
 
 
 def options(command: click.Command) -> dict[str, click.Option]:
-    found = (each for each in command.params if isinstance(each, click.Option))
-    return {max(each.opts, key=len): each for each in found if max(each.opts, key=len) not in SHARED}
+    named = {max(option.opts, key=len): option for option in command.params if isinstance(option, click.Option)}
+    return {name: option for name, option in named.items() if name not in SHARED}
 
 
 def written(name: str, option: click.Option | None, value: str | None = None) -> str:
@@ -131,13 +133,13 @@ def written(name: str, option: click.Option | None, value: str | None = None) ->
 
 def line(name: str, *words: str) -> str:
     said = {word.partition(" ")[0].partition("=")[0] for word in words}
-    needed = [GIVEN[each] for each in REQUIRED.get(name, ()) if each not in said]
-    wanted = [WANTS[name, each] for each in said if (name, each) in WANTS and WANTS[name, each] not in said]
+    needed = [GIVEN[option] for option in REQUIRED.get(name, ()) if option not in said]
+    wanted = [WANTS[name, option] for option in said if (name, option) in WANTS and WANTS[name, option] not in said]
     rest = "subject=ada" if name == "forget" and "--lost" not in said else ""
     argument = NEEDS.get(name, "")
     argument = "" if "--file" in said else argument
     argument = "" if "--all" in said else "current_order" if name == "rebuild" else argument
-    given = [written(each, None) if each not in GIVEN else GIVEN[each] for each in wanted]
+    given = [GIVEN.get(option) or written(option, None) for option in wanted]
     return " ".join(filter(None, [name, argument, rest, *needed, *given, *words]))
 
 
@@ -152,7 +154,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Runs one line on a shop."""
+    """Runs one line on a shop; its exit code and what was said on stderr. `lake maintain` sees to its log only."""
 
     def no_session(_: object) -> None:
         raise Unavailable("no session", where="test", fix="none")
@@ -173,40 +175,42 @@ def run(sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pyt
     monkeypatch.setattr("lake.session._embedded", no_session)
     monkeypatch.setattr("lake.gate.gate.warm_up", lambda: None)
     monkeypatch.setattr("lake.pipeline.follow", lambda *_, **__: None)
+    monkeypatch.setattr("lake.maintenance.tables", lambda settings: islice(tables(settings), 1))
     return once
 
 
-def test_options_that_cannot_both_count_are_refused_and_others_are_not(run: Run) -> None:
+def goes_alone(name: str, pair: tuple[str, str]) -> bool:
+    """Whether one of the pair wants the other, or wants what does not go with either."""
+    wanted = {WANTS[name, option] for option in pair if (name, option) in WANTS}
+    return bool(wanted & {*pair}) or any((name, *sorted([o, w])) in APART for o in pair for w in wanted)
+
+
+@pytest.mark.parametrize("name", sorted({*cli.COMMANDS} - HARMFUL))
+def test_options_that_cannot_both_count_are_refused_and_others_are_not(run: Run, name: str) -> None:
+    choices: dict[str, click.Option | None] = {**options(dict(commands())[name]), "--json": None}
+    alone = cache(lambda option: run(line(name, written(option, choices[option])))[1].partition(" (")[0])
     wrong = []
-    for name, command in commands():
-        if name in HARMFUL:
+    for pair in combinations(sorted(choices), 2):
+        if goes_alone(name, pair):
             continue
-        known: dict[str, click.Option | None] = {**options(command), "--json": None}
+        words = line(name, *(written(option, choices[option]) for option in pair))
+        code, err, _ = run(words)
+        refused = code == 2 and err.partition(" (")[0] not in map(alone, pair)
+        if refused != ((name, *pair) in APART):
+            wrong.append(f"{words}: {code}: {err}")
+    for option in (option for option in choices if (name, option) in WANTS):
+        whom = "subject=ada" if name == "forget" else ""
+        words = f"{name} {NEEDS.get(name, '')} {whom} {written(option, choices[option])}"
+        code, err, _ = run(words)
+        if code != 2 or option not in err:
+            wrong.append(f"{words}: {code}: {err}")
+    assert not wrong, "\n".join(wrong)
 
-        def told_alone(option: str, name: str = name, known: dict[str, click.Option | None] = known) -> str:
-            return run(line(name, written(option, known[option])))[1].partition(" (")[0]
 
-        for pair in combinations(sorted(known), 2):
-            if WANTS.get((name, pair[0])) == pair[1] or WANTS.get((name, pair[1])) == pair[0]:
-                continue
-            wanted = {WANTS.get((name, each)) for each in pair} - {None}
-            if any((name, *sorted([each, other])) in APART for each in pair for other in wanted if other):
-                continue
-            words = line(name, *(written(each, known[each]) for each in pair))
-            code, err, _ = run(words)
-            refused = code == 2 and err.partition(" (")[0] not in map(told_alone, pair)
-            if refused != ((name, *pair) in APART):
-                wrong.append(f"{words}: {code}: {err}")
-        for option in options(command):
-            if (name, option) in WANTS:
-                rest = f"{NEEDS.get(name, '')} {'subject=ada' if name == 'forget' else ''}"
-                code, err, _ = run(f"{name} {rest} {written(option, options(command)[option])}")
-                if code != 2 or option not in err:
-                    wrong.append(f"{name} {rest} {option}: {code}: {err}")
+def test_a_new_project_is_in_no_other(run: Run) -> None:
     code, err, _ = run("init other --project .")
     assert code == 2
     assert "--project" in err
-    assert not wrong, "\n".join(wrong)
 
 
 def test_numbers_of_any_size_are_taken_or_refused_in_our_words(run: Run) -> None:

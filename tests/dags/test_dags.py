@@ -8,7 +8,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,26 +21,47 @@ from tests.serving import serving
 
 from .conftest import DAGS, Airflow
 
-# Parses every DAG file, whose DAG has the file's name, and tells its tasks and what came with it.
-PARSE = """
+# Parses every DAG file, whose DAG has the file's name, and tells its tasks and what came with it; then the name of the
+# exception that each call raises where the command `lake` is a shell script, "" for none.
+PROGRAM = """
 import json, pathlib, sys
 from importlib import import_module
 modules = {file.stem: import_module(file.stem) for file in pathlib.Path(sys.argv[1]).glob("*.py")}
 dags = {name: getattr(module, name)() for name, module in modules.items() if hasattr(module, name)}
-print(json.dumps({
+told = {
     "dags": {name: {task.task_id: sorted(task.upstream_task_ids) for task in dag.tasks} for name, dag in dags.items()},
     "rules": {name: {task.task_id: task.trigger_rule for task in dag.tasks} for name, dag in dags.items()},
     "modules": sorted({name.partition(".")[0] for name in sys.modules}),
-}))
+    "raised": {},
+}
+steps = modules["steps"]
+steps.LAKE = pathlib.Path("lake").absolute()
+for call, script in json.load(sys.stdin).items():
+    steps.LAKE.write_text(f"#!/bin/sh\\n{script}\\n")
+    steps.LAKE.chmod(0o755)
+    try:
+        eval(call)
+        told["raised"][call] = ""
+    except Exception as error:
+        told["raised"][call] = type(error).__name__
+print(json.dumps(told))
 """
+CUT_9 = """echo '{"cut": {"number": 9}}'"""
+CALLS = {
+    "steps.lake('status')": "exit 75",
+    "steps.lake('doctor')": "exit 1",
+    "steps.must_be_newest(8)": CUT_9,
+    "steps.must_be_newest(9)": CUT_9,
+}
 
 
 @pytest.fixture(scope="module")
 def parsed(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What the program tells: one process for all, for Airflow takes seconds to import."""
     home = tmp_path_factory.mktemp("airflow")
     environment = {**os.environ, "AIRFLOW_HOME": str(home), "PYTHONPATH": str(DAGS)}
-    command = [sys.executable, "-c", PARSE, str(DAGS)]
-    done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, check=False)
+    command, calls = [sys.executable, "-c", PROGRAM, str(DAGS)], json.dumps(CALLS)
+    done = subprocess.run(command, env=environment, cwd=home, input=calls, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -73,7 +93,7 @@ def test_tables_follow_their_inputs_and_wait_for_nothing_else(
     assert set(tasks) == {*before, *after, *(f"tables.{name}" for name in tables)}
     assert all(one in tasks[other] for one, other in [*pairwise(before), *pairwise(after)])
     for name, table in tables.items():
-        parents = {f"tables.{each}" for each in table["inputs"] if each in tables}
+        parents = {f"tables.{parent}" for parent in table["inputs"] if parent in tables}
         assert set(tasks[f"tables.{name}"]) == {"cut", before[-1], *parents}
     assert {f"tables.{name}" for name in tables} <= set(tasks[after[0]])
 
@@ -93,31 +113,16 @@ def test_each_step_waits_for_the_one_before(parsed: Any, dag: str, order: list[s
     assert all(before in tasks[after] for before, after in pairwise(order))
 
 
-def raised(folder: Path, lake: str, call: str) -> str:
-    """The name of the exception that `call` raises where the command `lake` is this shell script; else empty."""
-    command = folder / "lake"
-    command.write_text(f"#!/bin/sh\n{lake}\n")
-    command.chmod(0o755)
-    code = (
-        f"import steps\nfrom pathlib import Path\nsteps.LAKE = Path({str(command)!r})\n"
-        f"try:\n    {call}\n    print()\nexcept Exception as error:\n    print(type(error).__name__)"
-    )
-    environment = {**os.environ, "AIRFLOW_HOME": str(folder), "PYTHONPATH": str(DAGS)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    return done.stdout.splitlines()[-1]
+def test_only_what_may_pass_by_itself_is_tried_again(parsed: Any) -> None:
+    raised = parsed["raised"]
+    assert raised["steps.lake('status')"] == "AirflowException"
+    assert raised["steps.lake('doctor')"] == "AirflowFailException"
 
 
-@pytest.mark.parametrize(("exit_code", "told"), [(75, "AirflowException"), (1, "AirflowFailException")])
-def test_only_what_may_pass_by_itself_is_tried_again(tmp_path: Path, exit_code: int, told: str) -> None:
-    assert raised(tmp_path, f"exit {exit_code}", "steps.lake('status')") == told
-
-
-@pytest.mark.parametrize(("number", "told"), [(8, "AirflowSkipException"), (9, "")])
-def test_an_older_run_leaves_checks_and_publishing_to_the_one_that_took_a_later_cut(
-    tmp_path: Path, number: int, told: str
-) -> None:
-    lake = """echo '{"cut": {"number": 9}}'"""
-    assert raised(tmp_path, lake, f"steps.must_be_newest({number})") == told
+def test_an_older_run_leaves_checks_and_publishing_to_the_one_that_took_a_later_cut(parsed: Any) -> None:
+    raised = parsed["raised"]
+    assert raised["steps.must_be_newest(8)"] == "AirflowSkipException"
+    assert raised["steps.must_be_newest(9)"] == ""
 
 
 def test_a_micro_batch_leaves_one_published_cut(airflow: Airflow, commands: Commands) -> None:

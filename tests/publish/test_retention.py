@@ -309,7 +309,7 @@ def test_what_an_interrupted_call_left_undone_the_next_one_does(
         words += 1
         raise KeyboardInterrupt
 
-    for _ in range(9):
+    for _ in range(3):
         with suppress(KeyboardInterrupt):
             keep(project, tell=interrupt)
     done = keep(project)

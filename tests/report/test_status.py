@@ -29,6 +29,7 @@ from lake.store.ledger import checks, cuts, editions, runs
 from lake.store.log import Log
 from lake.store.warehouse import Warehouse
 from tests.publish.written import publish
+from tests.shop import empty
 from tests.there import there
 
 CONTRACT = {
@@ -60,20 +61,27 @@ def league(totals):
 '''
 
 
-@pytest.fixture
-def flights(project: Settings) -> Project:
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log of two batches; one table at the cut of the first and published, one not built."""
-    project.path("schemas/flights.avsc").write_text(json.dumps(CONTRACT))
-    project.path("jobs/gold/carrier_total.py").write_text(JOB)
-    project.path("jobs/gold/league.py").write_text(LEAGUE)
-    found = load(project)
-    batch(project, 1, {"0": 2, "1": 1}, "2013-01-01T12:00:00+00:00")
-    cuts.record_cut(project, {"flights": 1}, 0)
-    built(found, "carrier_total", cut=1, rows=3)
-    publish(project, 1, carrier_total=("gold", 0))
-    batch(project, 2, {"0": 3, "1": 4}, "2013-01-02T15:20:00+00:00")
-    cuts.record_cut(project, {"flights": 2}, 0)
-    return found
+    settings = empty(tmp_path_factory.mktemp("flights"))
+    settings.path("schemas/flights.avsc").write_text(json.dumps(CONTRACT))
+    settings.path("jobs/gold/carrier_total.py").write_text(JOB)
+    settings.path("jobs/gold/league.py").write_text(LEAGUE)
+    batch(settings, 1, {"0": 2, "1": 1}, "2013-01-01T12:00:00+00:00")
+    cuts.record_cut(settings, {"flights": 1}, 0)
+    built(load(settings), "carrier_total", cut=1, rows=3)
+    publish(settings, 1, carrier_total=("gold", 0))
+    batch(settings, 2, {"0": 3, "1": 4}, "2013-01-02T15:20:00+00:00")
+    cuts.record_cut(settings, {"flights": 2}, 0)
+    return settings.project
+
+
+@pytest.fixture
+def flights(published: Path, project: Settings) -> Project:
+    """A copy of it."""
+    shutil.copytree(published, project.project, dirs_exist_ok=True)
+    return load(project)
 
 
 def batch(settings: Settings, number: int, offsets: dict[str, int], watermark: str) -> None:
@@ -264,11 +272,12 @@ def test_one_damaged_table_is_named_and_the_others_are_told_all_the_same(
 def test_a_damaged_book_is_named_and_the_rest_is_told(flights: Project, project: Settings, book: str) -> None:
     stop(project, 2)
     runs.record_run(project, "advance", "carrier_total", 1, "done", {}, datetime(2026, 1, 2, tzinfo=UTC), 0.42)
+    look(flights)  # a process that has read the editions knows where tables are
     commit = next((Warehouse(project).book(book).path / "_delta_log").local.glob("*.json"))
     commit.write_bytes(b"\xff")
     (commit.with_name(f"{9:020}.json")).write_text("{}\n")
     found = look(flights)
-    assert [each.path.name for each in found.damaged] == [book]
+    assert [damage.path.name for damage in found.damaged] == [book]
     [stream] = found.streams
     assert (stream.batch, stream.events) == (2, 7)
 

@@ -7,14 +7,17 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from lake import remote
 from lake.config import Settings, load_settings
+from lake.scaffold import init
 from lake.store.ledger.cuts import latest_cut, record_cut
 from lake.store.locks.lease import lease
+from tests.processes import another
 from tests.there import there
 
 LAKE = Path(sys.executable).with_name("lake")
@@ -23,20 +26,12 @@ HEARD = [
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     if signal.getsignal(number) is not signal.SIG_IGN  # as under nohup, which a command respects
 ]
-HOLD = """
-import pathlib, sys
-from lake.config import load_settings
-from lake.store.locks.lease import lease
-with lease(load_settings(pathlib.Path(sys.argv[1])), sys.argv[2]):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
 
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Settings:
     """A project with a cut of nothing."""
-    subprocess.run([LAKE, "init", tmp_path / "shop"], check=True, capture_output=True)
+    init(tmp_path / "shop")
     settings = load_settings(tmp_path / "shop")
     record_cut(settings, {}, 0)
     return settings
@@ -45,11 +40,8 @@ def shop(tmp_path: Path) -> Settings:
 @pytest.fixture
 def holder(shop: Settings, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
     """Another process that holds a lease until it is told to end."""
-    command = [sys.executable, "-c", HOLD, str(shop.project), request.param]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert there(process.stdout).readline() == "held\n"
+    with another(shop, request.param) as process:
         yield process
-        there(process.stdin).close()
 
 
 def waiter(shop: Settings, *arguments: str) -> subprocess.Popen[str]:
@@ -80,9 +72,7 @@ def test_who_waits_goes_on_when_the_other_is_done(shop: Settings, holder: subpro
 
 
 def test_a_lease_is_let_go_when_its_process_dies(shop: Settings) -> None:
-    command = [sys.executable, "-c", HOLD, str(shop.project), "meta.cuts"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert there(process.stdout).readline() == "held\n"
+    with another(shop, "meta.cuts") as process:
         process.kill()
         process.wait()
         with lease(shop, "meta.cuts"):
@@ -99,22 +89,21 @@ def test_a_holder_is_told_without_the_values_that_it_was_called_with(
     assert "joan" not in told
 
 
-@pytest.mark.parametrize("holder", ["table.current_order"], indirect=True)
+@pytest.mark.parametrize("holder", ["meta.cuts"], indirect=True)
 def test_who_waits_is_ended_by_any_signal(
     shop: Settings, holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKE_LEASE_SECONDS", "600")
-    for number in HEARD:
-        with waiter(shop, "advance", "current_order") as waiting:
-            try:
-                assert waiting.stderr is not None
-                assert "waiting for the table" in waiting.stderr.readline()
-                waiting.send_signal(number)
-                told = waiting.communicate(timeout=60)[1]
-            finally:
-                waiting.kill()
-        assert "Traceback" not in told
-        assert waiting.returncode == 128 + number
+    with ExitStack() as all_wait:
+        waiting = [(number, all_wait.enter_context(waiter(shop, "cut"))) for number in HEARD]
+        for number, process in waiting:
+            all_wait.callback(process.kill)
+            assert "waiting for the ledger of cuts" in there(process.stderr).readline()
+            process.send_signal(number)
+        for number, process in waiting:
+            told = process.communicate(timeout=60)[1]
+            assert "Traceback" not in told
+            assert process.returncode == 128 + number
 
 
 def test_a_holder_tells_the_session_that_works_for_it(shop: Settings) -> None:

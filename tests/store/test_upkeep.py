@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -29,6 +30,7 @@ from lake.store.tables import FeedGap, Table
 from lake.store.torn import commit_file
 from lake.store.warehouse import Warehouse
 from tests.processes import another
+from tests.shop import empty
 from tests.there import there
 
 NO_SPARK = cast("SparkSession", None)
@@ -44,16 +46,23 @@ def change(table: Table, what: str, *numbers: int, text: str = "a") -> int:
     return commit(table, diff, Counts.of(diff), ["n"], position).version
 
 
-@pytest.fixture
-def table(project: Settings) -> Table:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Table:
     """A table of three inserts, an update and a delete: versions 1 to 5."""
-    made = Table(project, "silver", "thing", "thing")
-    made.create(SCHEMA, description="", comments={})
+    table = Table(empty(tmp_path_factory.mktemp("made")), "silver", "thing", "thing")
+    table.create(SCHEMA, description="", comments={})
     for numbers in ((1, 2), (3, 4), (5, 6)):
-        change(made, "insert", *numbers)
-    change(made, "update", 2, text="b")
-    change(made, "delete", 5)
-    return made
+        change(table, "insert", *numbers)
+    change(table, "update", 2, text="b")
+    change(table, "delete", 5)
+    return table
+
+
+@pytest.fixture
+def table(made: Table, project: Settings) -> Table:
+    """A copy of it."""
+    shutil.copytree(made.settings.warehouse_path, project.warehouse_path)
+    return Table(project, "silver", "thing", "thing")
 
 
 def numbers(table: Table, version: int | None = None) -> list[int]:
