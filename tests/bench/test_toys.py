@@ -40,6 +40,7 @@ def test_kinds(spark: SparkSession, project: Settings, capsys: pytest.CaptureFix
     assert not failed, capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_large(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = copied(tmp_path / "large", without=BEYOND)
     bench = Large(settings, spark, Meters(spark, 2000, 100), batch=50, batches=2)
@@ -56,6 +57,7 @@ def test_growth(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "meter_latest" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_load(
     commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,7 +18,6 @@ SHORT = (
     "truncated: last commit of log",
     "maintain: compaction.after",
 )
-LONG = dict.fromkeys({*SHORT} - {"run: edition.before"}, pytest.mark.long)
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +29,8 @@ def shop(commands: Commands, tmp_path_factory: pytest.TempPathFactory) -> Shop:
     return shop
 
 
-@pytest.mark.parametrize(
-    "crash",
-    [pytest.param(each, marks=LONG.get(each.name, ())) for each in OF_PYTHON if each.name in SHORT],
-    ids=lambda each: each.name,
-)
+@pytest.mark.long
+@pytest.mark.parametrize("crash", [each for each in OF_PYTHON if each.name in SHORT], ids=lambda each: each.name)
 def test_one_command_mends_what_a_crash_left(shop: Shop, commands: Commands, crash: Crash) -> None:
     outcome = happen(shop, commands, crash)
     assert outcome.faults == ()

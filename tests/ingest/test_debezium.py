@@ -158,6 +158,7 @@ def test_the_documented_messages(lakehouse: Make) -> None:
     assert [(count["duplicates"], count["control"]) for count in counts] == [(0, 1), (1, 0), (0, 0)]
 
 
+@pytest.mark.long
 def test_a_truncate_empties_the_table_before_it(lakehouse: Make) -> None:
     columns = ["id", "first_name", *PLACED]
     options = """sequence="_lsn", deletes="_op = 'd'", truncate="_op = 't'" """
@@ -185,6 +186,7 @@ def at_place(op: str, key: int, name: str, lsn: int | None, second: int | None) 
     return whole | ({"before": {"id": key}, "after": None} if op == "d" else {})
 
 
+@pytest.mark.long
 def test_the_recipe_orders_by_place_with_the_reads_of_snapshots_and_begins_no_version_in_1970(lakehouse: Make) -> None:
     """A snapshot of place 5 that comes late does not win; one of place 20 brings what the connector has missed."""
     facts = [field("name", "string"), field("lsn", "long", "source.lsn"), field("committed_at", MILLIS, "source.ts_ms")]

@@ -14,6 +14,7 @@ from lake.testing import Lakehouse
 from tests.jobs.reading import cells, shown
 
 REPOSITORY = Path(__file__).parents[2]
+pytestmark = pytest.mark.long
 
 LEGS = """
     scheduled    carrier  flight  tailnum  origin  dest  miles  left_late  arrived_late
