@@ -293,6 +293,7 @@ def test_a_column_that_readers_have_goes_only_where_somebody_says_so(
     assert unproved(things) == []
 
 
+@pytest.mark.long
 def test_tables_whose_positions_say_no_columns_go_on(
     spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -254,6 +254,7 @@ ENCODED: list[tuple[Any, str | None, Mapping[str, Any] | None, Any, Any]] = [
 ]
 
 
+@pytest.mark.long
 def test_every_encoding(project: Settings, spark: SparkSession, land: Land) -> None:
     fields: list[dict[str, Any]] = [{"name": "id", "type": "int"}]
     messages = []
