@@ -19,7 +19,7 @@ import pytest
 from lake import cli
 from lake.errors import Unavailable
 from lake.publish.retention import places
-from tests.bad_input import shop
+from tests.warehouse import published
 
 SHARED = {"--project", "--json", "--quiet", "--debug", "--help"}
 # What a command needs, whatever its options.
@@ -133,7 +133,7 @@ def line(name: str, *words: str) -> str:
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("options") / "shop"
-    shop.published(folder)
+    published(folder)
     (folder / "x.jsonl").write_text("{}\n")
     (folder / "q.sql").write_text("select 1")
     return folder

@@ -10,15 +10,13 @@ from typing import Any
 import click
 import pytest
 
-import lake as public
 from lake.cli import Shell, readers
 from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, Unavailable
 from lake.publish.wait import wait
+from lake.scaffold import TEMPLATE
 from lake.store import delta, editions, ledger
 from lake.store.log import Log
-
-TEMPLATE = Path(public.__file__).parent / "templates/project"
 
 
 @pytest.fixture

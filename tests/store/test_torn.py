@@ -27,7 +27,7 @@ from lake.store.lease import forget_the_dead, lease
 from lake.store.ledger import latest_cut, record_cut
 from lake.store.tables import Table
 from lake.store.torn import commit_file, torn
-from tests.crash.shop import Shop
+from tests.crash.model import Shop
 from tests.there import there
 
 NOW = datetime(2024, 4, 1, tzinfo=UTC)
