@@ -1,15 +1,93 @@
-"""The small projects that tests work in."""
+"""The small projects that tests work in: of nothing, and of a few contracts and jobs. That of `lake init` is `init`."""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Final
 
 from lake.config import Settings, load_settings
+from lake.scaffold import init
+from lake.testing import Lakehouse
+
+HEAD: Final = "from datetime import timedelta\nfrom lake import *\n"
+LOGICAL: Final = {
+    "timestamp": {"type": "long", "logicalType": "timestamp-micros"},
+    "date": {"type": "int", "logicalType": "date"},
+}
 
 
-def empty(folder: Path) -> Settings:
-    """A project of nothing, in an empty folder."""
-    (folder / "pyproject.toml").write_text("[tool.lake]\n")
+def empty(folder: Path, settings: str = "") -> Settings:
+    """A project of nothing in an empty folder, with lines of settings."""
+    (folder / "pyproject.toml").write_text(f"[tool.lake]\n{settings}")
     for name in ("schemas", "jobs/silver", "jobs/gold", "quality", "landing"):
         (folder / name).mkdir(parents=True)
     return load_settings(folder)
+
+
+def new_shop(home: Path) -> Lakehouse:
+    """The shop of `lake init` in a folder that has its warehouse as well. Nothing has been landed."""
+    init(home / "shop")
+    return Lakehouse(home / "shop", home)
+
+
+def order(number: int, customer: str = "joan", **values: str) -> dict[str, Any]:
+    """A record of the shop: an order that was placed on a day that goes by its number."""
+    at = f"2024-04-{number % 20 + 3:02}T10:00:00Z"
+    record = {"order_id": number, "customer": customer, "status": "placed", "amount": "9.00"}
+    return record | dict.fromkeys(("placed_at", "changed_at"), at) | values
+
+
+def avro(kind: Any) -> Any:
+    """A type: Avro's own, `timestamp`, `date` or `decimal(9, 2)`."""
+    if not isinstance(kind, str):
+        return kind
+    if digits := re.fullmatch(r"decimal\((\d+), (\d+)\)", kind):
+        return {"type": "bytes", "logicalType": "decimal", "precision": int(digits[1]), "scale": int(digits[2])}
+    return LOGICAL.get(kind, kind)
+
+
+def optional(kind: Any) -> tuple[Any, dict[str, Any]]:
+    """What may be null, and is where it is missing: in short `int?`."""
+    return ["null", avro(kind)], {"default": None}
+
+
+def field(name: str, kind: Any) -> dict[str, Any]:
+    """A field of a contract: of a type, or of (a type, {what else is said of it})."""
+    if isinstance(kind, str) and kind.endswith("?"):
+        kind = optional(kind[:-1])
+    of, more = kind if isinstance(kind, tuple) else (kind, {})
+    return {"name": name, "type": avro(of), **more}
+
+
+def contract(name: str, fields: Mapping[str, Any], **about: Any) -> dict[str, Any]:
+    """The contract of a stream in two buckets whose key is its first field, unless `about` says otherwise."""
+    return {
+        "type": "record",
+        "name": name,
+        "doc": f"One of {name}.",
+        "lake": {"key": [next(iter(fields))], "buckets": 2} | about,
+        "fields": [field(name, kind) for name, kind in fields.items()],
+    }
+
+
+def job(name: str, kind: str, *inputs: str, returns: str = "", head: str = HEAD) -> str:
+    """The file of a table of silver tables and `log('…')`, which its function calls `rows`, `rows1` and so on."""
+    rows = ", ".join(f"rows{n or ''}" for n in range(len(inputs)))
+    imports = "".join(f"from jobs.silver.{table} import {table}\n" for table in inputs if "(" not in table)
+    declared = f"@table({kind}, {', '.join(inputs)})\ndef {name}({rows}):\n"
+    return f'{head}{imports}\n{declared}    """A row."""\n    return {returns or rows}\n'
+
+
+def declare(settings: Settings, *contracts: Mapping[str, Any], jobs: Mapping[str, str] | None = None) -> Lakehouse:
+    """Writes contracts and the files of jobs, {"gold/name" or the "name" of a silver one: text}, into a project.
+
+    Its own `home` is where a Lakehouse of it has its warehouse.
+    """
+    for schema in contracts:
+        settings.path(f"schemas/{schema['name']}.avsc").write_text(json.dumps(schema, indent=1))
+    for name, text in (jobs or {}).items():
+        settings.path(f"jobs/{name}.py" if "/" in name else f"jobs/silver/{name}.py").write_text(text)
+    return Lakehouse(settings.project, settings.project / "home")

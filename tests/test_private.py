@@ -24,7 +24,8 @@ from lake.session import embedded_conf, properties
 from lake.store.locks import activity
 from lake.store.locks.lease import lease
 from tests.processes import LOOPBACK, another, listening
-from tests.publish.written import publish, write
+from tests.shop import contract, declare
+from tests.warehouse import publish, write
 
 ROOT = Path(__file__).parents[1]
 USABLE = grp.getgrall() if os.geteuid() == 0 else [grp.getgrgid(number) for number in os.getgroups()]
@@ -82,10 +83,7 @@ def test_a_warehouse_elsewhere_is_closed_and_what_is_above_it_is_left(project: S
 
 
 def test_what_a_command_writes_is_for_its_owner(project: Settings, land: Callable[..., Path]) -> None:
-    (project.project / "schemas/orders.avsc").write_text(
-        '{"type": "record", "name": "orders", "doc": "d", "lake": {"key": ["k"]},'
-        ' "fields": [{"name": "k", "type": "string"}]}'
-    )
+    declare(project, contract("orders", {"k": "string"}))
     assert lake(project, "cut").returncode == 0
     assert (project.warehouse_path / "meta/cuts/_delta_log").is_dir()
     assert others(project) == []

@@ -17,7 +17,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-DECIMAL: Final = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
+from tests import shop
+
+DECIMAL: Final = shop.avro("decimal(10, 2)")
 TYPES: Final[Mapping[str, Any]] = {
     "amount": DECIMAL,
     "count": "int",
@@ -27,8 +29,8 @@ TYPES: Final[Mapping[str, Any]] = {
     "ok": "boolean",
     "name": "string",
     "kind": {"type": "enum", "name": "kind", "symbols": ["a", "b"]},
-    "day": {"type": "int", "logicalType": "date"},
-    "seen": {"type": "long", "logicalType": "timestamp-micros"},
+    "day": shop.avro("date"),
+    "seen": shop.avro("timestamp"),
     "local": {"type": "long", "logicalType": "local-timestamp-micros"},
     "data": "bytes",
     "tags": {"type": "array", "items": "int"},
@@ -43,19 +45,16 @@ DECIMALS: Final = frozenset({"amount", *NESTED})
 
 def contract(name: str, **lake: Any) -> dict[str, Any]:
     """A contract with a field of each type."""
-    fields = [{"name": field, "type": ["null", kind], "default": None} for field, kind in TYPES.items()]
-    key = {"name": "id", "type": "long"}
-    return {"type": "record", "name": name, "doc": "What is hostile.", "fields": [key, *fields],
-            "lake": {"key": ["id"], "id": "content", "buckets": 2, **lake}}  # fmt: skip
+    fields = {"id": "long"} | {field: shop.optional(kind) for field, kind in TYPES.items()}
+    return shop.contract(name, fields, **{"id": "content", **lake})
 
 
 def project(folder: Path, settings: str = "") -> None:
     """A project with two streams for what is hostile, one of them changes of a database, and one that is sound."""
-    (folder / "pyproject.toml").write_text(f"[tool.lake]\n{settings}")
-    (folder / "schemas").mkdir()
-    for each in (contract("hostile"), contract("changes", envelope="debezium"), contract("sound")):
-        (folder / f"schemas/{each['name']}.avsc").write_text(json.dumps(each))
-        (folder / "landing" / each["name"]).mkdir(parents=True)
+    streams = contract("hostile"), contract("changes", envelope="debezium"), contract("sound")
+    shop.declare(shop.empty(folder, settings), *streams)
+    for stream in streams:
+        (folder / "landing" / stream["name"]).mkdir()
 
 
 def values(size: int) -> Iterator[tuple[str, str]]:

@@ -21,7 +21,7 @@ from lake.errors import Unavailable
 from lake.store import delta, keys, quarantine
 from lake.store.ledger import checks, runs
 from lake.store.warehouse import Warehouse
-from tests.bad_input import shop
+from tests.warehouse import published
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 COMMANDS = {
@@ -131,7 +131,7 @@ def some() -> list[tuple[str, str, str]]:
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A shop that has every kind of file."""
     folder = tmp_path_factory.mktemp("damage") / "shop"
-    settings = shop.published(folder).settings
+    settings = published(folder).settings
     runs.record_run(settings, "advance", "current_order", 1, "done", {}, AT, 0.5)
     checks.record_check(
         settings,

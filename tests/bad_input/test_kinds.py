@@ -40,7 +40,7 @@ from lake.config import Settings, load_settings
 from lake.read.sql import reader
 from lake.session import class_path
 from lake.store.log import Log
-from tests.bad_input import shop
+from tests.warehouse import fall_behind, published
 
 HERE = Path(__file__).parent
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C where there is one
@@ -110,7 +110,7 @@ def entries(folder: Path) -> Entries:
 @pytest.fixture(scope="module")
 def copies(tmp_path_factory: pytest.TempPathFactory) -> Copies:
     home = tmp_path_factory.mktemp("bad")
-    shop.published(home / "shop")
+    published(home / "shop")
     return Copies(home / "shop", home)
 
 
@@ -165,7 +165,7 @@ def test_bad_input_is_told_and_harms_nothing(
     session = request.getfixturevalue("spark") if kind.get("spark") else None
     settings = load_settings(folder)
     if kind.get("behind"):
-        shop.fall_behind(settings)
+        fall_behind(settings)
     spoil(folder, kind)
     before = kept(folder)
     for name, value in kind.get("env", {}).items():

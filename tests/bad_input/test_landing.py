@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import sys
 from collections import Counter
@@ -25,39 +24,38 @@ from lake.store.log import Log
 from lake.store.quarantine import Rejected
 from lake.store.warehouse import Warehouse
 from tests.bad_input.test_kinds import table
+from tests.shop import avro, contract, declare, empty, optional
 
 RECORD_BYTES = 7000
-AMOUNT = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
-EVENTS = {
-    "type": "record", "name": "events", "doc": "An event.",
-    "lake": {"key": ["id"], "id": ["id"], "time": "at", "buckets": 2, "max_ahead": "1 day"},
-    "fields": [
-        {"name": "id", "type": "long", "doc": "Number.", "minimum": 1},
-        {"name": "kind", "type": {"type": "enum", "name": "kind", "symbols": ["a", "b"]}, "doc": "Kind."},
-        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}, "doc": "When."},
-        *({"name": name, "type": ["null", kind], "default": None, "doc": name, **more} for name, kind, more in (
-            ("amount", AMOUNT, {"minimum": 0}),
-            ("count", "int", {}),
-            ("ratio", "double", {}),
-            ("ok", "boolean", {}),
-            ("name", "string", {}),
-            ("day", {"type": "int", "logicalType": "date"}, {}),
-            ("local", {"type": "long", "logicalType": "local-timestamp-micros"}, {}),
-            ("data", "bytes", {}),
-            ("tags", {"type": "array", "items": "int"}, {}),
-            ("facts", {"type": "map", "values": "int"}, {}),
-        )),
-    ],
-}  # fmt: skip
-CHANGES = {
-    "type": "record", "name": "changes", "doc": "A change of the shop's table of orders.",
-    "lake": {"key": ["id"], "id": "content", "envelope": "debezium", "table": "shop.orders", "buckets": 2},
-    "fields": [
-        {"name": "id", "type": "long", "doc": "Number."},
-        {"name": "lsn", "type": "long", "from": "source.lsn", "doc": "Place."},
-        {"name": "amount", "type": ["null", AMOUNT], "encoding": "base64", "doc": "GBP"},
-    ],
-}  # fmt: skip
+AMOUNT = avro("decimal(10, 2)")
+EVENTS = contract(
+    "events",
+    {
+        "id": ("long", {"minimum": 1}),
+        "kind": {"type": "enum", "name": "kind", "symbols": ["a", "b"]},
+        "at": "timestamp",
+        "amount": (["null", AMOUNT], {"default": None, "minimum": 0}),
+        "count": "int?",
+        "ratio": "double?",
+        "ok": "boolean?",
+        "name": "string?",
+        "day": "date?",
+        "local": optional({"type": "long", "logicalType": "local-timestamp-micros"}),
+        "data": "bytes?",
+        "tags": optional({"type": "array", "items": "int"}),
+        "facts": optional({"type": "map", "values": "int"}),
+    },
+    id=["id"],
+    time="at",
+    max_ahead="1 day",
+)
+CHANGES = contract(
+    "changes",
+    {"id": "long", "lsn": ("long", {"from": "source.lsn"}), "amount": (["null", AMOUNT], {"encoding": "base64"})},
+    id="content",
+    envelope="debezium",
+    table="shop.orders",
+)
 
 
 @dataclass(frozen=True)
@@ -133,11 +131,9 @@ def put(folder: Path, area: str, number: int, kind: Mapping[str, Any]) -> Path:
 
 def take_in(folder: Path, area: str, contract: Mapping[str, Any], spark: SparkSession) -> Landed:
     stream = contract["name"]
-    (folder / "pyproject.toml").write_text(f"[tool.lake]\nrecord_bytes = {RECORD_BYTES}\n")
-    (folder / "schemas").mkdir()
-    (folder / f"schemas/{stream}.avsc").write_text(json.dumps(contract))
+    declare(empty(folder, f"record_bytes = {RECORD_BYTES}\n"), contract)
     landing = folder / "landing" / stream
-    landing.mkdir(parents=True)
+    landing.mkdir()
     files = {kind["input"]: put(landing, area, number, kind) for number, kind in enumerate(table(area), 1)}
     bytes_ = {name: file.read_bytes() for name, file in files.items() if file.is_file() and not file.is_fifo()}
     with pytest.MonkeyPatch.context() as patch:

@@ -22,7 +22,7 @@ from lake import cli
 from lake.erasure.forget import Preview
 from lake.errors import Unavailable
 from lake.publish.retention import tables
-from tests.bad_input import shop
+from tests.warehouse import published
 
 SHARED = {"--project", "--json", "--quiet", "--debug", "--help"}
 # What a command needs, whatever its options.
@@ -146,7 +146,7 @@ def line(name: str, *words: str) -> str:
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("options") / "shop"
-    shop.published(folder)
+    published(folder)
     (folder / "x.jsonl").write_text("{}\n")
     (folder / "q.sql").write_text("select 1")
     return folder

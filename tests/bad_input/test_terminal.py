@@ -8,7 +8,6 @@ import shlex
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -19,8 +18,9 @@ from lake.cli.recompute import changed_rows
 from lake.errors import LakeError
 from lake.gate import gate
 from lake.text import as_markdown, as_table
-from tests.bad_input import shop
 from tests.bad_input.test_damage import COMMANDS
+from tests.shop import order
+from tests.warehouse import published
 
 EVIL = "\x1b[31m\x1b]0;t\x07\x9b2J\rover\x00\x7f\u202etxt\u2066\u200b"
 FILE = EVIL.replace("\x00", "") + ".jsonl"
@@ -46,10 +46,8 @@ def lake(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> 
     return run
 
 
-def order(number: int, **values: Any) -> str:
-    whole = {"order_id": number, "customer": "ada", "status": "paid", "amount": "1.00"}
-    times = {"placed_at": "2024-03-30T10:40:00Z", "changed_at": "2024-03-31T07:30:00Z"}
-    return json.dumps(whole | times | values) + "\n"
+def jsonl(number: int, **values: str) -> str:
+    return json.dumps(order(number, **values)) + "\n"
 
 
 def test_nothing_that_is_printed_is_obeyed(
@@ -57,9 +55,9 @@ def test_nothing_that_is_printed_is_obeyed(
 ) -> None:
     """Without Spark: what reads a warehouse, and what talk and faults are made of."""
     folder = tmp_path / "shop"
-    settings = shop.published(folder).settings
+    settings = published(folder).settings
     monkeypatch.chdir(folder)
-    (folder / "landing/orders" / FILE).write_text(order(9))
+    (folder / "landing/orders" / FILE).write_text(jsonl(9))
     text = EVIL.replace("\0", "")
     queries = [f"select '{text}' as a", f'select 1 as "{text}"', "select chr(27) || chr(155)"]
     queries += [f"pivot (select '{text}' as a, 1 as b) on a using sum(b)"]
@@ -96,13 +94,13 @@ def test_no_command_prints_what_a_terminal_obeys(
     monkeypatch.chdir(tmp_path / "shop")
     monkeypatch.setattr(cli.Shell, "spark", spark)
     landing = Path("landing/orders")
-    refused = [order(91, status=EVIL), f'{{"{EVIL[:5]}": 1}}\n', f"{EVIL}\n"]
-    (landing / FILE).write_text("".join([order(90, customer=EVIL), *refused]))
+    refused = [jsonl(91, status=EVIL), f'{{"{EVIL[:5]}": 1}}\n', f"{EVIL}\n"]
+    (landing / FILE).write_text("".join([jsonl(90, customer=EVIL), *refused]))
     text = EVIL.replace("\0", "").replace("\r", "")
     (landing / f"c{FILE[:-6]}.csv").write_text(f"order_id,customer,{text}\n1,ada,{text}\n")
-    Path("x.jsonl").write_text(order(92, customer=EVIL, amount=EVIL))
+    Path("x.jsonl").write_text(jsonl(92, customer=EVIL, amount=EVIL))
     assert obeyed(lake("run")[1]) == []
-    later = order(90, customer=EVIL, status="cancelled", changed_at="2024-04-02T00:00:00Z")
+    later = jsonl(90, customer=EVIL, status="cancelled", changed_at="2024-04-20T00:00:00Z")
     (landing / "later.jsonl").write_text(later)
     expected = {"type": "expect_column_values_to_be_in_set", "kwargs": {"column": "customer", "value_set": ["ada"]}}
     stops = {"expectations": [expected | {"severity": "stop", "doc": "d"}]}

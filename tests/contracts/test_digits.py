@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -17,6 +16,7 @@ from lake.contracts.contract import load_contracts
 from lake.ingest.ingest import ingest
 from lake.store import quarantine
 from lake.store.log import Log
+from tests import shop
 from tests.store.events import Land
 
 NUMBERS: Final = [
@@ -42,10 +42,6 @@ NO_TEXTS: Final = ["NaN", "Infinity", "-", "1e", "1_0", "0x1", "1,5", "12,345", 
 OTHERS: Final = ["true", "{}", "[]", '{"a": 1}', "[1]", '"x"', '""', '" "', '"[1]"', '"{}"']
 
 
-def decimal(precision: int, scale: int) -> dict[str, Any]:
-    return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
-
-
 def record(name: str, **fields: Any) -> dict[str, Any]:
     return {"type": "record", "name": name, "fields": [{"name": key, "type": kind} for key, kind in fields.items()]}
 
@@ -67,9 +63,9 @@ class Place:
 
 
 LEAVES: Final[dict[str, Any]] = {
-    "cents": decimal(8, 2),
-    "wide": decimal(38, 4),
-    "tiny": decimal(38, 38),
+    "cents": shop.avro("decimal(8, 2)"),
+    "wide": shop.avro("decimal(38, 4)"),
+    "tiny": shop.avro("decimal(38, 38)"),
     "short": "int",
     "long": "long",
     "text": "string",
@@ -94,10 +90,8 @@ PLACES: Final = [
 
 
 def declare(project: Settings, stream: str, places: list[Place], **facts: Any) -> None:
-    fields: list[dict[str, Any]] = [{"name": "id", "type": "string"}]
-    fields += [{"name": place.name, "type": ["null", place.kind], "default": None} for place in places]
-    contract = {"type": "record", "name": stream, "lake": {"key": ["id"]} | facts, "fields": fields}
-    project.path(f"schemas/{stream}.avsc").write_text(json.dumps(contract))
+    fields = {"id": "string"} | {place.name: shop.optional(place.kind) for place in places}
+    shop.declare(project, shop.contract(stream, fields, **facts))
 
 
 def exact(leaf: Any, text: str) -> Any:
@@ -175,9 +169,7 @@ def test_a_number_for_a_text_is_told_or_refused(
     project: Settings, spark: SparkSession, land: Land, caplog: pytest.LogCaptureFixture
 ) -> None:
     for stream, more in (("told", {}), ("strict", {"text_only": True})):
-        fields = [{"name": "id", "type": "string"}, {"name": "zip", "type": "string"} | more]
-        contract = {"type": "record", "name": stream, "lake": {"key": ["id"]}, "fields": fields}
-        project.path(f"schemas/{stream}.avsc").write_text(json.dumps(contract))
+        shop.declare(project, shop.contract(stream, {"id": "string", "zip": ("string", more)}))
         land(
             stream,
             "a.jsonl",

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from lake.testing import Commands, Done, Kill
+from tests.crash.model import Shop
 from tests.crash.room import fill
-from tests.crash.shop import Shop
 
 PACKING: Final = {"lake.store.compaction.CROWDED": 2}
 DUE: Final = {"lake.store.compaction.SMALL_FILES": 0}

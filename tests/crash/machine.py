@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from lake.testing import Commands, Done, Kill
 from tests.crash.crashes import DUE, PACKING, SHORT
-from tests.crash.shop import CUSTOMERS, Shop
+from tests.crash.model import CUSTOMERS, Shop
 
 KILLS = st.sampled_from(
     [

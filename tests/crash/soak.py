@@ -10,11 +10,12 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
+from lake.scaffold import init
 from lake.testing import Commands
 from lake.testing.fault_injection import jvm_of
 from tests.crash.crashes import Crash, Outcome, disk_full, file_too_large, happen
+from tests.crash.model import CUSTOMERS, Shop
 from tests.crash.room import small_disk
-from tests.crash.shop import CUSTOMERS, TEMPLATE, Shop
 from tests.serving import SHORT_LIVED, SMALL, Serving, serving
 
 AGES = {"first": 1, "people": 5}
@@ -38,7 +39,7 @@ class Soak:
         self.stack = ExitStack()
         self.up = ExitStack()
         self.disk = self.stack.enter_context(small_disk(home / "disk", megabytes=64))
-        shutil.copytree(TEMPLATE, home / "server")
+        init(home / "server")
         self.commands = self.stack.enter_context(Commands(**SHORT_LIVED))
         self.restart()
 

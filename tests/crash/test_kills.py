@@ -10,7 +10,7 @@ import pytest
 
 from lake.testing import Commands, Kill
 from tests.crash.crashes import OF_PYTHON, Crash, happen
-from tests.crash.shop import Shop
+from tests.crash.model import Shop
 
 SHORT = (
     "run: log.middle",

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from lake.scaffold import init
+
 BIN = Path(sys.executable).parent
 DAGS = Path(__file__).resolve().parents[2] / "dags"
 
@@ -83,7 +85,7 @@ class Airflow:
 def airflow(tmp_path: Path) -> Airflow:
     """Airflow over a fresh project as `lake init` makes it, with this repository's DAGs."""
     project = tmp_path / "shop"
-    subprocess.run([BIN / "lake", "init", project, "--quiet"], check=True, capture_output=True)
+    init(project)
     shutil.copytree(DAGS, project / "dags", ignore=shutil.ignore_patterns("__pycache__", "graph.json"))
     found = Airflow(project)
     (project / "dags/graph.json").write_text(found.call("lake", "graph", "--json"))

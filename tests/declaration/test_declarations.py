@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import json
 import re
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from lake.config import Settings, load_settings
 from lake.errors import DeclarationError
 from lake.jobfile import JobFile
 from lake.project import load
+from tests.shop import contract, declare
 
 REPOSITORY = Path(__file__).parents[2]
 HEAD = "from datetime import timedelta\nfrom lake import *\n"
@@ -32,11 +32,7 @@ def newest(things):
 @pytest.fixture
 def things(project: Settings) -> Settings:
     """A project with one stream, `things`."""
-    contract = {
-        "type": "record", "name": "things", "doc": "A thing.", "lake": {"key": ["id"], "buckets": 2},
-        "fields": [{"name": "id", "type": "long", "doc": "Number."}, {"name": "size", "type": "double", "doc": "m"}],
-    }  # fmt: skip
-    project.path("schemas/things.avsc").write_text(json.dumps(contract))
+    declare(project, contract("things", {"id": "long", "size": "double"}))
     return project
 
 
@@ -191,12 +187,9 @@ def test_a_fingerprint_changes_with_what_decides_rows_and_with_nothing_else(tmp_
 def test_a_contract_field_that_is_used_is_part_of_the_fingerprint(things: Settings) -> None:
     write(things, "newest", GOOD)
     before = load(things)
-    contract = json.loads(things.path("schemas/things.avsc").read_text())
-    contract["fields"].append({"name": "colour", "type": ["null", "string"], "default": None, "doc": "Unused."})
-    things.path("schemas/things.avsc").write_text(json.dumps(contract))
+    declare(things, contract("things", {"id": "long", "size": "double", "colour": "string?"}))
     unused = load(things)
-    contract["fields"][1]["type"] = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
-    things.path("schemas/things.avsc").write_text(json.dumps(contract))
+    declare(things, contract("things", {"id": "long", "size": "decimal(9, 2)", "colour": "string?"}))
     used = load(things)
     prints = [each.fingerprint(each.tables["newest"]) for each in (before, unused, used)]
     assert prints[0] == prints[1] != prints[2]

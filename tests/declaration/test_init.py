@@ -8,14 +8,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lake.scaffold import init
-from lake.testing import Lakehouse
+from tests.shop import new_shop
 
 
 @pytest.mark.long
 def test_a_new_project_runs_and_passes_its_own_tests(spark: SparkSession, tmp_path: Path) -> None:
-    init(tmp_path / "shop")
-    shop = Lakehouse(tmp_path / "shop", tmp_path / "lake").land_samples().run()
+    shop = new_shop(tmp_path).land_samples().run()
     spec = spec_from_file_location("shop_tests", tmp_path / "shop/tests/test_tables.py")
     assert spec is not None
     assert spec.loader is not None

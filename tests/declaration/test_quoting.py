@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,9 +33,10 @@ from lake.store.ledger.cuts import Cut
 from lake.store.scan import Scan
 from lake.store.table_head import Counts
 from lake.store.tables import Table
-from tests.publish.written import publish, write
+from tests import shop
 from tests.store.events import declare, events, fields, reading, take
 from tests.there import there
+from tests.warehouse import publish, write
 
 NASTY = [
     "a`b",
@@ -120,7 +120,7 @@ def test_a_contract_names_by_letters_digits_and_underscores(project: Settings, n
 
 def test_a_key_that_is_no_name_is_refused_before_anything_runs(project: Settings) -> None:
     declare(project)
-    job(project, "Latest('me`ter', sequence='at')", "readings")
+    job(project, "Latest('me`ter', sequence='at')", "rows")
     with pytest.raises(DeclarationError, match=r"newest: 'me`ter' is not a valid column name \(jobs/silver/newest"):
         load(project)
 
@@ -130,7 +130,7 @@ def test_a_column_that_is_no_name_is_refused_before_data_is_read(
     project: Settings, spark: SparkSession, returned: str
 ) -> None:
     declare(project)
-    job(project, "Latest('meter', sequence='at')", f"readings.selectExpr('meter', 'at', '{returned}')")
+    job(project, "Latest('meter', sequence='at')", f"rows.selectExpr('meter', 'at', '{returned}')")
     found = load(project)
     inputs = Inputs(lambda: spark, found, Cut(1, {"readings": 0}, 0, None))  # type: ignore[arg-type]
     with pytest.raises(DeclarationError, match=r"newest: .* is not a valid column name"):
@@ -138,15 +138,7 @@ def test_a_column_that_is_no_name_is_refused_before_data_is_read(
 
 
 def job(project: Settings, kind: str, body: str) -> None:
-    text = f'''
-        from lake import Latest, log, table
-
-        @table({kind}, log("readings"))
-        def newest(readings):
-            """The newest reading of a meter."""
-            return {body}
-        '''
-    (project.project / "jobs/silver/newest.py").write_text(textwrap.dedent(text))
+    shop.declare(project, jobs={"newest": shop.job("newest", kind, 'log("readings")', returns=body)})
 
 
 def test_names_in_records_are_data(project: Settings, spark: SparkSession, land: Callable[..., Path]) -> None:

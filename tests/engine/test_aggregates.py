@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 from pyspark.sql import SparkSession
 
 from lake.config import Settings
 from lake.testing import Lakehouse
+from tests.shop import declare
 from tests.store.events import READING, reading
 
 HEAD = """
@@ -99,13 +97,10 @@ def busy_time(meters):
 
 
 @pytest.fixture(params=[pytest.param(each, marks=pytest.mark.long) for each in ("auto", "spark")])
-def meters(request: pytest.FixtureRequest, spark: SparkSession, project: Settings, tmp_path: Path) -> Lakehouse:
+def meters(request: pytest.FixtureRequest, spark: SparkSession, project: Settings) -> Lakehouse:
     settings = project.path("pyproject.toml")
     settings.write_text(f'[tool.lake]\ncommitter = "{request.param}"\n')
-    project.path("schemas/readings.avsc").write_text(json.dumps(READING))
-    for name, text in JOBS.items():
-        project.path(f"jobs/{name}.py").write_text(HEAD + text)
-    return Lakehouse(tmp_path, tmp_path / "home")
+    return declare(project, READING, jobs={name: HEAD + text for name, text in JOBS.items()})
 
 
 def test_aggregates_keep_their_promise_cycle_by_cycle(meters: Lakehouse) -> None:
@@ -126,11 +121,9 @@ def test_aggregates_keep_their_promise_cycle_by_cycle(meters: Lakehouse) -> None
     meters.check_laws(slices=2 if meters.settings.committer == "auto" else 0)
 
 
-def test_sessions_without_a_key_split_when_a_row_moves(spark: SparkSession, project: Settings, tmp_path: Path) -> None:
-    project.path("schemas/readings.avsc").write_text(json.dumps(READING))
-    for name, text in (("silver/meter", JOBS["silver/meter"]), ("gold/busy_time", BUSY_TIME)):
-        project.path(f"jobs/{name}.py").write_text(HEAD + text)
-    meters = Lakehouse(tmp_path, tmp_path / "home")
+def test_sessions_without_a_key_split_when_a_row_moves(spark: SparkSession, project: Settings) -> None:
+    jobs = {"silver/meter": HEAD + JOBS["silver/meter"], "gold/busy_time": HEAD + BUSY_TIME}
+    meters = declare(project, READING, jobs=jobs)
     meters.land("readings", reading("a", 1), reading("b", 2, "9.00"), reading("c", 3)).run()
     assert [(r["window_start"].hour, r["meters"], r["most"]) for r in meters.table("busy_time")] == [(1, 3, 9)]
     meters.land("readings", reading("b", 9, "2.00")).run()

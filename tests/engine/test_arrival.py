@@ -30,6 +30,7 @@ from lake.kinds.columns import ORDER, SIGN
 from lake.publish.cut import pick_cut
 from lake.testing import Lakehouse
 from lake.testing.slices import ALL, Landed, Piece, cut_anew, landed
+from tests.shop import contract, declare
 
 Record = dict[str, Any]
 
@@ -37,19 +38,12 @@ AHEAD = 1000  # the number of the first event that is too far ahead of NOW
 NOW = datetime(2024, 3, 1, 12, tzinfo=UTC)
 
 
-def field(name: str, kind: str) -> Record:
-    return {"name": name, "type": ["null", kind], "default": None, "doc": "-"}
-
-
-MOVES: dict[str, Any] = {
-    "type": "record", "name": "moves", "doc": "A thing that moves between owners.",
-    "lake": {"key": ["thing"], "id": ["n"], "buckets": 3, "broadcast": "op = 'truncate'", "time": "told"},
-    "fields": [
-        field("thing", "long"), {"name": "n", "type": "long", "doc": "Number of the event."},
-        {"name": "told", "type": {"type": "long", "logicalType": "timestamp-micros"}, "doc": "When it was told."},
-        *(field(name, "string") for name in ("owner", "former", "op")), field("at", "int"), field("v", "int"),
-    ],
-}  # fmt: skip
+MOVES = contract(
+    "moves",
+    {"thing": "long?", "n": "long", "told": "timestamp", "owner": "string?", "former": "string?", "op": "string?",
+     "at": "int?", "v": "int?"},
+    id=["n"], buckets=3, broadcast="op = 'truncate'", time="told",
+)  # fmt: skip
 LISTS = MOVES | {
     "name": "lists", "doc": "A row of a full list of what owners have, or the list's end.",
     "lake": MOVES["lake"] | {"broadcast": "op = 'end'"},
@@ -121,11 +115,7 @@ def jobs() -> dict[str, str]:
 
 @pytest.fixture
 def declared(spark: SparkSession, project: Settings, request: pytest.FixtureRequest) -> Path:
-    for contract in (MOVES, LISTS):
-        project.path(f"schemas/{contract['name']}.avsc").write_text(json.dumps(contract))
-    for name in request.param:
-        text = jobs()[name]
-        project.path(f"jobs/silver/{name}.py").write_text(HEAD + text)
+    declare(project, MOVES, LISTS, jobs={name: HEAD + jobs()[name] for name in request.param})
     return project.project
 
 

@@ -5,8 +5,6 @@ Source of the users: Databricks, AUTO CDC (C1), whose columns have other names.
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,27 +12,17 @@ from pyspark.sql import SparkSession
 
 from lake.config import Settings
 from lake.testing import Lakehouse
+from tests.shop import contract, declare
 
-CHANGES = {
-    "type": "record", "name": "changes", "doc": "A change to a user.",
-    "lake": {"key": ["user_id"], "buckets": 2, "broadcast": "op = 'TRUNCATE'"},
-    "fields": [
-        {"name": "user_id", "type": ["null", "long"], "default": None, "doc": "Number."},
-        {"name": "city", "type": ["null", "string"], "default": None, "doc": "Where they live."},
-        {"name": "op", "type": "string", "doc": "INSERT, UPDATE, DELETE or TRUNCATE."},
-        {"name": "number", "type": "long", "doc": "Order of changes."},
-    ],
-}  # fmt: skip
-STOCK = {
-    "type": "record", "name": "stock", "doc": "A row of a full dump of the stock, or the dump's end.",
-    "lake": {"key": ["item"], "id": "content", "buckets": 2, "broadcast": "ended"},
-    "fields": [
-        {"name": "item", "type": ["null", "string"], "default": None, "doc": "What is there."},
-        {"name": "pieces", "type": ["null", "int"], "default": None, "doc": "How many."},
-        {"name": "dump", "type": "int", "doc": "Number of the dump."},
-        {"name": "ended", "type": "boolean", "default": False, "doc": "The dump is complete."},
-    ],
-}  # fmt: skip
+CHANGES = contract(
+    "changes", {"user_id": "long?", "city": "string?", "op": "string", "number": "long"}, broadcast="op = 'TRUNCATE'"
+)
+STOCK = contract(
+    "stock",
+    {"item": "string?", "pieces": "int?", "dump": "int", "ended": ("boolean", {"default": False})},
+    id="content",
+    broadcast="ended",
+)
 JOBS = {
     "user": '''
 from lake import Latest, log, table
@@ -87,12 +75,8 @@ USERS = [
 
 
 @pytest.fixture
-def lakehouse(spark: SparkSession, project: Settings, tmp_path: Path) -> Lakehouse:
-    for contract in (CHANGES, STOCK):
-        project.path(f"schemas/{contract['name']}.avsc").write_text(json.dumps(contract))
-    for name, text in JOBS.items():
-        project.path(f"jobs/silver/{name}.py").write_text(text)
-    return Lakehouse(tmp_path, tmp_path / "home")
+def lakehouse(spark: SparkSession, project: Settings) -> Lakehouse:
+    return declare(project, CHANGES, STOCK, jobs=JOBS)
 
 
 def changes(*rows: tuple[Any, ...]) -> list[dict[str, Any]]:

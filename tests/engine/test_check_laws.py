@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 from pyspark.sql import SparkSession
 
 from lake.config import Settings
 from lake.errors import LawError
-from lake.testing import Lakehouse
+from tests.shop import contract, declare
 
-SALES = {
-    "type": "record", "name": "sales", "doc": "A sale.", "lake": {"key": ["shop"], "id": ["n"], "buckets": 2},
-    "fields": [
-        {"name": "shop", "type": "string", "doc": "Where."},
-        {"name": "n", "type": "int", "doc": "Number."},
-        {"name": "at", "type": "int", "doc": "Minute; several sales may share one."},
-    ],
-}  # fmt: skip
+SALES = contract("sales", {"shop": "string", "n": "int", "at": "int"}, id=["n"])  # several may share a minute `at`
 JOB = '''
 from lake import View, log, table
 
@@ -44,12 +34,8 @@ BY_CHANCE = JOB.format(options=', identity=("shop", "n")', query=TIED)
     ],
     ids=["not local", "ties"],
 )
-def test_a_table_that_breaks_a_law_is_told(
-    spark: SparkSession, project: Settings, tmp_path: Path, job: str, told: str
-) -> None:
-    project.path("schemas/sales.avsc").write_text(json.dumps(SALES))
-    project.path("jobs/silver/shares.py").write_text(job)
+def test_a_table_that_breaks_a_law_is_told(spark: SparkSession, project: Settings, job: str, told: str) -> None:
     sales = [{"shop": f"s{n % 5}", "n": n, "at": 7} for n in range(60)]
-    house = Lakehouse(tmp_path, tmp_path / "home").land("sales", *sales).run()
+    house = declare(project, SALES, jobs={"shares": job}).land("sales", *sales).run()
     with pytest.raises(LawError, match=told):
         house.check_laws(slices=0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,16 +9,11 @@ from pyspark.sql import SparkSession
 
 from lake.config import Settings
 from lake.testing import Lakehouse
+from tests.shop import contract, declare
 
-CONTRACT = """{
-  "type": "record", "name": "claims", "doc": "Somebody asks for a user name.",
-  "lake": {"key": ["username"], "id": ["claim_id"], "buckets": 2},
-  "fields": [
-    {"name": "claim_id", "type": "long", "doc": "Number of the claim."},
-    {"name": "username", "type": "string", "doc": "The name that is asked for."},
-    {"name": "who", "type": "string", "doc": "Who asks."}
-  ]
-}"""
+CONTRACT = contract(
+    "claims", {"claim_id": "long", "username": "string", "who": "string"}, key=["username"], id=["claim_id"]
+)
 WINNERS = '''
 from lake import First, log, table
 
@@ -54,11 +48,8 @@ CYCLES = [
 
 
 @pytest.fixture
-def names(project: Settings, tmp_path: Path) -> Lakehouse:
-    project.path("schemas/claims.avsc").write_text(CONTRACT)
-    project.path("jobs/silver/account.py").write_text(WINNERS)
-    project.path("jobs/gold/refusal.py").write_text(REFUSALS)
-    return Lakehouse(tmp_path, tmp_path / "home")
+def names(project: Settings) -> Lakehouse:
+    return declare(project, CONTRACT, jobs={"silver/account": WINNERS, "gold/refusal": REFUSALS})
 
 
 @pytest.mark.long

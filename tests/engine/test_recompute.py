@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-import lake as public
 from lake.engine.advance import advance_all
 from lake.engine.backfill import backfill
 from lake.engine.plan import plan
@@ -34,17 +32,16 @@ from lake.store.scan import Scan
 from lake.store.table_head import Counts
 from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse
+from tests.shop import new_shop
 from tests.there import there
 
-TEMPLATE = Path(public.__file__).parent / "templates/project"
 JOB = "jobs/silver/current_order.py"
 
 
 @pytest.fixture
 def shop(spark: SparkSession, tmp_path: Path) -> Lakehouse:
     """The project of `lake init`, run once."""
-    shutil.copytree(TEMPLATE, tmp_path / "shop", ignore=shutil.ignore_patterns("__pycache__"))
-    return Lakehouse(tmp_path / "shop", tmp_path).land_samples().run()
+    return new_shop(tmp_path).land_samples().run()
 
 
 def again(shop: Lakehouse) -> Lakehouse:

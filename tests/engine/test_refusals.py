@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,21 +19,9 @@ from lake.ingest.fsck import check as check_log
 from lake.ingest.replay import replay, waiting
 from lake.publish.cut import pick_cut
 from lake.testing import Lakehouse
+from tests.shop import contract, declare
 
-
-def contract(name: str, **facts: Any) -> dict[str, Any]:
-    return {
-        "type": "record", "name": name, "doc": "A row of a full dump, or its end.",
-        "lake": {"key": ["item"], "buckets": 2, "broadcast": "ended", **facts},
-        "fields": [
-            {"name": "item", "type": ["null", "string"], "default": None, "doc": "What is there."},
-            {"name": "pieces", "type": ["null", "int"], "default": None, "doc": "How many."},
-            {"name": "dump", "type": "int", "doc": "Number of the dump."},
-            {"name": "ended", "type": "boolean", "default": False, "doc": "The dump is complete."},
-        ],
-    }  # fmt: skip
-
-
+ITEMS = {"item": "string?", "pieces": "int?", "dump": "int", "ended": ("boolean", {"default": False})}
 JOB = '''
 from lake import History, log, table
 
@@ -47,12 +34,11 @@ STREAMS: dict[str, dict[str, str]] = {"daily": {}, "parts": {"dump": "dump"}, "m
 
 
 @pytest.fixture
-def lakehouse(spark: SparkSession, project: Settings, tmp_path: Path) -> Lakehouse:
-    for stream, facts in STREAMS.items():
-        project.path(f"schemas/{stream}.avsc").write_text(json.dumps(contract(stream, **facts)))
-        marker = ', marker="_ended"' if stream == "marked" else ""
-        project.path(f"jobs/silver/{stream}_item.py").write_text(JOB.format(stream=stream, marker=marker))
-    return Lakehouse(tmp_path, tmp_path / "home")
+def lakehouse(spark: SparkSession, project: Settings) -> Lakehouse:
+    contracts = [contract(stream, ITEMS, broadcast="ended", **facts) for stream, facts in STREAMS.items()]
+    markers = {stream: ', marker="_ended"' if stream == "marked" else "" for stream in STREAMS}
+    texts = {f"{stream}_item": JOB.format(stream=stream, marker=marker) for stream, marker in markers.items()}
+    return declare(project, *contracts, jobs=texts)
 
 
 def rows(dump: int, ended: bool = False, **pieces: Any) -> list[dict[str, Any]]:

@@ -16,7 +16,6 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-import lake as public
 from lake import file_modes
 from lake.config import Settings
 from lake.contracts import encryption
@@ -44,22 +43,14 @@ from lake.store.scan import to_frame
 from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse
 from tests.processes import another
-
-TEMPLATE = Path(public.__file__).parent / "templates/project"
-
-
-def order(number: int, customer: str, **other: str) -> dict[str, Any]:
-    at = f"2024-04-{number % 20 + 3:02}T10:00:00Z"
-    record = {"order_id": number, "customer": customer, "status": "placed", "amount": "9.00"}
-    return record | dict.fromkeys(("placed_at", "changed_at"), at) | other
+from tests.shop import new_shop, order
 
 
 @pytest.fixture(scope="module")
 def calm(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     """The project of `lake init`, in which two people have ordered, one of them not quite rightly. Only to look at."""
     home = tmp_path_factory.mktemp("calm")
-    shutil.copytree(TEMPLATE, home / "shop")
-    shop = Lakehouse(home / "shop", home)
+    shop = new_shop(home)
     broken = order(9, "margaret hamilton") | {"amount": "a lot"}
     return shop.land("orders", order(1, "margaret hamilton", note="call +44 20 7946"), order(2, "grace"), broken).run()
 

@@ -4,7 +4,6 @@ while its contract grows.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -25,17 +24,18 @@ from lake.kinds.columns import visible
 from lake.publish.cut import pick_cut
 from lake.store.table_head import TableHead
 from lake.testing import Commands, Lakehouse
+from tests import shop
 
-FIELDS: Final[list[dict[str, Any]]] = [
-    {"name": "id", "type": "long", "doc": "Number."},
-    {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}, "doc": "When."},
-    {"name": "k", "type": "int", "doc": "Kind."},
-    {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, "doc": "EUR."},
-    {"name": "from_x", "type": ["null", "string"], "default": None, "doc": "Where it began."},
-    {"name": "to_x", "type": ["null", "string"], "default": None, "doc": "Where it ended."},
-]
-NOTE: Final = {"name": "note_x", "type": ["null", "string"], "default": None, "doc": "What somebody wrote."}
-NAMES: Final = [field["name"] for field in FIELDS]
+FIELDS: Final = {
+    "id": "long",
+    "at": "timestamp",
+    "k": "int",
+    "price": "decimal(9, 2)",
+    "from_x": "string?",
+    "to_x": "string?",
+}
+NOTE: Final = "string?"
+NAMES: Final = [*FIELDS]
 
 next_head = writing._next
 NEWEST, QUERY = 'Latest("id")', 'View("id", identity=("id", "k"))'
@@ -147,16 +147,9 @@ def {name}(s):
 '''
 
 
-def declare(settings: Settings, *more: Mapping[str, Any]) -> Lakehouse:
+def declare(settings: Settings, **more: str) -> Lakehouse:
     """The project with the contract's fields, and `more` of them."""
-    contract = {
-        "type": "record",
-        "name": "things",
-        "doc": "A thing.",
-        "lake": {"key": ["id"], "time": "at", "buckets": 2},
-    }
-    settings.path("schemas/things.avsc").write_text(json.dumps(contract | {"fields": [*FIELDS, *more]}))
-    return Lakehouse(settings.project, settings.project)
+    return shop.declare(settings, shop.contract("things", FIELDS | more, time="at"))
 
 
 def write(settings: Settings, name: str, body: str = "") -> None:
@@ -236,7 +229,7 @@ def test_every_way_to_use_columns_gives_the_same_by_every_verb(
     assert changed(rebuilt(things)) == {}
     assert content(things) == advanced
 
-    things = declare(project, NOTE)
+    things = declare(project, note_x=NOTE)
     grown = {name: "wider" if name in PASSING_ON else "unchanged" for name in names}
     grown |= {name: "follows" for name in names if name.startswith("child")}
     assert states(things, lambda: things.spark) == grown
@@ -249,7 +242,7 @@ def test_every_way_to_use_columns_gives_the_same_by_every_verb(
 
     deployed = commands.lake("deploy", at=things)
     assert deployed.code == 0, deployed.err
-    things = declare(project, NOTE)
+    things = declare(project, note_x=NOTE)
     assert columns(things) == expected(things, "note_x")
     assert {*states(things, no_session).values()} == {"unchanged"}
     things.land("things", thing(10, note_x="o"), thing(1, k=9, note_x="p")).run()
@@ -306,7 +299,7 @@ def test_tables_whose_positions_say_no_columns_go_on(
     monkeypatch.undo()
     assert {*states(things, no_session).values()} == {"unchanged"}
 
-    things = declare(project, NOTE)
+    things = declare(project, note_x=NOTE)
     grown = {"whole": "wider", "named": "unchanged", "child": "follows"}
     assert states(things, lambda: things.spark) == grown
     things.land("things", thing(3, note_x="n"), thing(4)).run()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -12,16 +10,10 @@ from pyspark.sql import SparkSession
 from lake.config import Settings
 from lake.engine.verify import verify_all
 from lake.errors import DeclarationError
-from lake.testing import Lakehouse
+from tests import shop
 
 NUMBERS = {"wide": (38, 10), "narrow": (20, 10), "places": (38, 30), "money": (18, 4)}
-CONTRACT = {
-    "type": "record", "name": "sums", "doc": "Numbers.", "lake": {"key": ["k"], "buckets": 2},
-    "fields": [{"name": "k", "type": "string"}] + [
-        {"name": name, "default": None,
-         "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": digits, "scale": places}]}
-        for name, (digits, places) in NUMBERS.items()],
-}  # fmt: skip
+CONTRACT = shop.contract("sums", {"k": "string"} | {name: f"decimal{digits}?" for name, digits in NUMBERS.items()})
 HEAD = """from decimal import Decimal
 from lake import Aggregate, Avg, FirstValue, Fold, In, LastOf, Pattern, Refusal, Step, Stddev, Sum, Variance, log, table
 
@@ -87,18 +79,11 @@ WIDE = "1234567890123456789012345678.0123456789"
 
 
 def job(name: str, kind: str) -> str:
-    return f'{HEAD}@table({kind}, log("sums"))\ndef {name}(rows):\n    """Numbers."""\n    return rows\n'
+    return shop.job(name, kind, 'log("sums")', head=HEAD)
 
 
-@pytest.fixture
-def sums(project: Settings, tmp_path: Path) -> Lakehouse:
-    project.path("schemas/sums.avsc").write_text(json.dumps(CONTRACT))
-    return Lakehouse(tmp_path, tmp_path / "home")
-
-
-def test_every_digit_of_a_decimal_is_kept(spark: SparkSession, project: Settings, sums: Lakehouse) -> None:
-    for name, kind in RIGHT.items():
-        project.path(f"jobs/silver/{name}.py").write_text(job(name, kind))
+def test_every_digit_of_a_decimal_is_kept(spark: SparkSession, project: Settings) -> None:
+    sums = shop.declare(project, CONTRACT, jobs={name: job(name, kind) for name, kind in RIGHT.items()})
     small = {"wide": "-0.0000000002", "narrow": "0.0000000001", "money": "0.0001"}
     sums.land("sums", {"k": "a", "wide": WIDE, "narrow": "9999999999.9999999999", "money": "1.0000"}).run()
     sums.land("sums", {"k": "a"} | small).run()
@@ -113,21 +98,15 @@ def test_every_digit_of_a_decimal_is_kept(spark: SparkSession, project: Settings
     assert {each.verdict for each in verdicts} == {"identical"}
 
 
-def test_what_would_be_rounded_is_refused_before_any_data_is_read(
-    spark: SparkSession, project: Settings, sums: Lakehouse
-) -> None:
-    for name, (kind, _) in WRONG.items():
-        project.path(f"jobs/silver/{name}.py").write_text(job(name, kind))
+def test_what_would_be_rounded_is_refused_before_any_data_is_read(spark: SparkSession, project: Settings) -> None:
+    sums = shop.declare(project, CONTRACT, jobs={name: job(name, kind) for name, (kind, _) in WRONG.items()})
     with pytest.raises(DeclarationError) as caught:
         sums.land("sums", {"k": "a"}).run()
     assert [name for name, (_, told) in WRONG.items() if f"{name}: {told}" not in caught.value.what] == []
 
 
-def test_a_python_fold_refuses_what_does_not_fit_its_column(
-    spark: SparkSession, project: Settings, sums: Lakehouse
-) -> None:
-    project.path("jobs/silver/shares.py").write_text(
-        job("shares", """Fold("k", state="share decimal(38, 18)", step=shared)""")
-    )
+def test_a_python_fold_refuses_what_does_not_fit_its_column(spark: SparkSession, project: Settings) -> None:
+    text = job("shares", """Fold("k", state="share decimal(38, 18)", step=shared)""")
+    sums = shop.declare(project, CONTRACT, jobs={"shares": text})
     with pytest.raises(DeclarationError, match=r"share: 4115226300\.3{30} … does not fit decimal\(38, 18\)"):
         sums.land("sums", {"k": "a", "wide": "12345678901"}).run()

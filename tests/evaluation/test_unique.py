@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,21 +19,20 @@ from lake.project import load
 from lake.publish.cut import cut, pick_cut
 from lake.publish.deploy import deploy
 from lake.store.ledger.editions import current_edition
-from lake.testing import Lakehouse
+from tests.shop import contract, declare, job, optional
 
-CONTRACT = {
-    "type": "record", "name": "notes", "doc": "What somebody said.", "lake": {"key": ["id"], "buckets": 2},
-    "fields": [{"name": name, "type": ["null", kind], "default": None} for name, kind in (
-        ("id", "int"), ("who", "string"), ("number", "int"), ("said", {"type": "array", "items": "string"}))],
-}  # fmt: skip
-HEAD = "from lake import Fold, View, log, table\n\n"
+CONTRACT = contract(
+    "notes", {"id": "int?", "who": "string?", "number": "int?", "said": optional({"type": "array", "items": "string"})}
+)
+KINDS = {
+    "listed": 'View("who", identity=("who", "number"))',
+    "said": 'View("said", identity=("said", "number"))',
+    "refused": """Fold("who", state="n int", step={"n": "1"}, refuse="if(event.number > 0, 'no', null)").refusals(
+        id="number")""",
+}
 JOBS = {
-    "listed": '@table(View("who", identity=("who", "number")), log("notes"))',
-    "said": '@table(View("said", identity=("said", "number")), log("notes"))',
-    "refused": """@table(
-    Fold("who", state="n int", step={"n": "1"}, refuse="if(event.number > 0, 'no', null)").refusals(id="number"),
-    log("notes"),
-)""",
+    name: job(name, kind, 'log("notes")', returns='rows.select("who", "number", "said")')
+    for name, kind in KINDS.items()
 }
 FIRST: list[dict[str, Any]] = [
     {"id": 1, "who": "ada", "number": 1, "said": ["a, b"]},
@@ -53,16 +50,10 @@ FOUND = {
 
 
 @pytest.mark.parametrize("rows", ["in memory", pytest.param("by Spark", marks=pytest.mark.long)])
-def test_two_rows_of_one_identity_are_told_and_not_committed(
-    spark: SparkSession, project: Settings, tmp_path: Path, rows: str
-) -> None:
+def test_two_rows_of_one_identity_are_told_and_not_committed(spark: SparkSession, project: Settings, rows: str) -> None:
     if rows == "by Spark":
         project.path("pyproject.toml").write_text('[tool.lake]\nsmall_diff_rows = 0\ncommitter = "spark"\n')
-    project.path("schemas/notes.avsc").write_text(json.dumps(CONTRACT))
-    for name, declared in JOBS.items():
-        text = f'{HEAD}{declared}\ndef {name}(notes):\n    """Something said."""\n'
-        project.path(f"jobs/silver/{name}.py").write_text(text + '    return notes.select("who", "number", "said")\n')
-    lakehouse = Lakehouse(tmp_path, tmp_path / "home").land("notes", *FIRST).run()
+    lakehouse = declare(project, CONTRACT, jobs=JOBS).land("notes", *FIRST).run()
     before = {name: lakehouse.table(name) for name in JOBS}
     assert before["listed"] == [{name: row.get(name) for name in ("who", "number", "said")} for row in reversed(FIRST)]
 
@@ -81,15 +72,11 @@ def test_two_rows_of_one_identity_are_told_and_not_committed(
         assert lakehouse.table(name) == before[name]
 
 
-def test_a_deploy_of_rows_of_one_identity_leaves_readers_what_they_had(
-    spark: SparkSession, project: Settings, tmp_path: Path
-) -> None:
-    project.path("schemas/notes.avsc").write_text(json.dumps(CONTRACT))
-    job = project.path("jobs/silver/listed.py")
-    text = f'{HEAD}{JOBS["listed"]}\ndef listed(notes):\n    """Something said."""\n    return notes\n'
-    job.write_text(text)
-    lakehouse = Lakehouse(tmp_path, tmp_path / "home").land("notes", *FIRST, *TWICE[1:], {"id": 4, "who": "eve"}).run()
-    job.write_text(text.replace('"who", identity=("who", "number")', '"who"'))
+def test_a_deploy_of_rows_of_one_identity_leaves_readers_what_they_had(spark: SparkSession, project: Settings) -> None:
+    text = job("listed", KINDS["listed"], 'log("notes")')
+    lakehouse = declare(project, CONTRACT, jobs={"listed": text})
+    lakehouse.land("notes", *FIRST, *TWICE[1:], {"id": 4, "who": "eve"}).run()
+    declare(project, jobs={"listed": text.replace('"who", identity=("who", "number")', '"who"')})
     with pytest.raises(LakeError, match="listed: several rows have the identity who=eve: nothing was committed"):
         deploy(load(lakehouse.settings), lambda: spark, lambda _: None, lambda _: None)
     edition = current_edition(lakehouse.settings)

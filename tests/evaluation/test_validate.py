@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 from pyspark.sql import SparkSession
 
@@ -16,26 +13,15 @@ from lake.evaluation.validate import analyse
 from lake.project import load
 from lake.publish.cut import cut
 from lake.testing import Lakehouse
+from tests import shop
 
 EVENT_LOG = "log('events')"
-HEAD = "from datetime import timedelta\nfrom lake import *\n\n"
-EVENTS = {
-    "type": "record", "name": "events", "doc": "An event.",
-    "lake": {"key": ["id"], "time": "at", "buckets": 2},
-    "fields": [
-        {"name": "id", "type": "long", "doc": "Number."},
-        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}, "doc": "When."},
-        {"name": "size", "type": "double", "doc": "How big."},
-    ],
-}  # fmt: skip
+EVENTS = shop.contract("events", {"id": "long", "at": "timestamp", "size": "double"}, time="at")
 
 
-def declare(settings: Settings, kind: str, *inputs: str, returns: str = "rows") -> None:
-    settings.path("schemas/events.avsc").write_text(json.dumps(EVENTS))
-    names = ", ".join(f"rows{n or ''}" for n in range(len(inputs) or 1))
-    sources = ", ".join(inputs or [EVENT_LOG])
-    text = f'@table({kind}, {sources})\ndef t({names}):\n    """A row."""\n    return {returns}\n'
-    settings.path("jobs/silver/t.py").write_text(HEAD + text)
+def declare(settings: Settings, kind: str, *inputs: str, returns: str = "rows", head: str = shop.HEAD) -> Lakehouse:
+    text = shop.job("t", kind, *(inputs or [EVENT_LOG]), returns=returns, head=head)
+    return shop.declare(settings, EVENTS, jobs={"t": text})
 
 
 @pytest.mark.parametrize(
@@ -101,14 +87,9 @@ def test_what_is_wrong_between_inputs_is_told_with_the_line(
     assert "jobs/silver/t.py:4" in str(error.value)
 
 
-def test_a_wrong_declaration_reads_nothing_and_stops_no_other(
-    spark: SparkSession, project: Settings, tmp_path: Path
-) -> None:
+def test_a_wrong_declaration_reads_nothing_and_stops_no_other(spark: SparkSession, project: Settings) -> None:
     declare(project, "Latest('id', deletes='gone')")
-    project.path("jobs/silver/good.py").write_text(
-        HEAD + '@table(Latest("id"), log("events"))\ndef good(rows):\n    """A row."""\n    return rows\n'
-    )
-    lakehouse = Lakehouse(tmp_path, tmp_path / "home")
+    lakehouse = shop.declare(project, jobs={"good": shop.job("good", "Latest('id')", EVENT_LOG)})
     lakehouse.land("events", {"id": 1, "at": "2024-01-01T00:00:00Z", "size": 1.5})
     with pytest.raises(DeclarationError, match="no column 'gone'"):
         lakehouse.run()
@@ -116,15 +97,10 @@ def test_a_wrong_declaration_reads_nothing_and_stops_no_other(
     assert [done.verb for done in advance_all(inputs, ["good"], tell=lambda _: None)] == ["none"]
 
 
-def test_what_a_python_reducer_does_wrong_is_one_line_with_its_place(
-    spark: SparkSession, project: Settings, tmp_path: Path
-) -> None:
-    declare(project, "Fold('id', state='n int', start={'n': 0}, step=step)")
-    job = project.path("jobs/silver/t.py")
-    job.write_text(
-        job.read_text().replace(HEAD, f"{HEAD}def step(state, event):\n    return {{'n': 1 // state['n']}}\n\n")
-    )
-    lakehouse = Lakehouse(tmp_path, tmp_path / "home")
+def test_what_a_python_reducer_does_wrong_is_one_line_with_its_place(spark: SparkSession, project: Settings) -> None:
+    step = "\ndef step(state, event):\n    return {'n': 1 // state['n']}\n\n"
+    fold = "Fold('id', state='n int', start={'n': 0}, step=step)"
+    lakehouse = declare(project, fold, head=shop.HEAD + step)
     lakehouse.land("events", {"id": 7, "at": "2024-01-01T00:00:00Z", "size": 1.5})
     with pytest.raises(DeclarationError) as error:
         lakehouse.run()

@@ -13,7 +13,8 @@ from lake.errors import LakeError
 from lake.explain.edition_diff import EditionDiff, diff_editions
 from lake.project import load
 from lake.store.ledger import editions
-from tests.publish.written import publish, write
+from tests.shop import contract, declare
+from tests.warehouse import publish, write
 
 JOB = '''
 from lake import Latest, log, table
@@ -24,14 +25,12 @@ def thing(things):
     """A thing."""
     return things.select("k", "v")
 '''
-CONTRACT = """{"type": "record", "name": "things", "doc": "A thing.", "lake": {"key": ["k"], "id": "content"},
-  "fields": [{"name": "k", "type": "int"}, {"name": "v", "type": "string"}]}"""
+CONTRACT = contract("things", {"k": "int", "v": "string"}, id="content")
 
 
 @pytest.fixture
 def things(project: Settings) -> Settings:
-    project.path("schemas/things.avsc").write_text(CONTRACT)
-    project.path("jobs/silver/thing.py").write_text(JOB)
+    declare(project, CONTRACT, jobs={"thing": JOB})
     return project
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,19 +18,15 @@ from lake.ingest.ingest import ingest
 from lake.ingest.void import void
 from lake.publish.cut import cut
 from lake.testing import Lakehouse
+from tests.shop import contract, declare, empty
 from tests.there import there
 
-CONTRACT = """{
-  "type": "record", "name": "orders", "doc": "A change of an order.",
-  "lake": {"key": ["order_id"], "id": ["order_id", "at"], "time": "at", "buckets": 2},
-  "fields": [
-    {"name": "order_id", "type": "int"},
-    {"name": "customer", "type": "string"},
-    {"name": "status", "type": "string"},
-    {"name": "amount", "type": "int"},
-    {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}}
-  ]
-}"""
+CONTRACT = contract(
+    "orders",
+    {"order_id": "int", "customer": "string", "status": "string", "amount": "int", "at": "timestamp"},
+    id=["order_id", "at"],
+    time="at",
+)
 JOBS = {
     "silver/current_order": '''
 from lake import Latest, log, table
@@ -98,12 +93,7 @@ CYCLES = [
 @pytest.fixture(scope="module")
 def lakehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     """Two cycles; a third one after order 3 was voided; and a cut that no table has reached."""
-    folder = tmp_path_factory.mktemp("orders")
-    (folder / "pyproject.toml").write_text("[tool.lake]\n")
-    for name, text in {"schemas/orders.avsc": CONTRACT, **{f"jobs/{n}.py": text for n, text in JOBS.items()}}.items():
-        Path(folder / name).parent.mkdir(parents=True, exist_ok=True)
-        Path(folder / name).write_text(text)
-    made = Lakehouse(folder, folder / "home")
+    made = declare(empty(tmp_path_factory.mktemp("orders")), CONTRACT, jobs=JOBS)
     fields = ("order_id", "customer", "status", "amount", "at")
     for cycle in CYCLES:
         made.land("orders", *[dict(zip(fields, (*o[:4], f"2024-03-01T{o[4]:02}:00:00Z"), strict=True)) for o in cycle])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -16,17 +15,11 @@ from lake.errors import DeclarationError
 from lake.project import load
 from lake.quality.parking import MEETS, meets, refusal
 from lake.testing import Lakehouse
+from tests.shop import contract, declare
 
-CONTRACT: Final = {
-    "type": "record", "name": "sales", "doc": "A sale, or that one is taken back.",
-    "lake": {"key": ["shop"], "buckets": 2, "broadcast": "op = 'T'"},
-    "fields": [
-        {"name": "shop", "type": ["null", "string"], "default": None, "doc": "Where."},
-        {"name": "sale", "type": ["null", "int"], "default": None, "doc": "Number."},
-        {"name": "amount", "type": ["null", "double"], "default": None, "doc": "How much."},
-        {"name": "op", "type": ["null", "string"], "default": None, "doc": "D for a delete, T for all."},
-    ],
-}  # fmt: skip
+CONTRACT: Final = contract(
+    "sales", {"shop": "string?", "sale": "int?", "amount": "double?", "op": "string?"}, broadcast="op = 'T'"
+)
 JOBS: Final = {
     "silver/current_sale": '''
 from lake import Latest, log, table
@@ -73,13 +66,11 @@ EVENTS: Final = [
 ]
 
 
-def declare(project: Settings, parking: dict[str, list[dict[str, Any]]]) -> None:
-    project.path("schemas/sales.avsc").write_text(json.dumps(CONTRACT))
-    for name, text in JOBS.items():
-        project.path(f"jobs/{name}.py").write_text(text)
+def park(project: Settings, parking: dict[str, list[dict[str, Any]]]) -> Lakehouse:
     for table, expectations in parking.items():
         parked = [{"severity": "park", **each} for each in expectations]
         project.path(f"quality/{table}.json").write_text(json.dumps({"expectations": parked}))
+    return declare(project, CONTRACT, jobs=JOBS)
 
 
 def command(shop: Lakehouse, *words: str) -> Result:
@@ -90,9 +81,8 @@ def command(shop: Lakehouse, *words: str) -> Result:
 
 
 @pytest.fixture
-def shop(spark: SparkSession, project: Settings, tmp_path: Path) -> Lakehouse:
-    declare(project, PARKING)
-    return Lakehouse(project.project, tmp_path / "home")
+def shop(spark: SparkSession, project: Settings) -> Lakehouse:
+    return park(project, PARKING)
 
 
 def test_parked_rows_are_beside_the_table_by_every_verb(shop: Lakehouse) -> None:
@@ -138,7 +128,7 @@ def test_what_parks_is_part_of_the_definition(shop: Lakehouse, project: Settings
     more = {
         "current_sale": [{"type": "expect_column_values_to_be_in_set", "kwargs": {"column": "shop", "value_set": []}}]
     }
-    declare(project, more | {"first_sale": []})
+    park(project, more | {"first_sale": []})
     project.path("quality/shop_total.json").unlink()
     changed = Lakehouse(project.project, shop.home)
     plan = {each["table"]: each for each in json.loads(command(changed, "plan", "--json").stdout)["tables"]}
@@ -164,7 +154,7 @@ def test_what_parks_is_part_of_the_definition(shop: Lakehouse, project: Settings
     ],
 )
 def test_of_what_is_no_row_for_a_kind_nothing_is_parked(project: Settings, text: str, said: str) -> None:
-    declare(project, {"odd": PARKING["current_sale"][:1]})
+    park(project, {"odd": PARKING["current_sale"][:1]})
     job = (
         f'from lake import *\n\n{text}\ndef odd(sales):\n    """A sale."""\n    return sales.select("sale", "amount")\n'
     )
@@ -175,7 +165,7 @@ def test_of_what_is_no_row_for_a_kind_nothing_is_parked(project: Settings, text:
 
 
 def test_the_name_of_a_table_of_parked_rows_is_taken(project: Settings) -> None:
-    declare(project, PARKING)
+    park(project, PARKING)
     job = JOBS["silver/first_sale"].replace("first_sale", "current_sale__parked")
     project.path("jobs/silver/current_sale__parked.py").write_text(job)
     with pytest.raises(
@@ -185,7 +175,7 @@ def test_the_name_of_a_table_of_parked_rows_is_taken(project: Settings) -> None:
 
 
 def test_a_column_that_the_function_does_not_return_is_told(shop: Lakehouse, project: Settings) -> None:
-    declare(project, {"first_sale": [{"type": "expect_column_values_to_be_null", "kwargs": {"column": "amout"}}]})
+    park(project, {"first_sale": [{"type": "expect_column_values_to_be_null", "kwargs": {"column": "amout"}}]})
     shop.land("sales", *EVENTS)
     with pytest.raises(DeclarationError, match="parks by 'amout', which the function does not return") as fault:
         command(shop, "run")

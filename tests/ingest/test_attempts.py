@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from lake.ingest.delivery import Files
 from lake.ingest.replay import waiting
 from lake.session import Gone
 from lake.store.log import Log
+from tests.shop import declare
 from tests.store.events import READING, Land, reading
 
 MARKS = [(f"readings/{n}.jsonl", n, n) for n in range(100)]
@@ -93,7 +93,7 @@ def test_a_file_that_ends_the_jvm_goes_to_quarantine_and_nothing_else_waits_for_
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for stream in ("readings", "sound"):
-        project.path(f"schemas/{stream}.avsc").write_text(json.dumps(READING | {"name": stream}))
+        declare(project, READING | {"name": stream})
     for name in ("a", "bomb", "c"):
         land("readings", f"{name}.jsonl", reading(name))
     land("sound", "a.jsonl", reading())

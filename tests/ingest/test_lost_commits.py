@@ -12,7 +12,6 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
-import lake as public
 from lake.config import load_settings
 from lake.engine.advance import _is_current
 from lake.errors import DeclarationError, LakeError, Unavailable
@@ -23,6 +22,7 @@ from lake.ingest import recovery, sources
 from lake.ingest.replay import waiting
 from lake.project import Project, load
 from lake.publish.cut import cut
+from lake.scaffold import init
 from lake.store import delta, erasures, quarantine, voids
 from lake.store.delta import Position
 from lake.store.ledger import editions
@@ -39,14 +39,13 @@ from lake.store.torn import commit_file
 from lake.store.warehouse import Warehouse
 from tests.there import there
 
-TEMPLATE = Path(public.__file__).parent / "templates/project"
 ORDER, DAILY = "current_order", "customer_daily"
 
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Project:
     """The project of `lake init`."""
-    shutil.copytree(TEMPLATE, tmp_path / "shop", ignore=shutil.ignore_patterns("__pycache__"))
+    init(tmp_path / "shop")
     return load(load_settings(tmp_path / "shop"))
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -23,15 +21,9 @@ from lake.store import delta
 from lake.store.ledger.editions import latest_edition
 from lake.store.log import Log
 from lake.testing import Lakehouse
+from tests.shop import contract, declare
 
-CONTRACT: dict[str, Any] = {
-    "type": "record", "name": "sales", "doc": "Something was sold.",
-    "lake": {"key": ["shop"], "buckets": 2},
-    "fields": [
-        {"name": "shop", "type": "string", "doc": "Where."},
-        {"name": "pieces", "type": "int", "doc": "How many."},
-    ],
-}  # fmt: skip
+CONTRACT = contract("sales", {"shop": "string", "pieces": "int"})
 JOBS = {
     "last_sale": '''
 from lake import Latest, log, table
@@ -68,11 +60,8 @@ def lake(lakehouse: Lakehouse) -> Lake:
 
 
 @pytest.fixture
-def lakehouse(spark: SparkSession, project: Settings, tmp_path: Path) -> Lakehouse:
-    project.path("schemas/sales.avsc").write_text(json.dumps(CONTRACT))
-    for name, text in JOBS.items():
-        project.path(f"jobs/silver/{name}.py").write_text(text)
-    return Lakehouse(tmp_path, tmp_path / "home")
+def lakehouse(spark: SparkSession, project: Settings) -> Lakehouse:
+    return declare(project, CONTRACT, jobs=JOBS)
 
 
 def sales(**pieces: int) -> list[dict[str, object]]:
@@ -158,8 +147,7 @@ def test_readers_see_nothing_of_a_delivery_of_which_too_much_is_refused(lakehous
     def status() -> str:
         return lake("status").stdout
 
-    contract = CONTRACT | {"lake": CONTRACT["lake"] | {"max_refused": {"share": 0.5, "records": 2}}}
-    lakehouse.settings.path("schemas/sales.avsc").write_text(json.dumps(contract))
+    declare(lakehouse.source, CONTRACT | {"lake": CONTRACT["lake"] | {"max_refused": {"share": 0.5, "records": 2}}})
     bad = [{"shop": shop, "pieces": "many"} for shop in "xyz"]
     lakehouse.land("sales", *sales(a=1), *bad[:2]).run()
     assert edition() == 1, "two are a handful"

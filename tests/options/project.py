@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,6 +14,7 @@ import lake
 from lake import DeclarationError, Refusal
 from lake.kinds.kind import Kind
 from lake.kinds.measures.measure import Measure
+from tests import shop
 from tests.options.events import EVENT, OTHER
 from tests.options.options import OPTIONS, Chosen, classes, pairs
 
@@ -251,28 +251,23 @@ def _viewed(options: Chosen, made: str, event: str) -> str:
 
 def write(folder: Path, some: list[Table], settings: str = "") -> Path:
     """The project of `some` tables in `folder`."""
-    for each in ("schemas", "jobs/silver"):
-        (folder / each).mkdir(parents=True)
-    (folder / "pyproject.toml").write_text(f"[tool.lake]\n{settings}")
-    for name, fields, facts in (
-        ("events", EVENT, {"key": ["id"], "time": "time", "broadcast": "op = 'truncate'"}),
-        ("others", OTHER, {"key": ["oid"], "time": "time"}),
-    ):
-        contract = {
-            "type": "record", "name": name, "doc": "What happens.", "lake": facts | {"buckets": 2},
-            "fields": [{"name": field, "type": ["null", kind], "default": None} for field, kind in fields.items()],
-        }  # fmt: skip
-        (folder / f"schemas/{name}.avsc").write_text(json.dumps(contract))
-    used = {each for table in some for each in table.inputs}
+    facts = {"events": {"broadcast": "op = 'truncate'"}, "others": {}}
+    streams = [
+        shop.contract(name, {field: shop.optional(kind) for field, kind in fields.items()}, time="time", **facts[name])
+        for name, fields in (("events", EVENT), ("others", OTHER))
+    ]
+    used = {name for table in some for name in table.inputs}
+    texts = {}
     sources = [
         Table("current", "Latest", {"key": "'id'"}, ('log("events")',)),
         Table("other", "Latest", {"key": "'oid'"}, ('log("others")',)),
     ]
-    for table in [*(each for each in sources if each.name in used), *some]:
+    for table in [*(source for source in sources if source.name in used), *some]:
         text = table.text
         if table.name == "current":
             text = text.replace(" as _op", "").replace(" as _was", "")
         if table.name == "other":
             text = text.replace(_returned(table), "rows")
-        (folder / f"jobs/silver/{table.name}.py").write_text(text)
+        texts[table.name] = text
+    shop.declare(shop.empty(folder, settings), *streams, jobs=texts)
     return folder

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from lake.config import load_settings
 from lake.engine.verify import verify_all
 from lake.project import load
+from lake.scaffold import init
 from lake.testing import Commands, Lakehouse
 from tests.processes import LOOPBACK, listening
 from tests.serving import LAKE, SMALL, serving
@@ -141,7 +142,7 @@ FEW = ("silver/order_past", "silver/order_change", "gold/order_rank")
 def shop(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """A project with a table of every kind, or with the few that are asked for."""
     project = tmp_path / "shop"
-    subprocess.run([LAKE, "init", project], check=True, capture_output=True)
+    init(project)
     for name in getattr(request, "param", JOBS):
         job = JOBS[name]
         (project / "jobs" / f"{name}.py").write_text((PAST if "order_past)" in job else HEAD) + job)

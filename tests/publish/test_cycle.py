@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-import lake as public
 from lake.engine.rebuild import rebuild
 from lake.errors import DeclarationError, QualityError, Unavailable
 from lake.evaluation.inputs import Inputs
@@ -20,23 +17,14 @@ from lake.publish.cut import pick_cut
 from lake.store.ledger.editions import current_edition, latest_edition, pin_edition, resume_editions
 from lake.store.locks.lease import lease
 from lake.testing import Lakehouse
+from tests.shop import new_shop, order
 from tests.there import there
-
-TEMPLATE = Path(public.__file__).parent / "templates/project"
 
 
 @pytest.fixture
 def shop(spark: SparkSession, tmp_path: Path) -> Lakehouse:
     """The project of `lake init`, run once."""
-    shutil.copytree(TEMPLATE, tmp_path / "shop")
-    return Lakehouse(tmp_path / "shop", tmp_path).land_samples().run()
-
-
-def order(number: int, amount: str) -> dict[str, Any]:
-    at = "2024-04-03T10:00:00Z"
-    return {"order_id": number, "customer": "joan", "status": "placed", "amount": amount} | dict.fromkeys(
-        ("placed_at", "changed_at"), at
-    )
+    return new_shop(tmp_path).land_samples().run()
 
 
 def again(shop: Lakehouse) -> Lakehouse:
@@ -53,12 +41,12 @@ def expect(shop: Lakehouse, most: int) -> None:
 def test_a_gate_stops_the_row_and_the_edition_and_nothing_else(shop: Lakehouse) -> None:
     expect(shop, most=500)
     before = shop.table("current_order")
-    shop.land("orders", order(7, "9000.00"))
+    shop.land("orders", order(7, amount="9000.00"))
     with pytest.raises(QualityError, match="order_id=7"):
         shop.run()
     assert shop.table("current_order") == before
     assert there(latest_edition(shop.settings)).number == 1
-    shop.land("orders", order(8, "20.00"))
+    shop.land("orders", order(8, amount="20.00"))
     with pytest.raises(QualityError, match="order_id=7"):
         shop.run()
     expect(shop, most=10_000)
@@ -69,7 +57,7 @@ def test_a_gate_stops_the_row_and_the_edition_and_nothing_else(shop: Lakehouse) 
 
 def test_readers_stay_at_a_pinned_edition_until_it_is_let_go(shop: Lakehouse) -> None:
     pin_edition(shop.settings, 1)
-    shop.land("orders", order(7, "9.00")).run()
+    shop.land("orders", order(7)).run()
     assert there(current_edition(shop.settings)).number == 1
     resume_editions(shop.settings)
     shop.run()
@@ -82,7 +70,7 @@ def test_a_changed_definition_waits_for_a_rebuild(shop: Lakehouse) -> None:
     text = job.read_text().replace(".select(", ".selectExpr(")
     for number, (twice, shown) in enumerate([("amount * 2", "18.00"), ("concat(amount, '')", "9.00")], start=7):
         job.write_text(text.replace('"status", "amount"', f'"status", "amount", "{twice} as twice"'))
-        changed = again(shop).land("orders", order(number, "9.00"))
+        changed = again(shop).land("orders", order(number))
         with pytest.raises(DeclarationError, match="lake plan"):
             changed.run()
         inputs = Inputs(lambda: changed.spark, changed.project, pick_cut(changed.project, None))  # noqa: B023  asked in this turn
@@ -93,7 +81,7 @@ def test_a_changed_definition_waits_for_a_rebuild(shop: Lakehouse) -> None:
 
 @pytest.mark.long
 def test_a_table_that_someone_else_writes_is_left_to_them(shop: Lakehouse) -> None:
-    shop.land("orders", order(7, "9.00"))
+    shop.land("orders", order(7))
     shop.settings = replace(shop.settings, lease_seconds=0.1)
     taken, done = threading.Event(), threading.Event()
 
@@ -114,11 +102,10 @@ def test_a_table_that_someone_else_writes_is_left_to_them(shop: Lakehouse) -> No
 
 @pytest.mark.long
 def test_what_is_too_large_for_one_process_goes_through_spark(spark: SparkSession, tmp_path: Path) -> None:
-    shutil.copytree(TEMPLATE, tmp_path / "shop")
-    shop = Lakehouse(tmp_path / "shop", tmp_path)
+    shop = new_shop(tmp_path)
     shop.settings = replace(shop.settings, small_diff_rows=0)
     shop.land_samples().run()
-    shop.land("orders", order(7, "9.00"), order(3, "7.00")).run().check_laws()
+    shop.land("orders", order(7), order(3, amount="7.00")).run().check_laws()
     assert {row["order_id"]: str(row["amount"]) for row in shop.table("current_order")} == {
         1: "19.90", 2: "250.00", 3: "7.00", 5: "42.00", 7: "9.00"
     }  # fmt: skip

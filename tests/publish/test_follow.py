@@ -13,6 +13,7 @@ from threading import Thread
 
 import pytest
 
+from lake.scaffold import init
 from tests.there import there
 
 LAKE = Path(sys.executable).with_name("lake")
@@ -20,7 +21,7 @@ LAKE = Path(sys.executable).with_name("lake")
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
-    subprocess.run([LAKE, "init", tmp_path / "shop"], check=True, capture_output=True)
+    init(tmp_path / "shop")
     return tmp_path / "shop"
 
 

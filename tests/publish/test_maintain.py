@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-import lake as public
 from lake.engine.advance import advance_all
 from lake.engine.verify import verify_all
 from lake.engine.write import Advanced
@@ -25,8 +22,8 @@ from lake.store.log import Log
 from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse
+from tests.shop import new_shop, order
 
-TEMPLATE = Path(public.__file__).parent / "templates/project"
 BATCHES = 3
 
 
@@ -34,18 +31,10 @@ BATCHES = 3
 def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     """The project of `lake init` after so many batches that its log and its tables are due."""
     home = tmp_path_factory.mktemp("maintain")
-    shutil.copytree(TEMPLATE, home / "shop")
-    shop = Lakehouse(home / "shop", home).land_samples().run()
+    shop = new_shop(home).land_samples().run()
     for number in range(BATCHES):
         shop.land("orders", *(order(6 * number + each) for each in range(100, 106))).run()
     return shop
-
-
-def order(number: int) -> dict[str, Any]:
-    at = f"2024-04-{number % 100 + 3:02}T10:00:00Z"
-    return {"order_id": number, "customer": "joan", "status": "placed", "amount": "9.00"} | dict.fromkeys(
-        ("placed_at", "changed_at"), at
-    )
 
 
 def rows(shop: Lakehouse, edition: int) -> dict[str, list[Any]]:

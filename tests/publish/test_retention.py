@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -18,7 +17,6 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-import lake as public
 from lake.cli import Shell, upkeep
 from lake.config import load_settings
 from lake.errors import DeclarationError, Unavailable
@@ -27,6 +25,7 @@ from lake.project import Project, load
 from lake.publish import retention
 from lake.publish.retention import retired
 from lake.read.sql import reader
+from lake.scaffold import init
 from lake.store import compaction, delta, vacuum
 from lake.store.commit import commit
 from lake.store.delta import start
@@ -38,14 +37,13 @@ from lake.store.warehouse import Warehouse
 from tests.processes import another
 from tests.there import there
 
-TEMPLATE = Path(public.__file__).parent / "templates/project"
 SCHEMA = pa.schema([("order_id", pa.int64())])
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     """The project of `lake init` with tables made by hand; nothing has been landed."""
-    shutil.copytree(TEMPLATE, tmp_path / "shop")
+    init(tmp_path / "shop")
     return load(load_settings(tmp_path / "shop"))
 
 

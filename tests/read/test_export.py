@@ -24,8 +24,8 @@ from lake.read.answer import ask
 from lake.read.export import EXTENSIONS, _whole
 from lake.read.sql import Reader, reader
 from lake.text import FIRST, as_table
-from tests.publish.written import publish, write
 from tests.there import there
+from tests.warehouse import publish, write
 
 LAKE = Path(sys.executable).parent / "lake"
 

@@ -23,17 +23,10 @@ from lake.store import delta
 from lake.store.ledger import checks, cuts
 from lake.store.tables import Table
 from lake.testing import Lakehouse
-from tests.publish.written import publish, write
+from tests.shop import contract, declare
+from tests.warehouse import publish, write
 
-CONTRACT = """{
-  "type": "record", "name": "moves", "doc": "Somebody moves into a flat, or out of it.",
-  "lake": {"key": ["flat"], "id": ["flat", "since"], "buckets": 2},
-  "fields": [
-    {"name": "flat", "type": "long", "doc": "Number of the flat."},
-    {"name": "tenant", "type": ["null", "string"], "default": null, "doc": "Who moves in; null: nobody."},
-    {"name": "since", "type": {"type": "int", "logicalType": "date"}, "doc": "The first day."}
-  ]
-}"""
+CONTRACT = contract("moves", {"flat": "long", "tenant": "string?", "since": "date"}, id=["flat", "since"])
 JOB = '''
 from lake import History, log, table
 
@@ -52,8 +45,7 @@ VERSIONS = """
 
 @pytest.fixture
 def flats(project: Settings) -> Settings:
-    project.path("schemas/moves.avsc").write_text(CONTRACT)
-    project.path("jobs/silver/tenancy.py").write_text(JOB)
+    declare(project, CONTRACT, jobs={"tenancy": JOB})
     return project
 
 

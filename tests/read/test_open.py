@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 import lake
 from lake.config import Settings
 from lake.errors import DeclarationError
-from tests.publish.written import publish, write
+from tests.warehouse import publish, write
 
 
 def test_a_table_is_a_spark_frame_at_the_edition(project: Settings, spark: SparkSession) -> None:

@@ -17,7 +17,7 @@ from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.read.shell import ROWS, Conversation, Names, converse
 from lake.read.sql import reader
-from tests.publish.written import publish, write
+from tests.warehouse import publish, write
 
 ROOT = Path(__file__).parents[2]
 

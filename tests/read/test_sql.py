@@ -21,8 +21,8 @@ from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, LakeError
 from lake.read.sql import Reader, reader
 from lake.store.ledger import checks
-from tests.publish.written import publish, write
 from tests.there import there
+from tests.warehouse import publish, write
 
 DAILY = """
     SELECT * FROM (VALUES

@@ -10,17 +10,15 @@ from typing import Any
 import click
 import pytest
 
-import lake as public
 from lake.cli import Shell, readers
 from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, Unavailable
 from lake.read.wait import wait
+from lake.scaffold import TEMPLATE
 from lake.store import delta
 from lake.store.ledger import checks, cuts, editions
 from lake.store.log import Log
 from lake.store.warehouse import Warehouse
-
-TEMPLATE = Path(public.__file__).parent / "templates/project"
 
 
 @pytest.fixture

@@ -28,20 +28,11 @@ from lake.store.fingerprints import of_version
 from lake.store.ledger import checks, cuts, editions, runs
 from lake.store.log import Log
 from lake.store.warehouse import Warehouse
-from tests.publish.written import publish
-from tests.shop import empty
+from tests.shop import contract, declare, empty
 from tests.there import there
+from tests.warehouse import publish
 
-CONTRACT = {
-    "type": "record",
-    "name": "flights",
-    "doc": "A flight.",
-    "lake": {"key": ["carrier"], "id": "content", "time": "at", "buckets": 2},
-    "fields": [
-        {"name": "carrier", "type": "string", "doc": "Code."},
-        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}, "doc": "When."},
-    ],
-}
+CONTRACT = contract("flights", {"carrier": "string", "at": "timestamp"}, id="content", time="at")
 JOB = '''
 from lake import Aggregate, Count, log, table
 
@@ -65,9 +56,7 @@ def league(totals):
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log of two batches; one table at the cut of the first and published, one not built."""
     settings = empty(tmp_path_factory.mktemp("flights"))
-    settings.path("schemas/flights.avsc").write_text(json.dumps(CONTRACT))
-    settings.path("jobs/gold/carrier_total.py").write_text(JOB)
-    settings.path("jobs/gold/league.py").write_text(LEAGUE)
+    declare(settings, CONTRACT, jobs={"gold/carrier_total": JOB, "gold/league": LEAGUE})
     batch(settings, 1, {"0": 2, "1": 1}, "2013-01-01T12:00:00+00:00")
     cuts.record_cut(settings, {"flights": 1}, 0)
     built(load(settings), "carrier_total", cut=1, rows=3)

@@ -14,23 +14,25 @@ from lake.contracts.contract import Contract, load_contracts
 from lake.ingest.append import BatchCounts
 from lake.ingest.ingest import ingest
 from lake.store.log import Log
+from tests import shop
 
 NOW = datetime(2024, 3, 1, 12, tzinfo=UTC)
-READING: dict[str, Any] = {
-    "type": "record",
-    "name": "readings",
-    "doc": "One reading of a meter.",
-    "lake": {"key": ["meter"], "id": ["meter", "at"], "time": "at", "buckets": 3, "max_ahead": "1 hour"},
-    "fields": [
-        {"name": "meter", "type": ["null", "string"]},
-        {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-millis"}]},
-        {"name": "value", "type": {"type": "bytes", "logicalType": "decimal", "precision": 8, "scale": 2}},
-        {"name": "count", "type": ["null", "int"], "default": None, "minimum": 0, "maximum": 100},
-        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["GAS", "POWER"]}, "default": "POWER"},
-        {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}], "default": None},
-        {"name": "tags", "type": ["null", {"type": "array", "items": "int"}], "default": None},
-    ],
-}
+READING: dict[str, Any] = shop.contract(
+    "readings",
+    {
+        "meter": ["null", "string"],
+        "at": ["null", {"type": "long", "logicalType": "timestamp-millis"}],
+        "value": "decimal(8, 2)",
+        "count": (["null", "int"], {"default": None, "minimum": 0, "maximum": 100}),
+        "kind": ({"type": "enum", "name": "Kind", "symbols": ["GAS", "POWER"]}, {"default": "POWER"}),
+        "day": "date?",
+        "tags": shop.optional({"type": "array", "items": "int"}),
+    },
+    id=["meter", "at"],
+    time="at",
+    buckets=3,
+    max_ahead="1 hour",
+)
 
 
 def declare(project: Settings, **changes: Any) -> Contract:

@@ -16,7 +16,6 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
-import lake as public
 from lake import cost
 from lake.cli import lake
 from lake.engine.rebuild import rebuild_all
@@ -35,10 +34,9 @@ from lake.store.log import Log
 from lake.store.torn import commit_file
 from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse
-from tests.erasure.test_forget import order
+from tests.shop import new_shop, order
 from tests.there import fault, no_spark, there
 
-TEMPLATE = Path(public.__file__).parent / "templates/project"
 TABLES = ["current_order", "customer_daily"]
 
 
@@ -46,8 +44,7 @@ TABLES = ["current_order", "customer_daily"]
 def calm(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     """The project of `lake init` with two batches of orders of two people. Only to look at."""
     home = tmp_path_factory.mktemp("calm")
-    shutil.copytree(TEMPLATE, home / "shop")
-    shop = Lakehouse(home / "shop", home)
+    shop = new_shop(home)
     shop.land("orders", *(order(n, ("margaret hamilton", "grace")[n % 2], note=str(n)) for n in range(1, 9)))
     ingest(shop.settings, shop.spark, shop.project.contracts)
     return shop.land("orders", order(1, "grace", changed_at="2024-04-04T10:00:00Z"), order(9, "grace")).run()

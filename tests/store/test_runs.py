@@ -15,10 +15,9 @@ from lake.errors import DeclarationError, LakeError, QualityError, Unavailable
 from lake.project import load
 from lake.report.report import as_text
 from lake.report.status import status
-from lake.scaffold import init
 from lake.store.ledger import runs
 from lake.store.warehouse import Warehouse
-from lake.testing import Lakehouse
+from tests.shop import new_shop, order
 
 
 def outcomes(settings: Settings) -> dict[str, tuple[str, str]]:
@@ -26,8 +25,7 @@ def outcomes(settings: Settings) -> dict[str, tuple[str, str]]:
 
 
 def test_what_is_done_and_what_fails_is_in_the_book(spark: SparkSession, tmp_path: Path) -> None:
-    init(tmp_path / "shop")
-    shop = Lakehouse(tmp_path / "shop", tmp_path).land_samples().run()
+    shop = new_shop(tmp_path).land_samples().run()
     settings, quality = shop.settings, tmp_path / "shop/quality/customer_daily.json"
     done = {"orders": ("ingest", "done"), "current_order": ("build", "done"), "customer_daily": ("build", "done")}
     assert outcomes(settings) == done | {"edition": ("publish", "done")}
@@ -40,8 +38,7 @@ def test_what_is_done_and_what_fails_is_in_the_book(spark: SparkSession, tmp_pat
     sound = quality.read_text()
     stop = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "orders", "max_value": 0}}
     quality.write_text(json.dumps({"expectations": [stop | {"severity": "stop", "doc": "d"}]}))
-    order = {"order_id": 9, "customer": "ada", "status": "paid", "amount": "1.00"}
-    shop.land("orders", order | dict.fromkeys(("placed_at", "changed_at"), "2024-03-30T10:40:00Z"))
+    shop.land("orders", order(9))
     with pytest.raises(QualityError):
         shop.run()
     assert outcomes(settings)["customer_daily"] == ("advance", "failed")

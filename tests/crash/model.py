@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-import lake as public
 from lake.erasure.audit import search_files
+from lake.scaffold import TEMPLATE, init
 from lake.store import delta, erasures
 from lake.store.keys import open_store
 from lake.store.ledger.cuts import latest_cut
@@ -24,7 +24,6 @@ from lake.store.scan import Scan
 from lake.store.warehouse import Warehouse
 from lake.testing import Commands, Done, Lakehouse
 
-TEMPLATE: Final = Path(public.__file__).parent / "templates/project"
 BEGAN: Final = datetime(2024, 3, 1, tzinfo=UTC)
 CUSTOMERS: Final = (
     "ada lovelace",
@@ -68,7 +67,8 @@ class Shop:
     lost_until: int = 0
 
     def __post_init__(self) -> None:
-        shutil.copytree(TEMPLATE, self.home / "shop", ignore=shutil.ignore_patterns("__pycache__", "landing"))
+        init(self.home / "shop")
+        shutil.rmtree(self.home / "shop/landing")
         (self.home / "shop/jobs/silver/order_past.py").write_text(PAST)
         self.lakehouse = self._opened()
 
