@@ -9,7 +9,7 @@ import click
 
 from lake.cli import Finite, Number, Shell, shared, table
 from lake.errors import DeclarationError, Unavailable
-from lake.store.ranges import told
+from lake.store.ledger.editions import in_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -124,7 +124,7 @@ def _fate(row: dict[str, Any]) -> str:
     if not row["drops"]:
         return f"cannot be dropped: edition {row['editions'][-1]} has it; publish an edition without it first"
     if row["editions"]:
-        return f"would be dropped, together with the editions that have it: {told(row['editions'])}"
+        return f"would be dropped, together with the editions that have it: {in_ranges(row['editions'])}"
     return "would be dropped; no edition has it"
 
 
@@ -152,7 +152,7 @@ def _data(done: Upkeep) -> dict[str, Any]:
 
 
 def _text(done: Upkeep, *, dry_run: bool) -> Iterable[str]:
-    yield f"editions: {told(done.kept)} kept, {told(done.expired)} expired"
+    yield f"editions: {in_ranges(done.kept)} kept, {in_ranges(done.expired)} expired"
     rows = [row for each in done.places if (row := _row(each))["compacted"] or row["deleted"] or row["left"]]
     if rows:
         yield from table(rows, "what", "compacted", "rows", "deleted", "left")

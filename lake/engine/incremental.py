@@ -20,9 +20,9 @@ from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.unique import check_unique, unique
 from lake.kinds.kind import AGAIN, same
-from lake.store.diff import CHANGE
 from lake.store.fingerprints import hashes
 from lake.store.scan import distinct, to_arrow, to_frame
+from lake.store.table_head import CHANGE
 from lake.store.tables import Table
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from lake.evaluation.compare import compare, first, shown
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.unique import unique
 from lake.kinds.kind import visible
-from lake.store.diff import CHANGE, Counts
-from lake.store.table_head import TableHead
+from lake.store.table_head import CHANGE, Counts, TableHead
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

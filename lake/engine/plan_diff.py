@@ -16,8 +16,8 @@ from lake.evaluation.validate import analyse, python_faults
 from lake.kinds.kind import visible
 from lake.project import Project
 from lake.quoting import SPARK, quoted
-from lake.store.diff import Counts
 from lake.store.ledger.cuts import get_cut
+from lake.store.table_head import Counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,12 +24,11 @@ from lake.kinds.kind import visible
 from lake.project import Project
 from lake.store import commit
 from lake.store.compaction import pack_table
-from lake.store.diff import CHANGE, Counts
 from lake.store.fingerprints import Print
 from lake.store.ledger.runs import WHOLE, record_run
 from lake.store.locks.lease import lease
 from lake.store.scan import to_arrow
-from lake.store.table_head import TableHead
+from lake.store.table_head import CHANGE, Counts, TableHead
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -18,8 +18,8 @@ from typing import Any, Final
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.ingest.personal import BLANKED
-from lake.store import delta, quarantine
-from lake.store.recovery import LAST_BATCH
+from lake.store import delta
+from lake.store.side_tables import LAST_BATCH, counts
 from lake.store.warehouse import Warehouse
 
 SHORTEST: Final = 4
@@ -125,7 +125,7 @@ def quarantined(settings: Settings, contract: Contract, subject: str, values: Co
     path, tells = Warehouse(settings).quarantine(contract.name).path, _tells(contract, subject, values)
     word = _word(values)
     found = []
-    for batch in quarantine.counts(settings, contract.name, upto=LAST_BATCH):
+    for batch in counts(Warehouse(settings).quarantine(contract.name), upto=LAST_BATCH):
         for row in delta.rows(path, f"SELECT _batch, _number, {texts} FROM t WHERE _batch = $1", batch):
             raw, detail, source = row.pop("raw"), row.pop("detail"), row["source"]
             named = word(source)

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from lake.quoting import DUCKDB, SPARK, literal, quoted
 from lake.store.delta import connection
-from lake.store.diff import CHANGE
 from lake.store.fingerprints import duck_hash, fields_of
 from lake.store.scan import to_arrow
+from lake.store.table_head import CHANGE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -19,9 +19,9 @@ from lake.explain.explain import Side
 from lake.project import Project
 from lake.read.sql import select
 from lake.store import delta
-from lake.store.diff import CHANGE, Counts
 from lake.store.ledger.editions import Edition, EditionTable, get_edition
 from lake.store.snapshot import Published, published
+from lake.store.table_head import CHANGE, Counts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

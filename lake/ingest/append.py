@@ -30,7 +30,7 @@ from lake.ingest.batch import Batch, reading
 from lake.ingest.delivery import Acceptance, Delivery, Files, Replayed
 from lake.ingest.personal import sealed_with
 from lake.ingest.sources import Mark
-from lake.store import chain, compaction, delta, erasures, quarantine, redeliveries
+from lake.store import chain, compaction, delta, erasures, quarantine, side_tables
 from lake.store.ledger import contract_versions, runs
 from lake.store.locks.lease import lease
 from lake.store.log import Log, LogHead
@@ -163,7 +163,7 @@ def _put_beside(batch: Batch) -> BatchCounts:
         put = quarantine.put_files(settings, stream, batch.number, batch.faults, at=batch.now)
         if counts.quarantined > put:
             quarantine.put(settings, stream, batch.rejects(), count=counts.quarantined - put)
-    redeliveries.put(settings, stream, batch.number, batch.verdict)
+    side_tables.put_redeliveries(settings, stream, batch.number, batch.verdict)
     return counts
 
 

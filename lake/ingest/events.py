@@ -9,10 +9,11 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 
 from lake.config import Settings
-from lake.store import redeliveries, voids
+from lake.store import voids
 from lake.store.ledger.cuts import Cut
 from lake.store.log import Log
 from lake.store.scan import Scan
+from lake.store.side_tables import redeliveries
 
 Place = tuple[int, int, int]
 
@@ -54,8 +55,8 @@ def events_at(settings: Settings, stream: str, places: Collection[Place], cut: C
     keys = pa.table([pa.array(values, field.type) for field, values in zip(PLACE, columns, strict=True)], schema=PLACE)
     rows = Scan(Log(settings, stream).path, bounds=bounds).arrow(ENVELOPE, keys=keys).to_pylist()
     again: dict[str, list[str]] = {}
-    for each in redeliveries.of_events(settings, stream, [r["_id"] for r in rows], upto=cut.batches.get(stream, 0)):
-        again.setdefault(each.id, []).append(each.source)
+    for event in redeliveries(settings, stream, [r["_id"] for r in rows], upto=cut.batches.get(stream, 0)):
+        again.setdefault(event.id, []).append(event.source)
     gone = voids.voided(settings, stream, 0, cut.voids)
     found = {}
     for row in rows:

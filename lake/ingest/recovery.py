@@ -25,7 +25,7 @@ from lake.ingest import sources
 from lake.ingest.batch import Batch, reading
 from lake.ingest.delivery import GIVE_UP, Acceptance, Delivery, Files, Replayed
 from lake.ingest.sources import Mark, Taken
-from lake.store import delta, quarantine, redeliveries, side_tables, torn
+from lake.store import delta, quarantine, side_tables, torn
 from lake.store.ledger import contract_versions
 from lake.store.locks.lease import lease
 from lake.store.log import Log, LogHead
@@ -114,7 +114,7 @@ def restore_beside(
     """
     log, paths = Log(settings, contract.name), [at.path for at in Warehouse(settings).beside(contract.name)]
     damages = [file for path in paths for file in torn.damages(path)]
-    if not damages and [side_tables.there(path) for path in paths] == list(beside(settings, head).values()):
+    if not damages and [side_tables.size(path) for path in paths] == list(beside(settings, head).values()):
         return
     broken = {head.batch: head for head, _ in lacking(settings, log.stream, log.heads()) if head.files}
     for lost in broken.values():
@@ -145,8 +145,7 @@ def beside(settings: Settings, head: LogHead) -> dict[str, int]:
 def lacking(settings: Settings, stream: str, heads: Sequence[LogHead]) -> Iterator[tuple[LogHead, str]]:
     """The batches, oldest first, that do not have beside the log what they count, and what is wrong."""
     upto = heads[0].batch if heads else 0
-    refused = quarantine.counts(settings, stream, upto=upto)
-    again = redeliveries.counts(settings, stream, upto=upto)
+    refused, again = (side_tables.counts(at, upto=upto) for at in Warehouse(settings).beside(stream))
     for head in reversed(heads):
         counted, stored = head.counts["quarantined"], refused.get(head.batch, 0)
         if counted != stored:

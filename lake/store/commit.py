@@ -20,8 +20,8 @@ from lake.errors import Unavailable
 from lake.quoting import SPARK, quoted
 from lake.store import delta
 from lake.store.delta import Position
-from lake.store.diff import CHANGE, Counts
 from lake.store.scan import arrow_schema, to_frame
+from lake.store.table_head import CHANGE, Counts
 from lake.store.tables import Table
 
 if TYPE_CHECKING:

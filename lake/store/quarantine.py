@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from lake.config import Settings
 from lake.contracts.reasons import Reason
-from lake.store import delta, side_tables
+from lake.store import delta
 from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
 
@@ -81,11 +81,6 @@ def files(settings: Settings, stream: str, *, upto: int) -> dict[str, str]:
     query = "SELECT _batch, _number, source FROM t WHERE _batch <= $1 AND reason = $2 ORDER BY ALL"
     found = delta.rows(_path(settings, stream), query, upto, str(Reason.FILE))
     return {mark(row["_batch"], row["_number"]): row["source"] for row in found}
-
-
-def counts(settings: Settings, stream: str, *, upto: int) -> dict[int, int]:
-    """How many rows each batch has."""
-    return side_tables.counts(_path(settings, stream), upto=upto)
 
 
 def put_files(settings: Settings, stream: str, batch: int, faults: Iterable[tuple[str, str]], *, at: datetime) -> int:

@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import takewhile
-from typing import Any, Final
+from typing import Any
 
 from lake.config import Settings
 from lake.errors import LakeError, Unavailable
@@ -22,11 +22,10 @@ from lake.store import delta, torn
 from lake.store.damage import Damage
 from lake.store.delta import Position
 from lake.store.scan import Scan
+from lake.store.side_tables import LAST_BATCH
 from lake.store.storage import Address
 from lake.store.table_head import TableHead
 from lake.store.warehouse import Location, Warehouse
-
-LAST_BATCH: Final = 2**62
 
 
 def mend(location: Location, *, died: bool) -> None:

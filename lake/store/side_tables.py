@@ -1,23 +1,64 @@
-"""What stands beside a log: small tables of rows under the number of a batch.
+"""What stands beside a log: small tables of rows under the number of a batch, written before the log's commit.
 
-They are written before the log's commit. Rows above the log's head are what a crash left behind; the next append
-deletes them, and makes again what it finds that damage has taken.
+One is the quarantine, which has a module of its own. The other has the re-deliveries: records that the log has already,
+each with the event's id and where it came again. They are counted in the log's head and dropped; this is for people.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from lake.config import Settings
 from lake.store import delta
 from lake.store.scan import Scan
 from lake.store.storage import Address
+from lake.store.warehouse import Location, Warehouse
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LAST_BATCH: Final = 2**62
 
 
-def counts(path: Address, *, upto: int) -> dict[int, int]:
+@dataclass(frozen=True)
+class Redelivery:
+    """The event `id`, delivered again by batch `batch` at `source`."""
+
+    id: str
+    batch: int
+    source: str
+
+
+def put_redeliveries(settings: Settings, stream: str, batch: int, verdict: pa.Table) -> None:
+    """Appends the duplicates of a `verdict` (see lake.ingest.deduplication) under the number of their batch."""
+    import pyarrow as pa
+
+    again = verdict.filter(pa.compute.invert(verdict.column("conflict"))).select(["_id", "source"])
+    if again.num_rows:
+        number = pa.array([batch] * again.num_rows, pa.int64())
+        path = Warehouse(settings).redeliveries(stream).path
+        delta.write(path, again.add_column(0, "_batch", number), configuration=delta.KEEP_LOGS)
+
+
+def redeliveries(settings: Settings, stream: str, ids: Collection[str], *, upto: int) -> list[Redelivery]:
+    """The re-deliveries of the events `ids` up to batch `upto`, in order."""
+    if not ids:
+        return []
+    query = """SELECT _id, _batch, source FROM t WHERE _batch <= $1 AND list_contains($2, _id)
+               ORDER BY _batch, source"""
+    rows = delta.rows(Warehouse(settings).redeliveries(stream).path, query, upto, list(ids))
+    return [Redelivery(*row.values()) for row in rows]
+
+
+def counts(at: Location, *, upto: int) -> dict[int, int]:
     """How many rows each batch has, up to batch `upto`."""
     query = "SELECT _batch, count(*)::INTEGER AS n FROM t WHERE _batch <= $1 GROUP BY _batch"
-    return {row["_batch"]: row["n"] for row in delta.rows(path, query, upto)}
+    return {row["_batch"]: row["n"] for row in delta.rows(at.path, query, upto)}
 
 
-def there(path: Address) -> int:
+def size(path: Address) -> int:
     """How many rows there are, as the table's commits count them. No file is read."""
     return Scan(path).rows() if delta.exists(path) else 0
 

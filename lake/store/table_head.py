@@ -8,13 +8,43 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from lake.store.delta import Position
-from lake.store.diff import Counts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
 
 Columns: TypeAlias = Mapping[str, Mapping[str, Any]]
 """What a head says of each input: {input: {"read": {column: type}, …}}, see lake.evaluation.columns."""
+
+CHANGE: Final = "_change"
+"""The column of a diff that says what becomes of a row: insert, update or delete."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many rows a commit changes."""
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.inserted + self.updated + self.deleted
+
+    @classmethod
+    def of(cls, diff: pa.Table | DataFrame) -> Counts:
+        """The counts of a diff: rows of a table, each with what becomes of it in the column CHANGE."""
+        import pyarrow as pa
+
+        if isinstance(diff, pa.Table):
+            counts = {row["values"]: row["counts"] for row in diff.column(CHANGE).value_counts().to_pylist()}
+        else:
+            counts = {row[CHANGE]: row["count"] for row in diff.groupBy(CHANGE).count().collect()}
+        return cls(counts.get("insert", 0), counts.get("update", 0), counts.get("delete", 0))
 
 
 NONE: Final = Counts()

@@ -22,9 +22,9 @@ from lake.publish.cut import cut
 from lake.publish.publish import publish
 from lake.store import delta
 from lake.store.compaction import pack_log
-from lake.store.diff import CHANGE
 from lake.store.log import Log
 from lake.store.scan import Scan
+from lake.store.table_head import CHANGE
 from lake.store.warehouse import Warehouse
 
 TOUCHED: Final = 200

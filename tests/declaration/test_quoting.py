@@ -30,9 +30,9 @@ from lake.publish.wait import wait
 from lake.quoting import DUCKDB, SPARK, check, literal, quoted
 from lake.store import delta
 from lake.store.commit import commit
-from lake.store.diff import Counts
 from lake.store.ledger.cuts import Cut
 from lake.store.scan import Scan
+from lake.store.table_head import Counts
 from lake.store.tables import Table
 from tests.publish.written import publish, write
 from tests.store.events import declare, events, fields, reading, take

@@ -29,9 +29,9 @@ from lake.publish.cut import cut, pick_cut
 from lake.publish.deploy import deploy
 from lake.publish.publish import publish
 from lake.read.sql import reader
-from lake.store.diff import Counts
 from lake.store.ledger.editions import Edition, current_edition, latest_edition, pin_edition, resume_editions
 from lake.store.scan import Scan
+from lake.store.table_head import Counts
 from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse
 from tests.there import there

@@ -30,9 +30,9 @@ from lake.read.sql import reader
 from lake.store import compaction, delta, vacuum
 from lake.store.commit import commit
 from lake.store.delta import start
-from lake.store.diff import CHANGE, Counts
 from lake.store.ledger import cuts, editions
 from lake.store.ledger.editions import EditionTable
+from lake.store.table_head import CHANGE, Counts
 from lake.store.tables import Table
 from lake.store.warehouse import Warehouse
 from tests.processes import another

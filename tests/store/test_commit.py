@@ -16,8 +16,8 @@ from lake.config import Settings
 from lake.errors import Unavailable
 from lake.store.commit import commit, replace
 from lake.store.delta import Position, start
-from lake.store.diff import CHANGE, Counts
 from lake.store.scan import Scan, to_frame
+from lake.store.table_head import CHANGE, Counts
 from lake.store.tables import Table
 from tests.there import there
 

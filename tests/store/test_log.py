@@ -26,7 +26,7 @@ from lake.ingest import sources
 from lake.ingest.ingest import ingest
 from lake.ingest.replay import by_reason, read_repairs, replay, waiting
 from lake.ingest.void import void
-from lake.store import delta, log, quarantine, redeliveries
+from lake.store import delta, log, quarantine, side_tables
 from lake.store.locks.lease import lease
 from lake.store.log import Log
 from lake.store.storage import Address
@@ -98,7 +98,7 @@ def test_a_crash_before_the_log_leaves_nothing_behind(
         crash.setattr(Log, "commit", _crash)
         with pytest.raises(KeyboardInterrupt):
             take(project, spark)
-    assert quarantine.counts(project, "readings", upto=9) == redeliveries.counts(project, "readings", upto=9) == {1: 1}
+    assert [side_tables.counts(at, upto=9) for at in Warehouse(project).beside("readings")] == [{1: 1}, {1: 1}]
     assert waiting(project) == []
     with monkeypatch.context() as crash:
         crash.setattr(sources, "remember", _crash_after_commit)
@@ -106,9 +106,9 @@ def test_a_crash_before_the_log_leaves_nothing_behind(
             take(project, spark)
     assert (Log(project, "readings").head().batch, delta.exists(Warehouse(project).book("landed").path)) == (1, False)
     assert take(project, spark).read == 0
-    assert quarantine.counts(project, "readings", upto=9) == redeliveries.counts(project, "readings", upto=9) == {1: 1}
+    assert [side_tables.counts(at, upto=9) for at in Warehouse(project).beside("readings")] == [{1: 1}, {1: 1}]
     [event] = events(project, spark)
-    assert [each.source for each in redeliveries.of_events(project, "readings", [event["_id"]], upto=1)] == [
+    assert [each.source for each in side_tables.redeliveries(project, "readings", [event["_id"]], upto=1)] == [
         "readings/1.jsonl:2"
     ]
     assert log_run.check(project, "readings") == []
@@ -126,14 +126,20 @@ def test_what_damage_took_from_beside_the_log_is_made_again(
     land("readings", "3.jsonl", reading("c"))
     take(project, spark)
     paths = Warehouse(project).quarantine("readings").path, Warehouse(project).redeliveries("readings").path
-    before = quarantine.rejected(project, "readings", upto=9), redeliveries.counts(project, "readings", upto=9)
+    before = (
+        quarantine.rejected(project, "readings", upto=9),
+        side_tables.counts(Warehouse(project).redeliveries("readings"), upto=9),
+    )
     assert [len(each) for each in before] == [4, 2]
     for path in paths:
         tear(path)
     with lease(project, "log.readings"):
         assert len(log_run.check(project, "readings")) == 2
     assert take(project, spark, now=NOW + timedelta(days=1)).read == 0
-    after = quarantine.rejected(project, "readings", upto=9), redeliveries.counts(project, "readings", upto=9)
+    after = (
+        quarantine.rejected(project, "readings", upto=9),
+        side_tables.counts(Warehouse(project).redeliveries("readings"), upto=9),
+    )
     assert (after, log_run.check(project, "readings")) == (before, [])
     assert not [file for path in paths for file in damages(path)]
 

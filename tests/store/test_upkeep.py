@@ -21,10 +21,10 @@ from lake.errors import LakeError, LawError, Unavailable
 from lake.store import compaction, delta, disk, truncation, vacuum
 from lake.store.commit import commit
 from lake.store.delta import start
-from lake.store.diff import CHANGE, Counts
 from lake.store.locks import activity, lease
 from lake.store.recovery import put_aside
 from lake.store.scan import Scan
+from lake.store.table_head import CHANGE, Counts
 from lake.store.tables import FeedGap, Table
 from lake.store.torn import commit_file
 from lake.store.warehouse import Warehouse

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -11,7 +11,6 @@ from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 from lake.store import delta
 from lake.store.book import Book, as_state, instant, parsed, unknown
-from lake.store.ranges import numbers, ranges, told, within
 from lake.store.recovery import last_edition
 
 
@@ -98,14 +97,14 @@ def kept_editions(settings: Settings) -> list[Edition]:
     """The editions that have not expired, newest first."""
     expired = _expired(_EDITIONS.head(settings))
     rows = _EDITIONS.find(settings, "action = 'publish' ORDER BY number DESC")
-    return [_edition(row) for row in rows if not within(row["number"], expired)]
+    return [_edition(row) for row in rows if not _within(row["number"], expired)]
 
 
 def expired_since(settings: Settings, number: int) -> list[Edition]:
     """The editions that expired since edition `number` came: who began to read then may still read them."""
     entries = _EDITIONS.find(settings, "action = 'expire' AND cut >= $1", number)
     parts = [part for entry in entries for part in parsed(entry["tables"])]
-    return [_edition(row) for row in _EDITIONS.find(settings, "action = 'publish'") if within(row["number"], parts)]
+    return [_edition(row) for row in _EDITIONS.find(settings, "action = 'publish'") if _within(row["number"], parts)]
 
 
 def expire_editions(settings: Settings, old: Iterable[int], *, dry_run: bool = False) -> list[int]:
@@ -114,11 +113,11 @@ def expire_editions(settings: Settings, old: Iterable[int], *, dry_run: bool = F
         head = _EDITIONS.head(settings)
         expired = _expired(head)
         needed = [part["number"] for part in (head.data.get("edition"), head.data.get("pin")) if part]
-        going = sorted(n for n in set(old) if n not in needed and not within(n, expired))
+        going = sorted(n for n in set(old) if n not in needed and not _within(n, expired))
         if going and not dry_run:
             # In place of a cut, the newest edition by then.
-            entry = ["expire", going[-1], max(needed, default=0), ranges(going), datetime.now(UTC)]
-            _EDITIONS.add(settings, head, entry, **{**head.data, "expired": ranges([*going, *numbers(expired)])})
+            entry = ["expire", going[-1], max(needed, default=0), _ranges(going), datetime.now(UTC)]
+            _EDITIONS.add(settings, head, entry, **{**head.data, "expired": _ranges([*going, *_numbers(expired)])})
         return going
 
 
@@ -202,9 +201,9 @@ def _expired(head: delta.Position) -> list[list[int]]:
 def _must_be_kept(head: delta.Position, number: int) -> None:
     """Raises DeclarationError for an edition that has expired."""
     expired, latest = _expired(head), _edition_of(head, "edition")
-    if latest is None or not within(number, expired):
+    if latest is None or not _within(number, expired):
         return
-    kept = told(n for n in range(1, latest.number + 1) if not within(n, expired))
+    kept = in_ranges(n for n in range(1, latest.number + 1) if not _within(n, expired))
     raise DeclarationError(
         f"edition {number} has expired; kept: {kept}",
         fix="read one of those; keep_editions and keep_days in [tool.lake] set how many lake maintain keeps",
@@ -219,3 +218,30 @@ def _edition_of(head: delta.Position, part: str) -> Edition | None:
 def _edition(row: Mapping[str, Any]) -> Edition:
     tables = {name: EditionTable(**table) for name, table in parsed(row["tables"]).items()}
     return Edition(row["number"], row["cut"], tables, instant(row["published_at"]))
+
+
+def in_ranges(numbers: Iterable[int]) -> str:
+    """`3, 7 to 9` for a person; `none` where there are none."""
+    parts = (str(first) if first == last else f"{first} to {last}" for first, last in _ranges(numbers))
+    return ", ".join(parts) or "none"
+
+
+def _ranges(numbers: Iterable[int]) -> list[list[int]]:
+    """The ranges `[first, last]` of whole numbers, in order: few where the numbers are many."""
+    ranges: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ranges
+
+
+def _numbers(ranges: Iterable[Sequence[int]]) -> Iterator[int]:
+    """The numbers within ranges."""
+    return (number for first, last in ranges for number in range(first, last + 1))
+
+
+def _within(number: int, ranges: Iterable[Sequence[int]]) -> bool:
+    """Whether one of the ranges has `number`."""
+    return any(first <= number <= last for first, last in ranges)
