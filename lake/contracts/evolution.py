@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, Final
 
 from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
@@ -30,6 +31,7 @@ WIDER: Final[Mapping[str, frozenset[str]]] = {
 }
 
 
+@cache
 def with_current(stored: tuple[Contract, ...], contract: Contract) -> tuple[Contract, ...]:
     """`stored` with `contract` as its last member, checked against every one of them."""
     faults = [fault for old in stored for fault in incompatibilities(contract, old)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final
 
 from lake.config import Settings
@@ -15,7 +16,7 @@ CONTRACTS: Final = Book("contracts", {"stream": "VARCHAR", "version": "INTEGER",
 def versions(settings: Settings, stream: str) -> tuple[Contract, ...]:
     """The contracts that the log of `stream` was written with: version 1 first."""
     rows = CONTRACTS.rows(settings, "SELECT version, text FROM t WHERE stream = $1 ORDER BY version", stream)
-    return tuple(read_contract(row["text"], file=f"{stream} version {row['version']}") for row in rows)
+    return tuple(_read(row["text"], f"{stream} version {row['version']}") for row in rows)
 
 
 def register(settings: Settings, contract: Contract) -> tuple[Contract, ...]:
@@ -24,7 +25,14 @@ def register(settings: Settings, contract: Contract) -> tuple[Contract, ...]:
     Raises DeclarationError where `contract` cannot read what an older one wrote.
     """
     with CONTRACTS.written(settings):
-        known = with_current(versions(settings, contract.name), contract)
-        if len(known) > len(versions(settings, contract.name)):
-            CONTRACTS.append(settings, [(contract.name, len(known), contract.text)])
-    return known
+        stored = versions(settings, contract.name)
+        contracts = with_current(stored, contract)
+        if len(contracts) > len(stored):
+            CONTRACTS.append(settings, [(contract.name, len(contracts), contract.text)])
+    return contracts
+
+
+@cache
+def _read(text: str, file: str) -> Contract:
+    """A stored contract, which never changes: read once by a process."""
+    return read_contract(text, file=file)
