@@ -95,8 +95,8 @@ def append(
             if delivery is None:
                 return BatchCounts(head.batch)
             log.contracts(head)
-            known = contract_versions.register(settings, contract)
-            with reading(spark, settings, known, head, delivery, now=now or datetime.now(UTC)) as batch:
+            contracts = contract_versions.register(settings, contract)
+            with reading(spark, settings, contracts, head, delivery, now=now or datetime.now(UTC)) as batch:
                 counts = _write(batch)
         sources.remember(log)
     return append(settings, spark, contract, deliver, now=now) if again else counts
@@ -110,11 +110,11 @@ def append_files(
     Standard input, as `keep_stdin` kept it, is kept no longer.
     """
     must_exist(files)
-    found = [sources.at_hand(settings, file) for file in files]
+    listed = [sources.at_hand(settings, file) for file in files]
     began = datetime.now(UTC)
 
     def deliver(head: LogHead) -> Files:
-        return Files.checked(settings, found, contract, repaired=unread(settings, head))
+        return Files.checked(settings, listed, contract, repaired=unread(settings, head))
 
     with runs.failing(settings, "append", contract.name):
         counts = append(settings, spark, contract, deliver, now=now)
@@ -128,11 +128,11 @@ def append_files(
 
 def unread(settings: Settings, head: LogHead) -> dict[str, str]:
     """The files that could not be read up to `head`, and have not been since: their marks, each with the name."""
-    found = quarantine.files(settings, head.stream, upto=head.batch)
-    if not found:
+    unreadable = quarantine.files(settings, head.stream, upto=head.batch)
+    if not unreadable:
         return {}
     landed = {name for name, *_ in sources.landed(Log(settings, head.stream))}
-    return {mark: name for mark, name in found.items() if mark not in landed}
+    return {mark: name for mark, name in unreadable.items() if mark not in landed}
 
 
 def must_exist(files: Sequence[Path]) -> None:
@@ -186,7 +186,7 @@ def _write(batch: Batch, was: Mapping[str, Any] | None = None) -> BatchCounts:
         watermark=batch.watermark.isoformat() if batch.watermark else None,
         counts={name: count for name, count in asdict(counts).items() if name != "batch"},
         files=[{"path": name, "size": size, "mtime": mtime} for name, size, mtime in marks],
-        contract=len(batch.known),
+        contract=len(batch.contracts),
         at=batch.now.isoformat(),
         ordered=batch.ordered,
         content=content,
@@ -215,7 +215,7 @@ def _content(batch: Batch, marks: Sequence[Mark], was: Mapping[str, Any] | None)
     size = sum(bytes_ * (PACKED if Path(name).suffix in PACKED_KINDS else 1) for name, bytes_, _ in marks)
     rows = sum(batch.offsets.values()) - sum(batch.head.offsets.values())
     few = rows <= cost.FINGERPRINTED_ROWS and size <= cost.FINGERPRINTED_BYTES
-    sealed = chain.sealed_columns(batch.known)
+    sealed = chain.sealed_columns(batch.contracts)
     events, prints = chain.fingerprinted(batch.spark, batch.events(), sealed, few=few)
     content = chain.entry(batch.head.content, batch.number, prints, sealed)
     if was and was["digest"] != content["digest"]:

@@ -53,11 +53,11 @@ def suspects(settings: Settings, stream: str) -> dict[Mark, Suspect]:
 
 def few(settings: Settings, stream: str, files: list[File]) -> list[File]:
     """The first of `files`, as many as may be read at once."""
-    known = suspects(settings, stream)
-    doubtful = [file.mark in known and not known[file.mark].told for file in files]
+    suspected = suspects(settings, stream)
+    doubtful = [file.mark in suspected and not suspected[file.mark].told for file in files]
     if not any(doubtful):
         return files
-    return files[: max(1, known[files[0].mark].at_most)] if doubtful[0] else files[: doubtful.index(True)]
+    return files[: max(1, suspected[files[0].mark].at_most)] if doubtful[0] else files[: doubtful.index(True)]
 
 
 @contextmanager
@@ -66,14 +66,14 @@ def at_work(settings: Settings, stream: str, marks: Iterable[Mark], *, done: boo
 
     Raises Gone, which names them, where the session is lost.
     """
-    path, known, now = _path(settings, stream), suspects(settings, stream), list(marks)
-    _write(path, now, known)
+    path, suspected, now = _path(settings, stream), suspects(settings, stream), list(marks)
+    _write(path, now, suspected)
     try:
         yield
     except BaseException as error:
         lost = gone(error)
         if lost is None:
-            _write(path, [], known)
+            _write(path, [], suspected)
             raise
         names = ", ".join(name for name, *_ in now[:SHOWN]) + (f" and {len(now) - SHOWN} more" if now[SHOWN:] else "")
         raise Gone(
@@ -82,7 +82,9 @@ def at_work(settings: Settings, stream: str, marks: Iterable[Mark], *, done: boo
             fix=f"try again: fewer files are read at once then, and a file that alone ends the JVM goes to quarantine; "
             f"{lost.fix}",
         ) from error
-    _write(path, [], {mark: found for mark, found in known.items() if found.told or not done or mark not in now})
+    _write(
+        path, [], {mark: suspect for mark, suspect in suspected.items() if suspect.told or not done or mark not in now}
+    )
 
 
 def _path(settings: Settings, stream: str) -> Path:
@@ -92,15 +94,15 @@ def _path(settings: Settings, stream: str) -> Path:
 def _read(path: Path) -> tuple[list[Mark], dict[Mark, Suspect]]:
     """What is noted; nothing where the note is torn."""
     try:
-        found = json.loads(path.read_text("utf-8"))
-        died = {_mark(mark): Suspect(int(deaths), int(at_most)) for mark, deaths, at_most in found["died"]}
-        return [_mark(mark) for mark in found["now"]], died
+        note = json.loads(path.read_text("utf-8"))
+        died = {_mark(mark): Suspect(int(deaths), int(at_most)) for mark, deaths, at_most in note["died"]}
+        return [_mark(mark) for mark in note["now"]], died
     except (OSError, ValueError, TypeError, KeyError):
         return [], {}
 
 
-def _mark(found: tuple[str, int, int]) -> Mark:
-    name, size, mtime = found
+def _mark(noted: tuple[str, int, int]) -> Mark:
+    name, size, mtime = noted
     return str(name), int(size), int(mtime)
 
 
@@ -109,5 +111,7 @@ def _write(path: Path, now: list[Mark], died: Mapping[Mark, Suspect]) -> None:
         path.unlink(missing_ok=True)
         return
     new = path.with_suffix(".new")
-    new.write_text(json.dumps({"now": now, "died": [[mark, each.deaths, each.at_most] for mark, each in died.items()]}))
+    new.write_text(
+        json.dumps({"now": now, "died": [[mark, suspect.deaths, suspect.at_most] for mark, suspect in died.items()]})
+    )
     os.replace(new, path)

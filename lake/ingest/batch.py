@@ -47,7 +47,7 @@ LINES: Final = pa.schema(
 
 @dataclass(frozen=True)
 class Batch:
-    """A delivery parsed under the last of the contracts `known`, to follow `head`; `tally` counts its records.
+    """A delivery parsed under the last of its `contracts`, to follow `head`; `tally` counts its records.
 
     `parsed` is kept by Spark while the block of `reading` lasts. Events are `ordered` by their arrival, unless the
     batch is made again that was written without.
@@ -55,7 +55,7 @@ class Batch:
 
     spark: SparkSession
     settings: Settings
-    known: Sequence[Contract]
+    contracts: Sequence[Contract]
     head: LogHead
     delivery: Delivery
     now: datetime
@@ -65,7 +65,7 @@ class Batch:
 
     @property
     def contract(self) -> Contract:
-        return self.known[-1]
+        return self.contracts[-1]
 
     @property
     def number(self) -> int:
@@ -103,12 +103,12 @@ class Batch:
 
     @cached_property
     def verdict(self) -> pa.Table:
-        """The re-deliveries and conflicts. See Search.verdict."""
+        """The events not to be appended, as `Search.verdict` gives them: re-deliveries and conflicts."""
         accepted = self.read - self.refused - self.control
         if not accepted:
             return VERDICT_SCHEMA.empty_table()
         events = self.placed.where("_reason IS NULL")
-        return Search(self.spark, self.settings, self.known, events, accepted, before=self.number).verdict()
+        return Search(self.spark, self.settings, self.contracts, events, accepted, before=self.number).verdict()
 
     @property
     def read(self) -> int:
@@ -143,8 +143,8 @@ class Batch:
     @property
     def watermark(self) -> datetime | None:
         """The greatest event time of the log with this batch. A re-delivery's is its original's."""
-        found = pc.max(self.tally["latest"]).as_py()
-        return max((time for time in (found, self.head.watermark) if time is not None), default=None)
+        latest = pc.max(self.tally["latest"]).as_py()
+        return max((time for time in (latest, self.head.watermark) if time is not None), default=None)
 
     @cached_property
     def accepted(self) -> dict[int, int]:
@@ -182,9 +182,9 @@ class Batch:
             self.parsed.where(f"_reason <> '{CONTROL}'").select("_seq", "_reason", "_detail").toArrow().to_pylist()
         )
         conflicts = self.verdict.filter(self.verdict["conflict"]).select(["_seq", "original"]).to_pylist()
-        found = {row["_seq"]: (row["_reason"], row["_detail"]) for row in refused}
-        told = {row["_seq"]: f"same id as {row['original']}, other content" for row in conflicts}
-        return found | {seq: (str(Reason.CONFLICT), detail) for seq, detail in told.items()}
+        reasons = {row["_seq"]: (row["_reason"], row["_detail"]) for row in refused}
+        conflicting = {row["_seq"]: f"same id as {row['original']}, other content" for row in conflicts}
+        return reasons | {seq: (str(Reason.CONFLICT), detail) for seq, detail in conflicting.items()}
 
     @cached_property
     def faults(self) -> list[tuple[str, str]]:
@@ -206,9 +206,9 @@ class Batch:
         rejects = refused.selectExpr("_position", "_reason", detail, raw, "_source").toDF(*REJECT)
         if self.conflicts:
             texts = self.delivery.records(self.spark).select("_seq", "_raw")
-            told = self._conflicting.drop("_raw").join(texts, "_seq")
+            conflicting = self._conflicting.drop("_raw").join(texts, "_seq")
             rejects = rejects.union(
-                told.selectExpr("_position", f"'{Reason.CONFLICT}'", f"concat({same})", raw, "_source")
+                conflicting.selectExpr("_position", f"'{Reason.CONFLICT}'", f"concat({same})", raw, "_source")
             )
         return rejects.selectExpr(
             f"{self.number}L AS _batch",
@@ -239,14 +239,14 @@ class Batch:
 
     def _said(self) -> list[DataFrame]:
         """The rows beside the events: what was refused, and what the delivery says of records that were."""
-        found = [refusals.frame(self.spark, self.number, self._told)] if self._told else []
+        frames = [refusals.frame(self.spark, self.number, self._told)] if self._told else []
         if self.ordered and self.rejected > len(self.faults):
             refused = self.placed.where(f"_reason NOT IN ({NO_EVENTS})")
             if self.conflicts:
                 refused = refused.unionByName(self._conflicting.drop("original"))
             numbered = refused.withColumn("_number", F.expr(self._numbered))
-            found.append(refusals.of_refused(numbered, self.contract, self.number))
-        return found
+            frames.append(refusals.of_refused(numbered, self.contract, self.number))
+        return frames
 
     def events(self) -> DataFrame:
         """The rows for the log, in its physical columns, numbered within their buckets."""
@@ -272,10 +272,10 @@ class Batch:
             f"{watermark} AS _watermark",
             f"{self._now} AS _ingested_at",
             "_source",
-            f"{len(self.known)} AS _version",
+            f"{len(self.contracts)} AS _version",
             *extras(self.contract),
             *([REFUSAL] if said else []),
-            *evolution.written(self.known),
+            *evolution.written(self.contracts),
         )
 
     @property
@@ -287,7 +287,7 @@ class Batch:
 def reading(  # noqa: PLR0913  what a batch is made of
     spark: SparkSession,
     settings: Settings,
-    known: Sequence[Contract],
+    contracts: Sequence[Contract],
     head: LogHead,
     delivery: Delivery,
     *,
@@ -297,9 +297,9 @@ def reading(  # noqa: PLR0913  what a batch is made of
     """`delivery` read and parsed once: what cannot be read is put among its faults, what changed meanwhile left out."""
     parsed: DataFrame | None = None
     try:
-        with attempts.at_work(settings, known[-1].name, delivery.marks(set())):
+        with attempts.at_work(settings, contracts[-1].name, delivery.marks(set())):
             while True:
-                parsed = _parsed(spark, settings, known[-1], delivery, now).repartition("_bucket").persist()
+                parsed = _parsed(spark, settings, contracts[-1], delivery, now).repartition("_bucket").persist()
                 try:
                     tally = _tally(parsed)
                 except Exception as error:  # PySparkException, or what the gateway to the JVM makes of a failed job
@@ -307,7 +307,7 @@ def reading(  # noqa: PLR0913  what a batch is made of
                     left: Delivery = delivery.without_broken(spark)
                     if left == delivery:
                         raise Unavailable(
-                            f"Spark failed to read a batch of {known[-1].name}: {first_line(error)}",
+                            f"Spark failed to read a batch of {contracts[-1].name}: {first_line(error)}",
                             fix="each file can be read on its own; try again, if need be with a smaller `batch_files`",
                         ) from error
                 else:
@@ -316,7 +316,7 @@ def reading(  # noqa: PLR0913  what a batch is made of
                         break
                 parsed.unpersist()
                 delivery = left
-        yield Batch(spark, settings, known, head, delivery, now, parsed, tally, ordered)
+        yield Batch(spark, settings, contracts, head, delivery, now, parsed, tally, ordered)
     finally:
         if parsed is not None:
             with suppress(Gone):

@@ -69,32 +69,32 @@ def fault_of_columns(count: int) -> str:
 
 def fault_of_parquet(path: Path, *, record_bytes: int) -> str:
     """Why a Parquet file is not to be read by Spark, "" where it may be."""
-    size, found = path.stat().st_size, pq.read_metadata(path)
-    if fault := fault_of_columns(found.num_columns):
+    size, metadata = path.stat().st_size, pq.read_metadata(path)
+    if fault := fault_of_columns(metadata.num_columns):
         return fault
-    paths = [found.schema.column(i).path for i in range(found.num_columns)]
+    paths = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
     if any(path.count(".") > DEPTH for path in paths):
         return f"{OVERSIZED}more than {DEPTH} levels of columns"
-    values, unpacked = [0] * found.num_columns, 0
-    for number in range(found.num_row_groups):
-        group = found.row_group(number)
+    values, unpacked = [0] * metadata.num_columns, 0
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
         unpacked += group.total_byte_size
         if group.total_byte_size > ROW_GROUP:
             return f"{OVERSIZED}a row group of {group.total_byte_size:,} bytes, at most {ROW_GROUP:,} are taken"
-        for i in range(found.num_columns):
+        for i in range(metadata.num_columns):
             values[i] += group.column(i).num_values
-    rows = max(found.num_rows, *values, 0)
+    rows = max(metadata.num_rows, *values, 0)
     if rows > max(ROWS, ROWS_A_BYTE * size):
         return f"{OVERSIZED}{rows:,} values in a column of a file of {size:,} bytes"
     most = max(line_bytes(record_bytes), EXPANSION * size)
     if unpacked > most:
         return _expands(size)
-    return _fault_of_texts(path, found, most=most, longest=line_bytes(record_bytes), size=size)
+    return _fault_of_texts(path, metadata, most=most, longest=line_bytes(record_bytes), size=size)
 
 
-def _fault_of_texts(path: Path, found: pq.FileMetaData, *, most: int, longest: int, size: int) -> str:
+def _fault_of_texts(path: Path, metadata: pq.FileMetaData, *, most: int, longest: int, size: int) -> str:
     """A text that stands once in a dictionary may be meant a million times. What Arrow cannot read is for Spark."""
-    columns = _texts(found, most, longest)
+    columns = _texts(metadata, most, longest)
     if not columns:
         return ""
     taken = 0
@@ -110,13 +110,13 @@ def _fault_of_texts(path: Path, found: pq.FileMetaData, *, most: int, longest: i
     return ""
 
 
-def _texts(found: pq.FileMetaData, most: int, longest: int) -> list[str]:
+def _texts(metadata: pq.FileMetaData, most: int, longest: int) -> list[str]:
     """The columns of texts that may become more than `most` bytes, as if each were all that is stored, or are long."""
     columns = []
-    for i in range(found.num_columns):
-        column = found.schema.column(i)
+    for i in range(metadata.num_columns):
+        column = metadata.schema.column(i)
         if column.physical_type == "BYTE_ARRAY" and column.logical_type.type in TEXTS:
-            chunks = [found.row_group(number).column(i) for number in range(found.num_row_groups)]
+            chunks = [metadata.row_group(number).column(i) for number in range(metadata.num_row_groups)]
             stored = [chunk.total_uncompressed_size for chunk in chunks]
             meant = [chunk.num_values * chunk.total_uncompressed_size for chunk in chunks]
             if sum(meant) > most or max(stored, default=0) > longest:

@@ -144,9 +144,9 @@ def _verdicts(contract: Contract) -> Iterator[tuple[str, str]]:
         yield f"_op IS NULL AND ({test})", _struct(CONTROL, literal(kind))
     yield "_op IS NULL", _struct(Reason.ENVELOPE, "'no op, and no control message either'")
     yield "_op = 'm'", _struct(CONTROL, "'logical message'")
-    known = [*ROWS, "t"]
-    unknown = f"concat('op ', _op, ' is none of {', '.join(known)}, m')"
-    yield f"_op NOT IN ({_literals(known)})", _struct(Reason.ENVELOPE, unknown)
+    ops = [*ROWS, "t"]
+    unknown = f"concat('op ', _op, ' is none of {', '.join(ops)}, m')"
+    yield f"_op NOT IN ({_literals(ops)})", _struct(Reason.ENVELOPE, unknown)
     if contract.table:
         names = ", ".join(_text_at("_payload", "source", name) for name in ("db", "schema", "table"))
         table = f"concat_ws('.', {names})"
@@ -167,8 +167,8 @@ def _found(field: Field) -> str:
 
 def _text(field: Field) -> str:
     """The plain text of what was found for `field`."""
-    found = _found_name(field)
-    marks = f"cast({found} AS string)"
+    variant = _found_name(field)
+    marks = f"cast({variant} AS string)"
     text = plain(field, marks)
     declared = literal(field.encoding) if field.encoding else "NULL"
     names = _row_columns(field)
@@ -179,7 +179,7 @@ def _text(field: Field) -> str:
     else:
         encoding, scale = declared, "NULL"
     if field.type.startswith("decimal"):
-        written = f"schema_of_variant({found}) = 'STRING' AND NOT {is_number(marks)}"
+        written = f"schema_of_variant({variant}) = 'STRING' AND NOT {is_number(marks)}"
         encoding = f"CASE WHEN {text} LIKE '{{%' THEN 'base64' WHEN {written} THEN {encoding} END"
     if encoding != "NULL":
         text = decoded(field, text, encoding, scale)
@@ -194,17 +194,17 @@ def _row() -> str:
 
 def _keys(fields: Iterable[Field]) -> str:
     """The names of fields that a message has a value for, null included, where a default depends on it."""
-    there = [
+    present = [
         f"CASE WHEN {_found_name(field)} IS NOT NULL THEN {literal(field.name)} END"
         for field in fields
         if field.default is not None
     ]
-    return f"cast(array({', '.join(there)}) AS array<string>)"
+    return f"cast(array({', '.join(present)}) AS array<string>)"
 
 
 def _beyond(fields: Iterable[Field]) -> str:
-    known = [name for field in fields for name in _row_columns(field)]
-    unknown = f"map_filter(_image, (name, _) -> name NOT IN ({_literals(known)}))"
+    columns = [name for field in fields for name in _row_columns(field)]
+    unknown = f"map_filter(_image, (name, _) -> name NOT IN ({_literals(columns)}))"
     return f"CASE WHEN size({unknown}) > 0 THEN {unmarked('to_json(' + unknown + ')')} END"
 
 

@@ -67,14 +67,14 @@ class Search:
 
     spark: SparkSession
     settings: Settings
-    known: Sequence[Contract]
+    contracts: Sequence[Contract]
     events: DataFrame
     rows: int
     before: int
 
     @property
     def contract(self) -> Contract:
-        return self.known[-1]
+        return self.contracts[-1]
 
     @property
     def small(self) -> bool:
@@ -85,18 +85,18 @@ class Search:
 
         Columns: `_seq`, `_bucket`, `conflict`, `original`, and the event's own `_id` and `source`.
         """
-        repeated, known = self._repeated(), self._known()
-        if known is None and not repeated.num_rows:
+        repeated, stored = self._repeated(), self._stored()
+        if stored is None and not repeated.num_rows:
             return VERDICT_SCHEMA.empty_table()
         suspects = to_frame(self.spark, repeated)
-        if known is not None:
-            suspects = suspects.union(known.select("_bucket", "_id")).distinct()
+        if stored is not None:
+            suspects = suspects.union(stored.select("_bucket", "_id")).distinct()
         digest = f"{content(self.contract)} AS content"
         batch = self.events.join(suspects, ["_bucket", "_id"], "left_semi").selectExpr(
             "_seq", "_position", "_bucket", "_id", "_source AS source", digest
         )
         place = f"concat({literal(self.contract.name)}, ' ', _batch, ':', _bucket, ':', _offset) AS place"
-        origins = (known if known is not None else log.empty(self.spark, self.contract)).selectExpr(
+        origins = (stored if stored is not None else log.empty(self.spark, self.contract)).selectExpr(
             "_bucket", "_id", place, digest
         )
         with delta.connection() as con:
@@ -126,7 +126,7 @@ class Search:
             con.register("narrow", self._narrow)
             return con.sql(query).to_arrow_table()
 
-    def _known(self) -> DataFrame | None:
+    def _stored(self) -> DataFrame | None:
         """The log's events with an id of the batch, read under the batch's contract; None where there is none."""
         path = Log(self.settings, self.contract.name).path
         if not delta.exists(path):
@@ -139,14 +139,14 @@ class Search:
         if self.small and sum(files["num_records"].to_pylist()) <= cost.DEDUPLICATED_LOG_ROWS:
             paths = [str(path / unquote(file)) for file in files["path"].to_pylist()]
             with delta.connection() as con:
-                found = self._found(con, paths)
-            if not found.num_rows:
+                events = self._found(con, paths)
+            if not events.num_rows:
                 return None
-            there = [field for field in stored if field.name in found.column_names]
-            rows = self.spark.createDataFrame(found.select([f.name for f in there]).cast(pa.schema(there)))
+            fields = [field for field in stored if field.name in events.column_names]
+            rows = self.spark.createDataFrame(events.select([f.name for f in fields]).cast(pa.schema(fields)))
         else:
             rows = self._narrowed(files).join(self.events.select("_bucket", "_id"), ["_bucket", "_id"], "left_semi")
-        return log.current(rows, self.known, Log(self.settings, self.contract.name).keys_of(self.contract))
+        return log.current(rows, self.contracts, Log(self.settings, self.contract.name).keys_of(self.contract))
 
     def _found(self, con: duckdb.DuckDBPyConnection, paths: list[str]) -> pa.Table:
         con.register("narrow", self._narrow)

@@ -119,14 +119,14 @@ class Files:
         names = () if contract.envelope else [name for field in contract.fields for name in field.names]
         files = tuple(files)
         died = attempts.suspects(settings, contract.name)
-        found = {file: died[file.mark].told for file in files if file.mark in died and died[file.mark].told}
-        read = [file.mark for file in files if file not in found]
+        faults = {file: died[file.mark].told for file in files if file.mark in died and died[file.mark].told}
+        read = [file.mark for file in files if file not in faults]
         with attempts.at_work(settings, contract.name, read, done=False):
             for file in files:
-                found[file] = found.get(file) or formats.fault_of(
+                faults[file] = faults.get(file) or formats.fault_of(
                     file, folder=folder, names=names, record_bytes=settings.record_bytes
                 )
-        return cls(settings, files, {file: found[file] for file in files if found[file]}, repaired)
+        return cls(settings, files, {file: faults[file] for file in files if faults[file]}, repaired)
 
     @property
     def faults(self) -> list[tuple[str, str]]:

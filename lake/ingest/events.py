@@ -58,11 +58,11 @@ def events_at(settings: Settings, stream: str, places: Collection[Place], cut: C
     for event in redeliveries(settings, stream, [r["_id"] for r in rows], upto=cut.batches.get(stream, 0)):
         again.setdefault(event.id, []).append(event.source)
     gone = voids.voided(settings, stream, 0, cut.voids)
-    found = {}
+    events = {}
     for row in rows:
         place = row["_batch"], row["_bucket"], row["_offset"]
         timed = row["_time"] is not None and row["_watermark"] is not None
-        found[place] = Event(
+        events[place] = Event(
             stream,
             *place,
             source=row["_source"],
@@ -73,4 +73,4 @@ def events_at(settings: Settings, stream: str, places: Collection[Place], cut: C
             again=tuple(again.get(row["_id"], ())),
             void=next((void.reason for void in gone if void.covers(place, row["_source"])), None),
         )
-    return found
+    return events

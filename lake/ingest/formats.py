@@ -53,8 +53,8 @@ def format_of(path: Path) -> str:
     suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
     if suffixes and suffixes[-1] == ".gz":
         suffixes.pop()
-        found = FORMATS.get(suffixes[-1], "") if suffixes else ""
-        return "" if found == "parquet" else found
+        kind = FORMATS.get(suffixes[-1], "") if suffixes else ""
+        return "" if kind == "parquet" else kind
     return FORMATS.get(suffixes[-1], "") if suffixes else ""
 
 
@@ -116,10 +116,10 @@ def _fault_of_text(path: Path, record_bytes: int) -> str:
 
 def _fault_of_header(path: Path, names: Collection[str]) -> str:
     """What would be taken for the names of columns, and is a record or a line of another format."""
-    there = header(path) if names and format_of(path) == "csv" else ()
-    if not there or {name.lower() for name in there} & {name.lower() for name in names}:
+    columns = header(path) if names and format_of(path) == "csv" else ()
+    if not columns or {name.lower() for name in columns} & {name.lower() for name in names}:
         return ""
-    return f"a header without a field of the contract: {','.join(there)}"[:300]
+    return f"a header without a field of the contract: {','.join(columns)}"[:300]
 
 
 def header(path: Path) -> tuple[str, ...]:

@@ -85,13 +85,13 @@ def checked(settings: Settings, stream: str, *, since: str = "") -> Checked:
     re-deliveries as it says; its rows are those that were written, by their fingerprints; and, with the digest that
     `head_of` gave once, the log goes on from what it was `since` then.
     """
-    found = report(settings, stream)
-    path, heads = Log(settings, stream).path, found.batches[::-1]
-    faults = [each.fault.what for each in lost_batches(settings, stream)]
+    log_report = report(settings, stream)
+    path, heads = Log(settings, stream).path, log_report.batches[::-1]
+    faults = [damage.fault.what for damage in lost_batches(settings, stream)]
     then, broken = _since(heads, since) if since else (None, [])
     faults += [*broken, *chain.breaks(heads)]
     try:
-        faults += [*chain.changes(path, heads), *_numbers(settings, found)]
+        faults += [*chain.changes(path, heads), *_numbers(settings, log_report)]
     except LakeError as error:
         faults.append(f"{error.what}: {error.where}")
     return Checked(faults, sum(bool(head.content) for head in heads), len(heads), then)
@@ -124,14 +124,16 @@ def _since(heads: Sequence[LogHead], since: str) -> tuple[int | None, list[str]]
     return None, [f"no batch has the digest {wanted}: the log is not the one that the digest was taken of"]
 
 
-def _numbers(settings: Settings, found: LogReport) -> list[str]:
+def _numbers(settings: Settings, log_report: LogReport) -> list[str]:
     """What is wrong with the numbers of batches and offsets, ids, watermarks, counts."""
-    path = Log(settings, found.stream).path
-    upto = found.head.batch if found.head else 0
+    path = Log(settings, log_report.stream).path
+    upto = log_report.head.batch if log_report.head else 0
     buckets = delta.rows(path, HOLES)
-    events = f"WHERE {log.REFUSAL} IS NULL" if Log(settings, found.stream).has_refusals(upto=upto) else "WHERE true"
+    events = (
+        f"WHERE {log.REFUSAL} IS NULL" if Log(settings, log_report.stream).has_refusals(upto=upto) else "WHERE true"
+    )
     batches = {row["batch"]: row for row in delta.rows(path, BATCHES.format(events=events))}
-    faults = [*_offsets(found.head, buckets), *_batches(found.batches, batches)]
+    faults = [*_offsets(log_report.head, buckets), *_batches(log_report.batches, batches)]
     faults += [
         f"id {row['id']} occurs {row['times']} times in bucket {row['bucket']}" for row in delta.rows(path, TWICE)
     ]
@@ -142,14 +144,14 @@ def _numbers(settings: Settings, found: LogReport) -> list[str]:
         f"batch {row['batch']}: {row['events']} events, {row['arrivals']} arrivals"
         for row in (delta.rows(path, TOGETHER) if ordered else ())
     ]
-    return faults + [fault for _, fault in lacking(settings, found.stream, found.batches)]
+    return faults + [fault for _, fault in lacking(settings, log_report.stream, log_report.batches)]
 
 
 def _offsets(head: LogHead | None, buckets: list[dict[str, Any]]) -> Iterator[str]:
     said = {bucket: offset for bucket, offset in (head.offsets if head else {}).items() if offset}
-    there = {row["bucket"]: row["last"] + 1 for row in buckets}
-    if said != there:
-        yield f"the head says next offsets {said}, the rows say {there}"
+    stored = {row["bucket"]: row["last"] + 1 for row in buckets}
+    if said != stored:
+        yield f"the head says next offsets {said}, the rows say {stored}"
     for row in buckets:
         if row["first"] != 0 or row["events"] != row["last"] + 1 or row["offsets"] != row["events"]:
             yield (

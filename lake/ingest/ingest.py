@@ -75,10 +75,10 @@ def _drain(
 ) -> BatchCounts:
     """Batches until nothing is left of what is there now; the counts are their sums."""
     stream = contract.name
-    there = {file.mark for file in sources.listing(settings, stream)}
+    listed = {file.mark for file in sources.listing(settings, stream)}
 
     def deliver(head: LogHead) -> Files | None:
-        files = sources.pending(settings, stream, there - sources.landed(Log(settings, stream)))
+        files = sources.pending(settings, stream, listed - sources.landed(Log(settings, stream)))
         files = attempts.few(settings, stream, files)
         folder = settings.path(settings.landing) / stream
         repaired = unread(settings, head)

@@ -37,7 +37,7 @@ def must_be_whole(project: Project, declarations: Iterable[Declaration]) -> None
 
 
 def _streams(project: Project, declarations: Iterable[Declaration]) -> list[str]:
-    return list(dict.fromkeys(stream for each in declarations for stream in project.logs(each)))
+    return list(dict.fromkeys(stream for declaration in declarations for stream in project.logs(declaration)))
 
 
 def _faults(project: Project, streams: Iterable[str]) -> Iterator[tuple[str, LakeError | None]]:
@@ -49,8 +49,8 @@ def _fault(project: Project, stream: str, read: Callable[[], dict[str, tuple[int
     contract = project.contracts[stream]
     try:
         head = Log(project.settings, stream).head()
-        for found in lost_batches(project.settings, stream, read()):
-            return StorageError(found.fault.what, where=found.fault.where, fix=BRING_BACK.format(stream=stream))
+        for lost in lost_batches(project.settings, stream, read()):
+            return StorageError(lost.fault.what, where=lost.fault.where, fix=BRING_BACK.format(stream=stream))
         Log(project.settings, head.stream).contracts(head)
         if fault := content_fault(project.settings, stream):
             return fault
@@ -65,10 +65,10 @@ def content_fault(settings: Settings, stream: str) -> LakeError | None:
     """What is wrong with the rows of a log, by the fingerprints of its commits."""
     log = Log(settings, stream)
     path, heads = log.path, log.heads()[::-1]
-    found = next(chain(breaks(heads), changes(path, heads)), None)
-    if found is None:
+    fault = next(chain(breaks(heads), changes(path, heads)), None)
+    if fault is None:
         return None
-    what, _, files = found.partition(": /")
+    what, _, files = fault.partition(": /")
     where = f"/{files}" if files else str(path)
     fix = f"restore it from a backup; lake log {stream} --check lists all damage"
     return StorageError(f"the log of {stream} is damaged: {what}", where=where, fix=fix)

@@ -144,29 +144,29 @@ def _in_careful(field: Field) -> str:
 
 def _careful_text(field: Field) -> str:
     """The text of `field` in a careful reading: under its name or a former one, or its default."""
-    found = plain(field, _in_careful(field))
+    text = plain(field, _in_careful(field))
     default = "NULL" if field.default is None else literal(field.default)
-    return f"CASE WHEN _careful IS NOT NULL THEN {defaulted(field, found, default)} END"
+    return f"CASE WHEN _careful IS NOT NULL THEN {defaulted(field, text, default)} END"
 
 
 def _typed(field: Field) -> str:
     """The value of `field` in either reading."""
-    found = _quick_text(field)
+    text = _quick_text(field)
     if field.type.startswith("decimal"):
-        typed = f"CASE WHEN try_cast({found} AS {field.type}) = {found} THEN try_cast({found} AS {field.type}) END"
+        typed = f"CASE WHEN try_cast({text} AS {field.type}) = {text} THEN try_cast({text} AS {field.type}) END"
     elif field.type in {"float", "double"}:
-        typed = f"CASE WHEN abs({found}) < double('Infinity') THEN {found} END"
+        typed = f"CASE WHEN abs({text}) < double('Infinity') THEN {text} END"
     else:
-        typed = found if field.type in quick_parse.TYPES else value(field, found)
+        typed = text if field.type in quick_parse.TYPES else value(field, text)
     if field.default is not None:
         default = value(field, literal(field.default))
-        typed = defaulted(field, typed, f"CASE WHEN {found} IS NULL THEN {default} END")
+        typed = defaulted(field, typed, f"CASE WHEN {text} IS NULL THEN {default} END")
     return f"CASE WHEN _careful IS NULL THEN {typed} ELSE {value(field, text_name(field))} END"
 
 
-def _first(found: Iterable[str]) -> str:
-    found = list(found)
-    return found[0] if len(found) == 1 else f"coalesce({', '.join(found)})"
+def _first(values: Iterable[str]) -> str:
+    values = list(values)
+    return values[0] if len(values) == 1 else f"coalesce({', '.join(values)})"
 
 
 def _extra(fields: tuple[Field, ...], record_bytes: int) -> str:

@@ -30,18 +30,18 @@ def sealable(spark: SparkSession, settings: Settings, contract: Contract, events
     """
     store = Log(settings, contract.name).key_store()
     gone = erasures.subjects(settings, contract.name) | store.destroyed(contract.name)
-    told = encryption.tokened(events, contract, to_frame(spark, encryption.pads(store.secret)))
-    people = told.where("_reason IS NULL").select(encryption.SUBJECT).distinct().toArrow().column(encryption.SUBJECT)
-    there = {token for token in people.to_pylist() if token is not None}
-    store.make(contract.name, there - gone)
+    tokened = encryption.tokened(events, contract, to_frame(spark, encryption.pads(store.secret)))
+    people = tokened.where("_reason IS NULL").select(encryption.SUBJECT).distinct().toArrow().column(encryption.SUBJECT)
+    tokens = {token for token in people.to_pylist() if token is not None}
+    store.make(contract.name, tokens - gone)
     living = Log(settings, contract.name).keys_of(contract)
     assert living is not None
     keys = living.filter(pc.is_in(living.column(encryption.SUBJECT), value_set=people.combine_chunks()))
-    known = encryption.without_the_erased(encryption.with_keys(told, to_frame(spark, keys)), contract)
+    keyed = encryption.without_the_erased(encryption.with_keys(tokened, to_frame(spark, keys)), contract)
     erased = pa.table(
         {encryption.SUBJECT: pa.array(sorted(gone), pa.string()), ERASED: pa.array([True] * len(gone), pa.bool_())}
     )
-    return known.join(to_frame(spark, erased), encryption.SUBJECT, "left")
+    return keyed.join(to_frame(spark, erased), encryption.SUBJECT, "left")
 
 
 def shown(contract: Contract, column: str, instead: str = "''") -> str:

@@ -26,11 +26,11 @@ def reading(fields: tuple[Field, ...]) -> str:
     """
     columns = [f"{quoted(name)} {_type(field)}" for field in fields for name in field.names]
     schema = ", ".join([*columns, "_corrupt_record string"])
-    known = f"array({names(fields)})"
+    expected = f"array({names(fields)})"
     lossy = "|".join(_lossy(fields))
     return (
         f"CASE WHEN locate('}}', _raw) = length(rtrim(_raw))"
-        f" AND (_keys = {known} OR size(array_intersect(_keys, {known})) = size(_keys))"
+        f" AND (_keys = {expected} OR size(array_intersect(_keys, {expected})) = size(_keys))"
         f"{f' AND NOT regexp_like(_raw, {literal(lossy)})' if lossy else ''}"
         f" THEN from_json(_raw, {literal(schema)}, {OPTIONS}) END"
     )
@@ -42,10 +42,10 @@ def trusted(fields: Iterable[Field]) -> str:
     right = "_tried._corrupt_record IS NULL"
     if not texts:
         return right
-    found = [f"_tried.{quoted(name)}" for field in texts for name in field.names]
+    tried = [f"_tried.{quoted(name)}" for field in texts for name in field.names]
     # From - to 9 the first character; and what becomes of 1e400.
     like = "{0} >= '-' AND {0} < ':' OR {0} IN ('\"Infinity\"', '\"-Infinity\"')"
-    like_numbers = " OR ".join(map(like.format, found))
+    like_numbers = " OR ".join(map(like.format, tried))
     pattern = literal(_number_for({name for field in texts for name in field.names}))
     return f"{right} AND NOT (coalesce({like_numbers}, false) AND regexp_like(_raw, {pattern}))"
 

@@ -45,10 +45,10 @@ def reading_again(
     settings: Settings, spark: SparkSession, contract: Contract, before: LogHead, taken: Taken
 ) -> Iterator[Batch]:
     """The batch after `before` as it was read at first. Raises LakeError where some of it is gone."""
-    known = contract_versions.register(settings, contract)[: taken.contract]
-    delivery = delivery_of(settings, known[-1], taken)
+    contracts = contract_versions.register(settings, contract)[: taken.contract]
+    delivery = delivery_of(settings, contracts[-1], taken)
     with reading(
-        spark, settings, known, before, delivery, now=taken.at or datetime.now(UTC), ordered=taken.ordered
+        spark, settings, contracts, before, delivery, now=taken.at or datetime.now(UTC), ordered=taken.ordered
     ) as batch:
         yield batch
 
@@ -63,10 +63,10 @@ def delivery_of(settings: Settings, contract: Contract, taken: Taken) -> Deliver
     if accepted := Acceptance.of(taken.marks[0]):
         return accepted
     files = [mark for mark in taken.marks if not quarantine.is_mark(mark[0])]
-    there = quarantine.files(settings, contract.name, upto=taken.batch - 1)
-    repaired = {name: there[name] for name, *_ in taken.marks if name in there}
-    found = [_file(settings, contract.name, taken.batch, mark) for mark in files]
-    return Files.checked(settings, found, contract, repaired=repaired)
+    refused = quarantine.files(settings, contract.name, upto=taken.batch - 1)
+    repaired = {name: refused[name] for name, *_ in taken.marks if name in refused}
+    again = [_file(settings, contract.name, taken.batch, mark) for mark in files]
+    return Files.checked(settings, again, contract, repaired=repaired)
 
 
 def keep(settings: Settings, stream: str, batch: int, rows: Sequence[Rejected]) -> None:
@@ -156,20 +156,20 @@ def lacking(settings: Settings, stream: str, heads: Sequence[LogHead]) -> Iterat
 
 
 def _file(settings: Settings, stream: str, batch: int, mark: Mark) -> sources.File:
-    found = sources.found_again(settings, stream, mark)
-    if found is None:
+    file = sources.found_again(settings, stream, mark)
+    if file is None:
         place = sources.places(settings, stream, mark)[0]
         raise _gone(settings, stream, batch, mark, fix=f"restore the file, unchanged, at {place}")
-    return found
+    return file
 
 
 def _rejected(settings: Settings, stream: str, taken: Taken) -> tuple[Rejected, ...]:
     kept = _kept(settings, stream, taken.batch)
     texts = json.loads(kept.read_text()) if kept.exists() else {}
-    there = {row.mark: row for row in quarantine.rejected(settings, stream, upto=taken.batch - 1)}
+    refused = {row.mark: row for row in quarantine.rejected(settings, stream, upto=taken.batch - 1)}
     rows = []
     for mark in taken.marks:
-        row = there.get(mark[0])
+        row = refused.get(mark[0])
         row = row and replace(row, raw=texts.get(row.mark, row.raw))
         # The CRC is 0 in logs of long ago.
         if row is None or mark not in {row.fingerprint, (*row.fingerprint[:2], 0)}:

@@ -37,13 +37,13 @@ def frame(spark: SparkSession, batch: int, said: Iterable[Said]) -> DataFrame:
     """What a delivery says of records, as rows of `batch`."""
     rows = [
         {
-            "_position": each.position,
-            "_source": each.source,
-            "_id": each.mark if each.what == REFUSED else f"{each.mark} {each.what} {batch}",
-            REFUSAL: each.what,
+            "_position": record.position,
+            "_source": record.source,
+            "_id": record.mark if record.what == REFUSED else f"{record.mark} {record.what} {batch}",
+            REFUSAL: record.what,
             "_bucket": BROADCAST,
         }
-        for each in said
+        for record in said
     ]
     return to_frame(spark, pa.Table.from_pylist(rows, SCHEMA))
 
@@ -76,7 +76,7 @@ def told(rows: DataFrame, contract: Contract) -> DataFrame:
     """What a log says of refusals, as `delivered`, without any column of an event."""
     from pyspark.sql import functions as F
 
-    known = delivered(rows, contract)
+    refusals = delivered(rows, contract)
     for name, value in {"refusal": F.col(REFUSAL), "id": F.expr("substring_index(_id, ' ', 1)")}.items():
-        known = known.withColumn(DELIVERED, F.col(DELIVERED).withField(name, value))
-    return known.select(ORDER, SIGN, DELIVERED)
+        refusals = refusals.withColumn(DELIVERED, F.col(DELIVERED).withField(name, value))
+    return refusals.select(ORDER, SIGN, DELIVERED)

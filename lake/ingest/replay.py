@@ -70,7 +70,7 @@ def by_reason(rows: Iterable[Rejected]) -> list[dict[str, Any]]:
         one = {"stream": row.stream, "reason": row.reason, "records": 0, "example": row.detail}
         one["fix"] = FIXES.get(row.reason, "")
         counted.setdefault((row.stream, row.reason), one)["records"] += 1
-    return [counted[found] for found in sorted(counted)]
+    return [counted[kind] for kind in sorted(counted)]
 
 
 def read_repairs(file: Path) -> list[Mapping[str, Any]]:
@@ -165,9 +165,9 @@ class _Replaying:
             part = self.rows[start : start + REPLAY_ROWS]
             tried: list[Replayed] = []
             total = append(self.settings, spark, self.contract, self._delivery(part, tried), now=now).after(total)
-            for each in tried[-1:]:
-                failures = sorted(each.failed.items())
-                self.failed += [replace(each.rows[n], reason=reason, detail=why) for n, (reason, why) in failures]
+            for last in tried[-1:]:
+                failures = sorted(last.failed.items())
+                self.failed += [replace(last.rows[n], reason=reason, detail=why) for n, (reason, why) in failures]
         return total
 
     def _delivery(self, part: tuple[Rejected, ...], tried: list[Replayed]) -> Callable[[LogHead], Delivery | None]:
@@ -188,16 +188,16 @@ class _Replaying:
 
 
 def _mended(rows: Iterable[Rejected], repairs: Iterable[Mapping[str, Any]]) -> list[Rejected]:
-    known = {(row.stream, row.batch, row.number): row for row in rows}
+    quarantined = {(row.stream, row.batch, row.number): row for row in rows}
     mended = []
     for repair in repairs:
         place = repair["stream"], repair["batch"], repair["number"]
-        if place not in known:
+        if place not in quarantined:
             raise DeclarationError(
                 f"record {place[2]} of batch {place[1]} of {place[0]} is not in quarantine",
                 fix="`lake quarantine list` shows those that are",
             )
-        mended.append(replace(known[place], raw=repair["raw"]))
+        mended.append(replace(quarantined[place], raw=repair["raw"]))
     return mended
 
 

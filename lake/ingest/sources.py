@@ -130,9 +130,9 @@ def listing(settings: Settings, stream: str) -> list[File]:
 def at_hand(settings: Settings, path: Path, *, name: str = "") -> File:
     """A file that somebody names; called by its path within the project, else by its whole path, if not by `name`."""
     whole = path.resolve()
-    found = whole.stat()
+    status = whole.stat()
     named = whole.relative_to(settings.project) if whole.is_relative_to(settings.project) else whole
-    return File(name or printable(str(named)), whole, found.st_size, found.st_mtime_ns)
+    return File(name or printable(str(named)), whole, status.st_size, status.st_mtime_ns)
 
 
 def printable(name: str) -> str:
@@ -146,9 +146,9 @@ def landed(log: Log) -> set[Mark]:
     settings, stream, head = log.settings, log.stream, delta.head(log.path, log.app)
     query = "SELECT batch, name, size, mtime FROM t WHERE stream = $1 AND batch <= $2"
     old = LANDED.rows(settings, query, stream, head.data["batch"] if head else 0)
-    known = max((row["batch"] for row in old), default=0)
+    remembered = max((row["batch"] for row in old), default=0)
     return {(row["name"], row["size"], row["mtime"]) for row in old} | {
-        (name, size, mtime) for _, name, size, mtime, *_ in _newer(log, known)
+        (name, size, mtime) for _, name, size, mtime, *_ in _newer(log, remembered)
     }
 
 
@@ -161,20 +161,20 @@ def last_taken(settings: Settings, stream: str) -> int:
 def taken(settings: Settings, stream: str, batch: int) -> Taken | None:
     """What is remembered as `batch`; None for nothing."""
     query = "SELECT * FROM t WHERE stream = $1 AND batch = $2"
-    found = LANDED.rows(settings, query, stream, batch)
-    if not found:
+    rows = LANDED.rows(settings, query, stream, batch)
+    if not rows:
         return None
-    marks = tuple((row["name"], row["size"], row["mtime"]) for row in found)
-    at = found[0].get("at")
+    marks = tuple((row["name"], row["size"], row["mtime"]) for row in rows)
+    at = rows[0].get("at")
     when = datetime.fromisoformat(at) if at else None
-    content = next((json.loads(row["content"]) for row in found if row.get("content")), None)
-    return Taken(batch, marks, when, found[0].get("contract"), bool(found[0].get("ordered")), content)
+    content = next((json.loads(row["content"]) for row in rows if row.get("content")), None)
+    return Taken(batch, marks, when, rows[0].get("contract"), bool(rows[0].get("ordered")), content)
 
 
 def found_again(settings: Settings, stream: str, mark: Mark) -> File | None:
     """The file of a `mark`, as it was when it was read, wherever it is by now; None where it is gone."""
-    there = [*places(settings, stream, mark), *_unprintable(settings, stream, mark[0])]
-    files = [at_hand(settings, path, name=mark[0]) for path in there if path.is_file()]
+    candidates = [*places(settings, stream, mark), *_unprintable(settings, stream, mark[0])]
+    files = [at_hand(settings, path, name=mark[0]) for path in candidates if path.is_file()]
     return next((file for file in files if file.mark == mark), None)
 
 
@@ -233,11 +233,11 @@ def archive(settings: Settings, stream: str, marks: set[Mark]) -> None:
             shutil.move(file.path, target)
 
 
-def _newer(log: Log, known: int) -> Iterator[tuple[int, str, int, int, str, int, bool, str | None]]:
-    """As LANDED, but the stream: the files in the log's commits after batch `known`; the content, with the first."""
+def _newer(log: Log, last: int) -> Iterator[tuple[int, str, int, int, str, int, bool, str | None]]:
+    """As LANDED, but the stream: the files in the log's commits after batch `last`; the content, with the first."""
     for position in delta.positions(log.path, log.app):
         batch = position.data["batch"]
-        if batch <= known:
+        if batch <= last:
             return
         if not position.data.get("repeated"):
             content = json.dumps(position.data["content"]) if "content" in position.data else None
@@ -260,11 +260,11 @@ def _wanted(entry: os.DirEntry[str]) -> bool:
 def _files(stream: str, entries: list[os.DirEntry[str]]) -> Iterator[File]:
     for entry in entries:
         try:
-            found, target = entry.stat(follow_symlinks=False), _target(entry)
+            status, target = entry.stat(follow_symlinks=False), _target(entry)
         except FileNotFoundError:
             continue
         name = f"{stream}/{printable(entry.name)}"
-        yield File(name, Path(entry.path), found.st_size, found.st_mtime_ns, _seen(found, target))
+        yield File(name, Path(entry.path), status.st_size, status.st_mtime_ns, _seen(status, target))
 
 
 def _target(file: Path | os.DirEntry[str]) -> os.stat_result | None:
@@ -276,5 +276,7 @@ def _target(file: Path | os.DirEntry[str]) -> os.stat_result | None:
     return None
 
 
-def _seen(*found: os.stat_result | None) -> tuple[int, ...]:
-    return tuple(number for each in found if each for number in (each.st_dev, each.st_ino, each.st_ctime_ns))
+def _seen(*statuses: os.stat_result | None) -> tuple[int, ...]:
+    return tuple(
+        number for status in statuses if status for number in (status.st_dev, status.st_ino, status.st_ctime_ns)
+    )

@@ -36,10 +36,10 @@ def void(  # noqa: PLR0913  which events, said in three ways
     load_contract(settings, stream)
     if not reason.strip():
         raise DeclarationError("a void needs a reason", fix='--reason "why these events do not count"')
-    found = [_place(text) for text in places]
-    _must_exist(settings, stream, found)
+    named = [_place(text) for text in places]
+    _must_exist(settings, stream, named)
     upto = Log(settings, stream).head().batch
-    targets: list[Target] = [(*place, None) for place in found]
+    targets: list[Target] = [(*place, None) for place in named]
     targets += [(_batch(stream, batch, upto), None, None, None) for batch in batches]
     targets += [(upto, None, None, _source(settings, stream, source)) for source in sources]
     return voids.record(settings, stream, targets, reason=reason, at=datetime.now(UTC))
@@ -54,14 +54,14 @@ def _place(text: str) -> Place:
 
 
 def _must_exist(settings: Settings, stream: str, places: Sequence[Place]) -> None:
-    there: set[Place] = set()
+    stored: set[Place] = set()
     if places and delta.exists(Log(settings, stream).path):
-        columns = [pa.array(each, field.type) for each, field in zip(zip(*places, strict=True), PLACE, strict=True)]
+        columns = [pa.array(values, field.type) for values, field in zip(zip(*places, strict=True), PLACE, strict=True)]
         bounds = {"_batch": (min(p[0] for p in places), max(p[0] for p in places))}
         rows = Scan(Log(settings, stream).path, bounds=bounds).arrow(PLACE.names, keys=pa.table(columns, schema=PLACE))
-        there = {(row["_batch"], row["_bucket"], row["_offset"]) for row in rows.to_pylist()}
+        stored = {(row["_batch"], row["_bucket"], row["_offset"]) for row in rows.to_pylist()}
     for place in places:
-        if place not in there:
+        if place not in stored:
             raise DeclarationError(
                 f"{stream} has no event at {':'.join(map(str, place))}",
                 fix="`lake explain TABLE COLUMN=VALUE` shows the place of each event: BATCH:BUCKET:OFFSET",

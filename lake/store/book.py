@@ -90,8 +90,8 @@ def parsed(value: Any) -> Any:
 
 def unknown(what: str, number: int, latest: int, fix: str) -> DeclarationError:
     """The error that there is no such entry."""
-    known = f"{what}s 1 to {latest} exist" if latest else f"there is no {what} yet"
-    return DeclarationError(f"no {what} {number}: {known}", fix="name one of those" if latest else fix)
+    existing = f"{what}s 1 to {latest} exist" if latest else f"there is no {what} yet"
+    return DeclarationError(f"no {what} {number}: {existing}", fix="name one of those" if latest else fix)
 
 
 def _stored(value: Any) -> Any:

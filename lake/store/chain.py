@@ -41,12 +41,14 @@ Prints = dict[int, tuple[Print, ...]]
 PLACE: Final = ("_batch", "_bucket", "_offset")
 
 
-def sealed_columns(known: Sequence[Contract]) -> list[str]:
-    """The columns of a log that hold what is sealed, under any of the contracts `known`."""
-    if not known[-1].sealed:
+def sealed_columns(contracts: Sequence[Contract]) -> list[str]:
+    """The columns of a log that hold what is sealed, under any of its contracts."""
+    if not contracts[-1].sealed:
         return []
-    physical = evolution.columns(known)
-    names = {physical[name, "string"] for each in known for name in each.sealed if (name, "string") in physical}
+    physical = evolution.columns(contracts)
+    names = {
+        physical[name, "string"] for contract in contracts for name in contract.sealed if (name, "string") in physical
+    }
     return sorted({*names, encryption.EXTRA})
 
 
@@ -55,15 +57,15 @@ def fingerprinted(
 ) -> tuple[DataFrame, Prints]:
     """The rows of a batch, to be written, and their fingerprints: found in this process where they are `few`."""
     if few:
-        there = to_arrow(rows)
-        fields = fingerprints.fields_of(there.schema)
+        table = to_arrow(rows)
+        fields = fingerprints.fields_of(table.schema)
         with delta.connection() as con:
-            con.register("t", there)
+            con.register("t", table)
             values = f"SELECT {fingerprints.duck_values(fields, rows.columns)} FROM t"
             query = f"SELECT _bucket, {_sums(fields, sealed)} FROM ({values}) GROUP BY ALL"
-            found = con.execute(query).fetchall()
-        return to_frame(spark, there), {bucket: _prints(counted) for bucket, *counted in found}
-    fields = [(each["name"], each["type"]) for each in json.loads(rows.schema.json())["fields"]]
+            sums = con.execute(query).fetchall()
+        return to_frame(spark, table), {bucket: _prints(counted) for bucket, *counted in sums}
+    fields = [(field["name"], field["type"]) for field in json.loads(rows.schema.json())["fields"]]
     hashes = [f"sum({fingerprints.spark_hash(part)})" for part in _parts(fields, sealed)]
     summed = rows.groupBy("_bucket").agg(*_expressions(["count(1)", *hashes])).collect()
     return rows, {bucket: _prints(counted) for bucket, *counted in map(tuple, summed)}
@@ -77,8 +79,8 @@ def _expressions(texts: Sequence[str]) -> list[Any]:
 
 def _parts(fields: Sequence[Field], sealed: Sequence[str]) -> list[list[Field]]:
     """The columns that are fingerprinted together: those in clear; the sealed ones, with the place of their row."""
-    clear = [each for each in fields if each[0] not in sealed]
-    return [clear, [each for each in fields if each[0] in {*sealed, *PLACE}]] if sealed else [clear]
+    clear = [field for field in fields if field[0] not in sealed]
+    return [clear, [field for field in fields if field[0] in {*sealed, *PLACE}]] if sealed else [clear]
 
 
 def _sums(fields: Sequence[Field], sealed: Sequence[str]) -> str:
@@ -123,18 +125,18 @@ def changes(path: Address, heads: Sequence[Told]) -> Iterator[str]:
     """Where the files of the log at `path` do not hold what the commits of `heads` say: by bucket, with the files."""
     wanted = {(h.batch, int(b)): tuple(map(Print.parse, p)) for h in heads for b, p in _said(h).items()}
     sealed = {head.batch: tuple(head.content["sealed"]) for head in heads if head.content}
-    there: dict[tuple[int, int], tuple[Print, ...]] = {}
+    stored: dict[tuple[int, int], tuple[Print, ...]] = {}
     files: dict[tuple[int, int], list[str]] = {}
     for apart in sorted(set(sealed.values())):
         batches = [batch for batch, names in sealed.items() if names == apart]
         for file, batch, bucket, *counted in _found(path, apart, batches):
-            found = _prints(counted)
-            known = there.get((batch, bucket))
-            there[batch, bucket] = tuple(a + b for a, b in zip(known, found, strict=True)) if known else found
+            prints = _prints(counted)
+            before = stored.get((batch, bucket))
+            stored[batch, bucket] = tuple(a + b for a, b in zip(before, prints, strict=True)) if before else prints
             files.setdefault((batch, bucket), []).append(file)
-    for place in sorted({*wanted, *there}):
-        if wanted.get(place) != there.get(place):
-            yield _told(place, wanted.get(place), there.get(place), files.get(place, []))
+    for place in sorted({*wanted, *stored}):
+        if wanted.get(place) != stored.get(place):
+            yield _told(place, wanted.get(place), stored.get(place), files.get(place, []))
 
 
 def _said(head: Told) -> Mapping[str, list[str]]:
@@ -146,7 +148,7 @@ def _found(path: Address, sealed: Sequence[str], batches: Sequence[int]) -> list
     """By file, batch and bucket: how many rows, and the sums of their hashes."""
     with delta.opened(path) as table:
         paths = delta.files(table)
-        fields = [(each["name"], each["type"]) for each in json.loads(table.schema().to_json())["fields"]]
+        fields = [(field["name"], field["type"]) for field in json.loads(table.schema().to_json())["fields"]]
         partitioned = bool(table.metadata().partition_columns)
     if not paths:
         return []
@@ -167,13 +169,13 @@ def _found(path: Address, sealed: Sequence[str], batches: Sequence[int]) -> list
 
 
 def _told(
-    place: tuple[int, int], wanted: tuple[Print, ...] | None, found: tuple[Print, ...] | None, files: Sequence[str]
+    place: tuple[int, int], wanted: tuple[Print, ...] | None, stored: tuple[Print, ...] | None, files: Sequence[str]
 ) -> str:
     batch, bucket = place
-    rows = [prints[0].rows if prints else 0 for prints in (wanted, found)]
+    rows = [prints[0].rows if prints else 0 for prints in (wanted, stored)]
     if rows[0] != rows[1]:
         what = f"{rows[0]} rows were written, {rows[1]} were found"
-    elif wanted and found and wanted[0] == found[0]:
+    elif wanted and stored and wanted[0] == stored[0]:
         what = "the encrypted part of its rows is not what was written"
     else:
         what = "its rows are not what was written"

@@ -163,16 +163,16 @@ def _condition(diff: pa.Table, identity: Sequence[str]) -> str:
     tests = []
     for name in identity:
         column = diff.column(name)
-        there, here = f"t.{quoted(name, SPARK)}", f"s.{quoted(name, SPARK)}"
+        target, source = f"t.{quoted(name, SPARK)}", f"s.{quoted(name, SPARK)}"
         # In parentheses: DataFusion takes `IS NOT DISTINCT FROM a AND b` for `IS NOT DISTINCT FROM (a AND b)`.
         # A null within a struct is null there too; and of = for lists, delta-rs makes no bounds and fails.
         nullable = column.null_count or pa.types.is_nested(column.type)
-        tests.append(f"({there} {'IS NOT DISTINCT FROM' if nullable else '='} {here})")
+        tests.append(f"({target} {'IS NOT DISTINCT FROM' if nullable else '='} {source})")
         if not column.null_count and (pa.types.is_date(column.type) or pa.types.is_integer(column.type)):
             least, greatest = pc.min_max(column).as_py().values()
             quote = "" if pa.types.is_integer(column.type) else "DATE "
             bounds = [f"{quote}'{v}'" if quote else str(v) for v in (least, greatest)]
-            tests.append(f"{there} >= {bounds[0]} AND {there} <= {bounds[1]}")
+            tests.append(f"{target} >= {bounds[0]} AND {target} <= {bounds[1]}")
     return " AND ".join(tests)
 
 
@@ -202,7 +202,7 @@ def _let_be_null(spark: SparkSession, table: Table) -> None:
         said = table.standing().again().metadata
         with session_settings(spark, {"spark.databricks.delta.commitInfo.userMetadata": said}):
             for part in parts:
-                name = ".".join(quoted(each, SPARK) for each in part)
+                name = ".".join(quoted(step, SPARK) for step in part)
                 path = quoted(table.path.spark, SPARK)
                 spark.sql(f"ALTER TABLE delta.{path} ALTER COLUMN {name} DROP NOT NULL").collect()
 
@@ -222,7 +222,7 @@ def _never_null(kind: pa.DataType, path: tuple[str, ...]) -> Iterator[tuple[str,
 
 def _merge(spark: SparkSession, table: Table, diff: DataFrame, identity: Sequence[str], position: Position) -> None:
     columns = [quoted(name, SPARK) for name in table.schema().names]
-    on = " AND ".join(f"t.{name} <=> s.{name}" for name in (quoted(each, SPARK) for each in identity))
+    on = " AND ".join(f"t.{name} <=> s.{name}" for name in (quoted(column, SPARK) for column in identity))
     updates = ", ".join(f"t.{name} = s.{name}" for name in columns)
     names, values = ", ".join(columns), ", ".join(f"s.{name}" for name in columns)
     path = quoted(table.path.spark, SPARK).replace("{", "{{").replace("}", "}}")  # the text is a template of PySpark's

@@ -158,15 +158,15 @@ def fingerprint(table: DeltaTable, files: Sequence[str]) -> tuple[int, str]:
     fields = json.loads(table.schema().to_json())["fields"]
     with delta.connection() as con:
         partitioned = bool(table.metadata().partition_columns)
-        there = con.read_parquet(list(files), union_by_name=True, hive_partitioning=partitioned)
-        con.register("t", there)
+        stored = con.read_parquet(list(files), union_by_name=True, hive_partitioning=partitioned)
+        con.register("t", stored)
         values = ", ".join(
-            f"CAST({quoted(f['name']) if f['name'] in there.columns else 'NULL'} AS {duckdb_type(f['type'])})"
+            f"CAST({quoted(f['name']) if f['name'] in stored.columns else 'NULL'} AS {duckdb_type(f['type'])})"
             for f in fields
         )
-        found = con.execute(f"SELECT count(*), sum(hash({values})::HUGEINT)::VARCHAR FROM t").fetchone()
-    assert found is not None
-    return found[0], found[1] or "0"
+        counted = con.execute(f"SELECT count(*), sum(hash({values})::HUGEINT)::VARCHAR FROM t").fetchone()
+    assert counted is not None
+    return counted[0], counted[1] or "0"
 
 
 def _proved(path: Address, version: int, *, undo: Callable[[], object]) -> Compacted:

@@ -1,6 +1,6 @@
 """What is damaged in a warehouse: looked for where a library could not read it, to say which file, and what is done.
 
-A commit that was cut short is none of it: nobody goes by it. See lake.store.torn.
+A commit that was cut short is none of it: nobody goes by it.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ def name_of(path: Address) -> str:
 def damages(settings: Settings, *, quickly: bool = False) -> Iterator[Damage]:
     """The damaged tables of a warehouse; `quickly`: those that can be told without reading a file of rows."""
     for location in Warehouse(settings).folders(*KINDS):
-        if found := damage(location.path, quickly=quickly):
-            yield found
+        if damaged := damage(location.path, quickly=quickly):
+            yield damaged
 
 
 def blamed(settings: Settings, error: BaseException) -> LakeError | None:
     """What is damaged, where a library that reads the files of a warehouse fails with `error`."""
     if type(error).__module__.partition(".")[0] not in LIBRARIES:
         return None
-    return next((found.fault for found in damages(settings)), None)
+    return next((damaged.fault for damaged in damages(settings)), None)
 
 
 def damage(path: Address, *, quickly: bool = False) -> Damage | None:

@@ -192,10 +192,10 @@ def positions(path: Address, app: str) -> Iterator[Position]:
     One that is repeated after a newer one was there is passed over: a writer died, and Spark compacted for it later.
     """
     repeated: list[Position] = []
-    for found in commits(path):
-        data = _metadata(found)
+    for commit in commits(path):
+        data = _metadata(commit)
         if data.pop("app", None) == app:
-            position = Position(app, data.pop("txn"), data, found["version"])
+            position = Position(app, data.pop("txn"), data, commit["version"])
             if data.get("repeated"):
                 repeated.append(position)
                 continue
@@ -207,12 +207,12 @@ def positions(path: Address, app: str) -> Iterator[Position]:
 
 def _in_time(repeated: Sequence[Position], txn: int) -> list[Position]:
     """Those of the `repeated` positions after transaction `txn`, newest first, that came before a newer one."""
-    found: list[Position] = []
+    kept: list[Position] = []
     for position in reversed(repeated):
         if position.txn >= txn:
             txn = position.txn
-            found.insert(0, position)
-    return found
+            kept.insert(0, position)
+    return kept
 
 
 def head(path: Address, app: str) -> Position | None:
@@ -222,9 +222,9 @@ def head(path: Address, app: str) -> Position | None:
 
 def standing(path: Address, app: str) -> Position:
     """What the next commit of `app` follows: the head, or before the first one the number that a fence has taken."""
-    found = head(path, app)
-    if found is not None:
-        return found
+    newest = head(path, app)
+    if newest is not None:
+        return newest
     try:
         with opened(path) as table:
             return Position(app, table.transaction_version(app) or 0)
@@ -241,13 +241,13 @@ def commits(path: Address) -> Iterator[dict[str, Any]]:
                 if torn_after(path, table.version()):
                     yield from _commits_upto(path, table.version())
                     return
-                found = table.history(limit)
+                history = table.history(limit)
         except TableNotFoundError:
             return
-        yield from (commit for commit in found if commit["version"] < last)
-        if len(found) < limit:
+        yield from (commit for commit in history if commit["version"] < last)
+        if len(history) < limit:
             return
-        limit, last = 8 * limit, found[-1]["version"]
+        limit, last = 8 * limit, history[-1]["version"]
 
 
 def _commits_upto(path: Address, version: int) -> Iterator[dict[str, Any]]:
@@ -268,8 +268,8 @@ def metadata(path: Address, version: int) -> dict[str, Any]:
 
 def _info(path: Address, version: int) -> dict[str, Any]:
     with commit_file(path, version).open() as lines:
-        told = (json.loads(line)["commitInfo"] for line in lines if line.startswith(b'{"commitInfo"'))
-        return next(told, {})
+        infos = (json.loads(line)["commitInfo"] for line in lines if line.startswith(b'{"commitInfo"'))
+        return next(infos, {})
 
 
 def _metadata(commit: Mapping[str, Any]) -> dict[str, Any]:

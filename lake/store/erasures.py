@@ -40,12 +40,12 @@ def entries(settings: Settings, stream: str | None = None) -> list[Erasure]:
 
 def subjects(settings: Settings, stream: str) -> set[str]:
     """The tokens of the people of `stream` who were erased."""
-    return {each.subject for each in entries(settings, stream)}
+    return {erasure.subject for erasure in entries(settings, stream)}
 
 
 def erased(settings: Settings, stream: str, after: int, upto: int) -> list[Erasure]:
     """The erasures after < number <= upto of `stream`."""
-    return [each for each in entries(settings, stream) if after < each.number <= upto]
+    return [erasure for erasure in entries(settings, stream) if after < erasure.number <= upto]
 
 
 def purged(settings: Settings) -> int:
@@ -69,10 +69,10 @@ def record(settings: Settings, stream: str, tokens: Iterable[str], *, at: dateti
     Those that are recorded already are, where it is to be purged `again`, recorded once more.
     """
     with VOIDS.written(settings):
-        known = {each.subject: each.number for each in entries(settings, stream)}
-        new, number = sorted(set(tokens) - (set() if again else set(known))), last_void(settings) + 1
+        recorded = {erasure.subject: erasure.number for erasure in entries(settings, stream)}
+        new, number = sorted(set(tokens) - (set() if again else set(recorded))), last_void(settings) + 1
         if not new:
-            return max(known[token] for token in tokens)
+            return max(recorded[token] for token in tokens)
         _append(settings, [("erased", number, stream, token, at, None) for token in new])
         return number
 
@@ -89,7 +89,7 @@ def _append(settings: Settings, rows: Sequence[Sequence[Any]]) -> None:
 
 def heed_destroyed(settings: Settings, contracts: Iterable[Contract]) -> None:
     """Records again the erasures of people whose keys are destroyed, where damage took them from the book."""
-    sealed = [each.name for each in contracts if each.sealed]
+    sealed = [contract.name for contract in contracts if contract.sealed]
     if not sealed or not settings.keys_path.exists():
         return
     store = open_store(settings)

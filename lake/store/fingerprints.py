@@ -138,7 +138,7 @@ def fields_of(schema: pa.Schema) -> list[Field]:
     """The columns of an Arrow schema with the types that a Delta table gives them."""
     from deltalake import Schema
 
-    return [(each["name"], each["type"]) for each in json.loads(Schema.from_arrow(schema).to_json())["fields"]]
+    return [(field["name"], field["type"]) for field in json.loads(Schema.from_arrow(schema).to_json())["fields"]]
 
 
 def row_text(fields: Sequence[Field], dialect: _Dialect, key: str = "''") -> str:
@@ -211,13 +211,13 @@ SIMPLE: Final[Mapping[str, Callable[[str, str, _Dialect], str]]] = {
 
 
 def _by_name(fields: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    return sorted(fields, key=lambda each: str(each["name"]))
+    return sorted(fields, key=lambda field: str(field["name"]))
 
 
-def duck_values(fields: Sequence[Field], there: Sequence[str]) -> str:
-    """DuckDB's SQL of the columns in their types, null where `there` lacks them."""
+def duck_values(fields: Sequence[Field], stored: Sequence[str]) -> str:
+    """DuckDB's SQL of the columns in their types, null where `stored` lacks them."""
     return ", ".join(
-        f"CAST({quoted(name) if name in there else 'NULL'} AS {duckdb_type(kind)}) AS {quoted(name)}"
+        f"CAST({quoted(name) if name in stored else 'NULL'} AS {duckdb_type(kind)}) AS {quoted(name)}"
         for name, kind in fields
     )
 
@@ -249,15 +249,15 @@ def hashes(rows: pa.Table, key: str = "") -> pa.ChunkedArray:
     with delta.connection() as con:
         con.register("t", rows)
         values = f"SELECT {duck_values(fields, rows.column_names)} FROM t"
-        found = con.sql(f"SELECT {duck_hash(fields, '$1')} AS h FROM ({values})", params=[key])
-        return found.to_arrow_table().column("h")
+        result = con.sql(f"SELECT {duck_hash(fields, '$1')} AS h FROM ({values})", params=[key])
+        return result.to_arrow_table().column("h")
 
 
 def of_version(path: Address, version: int | None = None, key: str = "") -> Print:
     """The fingerprint of all rows of the table at `path`, found by reading them."""
     with delta.opened(path, version) as table:
         paths = delta.files(table)
-        fields = [(each["name"], each["type"]) for each in json.loads(table.schema().to_json())["fields"]]
+        fields = [(field["name"], field["type"]) for field in json.loads(table.schema().to_json())["fields"]]
     if not paths:
         return Print()
     with delta.connection() as con:

@@ -93,9 +93,9 @@ class KeyStore:
     def must_be_whole(self) -> None:
         """Raises DeclarationError where some of the file is damaged."""
         with _connected(self.file) as con:
-            [told] = con.execute("PRAGMA quick_check(1)").fetchone()
-            if told != "ok":
-                raise sqlite3.DatabaseError(told)
+            [verdict] = con.execute("PRAGMA quick_check(1)").fetchone()
+            if verdict != "ok":
+                raise sqlite3.DatabaseError(verdict)
 
     def count(self, stream: str) -> int:
         """How many people of the stream have, or had, a key."""

@@ -107,7 +107,7 @@ class LogHead:
 
     @property
     def content(self) -> dict[str, Any]:
-        """The fingerprints and the digest of the newest batch; empty where none were recorded. See lake.store.chain."""
+        """The fingerprints and the digest of the newest batch, as `chain.entry` has them; empty where none are."""
         said: dict[str, Any] = self.position.data.get("content", {})
         return said
 
@@ -148,20 +148,20 @@ class Log:
 
     def heads(self) -> list[LogHead]:
         """Where the log stood after each of its batches, newest first."""
-        found = delta.positions(self.path, self.app)
-        return [_head(self.stream, position) for position in found if not position.data.get("repeated")]
+        positions = delta.positions(self.path, self.app)
+        return [_head(self.stream, position) for position in positions if not position.data.get("repeated")]
 
     def heads_after(self, batch: int) -> list[LogHead]:
         """As `heads`, of the batches after number `batch`."""
-        found = delta.positions(self.path, self.app)
-        later = takewhile(lambda position: position.data["batch"] > batch, found)
+        positions = delta.positions(self.path, self.app)
+        later = takewhile(lambda position: position.data["batch"] > batch, positions)
         return [_head(self.stream, position) for position in later if not position.data.get("repeated")]
 
     def head_at(self, batch: int) -> LogHead:
         """Where the log stood after its batch number `batch`."""
-        found = delta.positions(self.path, self.app)
-        there = next((p for p in found if p.data["batch"] <= batch), None)
-        return LogHead(self.stream, delta.start(self.app)) if there is None else _head(self.stream, there)
+        positions = delta.positions(self.path, self.app)
+        position = next((p for p in positions if p.data["batch"] <= batch), None)
+        return LogHead(self.stream, delta.start(self.app)) if position is None else _head(self.stream, position)
 
     def must_reach(self, batch: int) -> LogHead:
         """Where the log stands.
@@ -174,15 +174,15 @@ class Log:
 
     def contracts(self, head: LogHead) -> tuple[Contract, ...]:
         """The contracts that a log was written with, version 1 first. Raises LakeError where damage has taken some."""
-        known = contract_versions.versions(self.settings, self.stream)
-        if len(known) < head.contract:
+        contracts = contract_versions.versions(self.settings, self.stream)
+        if len(contracts) < head.contract:
             raise StorageError(
                 f"of the {head.contract} versions of the contract of {self.stream} that its log was written with,"
-                f" {len(known)} are left",
+                f" {len(contracts)} are left",
                 where=str(Warehouse(self.settings).book("contracts").path),
                 fix="restore that folder from a backup: without it older events cannot be interpreted",
             )
-        return known
+        return contracts
 
     def read(  # noqa: PLR0913  which part of which log, said by name
         self,
@@ -205,7 +205,7 @@ class Log:
         """
         from lake.store.scan import Scan
 
-        known = evolution.with_current(self.contracts(self.must_reach(upto)), contract)
+        contracts = evolution.with_current(self.contracts(self.must_reach(upto)), contract)
         if not delta.exists(self.path) or upto <= after:
             return empty(spark, contract)
         bounds = {"_batch": (after + 1, upto)} | ({} if bucket is None else {"_bucket": (bucket, bucket)})
@@ -214,7 +214,7 @@ class Log:
         rows = kept(rows, voided(self.settings, self.stream, 0, voids))
         if REFUSAL in rows.columns:
             rows = rows.where(f"{REFUSAL} IS {'NOT ' if refusals else ''}NULL")
-        return current(rows, known, self.keys_of(contract), [REFUSAL] if refusals else [])
+        return current(rows, contracts, self.keys_of(contract), [REFUSAL] if refusals else [])
 
     def has_refusals(self, *, upto: int) -> bool:
         """Whether the log says of any record up to batch `upto` that it was refused."""
@@ -258,8 +258,8 @@ class Log:
     def keyless(self, store: KeyStore) -> set[str]:
         """The tokens of the people in a log of whom `store` has never heard, but those who were erased."""
         query = f"SELECT DISTINCT {encryption.SUBJECT} AS token FROM t WHERE {encryption.SUBJECT} IS NOT NULL"
-        there = {row["token"] for row in delta.rows(self.path, query)}
-        return there - store.known(self.stream) - erasures.subjects(self.settings, self.stream)
+        tokens = {row["token"] for row in delta.rows(self.path, query)}
+        return tokens - store.known(self.stream) - erasures.subjects(self.settings, self.stream)
 
     def commit(self, contract: Contract, rows: DataFrame, position: Position) -> LogHead:
         """Appends a batch and its position in one Delta commit, and proves by reading it back that it is there.
@@ -282,10 +282,10 @@ class Log:
             if "ConcurrentTransactionException" in str(error) or "DELTA_CONCURRENT" in str(error):
                 raise _beaten(self.stream, position) from None
             raise
-        found = delta.head(path, position.app)
-        if found is None or (found.txn, found.data) != (position.txn, position.data):
+        head = delta.head(path, position.app)
+        if head is None or (head.txn, head.data) != (position.txn, position.data):
             raise _beaten(self.stream, position)
-        return _head(self.stream, found)
+        return _head(self.stream, head)
 
     def skip(self, head: LogHead, *, at: datetime) -> None:
         """Commits the batch after `head` without any event. Raises Unavailable where another writer was first."""
@@ -316,9 +316,9 @@ def _head(stream: str, position: Position) -> LogHead:
 
 
 def current(
-    rows: DataFrame, known: Sequence[Contract], keys: pa.Table | None = None, more: Sequence[str] = ()
+    rows: DataFrame, contracts: Sequence[Contract], keys: pa.Table | None = None, more: Sequence[str] = ()
 ) -> DataFrame:
-    """`rows` as they are stored, read as the newest of the contracts `known`, followed by the log's own columns.
+    """`rows` as they are stored, read as the newest of its `contracts`, followed by the log's own columns.
 
     `more` of their columns come last. What is personal is opened by `keys`, and null for people without one.
     """
@@ -326,14 +326,14 @@ def current(
         from lake.store.scan import to_frame
 
         rows = encryption.with_keys(rows, to_frame(rows.sparkSession, keys))
-        extra = encryption.opened(encryption.EXTRA, encryption.place(known[-1], encryption.EXTRA))
+        extra = encryption.opened(encryption.EXTRA, encryption.place(contracts[-1], encryption.EXTRA))
         rows = rows.selectExpr("* EXCEPT (_extra)", f"{extra} AS {encryption.EXTRA}")
-    there = set(rows.columns)
-    kinds = {column: kind for (_, kind), column in evolution.columns(known).items()} | OWN
+    stored = set(rows.columns)
+    kinds = {column: kind for (_, kind), column in evolution.columns(contracts).items()} | OWN
     missing = [
-        f"cast(NULL AS {kind}) AS {quoted(column, SPARK)}" for column, kind in kinds.items() if column not in there
+        f"cast(NULL AS {kind}) AS {quoted(column, SPARK)}" for column, kind in kinds.items() if column not in stored
     ]
-    return rows.selectExpr("*", *missing).selectExpr(*evolution.upcast(known), *OWN, *more)
+    return rows.selectExpr("*", *missing).selectExpr(*evolution.upcast(contracts), *OWN, *more)
 
 
 def empty(spark: SparkSession, contract: Contract) -> DataFrame:

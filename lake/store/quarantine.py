@@ -72,15 +72,15 @@ def is_mark(name: str) -> bool:
 def rejected(settings: Settings, stream: str, *, upto: int) -> list[Rejected]:
     """The rows of `stream` up to batch `upto`, in order."""
     query = f"SELECT {', '.join(COLUMNS)} FROM t WHERE _batch <= $1 ORDER BY _batch, _number"
-    found = delta.rows(_path(settings, stream), query, upto)
-    return [Rejected(stream, *row.values()) for row in found]
+    rows = delta.rows(_path(settings, stream), query, upto)
+    return [Rejected(stream, *row.values()) for row in rows]
 
 
 def files(settings: Settings, stream: str, *, upto: int) -> dict[str, str]:
     """The marks of whole files that are there up to batch `upto`, each with the file's name."""
     query = "SELECT _batch, _number, source FROM t WHERE _batch <= $1 AND reason = $2 ORDER BY ALL"
-    found = delta.rows(_path(settings, stream), query, upto, str(Reason.FILE))
-    return {mark(row["_batch"], row["_number"]): row["source"] for row in found}
+    rows = delta.rows(_path(settings, stream), query, upto, str(Reason.FILE))
+    return {mark(row["_batch"], row["_number"]): row["source"] for row in rows}
 
 
 def put_files(settings: Settings, stream: str, batch: int, faults: Iterable[tuple[str, str]], *, at: datetime) -> int:

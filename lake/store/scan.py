@@ -111,22 +111,22 @@ class Scan:
             con.register("t", rows)
             if keys is not None:
                 con.register("k", keys)
-            there = set(map(quoted, rows.columns))
-            wanted = ", ".join(name if name in there else f"NULL AS {name}" for name in map(quoted, schema.names))
+            stored = set(map(quoted, rows.columns))
+            wanted = ", ".join(name if name in stored else f"NULL AS {name}" for name in map(quoted, schema.names))
             query = f"SELECT {wanted} FROM t WHERE {self._where(DUCKDB)} AND {test}"
             return con.sql(query).to_arrow_table().cast(schema)
 
     def _files(self, table: DeltaTable) -> tuple[list[str], int]:
         """The files that may hold rows within the bounds, all there, and how many rows they have."""
-        found = self._listed(table)
-        files = [f"{self.path}/{path}" for path, _ in found]
+        listed = self._listed(table)
+        files = [f"{self.path}/{path}" for path, _ in listed]
         if gone := missing(self.path, files):
             raise StorageError(
                 f"{self.path.name}: version {table.version()} can no longer be read: a file is missing",
                 where=gone[0],
                 fix="use a newer cut: lake maintain deletes what no kept edition needs",
             )
-        return files, sum(rows for _, rows in found)
+        return files, sum(rows for _, rows in listed)
 
     def _listed(self, table: DeltaTable) -> list[tuple[str, int]]:
         """The files that may hold rows within the bounds, below the table's folder, each with its number of rows."""
@@ -192,7 +192,7 @@ def to_arrow(rows: DataFrame) -> pa.Table:
     from pyspark.sql import functions as F
 
     types = {field.name: (field.dataType, _optional(field.dataType)) for field in rows.schema}
-    if any(known != optional for known, optional in types.values()):
+    if any(declared != optional for declared, optional in types.values()):
         columns = {name: F.col(quoted(name, SPARK)) for name in types}
         rows = rows.select(*[columns[name].cast(optional).alias(name) for name, (_, optional) in types.items()])
     table = rows.toArrow()

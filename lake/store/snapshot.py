@@ -75,10 +75,10 @@ def published(settings: Settings, name: str, edition: Edition) -> Published:
     try:
         table = delta.load(path, entry.version)
     except (DeltaError, OSError, ValueError) as error:
-        found = damage(path)
+        damaged = damage(path)
         raise StorageError(
-            f"{name}: version {entry.version} cannot be opened: {found.found if found else first_line(error)}",
-            where=str(found.file if found else path),
+            f"{name}: version {entry.version} cannot be opened: {damaged.found if damaged else first_line(error)}",
+            where=str(damaged.file if damaged else path),
             fix="restore it from a backup of the warehouse, or read another edition",
         ) from None
     if delta.metadata(path, entry.version).get("cut", edition.cut) != edition.cut:

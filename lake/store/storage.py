@@ -64,8 +64,8 @@ class LocalFolder(Storage):
             if deep and entry.is_symlink():
                 continue
             if not entry.is_dir():
-                if found := self.head(entry.path):
-                    yield Entry(entry.name, found.size, found.time)
+                if file := self.head(entry.path):
+                    yield Entry(entry.name, file.size, file.time)
             elif deep:
                 with suppress(FileNotFoundError):  # a folder that has gone since
                     for below in self.list(entry.path, deep=True):

@@ -125,7 +125,7 @@ class Table:
         """The columns that readers see at `version`, or the newest, each with what Delta calls its type."""
         with delta.opened(self.path, version) as table:
             fields = json.loads(table.schema().to_json())["fields"]
-        types = {each["name"]: each["type"] for each in fields if not each["name"].startswith("_")}
+        types = {column["name"]: column["type"] for column in fields if not column["name"].startswith("_")}
         return {name: type_ if isinstance(type_, str) else json.dumps(type_) for name, type_ in types.items()}
 
     def rows(self, version: int) -> int:

@@ -118,14 +118,14 @@ def _counted(info: Mapping[str, Any], names: Sequence[str]) -> int:
 def _agrees(content: bytes, checksum: Address) -> bool:
     """Whether `content` is what a checksum of Hadoop's is of: a head of 8 bytes, then a CRC of every so many bytes."""
     try:
-        told = checksum.read()
+        checksums = checksum.read()
     except FileNotFoundError:
         return True
-    size = int.from_bytes(told[4:8])
-    if told[:4] != b"crc\0" or not size:
+    size = int.from_bytes(checksums[4:8])
+    if checksums[:4] != b"crc\0" or not size:
         return True
     parts = (content[at : at + size] for at in range(0, len(content), size))
-    return told[8:] == b"".join(zlib.crc32(part).to_bytes(4) for part in parts)
+    return checksums[8:] == b"".join(zlib.crc32(part).to_bytes(4) for part in parts)
 
 
 def _positioned(info: dict[str, Any]) -> bool:

@@ -105,8 +105,8 @@ def checkpoint(path: Address) -> None:
     """Keeps the commits few that opening the table reads one by one."""
     last = path / "_delta_log" / "_last_checkpoint"
     table = delta.load(path)
-    known = json.loads(last.read())["version"] if last.exists() else 0
-    if table.version() - known >= CHECKPOINT_EVERY:
+    checkpointed = json.loads(last.read())["version"] if last.exists() else 0
+    if table.version() - checkpointed >= CHECKPOINT_EVERY:
         table.create_checkpoint()
 
 

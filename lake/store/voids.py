@@ -133,8 +133,8 @@ def taken_back(rows: DataFrame, voids: Iterable[Void]) -> DataFrame:
     if not places:
         return rows.where(sets)
     gone = rows.sparkSession.createDataFrame(places, "_batch bigint, _bucket int, _offset bigint")
-    found = rows.join(F.broadcast(gone), ["_batch", "_bucket", "_offset"], "left_semi")
-    return found if sets == "false" else rows.where(sets).unionByName(found.where(f"NOT ({sets})"))
+    events = rows.join(F.broadcast(gone), ["_batch", "_bucket", "_offset"], "left_semi")
+    return events if sets == "false" else rows.where(sets).unionByName(events.where(f"NOT ({sets})"))
 
 
 Target = tuple[int, int | None, int | None, str | None]
@@ -143,20 +143,20 @@ Target = tuple[int, int | None, int | None, str | None]
 def record(settings: Settings, stream: str, targets: Iterable[Target], *, reason: str, at: datetime) -> list[Void]:
     """Appends a void for each of `targets`, all in one commit. Raises DeclarationError where one is void already."""
     with VOIDS.written(settings):
-        known = {void.target: void for void in all_voids(settings, stream)}
+        recorded = {void.target: void for void in all_voids(settings, stream)}
         number = last_void(settings) + 1
         new: list[Void] = []
         for batch, bucket, offset, source in targets:
             target = (batch, bucket, offset, source)
-            if target in known:
-                void = known[target]
+            if target in recorded:
+                void = recorded[target]
                 raise DeclarationError(
                     f"{'event ' if void.bucket is not None else ''}{void.place} of {stream} is already void:"
                     f" {void.reason!r} (void {void.number})",
                     fix="nothing to do",
                 )
-            known[target] = Void(number + len(new), stream, batch, bucket, offset, reason, at, source)
-            new.append(known[target])
+            recorded[target] = Void(number + len(new), stream, batch, bucket, offset, reason, at, source)
+            new.append(recorded[target])
         VOIDS.append(
             settings, [(v.number, v.stream, v.batch, v.bucket, v.offset, v.source, v.reason, v.at) for v in new]
         )

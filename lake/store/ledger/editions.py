@@ -76,9 +76,9 @@ def get_edition(settings: Settings, number: int) -> Edition:
     """The edition `number`. Raises DeclarationError where there is none, or none any more."""
     head = _EDITIONS.head(settings)
     latest = _edition_of(head, "edition")
-    for known in (latest, _edition_of(head, "pin")):
-        if known is not None and known.number == number:
-            return known
+    for edition in (latest, _edition_of(head, "pin")):
+        if edition is not None and edition.number == number:
+            return edition
     _must_be_kept(head, number)
     for row in _EDITIONS.find(settings, "action = 'publish' AND number = ?", number):
         return _edition(row)
@@ -151,8 +151,8 @@ def record_edition(
 
 def edition_of_moment(settings: Settings, moment: datetime) -> int:
     """The number of the edition that was published at exactly `moment`; 0 for none."""
-    found = _EDITIONS.find(settings, "action = 'publish' AND published_at = ?", moment)
-    return max((row["number"] for row in found), default=0)
+    rows = _EDITIONS.find(settings, "action = 'publish' AND published_at = ?", moment)
+    return max((row["number"] for row in rows), default=0)
 
 
 def pin_edition(settings: Settings, number: int) -> Edition:

@@ -120,8 +120,8 @@ def others(settings: Settings) -> list[Running]:
         return []
     with _listed(folder):
         own = _own.get(folder, (0, ""))[1]
-        found = [_running(file) for file in folder.iterdir() if str(file) != own]
-    return sorted((each for each in found if each is not None), key=lambda each: each.since)
+        listed = [_running(file) for file in folder.iterdir() if str(file) != own]
+    return sorted((process for process in listed if process is not None), key=lambda process: process.since)
 
 
 def _folder(settings: Settings) -> Path:
@@ -145,10 +145,10 @@ def _running(file: Path) -> Running | None:
         try:
             fcntl.flock(open_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            told = json.loads(open_file.read())
+            note = json.loads(open_file.read())
             began = datetime.fromtimestamp(os.fstat(open_file.fileno()).st_mtime, UTC)
-            age = timedelta(seconds=max(time.monotonic() - told.pop("up"), 0)) if "up" in told else timedelta()
+            age = timedelta(seconds=max(time.monotonic() - note.pop("up"), 0)) if "up" in note else timedelta()
             # The earlier of both: somebody may have set the clock since.
-            return Running(**told, since=min(began, datetime.now(UTC) - age))
+            return Running(**note, since=min(began, datetime.now(UTC) - age))
         file.unlink()
         return None

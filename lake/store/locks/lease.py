@@ -60,8 +60,8 @@ def lease(settings: Settings, name: str, *, seconds: float | None = None, commit
                 remote.interrupt(settings, _session(holder))
             _mend(settings, name, died=died and commits)
             ended = commits or not died
-            told = {"pid": os.getpid(), "command": _command(), "since": _now(), "session": remote.session_id()}
-            holder.write_text(json.dumps(told))
+            note = {"pid": os.getpid(), "command": _command(), "since": _now(), "session": remote.session_id()}
+            holder.write_text(json.dumps(note))
         yield
     except BaseException as error:
         ended = ended and not (commits and (gone(error) or not isinstance(error, Exception)))
@@ -90,17 +90,17 @@ def _mend(settings: Settings, name: str, *, died: bool) -> None:
 
 def forget_the_dead(settings: Settings, *, dry_run: bool) -> list[Path]:
     """Mends what processes that died have left, and removes the files that say who holds their locks."""
-    found = []
+    dead = []
     for holder in sorted(_folder(settings).glob("*.holder")):
         try:
             with FileLock(holder.with_suffix(".lock"), is_singleton=True).acquire(timeout=0):
-                found.append(holder)
+                dead.append(holder)
                 if not dry_run:
                     _mend(settings, holder.stem, died=True)
                     holder.unlink(missing_ok=True)
         except Timeout:
             continue
-    return found
+    return dead
 
 
 def _told(name: str) -> str:
@@ -132,7 +132,7 @@ def _session(file: Path) -> str:
 
 def _holder(file: Path) -> str:
     try:
-        told = json.loads(file.read_text())
-        return f"`{told['command']}` (pid {told['pid']}, since {told['since']})"
+        note = json.loads(file.read_text())
+        return f"`{note['command']}` (pid {note['pid']}, since {note['since']})"
     except (OSError, ValueError, TypeError, KeyError):
         return "another process"
