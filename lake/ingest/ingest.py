@@ -74,21 +74,22 @@ def _drain(
     settings: Settings, spark: SparkSession, contract: Contract, batches: int | None, now: datetime | None
 ) -> BatchCounts:
     """Batches until nothing is left of what is there now; the counts are their sums."""
-    stream = contract.name
+    stream, log = contract.name, Log(settings, contract.name)
     listed = {file.mark for file in sources.listing(settings, stream)}
 
     def deliver(head: LogHead) -> Files | None:
-        files = sources.pending(settings, stream, listed - sources.landed(Log(settings, stream)))
+        files = sources.pending(settings, stream, listed - sources.landed(log))
         files = attempts.few(settings, stream, files)
         folder = settings.path(settings.landing) / stream
         repaired = unread(settings, head)
         return Files.checked(settings, files, contract, folder=folder, repaired=repaired) if files else None
 
-    total = BatchCounts(Log(settings, stream).head().batch)
+    total = BatchCounts(log.head().batch)
     for _ in count() if batches is None else range(batches):
         counts = append(settings, spark, contract, deliver, now=now)
         if counts.batch == total.batch:
             break
         total = counts.after(total)
-    sources.archive(settings, stream, sources.landed(Log(settings, stream)))
+    if settings.archive is not None:
+        sources.archive(settings, stream, sources.landed(log), settings.path(settings.archive) / stream)
     return total

@@ -48,14 +48,15 @@ def _faults(project: Project, streams: Iterable[str]) -> Iterator[tuple[str, Lak
 def _fault(project: Project, stream: str, read: Callable[[], dict[str, tuple[int, str]]]) -> LakeError | None:
     contract = project.contracts[stream]
     try:
-        head = Log(project.settings, stream).head()
+        log = Log(project.settings, stream)
+        head = log.head()
         for lost in lost_batches(project.settings, stream, read()):
             return StorageError(lost.fault.what, where=lost.fault.where, fix=BRING_BACK.format(stream=stream))
-        Log(project.settings, head.stream).contracts(head)
+        log.contracts(head)
         if fault := content_fault(project.settings, stream):
             return fault
         if contract.sealed and head.keys:
-            Log(project.settings, contract.name).key_store().must_be_whole()
+            log.key_store().must_be_whole()
     except LakeError as error:
         return error
     return None

@@ -219,11 +219,8 @@ def remember(log: Log) -> None:
             pack_table(LANDED.location(settings).path)
 
 
-def archive(settings: Settings, stream: str, marks: set[Mark]) -> None:
-    """Moves the landing files among `marks` to the archive folder, where there is one set."""
-    if settings.archive is None:
-        return
-    folder = settings.path(settings.archive) / stream
+def archive(settings: Settings, stream: str, marks: set[Mark], folder: Path) -> None:
+    """Moves the landing files among `marks` to `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     for file in listing(settings, stream):
         if file.mark in marks and not file.path.is_symlink():

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from lake.config import Settings
 from lake.contracts.contract import Contract
-from lake.store.keys import open_store
+from lake.store.keys import has_store, open_store
 from lake.store.ledger.editions import edition_of_moment
 from lake.store.locks.lease import lease
 from lake.store.recovery import last_void
@@ -90,7 +90,7 @@ def _append(settings: Settings, rows: Sequence[Sequence[Any]]) -> None:
 def heed_destroyed(settings: Settings, contracts: Iterable[Contract]) -> None:
     """Records again the erasures of people whose keys are destroyed, where damage took them from the book."""
     sealed = [contract.name for contract in contracts if contract.sealed]
-    if not sealed or not settings.keys_path.exists():
+    if not sealed or not has_store(settings):
         return
     store = open_store(settings)
     for stream in sealed:

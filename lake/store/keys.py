@@ -104,6 +104,11 @@ class KeyStore:
         return int(count)
 
 
+def has_store(settings: Settings) -> bool:
+    """Whether the project has a key store."""
+    return settings.keys_path.exists()
+
+
 def open_store(settings: Settings, *, make: bool = False) -> KeyStore:
     """The project's key store; with `make`, made where there is none, with the secret of the one before if it is there.
 

@@ -250,7 +250,7 @@ def test_a_lost_batch_is_made_again_of_a_file_whose_name_cannot_be_printed(shop:
     assert [each.path for each in again(shop, 1).files] == [file]
     shop.settings.path("archive/orders").mkdir(parents=True)
     archiving = replace(shop.settings, archive=Path("archive"))
-    sources.archive(archiving, "orders", {mark})
+    sources.archive(archiving, "orders", {mark}, shop.settings.path("archive/orders"))
     assert not file.exists()
     assert there(sources.found_again(archiving, "orders", mark)).mark == mark
 
