@@ -178,7 +178,9 @@ def _inside(settings: Settings) -> Files:
 
 def _outside(settings: Settings) -> Files:
     folders = [settings.landing, *([settings.archive] if settings.archive else []), *map(Path, OWNERS)]
-    return (each for folder in folders for each in _files(_local(settings, folder)))
+    for folder in folders:
+        with suppress(PermissionError):
+            yield from _files(_local(settings, folder))
 
 
 def _local(settings: Settings, path: Path | str) -> Address:
