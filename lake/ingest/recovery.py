@@ -22,7 +22,6 @@ from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, LakeError, StorageError
 from lake.ingest import sources
-from lake.ingest.batch import Batch, reading
 from lake.ingest.delivery import GIVE_UP, Acceptance, Delivery, Files, Replayed
 from lake.ingest.sources import Mark, Taken
 from lake.store import delta, quarantine, side_tables, torn
@@ -36,6 +35,8 @@ from lake.store.warehouse import Warehouse
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lake.ingest.batch import Batch
+
 BESIDE: Final = ("quarantined", "duplicates")
 """The counts of rows beside the log, in the order of its two tables."""
 
@@ -45,6 +46,8 @@ def reading_again(
     settings: Settings, spark: SparkSession, contract: Contract, before: LogHead, taken: Taken
 ) -> Iterator[Batch]:
     """The batch after `before` as it was read at first. Raises LakeError where some of it is gone."""
+    from lake.ingest.batch import reading  # which needs PySpark, and `lacking` does not
+
     contracts = contract_versions.register(settings, contract)[: taken.contract]
     delivery = delivery_of(settings, contracts[-1], taken)
     with reading(
