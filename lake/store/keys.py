@@ -125,7 +125,6 @@ def open_store(settings: Settings, *, make: bool = False) -> KeyStore:
         con.executescript(SCHEMA)
         if not con.execute("SELECT 1 FROM store").fetchall():
             con.execute("INSERT INTO store VALUES (?, ?)", [secrets.token_hex(8), _secret(file)])
-    with _connected(file) as con:
         [[id_, secret]] = con.execute("SELECT id, secret FROM store LIMIT 1").fetchall()
     with suppress(OSError):  # whoever opens it next tries again
         _keep(secret, secret_file(file))

@@ -82,9 +82,10 @@ def clear_above(settings: Settings, stream: str, batch: int) -> None:
     Files say which batches they hold: none is read.
     """
     for location in Warehouse(settings).beside(stream):
-        table = delta.open_table(location.path)
-        if table is not None and Scan(location.path, bounds={"_batch": (batch + 1, LAST_BATCH)}).rows():
-            table.delete(f"_batch > {batch}")
+        above = Scan(location.path, bounds={"_batch": (batch + 1, LAST_BATCH)})
+        if delta.exists(location.path) and above.rows():
+            with delta.opened(location.path) as table:
+                table.delete(f"_batch > {batch}")
 
 
 def last_cut(settings: Settings) -> int:
