@@ -3,6 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 JARS := $(VENV)/share/headwater/jars
+SITE := .lake/site
 PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-annotate --no-header --quiet
@@ -27,8 +28,8 @@ help: ## these lines
 setup: $(VENV)/.packages $(VENV)/.headwater $(VENV)/.jars ## everything into .venv, pinned and verified
 	@:
 
-demo: setup ## the flights of 2013 from landing files to a published gold table
-	$(BIN)/python infra/flights.py landing
+demo: setup ## the flights of 2013 from landing files to a published gold table; DAYS=7 for its first week
+	$(BIN)/python infra/flights.py landing $(if $(DAYS),--days $(DAYS))
 	$(BIN)/lake run
 	$(BIN)/lake sql 'select * from carrier_league order by rank'
 
@@ -52,8 +53,8 @@ lint: setup ## ruff, mypy --strict and the layers
 	$(BIN)/lint-imports --no-logo
 
 docs: setup ## the documentation as a site, .lake/site/index.html: no page needs a network
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo .lake/site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet --site-dir $(SITE)
+	@echo $(SITE)/index.html
 
 audit: setup ## known vulnerabilities, the hashes of the jars, the licences of everything
 	@$(BIN)/python infra/audit.py $(JARS)

@@ -30,6 +30,17 @@ with ExitStack() as held:
 """
 
 
+ROOT = Path(__file__).parents[1]
+
+
+def make(*words: str | Path, folder: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`make` in a folder, in which everything has been set up."""
+    command = ["make", "--old-file=setup", "--old-file=.venv/.packages", *words]
+    return subprocess.run(
+        command, cwd=folder, env=os.environ | environment, capture_output=True, text=True, check=False
+    )
+
+
 @contextmanager
 def another(settings: Settings, *doing: str) -> Iterator[subprocess.Popen[str]]:
     """A process that reads the warehouse ("reading") and holds leases, until it is killed at the block's end."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import re
-import subprocess
-import sys
 import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,6 +15,7 @@ import pytest
 import lake
 from lake.cli import COMMANDS
 from lake.kinds.kind import Kind
+from tests.processes import make
 
 ROOT = Path(__file__).parents[2]
 pytest.importorskip("mkdocs", reason="the extra `docs` is not installed")
@@ -47,9 +46,8 @@ class Page(HTMLParser):
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built site; a warning is an error."""
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = make("docs", f"SITE={folder}")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, f"{folder}/index.html"), done.stdout + done.stderr
     return folder
 
 

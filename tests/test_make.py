@@ -1,0 +1,228 @@
+"""The targets of `make`: those that pages name exist, each says what it is for, and each does it.
+
+Those that need the network, hours or another machine are shown: the programs take the arguments that they are given.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+import zipfile
+from argparse import ArgumentParser
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.request import urlopen
+
+import pytest
+
+from tests.processes import LOOPBACK, listening, make
+
+ROOT = Path(__file__).parents[1]
+MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
+VENV = Path(sys.prefix)
+TARGETS = dict(re.findall(r"^([a-z][a-z-]*):(?!=)(.*)$", MAKEFILE, re.MULTILINE))
+RUN_HERE = {"help", "setup", "demo", "docs", "audit", "airflow", "lock", "clean"}
+"""Targets of which a test below, or one of tests/docs, runs the recipe."""
+PAGES = ("*.md", "docs/**/*.md", "infra/*.md", "infra/**/*.py", "infra/**/*.toml", "lake/**/*.py", "tests/**/*.py")
+NAMED = re.compile(r"(?:`|^ *)make ((?:[a-z][a-z-]*)(?: [a-z][a-z-]*)*)(?:`| *#| *$)", re.MULTILINE)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the Makefile, and with this environment."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / ".venv").symlink_to(VENV)
+    return tmp_path
+
+
+def test_every_target_that_is_named_somewhere_exists() -> None:
+    named = {
+        (target, str(file.relative_to(ROOT)))
+        for pattern in PAGES
+        for file in ROOT.glob(pattern)
+        if "fixtures" not in file.parts
+        for words in NAMED.findall(file.read_text("utf-8"))
+        for target in words.split()
+    }
+    assert {target for target, _ in named} > {"setup", "quick", "test", "laws", "soak", "lint", "bench-large"}
+    assert [(target, file) for target, file in named if target not in TARGETS] == []
+    assert re.search(r"exec make (\S+)", (ROOT / ".ci/run").read_text())[1] in TARGETS  # type: ignore[index]
+
+
+def test_every_target_is_phony_and_says_what_it_is_for() -> None:
+    assert [name for name, rest in TARGETS.items() if " ## " not in rest] == []
+    [phony] = re.findall(r"^\.PHONY: (.+)$", MAKEFILE, re.MULTILINE)
+    assert phony.split() == list(TARGETS)
+    shown = make("help").stdout.splitlines()
+    assert [line.split()[1] for line in shown] == list(TARGETS)
+    assert all(line.split(maxsplit=2)[2:] for line in shown)
+
+
+class Taken(Exception):
+    """What stops a program once it has taken its arguments."""
+
+
+def test_every_program_takes_the_arguments_that_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    parse = ArgumentParser.parse_args
+
+    def taken(parser: ArgumentParser, *_: object) -> NoReturn:
+        parse(parser)
+        raise Taken
+
+    monkeypatch.setattr(ArgumentParser, "parse_args", taken)
+    modules = []
+    for name in TARGETS.keys() - RUN_HERE:
+        shown = make("--dry-run", name)
+        assert (shown.returncode, shown.stderr) == (0, "")
+        for line in shown.stdout.splitlines():
+            program, *words = shlex.split(line)
+            assert (ROOT / program).exists(), line
+            if words[:1] == ["-m"] and program.endswith("python"):
+                modules.append(words[1])
+                module: Any = import_module(words[1])
+                module = module if hasattr(module, "main") else import_module(f"{words[1]}.__main__")
+                monkeypatch.setattr("sys.argv", words[1:])
+                with pytest.raises(Taken):
+                    module.main()
+    benches = ("tests.bench", "tests.bench.kinds", "tests.bench.large", "tests.bench.load")
+    assert sorted(modules) == [*benches, "tests.crash", "tests.crash.costs"]
+
+
+def test_marks_that_choose_tests_are_those_of_tests() -> None:
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["pytest"]["ini_options"]
+    marks = {text.partition(":")[0] for text in options["markers"]}
+    chosen = re.findall(r'-m "([^"]*)"', MAKEFILE) + re.findall(r"-m '([^']*)'", options["addopts"])
+    assert {word for words in chosen for word in words.split()} <= marks | {"not", "and", "or"}
+
+
+def test_setup_does_nothing_where_it_is_newer_than_its_lists(folder: Path) -> None:
+    for name in ("requirements.lock", "pyproject.toml", "infra/bootstrap.lock", "infra/jars.txt", "infra/jars.py"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).touch()
+    (folder / ".venv").unlink()
+    (folder / ".venv").mkdir()
+    for stamp in (".packages", ".headwater", ".jars"):
+        (folder / ".venv" / stamp).touch()
+    done = subprocess.run(["make", "setup"], cwd=folder, capture_output=True, text=True, check=True)
+    assert done.stdout + done.stderr == ""
+    later = time.time() + 10
+    os.utime(folder / "infra/jars.txt", (later, later))
+    shown = subprocess.run(["make", "--dry-run", "setup"], cwd=folder, capture_output=True, text=True, check=True)
+    assert shown.stdout == ".venv/bin/python infra/jars.py .venv/share/headwater/jars\ntouch .venv/.jars\n:\n"
+
+
+def test_clean_removes_what_was_made_and_nothing_else(folder: Path) -> None:
+    (folder / ".venv").unlink()
+    made = (".venv/bin/python", ".lake/warehouse/x", "landing/flights/a.jsonl", "lake.egg-info/x", ".mypy_cache/x")
+    own = ("pyproject.toml", "jobs/silver/flight.py", "schemas/flights.avsc", ".gitignore")
+    for name in (*made, *own):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    assert make("clean", folder=folder).returncode == 0
+    left = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+    assert left == {"Makefile", *own}
+
+
+def wheel(folder: Path, name: str) -> None:
+    """A package of nothing."""
+    about = f"{name}-1.dist-info"
+    with zipfile.ZipFile(folder / f"{name}-1-py3-none-any.whl", "w") as file:
+        file.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+        file.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(f"{about}/RECORD", "")
+
+
+def test_lock_pins_each_package_with_its_hash_and_no_address(folder: Path) -> None:
+    """From a folder of packages, in place of a registry."""
+    (folder / "infra").mkdir()
+    (folder / "pyproject.toml").write_text(
+        '[project]\nname = "x"\nversion = "1"\nrequires-python = ">=3.11"\ndependencies = ["setuptools"]\n'
+        '[project.optional-dependencies]\ndev = ["uv"]\n'
+    )
+    for name in ("setuptools", "uv"):
+        wheel(folder, name)
+    done = make("lock", folder=folder, UV_OFFLINE="1", UV_FIND_LINKS=str(folder), UV_CACHE_DIR=str(folder / "cache"))
+    assert done.returncode == 0, done.stderr
+    for lock in ("requirements.lock", "infra/bootstrap.lock"):
+        text = (folder / lock).read_text()
+        assert re.findall(r"^(\S+) \\\n    --hash=sha256:[0-9a-f]{64}$", text, re.MULTILINE) == [
+            "setuptools==1",
+            "uv==1",
+        ]
+        assert str(folder) not in text
+
+
+def test_audit_tells_what_it_cannot_look_up_and_is_no_fault() -> None:
+    nowhere = "http://127.0.0.1:9"
+    done = make("audit", HTTPS_PROXY=nowhere, https_proxy=nowhere, NO_PROXY="", no_proxy="")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("skip  vulnerabilities  the database cannot be reached")
+    assert "ok    jars" in done.stdout
+
+
+@pytest.mark.long
+def test_demo_publishes_a_league_of_carriers(folder: Path) -> None:
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    for name in ("infra", "jobs", "schemas", "quality"):
+        shutil.copytree(ROOT / name, folder / name)
+    done = make("demo", "DAYS=3", folder=folder)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^ *rank +carrier|^rank", done.stdout, re.MULTILINE), done.stdout
+
+
+def test_airflow_is_for_this_machine_alone(tmp_path: Path) -> None:
+    home = str(tmp_path / "airflow")
+    everywhere = make("airflow", AIRFLOW__API__HOST="0.0.0.0", AIRFLOW_HOME=home)
+    assert "Error 2" in everywhere.stderr
+    assert "serves 127.0.0.1 only" in everywhere.stderr
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        busy = make("airflow", AIRFLOW__API__PORT=str(taken.getsockname()[1]), AIRFLOW_HOME=home)
+    assert "Error 75" in busy.stderr
+
+
+@pytest.mark.long
+def test_airflow_answers_until_it_is_interrupted(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    environment = os.environ | {"AIRFLOW_HOME": str(tmp_path / "airflow"), "AIRFLOW__API__PORT": port}
+    command = ["make", "--old-file=setup", "airflow"]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, start_new_session=True) as run:
+        try:
+            assert answer(f"http://127.0.0.1:{port}/api/v2/version")
+            assert set().union(*map(listening, members(run.pid))) <= LOOPBACK
+        finally:
+            os.killpg(run.pid, signal.SIGINT)
+            run.wait(timeout=60)
+    assert not members(run.pid)
+
+
+def answer(address: str) -> bytes:
+    """What a server says once it is there, within three minutes."""
+    end = time.monotonic() + 180
+    while time.monotonic() < end:
+        with suppress(OSError):
+            return bytes(urlopen(address, timeout=10).read())
+        time.sleep(0.5)
+    raise AssertionError(f"nothing answers at {address}")
+
+
+def members(session: int) -> list[int]:
+    """The processes of a session."""
+    stats = {int(entry.name): entry / "stat" for entry in Path("/proc").iterdir() if entry.name.isdigit()}
+    found = []
+    for pid, stat in stats.items():
+        with suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session and fields[0] != "Z":
+                found.append(pid)
+    return found
