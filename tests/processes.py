@@ -42,7 +42,7 @@ def make(*words: str | Path, folder: Path = ROOT, **environment: str) -> subproc
 
 
 @contextmanager
-def another(settings: Settings, *doing: str) -> Iterator[subprocess.Popen[str]]:
+def other_process(settings: Settings, *doing: str) -> Iterator[subprocess.Popen[str]]:
     """A process that reads the warehouse ("reading") and holds leases, until it is killed at the block's end."""
     line = [sys.executable, "-c", PROGRAM, str(settings.project), *doing]
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

@@ -128,7 +128,7 @@ def test_a_group_may_read_and_not_write(project: Settings) -> None:
 
 def test_a_reader_who_may_not_write_is_on_the_list(project: Settings) -> None:
     """Else lake maintain could delete what a member of the group reads."""
-    with lease(project, "log.x"), another(project, "reading"):
+    with lease(project, "log.x"), other_process(project, "reading"):
         [one] = activity.others(project)
     assert one.command == "lake sql"
 

@@ -34,8 +34,8 @@ from lake.store.scan import Scan
 from lake.store.table_head import Counts
 from lake.store.tables import Table
 from tests import shop
+from tests.checks import present
 from tests.store.events import declare, events, fields, reading, take
-from tests.there import there
 from tests.warehouse import publish, write
 
 NASTY = [
@@ -64,7 +64,7 @@ NASTY = [
 @pytest.mark.parametrize("name", NASTY)
 def test_duckdb_takes_a_quoted_name_or_text_for_what_it_is(name: str) -> None:
     answer = duckdb.sql(f"SELECT {literal(name)} AS {quoted(name)}")
-    assert (there(answer).columns, there(answer).fetchall()) == ([name], [(name,)])
+    assert (present(answer).columns, present(answer).fetchall()) == ([name], [(name,)])
 
 
 def test_spark_takes_quoted_names_and_texts_for_what_they_are(spark: SparkSession) -> None:

@@ -29,8 +29,8 @@ from lake.publish.cut import cut
 from lake.store.ledger.editions import latest_edition
 from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse
+from tests.checks import present
 from tests.engine import reference
-from tests.there import there
 
 REPOSITORY = Path(__file__).parents[2]
 DAYS = 6
@@ -131,14 +131,14 @@ def test_every_commit_and_the_edition_say_what_the_rows_of_each_table_are(sliced
         table = sliced.project.table(declaration)
         for position in positions(table.path, table.app):
             assert position.data["content"] == str(table.content(position.version)), (name, position.data["cut"])
-        assert there(edition).tables[name].content == there(table.position()).data["content"]
-        assert there(edition).tables[name].rows == table.rows(table.version())
+        assert present(edition).tables[name].content == present(table.position()).data["content"]
+        assert present(edition).tables[name].rows == table.rows(table.version())
 
 
 def test_advancing_again_does_nothing(sliced: Lakehouse) -> None:
     inputs = inputs_of(sliced)
     for declaration in sliced.project.tables.values():
-        version = there(inputs.table(declaration).position()).version
+        version = present(inputs.table(declaration).position()).version
         again = advancing.advance(inputs, declaration)
         assert (again.verb, again.version) == ("none", version)
 

@@ -32,8 +32,8 @@ from lake.store.scan import Scan
 from lake.store.table_head import Counts
 from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse
+from tests.checks import present
 from tests.shop import new_shop
-from tests.there import there
 
 JOB = "jobs/silver/current_order.py"
 
@@ -103,7 +103,7 @@ def test_a_changed_definition_is_planned_built_beside_the_live_table_and_rolled_
 
     change = table_change(lambda: changed.spark, changed.project, changed.project.tables["customer_daily"])
     amounts = {each.column: each for each in change.columns}["amount"]
-    assert amounts.after == 2 * there(amounts.before)
+    assert amounts.after == 2 * present(amounts.before)
     assert change.counts == Counts(updated=amounts.rows)
 
     before = latest_edition(shop.settings)
@@ -111,18 +111,18 @@ def test_a_changed_definition_is_planned_built_beside_the_live_table_and_rolled_
         deployed(changed)
     assert refused.value.exit_code == 2
     edition, done = deployed(changed, yes=True)
-    assert [edition.number, edition.cut] == [there(before).number + 1, there(before).cut]
+    assert [edition.number, edition.cut] == [present(before).number + 1, present(before).cut]
     assert {each.verb for each in done.values()} == {"build"}
     assert all("@" in each.path for each in edition.tables.values())
     with pytest.raises(Unavailable, match="deployed meanwhile"):
-        publish(shop.project, pick_cut(shop.project, there(before).cut), lambda: shop.spark, print)
+        publish(shop.project, pick_cut(shop.project, present(before).cut), lambda: shop.spark, print)
     changed = again(changed)
     assert verdicts(changed) == IDENTICAL
     changed.land("orders", order(7, "9.00")).run()
     assert changed.table("current_order")[-1]["noted"] == datetime(2024, 4, 3, 10, tzinfo=UTC)
     assert verdicts(changed) == IDENTICAL
 
-    pin_edition(changed.settings, there(before).number)
+    pin_edition(changed.settings, present(before).number)
     assert "noted" not in reader(changed.settings).relation("FROM current_order").columns
     resume_editions(changed.settings)
     assert "noted" in reader(changed.settings).relation("FROM current_order").columns
@@ -177,7 +177,7 @@ def test_a_deploy_that_is_stopped_leaves_what_readers_and_micro_batches_have(
     quality = changed.settings.path("quality/current_order.json")
     suite = quality.read_text()
     quality.write_text(suite.replace('"warn"', '"stop"').replace('"max_value": 10000', '"min_value": 0'))
-    live = {name: table.version for name, table in there(current_edition(shop.settings)).tables.items()}
+    live = {name: table.version for name, table in present(current_edition(shop.settings)).tables.items()}
     with pytest.raises(QualityError, match="current_order"):
         deployed(changed)
     quality.write_text(suite)
@@ -186,10 +186,10 @@ def test_a_deploy_that_is_stopped_leaves_what_readers_and_micro_batches_have(
     with pytest.raises(KeyboardInterrupt):
         deployed(again(changed))
     monkeypatch.undo()
-    assert {name: table.version for name, table in there(current_edition(shop.settings)).tables.items()} == live
+    assert {name: table.version for name, table in present(current_edition(shop.settings)).tables.items()} == live
     original = edit(changed, '(-orders.amount).alias("amount"),', '"amount",')
     original.land("orders", order(7, "9.00")).run()
-    assert there(latest_edition(shop.settings)).number == 2
+    assert present(latest_edition(shop.settings)).number == 2
 
     changed = edit(original, '"amount",', '(-orders.amount).alias("amount"),')
     _, done = deployed(changed)

@@ -42,7 +42,7 @@ from lake.store.log import Log
 from lake.store.scan import to_frame
 from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse
-from tests.processes import another
+from tests.processes import other_process
 from tests.shop import new_shop, order
 
 
@@ -250,7 +250,7 @@ def test_what_was_spilled_before_anybody_at_work_began_goes(project: Settings) -
 
     project.warehouse_path.mkdir(parents=True)
     before = spilled("headwater-1-00")
-    with another(project, "reading"):
+    with other_process(project, "reading"):
         theirs, [other] = spilled("headwater-2-00"), list(activity.others(project))
         soon = other.since.timestamp() + 0.001  # the kernel's ticks may lie before
         os.utime(theirs, (soon, soon))
@@ -459,7 +459,7 @@ def catch_up_from_scratch(shop: Lakehouse) -> set[str | None]:
 
 def test_nothing_is_purged_while_somebody_may_read_it(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKE_WAREHOUSE", str(shop.settings.warehouse_path))
-    with another(shop.settings, "reading"):
+    with other_process(shop.settings, "reading"):
         done = forgotten(shop)
         told: list[str] = []
         purge(shop.project, told.append)

@@ -18,8 +18,8 @@ from lake.ingest.ingest import ingest
 from lake.ingest.void import void
 from lake.publish.cut import cut
 from lake.testing import Lakehouse
+from tests.checks import present
 from tests.shop import contract, declare, empty
-from tests.there import there
 
 CONTRACT = contract(
     "orders",
@@ -238,13 +238,13 @@ def test_what_is_not_there_is_told_with_a_fix(
 def test_a_row_of_a_cut_that_no_table_has_reached_is_told_with_its_events(lakehouse: Lakehouse, options: Any) -> None:
     """Order 4 and its customer are in the log alone."""
     found = _explain(lakehouse, "current_order", "order_id=4", **options)
-    assert (found.cut, found.version, there(found.rows[0].values)["status"]) == (4, None, "placed")
+    assert (found.cut, found.version, present(found.rows[0].values)["status"]) == (4, None, "placed")
     assert [event["void"] for event in _events(found.rows[0])] == [None]
     assert "not at cut 4" in found.notes[0]
     [row] = _explain(lakehouse, "customer_total", "customer=eve", **options).rows
     [cause] = row.sides[0].causes
-    assert (there(row.values)["customer"], there(cause.row).identity) == ("eve", {"order_id": 4})
-    event = there(there(cause.row).sides[0].causes[0].event)
+    assert (present(row.values)["customer"], present(cause.row).identity) == ("eve", {"order_id": 4})
+    event = present(present(cause.row).sides[0].causes[0].event)
     assert event.place.startswith("3:")
 
 

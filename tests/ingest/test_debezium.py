@@ -25,7 +25,7 @@ from lake.ingest.ingest import ingest
 from lake.store import quarantine
 from lake.store.log import Log
 from lake.testing import Lakehouse
-from tests.there import there
+from tests.checks import present
 
 SAMPLES = Path(os.environ.get("SHARED_DATA", Path(__file__).parents[3] / "shared/data")) / "debezium_samples"
 samples = pytest.mark.skipif(not SAMPLES.is_dir(), reason=f"no sample messages in {SAMPLES}")
@@ -82,7 +82,7 @@ def lakehouse(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         contract = {"type": "record", "name": "rows", "doc": "A change of a row.", "lake": about, "fields": whole}
         (project / "schemas/rows.avsc").write_text(json.dumps(contract, indent=1))
         for text in jobs:
-            name = there(re.search(r"def (\w+)", text))[1]
+            name = present(re.search(r"def (\w+)", text))[1]
             (project / f"jobs/silver/{name}.py").write_text(text)
         return Lakehouse(project, tmp_path)
 

@@ -63,7 +63,7 @@ def advanced(shop: Project, name: str, cut: int, **inputs: int) -> TableHead:
     with lease(shop.settings, table.lease):
         position = (table.position() or delta.start(table.app)).next(cut=cut, voids=0, inputs=inputs, homes=homes)
         delta.append(table.path, "order_id BIGINT", [[cut]], position)
-        return there(table.head())
+        return present(table.head())
 
 
 def standing(shop: Project, head: TableHead, inputs: Inputs) -> Evaluation:
@@ -104,7 +104,7 @@ def test_a_cut_never_goes_back_to_before_what_another_has_counted(shop: Project)
         cut(shop)
     with pytest.raises(Unavailable, match="the log of orders has lost batch 2"):
         at(shop, 1, orders=2).whole(shop.tables[ORDER].inputs[0])
-    assert there(latest_cut(shop.settings)).batches == {"orders": 2}
+    assert present(latest_cut(shop.settings)).batches == {"orders": 2}
     appended(shop, 2)
     assert cut(shop).number == 1
 
@@ -114,11 +114,15 @@ def test_what_a_batch_was_made_of_says_whether_its_events_had_an_arrival(shop: P
     delta.append(
         landed, "stream VARCHAR, batch BIGINT, name VARCHAR, size BIGINT, mtime BIGINT", [["orders", 1, *mark]]
     )
-    assert not there(sources.taken(shop.settings, "orders", 1)).ordered
+    assert not present(sources.taken(shop.settings, "orders", 1)).ordered
     appended(shop, 1, mark)
     appended(shop, 2, mark)
     appended(shop, 3, mark, ordered=True)
-    assert [there(sources.taken(shop.settings, "orders", batch)).ordered for batch in (1, 2, 3)] == [False, False, True]
+    assert [present(sources.taken(shop.settings, "orders", batch)).ordered for batch in (1, 2, 3)] == [
+        False,
+        False,
+        True,
+    ]
 
 
 def test_the_number_of_a_cut_that_was_lost_is_not_given_again(shop: Project) -> None:
@@ -175,7 +179,7 @@ def replayed(shop: Project, *raws: str) -> list[Rejected]:
 
 
 def again(shop: Project, batch: int) -> Any:
-    taken = there(sources.taken(shop.settings, "orders", batch))
+    taken = present(sources.taken(shop.settings, "orders", batch))
     assert (taken.at, taken.contract) == (datetime(2024, 1, 1, tzinfo=UTC), 1)
     return recovery.delivery_of(shop.settings, shop.contracts["orders"], taken)
 
@@ -251,7 +255,7 @@ def test_a_lost_batch_is_made_again_of_a_file_whose_name_cannot_be_printed(shop:
     archiving = replace(shop.settings, archive=Path("archive"))
     sources.archive(archiving, "orders", {mark}, shop.settings.path("archive/orders"))
     assert not file.exists()
-    assert there(sources.found_again(archiving, "orders", mark)).mark == mark
+    assert present(sources.found_again(archiving, "orders", mark)).mark == mark
 
 
 def test_what_a_batch_was_made_of_is_new_again_though_giving_it_up_was_cut_short(

@@ -17,7 +17,7 @@ from lake.config import Settings
 from lake.kinds.columns import AGAIN, ORDER, SIGN, visible
 from lake.kinds.grouped_map import fault_of, key_starts, whole_keys
 from lake.project import load
-from tests.there import there
+from tests.checks import present
 
 LEGS = [
     # tailnum, departs, origin, dest, miles
@@ -249,7 +249,7 @@ def test_what_goes_wrong_in_a_python_reducer_is_told_in_a_line(
     fold = Fold("key", state="n int", step=step)
     with pytest.raises(PythonException) as caught:
         fold.evaluate(rows(spark, [("x", 0)], "key string, n int")).collect()
-    fault, place = there(fault_of(caught.value))
+    fault, place = present(fault_of(caught.value))
     assert isinstance(fault, DeclarationError)
     assert all(word in fault.what for word in words)
     assert fault.where.startswith("test_fold.py:")

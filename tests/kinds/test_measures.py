@@ -35,7 +35,7 @@ from lake import (
 from lake.kinds.columns import ORDER, SIGN
 from lake.kinds.measures.decimals import quotient
 from lake.testing.laws import at_once, by_slices
-from tests.there import there
+from tests.checks import present
 
 
 def signed(spark: SparkSession, rows: list[tuple[Any, ...]], schema: str) -> DataFrame:
@@ -45,7 +45,7 @@ def signed(spark: SparkSession, rows: list[tuple[Any, ...]], schema: str) -> Dat
 
 def measured(spark: SparkSession, measures: dict[str, Any], rows: list[tuple[Any, ...]], schema: str) -> dict[str, Any]:
     table = Aggregate((), measures).evaluate(signed(spark, [(*row, 1) for row in rows], schema))
-    return {name: value for name, value in there(table.head()).asDict().items() if name in measures}
+    return {name: value for name, value in present(table.head()).asDict().items() if name in measures}
 
 
 @pytest.mark.long
@@ -91,7 +91,7 @@ def test_variance_is_exact(spark: SparkSession, type_: str) -> None:
         "x", F.expr(f"cast(raw as {type_})")
     )
     found = Aggregate((), table).evaluate(frame).head()
-    assert (there(found).v, there(found).p, there(found).s) == (
+    assert (present(found).v, present(found).p, present(found).s) == (
         Decimal("2.500000"),
         Decimal("2.000000"),
         Decimal("1.581"),
@@ -129,7 +129,7 @@ def test_a_quotient_is_rounded_once_and_half_up(
 ) -> None:
     frame = signed(spark, [(n, str(value), 1) for n, value in enumerate(values)], "n int, text string")
     table = Aggregate((), {"q": measure}).evaluate(frame.withColumn("x", F.expr(f"cast(text as {type_})")))
-    assert there(table.head()).q == Decimal(expected)
+    assert present(table.head()).q == Decimal(expected)
     assert dict(table.dtypes)["q"] == f"decimal(38,{measure.scale})"
 
 

@@ -36,7 +36,7 @@ from lake.kinds.columns import ORDER, SIGN, visible
 from lake.kinds.grouped_map import fault_of
 from lake.kinds.measures.measure import Measure
 from lake.kinds.steps import Condition
-from tests.there import there
+from tests.checks import present
 
 TEN = datetime(2024, 1, 1, 10, tzinfo=UTC)
 
@@ -210,7 +210,7 @@ def test_a_condition_that_fails_is_told_in_a_line(spark: SparkSession) -> None:
     pattern = Pattern("symbol", sequence="at", steps=[Step("bad", fails)], measures={})
     with pytest.raises(PythonException) as caught:
         pattern.evaluate(ticker(spark, [1])).collect()
-    fault, place = there(fault_of(caught.value))
+    fault, place = present(fault_of(caught.value))
     assert place == ""
     assert fault.what.startswith("step bad: ZeroDivisionError")
     assert fault.where.startswith("test_pattern.py:")

@@ -32,8 +32,8 @@ def test_repeated_values_count_once(spark: SparkSession) -> None:
     rows = spark.range(10_000).selectExpr("id", "id % 100 as x").withColumns({SIGN: F.lit(1), ORDER: F.struct("id")})
     kind = Aggregate((), {"exact": CountDistinct("x"), "about": ApproxDistinct("x", precision=14)})
     found = kind.evaluate(rows).head()
-    assert there(found).exact == 100
-    assert abs(there(found).about - 100) <= 2
+    assert present(found).exact == 100
+    assert abs(present(found).about - 100) <= 2
 
 
 @pytest.mark.parametrize("error", [0.001, 0.01, 0.1])
@@ -45,7 +45,7 @@ def test_a_quantile_is_within_its_relative_error_of_the_value_of_that_rank(spark
     odd = [float("nan"), float("inf"), float("-inf"), None]
     rows = spark.createDataFrame(list(enumerate(values + odd)), "n int, x double")
     rows = rows.withColumns({SIGN: F.lit(1), ORDER: F.struct("n")})
-    found = there(Aggregate((), {"q": Quantile("x", quantiles, error=error)}).evaluate(rows).head()).q
+    found = present(Aggregate((), {"q": Quantile("x", quantiles, error=error)}).evaluate(rows).head()).q
     ordered = sorted(values)
     for q, estimate in zip(quantiles, found, strict=True):
         truth = ordered[math.floor(q * (len(values) - 1))]

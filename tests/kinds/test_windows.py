@@ -35,8 +35,8 @@ from lake import (
 from lake.kinds.columns import ORDER, SIGN
 from lake.kinds.windows.window import Window
 from lake.testing.laws import at_once, by_slices
+from tests.checks import present
 from tests.kinds.events import batches, table
-from tests.there import there
 
 NEW_YORK = "America/New_York"
 Unit = Literal["day", "week", "month", "quarter", "year"]
@@ -139,7 +139,7 @@ def test_calendar_windows_begin_where_the_zone_says(spark: SparkSession) -> None
 
 def day_starts(window: Hopping | Cumulative, length: timedelta, near: date) -> list[datetime]:
     """Where windows of `length` (a day at most) begin around a date, by the standard library's time zones."""
-    zone, starts = ZoneInfo(there(window.zone)), []
+    zone, starts = ZoneInfo(present(window.zone)), []
     for day in (near + timedelta(days=n) for n in range(-4, 5)):
         midnight, following = (
             datetime.combine(d, datetime.min.time(), zone).astimezone(UTC) for d in (day, day + timedelta(days=1))
@@ -399,7 +399,7 @@ def test_a_look_back_is_not_final_while_a_row_of_its_own_time_is_not_late(spark:
 def test_a_calendar_window_ends_at_the_next_ones_midnight(spark: SparkSession, unit: Unit, end: str) -> None:
     window = Calendar(unit=unit, on="t", zone=NEW_YORK)
     frame = window.prepare(spark.createDataFrame([(at("2013-11-03T12:00"),)], "t timestamp"))
-    assert there(frame.selectExpr(window.end).head())[0] == at(end).replace(tzinfo=None)
+    assert present(frame.selectExpr(window.end).head())[0] == at(end).replace(tzinfo=None)
 
 
 OF_WINDOWS: dict[str, Callable[[str], Window]] = {

@@ -17,8 +17,8 @@ from lake.publish.cut import pick_cut
 from lake.store.ledger.editions import current_edition, latest_edition, pin_edition, resume_editions
 from lake.store.locks.lease import lease
 from lake.testing import Lakehouse
+from tests.checks import present
 from tests.shop import new_shop, order
-from tests.there import there
 
 
 @pytest.fixture
@@ -45,23 +45,23 @@ def test_a_gate_stops_the_row_and_the_edition_and_nothing_else(shop: Lakehouse) 
     with pytest.raises(QualityError, match="order_id=7"):
         shop.run()
     assert shop.table("current_order") == before
-    assert there(latest_edition(shop.settings)).number == 1
+    assert present(latest_edition(shop.settings)).number == 1
     shop.land("orders", order(8, amount="20.00"))
     with pytest.raises(QualityError, match="order_id=7"):
         shop.run()
     expect(shop, most=10_000)
     shop.run().check_laws()
     assert [row["order_id"] for row in shop.table("current_order")][-2:] == [7, 8]
-    assert there(latest_edition(shop.settings)).number == 2
+    assert present(latest_edition(shop.settings)).number == 2
 
 
 def test_readers_stay_at_a_pinned_edition_until_it_is_let_go(shop: Lakehouse) -> None:
     pin_edition(shop.settings, 1)
     shop.land("orders", order(7)).run()
-    assert there(current_edition(shop.settings)).number == 1
+    assert present(current_edition(shop.settings)).number == 1
     resume_editions(shop.settings)
     shop.run()
-    assert there(current_edition(shop.settings)).number == 2
+    assert present(current_edition(shop.settings)).number == 2
 
 
 @pytest.mark.long

@@ -14,7 +14,7 @@ from threading import Thread
 import pytest
 
 from lake.scaffold import init
-from tests.there import there
+from tests.checks import present
 
 LAKE = Path(sys.executable).with_name("lake")
 
@@ -36,14 +36,14 @@ class Following:
         self.listener.start()
 
     def _listen(self) -> None:
-        for line in there(self.process.stderr):
+        for line in present(self.process.stderr):
             self.lines.put(line)
 
     def end(self) -> None:
         self.process.kill()
         self.process.wait()
         self.listener.join()
-        there(self.process.stderr).close()
+        present(self.process.stderr).close()
 
     def until(self, text: str) -> Iterator[str]:
         while True:

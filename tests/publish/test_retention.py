@@ -150,7 +150,7 @@ def test_what_was_there_when_a_running_process_began_stays_until_it_ends(
     monkeypatch.setattr(vacuum, "GRACE", timedelta(0))
     table = published(project, times=3)
     keep(project, editions=2)
-    with another(project.settings, "reading") as process:
+    with other_process(project.settings, "reading") as process:
         put(table, 4)
         publish(project, 4, table)
         done = keep(project)
@@ -166,7 +166,7 @@ def test_a_child_that_is_behind_finds_the_changes_since_its_own_position(project
     put(child, 1, inputs={"current_order": 2}, homes={"current_order": "current_order"})
     keep(project)
     assert readable(table) == [2, 3]
-    feed = pa.table(there(delta.open_table(table.path)).load_cdf(starting_version=3))
+    feed = pa.table(present(delta.open_table(table.path)).load_cdf(starting_version=3))
     assert sorted(feed.column("_change_type").to_pylist()) == ["delete", "insert"]
     put(table, 4)
     put(child, 2, inputs={"current_order": 4}, homes={"current_order": "current_order"})
@@ -182,7 +182,7 @@ def test_what_somebody_writes_is_left_alone_and_the_others_are_done(
     put(other, 1), put(other, 2)
     settings = replace(project.settings, lease_seconds=0, keep_editions=1, keep_days=0)
     monkeypatch.setattr(Shell, "settings", settings)
-    with another(settings, "table.current_order"):
+    with other_process(settings, "table.current_order"):
         with pytest.raises(Unavailable, match=r"table current_order was skipped: .* is being written by"):
             upkeep.maintain.main(["--json"], standalone_mode=False, obj=Shell())
         told = json.loads(capsys.readouterr().out)
@@ -230,7 +230,7 @@ def test_an_unpublished_home_is_abandoned_when_nobody_at_work_could_be_building_
     monkeypatch.setattr(retention, "UNPUBLISHED", timedelta(0))
     published(project, times=1)
     beside = Table(project.settings, "silver", "current_order", "current_order@5e6f7a8b")
-    with another(project.settings, "reading"):
+    with other_process(project.settings, "reading"):
         put(beside, 1)
         assert keep(project).dropped == []
     with monkeypatch.context() as patch:
@@ -262,7 +262,7 @@ def test_who_begins_to_read_while_a_book_is_compacted_finds_its_files(
     book = Warehouse(project.settings).book("editions").path
     old = delta.files(DeltaTable(str(book)))
     with ExitStack() as at_work:
-        keep(project, tell=lambda said: at_work.enter_context(another(project.settings, "reading")))
+        keep(project, tell=lambda said: at_work.enter_context(other_process(project.settings, "reading")))
         assert [Path(file).exists() for file in old] == [True, True]
     put(table, 3)
     publish(project, 3, table)
@@ -324,7 +324,7 @@ def test_a_table_that_another_tool_has_written_to_is_not_compacted(
     write_deltalake(str(table.path), pa.table({"order_id": [9]}), mode="append")
     keep(project, tell=said.append)
     assert any(words.startswith("skip    table current_order: another tool") for words in said)
-    assert there(table.position()).version < table.version()
+    assert present(table.position()).version < table.version()
 
 
 def test_what_a_crash_left_is_cleared(project: Project) -> None:

@@ -24,7 +24,7 @@ from lake.read.answer import ask
 from lake.read.export import EXTENSIONS, _whole
 from lake.read.sql import Reader, reader
 from lake.text import FIRST, as_table
-from tests.there import there
+from tests.checks import present
 from tests.warehouse import publish, write
 
 LAKE = Path(sys.executable).parent / "lake"
@@ -56,7 +56,7 @@ READ: dict[str, Callable[[Path], Any]] = {
     ".json": lambda file: [tuple(row.values()) for row in json.loads(file.read_text())],
     ".jsonl": lambda file: [tuple(json.loads(line).values()) for line in file.read_text().splitlines()],
     ".md": lambda file: [tuple(line.strip("| ").split(" | ")) for line in file.read_text().splitlines()[2:]],
-    ".parquet": lambda file: there(duckdb.sql(f"FROM '{file}'")).fetchall(),
+    ".parquet": lambda file: present(duckdb.sql(f"FROM '{file}'")).fetchall(),
 }
 
 

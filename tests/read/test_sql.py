@@ -453,7 +453,7 @@ def test_columns_of_one_name_stay_apart_in_json(edition: Reader) -> None:
 def test_parquet_keeps_types(edition: Reader, tmp_path: Path) -> None:
     out = tmp_path / "answer.parquet"
     assert run(edition, "sql", QUERY, "--format", "parquet", "--output", str(out)).exit_code == 0
-    types = dict(there(duckdb.sql(f"SELECT column_name, column_type FROM (DESCRIBE FROM '{out}')")).fetchall())
+    types = dict(present(duckdb.sql(f"SELECT column_name, column_type FROM (DESCRIBE FROM '{out}')")).fetchall())
     assert (types["delay"], types["last_at"]) == ("DECIMAL(18,2)", "TIMESTAMP WITH TIME ZONE")
 
 

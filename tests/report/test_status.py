@@ -29,7 +29,6 @@ from lake.store.ledger import checks, cuts, editions, runs
 from lake.store.log import Log
 from lake.store.warehouse import Warehouse
 from tests.shop import contract, declare, empty
-from tests.there import there
 from tests.warehouse import publish
 
 CONTRACT = contract("flights", {"carrier": "string", "at": "timestamp"}, id="content", time="at")
@@ -152,7 +151,7 @@ def test_an_edition_has_the_content_of_a_table_whose_commits_do_not_say_it(fligh
     found = completed(flights, {"carrier_total": entry})["carrier_total"]
     assert (found.rows, found.content) == (3, str(of_version(Warehouse(flights.settings).root / entry.path, 0)))
     edition = editions.record_edition(flights.settings, 2, {"carrier_total": found})
-    assert there(editions.latest_edition(flights.settings)).tables["carrier_total"].content == found.content
+    assert present(editions.latest_edition(flights.settings)).tables["carrier_total"].content == found.content
     path = flights.settings.warehouse_path / entry.path
     shutil.rmtree(path)
     assert completed(flights, {"carrier_total": entry})["carrier_total"].content == found.content, "it is known"

@@ -19,7 +19,7 @@ from lake.store.delta import Position, start
 from lake.store.scan import Scan, to_frame
 from lake.store.table_head import CHANGE, Counts
 from lake.store.tables import Table
-from tests.there import there
+from tests.checks import present
 
 DAYS = [dt.date(2013, 1, 1) + dt.timedelta(days=n) for n in range(40)]
 SCHEMA = pa.schema(
@@ -111,11 +111,11 @@ def test_an_empty_diff_is_a_commit_with_a_position(writer: Writer) -> None:
 
 def test_the_change_feed_nets_what_several_commits_did(writer: Writer) -> None:
     writer.write(*[row(day, "AA", 1) for day in DAYS[:5]])
-    before = there(writer.table.position()).version
+    before = present(writer.table.position()).version
     writer.write(row(DAYS[0], "AA", 2, "update"), row(DAYS[1], "AA", 0, "delete"), row(DAYS[6], "AA", 6))
     writer.write(row(DAYS[0], "AA", 3, "update"), row(DAYS[6], "AA", 0, "delete"))
     writer.write()
-    rows = writer.table.changes(writer.spark, after=before, upto=there(writer.table.position()).version).collect()
+    rows = writer.table.changes(writer.spark, after=before, upto=present(writer.table.position()).version).collect()
     assert sorted((r.day, r.n, r["_sign"]) for r in rows) == [
         (DAYS[0], 1, -1), (DAYS[0], 3, 1), (DAYS[1], 1, -1)
     ]  # fmt: skip

@@ -224,7 +224,7 @@ def test_a_purge_of_long_ago_is_known_by_the_edition_of_its_moment(shop: Project
 def test_who_reads_is_told_by_the_editions_that_they_saw_whatever_the_clock_says(shop: Project) -> None:
     settings = shop.settings
     first = editions.record_edition(settings, 1, {})
-    with another(settings, "reading"):
+    with other_process(settings, "reading"):
         [file] = [each for each in (settings.warehouse_path / "locks/reads").iterdir() if each.read_text()]
         second = editions.record_edition(settings, 2, {})
         for clock in (first.published_at - timedelta(days=1), second.published_at + timedelta(days=1)):

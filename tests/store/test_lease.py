@@ -40,7 +40,7 @@ def shop(tmp_path: Path) -> Settings:
 @pytest.fixture
 def holder(shop: Settings, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
     """Another process that holds a lease until it is told to end."""
-    with another(shop, request.param) as process:
+    with other_process(shop, request.param) as process:
         yield process
 
 
@@ -55,28 +55,28 @@ def test_who_waits_too_long_says_for_whom_and_may_try_again(
 ) -> None:
     monkeypatch.setenv("LAKE_LEASE_SECONDS", "1.2")
     with waiter(shop, "advance", "current_order") as waiting:
-        said = there(waiting.stderr).readline()
+        said = present(waiting.stderr).readline()
         assert "waiting for the table current_order, held by" in said
         assert f"pid {holder.pid}" in said
-        assert "waited 1.2 s" in there(waiting.stderr).read()
+        assert "waited 1.2 s" in present(waiting.stderr).read()
     assert waiting.returncode == 75
 
 
 @pytest.mark.parametrize("holder", ["meta.cuts"], indirect=True)
 def test_who_waits_goes_on_when_the_other_is_done(shop: Settings, holder: subprocess.Popen[str]) -> None:
     with waiter(shop, "cut", "--label", "after") as waiting:
-        assert "waiting for the ledger of cuts" in there(waiting.stderr).readline()
+        assert "waiting for the ledger of cuts" in present(waiting.stderr).readline()
         holder.communicate("")
-        assert there(waiting.stdout).read() == "cut 2\n"
+        assert present(waiting.stdout).read() == "cut 2\n"
     assert waiting.returncode == 0
 
 
 def test_a_lease_is_let_go_when_its_process_dies(shop: Settings) -> None:
-    with another(shop, "meta.cuts") as process:
+    with other_process(shop, "meta.cuts") as process:
         process.kill()
         process.wait()
         with lease(shop, "meta.cuts"):
-            assert there(latest_cut(shop)).number == 1
+            assert present(latest_cut(shop)).number == 1
 
 
 def test_a_holder_is_told_without_the_values_that_it_was_called_with(
@@ -98,7 +98,7 @@ def test_who_waits_is_ended_by_any_signal(
         waiting = [(number, all_wait.enter_context(waiter(shop, "cut"))) for number in HEARD]
         for number, process in waiting:
             all_wait.callback(process.kill)
-            assert "waiting for the ledger of cuts" in there(process.stderr).readline()
+            assert "waiting for the ledger of cuts" in present(process.stderr).readline()
             process.send_signal(number)
         for number, process in waiting:
             told = process.communicate(timeout=60)[1]

@@ -34,8 +34,8 @@ from lake.store.log import Log
 from lake.store.torn import commit_file
 from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse
+from tests.checks import fault, no_spark, present
 from tests.shop import new_shop, order
-from tests.there import fault, no_spark, there
 
 TABLES = ["current_order", "customer_daily"]
 
@@ -227,7 +227,7 @@ def test_the_chain_survives_a_forget_a_compaction_and_a_batch_that_is_made_again
     forget(shop.project, lambda: shop.spark, "orders", "grace")
     assert log_run.checked(settings, "orders", since=digest).faults == []
     position = Log(settings, "orders").head().position
-    buckets = [there(part.bucket) for part in compaction.parts(path)]
+    buckets = [present(part.bucket) for part in compaction.parts(path)]
     compaction.compact_log(shop.spark, path, position, buckets, ["_offset"])
     assert log_run.checked(settings, "orders", since=digest).faults == []
     for version in range(delta.version(path), position.version, -1):
@@ -255,20 +255,20 @@ def test_what_is_no_longer_what_was_published_is_told_before_it_is_answered_from
     shop: Lakehouse, what: str, keyed: bool
 ) -> None:
     edition = editions.latest_edition(shop.settings)
-    for words in (("sql", QUERY, "--verified"), ("verify", "--edition", str(there(edition).number))):
+    for words in (("sql", QUERY, "--verified"), ("verify", "--edition", str(present(edition).number))):
         assert command(shop, *words).exit_code == 0
-    entry = there(edition).tables["current_order"]
+    entry = present(edition).tables["current_order"]
     assert (entry.rows, entry.content) == (9, None), "what is personal is told by its own commits alone"
     if not keyed:
         found = fingerprints.of_version(Warehouse(shop.settings).root / entry.path, entry.version)
         plain = replace(entry, rows=found.rows, content=str(found), fingerprint="another")
         edition = editions.record_edition(
-            shop.settings, there(edition).cut, dict(there(edition).tables) | {"current_order": plain}
+            shop.settings, present(edition).cut, dict(present(edition).tables) | {"current_order": plain}
         )
     with delta.opened(Warehouse(shop.settings).root / entry.path, entry.version) as table:
         file = max(map(Path, delta.files(table)), key=lambda each: each.stat().st_size)
     DAMAGES[what][0](file)
-    result = command(shop, "verify", "--edition", str(there(edition).number))
+    result = command(shop, "verify", "--edition", str(present(edition).number))
     assert fault(result).exit_code == 1
     assert re.search(r"current_order +differs", result.stdout)
     assert re.search(r"customer_daily +identical", result.stdout)
@@ -300,9 +300,9 @@ def test_content_is_kept_up_on_every_road_of_a_commit(shop: Lakehouse, monkeypat
         for name, declaration in shop.project.tables.items():
             table = shop.project.table(declaration)
             position = table.position()
-            said = there(position).data.get("content") or there(edition).tables[name].content
-            found[name] = said == str(table.content(there(position).version))
-            assert there(edition).tables[name].rows == table.rows(there(position).version)
+            said = present(position).data.get("content") or present(edition).tables[name].content
+            found[name] = said == str(table.content(present(position).version))
+            assert present(edition).tables[name].rows == table.rows(present(position).version)
         return found
 
     small = shop.settings

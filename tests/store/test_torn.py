@@ -30,7 +30,6 @@ from lake.store.tables import Table
 from lake.store.torn import commit_file, torn
 from lake.store.warehouse import Warehouse
 from tests.crash.model import Shop
-from tests.there import there
 
 NOW = datetime(2024, 4, 1, tzinfo=UTC)
 PROGRAM = """
@@ -68,7 +67,7 @@ def test_a_torn_commit_is_not_there_and_the_next_takes_its_number(project: Setti
     written(path, left)
     delta._kept.clear()
     assert torn(path) == int(file.stem)
-    assert there(latest_cut(project)).number == 2
+    assert present(latest_cut(project)).number == 2
     assert delta.version(path) == int(file.stem) - 1
     assert record_cut(project, {"orders": 4}, 0).number == 3
     assert (torn(path), newest(path)) == (None, file)
@@ -94,7 +93,7 @@ def test_a_checkpoint_of_a_torn_commit_goes_with_it(project: Settings) -> None:
     DeltaTable(str(path)).create_checkpoint()
     written(path, 50)
     delta._kept.clear()
-    assert there(latest_cut(project)).number == 2
+    assert present(latest_cut(project)).number == 2
     assert record_cut(project, {"orders": 4}, 0).number == 3
     assert [entry for entry in (path / "_delta_log").list() if "checkpoint" in entry.name] == []
     assert len(delta.rows(path, "SELECT * FROM t")) == 3
@@ -104,7 +103,7 @@ def test_a_checkpoint_of_a_torn_commit_goes_with_it(project: Settings) -> None:
 def test_a_table_whose_past_was_ended_at_a_torn_commit_keeps_its_rows(project: Settings, left: int) -> None:
     path, app = table(project)
     for number in (2, 3):
-        delta.append(path, "a BIGINT", [[number]], there(delta.head(path, app)).next(cut=number))
+        delta.append(path, "a BIGINT", [[number]], present(delta.head(path, app)).next(cut=number))
     truncation.begin_anew(path, delta.head(path, app), purge=1)
     truncation.end(path)
     written(path, left)
@@ -115,7 +114,7 @@ def test_a_table_whose_past_was_ended_at_a_torn_commit_keeps_its_rows(project: S
             assert [row["a"] for row in delta.rows(path, "SELECT a FROM t ORDER BY a")] == [1, 2, 3]
     with lease(project, "table.current_order"):
         delta.append(path, "a BIGINT", [[4]], delta.standing(path, app).next(cut=4))
-    assert (there(delta.head(path, app)).txn, len(delta.rows(path, "SELECT a FROM t"))) == (4, 4)
+    assert (present(delta.head(path, app)).txn, len(delta.rows(path, "SELECT a FROM t"))) == (4, 4)
 
 
 def test_every_place_where_a_commit_can_be_cut_is_told(project: Settings) -> None:
@@ -159,9 +158,9 @@ def test_an_erasure_that_damage_took_is_recorded_again_as_the_key_is_destroyed(t
 
 def test_a_fence_takes_a_number_and_changes_nothing(project: Settings) -> None:
     path, app = table(project)
-    before = there(delta.head(path, app))
+    before = present(delta.head(path, app))
     fence(path, app)
-    after = there(delta.head(path, app))
+    after = present(delta.head(path, app))
     assert (after.txn, after.data["cut"], after.origin) == (
         before.txn + 1,
         1,
@@ -169,7 +168,7 @@ def test_a_fence_takes_a_number_and_changes_nothing(project: Settings) -> None:
     )
     assert delta.rows(path, "SELECT * FROM t") == [{"a": 1}]
     delta.append(path, "a BIGINT", [[2]], after.next(cut=2))
-    assert there(delta.head(path, app)).txn == 3
+    assert present(delta.head(path, app)).txn == 3
     assert len(delta.rows(path, "SELECT * FROM t")) == 2
 
 
@@ -178,7 +177,7 @@ def test_who_comes_after_a_dead_writer_fences_it_off(project: Settings) -> None:
     subprocess.run([sys.executable, "-c", PROGRAM, project.project, "table.current_order"], check=False)
     for txn in (2, 2):
         with lease(project, "table.current_order"):
-            assert there(delta.head(path, app)).txn == txn
+            assert present(delta.head(path, app)).txn == txn
 
 
 def test_a_table_that_was_never_built_is_fenced_off_too(project: Settings) -> None:
@@ -205,23 +204,23 @@ def test_a_dead_writer_is_known_until_it_has_been_fenced_off(
         with pytest.raises(OSError, match="Bad file"), lease(project, "table.current_order"):
             pass
     with lease(project, "table.current_order"):
-        assert there(delta.head(path, app)).txn == 2
+        assert present(delta.head(path, app)).txn == 2
 
 
 def test_maintenance_clears_no_dead_writer_away_without_a_fence(project: Settings) -> None:
     path, app = table(project)
     subprocess.run([sys.executable, "-c", PROGRAM, project.project, "table.current_order"], check=False)
     [dead] = forget_the_dead(project, dry_run=True)
-    assert (dead.exists(), there(delta.head(path, app)).txn) == (True, 1)
+    assert (dead.exists(), present(delta.head(path, app)).txn) == (True, 1)
     assert forget_the_dead(project, dry_run=False) == [dead]
-    assert (dead.exists(), there(delta.head(path, app)).txn) == (False, 2)
+    assert (dead.exists(), present(delta.head(path, app)).txn) == (False, 2)
 
 
 def test_a_position_that_is_repeated_too_late_is_passed_over(project: Settings) -> None:
     path, app = table(project)
     old = delta.head(path, app)
-    delta.append(path, "a BIGINT", [[2]], there(old).next(cut=2))
-    delta.append(path, "a BIGINT", [], there(old).again())
+    delta.append(path, "a BIGINT", [[2]], present(old).next(cut=2))
+    delta.append(path, "a BIGINT", [], present(old).again())
     assert [(p.txn, p.data["cut"]) for p in delta.positions(path, app)] == [(2, 2), (1, 1)]
 
 
@@ -229,9 +228,9 @@ def test_a_position_that_is_repeated_after_a_fence_is_passed_over(project: Setti
     path, app = table(project)
     old = delta.head(path, app)
     fence(path, app)
-    delta.append(path, "a BIGINT", [], there(old).again())
+    delta.append(path, "a BIGINT", [], present(old).again())
     assert [p.txn for p in delta.positions(path, app)] == [2, 1]
-    delta.append(path, "a BIGINT", [[2]], there(delta.head(path, app)).next(cut=2))
+    delta.append(path, "a BIGINT", [[2]], present(delta.head(path, app)).next(cut=2))
     assert [p.txn for p in delta.positions(path, app)] == [3, 2, 1]
 
 

@@ -43,11 +43,11 @@ def test_what_was_killed_before_its_checkpoint_begins_anew_again(
         with pytest.raises(KeyboardInterrupt):
             truncation.begin_anew(guests, delta.head(guests, APP), purge=1)
     head = delta.head(guests, APP)
-    assert there(head).data["purge"] == 1
-    assert truncation.begins(guests) < there(head).version
+    assert present(head).data["purge"] == 1
+    assert truncation.begins(guests) < present(head).version
     assert told(guests)
     version = truncation.begin_anew(guests, head, purge=1)
-    assert truncation.begins(guests) == version == there(delta.head(guests, APP)).version
+    assert truncation.begins(guests) == version == present(delta.head(guests, APP)).version
     truncation.end(guests)
     assert told(guests) == []
 
@@ -62,7 +62,9 @@ def test_what_was_published_stays_where_the_table_has_gone_on_over_a_checkpoint(
     published = truncation.begin_anew(guests, delta.head(guests, APP), purge=1)
     for number in range(25):
         head = delta.head(guests, APP)
-        delta.append(guests, "who VARCHAR", [[f"guest {number}"]], Position(APP, there(head).txn + 1, there(head).data))
+        delta.append(
+            guests, "who VARCHAR", [[f"guest {number}"]], Position(APP, present(head).txn + 1, present(head).data)
+        )
         DeltaTable(str(guests)).delete()
     DeltaTable(str(guests)).create_checkpoint()
     assert truncation.begins(guests) > published

@@ -31,7 +31,6 @@ from lake.store.torn import commit_file
 from lake.store.warehouse import Warehouse
 from tests.processes import another
 from tests.shop import empty
-from tests.there import there
 
 NO_SPARK = cast("SparkSession", None)
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string()), ("_order", pa.struct([("_batch", pa.int64())]))])
@@ -89,7 +88,7 @@ def delete(table: Table, *, keep: tuple[int, ...] = (), since: int) -> int:
 def test_a_process_at_work_is_known_until_it_is_dead(project: Settings) -> None:
     project.warehouse_path.mkdir(parents=True)
     assert activity.others(project) == []
-    with another(project, "reading") as process:
+    with other_process(project, "reading") as process:
         [found] = activity.others(project)
         assert (found.pid, found.command, found.edition) == (process.pid, "lake sql", 3)
         assert abs(datetime.now(UTC) - found.since) < timedelta(minutes=1)
@@ -136,7 +135,7 @@ print(os.listdir(settings.warehouse_path / 'locks/reads'))"""
 
 def test_who_waits_for_a_lease_is_told_who_has_it(project: Settings) -> None:
     with (
-        another(project, "table.thing") as process,
+        other_process(project, "table.thing") as process,
         pytest.raises(Unavailable, match=rf"the table thing is being written by `-c` \(pid {process.pid}, since"),
         lease.lease(project, "table.thing", seconds=0.05),
     ):
@@ -150,28 +149,28 @@ def test_who_waits_for_a_lease_is_told_who_has_it(project: Settings) -> None:
 
 
 def test_compaction_keeps_rows_and_position_and_is_no_change_in_the_feed(table: Table) -> None:
-    head, before = there(table.position()), numbers(table)
+    head, before = present(table.position()), numbers(table)
     done = compaction.compact_table(table.path, head, ["n", "_order"])
     assert (done.files[1], done.rows, numbers(table)) == (1, 5, before)
-    again = there(table.position())
+    again = present(table.position())
     assert (again.txn, again.version, again.origin) == (head.txn, head.version + 1, head.version)
     assert again.data == {**head.data, "repeated": True, "origin": head.version}
     assert again.again() == again.again().again()
     assert feed(table, head.version, again.version) == []
     assert change(table, "insert", 7) == again.version + 1
-    assert there(table.position()).txn == head.txn + 1
+    assert present(table.position()).txn == head.txn + 1
     assert feed(table, head.version, table.version()) == [(7, "insert")]
     assert [table.stored(version) for version in (4, head.version, table.version())] == [4, 6, 7]
 
 
 def test_a_compaction_that_changes_rows_is_undone_and_told(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    head, before = there(table.position()), numbers(table)
+    head, before = present(table.position()), numbers(table)
     told = iter([(5, "1"), (4, "2")])
     monkeypatch.setattr(compaction, "fingerprint", lambda *_: next(told))
     with pytest.raises(LawError, match=r"undone: 5 rows \(1\) became 4"):
         compaction.compact_table(table.path, head, ["n"])
     assert numbers(table) == before
-    assert (there(table.position()).txn, there(table.position()).origin) == (head.txn, head.version)
+    assert (present(table.position()).txn, present(table.position()).origin) == (head.txn, head.version)
 
 
 def test_a_fingerprint_is_that_of_the_rows_and_of_nothing_else(table: Table) -> None:
@@ -280,9 +279,9 @@ def test_writers_pack_small_files_once_there_are_many_and_no_sooner(table: Table
     compaction.pack_table(table.path, table.position())
     assert files(table) == crowd == compaction.CROWDED - 1
     head = change(table, "insert", 99)
-    position = there(table.position())
+    position = present(table.position())
     compaction.pack_table(table.path, position)
-    assert (files(table), there(table.position()).origin, numbers(table)) == (1, head, sorted([*before, 99]))
+    assert (files(table), present(table.position()).origin, numbers(table)) == (1, head, sorted([*before, 99]))
     compaction.pack_table(table.path, table.position())
     assert table.version() == head + 1
 
@@ -300,11 +299,11 @@ def test_writers_leave_alone_what_another_tool_wrote_last(table: Table) -> None:
 def test_a_table_whose_past_was_ended_is_its_newest_version_and_tells_nothing_of_the_others(table: Table) -> None:
     change(table, "update", 1, text="a secret of version 6")
     change(table, "update", 1, text="no secret")
-    before, head = Scan(table.path).arrow().sort_by("n").to_pylist(), there(table.position())
+    before, head = Scan(table.path).arrow().sort_by("n").to_pylist(), present(table.position())
     assert truncation.begin_anew(table.path, head, purge=3) == head.version + 1
     assert truncation.end(table.path) > 6
     assert Scan(table.path).arrow().sort_by("n").to_pylist() == before
-    position = there(table.position())
+    position = present(table.position())
     assert (position.txn, position.origin, table.version()) == (
         head.txn,
         head.version,
@@ -322,7 +321,9 @@ def test_a_table_whose_past_was_ended_is_its_newest_version_and_tells_nothing_of
 
 
 def test_what_was_said_of_a_definition_outlives_the_past(table: Table) -> None:
-    position = there(table.position()).next(verb="rebuild", cut=9, inputs={}, counts={}, definition={"kind": "Latest"})
+    position = present(table.position()).next(
+        verb="rebuild", cut=9, inputs={}, counts={}, definition={"kind": "Latest"}
+    )
     commit(
         table,
         Scan(table.path).arrow(limit=0).append_column(CHANGE, pa.array([], pa.string())),
@@ -333,7 +334,7 @@ def test_what_was_said_of_a_definition_outlives_the_past(table: Table) -> None:
     change(table, "insert", 8)
     truncation.begin_anew(table.path, table.position())
     truncation.end(table.path)
-    assert there(table.position()).data["definition"] == {"kind": "Latest"}
+    assert present(table.position()).data["definition"] == {"kind": "Latest"}
 
 
 def test_an_interrupted_end_of_the_past_is_taken_up(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What a test has made, and may rely on; what it makes do without."""
+"""What tests insist on: that a value is there, that a command ended with an error of ours, that no session is used."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from lake.errors import LakeError
 T = TypeVar("T")
 
 
-def there(found: T | None) -> T:
-    """What was looked for, and must be there."""
-    assert found is not None
-    return found
+def present(value: T | None) -> T:
+    """What was looked for, and must not be None."""
+    assert value is not None
+    return value
 
 
 def fault(result: Result) -> LakeError:
