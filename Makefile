@@ -19,7 +19,7 @@ NEEDS_JAVA = $(if $(shell test "0$(JAVA_VERSION)" -ge 17 && echo yes),,$(error a
 	$(JAVA) is $(or $(JAVA_VERSION),missing): apt install openjdk-17-jdk-headless, brew install openjdk@17, or set JAVA_HOME))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test laws soak lint docs audit bench bench-kinds bench-large load airflow lock clean
+.PHONY: help setup demo quick test test-airflow laws soak lint docs audit bench bench-kinds bench-large load airflow lock clean
 .DELETE_ON_ERROR:
 
 help: ## these lines
@@ -34,10 +34,13 @@ demo: setup ## the flights of 2013 from landing files to a published gold table;
 	$(BIN)/lake sql 'select * from carrier_league order by rank'
 
 quick: lint ## linters, then the tests that start no JVM: under a minute
-	$(PYTEST) -m "not long and not spark"
+	$(PYTEST) -m "not long and not spark and not smoke"
 
 test: lint ## linters, then the tests
 	$(PYTEST)
+
+test-airflow: setup ## what asks Airflow: whole runs of every DAG
+	$(BIN)/pytest -m airflow
 
 laws: setup ## the tests, and all further turns of the laws
 	$(BIN)/pytest -m ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import secrets
 import signal
-import socket
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,19 @@ from pyspark.sql import SparkSession
 from lake.config import Settings, SparkSettings
 from lake.session import start
 from lake.testing import Commands
+from tests import servers
+from tests.processes import free_port
 from tests.shop import empty
 
+pytest_plugins = [f"tests.servers.{name}" for name in servers.NAMES]
 
-def pytest_configure() -> None:
+
+def pytest_configure(config: pytest.Config) -> None:
     """Has a SIGHUP end what tests start, where the tests themselves are run by nohup, which has it ignored."""
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda *_: None)  # a handler is no one's heir; what is ignored stays so
+    for name in servers.NAMES:
+        config.addinivalue_line("markers", f"{name}: asks this server, found by its fixture; `make test-{name}`")
 
 
 LONGEST = frozenset(
@@ -34,11 +39,20 @@ LONGEST = frozenset(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what starts a JVM. What takes longest comes first, so that in the end no process waits for another."""
+    """Marks what starts a JVM, and what asks a server: all but its smoke test are further turns.
+
+    What takes longest comes first, so that in the end no process waits for another.
+    """
     for item in items:
         case = getattr(getattr(item, "callspec", None), "params", {}).get("kind")  # of tests/bad_input
-        if "spark" in getattr(item, "fixturenames", ()) or (isinstance(case, dict) and case.get("spark")):
+        fixtures = getattr(item, "fixturenames", ())
+        if "spark" in fixtures or (isinstance(case, dict) and case.get("spark")):
             item.add_marker("spark")
+        for name in servers.NAMES:
+            if name in fixtures or item.get_closest_marker(name):
+                item.add_marker(name)
+                if not item.get_closest_marker("smoke"):
+                    item.add_marker("long")
     items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
@@ -54,12 +68,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 def _served() -> dict[str, str]:
     """Has the session's JVM serve Spark Connect too, to the processes of `commands`."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     return {
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": str(port),
+        "spark.connect.grpc.binding.port": str(free_port()),
         "spark.connect.authenticate.token": secrets.token_urlsafe(16),
     }
 

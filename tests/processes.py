@@ -1,11 +1,13 @@
-"""Other processes: one at work on a warehouse, for the tests of what it keeps others from; where one listens."""
+"""Other processes: `make`, one at work on a warehouse, those that listen; where they do, and waiting for them."""
 
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -52,6 +54,20 @@ def other_process(settings: Settings, *doing: str) -> Iterator[subprocess.Popen[
             yield process
         finally:
             process.kill()
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+def until(true: Callable[[], bool], *, seconds: float = 60) -> None:
+    """Waits for it."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.1)
 
 
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}

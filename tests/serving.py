@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -12,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from tests.processes import free_port
 
 LAKE = Path(sys.executable).with_name("lake")
 SMALL: Final = {"LAKE_SPARK__DRIVER_MEMORY": "1g"}
@@ -33,9 +34,7 @@ class Serving:
 @contextmanager
 def serving(project: Path, environment: Mapping[str, str] = SMALL) -> Iterator[Serving]:
     """`lake serve connect` on a free port."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    command: list[str | Path] = [LAKE, "serve", "connect", "--port", port, "--project", project]
+    command: list[str | Path] = [LAKE, "serve", "connect", "--port", str(free_port()), "--project", project]
     with subprocess.Popen(
         command, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as server:

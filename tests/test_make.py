@@ -25,7 +25,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.processes import LOOPBACK, listening, make
+from tests import servers
+from tests.processes import LOOPBACK, free_port, listening, make, until
 
 ROOT = Path(__file__).parents[1]
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
@@ -103,6 +104,14 @@ def test_marks_that_choose_tests_are_those_of_tests() -> None:
     marks = {text.partition(":")[0] for text in options["markers"]}
     chosen = re.findall(r'-m "([^"]*)"', MAKEFILE) + re.findall(r"-m '([^']*)'", options["addopts"])
     assert {word for words in chosen for word in words.split()} <= marks | {"not", "and", "or"}
+
+
+def test_each_server_has_a_target_and_one_smoke_test() -> None:
+    texts = [file.read_text("utf-8") for file in (ROOT / "tests").rglob("test_*.py")]
+    for name in servers.NAMES:
+        assert make("--dry-run", f"test-{name}").stdout.splitlines()[-1] == f".venv/bin/pytest -m {name}"
+        asking = [text for text in texts if f"from tests.servers.{name} import" in text]
+        assert sum(text.count("@pytest.mark.smoke\n") for text in asking) == 1, name
 
 
 def test_setup_does_nothing_where_it_is_newer_than_its_lists(folder: Path) -> None:
@@ -190,15 +199,14 @@ def test_airflow_is_for_this_machine_alone(tmp_path: Path) -> None:
     assert "Error 75" in busy.stderr
 
 
-@pytest.mark.long
+@pytest.mark.airflow
 def test_airflow_answers_until_it_is_interrupted(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     environment = os.environ | {"AIRFLOW_HOME": str(tmp_path / "airflow"), "AIRFLOW__API__PORT": port}
     command = ["make", "--old-file=setup", "airflow"]
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, start_new_session=True) as run:
         try:
-            assert answer(f"http://127.0.0.1:{port}/api/v2/version")
+            until(lambda: answers(f"http://127.0.0.1:{port}/api/v2/version"), seconds=180)
             assert set().union(*map(listening, members(run.pid))) <= LOOPBACK
         finally:
             os.killpg(run.pid, signal.SIGINT)
@@ -206,14 +214,10 @@ def test_airflow_answers_until_it_is_interrupted(tmp_path: Path) -> None:
     assert not members(run.pid)
 
 
-def answer(address: str) -> bytes:
-    """What a server says once it is there, within three minutes."""
-    end = time.monotonic() + 180
-    while time.monotonic() < end:
-        with suppress(OSError):
-            return bytes(urlopen(address, timeout=10).read())
-        time.sleep(0.5)
-    raise AssertionError(f"nothing answers at {address}")
+def answers(address: str) -> bool:
+    with suppress(OSError), urlopen(address, timeout=10):
+        return True
+    return False
 
 
 def members(session: int) -> list[int]:

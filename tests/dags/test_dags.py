@@ -17,9 +17,8 @@ from lake.graph import graph
 from lake.project import load
 from lake.store.ledger.cuts import record_cut
 from lake.testing import Commands
+from tests.servers.airflow import DAGS, Airflow, installed
 from tests.serving import serving
-
-from .conftest import DAGS, Airflow
 
 # Parses every DAG file, whose DAG has the file's name, and tells its tasks and what came with it; then the name of the
 # exception that each call raises where the command `lake` is a shell script, "" for none.
@@ -58,6 +57,7 @@ CALLS = {
 @pytest.fixture(scope="module")
 def parsed(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """What the program tells: one process for all, for Airflow takes seconds to import."""
+    installed()
     home = tmp_path_factory.mktemp("airflow")
     environment = {**os.environ, "AIRFLOW_HOME": str(home), "PYTHONPATH": str(DAGS)}
     command, calls = [sys.executable, "-c", PROGRAM, str(DAGS)], json.dumps(CALLS)
@@ -125,6 +125,7 @@ def test_an_older_run_leaves_checks_and_publishing_to_the_one_that_took_a_later_
     assert raised["steps.must_be_newest(9)"] == ""
 
 
+@pytest.mark.smoke
 def test_a_micro_batch_leaves_one_published_cut(airflow: Airflow, commands: Commands) -> None:
     replace(airflow, server=commands.environment).run("microbatch")
     tables = [table["name"] for table in airflow.lake("graph")["tables"]]
@@ -136,7 +137,6 @@ def test_a_micro_batch_leaves_one_published_cut(airflow: Airflow, commands: Comm
     assert airflow.lake("sql", "select count(*) as n from customer_daily") != [{"n": 0}]
 
 
-@pytest.mark.long
 def test_every_dag_leaves_one_published_cut_and_a_second_run_changes_nothing(airflow: Airflow) -> None:
     airflow.run("microbatch")
     airflow.run("microbatch")

@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +19,7 @@ from lake.engine.verify import verify_all
 from lake.project import load
 from lake.scaffold import init
 from lake.testing import Commands, Lakehouse
-from tests.processes import LOOPBACK, listening
+from tests.processes import LOOPBACK, free_port, listening, until
 from tests.serving import LAKE, SMALL, serving
 
 HEAD = "from datetime import timedelta\nfrom lake import *\nfrom jobs.silver.current_order import current_order\n"
@@ -172,8 +169,7 @@ def test_what_a_server_made_an_embedded_session_proves(shop: Path, spark: SparkS
 
 @pytest.mark.long
 def test_a_command_that_a_signal_ends_leaves_the_server_nothing_to_do(shop: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        ui = free.getsockname()[1]
+    ui = free_port()
     conf = {"spark.ui.enabled": "true", "spark.ui.port": str(ui)}
     with serving(shop, SMALL | {"LAKE_SPARK__CONF": json.dumps(conf)}) as server, Commands(server.remote) as forks:
         lake = Client(shop, server.remote, forks)
@@ -228,14 +224,6 @@ def running(ui: int) -> bool:
     (application,) = json.load(urlopen(f"http://127.0.0.1:{ui}/api/v1/applications"))
     jobs = f"http://127.0.0.1:{ui}/api/v1/applications/{application['id']}/jobs?status=running"
     return bool(json.load(urlopen(jobs)))
-
-
-def until(true: Callable[[], bool]) -> None:
-    """Waits for it, a minute at most: left alone, a server goes on for five."""
-    end = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.1)
 
 
 def only_with_the_token(lake: Client) -> None:

@@ -10,15 +10,22 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lake.scaffold import init
+from tests.servers import needed
 
 BIN = Path(sys.executable).parent
 DAGS = Path(__file__).resolve().parents[2] / "dags"
+
+
+def installed() -> None:
+    """Skips a test where Airflow is not installed."""
+    needed(find_spec("airflow"), "the extra `airflow` is not installed: make setup")
 
 
 @dataclass(frozen=True)
@@ -73,21 +80,22 @@ class Airflow:
 
     def events(self) -> Mapping[str, list[Mapping[str, Any]]]:
         """What the asset events of each table carry, oldest first."""
-        found: dict[str, list[Mapping[str, Any]]] = {}
+        events: dict[str, list[Mapping[str, Any]]] = {}
         for name, extra in self.query(
             "SELECT a.name, e.extra FROM asset_event e JOIN asset a ON a.id = e.asset_id ORDER BY e.id"
         ):
-            found.setdefault(name, []).append(json.loads(extra))
-        return found
+            events.setdefault(name, []).append(json.loads(extra))
+        return events
 
 
 @pytest.fixture
 def airflow(tmp_path: Path) -> Airflow:
     """Airflow over a fresh project as `lake init` makes it, with this repository's DAGs."""
+    installed()
     project = tmp_path / "shop"
     init(project)
     shutil.copytree(DAGS, project / "dags", ignore=shutil.ignore_patterns("__pycache__", "graph.json"))
-    found = Airflow(project)
-    (project / "dags/graph.json").write_text(found.call("lake", "graph", "--json"))
-    found.call("airflow", "db", "migrate")
-    return found
+    airflow = Airflow(project)
+    (project / "dags/graph.json").write_text(airflow.call("lake", "graph", "--json"))
+    airflow.call("airflow", "db", "migrate")
+    return airflow
