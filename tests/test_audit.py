@@ -30,13 +30,13 @@ def audit() -> Iterator[ModuleType]:
         yield importlib.import_module("audit")
 
 
-def answers(*found: Any) -> Callable[[str], Any]:
+def answers(*replies: Any) -> Callable[[str], Any]:
     """pip-audit as it would answer, call by call."""
-    left = iter(found)
+    left = iter(replies)
     return lambda requirements: next(left)
 
 
-def known(name: str, *vulns: dict[str, Any]) -> dict[str, Any]:
+def package(name: str, *vulns: dict[str, Any]) -> dict[str, Any]:
     return {"name": name, "version": "1", "vulns": list(vulns)}
 
 
@@ -48,8 +48,8 @@ def test_every_package_of_the_lock_is_asked_for_with_its_hashes(audit: ModuleTyp
 
 def test_a_vulnerability_is_a_fault(audit: ModuleType) -> None:
     bad = {"id": "CVE-2030-1", "fix_versions": ["2", "3"]}
-    ask = answers({"dependencies": [known("avro")]}, {"dependencies": [known("avro", bad), known("pyspark")]})
-    assert [tuple(each) for each in audit.vulnerabilities(TWO, ask)] == [
+    ask = answers({"dependencies": [package("avro")]}, {"dependencies": [package("avro", bad), package("pyspark")]})
+    assert [tuple(finding) for finding in audit.vulnerabilities(TWO, ask)] == [
         ("FAIL", "vulnerabilities", "avro 1: CVE-2030-1, fixed in 2, 3"),
         ("ok", "vulnerabilities", "no known vulnerabilities in 1 of 2 packages"),
     ]
@@ -71,8 +71,8 @@ def test_a_registry_without_a_database_is_no_good_news(audit: ModuleType) -> Non
 
 def test_a_package_that_the_database_lacks_is_named(audit: ModuleType) -> None:
     skipped = {"name": "pyspark", "skip_reason": "not found"}
-    ask = answers({"dependencies": [known("avro")]}, {"dependencies": [known("avro"), skipped]})
-    assert [tuple(each) for each in audit.vulnerabilities(TWO, ask)] == [
+    ask = answers({"dependencies": [package("avro")]}, {"dependencies": [package("avro"), skipped]})
+    assert [tuple(finding) for finding in audit.vulnerabilities(TWO, ask)] == [
         ("skip", "vulnerabilities", "not in the database: pyspark"),
         ("ok", "vulnerabilities", "no known vulnerabilities in 1 of 1 packages"),
     ]
@@ -89,7 +89,7 @@ def test_jars_are_what_the_list_says(audit: ModuleType, tmp_path: Path) -> None:
     assert all(re.fullmatch(r"[0-9a-f]{64}", jar.sha256) and jar.licence == "Apache-2.0" for jar in wanted)
     (tmp_path / wanted[0].file).write_bytes(b"something else")
     (tmp_path / "extra.jar").touch()
-    told = [each.told for each in audit.jars(tmp_path) if each.outcome == "FAIL"]
+    told = [finding.told for finding in audit.jars(tmp_path) if finding.outcome == "FAIL"]
     digest = hashlib.sha256(b"something else").hexdigest()
     assert f"{wanted[0].file} has SHA-256 {digest}, not {wanted[0].sha256}" in told
     assert f"{wanted[1].file} is missing" in told
@@ -130,13 +130,13 @@ def test_a_package_says_its_licence_in_many_ways(audit: ModuleType) -> None:
         "copyleft": [("License", "GPL-3.0-only")],
         "silent": [],
     }
-    found = {each.told.partition(",")[0]: each.outcome for each in audit.licences(packages, read)}
-    assert found["MIT: classified"] == found["BSD-3-Clause: said"] == found["MIT OR Apache-2.0: spdx"] == "ok"
-    assert found["GPL-3.0-only: copyleft"] == found["none declared: silent"] == "FAIL"
+    outcomes = {finding.told.partition(",")[0]: finding.outcome for finding in audit.licences(packages, read)}
+    assert outcomes["MIT: classified"] == outcomes["BSD-3-Clause: said"] == outcomes["MIT OR Apache-2.0: spdx"] == "ok"
+    assert outcomes["GPL-3.0-only: copyleft"] == outcomes["none declared: silent"] == "FAIL"
 
 
 def test_every_package_and_jar_has_a_licence_that_is_compatible(audit: ModuleType) -> None:
-    wrong = [each.told for each in audit.licences(audit.pinned(LOCK)) if each.outcome != "ok"]
+    wrong = [finding.told for finding in audit.licences(audit.pinned(LOCK)) if finding.outcome != "ok"]
     assert wrong == []
 
 

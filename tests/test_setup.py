@@ -71,7 +71,7 @@ def test_three_days_are_the_files_that_the_script_says(landed: Path) -> None:
 
 def test_a_flight_is_identified_by_carrier_number_origin_and_hour(landed: Path) -> None:
     flights = records(*landed.glob("flights/2013-01-0?.jsonl"))
-    ids = {(each["carrier"], each["flight"], each["origin"], each["time_hour"]) for each in flights}
+    ids = {(flight["carrier"], flight["flight"], flight["origin"], flight["time_hour"]) for flight in flights}
     assert len(ids) == len(flights)
 
 
@@ -85,7 +85,11 @@ def test_the_hour_is_the_one_that_new_york_shows(landed: Path) -> None:
 def test_flights_come_as_they_arrive_and_so_out_of_schedule(landed: Path) -> None:
     """Where clocks show New York's time, an arrival of this UTC day can be told from the clock alone."""
     flights = records(landed / "flights/2013-01-02.jsonl")
-    clocks = [each["arr_time"] for each in flights if each["arr_time"] and each["dest"] in {"BOS", "ATL", "MIA", "DCA"}]
+    clocks = [
+        flight["arr_time"]
+        for flight in flights
+        if flight["arr_time"] and flight["dest"] in {"BOS", "ATL", "MIA", "DCA"}
+    ]
     arrivals = [(clock // 100 * 60 + clock % 100 + 5 * 60) % (24 * 60) for clock in clocks]
     assert len(arrivals) > 100
     assert arrivals == sorted(arrivals)
@@ -93,7 +97,7 @@ def test_flights_come_as_they_arrive_and_so_out_of_schedule(landed: Path) -> Non
 
 
 def test_a_file_holds_what_became_known_on_its_utc_day(landed: Path) -> None:
-    cancelled = [each for each in records(landed / "flights/2013-01-02.jsonl") if each["dep_time"] is None]
+    cancelled = [flight for flight in records(landed / "flights/2013-01-02.jsonl") if flight["dep_time"] is None]
     assert cancelled
     assert {scheduled(flight).astimezone(UTC).date().isoformat() for flight in cancelled} == {"2013-01-02"}
 
@@ -126,8 +130,8 @@ def test_every_locked_package_has_a_version_and_hashes_and_no_address() -> None:
         text = (ROOT / lock).read_text()
         packages = re.findall(r"^\S.*(?:\n {4}.*)*", text, re.MULTILINE)
         assert packages
-        assert all(re.match(r"[a-z0-9._-]+(\[[a-z,-]+\])?==\S+ ", each) for each in packages)
-        assert all("--hash=sha256:" in each for each in packages)
+        assert all(re.match(r"[a-z0-9._-]+(\[[a-z,-]+\])?==\S+ ", package) for package in packages)
+        assert all("--hash=sha256:" in package for package in packages)
         assert "://" not in text
 
 
@@ -139,14 +143,14 @@ def test_the_bootstrap_lock_is_part_of_the_lock() -> None:
 def test_the_repository_names_no_machine_and_no_registry() -> None:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     unwanted = re.compile(r"pypi\.org|pythonhosted|maven\.org|maven2|/work/|/root/|/home/[a-z]")
-    found = [
+    lines = [
         f"{name}:{number}: {line}"
         for name in listed.splitlines()
         if (file := ROOT / name).is_file() and file != Path(__file__)
         for number, line in enumerate(file.read_text("utf-8", errors="replace").splitlines(), 1)
         if unwanted.search(line)
     ]
-    assert found == []
+    assert lines == []
 
 
 def test_init_makes_a_project_that_loads(tmp_path: Path) -> None:
@@ -203,8 +207,8 @@ def test_doctor_finds_jars_that_are_missing_spoilt_or_unknown(project: Any, tmp_
     (tmp_path / "jars/jars.txt").write_text(f"# list\n{'0' * 64}  io.delta:a:1\n{'0' * 64}  io.delta:b:1\n")
     (tmp_path / "jars/a-1.jar").write_text("not it")
     (tmp_path / "jars/c-1.jar").write_text("unknown")
-    found = findings(tmp_path)["jars"].found
-    assert found == "b-1.jar is missing, c-1.jar is not on the list, a-1.jar has a wrong SHA-256"
+    jars = findings(tmp_path)["jars"].found
+    assert jars == "b-1.jar is missing, c-1.jar is not on the list, a-1.jar has a wrong SHA-256"
 
 
 def test_doctor_finds_a_warehouse_that_cannot_be_written(project: Any, tmp_path: Path) -> None:
@@ -224,10 +228,10 @@ def test_doctor_finds_another_version_of_a_pinned_package(project: Any, monkeypa
 
 def test_doctor_tells_wrong_settings_and_still_looks_at_the_machine(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.lake]\nwarehose = 1\n")
-    found = findings(tmp_path)
-    assert "unknown setting 'warehose'" in found["project"].found
-    assert found["project"].fix == "did you mean 'warehouse'?"
-    assert found["python"].ok
+    subjects = findings(tmp_path)
+    assert "unknown setting 'warehose'" in subjects["project"].found
+    assert subjects["project"].fix == "did you mean 'warehouse'?"
+    assert subjects["python"].ok
 
 
 def test_doctor_exits_with_1_where_something_is_not_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,4 +239,4 @@ def test_doctor_exits_with_1_where_something_is_not_well(tmp_path: Path, monkeyp
     result = CliRunner().invoke(lake, ["doctor", "--json", "--project", str(ROOT)])
     assert isinstance(result.exception, LakeError)
     assert result.exception.exit_code == 1
-    assert [each["subject"] for each in json.loads(result.stdout) if not each["ok"]] == ["java"]
+    assert [finding["subject"] for finding in json.loads(result.stdout) if not finding["ok"]] == ["java"]

@@ -56,10 +56,10 @@ class Place:
     around: str
     path: tuple[Any, ...] = ()
 
-    def of(self, found: Any) -> Any:
+    def of(self, value: Any) -> Any:
         for step in self.path:
-            found = found[step]
-        return found
+            value = value[step]
+        return value
 
 
 LEAVES: Final[dict[str, Any]] = {
@@ -131,20 +131,20 @@ def test_a_number_is_taken_digit_by_digit_or_refused(
     numbers = [(text, form % text) for text in NUMBERS for form in ("%s", '"%s"')]
     for stream, places in streams.items():
         declare(project, stream, places, **{"envelope": "debezium", "table": "s.t"} if envelope else {})
-        known = list(product(places, numbers, ('{"id": "a", %s}', '{"id": "a", %s, "more": 1.10}')))
-        texts = [form % f'"{place.name}": {place.around % json_}' for place, (_, json_), form in known]
+        cases = list(product(places, numbers, ('{"id": "a", %s}', '{"id": "a", %s, "more": 1.10}')))
+        texts = [form % f'"{place.name}": {place.around % json_}' for place, (_, json_), form in cases]
         land(stream, "a.jsonl", *(ENVELOPE % text if envelope else text for text in texts))
         ingest(project, spark, load_contracts(project), [stream])
         refused = {int(row.source.split(":")[1]): row for row in quarantine.rejected(project, stream, upto=1)}
         taken = {int(row["_source"].split(":")[1]): row.asDict(True) for row in rows(project, spark, stream)}
-        for line, (written, (place, (text, _), form)) in enumerate(zip(texts, known, strict=True), 1):
+        for line, (written, (place, (text, _), form)) in enumerate(zip(texts, cases, strict=True), 1):
             if line in refused:
                 about = f"{written} is refused: {refused[line].detail}"
                 assert refused[line].reason == "wrong type", about
                 assert exact(place.leaf, text) is None or "e" in text.lower(), about
             else:
-                found = place.of(taken[line][place.name])
-                assert found == (text if place.leaf == "string" else exact(place.leaf, text)), written
+                value = place.of(taken[line][place.name])
+                assert value == (text if place.leaf == "string" else exact(place.leaf, text)), written
                 assert taken[line]["_extra"] == ('{"more":1.10}' if "more" in form else None), written
 
 
@@ -157,11 +157,11 @@ def test_what_is_no_number_is_never_taken_for_one(project: Settings, spark: Spar
     places = [place for place in PLACES if place.leaf != "string"]
     declare(project, "all", places)
     wrong = [*NO_NUMBERS, *(f'"{text}"' for text in NO_TEXTS), *OTHERS]
-    known = list(product(places, wrong, ('{"id": "a", "%s": %s}', '{"id": "a", "%s": %s, "more": 1}')))
-    land("all", "a.jsonl", *(form % (place.name, place.around % text) for place, text, form in known))
+    cases = list(product(places, wrong, ('{"id": "a", "%s": %s}', '{"id": "a", "%s": %s, "more": 1}')))
+    land("all", "a.jsonl", *(form % (place.name, place.around % text) for place, text, form in cases))
     ingest(project, spark, load_contracts(project))
     for row in rows(project, spark, "all"):
-        place, text, form = known[int(row["_source"].split(":")[1]) - 1]
+        place, text, form = cases[int(row["_source"].split(":")[1]) - 1]
         pytest.fail(f"{form % (place.name, place.around % text)} is taken as {row[place.name]}")
 
 

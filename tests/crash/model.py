@@ -73,9 +73,9 @@ class Shop:
         self.lakehouse = self._opened()
 
     def _opened(self) -> Lakehouse:
-        found = Lakehouse(self.home / "shop", self.home)
-        found.settings = replace(found.settings, archive=self.home / "archive")
-        return found
+        lakehouse = Lakehouse(self.home / "shop", self.home)
+        lakehouse.settings = replace(lakehouse.settings, archive=self.home / "archive")
+        return lakehouse
 
     # What happens to it.
 
@@ -149,17 +149,18 @@ class Shop:
         """What readers must see, without what a changed definition adds."""
         gone = self.forgotten()
         changes = [
-            {**each, "customer": None if each["customer"] in gone else each["customer"]} for each in self.sorted()
+            {**change, "customer": None if change["customer"] in gone else change["customer"]}
+            for change in self.sorted()
         ]
-        current = {each["order_id"]: each for each in changes}
+        current = {change["order_id"]: change for change in changes}
         return {
-            "current_order": [_typed(each) for each in current.values()],
+            "current_order": [_typed(order) for order in current.values()],
             "order_past": list(_past(changes)),
             "customer_daily": _daily(list(map(_typed, current.values()))),
         }
 
     def sorted(self) -> list[Row]:
-        return sorted(self.events.values(), key=lambda each: (each["order_id"], _time(each["changed_at"])))
+        return sorted(self.events.values(), key=lambda event: (event["order_id"], _time(event["changed_at"])))
 
     def faults(self, commands: Commands) -> Iterator[str]:
         """What is not as it must be: the log, the tables, their recomputation, the edition."""
@@ -190,7 +191,7 @@ class Shop:
 
     def unreadable(self) -> Iterator[str]:
         """The tables of kept editions that cannot be read."""
-        kept = [each for each in kept_editions(self.lakehouse.settings) if each.number > self.lost_until]
+        kept = [edition for edition in kept_editions(self.lakehouse.settings) if edition.number > self.lost_until]
         for edition in kept:
             for name, entry in edition.tables.items():
                 try:
@@ -233,28 +234,28 @@ def _typed(order: Row) -> Row:
 def _past(changes: list[Row]) -> Iterator[Row]:
     """Uninterrupted periods of a status; `changes` come by order and time."""
     periods: list[Row] = []
-    for each in changes:
-        last = periods[-1] if periods and periods[-1]["order_id"] == each["order_id"] else None
-        if last and last["status"] == each["status"]:
+    for change in changes:
+        last = periods[-1] if periods and periods[-1]["order_id"] == change["order_id"] else None
+        if last and last["status"] == change["status"]:
             continue
-        at = _time(each["changed_at"])
+        at = _time(change["changed_at"])
         if last:
             last["valid_to"] = at
-        periods.append({"order_id": each["order_id"], "status": each["status"], "valid_from": at, "valid_to": None})
+        periods.append({"order_id": change["order_id"], "status": change["status"], "valid_from": at, "valid_to": None})
     yield from periods
 
 
 def _daily(orders: list[Row]) -> list[Row]:
-    found: dict[tuple[str, date], Row] = {}
-    for each in orders:
-        key = each["customer"], each["placed_at"].astimezone(LONDON).date()
-        row = found.setdefault(
+    days: dict[tuple[str, date], Row] = {}
+    for order in orders:
+        key = order["customer"], order["placed_at"].astimezone(LONDON).date()
+        row = days.setdefault(
             key, {"customer": key[0], "day": key[1], "orders": 0, "cancelled": 0, "amount": Decimal(0)}
         )
         row["orders"] += 1
-        row["cancelled"] += each["status"] == "cancelled"
-        row["amount"] += each["amount"]
-    return list(found.values())
+        row["cancelled"] += order["status"] == "cancelled"
+        row["amount"] += order["amount"]
+    return list(days.values())
 
 
 def _ordered(rows: list[Row]) -> list[Row]:

@@ -109,7 +109,7 @@ def test_a_column_is_called_by_letters_digits_and_underscores() -> None:
             check(["a", name])
 
 
-@pytest.mark.parametrize("name", [*(each for each in NASTY if each != "select"), "", "9a"])
+@pytest.mark.parametrize("name", [*(text for text in NASTY if text != "select"), "", "9a"])
 def test_a_contract_names_by_letters_digits_and_underscores(project: Settings, name: str) -> None:
     odd = {"name": name, "type": ["null", "string"], "default": None}
     inside = {"name": "inner", "type": {"type": "record", "name": "Inner", "fields": [odd]}}
@@ -131,10 +131,10 @@ def test_a_column_that_is_no_name_is_refused_before_data_is_read(
 ) -> None:
     declare(project)
     job(project, "Latest('meter', sequence='at')", f"rows.selectExpr('meter', 'at', '{returned}')")
-    found = load(project)
-    inputs = Inputs(lambda: spark, found, Cut(1, {"readings": 0}, 0, None))  # type: ignore[arg-type]
+    loaded = load(project)
+    inputs = Inputs(lambda: spark, loaded, Cut(1, {"readings": 0}, 0, None))  # type: ignore[arg-type]
     with pytest.raises(DeclarationError, match=r"newest: .* is not a valid column name"):
-        analyse(inputs, found.tables["newest"])
+        analyse(inputs, loaded.tables["newest"])
 
 
 def job(project: Settings, kind: str, body: str) -> None:
@@ -151,10 +151,10 @@ def test_names_in_records_are_data(project: Settings, spark: SparkSession, land:
     lines = (",".join('"' + cell.replace('"', '""') + '"' for cell in line) for line in csv)
     land("readings", "c.csv", *lines)
     assert take(project, spark).quarantined == 0
-    found = {event["meter"]: event for event in events(project, spark)}
-    assert found["json"]["note"] == "n"
-    assert found["alias"]["note"] == "by its former name"
-    assert {name: json.loads(found["csv"]["_extra"])[name] for name in odd[6:]} == {name: name for name in odd[6:]}
+    taken = {event["meter"]: event for event in events(project, spark)}
+    assert taken["json"]["note"] == "n"
+    assert taken["alias"]["note"] == "by its former name"
+    assert {name: json.loads(taken["csv"]["_extra"])[name] for name in odd[6:]} == {name: name for name in odd[6:]}
 
 
 def test_defaults_and_symbols_are_data(project: Settings, spark: SparkSession, land: Callable[..., Path]) -> None:
@@ -193,9 +193,9 @@ def test_a_place_is_three_numbers(project: Settings, place: str) -> None:
 @pytest.mark.parametrize("label", NASTY)
 def test_a_label_is_a_text(project: Settings, label: str) -> None:
     declare(project)
-    found = load(project)
-    assert cut(found, label=label).number == cut(found, label=label).number
-    assert cut(found, label="other").number == cut(found, label="other").number
+    loaded = load(project)
+    assert cut(loaded, label=label).number == cut(loaded, label=label).number
+    assert cut(loaded, label="other").number == cut(loaded, label="other").number
 
 
 @pytest.mark.parametrize("text", ["2013-01-01' OR true --", "now()", "date '2013-01-01'", "2013-01-01; DROP t", ""])

@@ -57,7 +57,7 @@ def expect(settings: Settings, table: str, kind: str, severity: str = "stop", **
 
 
 def test_every_table_is_judged_without_spark(shop: Settings) -> None:
-    assert [(each.table, each.outcome, each.version) for each in judge(shop, strict=True)] == [
+    assert [(check.table, check.outcome, check.version) for check in judge(shop, strict=True)] == [
         ("current_order", "passed", 0),
         ("customer_daily", "passed", 0),
     ]
@@ -81,13 +81,13 @@ def test_a_stop_binds_its_cut_only(shop: Settings) -> None:
     put(shop, "gold", "customer_daily", {"customer": ["x"], "day": ["2024-03-30"], "orders": [3]}, cut=2)
     with pytest.raises(QualityError, match="expected max_value 2, found 3"):
         judge(shop)
-    assert [each.outcome for each in judge(shop, cut=1)] == ["passed", "passed"]
+    assert [check.outcome for check in judge(shop, cut=1)] == ["passed", "passed"]
 
 
 def test_warnings_are_told_and_stop_nothing(shop: Settings) -> None:
     expect(shop, "current_order", "expect_table_row_count_to_equal", severity="warn", value=3)
     checks = judge(shop)
-    assert [each.outcome for each in checks] == ["warned", "passed"]
+    assert [check.outcome for check in checks] == ["warned", "passed"]
     assert [told.partition(" failed")[0] for told in warnings(checks)] == [
         "current_order: expect_table_row_count_to_equal"
     ]
@@ -95,7 +95,7 @@ def test_warnings_are_told_and_stop_nothing(shop: Settings) -> None:
 
 def test_a_table_without_a_quality_file_is_refused_only_when_strict(shop: Settings) -> None:
     (shop.path("quality") / "current_order.json").unlink()
-    assert [each.table for each in judge(shop)] == ["customer_daily"]
+    assert [check.table for check in judge(shop)] == ["customer_daily"]
     with pytest.raises(DeclarationError, match=r"current_order: has no expectations \(jobs/silver/current_order.py"):
         judge(shop, strict=True)
 

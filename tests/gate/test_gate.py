@@ -57,8 +57,8 @@ def expect(project: Settings) -> Expect:
     """`expect(("expect_…", {...}), severity="warn")` writes the quality file."""
 
     def write(*expectations: tuple[str, Mapping[str, Any]], severity: str = "stop") -> None:
-        found = [{"type": name, "kwargs": kwargs, "severity": severity} for name, kwargs in expectations]
-        (project.path("quality") / "carrier_daily.json").write_text(json.dumps({"expectations": found}, indent=1))
+        written = [{"type": name, "kwargs": kwargs, "severity": severity} for name, kwargs in expectations]
+        (project.path("quality") / "carrier_daily.json").write_text(json.dumps({"expectations": written}, indent=1))
 
     return write
 
@@ -177,8 +177,8 @@ def test_a_share_of_rows_is_a_statement_about_the_whole_table(project: Settings,
     expect(not_null("day"), (not_null("share")[0], {"column": "share", "mostly": 0.7}), unique := compound())
     suite = load_suite(project, "carrier_daily")
     assert suite is not None
-    assert [each.columns for each in suite.row_local] == [("day",)]
-    assert [each.type for each in suite.whole_table] == [not_null("")[0], unique[0]]
+    assert [expectation.columns for expectation in suite.row_local] == [("day",)]
+    assert [expectation.type for expectation in suite.whole_table] == [not_null("")[0], unique[0]]
 
 
 def compound() -> tuple[str, Mapping[str, Any]]:
@@ -268,7 +268,7 @@ def test_changed_rows_are_judged_again_by_what_only_the_whole_table_can_fail(
 ) -> None:
     expect(compound(), between("flights", min_value=-1))
     assert len(judged(put(ROWS)).results) == 2
-    assert [each["type"] for each in judged(put(ROWS, met=True), cut=2).results] == [compound()[0]]
+    assert [result["type"] for result in judged(put(ROWS, met=True), cut=2).results] == [compound()[0]]
 
 
 def test_rows_that_met_another_suite_are_judged_even_where_an_older_cut_passes(
@@ -322,7 +322,7 @@ def test_a_changed_suite_judges_the_rows_that_are_there_already(
 
 def test_an_empty_table_is_judged(expect: Expect, put: Callable[..., int], judged: Callable[..., checks.Check]) -> None:
     expect(compound(), between("share", min_value=0), row_count(min_value=1))
-    assert [each["success"] for each in judged(put(ROWS.slice(0, 0))).results] == [True, True, False]
+    assert [result["success"] for result in judged(put(ROWS.slice(0, 0))).results] == [True, True, False]
 
 
 # --- wrong quality files
@@ -433,7 +433,9 @@ def test_this_repositorys_quality_files_are_whole(request: pytest.FixtureRequest
         assert suite.row_local, f"{suite.file} judges no row"
         assert suite.whole_table, f"{suite.file} judges no table"
         assert build(suite.expectations)
-        assert all(each.doc for each in suite.expectations), f"{suite.file}: an expectation does not say why"
+        assert all(expectation.doc for expectation in suite.expectations), (
+            f"{suite.file}: an expectation does not say why"
+        )
 
 
 def test_what_is_gone_or_changed_since_the_last_edition_stops_or_passes(

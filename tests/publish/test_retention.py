@@ -96,13 +96,13 @@ def rows(project: Project, edition: int) -> list[tuple[Any, ...]]:
 
 def readable(table: Table) -> list[int]:
     """The versions whose rows are all there."""
-    found = []
+    versions = []
     for version in range(1, table.version() + 1):
         opened = delta.open_table(table.path, version)
         assert opened is not None
         if all(Path(file).exists() for file in delta.files(opened)):
-            found.append(version)
-    return found
+            versions.append(version)
+    return versions
 
 
 def published(project: Project, *, times: int) -> Table:
@@ -121,7 +121,7 @@ def test_old_editions_expire_and_their_files_go_but_not_those_of_the_pinned_one(
     assert (dry.expired, readable(table)) == ([1, 3], [1, 2, 3, 4, 5])
     done = keep(project, editions=2)
     assert (done.expired, done.kept, readable(table)) == ([1, 3], [5, 4, 2], [2, 4, 5])
-    assert sum(each.files for each in dry.places) == sum(each.files for each in done.places) > 2
+    assert sum(place.files for place in dry.places) == sum(place.files for place in done.places) > 2
     assert [rows(project, number) for number in (2, 4, 5)] == [[(2,)], [(4,)], [(5,)]]
     for read in (reader, editions.pin_edition):
         with pytest.raises(DeclarationError, match="edition 3 has expired; kept: 2, 4 to 5"):
@@ -154,7 +154,7 @@ def test_what_was_there_when_a_running_process_began_stays_until_it_ends(
         put(table, 4)
         publish(project, 4, table)
         done = keep(project)
-        assert [each.pid for each in done.running] == [process.pid]
+        assert [running.pid for running in done.running] == [process.pid]
         assert (done.expired, done.kept) == ([2, 3], [4])
         assert readable(table) == [2, 3, 4], "when it began, it could have asked for edition 2"
     assert keep(project).running == ()
@@ -187,7 +187,7 @@ def test_what_somebody_writes_is_left_alone_and_the_others_are_done(
             upkeep.maintain.main(["--json"], standalone_mode=False, obj=Shell())
         told = json.loads(capsys.readouterr().out)
         assert list(told["skipped"]) == ["table current_order"]
-        assert "customer_daily" in {each["name"] for each in told["places"]}
+        assert "customer_daily" in {place["name"] for place in told["places"]}
         assert readable(table) == [1, 2]
     assert upkeep.maintain.main([], standalone_mode=False, obj=Shell()) is None
     assert "editions: 2 kept, none expired" in capsys.readouterr().out
@@ -202,7 +202,7 @@ def test_a_call_compacts_no_more_than_its_bytes_and_something_in_any_case(
     cuts.record_cut(project.settings, {"orders": 1}, 0), cuts.record_cut(project.settings, {"orders": 2}, 0)
     policy = Policy(editions=1, days=9, size=1)
     left = [maintain(project, no_session, policy, lambda _: None) for _ in range(4)]
-    assert [(sum(bool(each.compacted) for each in done.places), done.left) for done in left] == [
+    assert [(sum(bool(place.compacted) for place in done.places), done.left) for done in left] == [
         (1, 2),
         (1, 1),
         (1, 0),

@@ -95,8 +95,8 @@ def built(project: Project, name: str, *, cut: int, rows: int) -> None:
     delta.append(project.table(table).path, "carrier VARCHAR", [["AA"]] * rows, Position(f"table:{name}", cut, data))
 
 
-def table(found: Status, name: str) -> Any:
-    return next(each for each in found.tables if each.name == name)
+def table(status: Status, name: str) -> Any:
+    return next(table for table in status.tables if table.name == name)
 
 
 def test_an_empty_project_says_what_to_do_first(project: Settings) -> None:
@@ -141,9 +141,9 @@ def test_what_was_taken_in_again_is_in_quarantine_no_more(flights: Project, proj
 
 
 def test_a_table_tells_how_far_it_is_behind_in_batches_and_event_time(flights: Project) -> None:
-    found = table(look(flights), "carrier_total")
-    assert (found.cut, found.behind, found.rows) == (1, 1, 3)
-    assert str(found.lag) == "1 day, 3:20:00"
+    total = table(look(flights), "carrier_total")
+    assert (total.cut, total.behind, total.rows) == (1, 1, 3)
+    assert str(total.lag) == "1 day, 3:20:00"
 
 
 def test_an_edition_has_the_content_of_a_table_whose_commits_do_not_say_it(flights: Project) -> None:
@@ -154,26 +154,26 @@ def test_an_edition_has_the_content_of_a_table_whose_commits_do_not_say_it(fligh
     assert present(editions.latest_edition(flights.settings)).tables["carrier_total"].content == found.content
     path = flights.settings.warehouse_path / entry.path
     shutil.rmtree(path)
-    assert completed(flights, {"carrier_total": entry})["carrier_total"].content == found.content, "it is known"
-    assert [each.verdict for each in held(flights.settings, edition)] == ["differs"]
+    assert completed(flights, {"carrier_total": entry})["carrier_total"].content == complete.content, "it is known"
+    assert [proof.verdict for proof in held(flights.settings, edition)] == ["differs"]
 
 
 def test_a_table_at_the_head_is_not_behind(flights: Project) -> None:
     built(flights, "carrier_total", cut=2, rows=4)
-    found = table(look(flights), "carrier_total")
-    assert (found.behind, found.lag.total_seconds()) == (0, 0)
+    total = table(look(flights), "carrier_total")
+    assert (total.behind, total.lag.total_seconds()) == (0, 0)
 
 
 def test_a_table_that_was_not_built_is_behind_by_everything(flights: Project) -> None:
-    found = table(look(flights), "league")
-    assert (found.cut, found.behind, found.lag, found.rows) == (None, 2, None, None)
+    league = table(look(flights), "league")
+    assert (league.cut, league.behind, league.lag, league.rows) == (None, 2, None, None)
 
 
 def test_a_changed_definition_is_told(flights: Project, project: Settings) -> None:
     project.path("jobs/gold/carrier_total.py").write_text(JOB.replace("return flights", "return flights.distinct()"))
-    found = look(load(project))
-    assert table(found, "carrier_total").changed
-    assert "its definition has changed since: lake plan, lake deploy" in "\n".join(as_text(found))
+    status = look(load(project))
+    assert table(status, "carrier_total").changed
+    assert "its definition has changed since: lake plan, lake deploy" in "\n".join(as_text(status))
 
 
 def test_the_last_run_of_a_table_is_told(flights: Project, project: Settings) -> None:
@@ -243,12 +243,12 @@ def test_one_damaged_table_is_named_and_the_others_are_told_all_the_same(
         tables = CliRunner().invoke(lake, ["tables", *options, "--project", str(project.project)])
         assert tables.exit_code == 0, tables.exception
     data = json.loads(told.stdout)
-    assert [(each["what"], str(home) in each["file"]) for each in data["damaged"]] == [("carrier_total", True)]
-    assert [(each["name"], each["damaged"], each["cut"]) for each in data["tables"]] == [
+    assert [(damage["what"], str(home) in damage["file"]) for damage in data["damaged"]] == [("carrier_total", True)]
+    assert [(table["name"], table["damaged"], table["cut"]) for table in data["tables"]] == [
         ("carrier_total", True, None),
         ("league", False, 2),
     ]
-    assert [bool(each["damage"]) for each in json.loads(tables.stdout)] == [True, False]
+    assert [bool(table["damage"]) for table in json.loads(tables.stdout)] == [True, False]
     assert json.loads(tables.stdout)[1]["rows"] == 3
     text = "\n".join(as_text(look(load(project))))
     assert "damaged  carrier_total: " in text
@@ -264,9 +264,9 @@ def test_a_damaged_book_is_named_and_the_rest_is_told(flights: Project, project:
     commit = next((Warehouse(project).book(book).path / "_delta_log").local.glob("*.json"))
     commit.write_bytes(b"\xff")
     (commit.with_name(f"{9:020}.json")).write_text("{}\n")
-    found = look(flights)
-    assert [damage.path.name for damage in found.damaged] == [book]
-    [stream] = found.streams
+    status = look(flights)
+    assert [damage.path.name for damage in status.damaged] == [book]
+    [stream] = status.streams
     assert (stream.batch, stream.events) == (2, 7)
 
 
@@ -280,7 +280,7 @@ def test_what_failed_last_is_told_with_its_error_until_it_is_done(flights: Proje
     text = "\n".join(as_text(found))
     assert re.search(r"^failed   advance of carrier_total, .+ ago: no\\x1b\[2J luck$", text, re.M)
     assert re.search(r"^failed   publish of edition, .+ ago: a gate stopped$", text, re.M)
-    assert wrong(found, ["stopped"]) == [
+    assert wrong(status, ["stopped"]) == [
         "stopped: publish of edition failed",
         "stopped: advance of carrier_total failed",
     ]
@@ -298,7 +298,7 @@ def test_ages_and_checks_are_told(flights: Project, project: Settings) -> None:
     assert "checks   11 of 12 checks passed, at cut 1" in text
     assert re.search(r"^cut      2, \S+ \S+Z \(.+ ago\)$", text, re.M)
     assert re.search(r"^edition  1 of cut 1, \S+ \S+Z \(.+ ago\)$", text, re.M)
-    later = replace(found, at=datetime(2026, 1, 3, 4, tzinfo=UTC))
+    later = replace(status, at=datetime(2026, 1, 3, 4, tzinfo=UTC))
     assert " 2 d 4 h ago " in "\n".join(as_text(later))
 
 

@@ -65,8 +65,8 @@ def table(made: Table, project: Settings) -> Table:
 
 
 def numbers(table: Table, version: int | None = None) -> list[int]:
-    found = delta.rows(table.path, "SELECT n FROM t ORDER BY n", version=version)
-    return [row["n"] for row in found]
+    rows = delta.rows(table.path, "SELECT n FROM t ORDER BY n", version=version)
+    return [row["n"] for row in rows]
 
 
 def files(table: Table) -> int:
@@ -74,8 +74,8 @@ def files(table: Table) -> int:
 
 
 def feed(table: Table, after: int, upto: int) -> list[tuple[int, str]]:
-    found = pa.table(DeltaTable(str(table.path)).load_cdf(starting_version=after + 1, ending_version=upto))
-    return sorted((row["n"], row["_change_type"]) for row in found.to_pylist())
+    changes = pa.table(DeltaTable(str(table.path)).load_cdf(starting_version=after + 1, ending_version=upto))
+    return sorted((row["n"], row["_change_type"]) for row in changes.to_pylist())
 
 
 def delete(table: Table, *, keep: tuple[int, ...] = (), since: int) -> int:
@@ -89,10 +89,10 @@ def test_a_process_at_work_is_known_until_it_is_dead(project: Settings) -> None:
     project.warehouse_path.mkdir(parents=True)
     assert activity.others(project) == []
     with other_process(project, "reading") as process:
-        [found] = activity.others(project)
-        assert (found.pid, found.command, found.edition) == (process.pid, "lake sql", 3)
-        assert abs(datetime.now(UTC) - found.since) < timedelta(minutes=1)
-        assert "lake sql of edition 3 (pid" in str(found)
+        [running] = activity.others(project)
+        assert (running.pid, running.command, running.edition) == (process.pid, "lake sql", 3)
+        assert abs(datetime.now(UTC) - running.since) < timedelta(minutes=1)
+        assert "lake sql of edition 3 (pid" in str(running)
     assert activity.others(project) == []
 
 
@@ -238,9 +238,9 @@ def test_what_no_version_needs_is_what_deltalake_says(table: Table) -> None:
             said = DeltaTable(str(table.path)).vacuum(
                 0, enforce_retention_duration=False, full=True, keep_versions=versions
             )
-            found = vacuum.unneeded(table.path, keep=keep, since=since)
+            unneeded = vacuum.unneeded(table.path, keep=keep, since=since)
             data = {file for name in said if (file := table.path / name).parent == table.path}
-            assert {file for file in found if file.parent == table.path} == data, (since, keep)
+            assert {file for file in unneeded if file.parent == table.path} == data, (since, keep)
 
 
 def test_vacuum_keeps_the_change_feed_whole_since_the_version_asked_for_and_before_it_there_is_a_gap(
