@@ -6,7 +6,6 @@ import grp
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -219,13 +218,6 @@ def test_what_a_server_says_after_its_log_was_emptied_stands_at_its_beginning(
         os.truncate(log, 0)
         (home / "emptied").touch()
         until(lambda: log.read_text() == "second\n")
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_airflow_listens_on_loopback_alone() -> None:
