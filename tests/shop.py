@@ -20,7 +20,8 @@ LOGICAL: Final = {
 
 
 def empty(folder: Path, settings: str = "") -> Settings:
-    """A project of nothing in an empty folder, with lines of settings."""
+    """A project of nothing in an empty or new folder, with lines of settings."""
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "pyproject.toml").write_text(f"[tool.lake]\n{settings}")
     for name in ("schemas", "jobs/silver", "jobs/gold", "quality", "landing"):
         (folder / name).mkdir(parents=True)

@@ -16,6 +16,7 @@ from lake.project import load
 from lake.publish.deploy import deploy
 from lake.testing import Lakehouse
 from tests.docs.pages import ANY, Batch, Example, Row, examples, shown
+from tests.shop import empty
 
 EXAMPLES = list(examples())
 TOGETHER = [example for example in EXAMPLES if not example.changes_jobs]
@@ -45,7 +46,7 @@ def test_the_tables_are_what_the_page_shows(
 
 def run(some: Sequence[Example], home: Path, spark: SparkSession) -> Tables:
     """The tables of the examples after each batch: (table, number of the batch) -> rows as pages show them."""
-    project, made = empty(home / "project"), Tables()
+    project, made = empty(home / "project").project, Tables()
     for number in range(max(len(example.batches) for example in some)):
         batches = [example.batches[number] for example in some if number < len(example.batches)]
         lakehouse = after(batches, project, home, spark)
@@ -53,14 +54,6 @@ def run(some: Sequence[Example], home: Path, spark: SparkSession) -> Tables:
             rows = lakehouse.table(name)
             made[name, number + 1] = [{column: shown(value) for column, value in row.items()} for row in rows]
     return made
-
-
-def empty(project: Path) -> Path:
-    """An empty project."""
-    for folder in ("schemas", "jobs/silver", "jobs/gold", "quality"):
-        (project / folder).mkdir(parents=True)
-    (project / "pyproject.toml").write_text("[tool.lake]\n")
-    return project
 
 
 def write(batch: Batch, project: Path) -> bool:
@@ -111,7 +104,7 @@ def test_every_kind_has_a_worked_example() -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each.name)
 def test_an_example_loads_and_shows_records_and_tables(tmp_path: Path, example: Example) -> None:
-    project = empty(tmp_path / "project")
+    project = empty(tmp_path / "project").project
     for batch in example.batches:
         write(batch, project)
         found = load(load_settings(project))

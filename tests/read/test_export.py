@@ -18,13 +18,13 @@ from click.testing import CliRunner
 
 from lake import cli
 from lake.cli import lake
-from lake.config import load_settings
 from lake.errors import DeclarationError, LakeError
 from lake.read.answer import ask
 from lake.read.export import EXTENSIONS, _whole
 from lake.read.sql import Reader, reader
 from lake.text import FIRST, as_table
 from tests.checks import present
+from tests.shop import empty
 from tests.warehouse import publish, write
 
 LAKE = Path(sys.executable).parent / "lake"
@@ -33,9 +33,7 @@ LAKE = Path(sys.executable).parent / "lake"
 @pytest.fixture(scope="module")
 def edition(tmp_path_factory: pytest.TempPathFactory) -> Reader:
     """An edition that the tests only read."""
-    home = tmp_path_factory.mktemp("published")
-    (home / "pyproject.toml").write_text("[tool.lake]\n")
-    settings = load_settings(home)
+    settings = empty(tmp_path_factory.mktemp("published"))
     write(settings, "gold", "day", "SELECT 'AA' AS carrier, 1 AS flights UNION ALL SELECT 'UA', 2")
     publish(settings, day=("gold", 0))
     return reader(settings)

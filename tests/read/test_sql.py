@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 
 import lake as headwater
 from lake.cli import lake
-from lake.config import Settings, load_settings
+from lake.config import Settings
 from lake.errors import DeclarationError, LakeError
 from lake.read.sql import Reader, reader
 from lake.store.ledger import checks
@@ -38,9 +38,7 @@ NESTED = """
 @pytest.fixture(scope="module")
 def edition(tmp_path_factory: pytest.TempPathFactory) -> Reader:
     """An edition that the tests only read."""
-    home = tmp_path_factory.mktemp("published")
-    (home / "pyproject.toml").write_text("[tool.lake]\n")
-    return given(load_settings(home))
+    return given(empty(tmp_path_factory.mktemp("published")))
 
 
 def given(project: Settings) -> Reader:
@@ -161,10 +159,7 @@ def test_a_file_that_is_gone_is_named(project: Settings) -> None:
 
 
 def test_the_project_folder_may_have_any_name(tmp_path: Path) -> None:
-    home = tmp_path / "Ann's projects, é"
-    home.mkdir()
-    (home / "pyproject.toml").write_text("[tool.lake]\n")
-    assert rows(given(load_settings(home)), "SELECT sum(flights) FROM carrier_daily") == [(60,)]
+    assert rows(given(empty(tmp_path / "Ann's projects, é")), "SELECT sum(flights) FROM carrier_daily") == [(60,)]
 
 
 READS = [
