@@ -22,7 +22,7 @@ from lake.read.sql import reader
 from lake.session import embedded_conf, properties
 from lake.store.locks import activity
 from lake.store.locks.lease import lease
-from tests.processes import LOOPBACK, another, listening
+from tests.processes import LOOPBACK, listening, other_process, until
 from tests.shop import contract, declare
 from tests.warehouse import publish, write
 

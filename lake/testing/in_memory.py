@@ -88,7 +88,8 @@ class TableInMemory(Table):
         return to_frame(spark, self.held)
 
     def rows_of(self, keys: pa.Table, version: int, *, limit: int | None = None) -> pa.Table:
-        return _rows(self.held, f"EXISTS (SELECT 1 FROM k WHERE {_equal(keys)})", keys)
+        rows = _rows(self.held, f"EXISTS (SELECT 1 FROM k WHERE {_equal(keys)})", keys)
+        return rows if limit is None else rows.slice(0, limit)
 
     def keys_where(self, key: Sequence[str], others: pa.Table, condition: str, version: int) -> pa.Table:
         return distinct(_rows(self.held, f"EXISTS (SELECT 1 FROM k WHERE {condition})", others).select(list(key)))

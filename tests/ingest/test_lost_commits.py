@@ -37,7 +37,7 @@ from lake.store.table_head import TableHead
 from lake.store.tables import FeedGap
 from lake.store.torn import commit_file
 from lake.store.warehouse import Warehouse
-from tests.there import there
+from tests.checks import present
 
 ORDER, DAILY = "current_order", "customer_daily"
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from lake import Aggregate, ApproxDistinct, CountDistinct, Quantile
 from lake.kinds.columns import ORDER, SIGN
-from tests.there import there
+from tests.checks import present
 
 GROUPS = 60
 

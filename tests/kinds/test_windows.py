@@ -371,8 +371,8 @@ def test_a_window_is_final_once_the_log_has_passed_its_end(spark: SparkSession) 
     ]:
         later = kind.at_horizon(table, horizon)
         assert [row.is_final for row in later.orderBy("window_start").collect()] == expected
-        assert later.where(there(kind.changed_by_horizon(horizon))).isEmpty()
-        assert table.where(there(kind.changed_by_horizon(horizon))).count() == sum(expected)
+        assert later.where(present(kind.changed_by_horizon(horizon))).isEmpty()
+        assert table.where(present(kind.changed_by_horizon(horizon))).count() == sum(expected)
 
 
 def test_a_look_back_is_not_final_while_a_row_of_its_own_time_is_not_late(spark: SparkSession) -> None:

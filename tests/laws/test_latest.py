@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from lake import First, Latest
+from lake import First, Latest, cost
 from lake.testing.laws import by_slices
 from tests.laws.frames import frames, rows, tried
 from tests.laws.models import latest as model
@@ -33,6 +33,15 @@ def test_slices_make_the_table_of_everything(spark: SparkSession, name: Any) -> 
     kind, of = KINDS[name]
     parts = histories(seed=len(name))
     assert tried(kind, frames(spark, parts), *COLUMNS) == model.table(kept(parts), of)
+
+
+@pytest.mark.long
+def test_slices_make_the_table_of_everything_where_spark_compares(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cost, "COMPARE_ROWS", 1)
+    parts = histories(seed=40)
+    assert tried(KINDS["combined"][0], frames(spark, parts), *COLUMNS) == model.table(kept(parts), model.combined)
 
 
 @pytest.mark.long

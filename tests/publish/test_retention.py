@@ -34,8 +34,8 @@ from lake.store.ledger.editions import EditionTable
 from lake.store.table_head import CHANGE, Counts
 from lake.store.tables import Table
 from lake.store.warehouse import Warehouse
-from tests.processes import another
-from tests.there import there
+from tests.checks import present
+from tests.processes import other_process
 
 SCHEMA = pa.schema([("order_id", pa.int64())])
 

@@ -21,7 +21,8 @@ from lake.config import Settings
 from lake.errors import DeclarationError, LakeError
 from lake.read.sql import Reader, reader
 from lake.store.ledger import checks
-from tests.there import there
+from tests.checks import present
+from tests.shop import empty
 from tests.warehouse import publish, write
 
 DAILY = """

@@ -28,6 +28,7 @@ from lake.store.fingerprints import of_version
 from lake.store.ledger import checks, cuts, editions, runs
 from lake.store.log import Log
 from lake.store.warehouse import Warehouse
+from tests.checks import present
 from tests.shop import contract, declare, empty
 from tests.warehouse import publish
 
@@ -154,7 +155,7 @@ def test_an_edition_has_the_content_of_a_table_whose_commits_do_not_say_it(fligh
     assert present(editions.latest_edition(flights.settings)).tables["carrier_total"].content == found.content
     path = flights.settings.warehouse_path / entry.path
     shutil.rmtree(path)
-    assert completed(flights, {"carrier_total": entry})["carrier_total"].content == complete.content, "it is known"
+    assert completed(flights, {"carrier_total": entry})["carrier_total"].content == found.content, "it is known"
     assert [proof.verdict for proof in held(flights.settings, edition)] == ["differs"]
 
 
@@ -280,7 +281,7 @@ def test_what_failed_last_is_told_with_its_error_until_it_is_done(flights: Proje
     text = "\n".join(as_text(found))
     assert re.search(r"^failed   advance of carrier_total, .+ ago: no\\x1b\[2J luck$", text, re.M)
     assert re.search(r"^failed   publish of edition, .+ ago: a gate stopped$", text, re.M)
-    assert wrong(status, ["stopped"]) == [
+    assert wrong(found, ["stopped"]) == [
         "stopped: publish of edition failed",
         "stopped: advance of carrier_total failed",
     ]
@@ -298,7 +299,7 @@ def test_ages_and_checks_are_told(flights: Project, project: Settings) -> None:
     assert "checks   11 of 12 checks passed, at cut 1" in text
     assert re.search(r"^cut      2, \S+ \S+Z \(.+ ago\)$", text, re.M)
     assert re.search(r"^edition  1 of cut 1, \S+ \S+Z \(.+ ago\)$", text, re.M)
-    later = replace(status, at=datetime(2026, 1, 3, 4, tzinfo=UTC))
+    later = replace(found, at=datetime(2026, 1, 3, 4, tzinfo=UTC))
     assert " 2 d 4 h ago " in "\n".join(as_text(later))
 
 

@@ -28,9 +28,9 @@ from lake.store.locks.lease import lease
 from lake.store.log import Log
 from lake.store.torn import commit_file
 from lake.store.warehouse import Warehouse
+from tests.checks import fault, no_spark
 from tests.ingest.test_lost_commits import ORDER, advanced, at, shop, tear
-from tests.processes import another
-from tests.there import fault, no_spark, there
+from tests.processes import other_process
 
 __all__ = ["shop"]
 

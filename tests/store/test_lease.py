@@ -17,8 +17,8 @@ from lake.config import Settings, load_settings
 from lake.scaffold import init
 from lake.store.ledger.cuts import latest_cut, record_cut
 from lake.store.locks.lease import lease
-from tests.processes import another
-from tests.there import there
+from tests.checks import present
+from tests.processes import other_process
 
 LAKE = Path(sys.executable).with_name("lake")
 HEARD = [

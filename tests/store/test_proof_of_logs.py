@@ -280,7 +280,7 @@ def test_what_is_no_longer_what_was_published_is_told_before_it_is_answered_from
 
 def test_an_edition_of_long_ago_says_nothing_of_its_content_and_is_answered_from(shop: Lakehouse) -> None:
     edition = editions.latest_edition(shop.settings)
-    for entry in there(edition).tables.values():
+    for entry in present(edition).tables.values():
         commit = commit_file(Warehouse(shop.settings).root / entry.path, entry.version).local
         commit.write_text(commit.read_text().replace('\\"content\\":', '\\"nothing\\":'))
     delta._kept.clear()

@@ -29,6 +29,7 @@ from lake.store.storage import Address
 from lake.store.tables import Table
 from lake.store.torn import commit_file, torn
 from lake.store.warehouse import Warehouse
+from tests.checks import present
 from tests.crash.model import Shop
 
 NOW = datetime(2024, 4, 1, tzinfo=UTC)

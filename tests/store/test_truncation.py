@@ -11,7 +11,7 @@ from deltalake.exceptions import DeltaError
 from lake.store import delta, truncation
 from lake.store.delta import Position, start
 from lake.store.storage import Address
-from tests.there import there
+from tests.checks import present
 
 APP = "table:guest"
 NAME = "margaret hamilton"

@@ -29,7 +29,8 @@ from lake.store.table_head import CHANGE, Counts
 from lake.store.tables import FeedGap, Table
 from lake.store.torn import commit_file
 from lake.store.warehouse import Warehouse
-from tests.processes import another
+from tests.checks import present
+from tests.processes import other_process
 from tests.shop import empty
 
 NO_SPARK = cast("SparkSession", None)
@@ -222,7 +223,7 @@ def test_a_file_that_a_dead_writer_s_spark_may_yet_commit_is_left_alone_for_a_da
     [file] = delta.files(DeltaTable(str(table.path), version=1))
     late.local.write_bytes(Path(file).read_bytes())
     assert vacuum.unneeded(table.path, keep=(), since=0) == {}
-    size = there(late.head()).size
+    size = present(late.head()).size
     assert vacuum.unneeded(table.path, keep=(), since=0, unnamed=timedelta()) == {late: size}
     os.utime(late.local, (time.time() - 90_000,) * 2)
     assert vacuum.unneeded(table.path, keep=(), since=0) == {late: size}
