@@ -28,7 +28,7 @@ from lake.store.locks.lease import lease
 from lake.store.log import Log
 from lake.store.torn import commit_file
 from lake.store.warehouse import Warehouse
-from tests.checks import fault, no_spark
+from tests.checks import fault, no_spark, present
 from tests.ingest.test_lost_commits import ORDER, advanced, at, shop, tear
 from tests.processes import other_process
 
@@ -93,7 +93,7 @@ def test_the_number_of_an_edition_that_was_lost_is_not_given_again(shop: Project
     for number in (1, 2, 3):
         editions.record_edition(settings, number, {})
     tear(Warehouse(settings).book("editions").path)
-    assert there(editions.latest_edition(settings)).number == 2
+    assert present(editions.latest_edition(settings)).number == 2
     [found] = recovery.lost_editions(settings)
     assert (found.found, found.path) == (
         "it ends at edition 2, but edition 3 was published",
