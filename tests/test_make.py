@@ -122,11 +122,14 @@ def test_setup_does_nothing_where_it_is_newer_than_its_lists(folder: Path) -> No
     (folder / ".venv").mkdir()
     for stamp in (".packages", ".headwater", ".jars"):
         (folder / ".venv" / stamp).touch()
-    done = subprocess.run(["make", "setup"], cwd=folder, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["make", "--no-print-directory", "setup"], cwd=folder, capture_output=True, text=True, check=True
+    )
     assert done.stdout + done.stderr == ""
     later = time.time() + 10
     os.utime(folder / "infra/jars.txt", (later, later))
-    shown = subprocess.run(["make", "--dry-run", "setup"], cwd=folder, capture_output=True, text=True, check=True)
+    command = ["make", "--no-print-directory", "--dry-run", "setup"]
+    shown = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
     assert shown.stdout == ".venv/bin/python infra/jars.py .venv/share/headwater/jars\ntouch .venv/.jars\n:\n"
 
 
