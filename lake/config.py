@@ -124,11 +124,11 @@ def load_settings(project: Path | None = None) -> Settings:
             "not a project: no pyproject.toml with a [tool.lake] table", where=str(folder), fix=f"lake init {folder}"
         )
     faults: list[DeclarationError] = []
-    found = dict(_read(Settings, values, "", folder, faults))
+    given = dict(_read(Settings, values, "", folder, faults))
     faults += _mistyped()
     if faults:
         raise DeclarationError.all(faults)
-    settings = Settings(project=folder, **found)
+    settings = Settings(project=folder, **given)
     _must_be_folders(settings)
     return settings
 
@@ -136,9 +136,9 @@ def load_settings(project: Path | None = None) -> Settings:
 def _mistyped() -> Iterator[DeclarationError]:
     """Environment variables that are nearly those of a setting."""
     groups = ((Settings, ""), (SparkSettings, "spark."))
-    known = {_variable(prefix + each.name) for group, prefix in groups for each in fields(group)}
-    for name in sorted(set(os.environ) - known):
-        if name.startswith("LAKE_") and (close := get_close_matches(name, known, n=1, cutoff=0.9)):
+    variables = {_variable(prefix + setting.name) for group, prefix in groups for setting in fields(group)}
+    for name in sorted(set(os.environ) - variables):
+        if name.startswith("LAKE_") and (close := get_close_matches(name, variables, n=1, cutoff=0.9)):
             yield DeclarationError(
                 f"no setting has the environment variable {name}",
                 where="environment",
@@ -157,7 +157,7 @@ def _must_be_folders(settings: Settings) -> None:
                 settings.project,
                 "move the project, or name another folder",
             )
-        in_the_way = next((each for each in (path, *path.parents) if each.exists()), path)
+        in_the_way = next((folder for folder in (path, *path.parents) if folder.exists()), path)
         if in_the_way.exists() and not in_the_way.is_dir():
             raise _fault(
                 f"setting {name!r}: expected a folder, found the file {in_the_way}",
@@ -177,11 +177,11 @@ def _tool_lake(folder: Path) -> dict[str, Any] | None:
         raise DeclarationError(
             f"not valid TOML: {error}", where=str(file), fix="correct it there: a setting is a line, name = value"
         ) from None
-    found = tool.get("lake") if isinstance(tool, dict) else tool
-    if found is None or isinstance(found, dict):
-        return found
+    section = tool.get("lake") if isinstance(tool, dict) else tool
+    if section is None or isinstance(section, dict):
+        return section
     raise DeclarationError(
-        f"[tool.lake] must be a table, found {found!r}",
+        f"[tool.lake] must be a table, found {section!r}",
         where=str(file),
         fix="write [tool.lake], and below it name = value",
     )
@@ -192,13 +192,13 @@ def _read(
 ) -> Iterator[tuple[str, Any]]:
     """The settings of `group` that are given, each first looked for in the environment; adds to `faults`."""
     types = get_type_hints(group)
-    known = {each.name: each for each in fields(group) if each.name != "project"}
+    settings = {setting.name: setting for setting in fields(group) if setting.name != "project"}
     for name in values:
-        if name not in known:
+        if name not in settings:
             faults.append(
-                _fault(f"unknown setting {prefix + name!r}", prefix + name, folder, did_you_mean(name, known))
+                _fault(f"unknown setting {prefix + name!r}", prefix + name, folder, did_you_mean(name, settings))
             )
-    for name, each in known.items():
+    for name, setting in settings.items():
         given = os.environ.get(_variable(prefix + name), values.get(name))
         if is_dataclass(types[name]):
             inner = given if isinstance(given, Mapping) else {}
@@ -210,11 +210,11 @@ def _read(
             yield name, types[name](**dict(_read(types[name], inner, f"{prefix}{name}.", folder, faults)))
         elif given is not None:
             try:
-                yield name, _value(types[name], given, each)
+                yield name, _value(types[name], given, setting)
             except ValueError as error:
-                found = "" if prefix + name in UNTOLD else f", found {given!r}"
-                what = f"setting {prefix + name!r}: expected {error}{found}"
-                faults.append(_fault(what, prefix + name, folder, _example(prefix + name, each)))
+                shown = "" if prefix + name in UNTOLD else f", found {given!r}"
+                what = f"setting {prefix + name!r}: expected {error}{shown}"
+                faults.append(_fault(what, prefix + name, folder, _example(prefix + name, setting)))
 
 
 def _value(kind: Any, given: Any, setting: Field[Any]) -> Any:
@@ -254,12 +254,12 @@ def _example(name: str, setting: Field[Any]) -> str:
 def _texts(given: Any) -> dict[str, str]:
     """A table of strings; from the environment, as JSON."""
     try:
-        found = json.loads(given) if isinstance(given, str) else given
+        texts = json.loads(given) if isinstance(given, str) else given
     except ValueError:
-        found = None
-    if not isinstance(found, Mapping) or not all(isinstance(value, str) for value in found.values()):
+        texts = None
+    if not isinstance(texts, Mapping) or not all(isinstance(value, str) for value in texts.values()):
         raise ValueError("a table of strings")
-    return dict(found)
+    return dict(texts)
 
 
 def _fault(what: str, name: str, folder: Path, fix: str = "") -> DeclarationError:

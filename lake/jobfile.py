@@ -105,21 +105,21 @@ class JobFile:
         hashes of the function's body and of the rest of the file.
         """
         function = next(node for node in self.tree.body if _declares(node, self.path.stem))
-        decorator = next(each for each in function.decorator_list if isinstance(each, ast.Call))
+        decorator = next(node for node in function.decorator_list if isinstance(node, ast.Call))
         kind, *inputs = decorator.args
         rest = [node for node in self.tree.body if node is not function]
-        found = {
+        parts = {
             "inputs": ", ".join(map(ast.unparse, inputs)),
             "function": _hash(function.args, ast.Module(function.body, [])),
         }
         if isinstance(kind, ast.Call):
-            found["kind"] = ast.unparse(kind.func)
-            options = {str(number): each for number, each in enumerate(kind.args, 1)}
-            options |= {each.arg or "**": each.value for each in kind.keywords}
-            found |= {f"kind option {name}": text for option in options.items() for name, text in _written(*option)}
+            parts["kind"] = ast.unparse(kind.func)
+            options = {str(number): argument for number, argument in enumerate(kind.args, 1)}
+            options |= {keyword.arg or "**": keyword.value for keyword in kind.keywords}
+            parts |= {f"kind option {name}": text for option in options.items() for name, text in _written(*option)}
         else:
-            found["kind"] = ast.unparse(kind)
-        return found | {"rest of the file": _hash(rest)}
+            parts["kind"] = ast.unparse(kind)
+        return parts | {"rest of the file": _hash(rest)}
 
     def faults(self) -> list[DeclarationError]:
         """Imports that would escape the fingerprint, and functions whose value is not a function of the log."""
@@ -233,6 +233,8 @@ def _normal(node: Any) -> str:
         if name in ("ctx", "kind", "type_comment", "type_ignores", "type_params") or value in (None, []):
             continue
         if name == "body" and isinstance(value, list):
-            value = [each for each in value if not (isinstance(each, ast.Expr) and id(each.value) in skip)]  # noqa: PLW2901 the docstring goes
-        fields.append(f"{name}={_normal(value)}")
+            code = [line for line in value if not (isinstance(line, ast.Expr) and id(line.value) in skip)]
+            fields.append(f"{name}={_normal(code)}")
+        else:
+            fields.append(f"{name}={_normal(value)}")
     return f"{type(node).__name__}({','.join(fields)})"

@@ -66,7 +66,7 @@ class Project:
         wanted = set(names)
         for name in sorted(wanted - set(self.tables)):
             raise DeclarationError(f"unknown table {name!r}", fix=did_you_mean(name, self.tables))
-        return [each for each in self.tables.values() if not wanted or each.name in wanted]
+        return [table for table in self.tables.values() if not wanted or table.name in wanted]
 
     def fingerprint(self, declaration: Declaration, columns: Columns | None = None) -> str:
         """A hash of all that decides the table's rows: job file, what it imports beside its inputs, kind's version, and
@@ -86,7 +86,7 @@ class Project:
         """What the table at `head` reads; None where it was built by another definition than now."""
         said, built = head.columns, head.fingerprint
         possible = self._unsaid(declaration) if said is None else [said]
-        return next((each for each in possible if built == self.fingerprint(declaration, each)), None)
+        return next((columns for columns in possible if built == self.fingerprint(declaration, columns)), None)
 
     def _unsaid(self, declaration: Declaration) -> Iterator[Columns]:
         """What a table may read that was built before heads said it: the fields named in the text of its job; by
@@ -94,7 +94,7 @@ class Project:
         """
         yield self._mentioned(declaration)
         table = self.table(declaration)
-        kept = (each.definition for each in table.heads() if each.definition)
+        kept = (older.definition for older in table.heads() if older.definition)
         yield _told_by(next(kept, {}))
 
     def definition(self, declaration: Declaration, columns: Columns | None = None) -> dict[str, str]:
@@ -115,7 +115,7 @@ class Project:
 
     def fields(self, stream: str) -> dict[str, str]:
         """The fields of a contract, each with its type and default."""
-        return {each.name: f"{each.type} {each.default!r}" for each in self.contracts[stream].fields}
+        return {field.name: f"{field.type} {field.default!r}" for field in self.contracts[stream].fields}
 
     def _fields(self, declaration: Declaration, columns: Columns | None) -> dict[str, str]:
         """The contract fields that the table reads, as `stream.field`, with type and default."""
@@ -153,18 +153,18 @@ class Project:
 
 def _parking(declaration: Declaration) -> dict[str, str]:
     """What parks rows, part by part of the definition."""
-    parts = {f"parking {number}": each.met for number, each in enumerate(declaration.parking, 1)}
+    parts = {f"parking {number}": rule.met for number, rule in enumerate(declaration.parking, 1)}
     return parts if declaration.parked_of is None else parts | {"rows": "parked ones"}
 
 
 def _told_by(definition: Mapping[str, str]) -> Columns:
     """The fields among the parts of a `definition`, by their streams."""
-    found: dict[str, dict[str, dict[str, str]]] = {}
+    fields: dict[str, dict[str, dict[str, str]]] = {}
     for part, type_ in definition.items():
         if part.startswith(FIELD):
             stream, _, name = part.removeprefix(FIELD).partition(".")
-            found.setdefault(stream, {"read": {}})["read"][name] = type_
-    return found
+            fields.setdefault(stream, {"read": {}})["read"][name] = type_
+    return fields
 
 
 def load(settings: Settings) -> Project:
@@ -178,37 +178,37 @@ def load(settings: Settings) -> Project:
     faults += _cycles(files)
     if faults:
         raise DeclarationError.all(faults)
-    found: dict[str, tuple[Declaration, JobFile]] = {}
+    declarations: dict[str, tuple[Declaration, JobFile]] = {}
     with importing(settings.project):
         for file in files:
             try:
-                declared = declared_by(file, {each.path: each for each in files})
+                declared = declared_by(file, {other.path: other for other in files})
                 faults += _faults(declared, contracts)
-                if declared.name in found:
-                    first = found[declared.name][0].where
+                if declared.name in declarations:
+                    first = declarations[declared.name][0].where
                     fix = "rename one of them, with its file"
                     faults.append(declared.fault(f"declared twice, first in {first}", fix=fix))
-                found[declared.name] = declared, file
+                declarations[declared.name] = declared, file
             except DeclarationError as fault:
                 faults.append(fault)
             except Upstream:
                 continue
     if faults:
         raise DeclarationError.all(faults)
-    graph = {name: {s.name for s in declared.inputs if not s.is_log} for name, (declared, _) in found.items()}
+    graph = {name: {s.name for s in declared.inputs if not s.is_log} for name, (declared, _) in declarations.items()}
     order = list(TopologicalSorter(graph).static_order())
     tables: dict[str, Declaration] = {}
     job_files: dict[str, JobFile] = {}
     for name in order:
-        declared, file = found[name]
-        for each in _with_parked(settings, declared, tables):
-            if each.parked_of is not None and each.name in found:
+        declared, file = declarations[name]
+        for table in _with_parked(settings, declared, tables):
+            if table.parked_of is not None and table.name in declarations:
                 faults.append(
-                    found[each.name][0].fault(
+                    declarations[table.name][0].fault(
                         f"has the name of the table where {name} parks rows", fix="rename it, with its file"
                     )
                 )
-            tables[each.name], job_files[each.name] = each, file
+            tables[table.name], job_files[table.name] = table, file
     if faults:
         raise DeclarationError.all(faults)
     return Project(settings, contracts, tables, job_files)
@@ -219,7 +219,10 @@ def _with_parked(settings: Settings, declared: Declaration, tables: Mapping[str,
     inputs = tuple(s if s.table is None else replace(s, table=tables[s.name]) for s in declared.inputs)
     suite = load_suite(settings, declared.name) if parks(settings, declared.name) else None
     parking = () if suite is None else suite.parking
-    rules = tuple(Parking(str(each), each.columns or (), meets(each.type, each.kwargs)) for each in parking)
+    rules = tuple(
+        Parking(str(expectation), expectation.columns or (), meets(expectation.type, expectation.kwargs))
+        for expectation in parking
+    )
     table = replace(declared, inputs=inputs, parking=rules)
     yield table
     if parking:
@@ -276,13 +279,13 @@ def _identified(kind: str) -> str:
 
 
 def _wrong_inputs(declared: Declaration, contracts: Mapping[str, Contract]) -> Iterator[DeclarationError]:
-    kind, found = declared.kind, len(declared.inputs)
+    kind, count = declared.kind, len(declared.inputs)
     least, most = kind.inputs
-    if declared.inputs and not least <= found <= most:
+    if declared.inputs and not least <= count <= most:
         exactly = {1: "one input", 2: "two inputs"}.get(least, f"{least} inputs")
         wanted = exactly if least == most else f"{least} or more inputs"
         yield declared.fault(
-            f"{kind.name} takes {wanted}, found {found}",
+            f"{kind.name} takes {wanted}, found {count}",
             fix="name one input for each frame, or join in a View",
         )
     timed = all(s.is_log and (s.name not in contracts or contracts[s.name].time) for s in declared.inputs)

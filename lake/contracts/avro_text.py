@@ -80,7 +80,7 @@ def _fault(document: dict[str, Any], error: Exception, text: str, file: str) -> 
         except Exception as found:
             name = field.get("name") if isinstance(field, dict) else None
             about = f"field {name!r}" if name else f"field number {number}"
-            line = Lines(text).of_field(str(name), nth=sum(_named(each, name) for each in fields[:number]))
+            line = Lines(text).of_field(str(name), nth=sum(_named(field, name) for field in fields[:number]))
             return _told(found, f"{about}: ", f"{file}:{line}")
     return _told(error, "", f"{file}:1")
 

@@ -56,7 +56,7 @@ def _nested(field: Field, given: str, depth: int) -> str:
     """
     if not field.nested:
         return value(field, unmarked(f"cast({given} AS string)"))
-    there, item, typed = (f"_{name}{depth}" for name in ("there", "item", "typed"))
+    source, item, typed = (f"_{name}{depth}" for name in ("source", "item", "typed"))
 
     def read(part: Field, variant: str) -> str:
         """A struct of the value and of whether it is wrong."""
@@ -65,21 +65,21 @@ def _nested(field: Field, given: str, depth: int) -> str:
 
     if field.type.startswith("array"):
         (part,) = field.parts
-        each = f"transform({there}, {item} -> {read(part, item)})"
+        cast = f"transform({source}, {item} -> {read(part, item)})"
         kind, wrong, right = "array<variant>", f"exists({typed}, e -> e.wrong)", f"transform({typed}, e -> e.v)"
     elif field.type.startswith("map"):
         (part,) = field.parts
-        each = f"transform_values({there}, (k, {item}) -> {read(part, item)})"
+        cast = f"transform_values({source}, (k, {item}) -> {read(part, item)})"
         kind = "map<string,variant>"
         wrong, right = f"exists(map_values({typed}), e -> e.wrong)", f"transform_values({typed}, (k, e) -> e.v)"
     else:
         names = [quoted(part.name) for part in field.parts]
-        reads = (read(part, f"{there}[{literal(part.name)}]") for part in field.parts)
-        each = f"struct({', '.join(f'{sql} AS {name}' for sql, name in zip(reads, names, strict=True))})"
+        reads = (read(part, f"{source}[{literal(part.name)}]") for part in field.parts)
+        cast = f"struct({', '.join(f'{sql} AS {name}' for sql, name in zip(reads, names, strict=True))})"
         kind, wrong = "map<string,variant>", " OR ".join(f"{typed}.{name}.wrong" for name in names) or "false"
         right = f"struct({', '.join(f'{typed}.{name}.v AS {name}' for name in names)})"
-    checked = _let(typed, each, f"CASE WHEN NOT ({wrong}) THEN {right} END")
-    return _let(there, f"try_cast({given} AS {kind})", f"CASE WHEN {there} IS NOT NULL THEN {checked} END")
+    checked = _let(typed, cast, f"CASE WHEN NOT ({wrong}) THEN {right} END")
+    return _let(source, f"try_cast({given} AS {kind})", f"CASE WHEN {source} IS NOT NULL THEN {checked} END")
 
 
 def defaulted(field: Field, found: str, default: str) -> str:
@@ -110,13 +110,13 @@ def decoded(field: Field, text: str, encoding: str, scale: str | None = None) ->
     a text that says so and is no value of the type.
     """
     if field.type.startswith("decimal"):
-        found = _unscaled(text, f"coalesce({scale or 'NULL'}, {places(field.type)})")
+        plain = _unscaled(text, f"coalesce({scale or 'NULL'}, {places(field.type)})")
     elif field.type == "binary":
-        found = f"CASE {encoding} WHEN 'hex' THEN base64(try_to_binary({text}, 'hex')) ELSE {text} END"
+        plain = f"CASE {encoding} WHEN 'hex' THEN base64(try_to_binary({text}, 'hex')) ELSE {text} END"
     else:
-        found = f"CASE WHEN {text} RLIKE '^-?[0-9]+$' THEN {_since(text, encoding)} ELSE {text} END"
+        plain = f"CASE WHEN {text} RLIKE '^-?[0-9]+$' THEN {_since(text, encoding)} ELSE {text} END"
     undone = f"concat({text}, ' (', {encoding}, ')')"
-    return f"CASE WHEN {encoding} IS NULL THEN {text} ELSE coalesce({found}, {undone}) END"
+    return f"CASE WHEN {encoding} IS NULL THEN {text} ELSE coalesce({plain}, {undone}) END"
 
 
 def _unscaled(text: str, scale: str) -> str:
@@ -172,9 +172,9 @@ def _number(kind: str, text: str) -> str:
         f" ELSE NOT {text} RLIKE {literal(beyond)} END"
     )
     short = f"length({text}) <= {DIGITS} AND NOT {text} RLIKE {literal(EXPONENT)}"
-    found = f"CASE WHEN {wide} = try_cast({wide} AS {exact}) THEN try_cast({wide} AS {kind}) END"
+    exactly = f"CASE WHEN {wide} = try_cast({wide} AS {exact}) THEN try_cast({wide} AS {kind}) END"
     return (
-        f"CASE WHEN {short} THEN CASE WHEN {kept} THEN {found} END END"  # Spark works out ahead what stands in an AND
+        f"CASE WHEN {short} THEN CASE WHEN {kept} THEN {exactly} END END"  # Spark works out ahead what stands in an AND
     )
 
 
@@ -182,5 +182,5 @@ def _moment(kind: str, text: str, epoch: int) -> str:
     """ISO text, or a whole number of days or of 1/`epoch` seconds since 1970; null outside the years 1 to 9999."""
     micros = f"timestamp_micros(try_multiply(try_cast({text} AS bigint), {1_000_000 // epoch}L))"
     since = f"date_from_unix_date(try_cast({text} AS int))" if kind == "date" else f"cast({micros} AS {kind})"
-    found = f"CASE WHEN {text} RLIKE '^-?[0-9]+$' THEN {since} ELSE try_cast({text} AS {kind}) END"
-    return f"CASE WHEN {found} BETWEEN {kind} '{EARLIEST}' AND {kind} '{LATEST}' THEN {found} END"
+    moment = f"CASE WHEN {text} RLIKE '^-?[0-9]+$' THEN {since} ELSE try_cast({text} AS {kind}) END"
+    return f"CASE WHEN {moment} BETWEEN {kind} '{EARLIEST}' AND {kind} '{LATEST}' THEN {moment} END"

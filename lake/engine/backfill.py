@@ -65,8 +65,8 @@ def backfill(  # noqa: PLR0913 the range of one table, and how to tell of it
         return done
     for name in graph(project).below(declaration.name):
         child = project.tables[name]
-        there = project.table(child).head()
-        if there is not None and there.cut == inputs.cut.number:
+        head = project.table(child).head()
+        if head is not None and head.cut == inputs.cut.number:
             done.append(advance(inputs, child))
             tell(done[-1])
     return done

@@ -76,19 +76,19 @@ def completed(project: Project, tables: dict[str, EditionTable]) -> dict[str, Ed
 
     Not of what is personal: only its own commits, which go with its past, say anything about its rows.
     """
-    known = latest_edition(project.settings)
-    before = known.tables if known else {}
-    found = {}
+    edition = latest_edition(project.settings)
+    before = edition.tables if edition else {}
+    proven = {}
     for name, entry in tables.items():
         table = project.table(project.tables[name])
         if entry == before.get(name) and before[name].rows is not None:
-            found[name] = before[name]
+            proven[name] = before[name]
         elif entry.rows is None and not table.personal:
             content = table.content(entry.version)
-            found[name] = replace(entry, rows=content.rows, content=str(content))
+            proven[name] = replace(entry, rows=content.rows, content=str(content))
         else:
-            found[name] = entry
-    return found
+            proven[name] = entry
+    return proven
 
 
 def written(diff: pa.Table) -> pa.Table:

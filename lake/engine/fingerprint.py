@@ -22,8 +22,8 @@ def fingerprints(*frames: DataFrame) -> list[str]:
     """The fingerprints of `frames`, which have the same columns in any order, found in one job."""
     columns = frames[0].columns
     sums = [_sums(frame, columns, number) for number, frame in enumerate(frames)]
-    found = {row["number"]: row for row in reduce(lambda a, b: a.union(b), sums).collect()}
-    return [_text(found[number].asDict()) for number in range(len(frames))]
+    summed = {row["number"]: row for row in reduce(lambda a, b: a.union(b), sums).collect()}
+    return [_text(summed[number].asDict()) for number in range(len(frames))]
 
 
 def _sums(rows: DataFrame, columns: Sequence[str], number: int) -> DataFrame:

@@ -51,9 +51,9 @@ def difference(evaluation: Evaluation, affected: Keys) -> pa.Table | DataFrame:
     return pa.concat_tables(diff.select(wanted.names).cast(wanted) for diff in diffs)
 
 
-def _must_fit(declaration: Declaration, columns: Sequence[str], there: Sequence[str]) -> None:
+def _must_fit(declaration: Declaration, columns: Sequence[str], present: Sequence[str]) -> None:
     """Raises DeclarationError where the rows of a table have other columns than it has itself."""
-    lost, new = (", ".join(sorted({*a} - {*b})) for a, b in ((there, columns), (columns, there)))
+    lost, new = (", ".join(sorted({*a} - {*b})) for a, b in ((present, columns), (columns, present)))
     if lost or new:
         what = " and ".join([*([f"no longer have {lost}"] if lost else []), *([f"now have {new}"] if new else [])])
         fix = f"lake rebuild {declaration.name} adopts the new columns"

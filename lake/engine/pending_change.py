@@ -97,7 +97,7 @@ def comparable(old: DataFrame, new: DataFrame) -> list[str]:
     before = dict(old.dtypes)
 
     def alike(name: str, kind: str) -> bool:
-        return before[name] == kind or all(each.partition("(")[0] in NUMERIC for each in (before[name], kind))
+        return before[name] == kind or all(dtype.partition("(")[0] in NUMERIC for dtype in (before[name], kind))
 
     return [name for name, kind in new.dtypes if name in before and alike(name, kind)]
 

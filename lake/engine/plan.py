@@ -92,7 +92,7 @@ class _Planning:
 
     @cached_property
     def heads(self) -> Mapping[str, TableHead | None]:
-        return {each.name: self.project.table(each).head() for each in self.project.tables.values()}
+        return {table.name: self.project.table(table).head() for table in self.project.tables.values()}
 
     @cached_property
     def changed(self) -> set[str]:
@@ -109,7 +109,9 @@ class _Planning:
     @cached_property
     def wider(self) -> dict[str, dict[str, list[str]]]:
         """The columns that would enter tables, which are otherwise unchanged: {table: {input: columns}}."""
-        return {name: found for name in self.heads if name not in self.changed and (found := self._entering(name))}
+        return {
+            name: entering for name in self.heads if name not in self.changed and (entering := self._entering(name))
+        }
 
     @cached_property
     def stale(self) -> set[str]:
@@ -121,12 +123,12 @@ class _Planning:
         """What a table has read of the tables it is derived from, and is no longer there as it was."""
         head = self.heads[declaration.name]
         columns = (head.columns if head else None) or {}
-        there = {
+        current = {
             source.name: self.project.table(source.table).columns()
             for source in declaration.inputs
             if source.table is not None and source.name in columns and self.heads[source.name] is not None
         }
-        yield from lost(columns, there)
+        yield from lost(columns, current)
 
     def _entering(self, name: str) -> dict[str, list[str]]:
         """Which columns would enter a table that are not in its inputs' as it was built with them."""
@@ -134,23 +136,23 @@ class _Planning:
         if head is None or self.inputs is None:
             return {}
         said, given = (head.columns or {}), self.inputs.given(declaration)
-        there = {
+        current = {
             source.name: self.project.fields(source.name)
             if source.table is None
             else self.project.table(source.table).columns()
             for source in declaration.inputs
             if source.name in given and (source.table is None or self.heads[source.name] is not None)
         }
-        held = {name: [each for each in columns if each not in given[name]] for name, columns in there.items()}
+        held = {name: [column for column in columns if column not in given[name]] for name, columns in current.items()}
         if all({*some} <= known(said.get(name, {})) for name, some in held.items()):
-            found = {
-                name: [each for each in some if each in said[name].get(WAITING, ())]
+            entered = {
+                name: [column for column in some if column in said[name].get(WAITING, ())]
                 for name, some in held.items()
                 if some
             }
         else:
-            found = entering(self.inputs, declaration, held)
-        return {name: some for name, some in found.items() if some}
+            entered = entering(self.inputs, declaration, held)
+        return {name: some for name, some in entered.items() if some}
 
     @cached_property
     def suites(self) -> Mapping[str, Suite]:
@@ -210,7 +212,7 @@ class _Planning:
         table, head = self.project.table(declaration), self.heads[declaration.name]
         if head is not None and self.project.is_built(declaration, head):
             return
-        built = (each.definition for each in table.heads() if each.definition)
+        built = (older.definition for older in table.heads() if older.definition)
         columns = head.columns if head else None
         then, now = next(built, None), self.project.definition(declaration, columns)
         if then is None:

@@ -64,9 +64,9 @@ def table_change(connect: Callable[[], SparkSession], project: Project, declarat
     stay = set(project.tables) - changed
     cut = get_cut(project.settings, head.cut)
     proved = {
-        name: there.version
+        name: same.version
         for name in stay
-        if (there := project.table(project.tables[name]).head_at(cut.number)) is not None
+        if (same := project.table(project.tables[name]).head_at(cut.number)) is not None
     }
     inputs = Inputs(connect, project, cut, recompute=True, proved=proved, declared={declaration.name, *changed})
     with python_faults(declaration):
@@ -100,11 +100,11 @@ def _differing(rows: DataFrame, old: DataFrame, identity: Sequence[str], names: 
     """How many rows that are on both sides differ in each column."""
     from pyspark.sql import functions as F
 
-    there = old.select(*[F.col(name).alias(f"_was_{name}") for name in names])
+    before = old.select(*[F.col(name).alias(f"_was_{name}") for name in names])
     same = [F.col(name).eqNullSafe(F.col(f"_was_{name}")) for name in identity]
     counts = [F.count_if(~F.col(name).eqNullSafe(F.col(f"_was_{name}"))).alias(name) for name in names]
-    found = rows.select(*names).join(there, same).agg(*counts).first()
-    return found.asDict() if found is not None else {}
+    counted = rows.select(*names).join(before, same).agg(*counts).first()
+    return counted.asDict() if counted is not None else {}
 
 
 def _sums(rows: DataFrame, names: Sequence[str]) -> dict[str, Decimal | None]:
@@ -112,5 +112,5 @@ def _sums(rows: DataFrame, names: Sequence[str]) -> dict[str, Decimal | None]:
     if not summed:
         return {}
     columns = [quoted(name, SPARK) for name in summed]
-    found = rows.selectExpr(*[f"try_sum(try_cast({c} as decimal(32, 6))) as {c}" for c in columns]).first()
-    return found.asDict() if found is not None else {}
+    sums = rows.selectExpr(*[f"try_sum(try_cast({c} as decimal(32, 6))) as {c}" for c in columns]).first()
+    return sums.asDict() if sums is not None else {}

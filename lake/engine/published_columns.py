@@ -31,8 +31,8 @@ def must_keep(inputs: Inputs, tables: Iterable[Declaration]) -> None:
         raise DeclarationError.all(faults)
 
 
-def _losses(inputs: Inputs, declaration: Declaration, there: EditionTable) -> Iterator[DeclarationError]:
-    changes = column_changes(_columns(inputs, there), analyse(inputs, declaration).columns)
+def _losses(inputs: Inputs, declaration: Declaration, entry: EditionTable) -> Iterator[DeclarationError]:
+    changes = column_changes(_columns(inputs, entry), analyse(inputs, declaration).columns)
     lost = {name: what for name, what in changes.items() if not what.startswith("added") and visible([name])}
     if lost:
         what = ", ".join(f"{name} {change}" for name, change in lost.items())
@@ -40,9 +40,9 @@ def _losses(inputs: Inputs, declaration: Declaration, there: EditionTable) -> It
         yield declaration.fault(f"published columns would change: {what}", fix=fix)
 
 
-def _columns(inputs: Inputs, there: EditionTable) -> Mapping[str, str]:
+def _columns(inputs: Inputs, entry: EditionTable) -> Mapping[str, str]:
     """The columns of a published table with Spark's types; none where it is gone."""
-    path = Warehouse(inputs.project.settings).root / there.path
+    path = Warehouse(inputs.project.settings).root / entry.path
     if not delta.exists(path):
         return {}
-    return dict(to_frame(inputs.spark, Scan(path, there.version).schema().empty_table()).dtypes)
+    return dict(to_frame(inputs.spark, Scan(path, entry.version).schema().empty_table()).dtypes)

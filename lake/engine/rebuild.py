@@ -89,8 +89,8 @@ def finish(change: Change, began: float, *, verb: str, dry_run: bool) -> Recompu
         )
     else:
         done = recorded(evaluation, change.commit(verb=verb), began)
-    known = counts if change.counts.total else {}
-    return Recomputed(**{**asdict(done), **known}, sample=change.sample, columns=change.columns)
+    kept = counts if change.counts.total else {}
+    return Recomputed(**{**asdict(done), **kept}, sample=change.sample, columns=change.columns)
 
 
 def _must_reach(evaluation: Evaluation) -> None:

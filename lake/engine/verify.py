@@ -68,7 +68,7 @@ def verify_all(
     """
     picked, proved = project.pick(names), dict[str, int]()
     damaged = integrity.faults(project, picked)
-    cuts = {each.name: head.cut for each in picked if (head := project.table(each).head())}
+    cuts = {table.name: head.cut for table in picked if (head := project.table(table).head())}
     by_cut = {
         cut: Inputs(connect, project, get_cut(project.settings, cut), recompute=not shallow, proved=proved)
         for cut in set(cuts.values())
@@ -76,7 +76,7 @@ def verify_all(
 
     def work(declaration: Declaration) -> Verdict:
         cut, began = cuts.get(declaration.name), datetime.now(UTC)
-        fault = next((found for stream in project.logs(declaration) if (found := damaged[stream])), None)
+        fault = next((damage for stream in project.logs(declaration) if (damage := damaged[stream])), None)
         with runs.failing(project.settings, "verify", declaration.name, cut):
             if cut is None:
                 verdict = _never_built(declaration)
@@ -150,25 +150,25 @@ def _judged(inputs: Inputs, declaration: Declaration, table: Table, version: int
     if columns := column_changes(dict(old.dtypes), dict(rows.dtypes)):
         why = "; ".join(f"{column} {what}" for column, what in columns.items())
         return Verdict(name, cut, "differs", total, why=f"its columns would have to change: {why}")
-    there, wanted = fingerprints(old, rows)
-    if there == wanted and (said := _otherwise(table, version)):
-        return Verdict(name, cut, "differs", total, there, why=said, fix=f"lake rebuild {name} records its rows")
-    if there == wanted:
+    stored, evaluated = fingerprints(old, rows)
+    if stored == evaluated and (said := _otherwise(table, version)):
+        return Verdict(name, cut, "differs", total, stored, why=said, fix=f"lake rebuild {name} records its rows")
+    if stored == evaluated:
         inputs.proved[name] = version
-        return Verdict(name, cut, "identical", total, there, why=_without(inputs, name))
+        return Verdict(name, cut, "identical", total, stored, why=_without(inputs, name))
     identity = declaration.kind.identity
     duplicates = old.groupBy(*identity).count().where("count > 1").count()
     if duplicates:
-        return Verdict(name, cut, "differs", total, there, duplicates, why=f"{duplicates} keys have several rows")
+        return Verdict(name, cut, "differs", total, stored, duplicates, why=f"{duplicates} keys have several rows")
     differing, differences = _differences(table, version, compare(unique(rows, identity), old, identity), identity)
-    return Verdict(name, cut, "differs", total, there, differing, differences)
+    return Verdict(name, cut, "differs", total, stored, differing, differences)
 
 
 def _otherwise(table: Table, version: int) -> str:
     """How the content of a version is not what its commit says, where that says anything."""
     said = delta.metadata(table.path, version).get("content")
-    found = str(table.content(version)) if said else said
-    return "" if found == said else f"its rows are right, but not what its commit recorded: {said}, found {found}"
+    actual = str(table.content(version)) if said else said
+    return "" if actual == said else f"its rows are right, but not what its commit recorded: {said}, found {actual}"
 
 
 def _differences(

@@ -17,9 +17,9 @@ from lake.store.table_head import Columns
 def built(evaluation: Evaluation) -> Columns:
     """What the head of a table says that is built now."""
     inputs, declaration = evaluation.inputs, evaluation.declaration
-    there = {source.name: inputs.columns(source) for source in declaration.inputs}
+    current = {source.name: inputs.columns(source) for source in declaration.inputs}
     if evaluation.head is None or not is_as_built(evaluation):
-        return recorded(there, analyse(inputs, declaration).read)
+        return recorded(current, analyse(inputs, declaration).read)
     columns = evaluation.since.columns
     assert columns is not None
     return columns
@@ -31,9 +31,9 @@ def is_as_built(evaluation: Evaluation) -> bool:
     columns = evaluation.since.columns
     if columns is None or not evaluation.is_built():
         return False
-    there, was = {source.name: inputs.columns(source) for source in declaration.inputs}, given(columns)
+    current, was = {source.name: inputs.columns(source) for source in declaration.inputs}, given(columns)
     return all(
-        set(types) == was[name] and columns[name]["read"].items() <= types.items() for name, types in there.items()
+        set(types) == was[name] and columns[name]["read"].items() <= types.items() for name, types in current.items()
     )
 
 
@@ -41,10 +41,10 @@ def must_have(evaluation: Evaluation) -> None:
     """Raises DeclarationError where a table that the declared one is derived from has lost what it reads."""
     inputs, declaration = evaluation.inputs, evaluation.declaration
     columns = evaluation.since.columns or {}
-    there = {s.name: inputs.columns(s) for s in declaration.inputs if not s.is_log and s.name in columns}
-    if found := list(lost(columns, there)):
+    current = {s.name: inputs.columns(s) for s in declaration.inputs if not s.is_log and s.name in columns}
+    if gone := list(lost(columns, current)):
         raise declaration.fault(
-            f"what it reads has changed since it was built: {', '.join(found)}",
+            f"what it reads has changed since it was built: {', '.join(gone)}",
             fix="lake plan shows what follows from that, lake deploy builds it beside the live tables",
         )
 
@@ -59,11 +59,11 @@ def followed(evaluation: Evaluation) -> Columns:
     waiting = entering(inputs, declaration, held)
     return {
         name: {
-            **each,
+            **of_input,
             WAITING: waiting.get(name, []),
             IGNORED: [column for column in held.get(name, []) if column not in waiting[name]],
         }
-        for name, each in columns.items()
+        for name, of_input in columns.items()
     }
 
 
@@ -88,10 +88,13 @@ def _unsaid(evaluation: Evaluation) -> Columns:
     """What a head did not say when the table was built: what it reads of its logs as its fingerprint has it."""
     inputs, declaration = evaluation.inputs, evaluation.declaration
     columns, was = inputs.project.columns(declaration, evaluation.since) or {}, inputs.given(declaration)
-    found = {}
+    columns_of = {}
     for source in declaration.inputs:
         read = columns.get(source.name, {}).get("read", {})
-        there = inputs.columns(source)
-        kept = was.get(source.name, frozenset(there))
-        found[source.name] = {"read": read, "unread": [name for name in there if name in kept and name not in read]}
-    return found
+        current = inputs.columns(source)
+        kept = was.get(source.name, frozenset(current))
+        columns_of[source.name] = {
+            "read": read,
+            "unread": [name for name in current if name in kept and name not in read],
+        }
+    return columns_of

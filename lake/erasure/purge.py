@@ -48,7 +48,7 @@ def purge(project: Project, tell: Callable[[str], None]) -> None:
     assert edition is not None
     older = [kept.number for kept in editions.kept_editions(settings) if kept.number < edition.number]
     editions.expire_editions(settings, older)
-    published = {Warehouse(settings).root / each.path: each.version for each in edition.tables.values()}
+    published = {Warehouse(settings).root / entry.path: entry.version for entry in edition.tables.values()}
     for declaration in project.tables.values():
         table = project.table(declaration)
         with lease(settings, table.lease):
@@ -85,7 +85,7 @@ def _clear_left(settings: Settings) -> None:
 
     Nobody at work began before the edition. And removes tables whose removal was cut short.
     """
-    oldest = min((each.since for each in activity.others(settings)), default=datetime.now(UTC))
+    oldest = min((other.since for other in activity.others(settings)), default=datetime.now(UTC))
     disk.clear(disk.left_behind(settings, oldest))
     for log in settings.path(".lake/spark").glob("*.log"):
         os.truncate(log, 0)  # whoever writes to it appends

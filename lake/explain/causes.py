@@ -68,7 +68,7 @@ def _places(inputs: Inputs, declaration: Declaration, row: Values) -> list[str]:
 
 def _events(row: Explained) -> Iterator[str]:
     causes = [(side, cause) for side in row.sides for cause in side.causes]
-    strong = [each for each in causes if not (each[1].role or "").startswith(WEAK)]
+    strong = [pair for pair in causes if not (pair[1].role or "").startswith(WEAK)]
     for side, cause in strong or causes:
         if cause.event is not None:
             yield f"{side.source} {cause.event.place} ({cause.event.source})"

@@ -231,7 +231,7 @@ def told(
 def _events(inputs: Inputs, source: Input, shown: Sequence[Found]) -> list[Cause]:
     places = {_place(entry.order) for entry in shown}
     events = events_at(inputs.project.settings, source.name, places, inputs.cut)
-    return [Cause(each.role, each.nth, each.values, event=events[_place(each.order)]) for each in shown]
+    return [Cause(entry.role, entry.nth, entry.values, event=events[_place(entry.order)]) for entry in shown]
 
 
 def _parents(inputs: Inputs, parent: Declaration, shown: Sequence[Found], few: Few) -> list[Cause]:
@@ -241,12 +241,12 @@ def _parents(inputs: Inputs, parent: Declaration, shown: Sequence[Found], few: F
     distinct = {_identity(entry.order): entry.order for entry in shown}
     if not inputs.has(parent):
         made = {key: made_by(inputs, parent, order, few.fewer()) for key, order in distinct.items()}
-        return [Cause(each.role, each.nth, each.values, row=made[_identity(each.order)]) for each in shown]
+        return [Cause(entry.role, entry.nth, entry.values, row=made[_identity(entry.order)]) for entry in shown]
     table, version = inputs.table(parent), inputs.version(Input(parent.name, parent))
     schema = pa.schema([table.schema().field(column) for column in parent.kind.identity])
     rows = table.rows_of(pa.Table.from_pylist(list(distinct.values()), schema=schema), version).to_pylist()
-    explained = {_identity(each.identity): each for each in _explained(inputs, parent, rows, few.fewer())}
-    return [Cause(each.role, each.nth, each.values, row=explained[_identity(each.order)]) for each in shown]
+    explained = {_identity(row.identity): row for row in _explained(inputs, parent, rows, few.fewer())}
+    return [Cause(entry.role, entry.nth, entry.values, row=explained[_identity(entry.order)]) for entry in shown]
 
 
 def made_by(inputs: Inputs, declaration: Declaration, identity: Values, few: Few) -> Explained:

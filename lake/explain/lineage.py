@@ -46,10 +46,10 @@ def trace(inputs: Inputs, declaration: Declaration, rows: Sequence[Values], few:
         narrowed(inputs, s, names[side], _keys(declaration, side, rows)) for side, s in enumerate(keeping_late.inputs)
     ]
     sides = enumerate(inputs.sides(keeping_late, frames))
-    found = [_traced(declaration, prepared, side, rows).findings(few) for side, prepared in sides]
+    living = [_traced(declaration, prepared, side, rows).findings(few) for side, prepared in sides]
     gone = [inputs.voided(source) for source in declaration.inputs]
     voided = _of_keys(inputs, keeping_late, gone, rows, few, role=lambda _: f"'{VOIDED}'")
-    return _by_row([[a + b for a, b in zip(*each, strict=True)] for each in zip(found, voided, strict=True)])
+    return _by_row([[a + b for a, b in zip(*pair, strict=True)] for pair in zip(living, voided, strict=True)])
 
 
 def changed(

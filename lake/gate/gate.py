@@ -93,14 +93,14 @@ def judge_table(  # noqa: PLR0913 - one table at one version, and who judges it
     Row-local expectations are judged again only where not all diffs since the last judgement have met this suite.
     `spark` is asked for a session only where the table is large. Raises DeclarationError where the suite is wrong.
     """
-    known = checks.last_checks(table.settings, "table").get(table.name)
-    if known is not None and ((known.suite, known.home) != (suite.hash, table.home) or not _is_there(table, known)):
-        known = None
-    if known is not None and _unchanged(table, known, version):
-        if (known.version, known.cut) == (version, cut):
-            return known
-        return _record(table, suite, "table", cut, version, known.outcome, known.results)
-    met = known is not None and known.outcome == "passed" and _met_since(table, suite, known, version)
+    last = checks.last_checks(table.settings, "table").get(table.name)
+    if last is not None and ((last.suite, last.home) != (suite.hash, table.home) or not _is_there(table, last)):
+        last = None
+    if last is not None and _unchanged(table, last, version):
+        if (last.version, last.cut) == (version, cut):
+            return last
+        return _record(table, suite, "table", cut, version, last.outcome, last.results)
+    met = last is not None and last.outcome == "passed" and _met_since(table, suite, last, version)
     expectations = suite.whole_table if met else suite.expectations
     own = [expectation for expectation in expectations if not expectation.rule.since]
     findings = _judge_version(table, declaration, suite, own, version, spark)

@@ -86,7 +86,7 @@ def judge_since(
     edition = latest_edition(table.settings) if expectations else None
     before = edition.tables.get(declaration.name) if edition else None
     if before is None:
-        return [Finding(each, True) for each in expectations]
+        return [Finding(expectation, True) for expectation in expectations]
     old = Scan(Warehouse(table.settings).root / before.path, before.version)
     new = Scan(table.path, version)
     key, current = declaration.kind.current_identity, declaration.kind.current

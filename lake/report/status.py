@@ -149,10 +149,14 @@ def status(project: Project) -> Status:
         for name, walk in walks.items()
     ]
     tables = []
-    for each in project.tables.values():
-        home = project.table(each).path if looks.is_sound(book("editions")) else warehouse.root / each.name
-        known = looks.at(home, _table, project, each, walks, at_cuts, made.get(each.name))
-        tables.append(known or TableStatus(each.name, each.layer, run=made.get(each.name), damaged=True))
+    for declaration in project.tables.values():
+        home = (
+            project.table(declaration).path if looks.is_sound(book("editions")) else warehouse.root / declaration.name
+        )
+        known = looks.at(home, _table, project, declaration, walks, at_cuts, made.get(declaration.name))
+        tables.append(
+            known or TableStatus(declaration.name, declaration.layer, run=made.get(declaration.name), damaged=True)
+        )
     read = recovery.read_by_tables(settings)
     for name in walks:
         looks.add(looks.at(warehouse.log(name).path, recovery.lost_batches, settings, name, read) or [])

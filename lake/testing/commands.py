@@ -93,9 +93,9 @@ class Commands:
         )
         code = int(self._answer())
         passes = [json.loads(line) for line in told.read_text().splitlines()] if told.exists() else []
-        died = next((Path(each["path"]) for each in passes if each["dies"]), None)
+        died = next((Path(entry["path"]) for entry in passes if entry["dies"]), None)
         landed = kill is not None and (code == -signal.SIGKILL or kill.victim == "jvm")
-        passed = Counter(each["point"] for each in passes)
+        passed = Counter(entry["point"] for entry in passes)
         return Done(code, out.read_text(), err.read_text(), passed, died if landed else None)
 
     def _order(self, **order: Any) -> None:

@@ -102,7 +102,7 @@ class Landed:
         after: dict[int, list[Piece]] = {}
         for number in chance.sample(some, math.ceil(len(some) * AGAIN)):
             after.setdefault(chance.randrange(number, len(pieces)), []).append(pieces[number])
-        return [each for n, piece in enumerate(pieces) for each in (piece, *after.get(n, ()))]
+        return [part for n, piece in enumerate(pieces) for part in (piece, *after.get(n, ()))]
 
 
 def landed(settings: Settings, contract: Contract) -> Landed:
