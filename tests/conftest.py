@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import secrets
 import signal
 from collections.abc import Callable, Iterator, Mapping
@@ -27,9 +28,21 @@ def pytest_configure(config: pytest.Config) -> None:
     """Has a SIGHUP end what tests start, where the tests themselves are run by nohup, which has it ignored."""
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda *_: None)  # a handler is no one's heir; what is ignored stays so
+    if is_brief(config):
+        os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     for name in servers.NAMES:
         config.addinivalue_line("markers", f"{name}: asks this server, found by its fixture; `make test-{name}`")
 
+
+def is_brief(config: pytest.Config) -> bool:
+    """Whether this is no run of all turns. Then no JVM optimizes code, and Spark makes none: half of all time, else.
+
+    `make laws` runs the tests again as users' JVMs and sessions run.
+    """
+    return config.getoption("markexpr") != ""
+
+
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 LONGEST = frozenset(
     {"test_toys.py", "test_flights.py", "test_forget.py", "test_examples.py", "test_recompute.py", "test_dags.py"}
@@ -63,10 +76,12 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[SparkSession]:
     """The one session: two shuffle partitions, no UI."""
     home = tmp_path_factory.mktemp("spark")
-    conf = SparkSettings(master="local[2]", driver_memory="3g", conf=_served())
+    conf = SparkSettings(
+        master="local[2]", driver_memory="3g", conf={**_served(), **(INTERPRETED if is_brief(pytestconfig) else {})}
+    )
     session = start(Settings(project=home, spark=conf))
     yield session
     session.stop()
