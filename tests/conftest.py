@@ -39,10 +39,11 @@ def is_brief(config: pytest.Config) -> bool:
 
     `make laws` runs the tests again as users' JVMs and sessions run.
     """
-    return config.getoption("markexpr") != ""
+    return bool(config.getoption("markexpr"))
 
 
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Settings of a Spark that makes no code."""
 
 LONGEST = frozenset(
     {"test_toys.py", "test_flights.py", "test_forget.py", "test_examples.py", "test_recompute.py", "test_dags.py"}
