@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from lake import file_modes, remote
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable, full
+from lake.progress import step
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,6 +54,13 @@ def start(settings: Settings) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     address = remote.server(settings)
+    if _Started.session is not None:
+        return _session(settings, address)
+    with step("start", f"Spark at {remote.shown(address)}" if address else f"Spark, {settings.spark.master}"):
+        return _session(settings, address)
+
+
+def _session(settings: Settings, address: str | None) -> SparkSession:
     spark = remote.connected(settings, address) if address else _embedded(settings)
     for key, value in RUNTIME_CONF.items():
         spark.conf.set(key, value)

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lake.cli import signals
+from lake.cli.progress import Lines, Live, Records, coloured, stderr_is_terminal
 from lake.errors import DeclarationError, did_you_mean
+from lake.progress import watch
 from lake.remote import server
 from lake.text import as_table, obeyed
 
@@ -134,6 +136,7 @@ class Shell:
     project: Path | None = None
     json: bool = False
     quiet: bool = False
+    log_format: str = "text"
     answered: bool = False
     """Whether an answer, or the beginning of one, is on stdout."""
 
@@ -141,7 +144,22 @@ class Shell:
     def settings(self) -> Settings:
         from lake import process
 
-        return process.begin(self.project, click.get_current_context().command_path)
+        settings = process.begin(self.project, click.get_current_context().command_path)
+        if not self.quiet:
+            watch(self.progress)
+        return settings
+
+    @cached_property
+    def progress(self) -> Lines:
+        """Who prints what is done, and what is at work."""
+        if self.log_format == "json":
+            return Records()
+        return Live(self._usual) if stderr_is_terminal() else Lines()
+
+    def _usual(self, verb: str) -> Mapping[str, float]:
+        from lake.report.durations import usual
+
+        return usual(self.settings, verb)
 
     @cached_property
     def spark(self) -> SparkSession:
@@ -162,6 +180,7 @@ class Shell:
 
     def begin_answer(self) -> None:
         """Notes that what is printed on stdout from now on is the answer."""
+        self.progress.stop()
         self.answered = True
 
     def emit(self, data: Any, text: str | Iterable[str] = ()) -> None:
@@ -175,7 +194,11 @@ class Shell:
 
     def fail(self, fault: LakeError) -> int:
         """Prints `fault` on stderr, and with --json as the answer, where there is none yet. Returns its exit code."""
-        click.echo(_spelt(f"lake: {fault}"), err=True)
+        self.progress.stop()
+        if self.log_format == "json":
+            Records().record("error", **fault.record)
+        else:
+            click.echo(coloured(_spelt(f"lake: {fault}")), err=True)
         if (self.json or "--json" in sys.argv) and not self.answered:  # even on a line that cannot be parsed
             self.json = True
             with suppress(OSError):  # nobody reads it, or a full disk
@@ -199,7 +222,7 @@ class Shell:
     def say(self, text: str) -> None:
         """Prints progress, on stderr."""
         if not self.quiet:
-            click.echo(_spelt(text), err=True)
+            self.progress.say(_spelt(text))
 
 
 def _spelt(text: str) -> str:
@@ -207,13 +230,16 @@ def _spelt(text: str) -> str:
     return text if text.isprintable() else obeyed(text, keep="\n")
 
 
-class _Spelt(logging.Filter):
-    """Escapes terminal control characters in warnings."""
+class _Warnings(logging.Handler):
+    """Prints warnings among the progress."""
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        """See logging.Filter."""
-        record.msg, record.args = _spelt(record.getMessage()), ()
-        return True
+    def __init__(self, shell: Shell) -> None:
+        super().__init__(logging.WARNING)
+        self.shell = shell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See logging.Handler."""
+        self.shell.progress.warn(_spelt(record.getMessage()))
 
 
 def shared(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -241,6 +267,14 @@ def shared(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--quiet", is_flag=True, expose_value=False, callback=keep("quiet"), help="No progress messages on stderr."
+        ),
+        click.option(
+            "--log-format",
+            type=click.Choice(["text", "json"]),
+            envvar="LAKE_LOG_FORMAT",
+            expose_value=False,
+            callback=keep("log_format"),
+            help="Progress and errors on stderr as text (default) or as JSON Lines; also by LAKE_LOG_FORMAT.",
         ),
         click.option("--debug", is_flag=True, expose_value=False, help="Show stack traces of errors."),
     )
@@ -282,7 +316,7 @@ def main() -> None:
 
 def _run() -> int:
     shell = Shell()
-    logging.getLogger("lake").addFilter(_Spelt())
+    logging.getLogger("lake").addHandler(_Warnings(shell))
     try:
         result = lake.main(standalone_mode=False, obj=shell)
         shell.close()

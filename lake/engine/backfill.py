@@ -20,6 +20,7 @@ from lake.evaluation.inputs import Inputs
 from lake.evaluation.time_range import Between
 from lake.graph import graph
 from lake.ingest import integrity
+from lake.progress import step
 from lake.project import Project
 from lake.store.ledger.cuts import get_cut
 from lake.store.ledger.runs import failing
@@ -52,7 +53,7 @@ def backfill(  # noqa: PLR0913 the range of one table, and how to tell of it
     if head is None:
         raise declaration.fault("has not been built yet", fix=f"lake advance {declaration.name}")
     inputs = Inputs(connect, project, get_cut(project.settings, head.cut))
-    with book, writing(inputs, declaration) as evaluation:
+    with step("backfill", declaration.name), book, writing(inputs, declaration) as evaluation:
         if evaluation.since.cut != inputs.cut.number:
             raise Unavailable(f"{declaration.name} is being advanced", fix="run the command again")
         same_definition(project, declaration, evaluation.since)

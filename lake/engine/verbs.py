@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
+from lake.progress import step
 from lake.store.ledger.runs import failing
 
 if TYPE_CHECKING:
@@ -19,17 +20,18 @@ T = TypeVar("T")
 def books(
     verb: str,
 ) -> Callable[[Callable[Concatenate[Inputs, Declaration, P], T]], Callable[Concatenate[Inputs, Declaration, P], T]]:
-    """Books failures of a verb about one table; those of a dry run are no runs."""
+    """Tells of a verb's work on one table, and books its failures; those of a dry run are no runs."""
 
     def with_book(
         work: Callable[Concatenate[Inputs, Declaration, P], T],
     ) -> Callable[Concatenate[Inputs, Declaration, P], T]:
         @wraps(work)
         def booked(inputs: Inputs, declaration: Declaration, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            if kwargs.get("dry_run"):
-                return work(inputs, declaration, *args, **kwargs)
-            with failing(inputs.project.settings, verb, declaration.name, inputs.cut.number):
-                return work(inputs, declaration, *args, **kwargs)
+            with step(verb, declaration.name):
+                if kwargs.get("dry_run"):
+                    return work(inputs, declaration, *args, **kwargs)
+                with failing(inputs.project.settings, verb, declaration.name, inputs.cut.number):
+                    return work(inputs, declaration, *args, **kwargs)
 
         return booked
 

@@ -17,6 +17,7 @@ from lake.evaluation.inputs import Inputs
 from lake.evaluation.unique import unique
 from lake.evaluation.validate import python_faults
 from lake.ingest import integrity
+from lake.progress import step
 from lake.project import Project
 from lake.store import delta, erasures
 from lake.store.ledger import runs
@@ -77,7 +78,7 @@ def verify_all(
     def work(declaration: Declaration) -> Verdict:
         cut, began = cuts.get(declaration.name), datetime.now(UTC)
         fault = next((damage for stream in project.logs(declaration) if (damage := damaged[stream])), None)
-        with runs.failing(project.settings, "verify", declaration.name, cut):
+        with step("verify", declaration.name), runs.failing(project.settings, "verify", declaration.name, cut):
             if cut is None:
                 verdict = _never_built(declaration)
             else:

@@ -14,6 +14,7 @@ from lake.errors import LakeError
 from lake.ingest import attempts, recovery, sources
 from lake.ingest.append import BatchCounts, append, unread
 from lake.ingest.delivery import Files
+from lake.progress import step
 from lake.store.damage import blamed
 from lake.store.ledger import runs
 from lake.store.ledger.runs import failing
@@ -100,21 +101,24 @@ def _drain(
 ) -> BatchCounts:
     """Batches until nothing is left of what is there now; the counts are their sums."""
     stream, log = contract.name, Log(settings, contract.name)
-    listed = {file.mark for file in sources.listing(settings, stream)}
+    listed = {file.mark: file.size for file in sources.listing(settings, stream)}
 
     def deliver(head: LogHead) -> Files | None:
-        files = sources.pending(settings, stream, listed - sources.landed(log))
+        waiting = listed.keys() - sources.landed(log)
+        work.remain(sum(listed[mark] for mark in waiting))
+        files = sources.pending(settings, stream, waiting)
         files = attempts.few(settings, stream, files)
         folder = settings.path(settings.landing) / stream
         repaired = unread(settings, head)
         return Files.checked(settings, files, contract, folder=folder, repaired=repaired) if files else None
 
     total = BatchCounts(log.head().batch)
-    for _ in count() if batches is None else range(batches):
-        counts = append(settings, spark, contract, deliver, now=now)
-        if counts.batch == total.batch:
-            break
-        total = counts.after(total)
+    with step("ingest", stream) as work:
+        for _ in count() if batches is None else range(batches):
+            counts = append(settings, spark, contract, deliver, now=now)
+            if counts.batch == total.batch:
+                break
+            total = counts.after(total)
     if settings.archive is not None:
         sources.archive(settings, stream, sources.landed(log), settings.path(settings.archive) / stream)
     return total

@@ -10,6 +10,7 @@ from lake.evaluation.inputs import Inputs
 from lake.explain import causes
 from lake.gate import gate, refusal_limits
 from lake.gate.suites import load_suites
+from lake.progress import step
 from lake.publish.cut import pick_cut
 from lake.quality.suite import Suite
 
@@ -48,11 +49,14 @@ def check(
         raise DeclarationError.all(faults)
     promised = {table.name: Suite(table.name, table.where, ()) for table in picked if table.kind.invariants}
     judged = promised | suites
-    checks = [
-        gate.judge_table(project.table(table), table, judged[table.name], version=version, cut=at, spark=spark)
-        for table in picked
-        if table.name in judged and (version := versions[table.name]) is not None
-    ]
+    checks = []
+    for table in picked:
+        suite, version = judged.get(table.name), versions[table.name]
+        if suite is not None and version is not None:
+            with step("check", table.name):
+                checks.append(
+                    gate.judge_table(project.table(table), table, suite, version=version, cut=at, spark=spark)
+                )
     errors = [
         error
         for error in (
