@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from html import escape
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -46,6 +47,18 @@ def as_markdown(names: Sequence[str], rows: Rows, *, numeric: Sequence[bool]) ->
     yield f"| {' | '.join('---:' if right else '---' for right in numeric)} |"
     for row in rows:
         yield f"| {' | '.join(_marked(shown(value)) for value in row)} |"
+
+
+def as_html(names: Sequence[str], rows: Rows, *, numeric: Sequence[bool]) -> Iterator[str]:
+    """An HTML table, its cells escaped; numbers to the right."""
+    right = [' style="text-align: right"' if number else ' style="text-align: left"' for number in numeric]
+
+    def row(tag: str, cells: Iterable[str]) -> str:
+        return "".join(f"<{tag}{to}>{escape(cell)}</{tag}>" for to, cell in zip(right, cells, strict=True))
+
+    yield f"<table><thead><tr>{row('th', map(printable, names))}</tr></thead><tbody>"
+    yield from (f"<tr>{row('td', map(shown, cells))}</tr>" for cells in rows)
+    yield "</tbody></table>"
 
 
 def text(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +16,7 @@ from lake.session import start
 from lake.store.ledger.editions import Edition
 from lake.store.locks import activity
 from lake.store.warehouse import Warehouse
-from lake.text import as_table
+from lake.text import as_html, as_table
 
 if TYPE_CHECKING:
     import duckdb
@@ -29,7 +30,7 @@ PREVIEW_ROWS = 20
 
 @dataclass(frozen=True)
 class Answer:
-    """A query's answer, computed when it is converted. Its repr shows the first rows."""
+    """A query's answer, computed when it is converted. Its repr, a table in a notebook, shows the first rows."""
 
     relation: duckdb.DuckDBPyRelation
 
@@ -52,9 +53,21 @@ class Answer:
         return self.relation
 
     def __repr__(self) -> str:
+        names, rows, numeric, more = self._preview
+        lines = [*as_table(names, rows, numeric=numeric)]
+        return "\n".join([*lines, "…"] if more else lines)
+
+    def _repr_html_(self) -> str:
+        names, rows, numeric, more = self._preview
+        return "".join(as_html(names, rows, numeric=numeric)) + (
+            f"<p>the first {PREVIEW_ROWS} rows</p>" if more else ""
+        )
+
+    @cached_property
+    def _preview(self) -> tuple[Sequence[str], list[tuple[str | None, ...]], list[bool], bool]:
+        """The names of the columns, the first rows, which columns are numbers, and whether there are more rows."""
         answer, rows = texts(self.relation.limit(PREVIEW_ROWS + 1))
-        lines = [*as_table(answer.names, rows[:PREVIEW_ROWS], numeric=answer.numeric)]
-        return "\n".join([*lines, "…"] if len(rows) > PREVIEW_ROWS else lines)
+        return answer.names, rows[:PREVIEW_ROWS], answer.numeric, len(rows) > PREVIEW_ROWS
 
 
 @dataclass(frozen=True)
@@ -63,6 +76,10 @@ class Lakehouse:
 
     settings: Settings
     reader: Reader
+
+    def __repr__(self) -> str:
+        edition = self.edition
+        return f"Lakehouse({str(self.settings.project)!r}, edition {edition.number} at cut {edition.cut}, {len(edition.tables)} tables)"
 
     @property
     def edition(self) -> Edition:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Final
 
+import click
+import duckdb
 from prompt_toolkit import PromptSession
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
@@ -22,19 +29,26 @@ from pygments.lexers.sql import PostgresLexer
 from lake import file_modes
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError
+from lake.read import export
 from lake.read.answer import ask
-from lake.read.sql import Reader, reader
-from lake.text import as_table, obeyed
+from lake.read.sql import Reader, as_of, reader
+from lake.text import as_table, obeyed, printable, shown
 
 ROWS: Final = 200
+PAGED: Final = 10_000
+"""Rows of an answer that are shown: on the screen, and in a pager."""
 WIDTH: Final = 60
+WORDS: Final = {"exit": "\\q", "quit": "\\q", "help": "\\?"}
+"""What people type who know another shell."""
 
 HELP: Final = r"""A query ends with ; or an empty line. Tab completes, arrow keys recall queries, Ctrl-C cancels.
 
-  \d            the tables of the edition
+  \d, \dt       the tables of the edition
   \d TABLE      its columns, with types and comments
+  \x            one line a column, for rows that are wide; again, one line a row
+  \o FILE       the next answer goes to FILE, all of it: .csv, .json, .jsonl, .md or .parquet
   \edition      the current edition        \edition N   another one
-  \?            this help                  \q           leave
+  \?, help      this help                  \q, exit, quit   leave
 
 The dialect is DuckDB's, read only: https://duckdb.org/docs/sql/introduction
 Decimals are exact, but avg(decimal) and a division of decimals are DOUBLE: cast them, avg(fare)::DECIMAL(10, 2).
@@ -54,10 +68,15 @@ class Conversation:
     """The shell's answers to each input."""
 
     reader: Reader
+    rows: int = ROWS
+    expanded: bool = False
+    output: Path | None = None
+    """The file for the next answer."""
 
     def answer(self, line: str) -> Iterator[str]:
-        """The lines that answer a query or a \\ command. Raises LakeError where it is wrong, EOFError for \\q."""
+        """The lines that answer a query or a command. Raises LakeError where it is wrong, EOFError for \\q."""
         line = line.strip().rstrip(";").strip()
+        line = WORDS.get(line.lower(), line)
         if line.startswith("\\"):
             command, _, argument = line.partition(" ")
             yield from self._command(command, argument.strip())
@@ -76,10 +95,20 @@ class Conversation:
                 raise EOFError
             case "\\?":
                 yield HELP
-            case "\\d" if argument:
+            case "\\d" | "\\dt" if argument:
                 yield from self._columns(argument)
-            case "\\d":
+            case "\\d" | "\\dt":
                 yield from self._tables()
+            case "\\x":
+                self.expanded = not self.expanded
+                yield f"One line a {'column' if self.expanded else 'row'}."
+            case "\\o" if argument:
+                export.chosen(None, Path(argument))
+                self.output = Path(argument).expanduser()
+                yield f"The next answer goes to {self.output}."
+            case "\\o":
+                self.output = None
+                yield "Answers are shown."
             case "\\edition" if argument and not argument.isdigit():
                 raise DeclarationError(f"an edition is a number, found {argument!r}")
             case "\\edition":
@@ -90,15 +119,21 @@ class Conversation:
 
     def _query(self, query: str) -> Iterator[str]:
         started = time.monotonic()
+        if self.output is not None:
+            file, self.output = self.output, None
+            export.export(self.reader, query, export.chosen(None, file), file)
+            yield f"({file}, {time.monotonic() - started:.2f} s)"
+            return
         with self.reader.connect(query) as con:
             answer = ask(con, query)
-            rows = con.execute(answer.texts).fetchmany(ROWS + 1)
+            rows = con.execute(answer.texts).fetchmany(self.rows + 1)
         seconds = time.monotonic() - started
-        yield from as_table(answer.names, rows[:ROWS], numeric=answer.numeric, width=WIDTH)
-        more = len(rows) > ROWS
-        count = (
-            f"the first {ROWS} rows; add a LIMIT, or use lake sql --format csv" if more else _plural(len(rows), "row")
-        )
+        if self.expanded:
+            yield from _expanded(answer.names, rows[: self.rows])
+        else:
+            yield from as_table(answer.names, rows[: self.rows], numeric=answer.numeric, width=WIDTH)
+        more = len(rows) > self.rows
+        count = f"the first {self.rows:,} rows; \\o FILE takes all" if more else _plural(len(rows), "row")
         yield f"({count}, {seconds:.2f} s)"
 
     def _tables(self) -> Iterator[str]:
@@ -117,8 +152,18 @@ class Conversation:
         )
 
 
+def _expanded(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> Iterator[str]:
+    """A line a column, its whole value after its name."""
+    width = max(map(len, names), default=0)
+    for number, row in enumerate(rows, 1):
+        yield f"-- row {number:,} --"
+        yield from (f"{printable(name):<{width}}  {shown(value)}" for name, value in zip(names, row, strict=True))
+
+
 class Names(Completer):
-    """Completes table names, the columns of tables that are mentioned (else of all), and keywords."""
+    """Completes table names and their `_at`, the columns of tables that are mentioned (else of all), keywords and
+    functions.
+    """
 
     def __init__(self, conversation: Conversation) -> None:
         self.conversation = conversation
@@ -129,7 +174,11 @@ class Names(Completer):
         text = document.text
         if not word and not complete_event.completion_requested:
             return
+        offered: set[str] = set()
         for candidate, meaning in self._candidates(text):
+            if candidate in offered:
+                continue
+            offered.add(candidate)
             if candidate.startswith(word.lower()) and candidate != word:
                 shown = candidate.upper() if meaning == "keyword" and word.isupper() else candidate
                 yield Completion(shown, start_position=-len(word), display_meta=meaning)
@@ -140,15 +189,26 @@ class Names(Completer):
         yield from ((table.name, table.layer) for table in tables)
         if text.startswith("\\"):
             return
+        yield from ((as_of(table.name), "(moment)") for table in tables if table.has_versions)
         mentioned = [table for table in tables if re.search(rf"\b{table.name}\b", text)]
         columns = {column.name: column.type for table in mentioned or tables for column in table.columns}
         yield from columns.items()
         yield from ((keyword, "keyword") for keyword in KEYWORDS)
+        yield from ((name, "function") for name in _functions())
+
+
+@cache
+def _functions() -> list[str]:
+    """DuckDB's functions that have a name."""
+    with duckdb.connect() as con:
+        names = con.execute("SELECT DISTINCT function_name FROM duckdb_functions() ORDER BY 1").fetchall()
+    return [name for (name,) in names if re.fullmatch(r"[a-z]\w+", name)]
 
 
 def converse(reader: Reader, *, stdin: Input | None = None, stdout: Output | None = None) -> None:
     """Talks with a person until \\q or the end of input. `stdin` and `stdout` replace the terminal."""
-    conversation = Conversation(reader)
+    pages = stdout is None and sys.stdout.isatty()
+    conversation = Conversation(reader, PAGED if pages else ROWS)
     session: PromptSession[str] = PromptSession(
         history=_history(reader.settings),
         completer=Names(conversation),
@@ -165,14 +225,24 @@ def converse(reader: Reader, *, stdin: Input | None = None, stdout: Output | Non
     while True:
         try:
             line = session.prompt(f"edition {conversation.reader.edition.number}> ")
-            for answered in conversation.answer(line):
-                print(obeyed(answered, keep="\n"))
+            _show([obeyed(answered, keep="\n") for answered in conversation.answer(line)], pages=pages)
         except EOFError:
             return
         except KeyboardInterrupt:
             continue
         except LakeError as error:
             print(obeyed(str(error), keep="\n"))
+
+
+def _show(lines: Sequence[str], *, pages: bool) -> None:
+    """Prints an answer; at a terminal, through a pager where it is longer or wider than the screen."""
+    screen = shutil.get_terminal_size()
+    if pages and (len(lines) >= screen.lines or any(len(line) > screen.columns for line in lines)):
+        os.environ.setdefault("LESS", "-SRFX")  # wide lines go on to the right
+        click.echo_via_pager("\n".join(lines))
+    else:
+        for line in lines:
+            print(line)
 
 
 def _history(settings: Settings) -> History:
@@ -195,7 +265,8 @@ def _keys() -> KeyBindings:
     def _(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
         text = buffer.text.strip()
-        if not text or text.startswith("\\") or text.endswith(";") or not buffer.document.current_line.strip():
+        complete = text.startswith("\\") or text.endswith(";") or text.lower() in WORDS
+        if not text or complete or not buffer.document.current_line.strip():
             buffer.validate_and_handle()
         else:
             buffer.insert_text("\n")

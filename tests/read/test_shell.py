@@ -15,7 +15,7 @@ from prompt_toolkit.output import DummyOutput
 from lake.cli import lake, readers
 from lake.config import Settings
 from lake.errors import DeclarationError
-from lake.read.shell import ROWS, Conversation, Names, converse
+from lake.read.shell import ROWS, Conversation, Names, _show, converse
 from lake.read.sql import reader
 from tests.warehouse import publish, write
 
@@ -44,7 +44,7 @@ def test_a_query_is_answered_with_its_rows_and_time(talk: Conversation) -> None:
 
 def test_a_long_answer_is_cut(talk: Conversation) -> None:
     *_, footer = talk.answer(f"FROM range({ROWS + 1})")
-    assert footer.startswith(f"(the first {ROWS} rows; add a LIMIT")
+    assert footer.startswith(f"(the first {ROWS} rows; \\o FILE takes all")
 
 
 def test_backslash_d_lists_tables_and_columns(talk: Conversation) -> None:
@@ -52,6 +52,61 @@ def test_backslash_d_lists_tables_and_columns(talk: Conversation) -> None:
     columns = [*talk.answer("\\d carrier_daily")]
     assert columns[0] == "gold.carrier_daily: One row per carrier_daily."
     assert [line.split()[0] for line in columns[3:]] == ["carrier", "flights"]
+
+
+def test_a_wide_row_is_shown_column_by_column(talk: Conversation) -> None:
+    assert [*talk.answer("\\x")] == ["One line a column."]
+    long = "x" * 200
+    lines = [*talk.answer(f"SELECT 1 AS one, '{long}' AS text, NULL AS nothing")][:-1]
+    assert lines == ["-- row 1 --", "one      1", f"text     {long}", "nothing  NULL"]
+    assert [*talk.answer("\\x")] == ["One line a row."]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl", ".json", ".md", ".parquet"])
+def test_the_next_answer_goes_to_a_file_and_no_other(talk: Conversation, tmp_path: Path, ending: str) -> None:
+    file = tmp_path / f"answer{ending}"
+    assert [*talk.answer(f"\\o {file}")] == [f"The next answer goes to {file}."]
+    assert next(talk.answer(f"FROM range({ROWS + 1})")).startswith(f"({file}, ")
+    assert file.stat().st_size > 0
+    assert "42" in [*talk.answer("SELECT 42 AS answer")][2]
+
+
+def test_an_answer_to_a_file_that_cannot_be_is_refused_and_later_ones_are_shown(
+    talk: Conversation, tmp_path: Path
+) -> None:
+    with pytest.raises(DeclarationError, match="does not say the format"):
+        [*talk.answer(f"\\o {tmp_path}/answer.xls")]
+    [*talk.answer(f"\\o {tmp_path}/nowhere/answer.csv")]
+    with pytest.raises(DeclarationError, match="does not exist"):
+        [*talk.answer("SELECT 1")]
+    assert "1" in [*talk.answer("SELECT 1")][2]
+
+
+@pytest.mark.parametrize("word", ["exit", "QUIT;", "\\q"])
+def test_whoever_knows_another_shell_can_leave(talk: Conversation, word: str) -> None:
+    with pytest.raises(EOFError):
+        [*talk.answer(word)]
+
+
+def test_what_other_shells_call_it_is_understood(talk: Conversation) -> None:
+    assert [*talk.answer("help")] == [*talk.answer("\\?")]
+    assert [*talk.answer("\\dt")] == [*talk.answer("\\d")]
+
+
+def test_what_does_not_fit_the_screen_goes_through_a_pager(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paged: list[str] = []
+    monkeypatch.setattr("lake.read.shell.click.echo_via_pager", paged.append)
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setenv("LINES", "5")
+    monkeypatch.setenv("LESS", "-SRFX")
+    for lines in (["x" * 21], ["x"] * 5):
+        _show(lines, pages=True)
+        _show(lines, pages=False)
+    _show(["x" * 20] * 4, pages=True)
+    assert paged == ["x" * 21, "\n".join("x" * 5)]
+    assert len(capsys.readouterr().out.splitlines()) == 1 + 5 + 4
 
 
 def test_the_edition_can_be_changed(talk: Conversation) -> None:
@@ -73,7 +128,8 @@ def test_help_warns_of_doubles(talk: Conversation) -> None:
 def test_names_are_completed(talk: Conversation) -> None:
     assert completions(talk, "select * from carr") == ["carrier_daily", "carrier"]
     assert completions(talk, "\\d fli") == ["flight"]
-    assert completions(talk, "select leg_id from flight where le") == ["leg_id", "left"]
+    assert completions(talk, "select leg_id from flight where le")[:2] == ["leg_id", "left"]
+    assert "list_transform" in completions(talk, "select list_t")
     assert completions(talk, "SEL") == ["SELECT"]
     assert completions(talk, "sel") == ["select"]
 
