@@ -59,9 +59,8 @@ class Answer:
 
     def _repr_html_(self) -> str:
         names, rows, numeric, more = self._preview
-        return "".join(as_html(names, rows, numeric=numeric)) + (
-            f"<p>the first {PREVIEW_ROWS} rows</p>" if more else ""
-        )
+        html = "".join(as_html(names, rows, numeric=numeric))
+        return html + (f"<p>the first {PREVIEW_ROWS} rows</p>" if more else "")
 
     @cached_property
     def _preview(self) -> tuple[Sequence[str], list[tuple[str | None, ...]], list[bool], bool]:
@@ -79,7 +78,8 @@ class Lakehouse:
 
     def __repr__(self) -> str:
         edition = self.edition
-        return f"Lakehouse({str(self.settings.project)!r}, edition {edition.number} at cut {edition.cut}, {len(edition.tables)} tables)"
+        tables = "1 table" if len(edition.tables) == 1 else f"{len(edition.tables)} tables"
+        return f"Lakehouse({str(self.settings.project)!r}, edition {edition.number} at cut {edition.cut}, {tables})"
 
     @property
     def edition(self) -> Edition:

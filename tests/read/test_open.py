@@ -25,3 +25,17 @@ def test_an_unknown_table_is_told_before_spark_starts(project: Settings) -> None
     publish(project, total=("gold", 0))
     with pytest.raises(DeclarationError, match=r"no table 'totals' in edition 1(.|\n)*did you mean 'total'"):
         lake.open(project.project).table("totals")
+
+
+def test_a_notebook_shows_the_first_rows_as_a_table_with_nothing_to_obey(project: Settings) -> None:
+    write(project, "gold", "total", "SELECT 'AA' AS carrier, 1.50::DECIMAL(18, 2) AS fare")
+    publish(project, total=("gold", 0))
+    opened = lake.open(project.project)
+    assert repr(opened) == f"Lakehouse({str(project.project)!r}, edition 1 at cut 1, 1 table)"
+    html = opened.sql("SELECT '<script>' AS \"<b>\", 1.50 AS fare, NULL AS nothing")._repr_html_()
+    assert "<script>" not in html
+    assert "<b>" not in html
+    assert '<td style="text-align: right">1.50</td>' in html
+    assert "NULL" in html
+    assert opened.sql("FROM range(21)")._repr_html_().count("<tr>") == 21
+    assert opened.sql("FROM range(21)")._repr_html_().endswith("<p>the first 20 rows</p>")
