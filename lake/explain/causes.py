@@ -36,7 +36,7 @@ def stopped(inputs: Inputs, checks: Iterable[Check]) -> QualityError | None:
         return error
     lines = [f"  behind {row}: {', '.join(places)}" for row, places in told[:ROWS]]
     stream, place = told[0][1][0].split(" ", 1)
-    fix = f"{error.fix}, e.g. lake void {stream} {place.split(' ')[0]} --reason …"
+    fix = gate.way_out(checks, f"{stream} {place.split(' ')[0]}")
     return QualityError("\n".join([error.what, *lines]), fix=fix)
 
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from lake import cost
 from lake.errors import DeclarationError, QualityError
@@ -34,14 +34,12 @@ if TYPE_CHECKING:
     from lake.store.table_head import TableHead
     from lake.store.tables import Table
 
-FIX: Final = "correct the job, void the events behind these rows (lake void) or change the expectation; then run again"
-
 
 class Stopped(QualityError):
     """A diff that failed its check."""
 
     def __init__(self, check: Check) -> None:
-        super().__init__("\n".join(failures([check])), fix=FIX)
+        super().__init__("\n".join(failures([check])), fix=way_out([check]))
         self.check = check
 
 
@@ -113,8 +111,18 @@ def judge_table(  # noqa: PLR0913 - one table at one version, and who judges it
 
 def stopped(checks: Iterable[Check]) -> QualityError | None:
     """What the stopping ones of `checks` say, as one error; None where none stopped."""
+    checks = list(checks)
     told = failures(checks)
-    return QualityError("\n".join(told), fix=FIX) if told else None
+    return QualityError("\n".join(told), fix=way_out(checks)) if told else None
+
+
+def way_out(checks: Iterable[Check], event: str = "STREAM PLACE") -> str:
+    """What to do about `checks` that stopped: one of three things is wrong. `event`: one behind the rows."""
+    files = " and ".join(sorted({f"quality/{check.table}.json" for check in checks if check.outcome == "stopped"}))
+    return (
+        f"where the event is wrong, lake void {event} --reason …; where the rule is, correct {files};"
+        " where the job is, correct it and lake deploy; then lake run"
+    )
 
 
 def failures(checks: Iterable[Check]) -> list[str]:

@@ -205,7 +205,7 @@ def opened(  # noqa: PLR0913  which edition, and what has to hold first
 
 def _nothing_published(settings: Settings) -> DeclarationError:
     """The error before the first edition: which gate stopped it, if one did."""
-    from lake.gate.gate import failures
+    from lake.gate.gate import failures, way_out
     from lake.store.ledger.checks import last_checks
 
     what = "no edition has been published yet, so there is nothing to read"
@@ -213,7 +213,7 @@ def _nothing_published(settings: Settings) -> DeclarationError:
     stops = [check for check in last_checks(settings).values() if check.outcome == "stopped"]
     if stops:
         what = "\n".join([f"{what}: a gate stopped cut {max(check.cut for check in stops)}", *failures(stops)])
-        fix = "lake status shows what it blocks; fix that, then lake run"
+        fix = way_out(stops)
     return DeclarationError(what, where=Warehouse(settings).root.url, fix=fix)
 
 
