@@ -76,9 +76,9 @@ def test_a_terminal_shows_what_lasts_and_keeps_only_what_was_said(monkeypatch: p
         (None, 0, 3, 10.0, "about 7 s left"),
         (None, 0, 30, 10.0, "took about 10 s last time"),
         (0, 0, 3, None, ""),
-        (10**7, 0, 3, None, "0.0 of 10.0 MB"),
-        (10**7, 5 * 10**6, 3, None, "5.0 of 10.0 MB, about 3 s left"),
-        (10**7, 10**7, 3, None, "10.0 of 10.0 MB"),
+        (10**7, 0, 3, None, "10.0 MB"),
+        (10**7, 5 * 10**6, 3, None, "5.0 MB of 10.0 MB, about 3 s left"),
+        (10**7, 10**7, 3, None, "10.0 MB"),
     ],
 )
 def test_what_remains_is_told_where_it_is_known(

@@ -270,7 +270,7 @@ def shared(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--log-format",
-            type=click.Choice(["text", "json"]),
+            type=click.Choice(["json", "text"]),
             envvar="LAKE_LOG_FORMAT",
             expose_value=False,
             callback=keep("log_format"),
@@ -316,7 +316,8 @@ def main() -> None:
 
 def _run() -> int:
     shell = Shell()
-    logging.getLogger("lake").addHandler(_Warnings(shell))
+    warnings = _Warnings(shell)
+    logging.getLogger("lake").addHandler(warnings)
     try:
         result = lake.main(standalone_mode=False, obj=shell)
         shell.close()
@@ -333,4 +334,7 @@ def _run() -> int:
         from lake.cli.faults import as_fault
 
         return shell.fail(as_fault(error, settings=shell.at_work_on))
+    finally:
+        shell.progress.stop()
+        logging.getLogger("lake").removeHandler(warnings)
     return result if isinstance(result, int) else 0

@@ -25,7 +25,6 @@ COLOURS: Final = {"lake:": "red", "warning": "yellow", "failed": "red"}
 """Of what a line begins with; other verbs are cyan."""
 SHORT: Final = 0.5
 """Seconds; a step that takes less is not shown."""
-MEGABYTE: Final = 1_000_000
 
 
 def stderr_is_terminal() -> bool:
@@ -148,10 +147,12 @@ class Live(Lines):
 def note(step: Step, elapsed: float, usual: float | None) -> str:
     """How far a step is, and how long it will take, as far as that is known."""
     if step.total:
-        said = f"{step.done / MEGABYTE:,.1f} of {step.total / MEGABYTE:,.1f} MB"
-        if 0 < step.done < step.total:
-            said += f", {_about(elapsed * (step.total - step.done) / step.done)} left"
-        return said
+        from rich.filesize import decimal
+
+        if not 0 < step.done < step.total:
+            return decimal(step.total)
+        left = elapsed * (step.total - step.done) / step.done
+        return f"{decimal(step.done)} of {decimal(step.total)}, {_about(left)} left"
     if usual is None or usual < SHORT:
         return ""
     return f"{_about(usual - elapsed)} left" if usual > elapsed else f"took {_about(usual)} last time"
@@ -164,6 +165,7 @@ def _about(seconds: float) -> str:
 
 
 def _progress(console: Console | None) -> Progress:
+    """Lines at the terminal that is stderr now, whatever a JVM that starts meanwhile is given as its own."""
     from rich.console import Console
     from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task
     from rich.text import Text
@@ -192,7 +194,7 @@ def _progress(console: Console | None) -> Progress:
     return Shown(
         SpinnerColumn(),
         Line(),
-        console=console or Console(stderr=True, highlight=False),
+        console=console or Console(file=os.fdopen(os.dup(2), "w", encoding="utf-8"), highlight=False),
         transient=True,
         refresh_per_second=4,
         redirect_stdout=False,

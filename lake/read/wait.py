@@ -11,6 +11,7 @@ from typing import Final
 from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError, Unavailable
+from lake.store import recovery
 from lake.store.ledger import checks, cuts, editions
 from lake.store.locks import activity
 from lake.store.log import Log
@@ -59,7 +60,8 @@ def parse(settings: Settings, texts: Iterable[str]) -> list[Token]:
 def wait(settings: Settings, tokens: Iterable[str], *, timeout: float) -> editions.Edition:
     """The edition that readers see, once every one of `tokens` is in it.
 
-    Raises Unavailable that says what is missing when that takes longer than `timeout` seconds, and as `parse` does.
+    Raises Unavailable that says what is missing when that takes longer than `timeout` seconds, StorageError where
+    editions are lost meanwhile, and as `parse` does.
     """
     wanted = parse(settings, tokens)
     deadline = time.monotonic() + timeout
@@ -74,6 +76,8 @@ def wait(settings: Settings, tokens: Iterable[str], *, timeout: float) -> editio
             return edition
         left = deadline - time.monotonic()
         if left <= 0:
+            for damage in recovery.lost_editions(settings):
+                raise damage.fault
             raise _timed_out(settings, missing, edition, seen[1], timeout)
         time.sleep(min(POLL_SECONDS, left))
 

@@ -280,5 +280,5 @@ def test_json_is_one_document_in_success_and_in_failure(run: Run, words: str, co
     assert ran.code == code, ran.err
     assert not part or part in answer
     if "error" in answer:
-        assert ran.err.startswith(f"lake: {answer['error']['what']}")
+        assert f"\nlake: {answer['error']['what']}" in f"\n{ran.err}"
         assert answer["error"]["exit_code"] == code
