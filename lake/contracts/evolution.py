@@ -18,7 +18,7 @@ from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibi
 
 from lake.contracts import encryption
 from lake.contracts.avro_text import parse_schema
-from lake.contracts.cast_sql import value
+from lake.contracts.cast_sql import plain_form, value
 from lake.contracts.contract import Contract
 from lake.contracts.event_id import literal, quoted
 from lake.contracts.fields import Field
@@ -129,11 +129,21 @@ def _read(field: Field, known: Sequence[Contract]) -> str:
     kept = f"coalesce({present})" if len(origins) > 1 else present
     if not absent:
         return kept
-    extra = "try_cast(try_parse_json(_extra) AS map<string,string>)"
-    texts = ", ".join(f"{extra}[{literal(name)}]" for name in field.names)
     default = "NULL" if field.default is None else value(field, literal(field.default))
-    found = f"coalesce({value(field, f'coalesce({texts}, NULL)')}, {default})"
+    found = default if field.of_file else f"coalesce({_in_extra(field)}, {default})"
     return f"CASE WHEN _version IN ({', '.join(map(str, absent))}) THEN {found} ELSE {kept} END"
+
+
+def _in_extra(field: Field) -> str:
+    """The value of `field` in events that a contract took which did not know it."""
+    extra = "try_cast(try_parse_json(_extra) AS map<string,string>)"
+    text = f"coalesce({', '.join(f'{extra}[{literal(name)}]' for name in field.names)}, NULL)"
+    if not field.form.numeric:
+        return value(field, plain_form(field, text))
+    variants = "try_cast(try_parse_json(_extra) AS map<string,variant>)"
+    variant = f"coalesce({', '.join(f'{variants}[{literal(name)}]' for name in field.names)}, NULL)"
+    written = f"schema_of_variant({variant}) = 'STRING'"
+    return value(field, f"CASE WHEN {written} THEN {plain_form(field, text)} ELSE {text} END")
 
 
 def _before(field: Field, contract: Contract) -> Field | None:

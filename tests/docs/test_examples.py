@@ -72,6 +72,10 @@ def after(batches: Sequence[Batch], project: Path, home: Path, spark: SparkSessi
     for batch in batches:
         for stream, records in batch.landed.items():
             lakehouse.land(stream, *records)
+        for name, text in batch.named.items():
+            file = lakehouse.settings.path(lakehouse.settings.landing) / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, "utf-8")
     if not any(changed):
         return lakehouse.run()
     with suppress(DeclarationError):  # that a definition has changed: events are in the log by then
