@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from pathlib import Path
 from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, Final
 
@@ -97,7 +96,7 @@ def _is_of_braces(error: Exception) -> bool:
     return (
         bool(frames)
         and frames[-1].filename == string.__file__
-        and any(PYSPARK in Path(frame.filename).parts for frame in frames)
+        and any(PYSPARK in re.split(r"[/\\]", frame.filename) for frame in frames)
     )
 
 

@@ -5,7 +5,7 @@ The frames of this module have the columns
     _file string             the file's address as Spark spells it
     _block bigint            where in the file the reader's split began (0 but for large files)
     _seq bigint              unique in the frame and increasing within (_file, _block) in the order of the file
-    _raw string              the record: a line of JSON Lines as it is, a record of CSV or Parquet as JSON
+    _raw string              the record: a line of JSON Lines as it is, a record of CSV, Parquet or Avro as JSON
 
 A `.json` file that begins with a `{` on a line of its own is one record over many lines. CSV is written as the
 contract's `csv` says; what is not in UTF-8 is read from a copy that is, in which U+FFFF stands for bytes that are no
@@ -33,7 +33,7 @@ from lake import file_modes
 from lake.config import Settings
 from lake.contracts.csv_options import UNSAID, CsvOptions
 from lake.contracts.digits import MARK
-from lake.ingest import bounds, text_files
+from lake.ingest import avro_files, bounds, text_files
 from lake.ingest.sources import File
 from lake.ingest.text_files import opened
 from lake.quoting import SPARK, literal, quoted
@@ -42,7 +42,15 @@ from lake.session import first_line
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-FORMATS: Final = {".jsonl": "json", ".json": "json", ".ndjson": "json", ".csv": "csv", ".parquet": "parquet"}
+FORMATS: Final = {
+    ".jsonl": "json",
+    ".json": "json",
+    ".ndjson": "json",
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".avro": "avro",
+}
+BINARIES: Final = ("parquet", "avro")
 EXACT_TIMES: Final = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
@@ -53,12 +61,12 @@ NEVER: Final = "\0"  # no text has it
 
 
 def format_of(path: Path) -> str:
-    """json, csv or parquet, by the name; "" where it tells none."""
+    """json, csv, parquet or avro, by the name; "" where it tells none."""
     suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
     if suffixes and suffixes[-1] == ".gz":
         suffixes.pop()
         kind = FORMATS.get(suffixes[-1], "") if suffixes else ""
-        return "" if kind == "parquet" else kind
+        return "" if kind in BINARIES else kind
     return FORMATS.get(suffixes[-1], "") if suffixes else ""
 
 
@@ -96,6 +104,8 @@ def _fault_inside(path: Path, record_bytes: int, options: CsvOptions) -> str:
         columns = [name.lower() for name in pq.read_schema(path).names]
         repeated = "two columns of one name" if len(set(columns)) < len(columns) else ""
         return repeated or bounds.fault_of_parquet(path, record_bytes=record_bytes)
+    if format_of(path) == "avro":
+        return avro_files.fault_of(path)
     is_csv = format_of(path) == "csv"
     fault = _fault_of_text(path, record_bytes, options.encoding if is_csv else "")
     if fault or not is_csv or options.columns:
@@ -163,22 +173,30 @@ def stage(
 ) -> Path:
     """A path to `file` that Spark's path patterns cannot misread: its own, or a link or copy under a plain name.
 
-    With `apart`, that name is no other file's. Copies are made of CSV that is not UTF-8, for one `stream`; they stay
-    until `unstage`.
+    With `apart`, that name is no other file's. Copies are made of CSV that is not UTF-8 and of Avro, for one `stream`;
+    they stay until `unstage`.
     """
     path = file.path
+    if format_of(path) == "avro":
+        told = f"{stream} {file.size} {file.seen}".encode()
+        lines = file_modes.scratch(settings, "staging") / f"{_digest(path, told)}-{file.mtime}.jsonl"
+        return lines if lines.exists() else avro_files.as_lines(path, lines, record_bytes=settings.record_bytes)
     encoding = text_files.foreign(path, options) if format_of(path) == "csv" else ""
     if not encoding and not apart and PLAIN_NAME.fullmatch(path.name) and not path.is_symlink():
         return path
-    plain = "".join(suffix.lower() for suffix in path.suffixes[-2:] if suffix.lower() in {*FORMATS, ".gz"})
+    suffixes = [suffix for suffix in map(str.lower, path.suffixes[-2:]) if suffix in {*FORMATS, ".gz"}]
+    plain = ".csv" if encoding else "".join(suffixes)
     told = f"{stream} {encoding} {file.size} {file.seen}".encode() if encoding else b""
-    named = hashlib.sha256(os.fsencode(path) + told).hexdigest()[:32]
-    link = file_modes.scratch(settings, "staging") / f"{named}-{file.mtime}{'.csv' if encoding else plain}"
+    link = file_modes.scratch(settings, "staging") / f"{_digest(path, told)}-{file.mtime}{plain}"
     if encoding:
         return link if link.exists() else text_files.recoded(path, encoding, link)
     link.unlink(missing_ok=True)
     link.symlink_to(path.resolve())
     return link
+
+
+def _digest(path: Path, told: bytes) -> str:
+    return hashlib.sha256(os.fsencode(path) + told).hexdigest()[:32]
 
 
 def unstage(settings: Settings, paths: Iterable[Path]) -> None:

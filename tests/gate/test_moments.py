@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from lake.errors import DeclarationError
 from lake.gate.gx import judge_frame, judge_rows
@@ -74,7 +75,7 @@ def test_the_extremes_of_a_column_are_judged_alike() -> None:
 
 
 def test_spark_judges_them_alike(spark: SparkSession) -> None:
-    frame = to_frame(spark, ROWS)
+    frame = to_frame(spark, ROWS).withColumn("local", F.col("local").cast("timestamp_ntz"))
     for zone in (None, VIENNA):
         some = [(expectation, failing) for expectation, of, failing in expectations() if of == zone]
         findings = judge_frame([expectation for expectation, _ in some], frame, ("k",), zone=zone)
