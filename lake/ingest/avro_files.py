@@ -130,7 +130,7 @@ def _is_nothing(schema: Any) -> bool:
     """Whether a value of it takes no bytes."""
     if schema.type == "record":
         return all(_is_nothing(field.type) for field in schema.fields)
-    return schema.type == "null" or (schema.type == "fixed" and schema.size == 0)
+    return bool(schema.type == "null" or (schema.type == "fixed" and schema.size == 0))
 
 
 def _value(schema: Any, datum: Any) -> Any:
