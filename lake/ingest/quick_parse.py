@@ -52,7 +52,7 @@ def trusted(fields: Iterable[Field]) -> str:
 
 def names(fields: Iterable[Field]) -> str:
     """SQL of all names of `fields`, as a list."""
-    return ", ".join(literal(name) for field in fields for name in field.names)
+    return ", ".join(literal(name) for field in fields for name in field.names) or "''"
 
 
 def _type(field: Field) -> str:

@@ -31,7 +31,7 @@ FIXES: Final[Mapping[str, str]] = {
     Reason.OVERSIZED: "raise record_bytes in [tool.lake] and land the record again: only its beginning is kept here",
     Reason.UNPARSEABLE: f"write one JSON object per line, in UTF-8: {REPLAY}",
     Reason.MISSING: f"have the producer send it, or give it a default in the contract; {REPLAY}",
-    Reason.WRONG_TYPE: f"correct the value, or widen the field in the contract; {REPLAY}",
+    Reason.WRONG_TYPE: f"correct the value, or have the contract widen the field or say how it is written; {REPLAY}",
     Reason.NOT_IN_ENUM: f"correct the value, or add the symbol to the contract; {REPLAY}",
     Reason.OUT_OF_BOUNDS: f"correct the value, or change the bound in the contract; {REPLAY}",
     Reason.NULL_KEY: f"have the producer send the key; {REPLAY}",

@@ -313,5 +313,9 @@ def test_what_a_file_is_called_makes_another_event_only_where_the_contract_says_
         project.path(f"landing/{stream}").mkdir()
         for name in ("a.jsonl", "b.jsonl"):
             project.path(f"landing/{stream}/{name}").write_text(f"{line}\n")
+    declare(project, contract("alone", {"file": ("string", {"from": "file.name"})}, id="content"))
+    project.path("landing/alone").mkdir()
+    project.path("landing/alone/a.jsonl").write_text('{}\n{"file": 1}\n')
+    assert [(row["file"], row["_extra"]) for row in taken(project, spark, "alone")] == [("a.jsonl", None)]
     assert [row["file"] for row in taken(project, spark, "same")] == ["a.jsonl"]
     assert [row["file"] for row in taken(project, spark, "apart")] == ["a.jsonl", "b.jsonl"]
