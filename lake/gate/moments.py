@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 VALUES: Final = ("min_value", "max_value", "value_set")
+CONDITION: Final = "row_condition"
 DATE, INSTANT, LOCAL = "date", "timestamp", "timestamp_ntz"
 FIXES: Final[Mapping[str, str]] = {
     DATE: "write a day: 2013-01-31",
@@ -56,16 +57,29 @@ class Moments:
     def arguments(self, expectation: Expectation) -> dict[str, Any]:
         """The arguments of an expectation. Raises DeclarationError for a text that is no time of its column."""
         given = dict(expectation.kwargs)
-        kind = self.kinds.get(str(given.get("column")))
+        column = str(given.get("column"))
+        given |= {name: self._values(expectation, name, given[name], column) for name in VALUES if name in given}
+        if isinstance(given.get(CONDITION), Mapping):
+            given[CONDITION] = self._condition(expectation, given[CONDITION])
+        return given
+
+    def _condition(self, expectation: Expectation, condition: Mapping[str, Any]) -> dict[str, Any]:
+        """A condition on rows, at any depth, with what it compares a column with."""
+        given, column = dict(condition), condition.get("column")
+        if isinstance(given.get("conditions"), list):
+            given["conditions"] = [self._condition(expectation, part) for part in given["conditions"]]
+        if isinstance(column, Mapping) and "parameter" in given:
+            given["parameter"] = self._values(expectation, CONDITION, given["parameter"], str(column.get("name")))
+        return given
+
+    def _values(self, expectation: Expectation, name: str, given: Any, column: str) -> Any:
+        """What is given for a column: a value, or a list of values."""
+        kind = self.kinds.get(column)
         if kind is None:
             return given
-        for name in VALUES:
-            if isinstance(given.get(name), str):
-                given[name] = self._moment(expectation, name, given[name], kind)
-            elif isinstance(given.get(name), list):
-                texts = given[name]
-                given[name] = [self._moment(expectation, name, v, kind) if isinstance(v, str) else v for v in texts]
-        return given
+        if isinstance(given, list):
+            return [self._values(expectation, name, value, column) for value in given]
+        return self._moment(expectation, name, given, kind) if isinstance(given, str) else given
 
     def _moment(self, expectation: Expectation, name: str, text: str, kind: str) -> date:
         try:

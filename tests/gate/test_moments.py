@@ -74,6 +74,24 @@ def test_the_extremes_of_a_column_are_judged_alike() -> None:
             assert judge_rows([said], ROWS, (), zone=zone)[0].success is holds
 
 
+def test_a_condition_on_rows_takes_times_alike() -> None:
+    since = {"type": "comparison", "column": {"name": "at"}, "operator": ">=", "parameter": "2024-03-31"}
+    until = since | {"operator": "<", "parameter": "2024-03-31T00:30"}
+    both = {"type": "and", "conditions": [since, until]}
+    for condition, zone, failing in (
+        (since, None, [3, 4, 5]),
+        (since, VIENNA, [1, 2, 3, 4, 5]),
+        (both, VIENNA, [1]),
+    ):
+        kwargs = {"column": "k", "max_value": -1, "row_condition": condition}
+        said = Expectation("expect_column_values_to_be_between", kwargs, "stop", "", "")
+        (finding,) = judge_rows([said], ROWS, ("k",), zone=zone)
+        assert [row["k"] for row in finding.examples] == failing
+    bad = {"column": "k", "max_value": 1, "row_condition": since | {"parameter": "soon"}}
+    with pytest.raises(DeclarationError, match="row_condition 'soon' is not a valid value of a timestamp"):
+        judge_rows([Expectation("expect_column_values_to_be_between", bad, "stop", "", "")], ROWS, ())
+
+
 def test_spark_judges_them_alike(spark: SparkSession) -> None:
     frame = to_frame(spark, ROWS).withColumn("local", F.col("local").cast("timestamp_ntz"))
     for zone in (None, VIENNA):
