@@ -45,7 +45,9 @@ def fault_of(path: Path) -> str:
             schema = _schema(reader)
             if schema.type != "record":
                 return f"an Avro file of {schema.type} values: records are read"
-            return "an Avro file with arrays of values without a size" if _is_endless(schema, ()) else ""
+            if fault := bounds.fault_of_columns(_values_of(schema, {})):
+                return fault
+            return "an Avro file with arrays of values without a size" if _is_endless(schema, set()) else ""
     except Exception as error:  # whatever the library makes of bytes that are no header
         return f"not an Avro container file that can be read: {str(error) or type(error).__name__}"[:300]
 
@@ -109,21 +111,35 @@ def _without_logical_types(schema: Any) -> Any:
     }
 
 
-def _is_endless(schema: Any, above: tuple[Any, ...]) -> bool:
-    """Whether an array of it may have any number of items in no bytes."""
-    if any(schema is each for each in above):
-        return False
-    within = (*above, schema)
+def _parts(schema: Any) -> list[Any]:
+    """The schemas that `schema` is made of."""
     match schema.type:
         case "array":
-            return _is_nothing(schema.items) or _is_endless(schema.items, within)
+            return [schema.items]
         case "map":
-            return _is_endless(schema.values, within)
+            return [schema.values]
         case "record":
-            return any(_is_endless(field.type, within) for field in schema.fields)
+            return [field.type for field in schema.fields]
         case "union":
-            return any(_is_endless(branch, within) for branch in schema.schemas)
-    return False
+            return list(schema.schemas)
+    return []
+
+
+def _values_of(schema: Any, known: dict[int, int]) -> int:
+    """How many values one of it has, an array's items and what is within itself counted once."""
+    if id(schema) not in known:
+        known[id(schema)] = 1
+        known[id(schema)] = 1 + sum(_values_of(part, known) for part in _parts(schema))
+    return known[id(schema)]
+
+
+def _is_endless(schema: Any, known: set[int]) -> bool:
+    """Whether an array in it may have any number of items in no bytes."""
+    if id(schema) in known:
+        return False
+    known.add(id(schema))
+    nothing = schema.type == "array" and _is_nothing(schema.items)
+    return nothing or any(_is_endless(part, known) for part in _parts(schema))
 
 
 def _is_nothing(schema: Any) -> bool:

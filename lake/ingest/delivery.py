@@ -170,16 +170,15 @@ class Files:
 
     @cached_property
     def _origins(self) -> Mapping[Path, Origin]:
-        headed = {True: 2, False: 1}
         return {
-            self._staged[file]: Origin(
-                rank << LINE_BITS,
-                file.name,
-                headed[formats.format_of(file.path) == "csv" and not self.contract.csv.columns],
-            )
+            self._staged[file]: Origin(rank << LINE_BITS, file.name, 2 if self._is_headed(file) else 1)
             for rank, file in enumerate(self.files)
             if file not in self.bad
         }
+
+    def _is_headed(self, file: File) -> bool:
+        """Whether its first line is no record."""
+        return formats.format_of(file.path) == "csv" and not self.contract.csv.columns
 
     def marks(self, refused: set[int]) -> list[Mark]:
         return [*(file.mark for file in self.files), *((mark, 0, 0) for _, mark in self._dismissed)]
@@ -197,7 +196,8 @@ class Files:
         return [(name, mark) for mark, name in sorted(self.repaired.items()) if name in good]
 
     def close(self) -> None:
-        formats.unstage(self.settings, self._staged.values())
+        if "_staged" in self.__dict__:  # what was never read has put nothing aside
+            formats.unstage(self.settings, self._staged.values())
 
     def settled(self) -> Files:
         same = tuple(file for file in self.files if file.unchanged())

@@ -95,6 +95,15 @@ def container(schema: str, rows: list[Any], codec: str = "null", *, every: int =
     return stream.getvalue()
 
 
+def doubled(times: int) -> dict[str, Any]:
+    """A record of two records of two records …, in which there is nothing."""
+    made: dict[str, Any] = {"type": "record", "name": "D0", "fields": []}
+    for number in range(1, times + 1):
+        fields = [{"name": "a", "type": made}, {"name": "b", "type": f"D{number - 1}"}]
+        made = {"type": "record", "name": f"D{number}", "fields": fields}
+    return made
+
+
 def lines(folder: Path, content: bytes, *, record_bytes: int = 1 << 20) -> list[bytes]:
     (folder / "a.avro").write_bytes(content)
     made = avro_files.as_lines(folder / "a.avro", folder / "a.jsonl", record_bytes=record_bytes)
@@ -140,6 +149,8 @@ def test_what_is_no_container_of_records_is_told(tmp_path: Path) -> None:
         (header.replace(b"null", b"snip"), "not an Avro container file that can be read"),
         (container('{"type": "array", "items": "int"}', []), "an Avro file of array values: records are read"),
         (container(schema_of(k={"type": "array", "items": "null"}), []), "arrays of values without a size"),
+        (container(schema_of(k={"type": "array", "items": doubled(3)}), []), "arrays of values without a size"),
+        (container(schema_of(k={"type": "array", "items": doubled(60)}), []), "oversized: 2,"),
     ):
         file.write_bytes(content)
         assert told in avro_files.fault_of(file)
