@@ -88,6 +88,10 @@ class Project:
         possible = self._unsaid(declaration) if said is None else [said]
         return next((columns for columns in possible if built == self.fingerprint(declaration, columns)), None)
 
+    def reads(self, declaration: Declaration, head: TableHead) -> Columns:
+        """What the table at `head` was built of, by whatever definition; by its job's text where the head says none."""
+        return self._mentioned(declaration) if head.columns is None else head.columns
+
     def _unsaid(self, declaration: Declaration) -> Iterator[Columns]:
         """What a table may read that was built before heads said it: the fields named in the text of its job; by
         the contract of then, where a name has come to the contract that the text had already.

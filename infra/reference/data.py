@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from lake.contracts import csv_options, options, written_form
 from lake.contracts import fields as field_types
-from lake.contracts import options
 from lake.contracts.reasons import Reason
 from lake.quality import expectation_types, parking
 from reference.words import said_of
@@ -26,6 +26,18 @@ def contracts() -> Iterator[str]:
     yield "Beside Avro's own `name`, `type`, `doc` and `default`:\n\n| attribute | meaning |\n|---|---|"
     said = said_of("field", field_types.ATTRIBUTES)
     yield from (f"| `{name}` | {said[name]} |" for name in said)
+    yield "\n## Options of CSV\n"
+    yield "The members of `csv`, each of them optional:\n\n| member | meaning |\n|---|---|"
+    said = said_of("csv", csv_options.MEMBERS)
+    yield from (f"| `{name}` | {said[name]} |" for name in said)
+    yield "\nA name in the header that is no name of a field may be one of its `aliases`.\n"
+    yield "## Formats of times\n"
+    yield (
+        "A letter twice, as in `dd`, is a number of two digits; once, of one or two. Text stands in quotes, as in "
+        "`'T'`; what may be absent, in brackets. Months are in English.\n\n| letter | meaning |\n|---|---|"
+    )
+    said = said_of("format", written_form.LETTERS)
+    yield from (f"| `{name}` | {said[name]} |" for name in said)
     yield "\n## Types\n\n| Avro | Spark SQL |\n|---|---|"
     yield from (f"| `{avro}` | `{spark}` |" for avro, spark in field_types.PRIMITIVES.items())
     yield "| `bytes` or `fixed`, logical `decimal` | `decimal(precision, scale)`, up to 38 digits |"
@@ -39,7 +51,7 @@ def contracts() -> Iterator[str]:
     for kind, known in field_types.ENCODINGS.items():
         yield f"| `{kind}` | {', '.join(f'`{each}`' for each in known)} |"
     roots = ", ".join(f"`{each}`" for each in sorted(options.ENVELOPES["debezium"]))
-    yield f"\n`from` begins with one of {roots}.\n"
+    yield f"\nWith an envelope, `from` begins with one of {roots}.\n"
     yield "## Why a record is rejected\n"
     yield "`lake quarantine counts` names the reason, the dead letter queue `lake quarantine list` the detail.\n"
     yield "| reason | meaning |\n|---|---|"

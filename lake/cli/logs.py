@@ -42,6 +42,7 @@ def schemas(shell: Shell) -> None:
             "buckets": one.contract.buckets,
             "version": one.version,
             "changed": one.changed,
+            "changes": [asdict(change) for change in one.changes],
             "personal": list(one.contract.personal),
             "doc": one.contract.doc,
             "fields": [_field(field) for field in one.contract.fields],
@@ -53,8 +54,22 @@ def schemas(shell: Shell) -> None:
         state = f"version {row['version']}{', changed' if row['changed'] else ''}" if row["version"] else "not written"
         key, event_time = ", ".join(row["key"]), row["time"] or "none"
         lines += [f"{row['stream']}  ({state})  key: {key}  event time: {event_time}", f"  {row['doc']}"]
-        lines += [f"  {line}" for line in table(row["fields"], "name", "type", "unit", "doc")] + [""]
+        lines += [f"  {line}" for line in table(row["fields"], "name", "type", "unit", "doc")]
+        lines += [f"  {_change(change)}" for change in row["changes"]] + [""]
     shell.emit(data, lines or ["no contracts: schemas/ has no .avsc file"])
+
+
+def _change(change: Mapping[str, Any]) -> str:
+    """What has become of a field, and what follows."""
+    was, now, tables = change["was"], change["now"], ", ".join(change["tables"])
+    if was is None:
+        return f"{change['field']}: new, {now}; tables go on without it until lake deploy"
+    became = f"{change['field']}: was {was}" if was != now else f"{change['field']}: has another name"
+    after = "is dropped" if now is None else f"becomes {now}" if was != now else ""
+    what = ", ".join(part for part in (became, after) if part) + " with the next batch; older events stay as they are"
+    if not tables:
+        return f"{what}, and no table reads it"
+    return f"{what}; lake deploy builds {tables} anew, and until then lake run ingests and publishes nothing"
 
 
 @click.command()

@@ -6,6 +6,7 @@ type, cut to microseconds; bytes are base64. A field's `encoding`, or what a mes
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -13,6 +14,8 @@ from lake.contracts.digits import marked, unmarked
 from lake.contracts.event_id import literal, quoted
 from lake.contracts.fields import Field
 
+FORMED: Final = "_formed"
+BLANKS: Final = r"' \t\r\n'"
 EARLIEST, LATEST = "0001-01-01", "9999-12-31 23:59:59.999999"
 UNSCALED_BYTES: Final = 16  # of a decimal of 38 digits with its sign
 DIGITS: Final = 1000
@@ -80,6 +83,34 @@ def _nested(field: Field, given: str, depth: int) -> str:
         right = f"struct({', '.join(f'{typed}.{name}.v AS {name}' for name in names)})"
     checked = _let(typed, cast, f"CASE WHEN NOT ({wrong}) THEN {right} END")
     return _let(source, f"try_cast({given} AS {kind})", f"CASE WHEN {source} IS NOT NULL THEN {checked} END")
+
+
+def plain_form(field: Field, text: str) -> str:
+    """SQL of the plain text of what `text` is, written as the form of `field` says.
+
+    What is not written so becomes that text in quotes, which is no value of the type.
+    """
+    if field.form.plain:
+        return text
+    plain = _time_written(field) if field.form.format else _number_written(field)
+    undone = f"concat('\\'', {FORMED}, '\\'')"
+    return f"CASE WHEN {text} IS NOT NULL THEN {_let(FORMED, text, f'coalesce({plain}, {undone})')} END"
+
+
+def _time_written(field: Field) -> str:
+    """The ISO 8601 text of a time in a format, cut to microseconds; the session's zone is UTC."""
+    moment = f"try_to_timestamp(btrim({FORMED}, {BLANKS}), {literal(field.form.format)})"
+    return f"cast({f'cast({moment} AS date)' if field.type == 'date' else moment} AS string)"
+
+
+def _number_written(field: Field) -> str:
+    """The digits of a number with signs of its own; groups of thousands are whole, or there are none."""
+    group, point = re.escape(field.form.thousands), re.escape(field.form.decimal)
+    grouped = rf"[0-9]{{1,3}}(?:{group}[0-9]{{3}})++|" if group else ""
+    number = rf"^[-+]?(?:{grouped}[0-9]*+)(?:{point}[0-9]++)?(?:[eE][-+]?[0-9]++)?$"
+    digits = f"btrim({FORMED}, {BLANKS})"
+    plain = f"replace({digits}, {literal(field.form.thousands)}, '')" if group else digits
+    return f"CASE WHEN {digits} RLIKE {literal(number)} THEN replace({plain}, {literal(field.form.decimal)}, '.') END"
 
 
 def defaulted(field: Field, found: str, default: str) -> str:

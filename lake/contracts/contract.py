@@ -8,6 +8,10 @@ the logical types decimal, date, timestamp-micros/-millis (UTC), local-timestamp
     "personal": true             data about a person: encrypted in the log under that person's key; see `encryption.py`
     "text_only": true            a number for this text goes to quarantine; else it is taken as it is written, and told
     "transport": true            says how an event came, not what it is: a re-delivery may differ in it
+    "format", "decimal", "thousands"   how its text is written; see `written_form.py`
+    "from": "file.name"          a fact of the file that a record is in: its name, of which a regular expression
+                                 `pattern` takes a part, or its time of change, "file.time". It is `transport` unless it
+                                 is of the key, the id, the time or the dump, or says "transport": false
 
 and the record a `lake` object with the project's facts:
 
@@ -25,6 +29,7 @@ and the record a `lake` object with the project's facts:
     "dump":     "taken_on"       the field that says of which full dump a record is, where records are rows of such:
                                  then a record that is refused holds back the deletes of its own dump alone, and not
                                  those of every dump in its file
+    "csv":      {"delimiter": ";", …}   how CSV files are written; see `csv_options.py`
     "envelope": "debezium"       change messages of a database's table; see `lake.ingest.debezium` for this, and
     "table":    "shop.orders"    for the fields' attributes `from` and `encoding`
 
@@ -36,12 +41,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Literal
 
+import avro.schema
+
 from lake.config import Settings
 from lake.contracts.avro_text import Lines, parse_schema
+from lake.contracts.csv_options import UNSAID, CsvOptions
 from lake.contracts.fields import Field, read_field
 from lake.contracts.options import duration, wrong_facts, wrong_paths
 from lake.errors import DeclarationError, did_you_mean
@@ -79,6 +87,7 @@ class Contract:
     subject: str | None = None
     envelope: str | None = None
     table: str | None = None
+    csv: CsvOptions = UNSAID
     text: str = ""
 
     @property
@@ -205,7 +214,7 @@ def read_contract(text: str, *, file: str) -> Contract:
         name=record.name,
         doc=record.doc or "",
         file=file,
-        fields=tuple(fields),
+        fields=tuple(_identifying(field, facts, record) for field in fields),
         key=tuple(facts["key"]),
         id=tuple(identity) if isinstance(identity, list) else (),
         identity="position" if identity is None else "content" if identity == "content" else "id",
@@ -218,8 +227,18 @@ def read_contract(text: str, *, file: str) -> Contract:
         subject=facts.get("subject"),
         envelope=facts.get("envelope"),
         table=facts.get("table"),
+        csv=CsvOptions.of(facts.get("csv", {})),
         text=text,
     )
+
+
+def _identifying(field: Field, facts: Mapping[str, Any], record: avro.schema.RecordSchema) -> Field:
+    """A fact of a file that decides what an event is, is not `transport`, unless its contract says so."""
+    if not field.of_file or any("transport" in of.other_props for of in record.fields if of.name == field.name):
+        return field
+    identity, time = facts.get("id"), re.findall(r"\w+", facts.get("time") or "")
+    deciding = {*facts["key"], *(identity if isinstance(identity, list) else ()), *time, facts.get("dump")}
+    return replace(field, transport=field.name not in deciding)
 
 
 def _checked(field: Field, before: list[Field]) -> Field:

@@ -18,7 +18,7 @@ from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibi
 
 from lake.contracts import encryption
 from lake.contracts.avro_text import parse_schema
-from lake.contracts.cast_sql import value
+from lake.contracts.cast_sql import plain_form, value
 from lake.contracts.contract import Contract
 from lake.contracts.event_id import literal, quoted
 from lake.contracts.fields import Field
@@ -29,6 +29,9 @@ WIDER: Final[Mapping[str, frozenset[str]]] = {
     "bigint": frozenset({"float", "double"}),
     "float": frozenset({"double"}),
 }
+
+PRECISION: Final = 38
+"""The most digits of a decimal."""
 
 
 @cache
@@ -54,7 +57,7 @@ def incompatibilities(new: Contract, old: Contract) -> Iterator[DeclarationError
             )
     faulty = False
     for field in new.fields:
-        for fault in _field_faults(field, _before(field, old), new, old):
+        for fault in _field_faults(field, former(field, old), new, old):
             faulty = True
             yield fault
     reader, writer = (parse_schema(contract.text, file=contract.file) for contract in (new, old))
@@ -115,7 +118,7 @@ def _read(field: Field, known: Sequence[Contract]) -> str:
     origins: dict[str, str] = {}
     absent: list[int] = []
     for number, contract in enumerate(known, 1):
-        before = _before(field, contract)
+        before = former(field, contract)
         if before is None:
             absent.append(number)
         else:
@@ -129,14 +132,24 @@ def _read(field: Field, known: Sequence[Contract]) -> str:
     kept = f"coalesce({present})" if len(origins) > 1 else present
     if not absent:
         return kept
-    extra = "try_cast(try_parse_json(_extra) AS map<string,string>)"
-    texts = ", ".join(f"{extra}[{literal(name)}]" for name in field.names)
     default = "NULL" if field.default is None else value(field, literal(field.default))
-    found = f"coalesce({value(field, f'coalesce({texts}, NULL)')}, {default})"
+    found = default if field.of_file else f"coalesce({_in_extra(field)}, {default})"
     return f"CASE WHEN _version IN ({', '.join(map(str, absent))}) THEN {found} ELSE {kept} END"
 
 
-def _before(field: Field, contract: Contract) -> Field | None:
+def _in_extra(field: Field) -> str:
+    """The value of `field` in events that a contract took which did not know it."""
+    extra = "try_cast(try_parse_json(_extra) AS map<string,string>)"
+    text = f"coalesce({', '.join(f'{extra}[{literal(name)}]' for name in field.names)}, NULL)"
+    if not field.form.numeric:
+        return value(field, plain_form(field, text))
+    variants = "try_cast(try_parse_json(_extra) AS map<string,variant>)"
+    variant = f"coalesce({', '.join(f'{variants}[{literal(name)}]' for name in field.names)}, NULL)"
+    written = f"schema_of_variant({variant}) = 'STRING'"
+    return value(field, f"CASE WHEN {written} THEN {plain_form(field, text)} ELSE {text} END")
+
+
+def former(field: Field, contract: Contract) -> Field | None:
     """What `field` was in an older contract: under its own name, else under a former one."""
     by_name = {old.name: old for old in contract.fields}
     return next((by_name[name] for name in field.names if name in by_name), None)
@@ -185,14 +198,39 @@ def _why_not(before: str, field: Field, new: Contract) -> str:
         return "restore it: fields of the key, the id or the event time cannot change"
     if field.name == new.subject and (before, field.type) != ("int", "bigint"):
         return "restore it: people are identified by the text of the subject, and one person would become two"
-    return "" if _wider(before, field.type) else "restore it, or add a new field"
+    if _wider(before, field.type):
+        return ""
+    both = holding(before, field.type)
+    if both is None:
+        return "restore it, or add a new field"
+    if both == before:
+        return f"restore it: {before} holds every {field.type} too; or add a new field"
+    precision, scale = _digits(both)
+    return f'make it {both}, which holds both: "precision": {precision}, "scale": {scale}; or add a new field'
+
+
+def holding(before: str, now: str) -> str | None:
+    """The narrowest type to which either may become wider, or which it is; None where there is none."""
+    if before.startswith("decimal") and now.startswith("decimal"):
+        (p0, s0), (p1, s1) = _digits(before), _digits(now)
+        scale = max(s0, s1)
+        precision = max(p0 - s0, p1 - s1) + scale
+        return f"decimal({precision},{scale})" if precision <= PRECISION else None
+    return next((kind for kind in (before, now) if {before, now} - {kind} <= _narrower(kind)), None)
+
+
+def _narrower(kind: str) -> set[str]:
+    return {narrow for narrow, wide in WIDER.items() if kind in wide}
 
 
 def _wider(before: str, now: str) -> bool:
-    if before.startswith("decimal") and now.startswith("decimal"):
-        (p0, s0), (p1, s1) = (map(int, re.findall(r"\d+", kind)) for kind in (before, now))
-        return s1 >= s0 and p1 - s1 >= p0 - s0
-    return now in WIDER.get(before, ())
+    return before != now and holding(before, now) == now
+
+
+def _digits(decimal: str) -> tuple[int, int]:
+    """Precision and scale of a decimal type."""
+    precision, scale = map(int, re.findall(r"\d+", decimal))
+    return precision, scale
 
 
 def _line_of(contract: Contract, locations: set[str]) -> str:

@@ -12,6 +12,7 @@ import avro.schema
 
 from lake import quoting
 from lake.contracts import literals
+from lake.contracts.written_form import PLAIN, Form, form_of
 from lake.errors import DeclarationError, did_you_mean
 
 PRIMITIVES: Final[Mapping[str, str]] = {
@@ -33,7 +34,10 @@ LOGICAL: Final[Mapping[tuple[str, str], str]] = {
     ("long", "local-timestamp-micros"): "timestamp_ntz",
     ("string", "uuid"): "string",
 }
-ATTRIBUTES: Final = {"text_only", "unit", "minimum", "maximum", "personal", "aliases", "transport", "from", "encoding"}
+ATTRIBUTES: Final = frozenset(
+    {"text_only", "unit", "minimum", "maximum", "personal", "aliases", "transport", "from", "pattern", "encoding"}
+    | {"format", "decimal", "thousands"}
+)
 EPOCHS: Final[Mapping[str, int]] = {"timestamp-millis": 1_000, "timestamp-micros": 1_000_000}
 TIMES: Final = ("days", "millis", "micros", "nanos")
 ENCODINGS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -43,6 +47,8 @@ ENCODINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "timestamp_ntz": TIMES,
     "binary": ("base64", "hex"),
 }
+FILE: Final = "file"
+FILE_FACTS: Final = ("name", "time")
 ORDERED: Final = ("int", "bigint", "float", "double", "decimal", "date", "timestamp")
 
 
@@ -53,8 +59,9 @@ class Field:
     `default` is the text (JSON for nested values) that an absent field stands for, None where that is null;
     `epoch` counts units per second where the type also accepts a bare integer since 1970 (0: it does not);
     `path` is where in an envelope the value is (() for the row's column of the field's name), `encoding` how it is
-    written there; a `transport` field may differ between an event and its re-delivery. `parts` are what a nested value
-    is made of: an array's item, a map's value, a record's fields.
+    written there; ("file", fact) for a fact of the file that the record is in, of which the regular expression
+    `pattern` takes a part. `form` is how its text is written. A `transport` field may differ between an event and its
+    re-delivery. `parts` are what a nested value is made of: an array's item, a map's value, a record's fields.
     """
 
     name: str
@@ -74,7 +81,9 @@ class Field:
     text_only: bool = False
     parts: tuple[Field, ...] = ()
     path: tuple[str, ...] = ()
+    pattern: str = ""
     encoding: str = ""
+    form: Form = PLAIN
     line: int = 0
 
     @property
@@ -86,6 +95,11 @@ class Field:
     def shared(self) -> bool:
         """Whether its values are so few that each is many people's, whoever is the only one for now."""
         return self.type == "boolean" or bool(self.symbols)
+
+    @property
+    def of_file(self) -> bool:
+        """Whether it is a fact of the file that a record is in."""
+        return self.path[:1] == (FILE,)
 
     @property
     def nested(self) -> bool:
@@ -125,6 +139,7 @@ def read_field(field: avro.schema.Field, *, line: int) -> Field:
         raise DeclarationError(f"field {field.name!r} is an enum without symbols", fix="list its symbols")
     if field.has_default:
         _must_fit(field.name, ddl, nullable, symbols, field.default)
+    path = _path(field.name, extra["from"]) if "from" in extra else ()
     return replace(
         typed,
         nullable=nullable,
@@ -135,9 +150,11 @@ def read_field(field: avro.schema.Field, *, line: int) -> Field:
         aliases=_aliases(field.name, extra.get("aliases", [])),
         symbols=symbols,
         personal=bool(extra.get("personal", False)),
-        transport=bool(extra.get("transport", False)),
+        transport=bool(extra.get("transport", path[:1] == (FILE,))),
         text_only=bool(extra.get("text_only", False)),
-        path=_path(field.name, extra["from"]) if "from" in extra else (),
+        path=path,
+        pattern=_pattern(field.name, path, extra["pattern"]) if "pattern" in extra else "",
+        form=form_of(field.name, ddl, extra),
         encoding=_encoding(field.name, ddl, extra["encoding"]) if "encoding" in extra else "",
         line=line,
         minimum=bounds.get("minimum"),
@@ -247,6 +264,23 @@ def _path(field: str, found: Any) -> tuple[str, ...]:
             f"field {field!r} has an invalid path: {found!r}", fix='write a path such as "op" or "source.lsn"'
         )
     return tuple(found.split("."))
+
+
+def _pattern(field: str, path: tuple[str, ...], found: Any) -> str:
+    """What a pattern, which is for the name of a file, takes: its group, else all that it matches."""
+    if path != (FILE, "name"):
+        raise DeclarationError(f"field {field!r} has a pattern", fix='patterns are for "from": "file.name"')
+    try:
+        groups = re.compile(found).groups
+    except (re.error, TypeError, RecursionError, OverflowError) as error:
+        raise DeclarationError(
+            f"field {field!r} has an invalid pattern {found!r}: {error}", fix=r'write one such as "_(\d{8})\.csv"'
+        ) from None
+    if groups > 1:
+        raise DeclarationError(
+            f"field {field!r} has a pattern of {groups} groups", fix="put one group around the part; others are (?:…)"
+        )
+    return str(found)
 
 
 def _encoding(field: str, ddl: str, found: Any) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
-from lake.contracts.fields import Field
+from lake.contracts.csv_options import wrong_options
+from lake.contracts.fields import FILE, FILE_FACTS, Field
 from lake.errors import did_you_mean
 
 FACTS: Final = {
@@ -22,6 +23,7 @@ FACTS: Final = {
     "table",
     "subject",
     "max_refused",
+    "csv",
 }
 ENVELOPES: Final[Mapping[str, frozenset[str]]] = {
     "debezium": frozenset({"op", "before", "after", "source", "transaction", "ts_ms", "ts_us", "ts_ns"}),
@@ -29,6 +31,7 @@ ENVELOPES: Final[Mapping[str, frozenset[str]]] = {
 CLOCK: Final = re.compile(
     r"\b(now|curdate|current_\w+|localtimestamp|rand\w*|uuid|unix_timestamp)\b(?=\W|$)", re.IGNORECASE
 )
+_FACTS: Final = " or ".join(f'"{FILE}.{fact}"' for fact in FILE_FACTS)
 UNITS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 
 
@@ -69,6 +72,10 @@ def wrong_facts(facts: Any, fields: list[Field], names: list[str] | None) -> Ite
     if not isinstance(facts.get("broadcast", ""), str):
         yield "broadcast", f"invalid broadcast: {facts['broadcast']!r}", "write a SQL condition over the fields"
     yield from _wrong_envelope(facts)
+    if "csv" in facts:
+        yield from (("csv", what, fix) for what, fix in wrong_options(facts["csv"]))
+        if "envelope" in facts:
+            yield "csv", '"csv" together with "envelope"', "change messages are JSON: leave one of them out"
     if facts.get("dump") is not None and names is not None:
         yield from _wrong_names("dump", [facts["dump"]], fields, names)
         if any(field.name == facts["dump"] and field.personal for field in fields):
@@ -130,16 +137,38 @@ def _wrong_envelope(facts: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def wrong_paths(field: Field, facts: Any) -> Iterator[tuple[str, str]]:
-    """Each fault of a field's place in the envelope as (what, fix)."""
+    """Each fault of where a field's value is, and how it is written there, as (what, fix)."""
     envelope = facts.get("envelope") if isinstance(facts, dict) else None
-    if envelope is None and (field.path or field.encoding):
-        attribute = "from" if field.path else "encoding"
-        yield f"field {field.name!r} has {attribute!r}, but records have no envelope", 'add "envelope" to "lake"'
+    if envelope is None and field.of_file:
+        yield from _wrong_fact(field)
+    elif envelope is None and field.path:
+        yield (
+            f"field {field.name!r} has 'from', but records have no envelope",
+            f'add "envelope" to "lake", or write {_FACTS} for what is known of its file',
+        )
+    if envelope is None and field.encoding:
+        yield f"field {field.name!r} has 'encoding', but records have no envelope", 'add "envelope" to "lake"'
+    if envelope is not None and not field.form.plain:
+        yield f"field {field.name!r} says how it is written{field.form.words}", 'with an envelope, use "encoding"'
     roots = ENVELOPES.get(envelope, frozenset()) if isinstance(envelope, str) else frozenset()
     if roots and field.path and field.path[0] not in roots:
         yield (
             f"field {field.name!r} comes from {field.path[0]!r}, which the envelope does not have",
             did_you_mean(field.path[0], roots),
+        )
+
+
+def _wrong_fact(field: Field) -> Iterator[tuple[str, str]]:
+    """Each fault of a field that is a fact of its file."""
+    if field.path[1:] not in {(fact,) for fact in FILE_FACTS}:
+        told = ".".join(field.path)
+        yield f"field {field.name!r} comes from {told!r}, which files do not have", f"use {_FACTS}"
+    if field.nested:
+        yield f"field {field.name!r} of type {field.type} comes from a file", "use a type of single values"
+    if field.path == (FILE, "time") and not field.form.plain:
+        yield (
+            f"field {field.name!r} has a format, and is the time of a file",
+            "leave it out: it is known",
         )
 
 

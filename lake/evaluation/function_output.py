@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import string
 from collections import Counter
 from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +22,8 @@ from lake.session import first_line
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+BRACES: Final = "pass it by name, as in spark.sql('… {rows} …', rows=rows); write braces that are text as {{ and }}"
+PYSPARK: Final = "pyspark"
 _UNKNOWN: Final = re.compile(r"UNRESOLVED_COLUMN.* name `(?:\w+`\.`)?(\w+)`")
 
 
@@ -75,12 +78,35 @@ def fault(declaration: Declaration, error: Exception, columns: Iterable[str] = (
     unknown = _UNKNOWN.search(str(error))
     if unknown:
         what, fix = f"no column {unknown[1]!r}", did_you_mean(unknown[1], visible(columns))
+    elif _is_of_braces(error):
+        what, fix = _told_of_braces(error), BRACES
     else:
         what, fix = f"{type(error).__name__}: {first_line(error)}", "correct that line; --debug shows the stack trace"
     told = declaration.fault(f"{of} fails: {what}", fix=fix)
     if frames:
         told.where = f"{declaration.where.partition(':')[0]}:{frames[-1].lineno}"
     return told
+
+
+def _is_of_braces(error: Exception) -> bool:
+    """Whether Python could not fill in the braces of an SQL text, as spark.sql has it do where arguments are given."""
+    if not isinstance(error, KeyError | IndexError | ValueError | AttributeError | TypeError):
+        return False
+    frames = extract_tb(error.__traceback__)
+    return (
+        bool(frames)
+        and frames[-1].filename == string.__file__
+        and any(PYSPARK in re.split(r"[/\\]", frame.filename) for frame in frames)
+    )
+
+
+def _told_of_braces(error: Exception) -> str:
+    match error:
+        case KeyError():
+            return f"the SQL text has {{{error.args[0]}}}, and spark.sql is given no argument of that name"
+        case IndexError():
+            return "the SQL text has braces with a number, or with nothing, which stand for no argument of spark.sql"
+    return f"the braces of the SQL text are not those of arguments: {error}"
 
 
 def _parted(declaration: Declaration, rows: DataFrame) -> DataFrame:

@@ -58,7 +58,8 @@ def judge_diff(table: Table, declaration: Declaration, diff: pa.Table, *, cut: i
     if suite is None or not suite.row_local or not diff.num_rows:
         return suite.hash if suite else None
     _must_fit(suite, diff.column_names)
-    return _settle(table, suite, judge_rows(suite.row_local, diff, declaration.kind.identity), cut)
+    kind = declaration.kind
+    return _settle(table, suite, judge_rows(suite.row_local, diff, kind.identity, zone=kind.zone), cut)
 
 
 def judge_diff_frame(table: Table, declaration: Declaration, diff: DataFrame, *, cut: int) -> str | None:
@@ -71,9 +72,9 @@ def judge_diff_frame(table: Table, declaration: Declaration, diff: DataFrame, *,
     needed = diff.select(*_needed(suite.row_local, identity, diff.columns))
     rows = to_arrow(needed.limit(cost.JUDGED_ROWS + 1))
     if rows.num_rows <= cost.JUDGED_ROWS:
-        findings = judge_rows(suite.row_local, rows, identity)
+        findings = judge_rows(suite.row_local, rows, identity, zone=declaration.kind.zone)
     else:
-        findings = judge_frame(suite.row_local, needed, identity)
+        findings = judge_frame(suite.row_local, needed, identity, zone=declaration.kind.zone)
     return _settle(table, suite, findings, cut)
 
 
@@ -240,8 +241,8 @@ def _judge_version(  # noqa: PLR0913, PLR0917 - one table, and what to ask of it
     identity = declaration.kind.identity
     needed = _needed(expectations, identity, columns)
     if scan.rows() <= cost.JUDGED_ROWS and all("Pandas" in expectation.rule.engines for expectation in expectations):
-        return judge_rows(expectations, scan.arrow(needed), identity)
-    return judge_frame(expectations, scan.frame(spark()).select(*needed), identity)
+        return judge_rows(expectations, scan.arrow(needed), identity, zone=declaration.kind.zone)
+    return judge_frame(expectations, scan.frame(spark()).select(*needed), identity, zone=declaration.kind.zone)
 
 
 def _judge_invariants(table: Table, declaration: Declaration, version: int) -> list[Finding]:

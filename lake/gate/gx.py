@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from lake import cost
 from lake.errors import DeclarationError
+from lake.gate.moments import Moments
 from lake.quality.suite import Expectation
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 EXAMPLES: Final = 10
 """How many failing rows are shown and recorded."""
+
+NO_TIMES: Final = Moments({})
 
 # The library keeps its state per process; tables are judged from several threads.
 _lock = threading.Lock()
@@ -81,20 +84,28 @@ def prepare() -> None:
         _context()
 
 
-def judge_rows(expectations: Iterable[Expectation], rows: pa.Table, identity: Sequence[str]) -> list[Finding]:
-    """The findings of `expectations` on rows in memory, in their order."""
+def judge_rows(
+    expectations: Iterable[Expectation], rows: pa.Table, identity: Sequence[str], *, zone: str | None = None
+) -> list[Finding]:
+    """The findings of `expectations` on rows in memory, in their order. Times without an offset are in `zone`."""
     findings: dict[Expectation, Finding] = {}
+    moments = Moments.of_rows(rows, zone)
     for group, frame in _frames(expectations, rows):
-        for expectation, result in _validated(group, frame, "BOOLEAN_ONLY"):
-            findings[expectation] = _met(expectation, rows) if result.success else _failure(expectation, rows, identity)
+        for expectation, result in _validated(group, frame, moments, "BOOLEAN_ONLY"):
+            findings[expectation] = (
+                _met(expectation, rows) if result.success else _failure(expectation, rows, moments, identity)
+            )
     return [findings[expectation] for expectation in expectations]
 
 
-def judge_frame(expectations: Sequence[Expectation], rows: DataFrame, identity: Sequence[str]) -> list[Finding]:
-    """The findings of `expectations` on more rows than fit in memory, by Spark."""
-    findings = {e: Finding(e, bool(r.success)) for e, r in _validated(expectations, rows, "BOOLEAN_ONLY")}
+def judge_frame(
+    expectations: Sequence[Expectation], rows: DataFrame, identity: Sequence[str], *, zone: str | None = None
+) -> list[Finding]:
+    """The findings of `expectations` on more rows than fit in memory, by Spark. As `judge_rows`."""
+    moments = Moments.of_frame(rows, zone)
+    findings = {e: Finding(e, bool(r.success)) for e, r in _validated(expectations, rows, moments, "BOOLEAN_ONLY")}
     failing = [e for e in expectations if not findings[e].success]
-    for expectation, result in _validated(failing, rows, "SUMMARY", keys=identity) if failing else ():
+    for expectation, result in _validated(failing, rows, moments, "SUMMARY", keys=identity) if failing else ():
         examples = result.result.get("partial_unexpected_index_list") or ()
         findings[expectation] = _finding(
             expectation, result, [{k: _utc(v) for k, v in row.items()} for row in examples]
@@ -102,14 +113,19 @@ def judge_frame(expectations: Sequence[Expectation], rows: DataFrame, identity: 
     return [findings[expectation] for expectation in expectations]
 
 
-def build(expectations: Iterable[Expectation]) -> list[Judge]:
+def build(expectations: Iterable[Expectation], moments: Moments = NO_TIMES) -> list[Judge]:
     """The library's own objects, numbered in `meta`. Raises DeclarationError that tells every argument it refuses."""
     prepare()
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
     judges, faults = [], []
     for number, expectation in enumerate(expectations):
-        configuration = ExpectationConfiguration(expectation.type, dict(expectation.kwargs), meta={"number": number})
+        try:
+            arguments = moments.arguments(expectation)
+        except DeclarationError as fault:
+            faults.append(fault)
+            continue
+        configuration = ExpectationConfiguration(expectation.type, arguments, meta={"number": number})
         try:
             judges.append(configuration.to_domain_obj())
         except (ValueError, TypeError) as error:
@@ -153,10 +169,10 @@ def _met(expectation: Expectation, rows: pa.Table) -> Finding:
     return Finding(expectation, True, rows.num_rows, 0 if expectation.every_row else None)
 
 
-def _failure(expectation: Expectation, rows: pa.Table, identity: Sequence[str]) -> Finding:
+def _failure(expectation: Expectation, rows: pa.Table, moments: Moments, identity: Sequence[str]) -> Finding:
     """The finding of an expectation that fails on `rows`, with the failing ones."""
     frame = _pandas(rows.select(_columns(expectation, rows)))
-    ((_, result),) = _validated([expectation], frame, "COMPLETE")
+    ((_, result),) = _validated([expectation], frame, moments, "COMPLETE")
     failing = pa.array(result.result.get("unexpected_index_list") or (), pa.int64())
     names = list(dict.fromkeys([*identity, *(expectation.columns or ())]))
     shown = rows.select(names).take(failing)
@@ -176,10 +192,14 @@ def _finding(
 
 
 def _validated(
-    expectations: Sequence[Expectation], rows: pd.DataFrame | DataFrame, detail: str, keys: Sequence[str] = ()
+    expectations: Sequence[Expectation],
+    rows: pd.DataFrame | DataFrame,
+    moments: Moments,
+    detail: str,
+    keys: Sequence[str] = (),
 ) -> Iterator[tuple[Expectation, ExpectationValidationResult]]:
     """Each expectation with what the library says of `rows`. Raises DeclarationError where it cannot judge them."""
-    judges = build(expectations)
+    judges = build(expectations, moments)
     from great_expectations import ExpectationSuite
 
     options: dict[str, Any] = {

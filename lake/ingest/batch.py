@@ -22,7 +22,7 @@ from lake.contracts.contract import Contract
 from lake.contracts.event_id import identity
 from lake.contracts.reasons import Reason
 from lake.errors import DeclarationError, Unavailable
-from lake.ingest import attempts, refusals
+from lake.ingest import attempts, file_facts, refusals
 from lake.ingest.debezium import CONTROL
 from lake.ingest.deduplication import VERDICT_SCHEMA, Search
 from lake.ingest.delivery import LINE_BITS, Delivery, Said
@@ -315,9 +315,11 @@ def reading(  # noqa: PLR0913  what a batch is made of
                     if left == delivery:
                         break
                 parsed.unpersist()
+                delivery.close()
                 delivery = left
         yield Batch(spark, settings, contracts, head, delivery, now, parsed, tally, ordered)
     finally:
+        delivery.close()
         if parsed is not None:
             with suppress(Gone):
                 _drop(parsed)
@@ -355,7 +357,8 @@ def _parsed(
     spark: SparkSession, settings: Settings, contract: Contract, delivery: Delivery, now: datetime
 ) -> DataFrame:
     try:
-        parsed = parse(delivery.records(spark), contract, now=now, record_bytes=settings.record_bytes)
+        records = file_facts.told(spark, delivery.records(spark), contract, delivery.files_of_records())
+        parsed = parse(records, contract, now=now, record_bytes=settings.record_bytes)
         parsed.schema  # noqa: B018  over Connect, a plan is looked at only when it is asked about
     except AnalysisException as error:
         raise DeclarationError(

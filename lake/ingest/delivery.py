@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,7 +15,8 @@ import pyarrow as pa
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import LakeError
-from lake.ingest import attempts, bounds, formats
+from lake.ingest import attempts, bounds, file_facts, formats
+from lake.ingest.file_facts import FileOf
 from lake.ingest.sources import File, Mark
 from lake.session import first_line, raise_if_gone
 from lake.store.log import ACCEPTED, REFUSED, REPAIRED
@@ -27,6 +29,7 @@ RECORDS: Final = pa.schema(
     [("_file", pa.string()), ("_block", pa.int64()), ("_seq", pa.int64()), ("_raw", pa.string())]
 )
 LINE_BITS: Final = 40  # a record's position is its file's rank followed by this many bits of line number
+LINE: Final = re.compile(r":[0-9]+$")
 ACCEPTS: Final = "accepted:"
 GIVE_UP: Final = "lake ingest {stream} --give-up, which makes the batch empty, then lake rebuild --all"
 
@@ -72,6 +75,9 @@ class Delivery(Protocol):
     def records(self, spark: SparkSession) -> DataFrame:
         """Every record."""
 
+    def files_of_records(self) -> Iterable[FileOf]:
+        """The files of the records."""
+
     def origin(self, address: str) -> Origin:
         """Where the records with this `_file` come from."""
 
@@ -83,6 +89,9 @@ class Delivery(Protocol):
 
         `refused`: the `_seq` of records that it does not take.
         """
+
+    def close(self) -> None:
+        """Removes what was put aside to read it."""
 
     def settled(self) -> Delivery:
         """Itself, or what is left without the files that changed while they were read."""
@@ -100,6 +109,7 @@ class Files:
     """
 
     settings: Settings
+    contract: Contract
     files: tuple[File, ...]
     bad: Mapping[File, str] = field(default_factory=dict)
     repaired: Mapping[str, str] = field(default_factory=dict)
@@ -124,9 +134,9 @@ class Files:
         with attempts.at_work(settings, contract.name, read, done=False):
             for file in files:
                 faults[file] = faults.get(file) or formats.fault_of(
-                    file, folder=folder, names=names, record_bytes=settings.record_bytes
+                    file, folder=folder, names=names, record_bytes=settings.record_bytes, options=contract.csv
                 )
-        return cls(settings, files, {file: faults[file] for file in files if faults[file]}, repaired)
+        return cls(settings, contract, files, {file: faults[file] for file in files if faults[file]}, repaired)
 
     @property
     def faults(self) -> list[tuple[str, str]]:
@@ -137,7 +147,23 @@ class Files:
         return [file for file in self.files if file not in self.bad]
 
     def records(self, spark: SparkSession) -> DataFrame:
-        return formats.records(spark, self.settings, self.good)
+        return self._records(spark, self.good)
+
+    def _records(self, spark: SparkSession, files: Iterable[File]) -> DataFrame:
+        paths = [self._staged[file] for file in files if file.size]
+        return formats.records(spark, paths, self.contract.csv, record_bytes=self.settings.record_bytes)
+
+    def files_of_records(self) -> Iterator[FileOf]:
+        return ((path.name, Path(file.name).name, file.mtime) for file, path in self._staged.items())
+
+    @cached_property
+    def _staged(self) -> Mapping[File, Path]:
+        """A path of its own for every good file; where records tell facts of their files, also a name of its own."""
+        contract, apart = self.contract, bool(file_facts.fields_of(self.contract))
+        return {
+            file: formats.stage(self.settings, file, contract.csv, stream=contract.name, apart=apart)
+            for file in self.good
+        }
 
     def origin(self, address: str) -> Origin:
         return self._origins[formats.local_path(address)]
@@ -145,12 +171,14 @@ class Files:
     @cached_property
     def _origins(self) -> Mapping[Path, Origin]:
         return {
-            formats.stage(self.settings, file): Origin(
-                rank << LINE_BITS, file.name, 2 if formats.format_of(file.path) == "csv" else 1
-            )
+            self._staged[file]: Origin(rank << LINE_BITS, file.name, 2 if self._is_headed(file) else 1)
             for rank, file in enumerate(self.files)
             if file not in self.bad
         }
+
+    def _is_headed(self, file: File) -> bool:
+        """Whether its first line is no record."""
+        return formats.format_of(file.path) == "csv" and not self.contract.csv.columns
 
     def marks(self, refused: set[int]) -> list[Mark]:
         return [*(file.mark for file in self.files), *((mark, 0, 0) for _, mark in self._dismissed)]
@@ -167,13 +195,32 @@ class Files:
         good = {file.name for file in self.good}
         return [(name, mark) for mark, name in sorted(self.repaired.items()) if name in good]
 
+    def close(self) -> None:
+        if "_staged" in self.__dict__:  # what was never read has put nothing aside
+            formats.unstage(self.settings, self._staged.values())
+
     def settled(self) -> Files:
         same = tuple(file for file in self.files if file.unchanged())
         return self if same == self.files else replace(self, files=same, bad=_only(self.bad, same))
 
     def without_broken(self, spark: SparkSession) -> Files:
-        broken = {file: _failure(spark, self.settings, file) for file in self.good}
+        broken = {file: self._failure(spark, file) for file in self.good}
         return replace(self, bad={**self.bad, **{file: fault for file, fault in broken.items() if fault}})
+
+    def _failure(self, spark: SparkSession, file: File) -> str:
+        """What Spark says when it reads all of `file`, "" if it can."""
+        try:
+            self._records(spark, [file]).selectExpr("max(length(_raw))").collect()
+        except Exception as error:
+            raise_if_gone(error)
+            cause: BaseException | None = error
+            while cause is not None:
+                if bounds.TOO_LONG in str(cause):
+                    most = bounds.line_bytes(self.settings.record_bytes)
+                    return f"{bounds.OVERSIZED}a column of more than {most:,} characters"
+                cause = getattr(cause, "cause", None)
+            return f"cannot be read: {first_line(error)[:300]}"
+        return ""
 
 
 @dataclass(frozen=True)
@@ -181,7 +228,8 @@ class Replayed:
     """Quarantined records, put to their log once more in their order. Those that fail again stay where they are.
 
     Where they are a `whole`, the batch that they were before, none may fail: `marks` raises LakeError. `failed` is told
-    which of them do, by their number, with reason and detail of today.
+    which of them do, by their number, with reason and detail of today. `times`: when the file of a batch and a name was
+    changed, in nanoseconds, where that is known.
     """
 
     rows: tuple[Rejected, ...]
@@ -189,10 +237,19 @@ class Replayed:
     faults: tuple[tuple[str, str], ...] = ()
     keeps_rejects: bool = False
     failed: dict[int, tuple[str, str]] = field(default_factory=dict, compare=False)
+    times: Mapping[tuple[int, str], int] = field(default_factory=dict, compare=False)
 
     def records(self, spark: SparkSession) -> DataFrame:
         columns = [[row.mark for row in self.rows], [0] * len(self.rows), list(range(len(self.rows)))]
         return spark.createDataFrame(pa.table([*columns, [row.raw for row in self.rows]], schema=RECORDS))
+
+    def files_of_records(self) -> Iterator[FileOf]:
+        for row in self.rows:
+            file = LINE.sub("", row.source)
+            yield row.mark, Path(file).name, self.times.get((row.batch, file))
+
+    def close(self) -> None:
+        pass
 
     def origin(self, address: str) -> Origin:
         return self._origins[address]
@@ -238,6 +295,12 @@ class Acceptance:
     def records(self, spark: SparkSession) -> DataFrame:
         return spark.createDataFrame(RECORDS.empty_table())
 
+    def files_of_records(self) -> Iterable[FileOf]:
+        return ()
+
+    def close(self) -> None:
+        pass
+
     def origin(self, address: str) -> Origin:
         raise KeyError(address)
 
@@ -256,20 +319,3 @@ class Acceptance:
 
 def _only(bad: Mapping[File, str], files: Iterable[File]) -> dict[File, str]:
     return {file: bad[file] for file in files if file in bad}
-
-
-def _failure(spark: SparkSession, settings: Settings, file: File) -> str:
-    """What Spark says when it reads all of `file`, "" if it can."""
-    try:
-        formats.records(spark, settings, [file]).selectExpr("max(length(_raw))").collect()
-    except Exception as error:
-        raise_if_gone(error)
-        cause: BaseException | None = error
-        while cause is not None:
-            if bounds.TOO_LONG in str(cause):
-                return (
-                    f"{bounds.OVERSIZED}a column of more than {bounds.line_bytes(settings.record_bytes):,} characters"
-                )
-            cause = getattr(cause, "cause", None)
-        return f"cannot be read: {first_line(error)[:300]}"
-    return ""

@@ -5,24 +5,25 @@ The frames of this module have the columns
     _file string             the file's address as Spark spells it
     _block bigint            where in the file the reader's split began (0 but for large files)
     _seq bigint              unique in the frame and increasing within (_file, _block) in the order of the file
-    _raw string              the record: a line of JSON Lines as it is, a record of CSV or Parquet as JSON
+    _raw string              the record: a line of JSON Lines as it is, a record of CSV, Parquet or Avro as JSON
 
-A `.json` file that begins with a `{` on a line of its own is one record over many lines.
+A `.json` file that begins with a `{` on a line of its own is one record over many lines. CSV is written as the
+contract's `csv` says; what is not in UTF-8 is read from a copy that is, in which U+FFFF stands for bytes that are no
+text.
 """
 
 from __future__ import annotations
 
 import csv
-import gzip
 import hashlib
-import io
 import itertools
 import os
 import re
 import zlib
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 import pyarrow.parquet as pq
@@ -30,31 +31,42 @@ from pyarrow import ArrowException
 
 from lake import file_modes
 from lake.config import Settings
-from lake.ingest import bounds
+from lake.contracts.csv_options import UNSAID, CsvOptions
+from lake.contracts.digits import MARK
+from lake.ingest import avro_files, bounds, text_files
 from lake.ingest.sources import File
-from lake.quoting import SPARK, quoted
+from lake.ingest.text_files import opened
+from lake.quoting import SPARK, literal, quoted
 from lake.session import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-FORMATS: Final = {".jsonl": "json", ".json": "json", ".ndjson": "json", ".csv": "csv", ".parquet": "parquet"}
+FORMATS: Final = {
+    ".jsonl": "json",
+    ".json": "json",
+    ".ndjson": "json",
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".avro": "avro",
+}
+BINARIES: Final = ("parquet", "avro")
 EXACT_TIMES: Final = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 PLAIN_NAME: Final = re.compile(r"[\w.=+@-]+", re.ASCII)
 BINARY: Final = re.compile(rb"\x00")
-CHUNK: Final = 1 << 20
+NEVER: Final = "\0"  # no text has it
 
 
 def format_of(path: Path) -> str:
-    """json, csv or parquet, by the name; "" where it tells none."""
+    """json, csv, parquet or avro, by the name; "" where it tells none."""
     suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
     if suffixes and suffixes[-1] == ".gz":
         suffixes.pop()
         kind = FORMATS.get(suffixes[-1], "") if suffixes else ""
-        return "" if kind == "parquet" else kind
+        return "" if kind in BINARIES else kind
     return FORMATS.get(suffixes[-1], "") if suffixes else ""
 
 
@@ -64,8 +76,9 @@ def fault_of(
     folder: Path | None = None,
     names: Collection[str] = (),
     record_bytes: int = Settings.record_bytes,
+    options: CsvOptions = UNSAID,
 ) -> str:
-    """Why `file` cannot be read at all, "" where nothing is seen to be wrong with it.
+    """Why `file` cannot be read at all, "" where nothing is seen to be wrong with it. CSV is read with `options`.
 
     With `folder`, a link that leads out of it is a fault; with `names`, those of fields, a CSV header that has none.
     What is too large to be read is told by `lake.ingest.bounds`, for records of at most `record_bytes`.
@@ -81,30 +94,35 @@ def fault_of(
             return f"unknown format: none of {', '.join(FORMATS)}, .gz after the text formats"
         if path.stat().st_size == 0:
             return ""
-        return _fault_inside(path, record_bytes) or _fault_of_header(path, names)
+        return _fault_inside(path, record_bytes, options) or _fault_of_header(path, names, options)
     except (OSError, EOFError, zlib.error, ArrowException, csv.Error, UnicodeDecodeError) as error:
         return first_line(error).replace(str(path), path.name)
 
 
-def _fault_inside(path: Path, record_bytes: int) -> str:
+def _fault_inside(path: Path, record_bytes: int, options: CsvOptions) -> str:
     if format_of(path) == "parquet":
         columns = [name.lower() for name in pq.read_schema(path).names]
         repeated = "two columns of one name" if len(set(columns)) < len(columns) else ""
         return repeated or bounds.fault_of_parquet(path, record_bytes=record_bytes)
-    fault = _fault_of_text(path, record_bytes)
-    if fault or format_of(path) != "csv":
+    if format_of(path) == "avro":
+        return avro_files.fault_of(path)
+    is_csv = format_of(path) == "csv"
+    fault = _fault_of_text(path, record_bytes, options.encoding if is_csv else "")
+    if fault or not is_csv or options.columns:
         return fault
-    names = header(path)
+    names = text_files.header(path, options)
+    if MARK in "".join(names):
+        return f"a header that is not valid {options.encoding or 'UTF-8'}"
     if not all(names) or len({name.lower() for name in names}) < len(names):
-        return f"a header with empty or repeated names: {','.join(names)}"[:300]
+        return f"a header with empty or repeated names: {options.delimiter.join(names)}"[:300]
     return bounds.fault_of_columns(len(names))
 
 
-def _fault_of_text(path: Path, record_bytes: int) -> str:
+def _fault_of_text(path: Path, record_bytes: int, encoding: str) -> str:
     size, packed = path.stat().st_size, path.suffix.lower() == ".gz"
-    with _opened(path) as stream:
-        head = stream.read(CHUNK if packed else 1 << 16)
-        if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+    with opened(path, encoding) as stream:
+        head = stream.read(text_files.CHUNK if packed else 1 << 16)
+        if not encoding and head.startswith((b"\xff\xfe", b"\xfe\xff")):
             return "UTF-16 text: UTF-8 is read"
         if BINARY.search(head):
             return "binary: has zero bytes"
@@ -114,61 +132,78 @@ def _fault_of_text(path: Path, record_bytes: int) -> str:
         return bounds.fault_of_text(stream, size=size, record_bytes=record_bytes, whole=is_document(path))
 
 
-def _fault_of_header(path: Path, names: Collection[str]) -> str:
-    """What would be taken for the names of columns, and is a record or a line of another format."""
-    columns = header(path) if names and format_of(path) == "csv" else ()
-    if not columns or {name.lower() for name in columns} & {name.lower() for name in names}:
+def _fault_of_header(path: Path, names: Collection[str], options: CsvOptions) -> str:
+    """What would be taken for the names of columns, and is a record or a line of another format; or the reverse."""
+    columns = text_files.header(path, options) if names and format_of(path) == "csv" else ()
+    lower = [name.lower() for name in columns]
+    if options.columns:
+        is_header = lower == [name.lower() for name in options.columns]
+        return "a header, and the contract says that there is none" if is_header else ""
+    if not columns or set(lower) & {name.lower() for name in names}:
         return ""
-    return f"a header without a field of the contract: {','.join(columns)}"[:300]
-
-
-def header(path: Path) -> tuple[str, ...]:
-    """The column names of a CSV file."""
-    with _opened(path) as stream:
-        head = stream.read(bounds.HEADER)
-    if len(head) == bounds.HEADER and not {10, 13} & set(head):
-        raise csv.Error(f"a header of more than {bounds.HEADER:,} bytes")
-    text = io.TextIOWrapper(io.BytesIO(head), encoding="utf-8-sig", newline="")
-    return tuple(name.strip() for name in next(csv.reader(text), []))
-
-
-def _opened(path: Path) -> BinaryIO:
-    """The bytes of a file of text, unpacked."""
-    return gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb")  # type: ignore[return-value]
+    return f"a header without a field of the contract: {options.delimiter.join(columns)}"[:300]
 
 
 def is_document(path: Path) -> bool:
     """Whether a JSON file is one record, printed over many lines: no line of JSON Lines is a brace alone."""
     if ".json" not in [suffix.lower() for suffix in path.suffixes[-2:]]:
         return False
-    with _opened(path) as stream:
+    with opened(path) as stream:
         head = stream.read(1 << 10).removeprefix(b"\xef\xbb\xbf").lstrip()
     return head.partition(b"\n")[0].rstrip() == b"{"
 
 
-def records(spark: SparkSession, settings: Settings, files: Iterable[File]) -> DataFrame:
-    """The records of `files`, each a file without a fault, as the columns that this module describes."""
-    paths = [stage(settings, file) for file in files if file.size]
+def records(spark: SparkSession, paths: Iterable[Path], options: CsvOptions, *, record_bytes: int) -> DataFrame:
+    """The records of files at `paths` that `stage` gave, as the columns that this module describes."""
     whole: DataFrame | None = None
-    for (kind, columns), group in _groups(paths):
-        frame = _READERS[kind](spark, [str(path) for path in group], columns, settings.record_bytes)
+    for (kind, columns), group in _groups(paths, options):
+        names = [str(path) for path in group]
+        if kind == "csv":
+            frame = _read_csv(spark, names, columns, record_bytes, options)
+        else:
+            frame = _READERS[kind](spark, names)
         whole = frame if whole is None else whole.unionByName(frame)
     if whole is None:
         whole = spark.createDataFrame([], "_file string, _block bigint, _raw string")
     return whole.selectExpr("_file", "_block", "monotonically_increasing_id() AS _seq", "_raw")
 
 
-def stage(settings: Settings, file: File) -> Path:
-    """A path to `file` that Spark's path patterns cannot misread: its own, or a link under a plain name."""
+def stage(
+    settings: Settings, file: File, options: CsvOptions = UNSAID, *, stream: str = "", apart: bool = False
+) -> Path:
+    """A path to `file` that Spark's path patterns cannot misread: its own, or a link or copy under a plain name.
+
+    With `apart`, that name is no other file's. Copies are made of CSV that is not UTF-8 and of Avro, for one `stream`;
+    they stay until `unstage`.
+    """
     path = file.path
-    if PLAIN_NAME.fullmatch(path.name) and not path.is_symlink():
+    if format_of(path) == "avro":
+        told = f"{stream} {file.size} {file.seen}".encode()
+        lines = file_modes.scratch(settings, "staging") / f"{_digest(path, told)}-{file.mtime}.jsonl"
+        return lines if lines.exists() else avro_files.as_lines(path, lines, record_bytes=settings.record_bytes)
+    encoding = text_files.foreign(path, options) if format_of(path) == "csv" else ""
+    if not encoding and not apart and PLAIN_NAME.fullmatch(path.name) and not path.is_symlink():
         return path
-    plain = "".join(suffix.lower() for suffix in path.suffixes[-2:] if suffix.lower() in {*FORMATS, ".gz"})
-    named = hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
-    link = file_modes.scratch(settings, "staging") / f"{named}-{file.mtime}{plain}"
+    suffixes = [suffix for suffix in map(str.lower, path.suffixes[-2:]) if suffix in {*FORMATS, ".gz"}]
+    plain = ".csv" if encoding else "".join(suffixes)
+    told = f"{stream} {encoding} {file.size} {file.seen}".encode() if encoding else b""
+    link = file_modes.scratch(settings, "staging") / f"{_digest(path, told)}-{file.mtime}{plain}"
+    if encoding:
+        return link if link.exists() else text_files.recoded(path, encoding, link)
     link.unlink(missing_ok=True)
     link.symlink_to(path.resolve())
     return link
+
+
+def _digest(path: Path, told: bytes) -> str:
+    return hashlib.sha256(os.fsencode(path) + told).hexdigest()[:32]
+
+
+def unstage(settings: Settings, paths: Iterable[Path]) -> None:
+    """Removes the copies among `paths` that `stage` gave."""
+    for path in paths:
+        if path.parent == file_modes.scratch(settings, "staging") and not path.is_symlink():
+            path.unlink(missing_ok=True)
 
 
 def local_path(address: str) -> Path:
@@ -176,13 +211,13 @@ def local_path(address: str) -> Path:
     return Path(unquote(re.sub(r"^file:/*", "/", address)))
 
 
-def _groups(paths: Iterable[Path]) -> Iterable[tuple[tuple[str, tuple[str, ...]], list[Path]]]:
+def _groups(paths: Iterable[Path], options: CsvOptions) -> Iterable[tuple[tuple[str, tuple[str, ...]], list[Path]]]:
     """Files that one reader can read together: of one format, and of one header or schema."""
 
     def kind(path: Path) -> tuple[str, tuple[str, ...]]:
         match format_of(path):
             case "csv":
-                return "csv", header(path)
+                return "csv", options.columns or text_files.header(path, replace(options, encoding=""))
             case "json" if is_document(path):
                 return "document", ()
             case "parquet":
@@ -199,34 +234,46 @@ def _groups(paths: Iterable[Path]) -> Iterable[tuple[tuple[str, tuple[str, ...]]
 PLACE: Final = ("_metadata.file_path AS _file", "_metadata.file_block_start AS _block")
 
 
-def _read_json(spark: SparkSession, paths: list[str], _: tuple[str, ...], __: int) -> DataFrame:
+def _read_json(spark: SparkSession, paths: list[str]) -> DataFrame:
     return spark.read.text(paths).selectExpr(*PLACE, "ltrim('\ufeff', value) AS _raw")
 
 
-def _read_document(spark: SparkSession, paths: list[str], _: tuple[str, ...], __: int) -> DataFrame:
+def _read_document(spark: SparkSession, paths: list[str]) -> DataFrame:
     whole = r"rtrim(' \t\r\n', ltrim('\ufeff', value))"
     return spark.read.text(paths, wholetext=True).selectExpr(*PLACE, f"{whole} AS _raw")
 
 
-def _read_csv(spark: SparkSession, paths: list[str], names: tuple[str, ...], record_bytes: int) -> DataFrame:
+def _read_csv(
+    spark: SparkSession, paths: list[str], names: tuple[str, ...], record_bytes: int, options: CsvOptions
+) -> DataFrame:
     from pyspark.sql.types import StringType, StructField, StructType
 
     schema = StructType([StructField(name, StringType()) for name in (*names, "_broken")])
     reader = spark.read.schema(schema).options(
-        header=True,
+        header=not options.columns,
         multiLine=True,
-        escape='"',
+        sep=options.delimiter,
+        quote=options.quote or NEVER,
+        escape=options.quote or NEVER,
         mode="PERMISSIVE",
         columnNameOfCorruptRecord="_broken",
         maxCharsPerColumn=bounds.line_bytes(record_bytes),
     )
-    columns = ", ".join(quoted(name, SPARK) for name in names)
+    columns = ", ".join(_column(name, options) for name in names)
     return reader.csv(paths).selectExpr(*PLACE, f"coalesce(_broken, to_json(struct({columns}))) AS _raw")
 
 
-def _read_parquet(spark: SparkSession, paths: list[str], _: tuple[str, ...], __: int) -> DataFrame:
+def _column(name: str, options: CsvOptions) -> str:
+    """SQL of the text of a column of CSV."""
+    column = quoted(name, SPARK)
+    if not options.null:
+        return column
+    return f"if({column} IN ({', '.join(literal(text, SPARK) for text in options.null)}), NULL, {column}) AS {column}"
+
+
+def _read_parquet(spark: SparkSession, paths: list[str]) -> DataFrame:
     options = ", ".join(f"'{name}', \"{form}\"" for name, form in EXACT_TIMES.items())
     return spark.read.parquet(*paths).selectExpr(*PLACE, f"to_json(struct(*), map({options})) AS _raw")
 
 
-_READERS: Final = {"json": _read_json, "document": _read_document, "csv": _read_csv, "parquet": _read_parquet}
+_READERS: Final = {"json": _read_json, "document": _read_document, "parquet": _read_parquet}

@@ -13,13 +13,24 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from lake.contracts.cast_sql import defaulted, value
+from lake.contracts.cast_sql import defaulted, plain_form, value
 from lake.contracts.contract import Contract
-from lake.contracts.digits import MARK, is_text, marked, number_name, numbers, plain, shown, text_name, unmarked
+from lake.contracts.digits import (
+    MARK,
+    is_number,
+    is_text,
+    marked,
+    number_name,
+    numbers,
+    plain,
+    shown,
+    text_name,
+    unmarked,
+)
 from lake.contracts.event_id import bucket, identity, literal, quoted
 from lake.contracts.fields import Field
 from lake.contracts.reasons import Reason
-from lake.ingest import debezium, quick_parse
+from lake.ingest import debezium, file_facts, quick_parse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,6 +47,8 @@ ESCAPED_MARK: Final = rf"{ESCAPED}[fF]{{4}}"
 def parse(records: DataFrame, contract: Contract, *, now: datetime, record_bytes: int) -> DataFrame:
     """The contract's columns of `records` (see `formats`), `_reason`, `_detail`, `_extra`, `_time`, `_bucket`, `_id`.
 
+    Where fields are facts of files, the records have them too (see `file_facts`).
+
     A record is accepted where `_reason` is null; the others keep in `_raw` the first `record_bytes` characters of their
     text. `_numbers` names the fields of text for which a number came. `_id` is null as yet where an event is identified
     by its position.
@@ -45,7 +58,7 @@ def parse(records: DataFrame, contract: Contract, *, now: datetime, record_bytes
     typed = reading.texts.selectExpr(
         "*", *(f"{reading.value(field)} AS {quoted(field.name)}" for field in fields)
     ).selectExpr("*", f"{_time(contract)} AS _time")
-    checks = [*_record_checks(record_bytes), *_field_checks(contract, reading), *_event_checks(contract, now)]
+    checks = [*_record_checks(contract, record_bytes), *_field_checks(contract, reading), *_event_checks(contract, now)]
     cases = (f"CASE WHEN {test} THEN struct('{reason}', {detail}) END" for test, reason, detail in checks)
     refusals = ", ".join([*reading.verdicts, *cases])
     broadcast = f"CASE WHEN {_is_broadcast(contract)} THEN -1 ELSE {bucket(contract)} END"
@@ -81,8 +94,10 @@ class Reading:
     verdicts: tuple[str, ...] = ()
 
 
-def _read(records: DataFrame, fields: tuple[Field, ...], record_bytes: int) -> Reading:
+def _read(records: DataFrame, declared: tuple[Field, ...], record_bytes: int) -> Reading:
     """Records that are events."""
+    fields = tuple(field for field in declared if not field.of_file)
+    of_files = [field for field in declared if field.of_file]
     read = (
         records.selectExpr("*", f"CASE WHEN {_readable(record_bytes)} THEN json_object_keys(_raw) END AS _keys")
         .selectExpr("*", f"{quick_parse.reading(fields)} AS _tried")
@@ -98,13 +113,26 @@ def _read(records: DataFrame, fields: tuple[Field, ...], record_bytes: int) -> R
         "_keys",
         *(f"{_careful_text(field)} AS {text_name(field)}" for field in fields),
         *numbers(fields, _in_careful),
+        *(f"{_fact(field)} AS {text_name(field)}" for field in of_files),
+        *(f"false AS {number_name(field)}" for field in of_files if is_text(field)),
     )
     return Reading(
         texts,
-        value=_typed,
-        text=lambda field: f"coalesce({shown(field)}, cast({_quick_text(field)} AS string))",
+        value=lambda field: value(field, text_name(field)) if field.of_file else _typed(field),
+        text=lambda field: text_name(field) if field.of_file else _shown(field),
         extra=_extra(fields, record_bytes),
     )
+
+
+def _fact(field: Field) -> str:
+    """The text of a fact of the record's file, or its default."""
+    text = plain_form(field, file_facts.column(field))
+    return text if field.default is None else f"coalesce({text}, {literal(field.default)})"
+
+
+def _shown(field: Field) -> str:
+    """What to show of a value in either reading."""
+    return f"coalesce({shown(field)}, {plain_form(field, f'cast({_quick_text(field)} AS string)')})"
 
 
 def _opened(records: DataFrame, contract: Contract, record_bytes: int) -> Reading:
@@ -145,6 +173,8 @@ def _in_careful(field: Field) -> str:
 def _careful_text(field: Field) -> str:
     """The text of `field` in a careful reading: under its name or a former one, or its default."""
     text = plain(field, _in_careful(field))
+    formed = plain_form(field, text)
+    text = f"CASE WHEN {is_number(_in_careful(field))} THEN {text} ELSE {formed} END" if field.form.numeric else formed
     default = "NULL" if field.default is None else literal(field.default)
     return f"CASE WHEN _careful IS NOT NULL THEN {defaulted(field, text, default)} END"
 
@@ -152,7 +182,9 @@ def _careful_text(field: Field) -> str:
 def _typed(field: Field) -> str:
     """The value of `field` in either reading."""
     text = _quick_text(field)
-    if field.type.startswith("decimal"):
+    if not field.form.plain:
+        typed = value(field, plain_form(field, text))
+    elif field.type.startswith("decimal"):
         typed = f"CASE WHEN try_cast({text} AS {field.type}) = {text} THEN try_cast({text} AS {field.type}) END"
     elif field.type in {"float", "double"}:
         typed = f"CASE WHEN abs({text}) < double('Infinity') THEN {text} END"
@@ -181,7 +213,7 @@ def _numbers(fields: Iterable[Field]) -> str:
     return f"concat_ws({', '.join([repr(', '), *named])})"
 
 
-def _record_checks(record_bytes: int) -> Iterator[tuple[str, str, str]]:
+def _record_checks(contract: Contract, record_bytes: int) -> Iterator[tuple[str, str, str]]:
     size = "octet_length(_raw)"
     yield r"btrim(_raw, ' \t\r') = ''", BLANK, "''"
     yield f"{size} > {record_bytes}", Reason.OVERSIZED, f"concat({size}, ' bytes, at most {record_bytes} are taken')"
@@ -189,9 +221,12 @@ def _record_checks(record_bytes: int) -> Iterator[tuple[str, str, str]]:
     escaped = f"locate({literal(ESCAPE)}, _raw) > 0 AND regexp_like(_raw, %s)"
     yield escaped % literal(LONE), Reason.UNPARSEABLE, "'half a surrogate pair, which is no character'"
     mark = f"locate({literal(MARK)}, _raw) > 0 OR {escaped % literal(ESCAPED_MARK)}"
-    yield mark, Reason.UNPARSEABLE, f"'U+{ord(MARK):X}, which is no character'"
     csv = r"lower(_file) LIKE '%.csv' OR lower(_file) LIKE '%.csv.gz'"
-    yield "_unread", Reason.UNPARSEABLE, f"if({csv}, 'not as many columns as the header', 'not one JSON object')"
+    no_character = f"U+{ord(MARK):X}, which is no character"
+    encoded = literal(f"not valid {contract.csv.encoding or 'UTF-8'}, or {no_character}")
+    yield mark, Reason.UNPARSEABLE, f"if({csv}, {encoded}, '{no_character}')"
+    columns = literal(f"not as many columns as {'the contract has' if contract.csv.columns else 'the header'}")
+    yield "_unread", Reason.UNPARSEABLE, f"if({csv}, {columns}, 'not one JSON object')"
 
 
 def _field_checks(contract: Contract, reading: Reading) -> Iterator[tuple[str, str, str]]:
@@ -204,7 +239,7 @@ def _field_checks(contract: Contract, reading: Reading) -> Iterator[tuple[str, s
         yield (
             f"{column} IS NULL AND {text} IS NOT NULL",
             Reason.WRONG_TYPE,
-            f"{shown}{literal(' is not ' + field.type)})",
+            f"{shown}{literal(f' is not {field.type}{field.form.words}')})",
         )
         if field.text_only:
             yield number_name(field), Reason.WRONG_TYPE, f"{shown}' is a number, and the contract wants text')"

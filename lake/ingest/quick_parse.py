@@ -38,7 +38,7 @@ def reading(fields: tuple[Field, ...]) -> str:
 
 def trusted(fields: Iterable[Field]) -> str:
     """SQL of whether `_tried`, a record's quick reading, is what the record says: no number is taken for a text."""
-    texts = [field for field in fields if is_text(field)]
+    texts = [field for field in fields if is_text(field) or field.form.numeric]
     right = "_tried._corrupt_record IS NULL"
     if not texts:
         return right
@@ -52,10 +52,12 @@ def trusted(fields: Iterable[Field]) -> str:
 
 def names(fields: Iterable[Field]) -> str:
     """SQL of all names of `fields`, as a list."""
-    return ", ".join(literal(name) for field in fields for name in field.names)
+    return ", ".join(literal(name) for field in fields for name in field.names) or "''"
 
 
 def _type(field: Field) -> str:
+    if field.form.numeric:
+        return "string"
     if field.type.startswith("decimal"):
         return widest(field.type)
     return field.type if field.type in TYPES else "string"
@@ -75,7 +77,7 @@ def _lossy(fields: Iterable[Field]) -> Iterator[str]:
         yield r"[\[:,]\s*+(?:-0|-?+[0-9]++[.eE])"
     elif any(field.type not in ROUGH for field in leaves):
         yield r"[\[:,]\s*+-?+(?:(?=[0-9]*+\.)[0-9.]{17}|[0-9.]++[eE])"
-    decimals = [field for field in fields if field.type.startswith("decimal")]
+    decimals = [field for field in fields if field.type.startswith("decimal") and not field.form.numeric]
     if decimals:
         least = min(places(widest(field.type)) for field in decimals)
         comma = rf"(?:[-+.eE ]|{DIGIT})*+(?:,|\\u002[cC])"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ from lake import file_modes
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, LakeError, StorageError
-from lake.ingest import sources
+from lake.ingest import file_facts, sources
 from lake.ingest.delivery import GIVE_UP, Acceptance, Delivery, Files, Replayed
 from lake.ingest.sources import Mark, Taken
 from lake.store import delta, quarantine, side_tables, torn
@@ -62,7 +62,8 @@ def delivery_of(settings: Settings, contract: Contract, taken: Taken) -> Deliver
     `contract` is the one under which it was made.
     """
     if quarantine.is_mark(taken.marks[0][0]):
-        return Replayed(_rejected(settings, contract.name, taken), whole=True)
+        rows = _rejected(settings, contract.name, taken)
+        return Replayed(rows, whole=True, times=times_of(settings, contract, rows))
     if accepted := Acceptance.of(taken.marks[0]):
         return accepted
     files = [mark for mark in taken.marks if not quarantine.is_mark(mark[0])]
@@ -70,6 +71,12 @@ def delivery_of(settings: Settings, contract: Contract, taken: Taken) -> Deliver
     repaired = {name: refused[name] for name, *_ in taken.marks if name in refused}
     again = [_file(settings, contract.name, taken.batch, mark) for mark in files]
     return Files.checked(settings, again, contract, repaired=repaired)
+
+
+def times_of(settings: Settings, contract: Contract, rows: Collection[Rejected]) -> dict[tuple[int, str], int]:
+    """When the files of `rows` were changed, by batch and name, where that is a fact of records."""
+    batches = {row.batch for row in rows} if file_facts.fields_of(contract) else set()
+    return sources.times(settings, contract.name, batches) if batches else {}
 
 
 def keep(settings: Settings, stream: str, batch: int, rows: Sequence[Rejected]) -> None:

@@ -31,7 +31,7 @@ FIXES: Final[Mapping[str, str]] = {
     Reason.OVERSIZED: "raise record_bytes in [tool.lake] and land the record again: only its beginning is kept here",
     Reason.UNPARSEABLE: f"write one JSON object per line, in UTF-8: {REPLAY}",
     Reason.MISSING: f"have the producer send it, or give it a default in the contract; {REPLAY}",
-    Reason.WRONG_TYPE: f"correct the value, or widen the field in the contract; {REPLAY}",
+    Reason.WRONG_TYPE: f"correct the value, or have the contract widen the field or say how it is written; {REPLAY}",
     Reason.NOT_IN_ENUM: f"correct the value, or add the symbol to the contract; {REPLAY}",
     Reason.OUT_OF_BOUNDS: f"correct the value, or change the bound in the contract; {REPLAY}",
     Reason.NULL_KEY: f"have the producer send the key; {REPLAY}",
@@ -40,7 +40,8 @@ FIXES: Final[Mapping[str, str]] = {
     Reason.AHEAD: f"correct the producer's clock, or raise max_ahead in the contract; {REPLAY}",
     Reason.CONFLICT: 'the first record stays; if they differ only in transport, set "transport": true for those fields '
     "in the contract and replay, else have this one sent under its own id",
-    Reason.FILE: "correct the file and land it again: a changed file is read again",
+    Reason.FILE: "correct the file, or say in the contract's `csv` how it is written, and land it again: a file with"
+    " another time of change is read again",
     Reason.ENVELOPE: f"send Debezium change messages, with op and row; {REPLAY}",
     Reason.OTHER_TABLE: "route the table's messages to its own stream, or correct `table` in the contract",
 }
@@ -172,7 +173,7 @@ class _Replaying:
 
     def _delivery(self, part: tuple[Rejected, ...], tried: list[Replayed]) -> Callable[[LogHead], Delivery | None]:
         from lake.ingest.delivery import Replayed
-        from lake.ingest.recovery import keep
+        from lake.ingest.recovery import keep, times_of
 
         def deliver(head: LogHead) -> Delivery | None:
             # Under the log's lease: until then, records of somebody may have been blanked.
@@ -181,7 +182,7 @@ class _Replaying:
             if not left:
                 return None
             keep(self.settings, self.contract.name, head.batch + 1, left)
-            tried.append(Replayed(left))
+            tried.append(Replayed(left, times=times_of(self.settings, self.contract, left)))
             return tried[-1]
 
         return deliver

@@ -149,6 +149,10 @@ class Aggregate(Kind):
             yield from measure.faults(name, rows)
 
     @property
+    def zone(self) -> str | None:
+        return getattr(self.window, "zone", None)
+
+    @property
     def late_policy(self) -> tuple[str, timedelta] | None:
         return (self.late, self.lateness) if self.window is not None else None
 

@@ -40,6 +40,11 @@ class Explanation(Law):
         return None
 
     @property
+    def zone(self) -> str | None:
+        """The time zone that its times are declared in; None where none is."""
+        return None
+
+    @property
     def keeping_late(self) -> Self:
         """This kind without what it drops for being late; itself where it drops nothing."""
         return self

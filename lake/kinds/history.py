@@ -24,7 +24,7 @@ from lake.kinds.deletes import GONE, Removal
 from lake.kinds.explanation import BEGINS, CONTINUES, DELETES, INTO, ROLE, SUPERSEDED, TIMELESS
 from lake.kinds.kind import Kind
 from lake.kinds.ordering import AT, kept, place
-from lake.kinds.snapshots import differences, only_events
+from lake.kinds.snapshots import check_options, differences, only_events
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,7 +48,8 @@ class History(Kind):
     dump older than one that began before it is ignored. A dump of which a record was refused closes nobody until that
     record is repaired, or the refusal accepted (see lake.kinds.snapshots); what it has counts. `marker`: SQL over the
     function's rows, which broadcast events say that their dump is complete; then only such dumps count, empty ones
-    too, and one is ignored that is older than one whose marker came before.
+    too, and one is ignored that is older than one whose marker came before. `partition`: columns of one value of which
+    a dump is the whole truth, such as a region: what is not in it is deleted, unless it is of another by then.
     """
 
     name: ClassVar[str] = "History"
@@ -61,6 +62,7 @@ class History(Kind):
     removal: Removal
     snapshots: bool
     marker: str | None
+    partition: tuple[str, ...]
 
     def __init__(  # noqa: PLR0913 the options of one declaration
         self,
@@ -74,6 +76,7 @@ class History(Kind):
         former: Mapping[str, str] | None = None,
         snapshots: bool = False,
         marker: str | None = None,
+        partition: str | Sequence[str] = (),
     ) -> None:
         object.__setattr__(self, "by", names(key))
         object.__setattr__(self, "sequence", names(sequence))
@@ -82,6 +85,7 @@ class History(Kind):
         object.__setattr__(self, "removal", Removal.of(self.by, deletes, truncate, former))
         object.__setattr__(self, "snapshots", snapshots)
         object.__setattr__(self, "marker", marker)
+        object.__setattr__(self, "partition", names(partition))
         self._check(both=track is not None and ignore is not None)
 
     @property
@@ -138,6 +142,7 @@ class History(Kind):
 
     def requires(self, side: int = 0, /) -> dict[str, str]:
         others = dict.fromkeys(self.track or (), "track") | dict.fromkeys(self.ignore, "ignore")
+        others |= dict.fromkeys(self.partition, "partition")
         return others | dict.fromkeys(self.sequence, "sequence") | dict.fromkeys(self.by, "key")
 
     def prepare(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
@@ -152,7 +157,7 @@ class History(Kind):
     def evaluate(self, rows: DataFrame) -> DataFrame:
         """State: the place of a version's newest event, and whether a delete closed it."""
         if self.snapshots:
-            rows = differences(rows, self.by, self.sequence[0], self.marker)
+            rows = differences(rows, self.by, self.sequence[0], self.marker, self.partition)
             return self._versions(self._events(rows, gone=GONE)).drop(AGAIN)
         events = self._events(rows.where(self.removal.kept), gone=self.removal.gone)
         if self.removal.truncate:
@@ -278,10 +283,6 @@ class History(Kind):
                 raise DeclarationError(
                     f"column {column!r} cannot be tracked", fix="track visible columns beside the key"
                 )
-        if self.snapshots and self.removal.declared:
-            raise DeclarationError(
-                "snapshots cannot have deletes, truncates or former keys",
-                fix="leave them out: what is missing from a dump counts as deleted; an empty dump needs a marker",
-            )
-        if self.marker is not None and not self.snapshots:
-            raise DeclarationError("marker needs snapshots=True", fix="add snapshots=True")
+        check_options(
+            self.sequence, self.removal, snapshots=self.snapshots, marker=self.marker, partition=self.partition
+        )

@@ -18,6 +18,7 @@ from lake.kinds.deletes import GONE, Removal
 from lake.kinds.explanation import DECIDES, DELETED, DELETES, ROLE, SUPERSEDED, TRUNCATES
 from lake.kinds.kind import Kind
 from lake.kinds.ordering import AT, in_log_order, kept, place
+from lake.kinds.snapshots import check_options, differences, only_events
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,13 +37,17 @@ class FirstOrLatest(Kind):
     newest: ClassVar[bool]
     version: ClassVar[int] = 2
 
-    key: tuple[str, ...]
+    by: tuple[str, ...]
     sequence: tuple[str, ...]
     removal: Removal
 
     @property
+    def key(self) -> tuple[str, ...]:
+        return self.by
+
+    @property
     def identity(self) -> tuple[str, ...]:
-        return self.key
+        return self.by
 
     @property
     def broadcast(self) -> str | None:
@@ -53,15 +58,15 @@ class FirstOrLatest(Kind):
         return self.removal.deletes
 
     def requires(self, side: int = 0, /) -> dict[str, str]:
-        return dict.fromkeys(self.sequence, "sequence") | dict.fromkeys(self.key, "key")
+        return dict.fromkeys(self.sequence, "sequence") | dict.fromkeys(self.by, "key")
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
         """Log order decides among rows of one place in the sequence."""
-        return [as_sql(*self.key, *self.sequence)]
+        return [as_sql(*self.by, *self.sequence)]
 
     def prepare(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
         """A row that changed its key is also a delete of the former one."""
-        return self.removal.prepare(rows, self.key)
+        return self.removal.prepare(rows, self.by)
 
     def evaluate(self, rows: DataFrame) -> DataFrame:
         """State: the places of the winner and its parts, and of the newest delete."""
@@ -122,7 +127,7 @@ class FirstOrLatest(Kind):
 
     @property
     def _by(self) -> str:
-        return f"partition by {', '.join(f'`{column}`' for column in self.key) or 'null'}"
+        return f"partition by {', '.join(f'`{column}`' for column in self.by) or 'null'}"
 
     def _placed(self, rows: DataFrame) -> DataFrame:
         """The rows of keys, each with its place, its parts' places, and the place that deletes what is older."""
@@ -137,7 +142,7 @@ class FirstOrLatest(Kind):
             *[f"`{column}`" for column in columns],
             f"{at} as {AT}",
             *states,
-            f"{self.removal.gone} as {GONE}",
+            f"{GONE if GONE in rows.columns else self.removal.gone} as {GONE}",
             f"false as {HELD}",
             SIGN,
         )
@@ -175,6 +180,7 @@ class Latest(FirstOrLatest):
     all but key, sequence and groups; a column left out takes the newest row's value, null or not.
     `groups`: columns that follow a sequence column of their own, by that column: they are those of the row that is
     newest by it, ties by log order; a row in which it is null does not speak for them. A delete resets them all.
+    `snapshots`: rows are full dumps; what the newest lacks has no row. With `marker` and `partition` as in History.
     """
 
     name: ClassVar[str] = "Latest"
@@ -182,6 +188,9 @@ class Latest(FirstOrLatest):
 
     partial: tuple[str, ...] | Literal[True]
     groups: Mapping[str, tuple[str, ...]]
+    snapshots: bool
+    marker: str | None
+    partition: tuple[str, ...]
 
     def __init__(  # noqa: PLR0913 the options of one declaration
         self,
@@ -193,22 +202,58 @@ class Latest(FirstOrLatest):
         partial: bool | str | Sequence[str] = False,
         groups: Mapping[str, str | Sequence[str]] = MappingProxyType({}),
         former: Mapping[str, str] | None = None,
+        snapshots: bool = False,
+        marker: str | None = None,
+        partition: str | Sequence[str] = (),
     ) -> None:
-        object.__setattr__(self, "key", names(key))
+        object.__setattr__(self, "by", names(key))
         object.__setattr__(self, "sequence", names(sequence))
-        object.__setattr__(self, "removal", Removal.of(self.key, deletes, truncate, former))
+        object.__setattr__(self, "removal", Removal.of(self.by, deletes, truncate, former))
         object.__setattr__(self, "partial", (names(partial) if partial else ()) if partial is not True else True)
         object.__setattr__(self, "groups", {by: names(columns) for by, columns in groups.items()})
+        object.__setattr__(self, "snapshots", snapshots)
+        object.__setattr__(self, "marker", marker)
+        object.__setattr__(self, "partition", names(partition))
         self._check()
+        check_options(self.sequence, self.removal, snapshots=snapshots, marker=marker, partition=self.partition)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """A dump speaks of the whole table, by what is not in it."""
+        return () if self.snapshots else self.by
+
+    @property
+    def absorbs(self) -> bool:
+        return not self.snapshots
+
+    @property
+    def heeds_refusals(self) -> bool:
+        return self.snapshots
+
+    @property
+    def broadcast(self) -> str | None:
+        return self.marker or super().broadcast
+
+    def evaluate(self, rows: DataFrame) -> DataFrame:
+        if self.snapshots:
+            rows = differences(rows, self.by, self.sequence[0], self.marker, self.partition)
+        return super().evaluate(rows)
+
+    def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
+        """What dumps do to a key is not told by the key's own rows."""
+        return Kind.traced(self, only_events(rows), side) if self.snapshots else super().traced(rows, side)
 
     def requires(self, side: int = 0, /) -> dict[str, str]:
         grouped = {column: "group" for by, columns in self.groups.items() for column in (by, *columns)}
         partial = () if self.partial is True else self.partial
-        return dict.fromkeys(partial, "partial") | grouped | super().requires(side)
+        others = dict.fromkeys(partial, "partial") | grouped | dict.fromkeys(self.partition, "partition")
+        return others | super().requires(side)
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
-        """Each group has a sequence of its own."""
-        return [*super().ordered_within(side), *(as_sql(*self.key, by) for by in self.groups)]
+        """Each group has a sequence of its own; which dump came first decides whether one counts."""
+        if self.snapshots:
+            return [()]
+        return [*super().ordered_within(side), *(as_sql(*self.by, by) for by in self.groups)]
 
     @property
     def _remembers(self) -> bool:
@@ -217,7 +262,7 @@ class Latest(FirstOrLatest):
     def _parts(self, columns: Iterable[str]) -> list[Part]:
         shown = list(columns)
         grouped = {column for by, of in self.groups.items() for column in (by, *of)}
-        others = [c for c in shown if c not in {*self.key, *self.sequence, *grouped}]
+        others = [c for c in shown if c not in {*self.by, *self.sequence, *grouped}]
         partial = others if self.partial is True else self.partial
         alone = [Part(column, (column,), place(*self.sequence)) for column in partial if column in shown]
         return alone + [
@@ -227,7 +272,11 @@ class Latest(FirstOrLatest):
 
     def _check(self) -> None:
         """Each column follows one thing. Raises DeclarationError."""
-        taken = dict.fromkeys(self.sequence, "the sequence") | dict.fromkeys(self.key, "the key")
+        if self.snapshots and (self.partial or self.groups):
+            raise DeclarationError(
+                "snapshots cannot have partial columns or groups", fix="leave them out: a dump has whole rows"
+            )
+        taken = dict.fromkeys(self.sequence, "the sequence") | dict.fromkeys(self.by, "the key")
         claims = [] if self.partial is True else [("partial", self.partial)]
         claims += [(f"group {by!r}", (by, *columns)) for by, columns in self.groups.items()]
         for what, columns in claims:
@@ -258,9 +307,9 @@ class First(FirstOrLatest):
         deletes: str | None = None,
         truncate: str | None = None,
     ) -> None:
-        object.__setattr__(self, "key", names(key))
+        object.__setattr__(self, "by", names(key))
         object.__setattr__(self, "sequence", names(sequence))
-        object.__setattr__(self, "removal", Removal.of(self.key, deletes, truncate))
+        object.__setattr__(self, "removal", Removal.of(self.by, deletes, truncate))
 
 
 @dataclass(frozen=True)

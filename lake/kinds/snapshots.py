@@ -5,49 +5,80 @@ closes nobody. Rows carry DELIVERED, a struct: `file` and, where the contract sa
 rows that are no events `refusal` and `id` (see lake.store.log). A refused record is of the dump that it names; where
 that cannot be read, or nothing else is of it, of every dump in its file; where nothing is known of these either (the
 file is broken), of each dump in whose midst it came, and of the next one.
+
+A dump may be of a partition alone: one value of some columns, of which there are dumps of their own. Then it is
+compared with the one before of its partition, and a key that has moved to another is not gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from lake.kinds.columns import DELIVERED, ORDER
-from lake.kinds.deletes import GONE
+from lake.errors import DeclarationError
+from lake.kinds.columns import DELIVERED, ORDER, same
+from lake.kinds.deletes import GONE, Removal
 from lake.kinds.ordering import in_log_order
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 NUMBER: Final = "__dump"  # which dump, a value of the dump column
+PART: Final = "__part"  # followed by a number: of which partition, a value of a partition column
 NEXT: Final = "__next_dump"  # the whole dump after it that counts
 EVENT: Final = f"{DELIVERED}.refusal is null"
 PLACE: Final = (f"{ORDER}._batch as batch", f"{DELIVERED}.file as file", f"{DELIVERED}.dump as own")
 
 
-def differences(rows: DataFrame, key: Sequence[str], dump: str, marker: str | None = None) -> DataFrame:
+def differences(
+    rows: DataFrame, key: Sequence[str], dump: str, marker: str | None = None, partition: Sequence[str] = ()
+) -> DataFrame:
     """The rows of the dumps that count, and for each key that the next whole one lacks a row GONE, `dump` being that.
 
     `dump` names the column that tells dumps apart and orders them. `marker`: SQL over rows, which say that their dump
-    is complete; then only such dumps count.
+    is complete; then only such dumps count. `partition`: columns of one value of which a dump has all rows.
     """
     from pyspark.sql import functions as F
 
+    parts = {f"{PART}{number}": column for number, column in enumerate(partition)}
     refusals = rows.where(f"not ({EVENT})") if DELIVERED in rows.columns else None
     rows = only_events(rows)
     markers = rows.where(marker) if marker else rows
-    counting = _counting(markers, dump, marked=marker is not None)
-    dumps = F.broadcast(
-        _followed(counting, None if refusals is None else _partial(rows, refusals, dump, marker or "true"))
-    )
+    counting = _counting(markers, dump, parts, marked=marker is not None)
+    partial = None if refusals is None else _partial(rows, refusals, dump, parts, marker or "true")
+    dumps = F.broadcast(_followed(counting, partial, parts))
     contents = rows.where(f"not coalesce({marker}, false)") if marker else rows
-    contents = contents.join(dumps, F.expr(f"`{dump}` = {NUMBER}"))
+    of = [f"`{dump}` = {NUMBER}", *(f"`{column}` <=> {part}" for part, column in parts.items())]
+    contents = contents.join(dumps, F.expr(" and ".join(of)))
     by = ", ".join(f"`{column}`" for column in key)
     then = contents.withColumn("__then", F.expr(f"lead(`{dump}`) over (partition by {by} order by `{dump}`, {ORDER})"))
     lacking = f"{NEXT} is not null and (__then is null or __then > {NEXT})"
     images = then.select("*", F.expr(f"explode(if({lacking}, array(false, true), array(false)))").alias(GONE))
     moved = images.withColumn(dump, F.expr(f"if({GONE}, {NEXT}, `{dump}`)"))
-    return moved.drop(NUMBER, NEXT, "__then")
+    return moved.drop(NUMBER, NEXT, "__then", *parts)
+
+
+def check_options(
+    sequence: Sequence[str], removal: Removal, *, snapshots: bool, marker: str | None, partition: Sequence[str]
+) -> None:
+    """Raises DeclarationError for options that contradict each other."""
+    if not snapshots:
+        for option, value in (("marker", marker), ("partition", partition)):
+            if value:
+                raise DeclarationError(f"{option} needs snapshots=True", fix="add snapshots=True")
+        return
+    if removal.declared:
+        raise DeclarationError(
+            "snapshots cannot have deletes, truncates or former keys",
+            fix="leave them out: what is missing from a dump counts as deleted; an empty dump needs a marker",
+        )
+    if not sequence:
+        raise DeclarationError("snapshots need a sequence", fix="name the column that says of which dump a row is")
+    if sequence[0] in partition:
+        raise DeclarationError(
+            f"partition names {sequence[0]!r}, by which dumps are ordered",
+            fix="leave it out: dumps follow each other within a partition",
+        )
 
 
 def only_events(rows: DataFrame) -> DataFrame:
@@ -55,8 +86,8 @@ def only_events(rows: DataFrame) -> DataFrame:
     return rows.where(EVENT) if DELIVERED in rows.columns else rows
 
 
-def _counting(rows: DataFrame, dump: str, *, marked: bool) -> DataFrame:
-    """The dumps that `rows` speak of, but those older than one that came before.
+def _counting(rows: DataFrame, dump: str, parts: Mapping[str, str], *, marked: bool) -> DataFrame:
+    """The dumps that `rows` speak of, but those older than one of the same partition that came before.
 
     A dump has come with its marker, or with its first row. Those that came in one batch without arrivals came together:
     the rows are spread over buckets, whose order says nothing.
@@ -68,39 +99,61 @@ def _counting(rows: DataFrame, dump: str, *, marked: bool) -> DataFrame:
         came = ORDER if marked else f"struct({ORDER}._batch, {ORDER}._arrival)"
     arrived = (
         rows.where(f"`{dump}` is not null")
-        .groupBy(F.col(dump).alias(NUMBER))
+        .groupBy(F.col(dump).alias(NUMBER), *_named(parts))
         .agg(F.expr(f"min({came})").alias("__came"))
-        .withColumn("__nth", F.expr("dense_rank() over (order by __came)"))
+        .withColumn("__nth", F.expr(f"dense_rank() over ({_within(parts)} order by __came)"))
     )
-    before = "over (order by __nth range between unbounded preceding and 1 preceding)"
+    before = f"over ({_within(parts)} order by __nth range between unbounded preceding and 1 preceding)"
     newest = arrived.withColumn("__newest", F.expr(f"max({NUMBER}) {before}"))
-    return newest.where(f"__newest is null or {NUMBER} > __newest").select(NUMBER)
+    return newest.where(f"__newest is null or {NUMBER} > __newest").select(NUMBER, *parts)
 
 
-def _followed(counting: DataFrame, partial: DataFrame | None) -> DataFrame:
-    """Each of the `counting` dumps with the NEXT that is whole: that is none of those in `partial`."""
+def _followed(counting: DataFrame, partial: DataFrame | None, parts: Mapping[str, str]) -> DataFrame:
+    """Each of the `counting` dumps with the NEXT of its partition that is whole: that is none of those in `partial`."""
     from pyspark.sql import functions as F
 
     if partial is None:
-        return counting.selectExpr(NUMBER, f"lead({NUMBER}) over (order by {NUMBER}) as {NEXT}")
-    told = counting.join(partial.withColumn("__partial", F.lit(True)), NUMBER, "left")
-    after = f"over (order by {NUMBER} rows between 1 following and unbounded following)"
-    return told.selectExpr(NUMBER, f"min(if(__partial, null, {NUMBER})) {after} as {NEXT}")
+        following = f"lead({NUMBER}) over ({_within(parts)} order by {NUMBER}) as {NEXT}"
+        return counting.selectExpr(NUMBER, *parts, following)
+    held_back = partial.withColumn("__partial", F.lit(True))
+    told = counting.join(held_back, same(counting, held_back, [NUMBER, *parts]), "left")
+    of = told.select(*(counting[column] for column in (NUMBER, *parts)), "__partial")
+    after = f"over ({_within(parts)} order by {NUMBER} rows between 1 following and unbounded following)"
+    return of.selectExpr(NUMBER, *parts, f"min(if(__partial, null, {NUMBER})) {after} as {NEXT}")
 
 
-def _partial(rows: DataFrame, refusals: DataFrame, dump: str, marker: str) -> DataFrame:
-    """The dumps of which a record is refused: NUMBER, each once. `marker`: SQL of the rows by which a dump arrives."""
+def _named(parts: Mapping[str, str]) -> list[Column]:
+    """The partition columns under the names of `parts`."""
+    from pyspark.sql import functions as F
+
+    return [F.col(column).alias(part) for part, column in parts.items()]
+
+
+def _within(parts: Mapping[str, str]) -> str:
+    """SQL of what a window goes by, so that it stays in a partition."""
+    return f"partition by {', '.join(parts)}" if parts else ""
+
+
+def _partial(rows: DataFrame, refusals: DataFrame, dump: str, parts: Mapping[str, str], marker: str) -> DataFrame:
+    """The dumps of which a record is refused: NUMBER and `parts`, each once.
+
+    A refused record may be of any partition. `marker`: SQL of the rows by which a dump arrives.
+    """
     from pyspark.sql import functions as F
 
     spans = (
         rows.where(f"`{dump}` is not null")
-        .selectExpr(f"`{dump}` as {NUMBER}", *PLACE, f"{ORDER} as at", f"if({marker}, {ORDER}, null) as start")
-        .groupBy(NUMBER, "batch", "file", "own")
+        .select(
+            F.col(dump).alias(NUMBER),
+            *_named(parts),
+            *map(F.expr, (*PLACE, f"{ORDER} as at", f"if({marker}, {ORDER}, null) as start")),
+        )
+        .groupBy(NUMBER, *parts, "batch", "file", "own")
         .agg(F.min("at").alias("first"), F.max("at").alias("last"), F.min("start").alias("start"))
     )
     told = _outstanding(refusals).selectExpr(*PLACE, f"{ORDER} as at").groupBy("batch", "file", "own")
     refused = told.agg(F.min("at").alias("at")).select(F.struct("batch", "file", "own", "at").alias("r"))
-    of_record, of_dump = "over (partition by r)", f"over (partition by r, {NUMBER})"
+    of_record, of_dump = "over (partition by r)", f"over (partition by {', '.join(['r', NUMBER, *parts])})"
     steps = {
         "named": "coalesce(own = r.own, false)",
         "shared": "batch = r.batch and file = r.file",
@@ -114,7 +167,7 @@ def _partial(rows: DataFrame, refusals: DataFrame, dump: str, marker: str) -> Da
     pairs = refused.crossJoin(F.broadcast(spans))
     for column, sql in steps.items():
         pairs = pairs.withColumn(column, F.expr(sql))
-    return pairs.where("hit").select(NUMBER).distinct()
+    return pairs.where("hit").select(NUMBER, *parts).distinct()
 
 
 def _outstanding(refusals: DataFrame) -> DataFrame:

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lake.config import Settings
 from lake.contracts import evolution
 from lake.contracts.contract import Contract, load_contracts
+from lake.errors import LakeError
+from lake.project import Project, load
 from lake.store.ledger import contract_versions
+
+
+@dataclass(frozen=True)
+class Change:
+    """What has become of a field since the log's newest version: a type that is None is of a contract without it.
+
+    `tables` are built of it as it was: `lake deploy` builds them anew, and what is derived from them.
+    """
+
+    field: str
+    was: str | None
+    now: str | None
+    tables: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -17,14 +33,53 @@ class Declared:
     contract: Contract
     version: int
     changed: bool
+    changes: tuple[Change, ...] = ()
 
 
 def declared(settings: Settings) -> list[Declared]:
     """Every contract. Raises DeclarationError that lists those that are faulty or cannot read their log."""
     contracts = []
+    project: Project | None = None
     for contract in load_contracts(settings).values():
         stored = contract_versions.versions(settings, contract.name)
-        contracts.append(
-            Declared(contract, len(stored), len(evolution.with_current(stored, contract)) > len(stored) > 0)
-        )
+        changed = len(evolution.with_current(stored, contract)) > len(stored) > 0
+        if changed and project is None:
+            project = _sound(settings)
+        changes = tuple(_changes(contract, stored[-1], project)) if changed else ()
+        contracts.append(Declared(contract, len(stored), changed, changes))
     return contracts
+
+
+def _sound(settings: Settings) -> Project | None:
+    """The project, where its jobs are sound."""
+    try:
+        return load(settings)
+    except LakeError:
+        return None
+
+
+def _changes(contract: Contract, before: Contract, project: Project | None) -> Iterator[Change]:
+    """The fields that differ in name, type or whether they are there."""
+    found: set[str] = set()
+    for field in contract.fields:
+        old = evolution.former(field, before)
+        found |= {old.name} if old else set()
+        if old is None:
+            yield Change(field.name, None, field.type)
+        elif old.type != field.type or old.name != field.name:
+            yield Change(field.name, old.type, field.type, tuple(_readers(contract.name, old.name, project)))
+    for old in before.fields:
+        if old.name not in found:
+            yield Change(old.name, old.type, None, tuple(_readers(contract.name, old.name, project)))
+
+
+def _readers(stream: str, field: str, project: Project | None) -> Sequence[str]:
+    """The tables that were built of a field."""
+    if project is None:
+        return ()
+    heads = [(declaration, project.table(declaration).head()) for declaration in project.tables.values()]
+    return [
+        declaration.name
+        for declaration, head in heads
+        if head and field in project.reads(declaration, head).get(stream, {}).get("read", {})
+    ]

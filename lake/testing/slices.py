@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import heapq
 import math
+import os
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Final
@@ -17,7 +18,7 @@ from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.contracts.reasons import Reason
 from lake.errors import DeclarationError
-from lake.ingest import sources
+from lake.ingest import file_facts, sources
 from lake.ingest.delivery import Acceptance
 from lake.store import delta, quarantine
 from lake.store.log import Log
@@ -41,9 +42,13 @@ SINGLE: Final = "check_laws(slices=0) tries the other laws"
 
 @dataclass(frozen=True)
 class Slice:
-    """Records of landing files that come together: {file below the landing folder: its bytes}."""
+    """Records of landing files that come together: {file below the landing folder: its bytes}.
+
+    `times`: when those files were changed of which that is to be the same, in nanoseconds.
+    """
 
     files: Mapping[str, bytes]
+    times: Mapping[str, int] = field(default_factory=dict)
 
     def write(self, landing: Path) -> None:
         """Lands the files."""
@@ -51,16 +56,22 @@ class Slice:
             path = landing / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
+            if name in self.times:
+                os.utime(path, ns=(self.times[name], self.times[name]))
 
 
 @dataclass(frozen=True)
 class Piece:
-    """What is not cut: a line, or a `whole` file. `source` is how the log calls it."""
+    """What is not cut: a line, or a `whole` file, changed at a `time` in nanoseconds.
+
+    `source` is how the log calls it.
+    """
 
     source: str
     suffix: str
     content: bytes
     whole: bool = False
+    time: int = 0
 
 
 @dataclass(frozen=True)
@@ -125,7 +136,7 @@ def landed(settings: Settings, contract: Contract) -> Landed:
             if file is None:
                 what = f"{mark[0]}, of which batch {head.batch} of {stream} was made, is missing: it cannot be sliced"
                 raise DeclarationError(what, fix=SINGLE)
-            pieces += _pieces(file, cut=file.name not in broken)
+            pieces += _pieces(file, cut=file.name not in broken and not file_facts.fields_of(contract))
     again = delta.rows(Warehouse(settings).redeliveries(stream).path, "SELECT source FROM t")
     refused = {row.source for row in rejected} | {row["source"] for row in again}
     kept = [piece for piece in pieces if piece.source not in ahead]
@@ -137,7 +148,7 @@ def landed(settings: Settings, contract: Contract) -> Landed:
 def _pieces(file: sources.File, *, cut: bool) -> Iterator[Piece]:
     content, suffix = file.path.read_bytes(), "".join(file.path.suffixes[-2:])
     if not cut or file.path.suffix.lower() not in LINES:
-        yield Piece(file.name, suffix, content, whole=True)
+        yield Piece(file.name, suffix, content, whole=True, time=file.mtime)
         return
     for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").splitlines(), 1):
         yield Piece(f"{file.name}:{number}", ".jsonl", line + b"\n")
@@ -178,17 +189,33 @@ def _shuffled(pieces: Sequence[tuple[Piece, frozenset[int]]], chance: random.Ran
 def cut_anew(streams: Sequence[Landed], groups: Mapping[str, Groups], slices: int) -> list[Slice]:
     """The records of `streams` in so many `slices`: in other files, some delivered again, in another order.
 
-    `groups` are those of each stream; one that has none keeps its order.
+    `groups` are those of each stream; one that has none keeps its order. Files that are facts of their records stay as
+    they are, and come once. Raises DeclarationError where such have come in another order than that of their names.
     """
     found: list[dict[str, bytes]] = [{} for _ in range(slices)]
+    times: dict[str, int] = {}
     for stream in streams:
         name = stream.contract.name
         chance = random.Random(f"{name} {slices}")
+        if file_facts.fields_of(stream.contract):
+            for number, part in enumerate(_parts(stream.pieces, slices, chance)):
+                found[number] = found[number] | _as_they_were(name, part)
+            times |= {f"{name}/{Path(piece.source).name}": piece.time for piece in stream.pieces}
+            continue
         pieces = stream.mixed(groups[name], chance) if name in groups else stream.pieces
         pieces = stream.delivered_again(pieces, chance)
         for number, part in enumerate(_parts(pieces, slices, chance)):
             found[number] = found[number] | _files(f"{name}/{number:03d}", part, chance)
-    return [Slice(files) for files in found]
+    return [Slice(files, {name: times[name] for name in files if name in times}) for files in found]
+
+
+def _as_they_were(stream: str, pieces: Sequence[Piece]) -> dict[str, bytes]:
+    """Files under their own names."""
+    names = [Path(piece.source).name for piece in pieces]
+    if names != sorted(set(names)):
+        what = f"files of {stream}, whose names are facts of its events, came in another order: they cannot be sliced"
+        raise DeclarationError(what, fix=SINGLE)
+    return {f"{stream}/{name}": piece.content for name, piece in zip(names, pieces, strict=True)}
 
 
 def _parts(pieces: Sequence[Piece], parts: int, chance: random.Random) -> list[Sequence[Piece]]:

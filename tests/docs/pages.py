@@ -4,6 +4,7 @@ An example is a section whose heading begins with "Worked example". In it
 
     ```json title="schemas/<stream>.avsc"      a file of the project, as is jobs/…; told again, it is changed
     ```json title="landing/<stream>"           the records of a batch, a line each
+    ```csv title="landing/<stream>/<name>"     a landing file of a name of its own
     `<table>` after batch <n>:                 followed by a table: the rows there are then; … is any value
 """
 
@@ -30,10 +31,11 @@ Row = dict[str, str]
 
 @dataclass
 class Batch:
-    """What comes before the tables of a batch are looked at: files of the project, and records by stream."""
+    """What comes before the tables of a batch are looked at: files of the project, records by stream, landing files."""
 
     files: dict[str, str] = field(default_factory=dict)
     landed: dict[str, list[str]] = field(default_factory=dict)
+    named: dict[str, str] = field(default_factory=dict)
     tables: dict[str, tuple[list[str], list[Row]]] = field(default_factory=dict)
 
 
@@ -67,6 +69,8 @@ def _batches(section: str, name: str) -> Iterator[Batch]:
         if part["table"] is not None:
             assert int(part["batch"]) == number, f"{name}: {part['table']} after batch {part['batch']}, not {number}"
             batch.tables[part["table"]] = _rows(part["rows"])
+        elif file.count("/") > 1 and file.startswith("landing/"):
+            batch.named[file.removeprefix("landing/")] = text
         elif file.startswith("landing/"):
             batch.landed.setdefault(file.removeprefix("landing/"), []).extend(text.splitlines())
         else:

@@ -72,6 +72,10 @@ def after(batches: Sequence[Batch], project: Path, home: Path, spark: SparkSessi
     for batch in batches:
         for stream, records in batch.landed.items():
             lakehouse.land(stream, *records)
+        for name, text in batch.named.items():
+            file = lakehouse.settings.path(lakehouse.settings.landing) / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, "utf-8")
     if not any(changed):
         return lakehouse.run()
     with suppress(DeclarationError):  # that a definition has changed: events are in the log by then
@@ -108,8 +112,8 @@ def test_an_example_loads_and_shows_records_and_tables(tmp_path: Path, example: 
     for batch in example.batches:
         write(batch, project)
         found = load(load_settings(project))
-        assert batch.landed.keys() <= found.contracts.keys()
+        assert batch.landed.keys() | {name.partition("/")[0] for name in batch.named} <= found.contracts.keys()
         assert batch.tables.keys() <= found.tables.keys()
-        assert batch.landed
+        assert batch.landed or batch.named
         assert batch.tables
         assert all(json.loads(line) for lines in batch.landed.values() for line in lines)

@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -257,3 +258,19 @@ def test_records_are_mixed_delivered_again_and_cut_but_what_order_decides_keeps_
     assert [int(x) for part in in_order for name in sorted(part.files) for x in part.files[name].split()] == [
         *range(count)
     ]
+
+
+def test_files_that_are_facts_of_their_events_come_as_they_are() -> None:
+    fields = {**MOVES, "fields": [*MOVES["fields"], {"name": "file", "type": "string", "from": "file.name"}]}
+    contract = read_contract(json.dumps(fields), file="moves.avsc")
+    files = [Piece(f"moves/{n:02}.csv", ".csv", b"%d\n" % n, whole=True, time=n * 10**9) for n in range(20)]
+    slices = cut_anew([Landed(contract, "", files, {}, frozenset())], {"moves": {}}, 3)
+    assert len([part for part in slices if part.files]) > 1
+    came = {name: content for part in slices for name, content in part.files.items()}
+    assert came == {file.source: file.content for file in files}
+    assert {name: time for part in slices for name, time in part.times.items()} == {f.source: f.time for f in files}
+    for one, other in pairwise(part.files for part in slices):
+        assert not one or not other or max(one) < min(other)
+    with pytest.raises(DeclarationError, match="files of moves, whose names are facts of its events") as raised:
+        cut_anew([Landed(contract, "", files[::-1], {}, frozenset())], {"moves": {}}, 3)
+    assert "check_laws(slices=0)" in raised.value.fix

@@ -313,7 +313,7 @@ def test_a_document_over_many_lines_is_one_message(project: Settings, spark: Spa
         ({}, {"from": "source."}, "a path such as"),
         ({}, {"encoding": "base64"}, "encodings are for decimals, times and bytes"),
         ({}, {"type": MILLIS, "encoding": "milis"}, "did you mean 'millis'"),
-        ({}, {"form": "op"}, "did you mean 'from'"),
+        ({}, {"frm": "op"}, "did you mean 'from'"),
     ],
 )
 def test_a_wrong_contract_is_told_with_its_line(lake: dict[str, Any], field: dict[str, Any], told: str) -> None:

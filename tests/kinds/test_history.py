@@ -262,6 +262,8 @@ def test_a_version_keeps_its_id_whatever_comes_later(spark: SparkSession) -> Non
         ({"sequence": "at", "track": "_a"}, "'_a' cannot be tracked"),
         ({"sequence": "at", "snapshots": True, "deletes": "gone"}, "snapshots cannot have deletes"),
         ({"sequence": "at", "marker": "complete"}, "marker needs snapshots=True"),
+        ({"sequence": "at", "partition": "region"}, "partition needs snapshots=True"),
+        ({"sequence": "at", "snapshots": True, "partition": ("region", "at")}, "partition names 'at'"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(options: dict[str, Any] | dict[str, str], message: str) -> None:

@@ -93,6 +93,9 @@ OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "partial": ("False", "True", "'s'", "('a', 'tags')"),
         "groups": ("{}", "{'g': ('b', 'c'), 'h': 'x'}"),
         "former": ("None", "{'k': '_was'}"),
+        "snapshots": ("False", "True"),
+        "marker": ("None", TRUNCATES),
+        "partition": ("()", "'a'"),
     },
     "First": {
         "key": KEYS,
@@ -110,6 +113,7 @@ OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "former": ("None", "{'k': '_was'}"),
         "snapshots": ("False", "True"),
         "marker": ("None", TRUNCATES),
+        "partition": ("()", "'a'"),
     },
     "Aggregate": {
         "key": ("'k'", "('k', 'l')", "'s'", "()"),

@@ -36,6 +36,8 @@ LOCAL: Final = {
     "store/keys.py": "the key store is a SQLite file beside the warehouse",
     "ingest/sources.py": "landing files, and where they are archived",
     "ingest/formats.py": "the beginning of a landing file is looked at",
+    "ingest/avro_files.py": "landing files of Avro are copied as lines of JSON",
+    "ingest/text_files.py": "so is one that is not in UTF-8, and a copy made that is",
     "ingest/bounds.py": "so is the foot of one",
     "ingest/delivery.py": "what Spark says of a landing file is traced back to it",
     "ingest/append.py": "standard input is staged",

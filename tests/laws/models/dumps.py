@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from random import Random
 
 Place = tuple[int, int]
+Dump = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Told:
     """A row of a log of dumps: what `key` has in `dump`, or with `what` that record `id` is refused, repaired,
-    accepted. `own`: the dump as the log tells it, where it does; `file` is told apart within a batch.
+    accepted. `own`: the dump as the log tells it, where it does; `file` is told apart within a batch. `part`: the
+    partition of which alone the dump is.
     """
 
     place: Place
@@ -24,12 +26,19 @@ class Told:
     dump: int | None = None
     what: str | None = None
     id: str | None = None
+    part: int = 0
+
+    @property
+    def of(self) -> Dump:
+        """The partition and the number of its dump."""
+        return self.part, self.dump or 0
 
 
-def random_log(seed: int, *, named: bool) -> list[Told]:
+def random_log(seed: int, *, named: bool, parts: int = 1) -> list[Told]:
     """Three batches of files, each of the rows of some dumps, the number of a dump being one of five.
 
-    `named`: the log tells of which dump a row is, and of most of those that are refused.
+    `named`: the log tells of which dump a row is, and of most of those that are refused. Each row is of one of so many
+    `parts`, another time perhaps of another.
     """
     chance, told, refused = Random(seed), list[Told](), list[str]()
     for batch in (1, 2, 3):
@@ -47,7 +56,8 @@ def random_log(seed: int, *, named: bool) -> list[Told]:
                     refused.append(f"{batch}/{len(refused)}")
                     told.append(Told(place, file, own, what="refused", id=refused[-1]))
                 else:
-                    told.append(Told(place, file, own, key, chance.randrange(2), dump))
+                    part = chance.randrange(parts) if parts > 1 else 0
+                    told.append(Told(place, file, own, key, chance.randrange(2), dump, part=part))
         for nth, id in enumerate(refused):
             if chance.random() < 0.2:
                 told.append(Told((batch, 300 + nth), "", what="repaired", id=id))
@@ -56,27 +66,27 @@ def random_log(seed: int, *, named: bool) -> list[Told]:
     return told
 
 
-def partial(told: Iterable[Told]) -> set[int]:
+def partial(told: Iterable[Told]) -> set[Dump]:
     """The dumps of which a record is refused still."""
     told = list(told)
     rows = [each for each in told if each.dump is not None]
-    spans: dict[int, list[Place]] = defaultdict(list)
+    spans: dict[Dump, list[Place]] = defaultdict(list)
     for row in rows:
-        spans[row.dump or 0].append(row.place)
+        spans[row.of].append(row.place)
     repaired = {each.id for each in told if each.what == "repaired"}
     accepted = max((each.place for each in told if each.what == "accepted"), default=(0, 0))
-    found: set[int] = set()
+    found: set[Dump] = set()
     for each in told:
         if each.what == "refused" and each.id not in repaired and each.place > accepted:
             found |= set(_of(each, rows, spans))
     return found
 
 
-def _of(refused: Told, rows: list[Told], spans: dict[int, list[Place]]) -> Iterator[int]:
-    named = {row.dump for row in rows if row.own is not None and row.own == refused.own}
-    shared = {row.dump for row in rows if (row.place[0], row.file) == (refused.place[0], refused.file)}
+def _of(refused: Told, rows: list[Told], spans: dict[Dump, list[Place]]) -> Iterator[Dump]:
+    named = {row.of for row in rows if row.own is not None and row.own == refused.own}
+    shared = {row.of for row in rows if (row.place[0], row.file) == (refused.place[0], refused.file)}
     if named or shared:
-        yield from (dump for dump in named or shared if dump is not None)
+        yield from named or shared
         return
     yield from (dump for dump, places in spans.items() if min(places) <= refused.place <= max(places))
     later = {min(places): dump for dump, places in spans.items() if min(places) > refused.place}
@@ -85,22 +95,31 @@ def _of(refused: Told, rows: list[Told], spans: dict[int, list[Place]]) -> Itera
 
 
 def history(told: Iterable[Told]) -> set[tuple[int, int | None, int, int | None]]:
-    """(key, value, valid_from, valid_to) of each version; a dump older than one that began before it is none."""
+    """(key, value, valid_from, valid_to) of each version; a dump older than one that began before it is none.
+
+    A key is gone where its partition's dump lacks it, and it is in no other of that number.
+    """
     rows = sorted((each for each in told if each.dump is not None), key=lambda each: each.place)
     held_back = partial(told)
-    dumps: dict[int, dict[int, int | None]] = {}
+    dumps: set[Dump] = set()
+    contents: dict[int, dict[int, int | None]] = defaultdict(dict)
+    parts: dict[int, dict[int, int]] = defaultdict(dict)
     for row in rows:
-        dump, key = row.dump or 0, row.key or 0
-        if dump in dumps or dump > max(dumps, default=-1):
-            dumps.setdefault(dump, {})[key] = row.value
+        if row.of in dumps or all(row.of > dump for dump in dumps if dump[0] == row.part):
+            dumps.add(row.of)
+            contents[row.of[1]][row.key or 0] = row.value
+            parts[row.of[1]][row.key or 0] = row.part
     versions: set[tuple[int, int | None, int, int | None]] = set()
     going: dict[int, tuple[int | None, int]] = {}
-    for number in sorted(dumps):
-        there = dumps[number]
+    part_of: dict[int, int] = {}
+    for number in sorted(contents):
+        there = contents[number]
         for key, (value, since) in list(going.items()):
-            gone = key not in there and number not in held_back
+            dump = (part_of[key], number)
+            gone = key not in there and dump in dumps and dump not in held_back
             if gone or (key in there and there[key] != value):
                 versions.add((key, value, since, number))
                 del going[key]
         going = {key: (value, number) for key, value in there.items()} | going
+        part_of |= parts[number]
     return versions | {(key, value, since, None) for key, (value, since) in going.items()}

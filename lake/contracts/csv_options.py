@@ -1,0 +1,101 @@
+"""How the CSV files of a stream are written, where they are not as RFC 4180 has it: `csv` of a contract's `lake`.
+
+    "csv": {"delimiter": ";", "null": ["NA", "-"], "encoding": "windows-1252"}
+    "csv": {"columns": ["station", "taken at", "value"]}       for files without a header: its columns, in their order
+
+A name in a header or in `columns` that is no field is one by the field's `aliases`.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lake.errors import did_you_mean
+
+MEMBERS: Final = ("delimiter", "quote", "null", "columns", "encoding")
+WRITTEN: Final = 'write {"delimiter": ";", "null": ["NA"], "encoding": "windows-1252"}, each of them optional'
+NO_CHARACTERS: Final = "\r\n\\"
+NO_ENCODINGS: Final = frozenset({"idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined"})
+ENCODINGS: Final = 'use "utf-8", "utf-16", "iso-8859-1", "windows-1252" or the like'
+
+
+@dataclass(frozen=True)
+class CsvOptions:
+    """How CSV is read. `quote` is "" where nothing is quoted; a column that is one of `null` is absent.
+
+    `columns` are the names of the columns of files without a header, () of files with one. `encoding` is the name of a
+    Python codec, "" for UTF-8.
+    """
+
+    delimiter: str = ","
+    quote: str = '"'
+    null: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    encoding: str = ""
+
+    @classmethod
+    def of(cls, given: Any) -> CsvOptions:
+        """As a contract without fault declares them."""
+        null, encoding = given.get("null", []), given.get("encoding", "utf-8")
+        return cls(
+            given.get("delimiter", ","),
+            given.get("quote", '"'),
+            (null,) if isinstance(null, str) else tuple(null),
+            tuple(given.get("columns", ())),
+            "" if codecs.lookup(encoding).name in {"utf-8", "utf-8-sig"} else encoding,
+        )
+
+
+UNSAID: Final = CsvOptions()
+
+
+def wrong_options(given: Any) -> Iterator[tuple[str, str]]:
+    """Each fault of `csv` as (what, fix)."""
+    if not isinstance(given, dict):
+        yield f"invalid csv: {given!r}", WRITTEN
+        return
+    for name in sorted(set(given) - set(MEMBERS)):
+        yield f"unknown member {name!r} of csv", did_you_mean(name, MEMBERS)
+    yield from _wrong_characters(given)
+    null = given.get("null", [])
+    if not isinstance(null, str) and not (isinstance(null, list) and all(isinstance(text, str) for text in null)):
+        yield f"invalid null of csv: {null!r}", 'write the texts that stand for no value, such as ["NA", "-"]'
+    if "columns" in given:
+        yield from _wrong_columns(given["columns"])
+    if "encoding" in given and not _is_encoding(given["encoding"]):
+        yield f"unknown encoding of csv: {given['encoding']!r}", ENCODINGS
+
+
+def _wrong_characters(given: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    delimiter, quote = given.get("delimiter", ","), given.get("quote", '"')
+    if not _is_character(delimiter):
+        yield f"invalid delimiter of csv: {delimiter!r}", r'use one character, such as ";" or "\t"'
+    if quote != "" and not _is_character(quote):
+        yield f"invalid quote of csv: {quote!r}", 'use one character, or "" where nothing is quoted'
+    elif quote == delimiter:
+        yield f"delimiter and quote of csv are both {quote!r}", "use different characters"
+
+
+def _is_character(given: Any) -> bool:
+    """Whether it can end a column: one character of one UTF-16 unit, as Spark's reader takes it."""
+    return isinstance(given, str) and len(given) == 1 and given not in NO_CHARACTERS and "\0" < given < "\ud800"
+
+
+def _wrong_columns(given: Any) -> Iterator[tuple[str, str]]:
+    if not isinstance(given, list) or not given or not all(isinstance(name, str) and name for name in given):
+        yield f"invalid columns of csv: {given!r}", "write the names of all columns, in the order of the files"
+        return
+    names = [name.lower() for name in given]
+    for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+        yield f"columns of csv name {name!r} twice", "names differ by more than case"
+
+
+def _is_encoding(given: Any) -> bool:
+    """Whether it names a codec of texts."""
+    try:
+        return isinstance(given, str) and bool("a".encode(given)) and codecs.lookup(given).name not in NO_ENCODINGS
+    except (LookupError, UnicodeError, ValueError):
+        return False

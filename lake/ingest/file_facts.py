@@ -1,0 +1,74 @@
+"""Facts of a file as fields of its records: its name or a part of it, and its time.
+
+They are what the log's progress remembers of the file, so that a record which comes back from quarantine, or a batch
+that is made again, has the same ones. The name is without its folder.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from lake.contracts.contract import Contract
+from lake.contracts.event_id import quoted
+from lake.contracts.fields import Field
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+FileOf = tuple[str, str, int | None]
+"""A file: the last part of its `_file`, or all of it for a quarantined record; its name; its time in nanoseconds."""
+NAME: Final = "_of"
+FILE: Final = "if(startswith(_file, 'quarantine:'), _file, substring_index(_file, '/', -1))"
+
+
+def fields_of(contract: Contract) -> list[Field]:
+    """The fields that are facts of files."""
+    return [field for field in contract.fields if field.of_file]
+
+
+def column(field: Field) -> str:
+    """The column of records that has the text of such a field."""
+    return quoted(_column(field))
+
+
+def told(spark: SparkSession, records: DataFrame, contract: Contract, files: Iterable[FileOf]) -> DataFrame:
+    """`records` with the facts of their `files`, where the contract has any."""
+    from pyspark.sql import functions as F
+
+    from lake.store.scan import to_frame
+
+    fields = fields_of(contract)
+    if not fields:
+        return records
+    rows = [
+        {NAME: last, **{_column(field): _text(field, name, mtime) for field in fields}} for last, name, mtime in files
+    ]
+    schema = pa.schema([(name, pa.string()) for name in (NAME, *map(_column, fields))])
+    facts = F.broadcast(to_frame(spark, pa.Table.from_pylist(rows, schema)))
+    return records.join(facts, F.expr(f"{FILE} = {NAME}"), "left").drop(NAME)
+
+
+def _column(field: Field) -> str:
+    return f"_fact_{field.name}"
+
+
+def _text(field: Field, name: str, mtime: int | None) -> str | None:
+    if field.path[-1] == "time":
+        return None if mtime is None else _time(mtime)
+    if not field.pattern:
+        return name
+    part = re.search(field.pattern, name)
+    return part and part[part.re.groups]
+
+
+def _time(nanoseconds: int) -> str | None:
+    try:
+        return (EPOCH + timedelta(microseconds=nanoseconds // 1000)).isoformat()
+    except OverflowError:
+        return None
