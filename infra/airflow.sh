@@ -40,6 +40,7 @@ trap 'exit 0' INT TERM
 "$bin/airflow" api-server &
 "$bin/airflow" scheduler --skip-serve-logs &
 "$bin/airflow" dag-processor &
+"$bin/airflow" triggerer --skip-serve-logs & # no DAG of Headwater needs it; without it the home page shows a fault
 echo "airflow: $address  user admin  password in $passwords"
 wait -n
 echo "airflow: a component ended; stopping the others" >&2

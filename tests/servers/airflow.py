@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -20,7 +19,6 @@ from lake.scaffold import init
 from tests.servers import needed
 
 BIN = Path(sys.executable).parent
-DAGS = Path(__file__).resolve().parents[2] / "dags"
 
 
 def installed() -> None:
@@ -39,6 +37,11 @@ class Airflow:
     server: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def name(self) -> str:
+        """What the ids of its DAGs and the names of its assets begin with."""
+        return self.folder.name
+
+    @property
     def environment(self) -> dict[str, str]:
         return {
             **os.environ,
@@ -46,14 +49,18 @@ class Airflow:
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.folder / "dags"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
-            "PYTHONPATH": os.pathsep.join([str(self.folder / "dags"), os.environ.get("PYTHONPATH", "")]),
             "SPARK_REMOTE": "",
             **self.server,
         }
 
     def call(self, command: str, *arguments: str) -> str:
         """What a command of this environment prints; where it fails, the test fails with all it said."""
-        done = subprocess.run(
+        done = self.start(command, *arguments)
+        assert done.returncode == 0, f"{command} {arguments}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def start(self, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             [BIN / command, *arguments],
             cwd=self.folder,
             env=self.environment,
@@ -61,41 +68,42 @@ class Airflow:
             text=True,
             check=False,
         )
-        assert done.returncode == 0, f"{command} {arguments}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
 
     def lake(self, *arguments: str) -> Any:
         return json.loads(self.call("lake", *arguments, "--json"))
 
     def run(self, dag: str, *date: str, **conf: object) -> dict[str, str]:
         """One run of a DAG, of the day before `date`; what became of its tasks."""
-        self.call("airflow", "dags", "test", dag, *date, "--conf", json.dumps(conf))
+        self.call("airflow", "dags", "test", f"{self.name}.{dag}", *date, "--conf", json.dumps(conf))
+        return self.states()
+
+    def states(self) -> dict[str, str]:
+        """What became of the tasks of the newest run."""
         states = "SELECT task_id, state FROM task_instance WHERE run_id = (SELECT run_id FROM dag_run ORDER BY id DESC)"
         return dict(self.query(states))
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """Rows of Airflow's own database."""
-        with sqlite3.connect(self.folder / ".lake/airflow/airflow.db") as connection:
+        with sqlite3.connect(self.folder / ".lake/airflow/airflow.db", timeout=60) as connection:
             return connection.execute(sql).fetchall()
 
     def events(self) -> Mapping[str, list[Mapping[str, Any]]]:
-        """What the asset events of each table carry, oldest first."""
+        """What the events of each asset carry, oldest first; each has the `task` that it came from."""
         events: dict[str, list[Mapping[str, Any]]] = {}
-        for name, extra in self.query(
-            "SELECT a.name, e.extra FROM asset_event e JOIN asset a ON a.id = e.asset_id ORDER BY e.id"
+        for name, task, extra in self.query(
+            """SELECT a.name, e.source_task_id, e.extra FROM asset_event e JOIN asset a ON a.id = e.asset_id
+               ORDER BY e.id"""
         ):
-            events.setdefault(name, []).append(json.loads(extra))
+            events.setdefault(name, []).append({**json.loads(extra), "task": task})
         return events
 
 
 @pytest.fixture
 def airflow(tmp_path: Path) -> Airflow:
-    """Airflow over a fresh project as `lake init` makes it, with this repository's DAGs."""
+    """Airflow over a fresh project as `lake init` makes it, with the DAGs that it gets."""
     installed()
     project = tmp_path / "shop"
     init(project)
-    shutil.copytree(DAGS, project / "dags", ignore=shutil.ignore_patterns("__pycache__", "graph.json"))
     airflow = Airflow(project)
-    (project / "dags/graph.json").write_text(airflow.call("lake", "graph", "--json"))
     airflow.call("airflow", "db", "migrate")
     return airflow
