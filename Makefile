@@ -99,6 +99,6 @@ $(VENV)/.headwater: pyproject.toml $(VENV)/.packages
 	@$(BIN)/python -m compileall -q lake
 	@touch $@
 
-$(VENV)/.jars: infra/jars.txt infra/jars.py $(VENV)/.packages
-	@$(BIN)/python infra/jars.py $(JARS)
+$(VENV)/.jars: lake/jars.txt lake/jars.py $(VENV)/.headwater
+	@$(BIN)/lake setup
 	@touch $@

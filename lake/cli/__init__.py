@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 # command -> module of this package that defines it: a command imports no more than its own module.
 COMMANDS = {
     "init": "project",
+    "setup": "project",
     "doctor": "project",
     "schemas": "logs",
     "ingest": "logs",

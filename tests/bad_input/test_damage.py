@@ -196,7 +196,7 @@ def try_all(
 
 
 def test_every_command_is_tried() -> None:
-    assert {*COMMANDS} | {"serve"} == {*cli.COMMANDS}
+    assert {*COMMANDS} | {"serve", "setup"} == {*cli.COMMANDS}
 
 
 def test_damage_is_told_by_every_command_in_our_words(
