@@ -52,6 +52,7 @@ COMMANDS = {
     "deploy": "recompute",
     "wait": "upkeep",
     "maintain": "upkeep",
+    "backup": "upkeep",
     "forget": "forget",
     "sql": "readers",
     "tables": "readers",

@@ -45,6 +45,7 @@ COMMANDS = {
     "deploy": ["deploy"],
     "wait": ["wait orders@2 --timeout 0"],
     "maintain": ["maintain", "maintain --dry-run"],
+    "backup": ["backup copy"],
     "forget": ["forget orders subject=ada", "forget orders subject=ada --proof"],
     "sql": ["sql 'from customer_daily'", "sql 'show tables'", "sql --cut 1 'from current_order'"],
     "tables": ["tables"],
