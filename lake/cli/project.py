@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lake.cli import Shell, shared
+from lake.cli import Finite, Shell, shared
 from lake.errors import DeclarationError, LakeError
 from lake.remote import TOKEN
 
@@ -128,3 +128,26 @@ def connect(shell: Shell, port: int) -> None:
         shell.say(f"pid {server.pid}; programs other than lake need {TOKEN}={token}")
 
     run(shell.settings, port=port, ready=ready)
+
+
+@serve.command()
+@click.option(
+    "--port", type=click.IntRange(1024, 65535), default=15002, show_default=True, help="The port that it listens on."
+)
+@click.option("--wait", type=Finite(), default=0.0, metavar="SECONDS", help="Try again for so long (default: 0).")
+@shared
+def ready(shell: Shell, port: int, wait: float) -> None:
+    """Ask this project's Spark Connect server whether it is ready: a readiness probe.
+
+    It opens a session with the project's token and closes it again. Exit code 75 where the server does not answer,
+    2 where it refuses the token.
+
+    \b
+    lake serve ready
+    lake serve ready --port 15002 --wait 60
+    """
+    from lake.serve import ready as ask
+
+    version = ask(shell.settings, port=port, patience=wait)
+    remote = f"sc://localhost:{port}"
+    shell.emit({"remote": remote, "spark": version}, f"ready: Spark {version} at {remote}")
