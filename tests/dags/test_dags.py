@@ -20,7 +20,8 @@ from lake.project import load
 from lake.scaffold import init
 from lake.store.ledger.cuts import record_cut
 from lake.testing import Commands
-from tests.servers.airflow import Airflow, installed
+from tests.processes import until
+from tests.servers.airflow import Airflow, installed, scheduling
 from tests.serving import serving
 
 # Parses the DAGs of the folders that stdin names, as Airflow does, and tells what is in them; then what comes of each
@@ -340,6 +341,23 @@ def test_every_dag_leaves_one_published_cut_and_a_second_run_changes_nothing(air
         assert set(shared.run("nightly").values()) == {"success"}
     assert airflow.events() == first
     assert airflow.lake("status")["edition"]["cut"] == 1
+
+
+def test_a_scheduler_backfills_day_by_day_with_every_component_healthy(airflow: Airflow, commands: Commands) -> None:
+    shared = replace(airflow, server=commands.environment)
+    shared.call("lake", "run")
+    with scheduling(shared):
+        until(lambda: ("shop.backfill",) in airflow.query("SELECT dag_id FROM dag"))
+        shared.call("airflow", "dags", "unpause", "shop.backfill")
+        days = ("--from-date", "2024-03-30", "--to-date", "2024-03-31", "--max-active-runs", "1")
+        conf = json.dumps({"table": "current_order"})
+        shared.call("airflow", "backfill", "create", "--dag-id", "shop.backfill", *days, "--dag-run-conf", conf)
+        runs = "SELECT state FROM dag_run WHERE run_type = 'backfill'"
+        until(lambda: airflow.query(runs) == [("success",)] * 2, seconds=300)
+    said = airflow.logged("backfill", "redo")
+    assert ("info", "downstream of current_order: customer_daily") in said
+    assert {level for level, _ in said} <= {"info", "debug"}, said
+    assert airflow.lake("status")["edition"]["number"] == 1
 
 
 def test_a_cleared_task_works_at_the_cut_that_its_run_had(project: Settings) -> None:

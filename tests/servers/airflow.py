@@ -7,15 +7,18 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
 from lake.scaffold import init
+from tests.processes import ROOT, free_port, until
 from tests.servers import needed
 
 BIN = Path(sys.executable).parent
@@ -77,6 +80,12 @@ class Airflow:
         self.call("airflow", "dags", "test", f"{self.name}.{dag}", *date, "--conf", json.dumps(conf))
         return self.states()
 
+    def logged(self, dag: str, task: str) -> list[tuple[str, str]]:
+        """Level and text of what a scheduler's tasks have logged."""
+        files = (self.folder / ".lake/airflow/logs").glob(f"dag_id={self.name}.{dag}/*/task_id={task}/*.log")
+        records = [json.loads(line) for file in sorted(files) for line in file.read_text().splitlines()]
+        return [(record["level"], record["event"]) for record in records]
+
     def states(self) -> dict[str, str]:
         """What became of the tasks of the newest run."""
         states = "SELECT task_id, state FROM task_instance WHERE run_id = (SELECT run_id FROM dag_run ORDER BY id DESC)"
@@ -107,3 +116,29 @@ def airflow(tmp_path: Path) -> Airflow:
     airflow = Airflow(project)
     airflow.call("airflow", "db", "migrate")
     return airflow
+
+
+@contextmanager
+def scheduling(airflow: Airflow) -> Iterator[str]:
+    """All components of Airflow as `make airflow` starts them. Yields the address of the API once all are healthy."""
+    port = free_port()
+    environment = airflow.environment | {"AIRFLOW__API__PORT": str(port)}
+    with (airflow.folder / "airflow.log").open("wb") as log:
+        process = subprocess.Popen(
+            [ROOT / "infra/airflow.sh"], env=environment, stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        until(lambda: set(health(port).values()) == {"healthy"}, seconds=180)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def health(port: int) -> dict[str, str]:
+    """What the home page shows of each component."""
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/api/v2/monitor/health") as answer:
+            return {name: str(state["status"]) for name, state in json.load(answer).items()}
+    except OSError:
+        return {}
