@@ -21,7 +21,7 @@ HIDDEN = {"Fold": {"rows", "id"}}
 
 def examples(kind: Any) -> list[str]:
     """The declarations below `Example:`."""
-    block = textwrap.dedent(inspect.getdoc(kind).partition("Example:\n")[2])
+    block = textwrap.dedent((inspect.getdoc(kind) or "").partition("Example:\n")[2])
     return [text for text in re.split(rf"(?m)^(?={kind.__name__}\()", block) if text.strip()]
 
 
