@@ -357,6 +357,7 @@ def test_a_scheduler_backfills_day_by_day_with_every_component_healthy(airflow: 
     said = airflow.logged("backfill", "redo")
     assert ("info", "downstream of current_order: customer_daily") in said
     assert {level for level, _ in said} <= {"info", "debug"}, said
+    assert airflow.events() == {}, "nothing has changed"
     assert airflow.lake("status")["edition"]["number"] == 1
 
 
