@@ -82,7 +82,7 @@ lock: $(VENV)/.packages ## resolve pyproject.toml anew into the lock files
 	printf 'setuptools\nuv\n' | $(COMPILE) --upgrade --constraint requirements.lock --output-file infra/bootstrap.lock -
 
 clean: ## remove .venv, the warehouse, landing files and caches
-	rm -rf $(VENV) .lake landing spark-warehouse *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) .lake landing spark-warehouse build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 # One stamp per list of things to install: touch nothing while the list is older than its stamp.
 $(VENV)/.packages: requirements.lock infra/bootstrap.lock
@@ -99,6 +99,6 @@ $(VENV)/.headwater: pyproject.toml $(VENV)/.packages
 	@$(BIN)/python -m compileall -q lake
 	@touch $@
 
-$(VENV)/.jars: infra/jars.txt infra/jars.py $(VENV)/.packages
-	@$(BIN)/python infra/jars.py $(JARS)
+$(VENV)/.jars: lake/jars.txt lake/jars.py $(VENV)/.headwater
+	@$(BIN)/lake setup
 	@touch $@

@@ -6,12 +6,14 @@
 # The components are started one by one, because `airflow standalone` serves task logs on every network interface.
 set -euo pipefail
 
-project=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+project=$(dirname "$here")
 bin="$project/.venv/bin"
+[[ -x $bin/airflow ]] || bin=$(dirname "$(command -v airflow)") # in a container, as its image has no .venv
 
 while IFS='=' read -r name value; do
     [[ $name == AIRFLOW__* && -z ${!name:-} ]] && export "$name=$value"
-done <"$project/infra/airflow.env"
+done <"$here/airflow.env"
 export AIRFLOW_HOME="${AIRFLOW_HOME:-$project/.lake/airflow}"
 export AIRFLOW__CORE__DAGS_FOLDER="${AIRFLOW__CORE__DAGS_FOLDER:-$project/dags}"
 if [[ $AIRFLOW__API__HOST != 127.0.0.1 && $AIRFLOW__API__HOST != localhost ]]; then
@@ -40,6 +42,7 @@ trap 'exit 0' INT TERM
 "$bin/airflow" api-server &
 "$bin/airflow" scheduler --skip-serve-logs &
 "$bin/airflow" dag-processor &
+"$bin/airflow" triggerer --skip-serve-logs & # no DAG of Headwater needs it; without it the home page shows a fault
 echo "airflow: $address  user admin  password in $passwords"
 wait -n
 echo "airflow: a component ended; stopping the others" >&2

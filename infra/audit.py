@@ -1,7 +1,7 @@
 """Audits what Headwater is built on: `python infra/audit.py JARS`, with the folder of the jars.
 
     vulnerabilities   pip-audit asks a database about each package of requirements.lock
-    jars              each has the SHA-256 of infra/jars.txt; those that ship with Spark are in its wheel, whose hash is
+    jars              each has the SHA-256 of lake/jars.txt; those that ship with Spark are in its wheel, whose hash is
                       in the lock
     licences          each package and jar has one that is compatible with Apache-2.0, which is Headwater's
 
@@ -21,8 +21,9 @@ from importlib.metadata import PackageMetadata, PackageNotFoundError, metadata
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from jars import faults, listed
 from license_expression import ExpressionError, get_spdx_licensing
+
+from lake.jars import faults, listed
 
 LOCK: Final = Path(__file__).parents[1] / "requirements.lock"
 

@@ -11,13 +11,14 @@ from lake.project import Project
 
 @dataclass(frozen=True)
 class Node:
-    """A stream (its layer is `log`) or a table. `inputs` are names of nodes."""
+    """A stream (its layer is `log`) or a table. `inputs` are names of nodes, `doc` says what an event or a row is."""
 
     name: str
     layer: str
     kind: str = ""
     key: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
+    doc: str = ""
 
     @property
     def title(self) -> str:
@@ -72,15 +73,23 @@ class Graph:
                 }
                 for table in self.tables
             ],
+            "docs": {name: node.doc for name, node in self.nodes.items()},
         }
 
 
 def graph(project: Project) -> Graph:
     """The graph of a project's declarations."""
     return Graph(
-        tuple(Node(name, "log") for name in sorted(project.contracts)),
+        tuple(Node(name, "log", doc=contract.doc) for name, contract in sorted(project.contracts.items())),
         tuple(
-            Node(table.name, table.layer, table.kind.name, tuple(table.kind.key), tuple(i.name for i in table.inputs))
+            Node(
+                table.name,
+                table.layer,
+                table.kind.name,
+                tuple(table.kind.key),
+                tuple(source.name for source in table.inputs),
+                table.doc,
+            )
             for table in project.tables.values()
         ),
     )

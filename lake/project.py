@@ -26,6 +26,7 @@ from lake.store.tables import Table
 from lake.store.warehouse import LAYERS
 
 FIELD: Final = "contract field "
+SOURCE: Final = "source"
 PARKED: Final = First((PLACE, ROW))
 
 
@@ -102,9 +103,13 @@ class Project:
         yield _told_by(next(kept, {}))
 
     def definition(self, declaration: Declaration, columns: Columns | None = None) -> dict[str, str]:
-        """What the fingerprint is of, part by part: short texts and hashes, to tell what of it has changed."""
+        """What the fingerprint is of, part by part: short texts and hashes, to tell what of it has changed.
+
+        And as SOURCE the text of the job file, comments and all, which is compared for a person alone.
+        """
         return {
             **self.files[declaration.name].parts(),
+            SOURCE: self.files[declaration.name].text,
             "kind version": str(declaration.kind.revision),
             **{f"{FIELD}{name}": type_ for name, type_ in self._fields(declaration, columns).items()},
             **{f"imported jobs file {name}": self.files[name].fingerprint() for name in self._borrowed(declaration)},

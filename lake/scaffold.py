@@ -1,14 +1,22 @@
-"""`lake init`: a project of one's own that runs at once."""
+"""`lake init`: a project of one's own that runs at once, and in Airflow beside others."""
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from pathlib import Path
 from typing import Final
 
+from lake.config import Settings
 from lake.errors import DeclarationError
+from lake.graph import graph
+from lake.project import load
 
 TEMPLATE: Final = Path(__file__).parent / "templates" / "project"
+
+LONGEST_NAME: Final = 100
+"""Most characters of a project's name in Airflow's ids."""
 
 
 def init(folder: Path) -> list[str]:
@@ -26,4 +34,14 @@ def init(folder: Path) -> list[str]:
         reason = error.strerror or str(error)
         raise DeclarationError(f"cannot be written: {reason}", where=str(folder), fix="name another folder") from None
     (folder / "gitignore").rename(folder / ".gitignore")
+    _name_dags(folder)
     return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
+
+
+def _name_dags(folder: Path) -> None:
+    """Gives the project's DAGs its name, the folder's, and its graph."""
+    name = re.sub(r"[^A-Za-z0-9_-]+", "_", folder.resolve().name)[:LONGEST_NAME] or "lake"
+    file = folder / "dags/dags.py"
+    file.write_text(file.read_text("utf-8").replace('"project"', json.dumps(name)), "utf-8")
+    lineage = graph(load(Settings(project=folder.resolve()))).data()
+    (folder / "dags/graph.json").write_text(json.dumps(lineage, indent=2) + "\n", "utf-8")

@@ -20,7 +20,7 @@ from typing import Final
 from lake import file_modes
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
-from lake.remote import TOKEN, token_file
+from lake.remote import TOKEN, connected, token_file
 from lake.report.doctor import java
 from lake.session import embedded_conf, properties
 from lake.store.locks import activity
@@ -80,6 +80,25 @@ def connect(settings: Settings, *, port: int, ready: Callable[[Server], None]) -
                 where=str(log),
                 fix="see the log for the reason, then start it again",
             )
+
+
+def ready(settings: Settings, *, port: int, patience: float) -> str:
+    """The version of Spark of the server on `port`, which has opened a session and closed it again.
+
+    Tries again for `patience` seconds. Raises Unavailable where it does not answer by then, DeclarationError where it
+    refuses the token.
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            session = connected(settings, f"sc://localhost:{port}")
+            version = str(session.version)
+            session.stop()
+            return version
+        except Unavailable:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(0.5)
 
 
 def _served_at(port: int) -> dict[str, str]:

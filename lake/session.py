@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lake import file_modes, remote
+from lake import file_modes, jars, remote
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable, full
 from lake.progress import step
@@ -223,16 +223,16 @@ def embedded_conf(settings: Settings) -> dict[str, str]:
     }
 
 
-def class_path(jars: Path) -> str:
+def class_path(folder: Path) -> str:
     """The Delta jars as a class path, in the order of their names."""
-    found = sorted(jars.glob("*.jar"))
-    if not found:
+    files = sorted(folder.glob("*.jar"))
+    if not files:
         raise DeclarationError(
             "the Delta jars are missing",
-            where=str(jars),
-            fix="run `make setup` in Headwater's folder (`lake doctor` shows what else)",
+            where=str(folder),
+            fix=f"{jars.FIX} fetches and verifies them (lake doctor shows what else)",
         )
-    return os.pathsep.join(map(str, found))
+    return os.pathsep.join(map(str, files))
 
 
 class Gone(Unavailable):

@@ -115,7 +115,7 @@ def test_each_server_has_a_target_and_one_smoke_test() -> None:
 
 
 def test_setup_does_nothing_where_it_is_newer_than_its_lists(folder: Path) -> None:
-    for name in ("requirements.lock", "pyproject.toml", "infra/bootstrap.lock", "infra/jars.txt", "infra/jars.py"):
+    for name in ("requirements.lock", "pyproject.toml", "infra/bootstrap.lock", "lake/jars.txt", "lake/jars.py"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).touch()
     (folder / ".venv").unlink()
@@ -127,10 +127,10 @@ def test_setup_does_nothing_where_it_is_newer_than_its_lists(folder: Path) -> No
     )
     assert done.stdout + done.stderr == ""
     later = time.time() + 10
-    os.utime(folder / "infra/jars.txt", (later, later))
+    os.utime(folder / "lake/jars.txt", (later, later))
     command = ["make", "--no-print-directory", "--dry-run", "setup"]
     shown = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-    assert shown.stdout == ".venv/bin/python infra/jars.py .venv/share/headwater/jars\ntouch .venv/.jars\n:\n"
+    assert shown.stdout == ".venv/bin/lake setup\ntouch .venv/.jars\n:\n"
 
 
 def test_clean_removes_what_was_made_and_nothing_else(folder: Path) -> None:

@@ -15,10 +15,11 @@ from unittest.mock import ANY
 import pytest
 from click.testing import CliRunner
 
+from lake import jars
 from lake.cli import lake
 from lake.config import load_settings
 from lake.contracts.contract import load_contracts
-from lake.errors import DeclarationError, LakeError
+from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.project import load
 from lake.report import doctor
 from lake.scaffold import init
@@ -200,15 +201,85 @@ def test_doctor_finds_a_wrong_java(project: Any, tmp_path: Path, monkeypatch: py
     assert (old.ok, old.found.split()[0]) == (False, "1.8.0_392")
 
 
-def test_doctor_finds_jars_that_are_missing_spoilt_or_unknown(project: Any, tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text('[tool.lake]\njars = "jars"\n')
-    assert "none in" in findings(tmp_path)["jars"].found
+@pytest.fixture
+def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the two jars of a list of its own, in place of the seven."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    lines = ["# sums"]
+    for name in ("a", "b"):
+        (folder / f"{name}-1.jar").write_text(name)
+        lines.append(f"{hashlib.sha256(name.encode()).hexdigest()}  org.example:{name}:1  Apache-2.0")
+    (folder / "jars.txt").write_text("\n".join(lines))
+    monkeypatch.setattr(jars, "LIST", folder / "jars.txt")
+    monkeypatch.setattr(jars.listed, "__defaults__", (folder / "jars.txt",))
+    monkeypatch.setenv("LAKE_JARS", str(tmp_path / "jars"))
+    (tmp_path / "pyproject.toml").write_text("[tool.lake]\n")
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def test_doctor_finds_jars_that_are_missing_spoilt_or_unknown(listed: Path, tmp_path: Path) -> None:
+    none = findings(tmp_path)["jars"]
+    assert (none.found, none.fix.split(", ")[0]) == (f"none in {tmp_path}/jars", "lake setup fetches and verifies them")
     (tmp_path / "jars").mkdir()
-    (tmp_path / "jars/jars.txt").write_text(f"# list\n{'0' * 64}  io.delta:a:1\n{'0' * 64}  io.delta:b:1\n")
     (tmp_path / "jars/a-1.jar").write_text("not it")
     (tmp_path / "jars/c-1.jar").write_text("unknown")
-    jars = findings(tmp_path)["jars"].found
-    assert jars == "b-1.jar is missing, c-1.jar is not on the list, a-1.jar has a wrong SHA-256"
+    missing, wrong, unknown = findings(tmp_path)["jars"].found.split(", ", 2)
+    assert (missing, wrong[:20]) == ("b-1.jar is missing", "a-1.jar has SHA-256 ")
+    assert unknown.endswith("c-1.jar is not on the list")
+
+
+def setup(*arguments: str) -> Any:
+    return CliRunner().invoke(lake, ["setup", *arguments, "--json"])
+
+
+def test_setup_puts_jars_in_place_that_are_those_of_the_list(listed: Path, tmp_path: Path) -> None:
+    target = tmp_path / "jars"
+    target.mkdir()
+    (target / "a-0.jar").write_text("of an earlier list")
+    (target / "jars.txt").write_text(f"{'0' * 64}  org.example:a:0  Apache-2.0")
+    assert json.loads(setup("--from", str(listed)).stdout) == {"jars": str(target), "listed": 2, "fetched": 2}
+    assert {file.name for file in target.iterdir()} == {"a-1.jar", "b-1.jar", "jars.txt"}
+    assert json.loads(setup("--from", str(tmp_path)).stdout)["fetched"] == 0, "what is in place needs no source"
+    assert findings(tmp_path)["jars"].ok
+    (target / "mine.jar").touch()
+    assert "Spark would load them: mine.jar" in str(setup("--from", str(listed)).exception)
+    assert (target / "mine.jar").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", ["--from elsewhere", "--from jars", "--from elsewhere --ivy-settings elsewhere/jars.txt"]
+)
+def test_setup_replaces_nothing_by_what_is_wrong(listed: Path, tmp_path: Path, arguments: str) -> None:
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars/b-1.jar").write_text("b")
+    (listed / "b-1.jar").write_text("other")
+    assert isinstance(setup(*arguments.split()).exception, LakeError)
+    assert [(file.name, file.read_text()) for file in (tmp_path / "jars").iterdir()] == [("b-1.jar", "b")]
+
+
+@pytest.mark.long
+def test_setup_fetches_as_ivy_settings_say(listed: Path, tmp_path: Path) -> None:
+    mirror = tmp_path / "mirror"
+    for name in ("a", "b"):
+        (mirror / "org/example" / name).mkdir(parents=True)
+        (listed / f"{name}-1.jar").rename(mirror / f"org/example/{name}/{name}-1.jar")
+    pattern = f"{mirror}/[organisation]/[module]/[artifact]-[revision].[ext]"
+    (tmp_path / "ivysettings.xml").write_text(
+        f"""<ivysettings><settings defaultResolver="mirror"/><resolvers>
+        <filesystem name="mirror" m2compatible="true"><artifact pattern="{pattern}"/></filesystem>
+        </resolvers></ivysettings>"""
+    )
+    done = setup("--ivy-settings", "ivysettings.xml")
+    assert json.loads(done.stdout)["fetched"] == 2
+    assert {file.name for file in (tmp_path / "jars").iterdir()} == {"a-1.jar", "b-1.jar", "jars.txt"}
+    (tmp_path / "jars/a-1.jar").unlink()
+    (mirror / "org/example/a/a-1.jar").unlink()
+    fault = setup("--ivy-settings", "ivysettings.xml").exception
+    assert isinstance(fault, Unavailable)
+    assert "the jars could not be fetched: " in fault.what
+    assert "org.example#a;1" in fault.what
 
 
 def test_doctor_finds_a_warehouse_that_cannot_be_written(project: Any, tmp_path: Path) -> None:
@@ -223,7 +294,7 @@ def test_doctor_finds_a_remote_file_system(project: Any, monkeypatch: pytest.Mon
 
 def test_doctor_finds_another_version_of_a_pinned_package(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "version", lambda name: "4.0.1")
-    assert findings(project.project)["pyspark"].fix == "install pyspark==4.2.0: `make setup` in Headwater's folder"
+    assert findings(project.project)["pyspark"].fix == "install pyspark==4.2.0: headwater was tested with it"
 
 
 def test_doctor_tells_wrong_settings_and_still_looks_at_the_machine(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def environment() -> Iterator[str]:
     yield "Each [setting](settings.md) has one, `LAKE_…`. A name that is nearly one is an error. Beside them:\n"
     yield "| variable | meaning |\n|---|---|"
     pattern = re.compile(r"environ(?:\.\w+\(|\[)\s*\"(\w+)\"")
-    sources = [*(ROOT / "lake").rglob("*.py"), *(ROOT / "dags").glob("*.py")]
+    sources = (ROOT / "lake").rglob("*.py")
     read = {name for file in sources for name in pattern.findall(file.read_text("utf-8"))}
     read |= {"SPARK_CONNECT_AUTHENTICATE_TOKEN", "PYSPARK_SUBMIT_ARGS"}  # by way of a constant
     said = said_of("environment", read)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 # command -> module of this package that defines it: a command imports no more than its own module.
 COMMANDS = {
     "init": "project",
+    "setup": "project",
     "doctor": "project",
     "schemas": "logs",
     "ingest": "logs",
@@ -53,6 +54,7 @@ COMMANDS = {
     "deploy": "recompute",
     "wait": "upkeep",
     "maintain": "upkeep",
+    "backup": "upkeep",
     "forget": "forget",
     "sql": "readers",
     "tables": "readers",

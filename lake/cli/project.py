@@ -1,14 +1,15 @@
-"""Commands about the project and the machine: init, doctor, serve."""
+"""Commands about the project and the machine: init, setup, doctor, serve."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from lake.cli import Shell, shared
+from lake.cli import Finite, Shell, shared
 from lake.errors import DeclarationError, LakeError
 from lake.remote import TOKEN
 
@@ -25,13 +26,55 @@ def init(shell: Shell, folder: Path) -> None:
     \b
     Example: lake init shop && cd shop && lake run
     """
+    from lake import jars
+    from lake.config import Settings
     from lake.scaffold import init as make
 
     if shell.project is not None:
         raise DeclarationError("--project cannot be combined with init", fix=f"lake init {folder}")
     files = make(folder)
     shell.emit({"project": str(folder.resolve()), "files": files}, files)
-    shell.say(f"next: cd {folder} && lake run && lake sql 'select * from customer_daily'")
+    ready = "" if jars.are_in(Settings.jars) else "lake setup && "
+    shell.say(f"next: cd {folder} && {ready}lake run && lake sql 'select * from customer_daily'")
+
+
+@click.command()
+@click.option(
+    "--from",
+    "source",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Copy the jars from this folder instead of fetching them.",
+)
+@click.option(
+    "--ivy-settings",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Fetch them as this ivysettings.xml says, such as from a mirror.",
+)
+@shared
+def setup(shell: Shell, source: Path | None, ivy_settings: Path | None) -> None:
+    """Fetch the jars that Spark needs for Delta, and verify them. Each has a pinned SHA-256.
+
+    They go where the setting `jars` says, by default into this Python's environment. What is in place already needs no
+    network.
+
+    \b
+    lake setup
+    lake setup --from /media/jars
+    """
+    from lake import jars
+    from lake.config import Settings, find_project
+
+    if source is not None and ivy_settings is not None:
+        raise DeclarationError("--from and --ivy-settings cannot be combined", fix="use only one of them")
+    folder = Settings.jars
+    with suppress(DeclarationError):  # outside of a project it is for all of them
+        shell.project = shell.project or find_project(Path.cwd())
+    if shell.project is not None:
+        folder = shell.settings.path(shell.settings.jars)
+    fetched = jars.provide(folder, shell.say, source=source, ivy_settings=ivy_settings)
+    count = len(jars.listed())
+    done = f"jars: {count} verified in {folder}" if fetched else f"jars: {count} in place"
+    shell.emit({"jars": str(folder), "listed": count, "fetched": fetched}, done)
 
 
 @click.command()
@@ -85,3 +128,26 @@ def connect(shell: Shell, port: int) -> None:
         shell.say(f"pid {server.pid}; programs other than lake need {TOKEN}={token}")
 
     run(shell.settings, port=port, ready=ready)
+
+
+@serve.command()
+@click.option(
+    "--port", type=click.IntRange(1024, 65535), default=15002, show_default=True, help="The port that it listens on."
+)
+@click.option("--wait", type=Finite(), default=0.0, metavar="SECONDS", help="Try again for so long (default: 0).")
+@shared
+def ready(shell: Shell, port: int, wait: float) -> None:
+    """Ask this project's Spark Connect server whether it is ready: a readiness probe.
+
+    It opens a session with the project's token and closes it again. Exit code 75 where the server does not answer,
+    2 where it refuses the token.
+
+    \b
+    lake serve ready
+    lake serve ready --port 15002 --wait 60
+    """
+    from lake.serve import ready as ask
+
+    version = ask(shell.settings, port=port, patience=wait)
+    remote = f"sc://localhost:{port}"
+    shell.emit({"remote": remote, "spark": version}, f"ready: Spark {version} at {remote}")

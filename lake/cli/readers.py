@@ -143,7 +143,7 @@ def graph(shell: Shell, kind: str | None) -> None:
     \b
     lake graph
     lake graph --format dot | dot -Tsvg > graph.svg
-    lake graph --json > dags/graph.json
+    lake graph --json > graph.json && mv graph.json dags/graph.json
     """
     from lake import graph as graphs
     from lake.project import load

@@ -121,7 +121,7 @@ def backfill(shell: Shell, name: str, start: str, end: str, *, dry_run: bool) ->
 @click.option("--diff", is_flag=True, help="Evaluate the named tables and show what would change in each column.")
 @shared
 def plan(shell: Shell, tables: tuple[str, ...], *, diff: bool) -> None:
-    """Show which definitions have changed, and what that costs. Lists the tables that follow, too.
+    """Show which definitions have changed, line by line, and what that costs. Lists the tables that follow, too.
 
     A table is `wider` if its inputs have gained columns that it would pass on: it goes on without them until
     `lake deploy`.
@@ -288,6 +288,7 @@ def _planned(planned: list[dict[str, Any]]) -> Iterator[str]:
     for row in planned:
         for change in row["changes"]:
             yield f"{row['table']}: {change}"
+        yield from (f"    {line}" for line in row["text"])
 
 
 def _numbers(change: TableChange) -> Iterator[str]:

@@ -90,6 +90,7 @@ def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bo
     lake publish --resume
     """
     from lake.project import load
+    from lake.publish.changes import changes
     from lake.publish.cut import pick_cut
     from lake.publish.publish import pin
     from lake.publish.publish import publish as move
@@ -103,13 +104,20 @@ def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bo
         raise DeclarationError(
             "--resume cannot be combined with --cut", fix="lake publish --resume, then lake publish --cut N"
         )
-    if edition is not None or resume:
-        shown = pin(shell.settings, edition)
-    else:
+    to_newest = edition is None and not resume
+    if to_newest:
         project = load(shell.settings)
         shown = move(project, pick_cut(project, number), lambda: shell.spark, shell.say)
+    else:
+        shown = pin(shell.settings, edition)
+    changed = changes(shell.settings, shown) if to_newest else {}
     versions = {name: entry.version for name, entry in shown.tables.items()}
-    data = {"edition": shown.number, "cut": shown.cut, "tables": versions}
+    data = {
+        "edition": shown.number,
+        "cut": shown.cut,
+        "tables": versions,
+        "changed": {name: asdict(counts) for name, counts in changed.items()},
+    }
     shell.emit(data, f"edition {shown.number} of cut {shown.cut}: {len(versions)} tables")
 
 

@@ -1,8 +1,9 @@
-"""Commands that keep a warehouse in order: wait for a batch to be published, maintain."""
+"""Commands that keep a warehouse in order: wait for a batch to be published, maintain, backup."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -39,6 +40,31 @@ def wait(shell: Shell, tokens: tuple[str, ...], timeout: float) -> None:
         {"tokens": list(tokens), "edition": edition.number, "cut": edition.cut},
         f"edition {edition.number} of cut {edition.cut}",
     )
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--keys", type=click.Path(path_type=Path), metavar="FILE", help="Also copy the key store, into a file elsewhere."
+)
+@shared
+def backup(shell: Shell, folder: Path, keys: Path | None) -> None:
+    """Copy the warehouse into DIR, a new folder, while others write to it.
+
+    What is personal is in the copy encrypted alone, without its keys, so that a person who is forgotten later is in no
+    backup. Tables that have people in clear are left out: the first `lake run` after a restore builds them again.
+
+    \b
+    lake backup /backups/2013-01-31
+    lake backup /backups/2013-01-31 --keys /elsewhere/keys.sqlite
+    """
+    from lake.backup import backup as copy
+    from lake.project import load
+
+    done = copy(load(shell.settings), folder, keys=keys, tell=shell.say)
+    if done.left_out:
+        shell.say(f"left out, with people in clear: {', '.join(done.left_out)}")
+    shell.emit(asdict(done), f"{len(done.tables)} tables in {folder}")
 
 
 @click.command()

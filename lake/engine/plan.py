@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import unified_diff
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -13,7 +14,7 @@ from lake.evaluation.columns import WAITING, lost
 from lake.evaluation.inputs import Inputs
 from lake.gate.suites import load_suites
 from lake.graph import Graph, graph
-from lake.project import Project
+from lake.project import SOURCE, Project
 from lake.quality.suite import Suite
 from lake.session import start
 from lake.store import delta
@@ -33,7 +34,8 @@ State = Literal["unchanged", "changed", "wider", "follows", "new", "removed"]
 class Planned:
     """One table beside what it was built with.
 
-    `changes` says what is other than it was, `follows` names the tables derived from a table that is to be built.
+    `changes` says what is other than it was, `text` how the job file differs from the one that built the table, as a
+    unified diff, empty where that was not recorded yet. `follows` names the tables derived from one to be built.
     `rows` is how many rows its evaluation reads; `seconds` what that would take at the `rate` (rows a second) at which
     it, or else the whole project, was last evaluated. Both are None of tables that stay as they are.
     """
@@ -42,6 +44,7 @@ class Planned:
     state: State
     changes: tuple[str, ...] = ()
     follows: tuple[str, ...] = ()
+    text: tuple[str, ...] = ()
     rows: int | None = None
     rate: int | None = None
     seconds: float | None = None
@@ -195,6 +198,7 @@ class _Planning:
             state,
             (*changes, *self._judgement(name)),
             tuple(self.graph.below(name)),
+            tuple(self._text(declaration)) if state == "changed" else (),
             rows,
             int(rate) if rate else None,
             round(rows / rate, 1) if rate else None,
@@ -220,12 +224,21 @@ class _Planning:
             return
         for part in dict.fromkeys([*then, *now]):
             old, new = then.get(part), now.get(part)
-            if old == new:
+            if old == new or part == SOURCE:
                 continue
             if part in ("function", "rest of the file") or part.startswith("imported"):
                 yield f"{part} {'changed' if old and new else 'added' if new else 'removed'}"
             else:
                 yield f"{part}: {old or 'none'} → {new or 'none'}"
+
+    def _text(self, declaration: Declaration) -> Iterator[str]:
+        """How the job file differs from the one that built the table, line by line."""
+        built = (head.definition for head in self.project.table(declaration).heads() if head.definition)
+        then, file = next(built, {}).get(SOURCE), self.project.files[declaration.name]
+        if then is not None:
+            yield from unified_diff(
+                then.splitlines(), file.text.splitlines(), f"{file.where} as built", file.where, lineterm=""
+            )
 
     def _judgement(self, name: str) -> Iterator[str]:
         check, suite = self.judged.get(name), self.suites.get(name)

@@ -42,6 +42,18 @@ class Aggregate(Kind):
     `is_final` adds a column of that name: no row that is not late by more than `lateness` can change the window any
     more, because the log's greatest event time has passed its end by that much. With late="drop" such a window never
     changes; with "correct" a later event still corrects it. It takes `window.on` to be the event time.
+
+    Example:
+        Aggregate("carrier", {"flights": Count(), "delay": Avg("arrival_delay")})
+        Aggregate("shop", {"amount": Sum("amount")}, window=Calendar(unit="day", on="placed_at", zone="Europe/London"))
+        Aggregate(
+            "origin",
+            {"flights": Count()},
+            window=Tumbling(length=timedelta(hours=1), on="departed_at"),
+            late="drop",
+            lateness=timedelta(hours=2),
+            is_final=True,
+        )
     """
 
     name: ClassVar[str] = "Aggregate"

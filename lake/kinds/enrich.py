@@ -61,9 +61,14 @@ class AsOf:
 class Enrich(Kind):
     """One row per event, told apart by `id`: the event's columns, then those of each dimension, null where none held.
 
+    `time`: the event's column that says when it happened.
     The function returns the frame of the events and one for each dimension, in the order of the inputs. Of several
     events of one id the last in the log counts. `how="inner"` leaves out events for which a dimension has no version.
     A late or corrected version changes exactly the events that it held for; a late event finds the version of its time.
+
+    Example:
+        Enrich("sale_id", AsOf("product"), time="sold_at")
+        Enrich("invoice_id", AsOf("currency", time="since"), AsOf("customer"), time="at", how="inner")
     """
 
     name: ClassVar[str] = "Enrich"

@@ -36,6 +36,18 @@ class Fold(Kind):
     version: the reducer's, for readers; a changed number is a changed definition
 
     An event is the declared function's row. `refusals(id=…)` is the kind of the table of refused events.
+
+    Example:
+        Fold("account", state="balance decimal(18, 2)", step={"balance": "coalesce(state.balance, 0) + event.amount"})
+        Fold(
+            "order_id",
+            sequence="at",
+            state="status string, steps int",
+            start={"steps": 0},
+            step={"status": "event.what", "steps": "state.steps + 1"},
+            refuse="if(event.what = 'shipped' and not (state.status <=> 'paid'), 'not paid', null)",
+            version=2,
+        ).refusals(id="event_id")
     """
 
     name: ClassVar[str] = "Fold"

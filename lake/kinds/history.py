@@ -43,13 +43,21 @@ class History(Kind):
     `sequence`: columns that order a key's events, most significant first; ties by log order.
     `track`: columns whose change opens a version; `ignore`: those whose change does not. Unless said otherwise, all
     but key and sequence are tracked.
-    `deletes`, `truncate`, `former`: see Removal.
+    `deletes`: SQL over the function's rows, which of them delete their key; `truncate`: which are broadcast events that
+    delete every key. `former`: SQL of the key before the change, by key column; where it is not null and differs,
+    the row deletes the former key too.
     `snapshots`: rows are full dumps; the first sequence column names the dump. What is not in a dump is deleted. A
     dump older than one that began before it is ignored. A dump of which a record was refused closes nobody until that
     record is repaired, or the refusal accepted (see lake.kinds.snapshots); what it has counts. `marker`: SQL over the
     function's rows, which broadcast events say that their dump is complete; then only such dumps count, empty ones
     too, and one is ignored that is older than one whose marker came before. `partition`: columns of one value of which
     a dump is the whole truth, such as a region: what is not in it is deleted, unless it is of another by then.
+
+    Example:
+        History("tailnum", sequence="departed_at", track=["carrier", "seats"])
+        History("customer", sequence="changed_at", ignore="seen_at", deletes="op = 'd'", truncate="op = 't'")
+        History("customer", sequence="changed_at", former={"customer": "old_name"})
+        History("product", sequence="taken_on", snapshots=True, marker="kind = 'complete'")
     """
 
     name: ClassVar[str] = "History"

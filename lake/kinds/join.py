@@ -33,6 +33,10 @@ class Join(Kind):
     A null key has no partner; only in a full join of two sides without ids it is a key like any other, of one row.
     Where of a key a left row and a right row have no partner in a full join and no id either, the left one counts.
     There is no output delay: a partner that comes later corrects the unmatched row.
+
+    Example:
+        Join("order_id", left="line", right="payment_id", how="full")
+        Join("order_id", right="payment_id", how="left", within=timedelta(hours=1), times=("ordered_at", "paid_at"))
     """
 
     name: ClassVar[str] = "Join"

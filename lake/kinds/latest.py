@@ -175,12 +175,21 @@ class Latest(FirstOrLatest):
     """One row per `key`: its newest row by `sequence`, ties by log order; compaction as a table.
 
     `sequence` names columns of the function's result, most significant first; without one, log order decides.
-    `deletes`, `truncate`, `former`: see Removal. A deleted key has no row until a row newer than the delete comes.
+    `deletes`: SQL over the function's rows, which of them delete their key; `truncate`: which are broadcast events that
+    delete every key. `former`: SQL of the key before the change, by key column; where it is not null and differs,
+    the row deletes the former key too.
+    A deleted key has no row until a row newer than the delete comes.
     `partial`: columns in which null means "not said": they keep their newest value that is not null. True stands for
     all but key, sequence and groups; a column left out takes the newest row's value, null or not.
     `groups`: columns that follow a sequence column of their own, by that column: they are those of the row that is
     newest by it, ties by log order; a row in which it is null does not speak for them. A delete resets them all.
     `snapshots`: rows are full dumps; what the newest lacks has no row. With `marker` and `partition` as in History.
+
+    Example:
+        Latest("order_id")
+        Latest("order_id", sequence="changed_at", deletes="op = 'd'", truncate="op = 't'")
+        Latest("order_id", sequence="changed_at", former={"order_id": "old_id"}, partial=["note", "phone"])
+        Latest(["shop", "order_id"], sequence="changed_at", groups={"priced_at": ["price", "currency"]})
     """
 
     name: ClassVar[str] = "Latest"
@@ -293,7 +302,12 @@ class First(FirstOrLatest):
     """One row per `key`: its oldest row by `sequence`, ties by log order; after a delete, the first one since.
 
     Without a sequence the first event in the log wins, and no later event ever revokes it: claims are decided so.
-    `deletes`, `truncate`: see Removal.
+    `deletes`: SQL over the function's rows, which of them delete their key; `truncate`: which are broadcast events that
+    delete every key.
+
+    Example:
+        First("route")
+        First(["origin", "dest"], sequence="departed_at", deletes="op = 'd'", truncate="op = 't'")
     """
 
     name: ClassVar[str] = "First"

@@ -39,6 +39,16 @@ class Pattern(Kind):
 
     The leftmost match wins, and of those that begin at one row the one that greedy and reluctant steps prefer. The
     `match_id` follows from the key and the place in the sequence of the match's first row.
+
+    Example:
+        Pattern(
+            "tailnum",
+            sequence="departed_at",
+            steps=[Step("late", "arrival_delay > 30", times="{3,}"), Step("on_time", "arrival_delay <= 0")],
+            measures={"started_at": FirstOf("departed_at"), "worst": In("late", Max("arrival_delay"))},
+            skip="to next",
+            within=timedelta(days=2),
+        )
     """
 
     name: ClassVar[str] = "Pattern"

@@ -24,6 +24,11 @@ class View(Kind):
     `on`: for an input whose columns are not named as the key's, `{input: {key column: SQL over the input's row}}`.
     A key column that an input neither has nor maps does not restrict that input.
     `recursive`: the query may be recursive; what follows from its own rows is local to no key, so the key is empty.
+
+    Example:
+        View((), identity="player")
+        View("customer", identity=["customer", "day"], on={"orders": {"customer": "buyer"}})
+        View((), identity=["part", "component"], recursive=True)
     """
 
     name: ClassVar[str] = "View"

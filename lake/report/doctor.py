@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
@@ -16,6 +15,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Final
 
+from lake import jars
 from lake.config import Settings, load_settings
 from lake.errors import LakeError
 from lake.remote import server, shown
@@ -49,8 +49,7 @@ def examine(project: Path | None = None) -> list[Finding]:
     try:
         settings = load_settings(project)
     except LakeError as fault:
-        jars: Path = Settings.jars
-        return [*findings, _jars(jars), _loopback(), Finding("project", fault.what, fault.fix or fault.where)]
+        return [*findings, _jars(Settings.jars), _loopback(), Finding("project", fault.what, fault.fix or fault.where)]
     return [
         *findings,
         _jars(settings.path(settings.jars)),
@@ -100,32 +99,19 @@ def _packages() -> Iterator[Finding]:
             yield Finding(
                 name,
                 installed,
-                "" if installed == pinned else f"install {name}=={pinned}: `make setup` in Headwater's folder",
+                "" if installed == pinned else f"install {name}=={pinned}: headwater was tested with it",
             )
 
 
 def _jars(folder: Path) -> Finding:
-    """The jars in `folder` against the list beside them, which set-up leaves there."""
-    fix = "run `make setup` in Headwater's folder, or set `jars` to the folder that make setup filled"
-    listed = folder / "jars.txt"
-    if not listed.is_file():
+    """The jars in `folder` against the list."""
+    fix = f"{jars.FIX} fetches and verifies them, or set `jars` to the folder that has them"
+    if not any(folder.glob("*.jar")):
         return Finding("jars", f"none in {folder}", fix)
-    lines = (line.split() for line in listed.read_text("utf-8").splitlines() if not line.startswith("#"))
-    wanted = {"{1}-{2}.jar".format(*coordinates.split(":")): sha256 for sha256, coordinates, *_ in lines}
-    jars = {file.name: file for file in folder.glob("*.jar")}
-    faults = [f"{name} is missing" for name in sorted(wanted.keys() - jars.keys())]
-    faults += [f"{name} is not on the list" for name in sorted(jars.keys() - wanted.keys())]
-    faults += [
-        f"{name} has a wrong SHA-256"
-        for name in sorted(wanted.keys() & jars.keys())
-        if _sha256(jars[name]) != wanted[name]
-    ]
-    return Finding("jars", ", ".join(faults), fix) if faults else Finding("jars", f"{len(wanted)} verified in {folder}")
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    wanted = jars.listed()
+    if faults := jars.faults(folder, wanted):
+        return Finding("jars", ", ".join(faults), fix)
+    return Finding("jars", f"{len(wanted)} verified in {folder}")
 
 
 def _loopback() -> Finding:

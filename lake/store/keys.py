@@ -131,6 +131,16 @@ def open_store(settings: Settings, *, make: bool = False) -> KeyStore:
     return KeyStore(file, id_, secret)
 
 
+def copy_store(settings: Settings, file: Path) -> None:
+    """Copies the key store, as it is between two transactions, and its secret to the new `file` and one beside it."""
+    source = open_store(settings)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    with _connected(source.file) as con, closing(sqlite3.connect(file)) as copy:
+        con.backup(copy)
+    _keep(source.secret, secret_file(file))
+
+
 def secret_file(file: Path) -> Path:
     """Where the secret of the key store `file` is kept besides: in hexadecimal digits, for its owner alone."""
     return file.with_name(f"{file.name}.secret")

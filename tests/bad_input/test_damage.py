@@ -45,6 +45,7 @@ COMMANDS = {
     "deploy": ["deploy"],
     "wait": ["wait orders@2 --timeout 0"],
     "maintain": ["maintain", "maintain --dry-run"],
+    "backup": ["backup copy"],
     "forget": ["forget orders subject=ada", "forget orders subject=ada --proof"],
     "sql": ["sql 'from customer_daily'", "sql 'show tables'", "sql --cut 1 'from current_order'"],
     "tables": ["tables"],
@@ -196,7 +197,7 @@ def try_all(
 
 
 def test_every_command_is_tried() -> None:
-    assert {*COMMANDS} | {"serve"} == {*cli.COMMANDS}
+    assert {*COMMANDS} | {"serve", "setup"} == {*cli.COMMANDS}
 
 
 def test_damage_is_told_by_every_command_in_our_words(

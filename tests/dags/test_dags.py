@@ -1,4 +1,4 @@
-"""The DAGs: what they import, the order of their tasks, and whole runs."""
+"""The DAGs: what they import, the order of their tasks, what goes to the log, and whole runs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,67 +17,153 @@ import pytest
 from lake.config import Settings, load_settings
 from lake.graph import graph
 from lake.project import load
+from lake.scaffold import init
 from lake.store.ledger.cuts import record_cut
 from lake.testing import Commands
-from tests.servers.airflow import DAGS, Airflow, installed
+from tests.processes import until
+from tests.servers.airflow import Airflow, installed, scheduling
 from tests.serving import serving
 
-# Parses every DAG file, whose DAG has the file's name, and tells its tasks and what came with it; then the name of the
-# exception that each call raises where the command `lake` is a shell script, "" for none.
+# Parses the DAGs of the folders that stdin names, as Airflow does, and tells what is in them; then what comes of each
+# call where the command `lake` is a shell script: the name of an exception or an exit code, whether Airflow would try
+# again, and what goes to the log.
 PROGRAM = """
-import json, pathlib, sys
-from importlib import import_module
-modules = {file.stem: import_module(file.stem) for file in pathlib.Path(sys.argv[1]).glob("*.py")}
-dags = {name: getattr(module, name)() for name, module in modules.items() if hasattr(module, name)}
+import json, logging, pathlib, sys
+from airflow.dag_processing.dagbag import DagBag
+asked = json.load(sys.stdin)
+dags, faults = {}, {}
+for folder in asked["folders"]:
+    bag = DagBag(folder)
+    dags |= bag.dags
+    faults |= bag.import_errors
+
+def task(one):
+    return {
+        "after": sorted(one.upstream_task_ids), "rule": one.trigger_rule, "doc": one.doc_md,
+        "inlets": [asset.name for asset in one.inlets], "outlets": [asset.name for asset in one.outlets],
+    }
+
 told = {
-    "dags": {name: {task.task_id: sorted(task.upstream_task_ids) for task in dag.tasks} for name, dag in dags.items()},
-    "rules": {name: {task.task_id: task.trigger_rule for task in dag.tasks} for name, dag in dags.items()},
+    "dags": {dag.dag_id: {one.task_id: task(one) for one in dag.tasks} for dag in dags.values()},
+    "files": {dag.dag_id: dag.fileloc for dag in dags.values()},
+    "assets": {a.name: [a.uri, a.group, a.extra] for d in dags.values() for t in d.tasks for a in t.inlets + t.outlets},
+    "faults": faults,
     "modules": sorted({name.partition(".")[0] for name in sys.modules}),
-    "raised": {},
+    "calls": {},
 }
-steps = modules["steps"]
-steps.LAKE = pathlib.Path("lake").absolute()
-for call, script in json.load(sys.stdin).items():
-    steps.LAKE.write_text(f"#!/bin/sh\\n{script}\\n")
-    steps.LAKE.chmod(0o755)
+from lake_airflow import steps
+from lake_airflow.command import OnlyUnavailable
+from lake_airflow.project import Project
+
+class Kept(logging.Handler):
+    def emit(self, record):
+        lines.append([record.levelname, record.getMessage()])
+
+log = logging.getLogger("lake")
+log.setLevel("INFO")
+log.addHandler(Kept())
+script = pathlib.Path("lake").absolute()
+project = Project("shop", pathlib.Path(asked["folders"][0]).parent, lake=script)
+for call, text in asked["calls"]:
+    lines, end, again = [], "", None
+    script.write_text(f"#!/bin/sh\\n{text}\\n")
+    script.chmod(0o755)
+    if not text:
+        script.unlink()
     try:
         eval(call)
-        told["raised"][call] = ""
-    except Exception as error:
-        told["raised"][call] = type(error).__name__
+    except BaseException as error:
+        end = error.code if isinstance(error, SystemExit) else type(error).__name__
+        again = OnlyUnavailable().evaluate(error, 1, 5).action.value
+    told["calls"][f"{call}: {text}"] = [end, again, lines]
 print(json.dumps(told))
 """
 CUT_9 = """echo '{"cut": {"number": 9}}'"""
-CALLS = {
-    "steps.lake('status')": "exit 75",
-    "steps.lake('doctor')": "exit 1",
-    "steps.must_be_newest(8)": CUT_9,
-    "steps.must_be_newest(9)": CUT_9,
-}
+BUSY, BROKEN = "echo 'lake: flight is being written' >&2; exit 75", "echo 'lake: no project here' >&2; exit 2"
+STOPPED = r"""
+printf 'check   flight: stop\nwarning flight: 3 rows are odd\nlake: the gate stopped: flight\n  fix: lake status\n' >&2
+echo '{"error": {"what": "the gate stopped"}}'
+exit 1"""
+DIFFERS = """echo 'lake: not proved: flight' >&2; echo '{"tables": ["the rows"]}'; exit 1"""
+STALE = """echo '{"streams": ["orders", "returns"], "tables": [{"name": "order_rank", "inputs": ["orders"]}]}'"""
+CALLS = (
+    ("project.call('status')", BUSY),
+    ("project.call('doctor')", BROKEN),
+    ("project.call('check')", STOPPED),
+    ("project.call('verify')", DIFFERS),
+    ("project.call('ingest')", "kill -9 $$"),
+    ("project.call('status')", ""),
+    ("steps.must_be_newest(project, 8)", CUT_9),
+    ("steps.must_be_newest(project, 9)", CUT_9),
+    ("steps.must_be_of(project)", STALE),
+)
 
 
 @pytest.fixture(scope="module")
-def parsed(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def projects(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two projects; a table of the second has the longest name that a file can have, its DAGs an odd one."""
+    shop, bank = (tmp_path_factory.mktemp("projects") / name for name in ("shop", "Bank of 1.5 €"))
+    init(shop)
+    init(bank)
+    file = bank / "dags/graph.json"
+    graph = json.loads(file.read_text())
+    graph["tables"].append({"name": LONG, "layer": "gold", "kind": "View", "key": [], "inputs": ["customer_daily"]})
+    file.write_text(json.dumps(graph))
+    return [shop, bank]
+
+
+LONG = "a" * 252
+"""The longest name of a table: its file is called so, and `.py`."""
+
+
+@pytest.fixture(scope="module")
+def parsed(tmp_path_factory: pytest.TempPathFactory, projects: list[Path], request: pytest.FixtureRequest) -> Any:
     """What the program tells: one process for all, for Airflow takes seconds to import."""
     installed()
     home = tmp_path_factory.mktemp("airflow")
-    environment = {**os.environ, "AIRFLOW_HOME": str(home), "PYTHONPATH": str(DAGS)}
-    command, calls = [sys.executable, "-c", PROGRAM, str(DAGS)], json.dumps(CALLS)
-    done = subprocess.run(command, env=environment, cwd=home, input=calls, capture_output=True, text=True, check=False)
+    spoilt = tmp_path_factory.mktemp("spoilt") / "shop"
+    init(spoilt)
+    (spoilt / "dags/graph.json").write_text('{"error": {"what": "no project here"}}')
+    folders = [*(folder / "dags" for folder in projects), request.config.rootpath / "dags", spoilt / "dags"]
+    asked = json.dumps({"folders": list(map(str, folders)), "calls": CALLS})
+    environment = {**os.environ, "AIRFLOW_HOME": str(home), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
+    command = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, env=environment, cwd=home, input=asked, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def test_dags_parse_without_lake_and_without_spark(parsed: Any) -> None:
-    assert set(parsed["dags"]) == {"microbatch", "recompute", "backfill", "nightly"}
     assert not {"lake", "pyspark", "jobs", "deltalake", "great_expectations"} & set(parsed["modules"])
 
 
+def test_several_projects_live_in_one_airflow(parsed: Any, projects: list[Path]) -> None:
+    names = ("flights", "shop", "Bank_of_1_5_")
+    dags = ("backfill", "microbatch", "nightly", "recompute")
+    assert set(parsed["dags"]) == {f"{name}.{dag}" for name in names for dag in dags}
+    assert parsed["files"]["Bank_of_1_5_.nightly"] == str(projects[1] / "dags/dags.py")
+    assert {tuple(name.split("/")[:2]) for name in parsed["assets"]} == {
+        (name, layer) for name in names for layer in ("log", "silver", "gold")
+    }
+
+
+def test_a_graph_that_is_none_is_told_where_airflow_tells_faults_of_dags(parsed: Any) -> None:
+    ((file, fault),) = parsed["faults"].items()
+    assert Path(file).parts[-3:] == ("shop", "dags", "dags.py")
+    assert "dags/graph.json is not the graph of a project" in fault
+    assert "fix: lake graph --json > graph.json && mv graph.json dags/graph.json" in fault
+
+
 def test_the_graph_that_dags_read_is_the_projects(request: pytest.FixtureRequest) -> None:
-    project = load(load_settings(request.config.rootpath))
-    assert json.loads((DAGS / "graph.json").read_text()) == json.loads(json.dumps(graph(project).data())), (
-        "tables have changed: lake graph --json >dags/graph.json"
+    root = request.config.rootpath
+    now = json.loads(json.dumps(graph(load(load_settings(root))).data()))
+    assert json.loads((root / "dags/graph.json").read_text()) == now, (
+        "tables have changed: lake graph --json > graph.json && mv graph.json dags/graph.json"
     )
+
+
+def tables(folder: Path) -> dict[str, Any]:
+    return {table["name"]: table for table in json.loads((folder / "dags/graph.json").read_text())["tables"]}
 
 
 @pytest.mark.parametrize(
@@ -86,20 +174,45 @@ def test_the_graph_that_dags_read_is_the_projects(request: pytest.FixtureRequest
     ],
 )
 def test_tables_follow_their_inputs_and_wait_for_nothing_else(
-    parsed: Any, dag: str, before: list[str], after: list[str]
+    parsed: Any, dag: str, before: list[str], after: list[str], request: pytest.FixtureRequest
 ) -> None:
-    tables = {table["name"]: table for table in json.loads((DAGS / "graph.json").read_text())["tables"]}
-    tasks = parsed["dags"][dag]
-    assert set(tasks) == {*before, *after, *(f"tables.{name}" for name in tables)}
+    known = tables(request.config.rootpath)
+    tasks = {name: set(task["after"]) for name, task in parsed["dags"][f"flights.{dag}"].items()}
+    assert set(tasks) == {*before, *after, *(f"tables.{name}" for name in known)}
     assert all(one in tasks[other] for one, other in [*pairwise(before), *pairwise(after)])
-    for name, table in tables.items():
-        parents = {f"tables.{parent}" for parent in table["inputs"] if parent in tables}
-        assert set(tasks[f"tables.{name}"]) == {"cut", before[-1], *parents}
-    assert {f"tables.{name}" for name in tables} <= set(tasks[after[0]])
+    for name, table in known.items():
+        parents = {f"tables.{parent}" for parent in table["inputs"] if parent in known}
+        assert tasks[f"tables.{name}"] == {"cut", before[-1], *parents}
+    assert {f"tables.{name}" for name in known} <= tasks[after[0]]
+
+
+def test_a_name_may_be_as_long_as_a_file_lets_it(parsed: Any) -> None:
+    tasks = parsed["dags"]["Bank_of_1_5_.microbatch"]
+    (long,) = (name for name in tasks if "aaa" in name)
+    assert len(long) <= 250
+    assert tasks[long]["after"] == ["cut", "tables.customer_daily"]
+
+
+def test_lineage_is_of_streams_and_tables_each_with_its_sentence(parsed: Any) -> None:
+    tasks = parsed["dags"]["shop.microbatch"]
+    assert {name: (task["inlets"], task["outlets"]) for name, task in tasks.items()} == {
+        "ingest": ([], ["shop/log/orders"]),
+        "cut": ([], []),
+        "tables.current_order": (["shop/log/orders"], []),
+        "tables.customer_daily": (["shop/silver/current_order"], []),
+        "check": ([], []),
+        "publish": (["shop/log/orders"], ["shop/silver/current_order", "shop/gold/customer_daily"]),
+    }
+    assert parsed["assets"]["shop/silver/current_order"] == [
+        "lake://shop/silver/current_order",
+        "shop",
+        {"description": "An order as it stands: its newest change."},
+    ]
+    assert tasks["tables.current_order"]["doc"] == "An order as it stands: its newest change."
 
 
 def test_a_table_that_was_not_chosen_holds_up_none_that_was(parsed: Any) -> None:
-    rules = parsed["rules"]["recompute"]
+    rules = {name: task["rule"] for name, task in parsed["dags"]["flights.recompute"].items()}
     assert {rule for name, rule in rules.items() if name.startswith("tables.")} == {"none_failed"}
     assert rules["verify"] == "none_failed_min_one_success"
 
@@ -108,52 +221,144 @@ def test_a_table_that_was_not_chosen_holds_up_none_that_was(parsed: Any) -> None
     ("dag", "order"), [("backfill", ["redo", "cut", "follow", "check", "publish"]), ("nightly", ["verify", "maintain"])]
 )
 def test_each_step_waits_for_the_one_before(parsed: Any, dag: str, order: list[str]) -> None:
-    tasks = parsed["dags"][dag]
+    tasks = parsed["dags"][f"flights.{dag}"]
     assert set(tasks) == set(order)
-    assert all(before in tasks[after] for before, after in pairwise(order))
+    assert all(before in tasks[after]["after"] for before, after in pairwise(order))
 
 
-def test_only_what_may_pass_by_itself_is_tried_again(parsed: Any) -> None:
-    raised = parsed["raised"]
-    assert raised["steps.lake('status')"] == "AirflowException"
-    assert raised["steps.lake('doctor')"] == "AirflowFailException"
+FAULTS: Mapping[tuple[str, str], tuple[int, str, list[list[str]]]] = {
+    ("project.call('status')", BUSY): (75, "default", [["ERROR", "lake: flight is being written"]]),
+    ("project.call('doctor')", BROKEN): (2, "fail", [["ERROR", "lake: no project here"]]),
+    ("project.call('check')", STOPPED): (
+        1,
+        "fail",
+        [
+            ["INFO", "check   flight: stop"],
+            ["WARNING", "warning flight: 3 rows are odd"],
+            ["ERROR", "lake: the gate stopped: flight"],
+            ["ERROR", "  fix: lake status"],
+        ],
+    ),
+    ("project.call('verify')", DIFFERS): (
+        1,
+        "fail",
+        [["ERROR", "lake: not proved: flight"], ["INFO", '{"tables": ["the rows"]}\n']],
+    ),
+    ("project.call('ingest')", "kill -9 $$"): (
+        2,
+        "fail",
+        [["ERROR", "`lake ingest` was killed by SIGKILL"], ["ERROR", "  fix: see how much memory the worker has"]],
+    ),
+    ("steps.must_be_of(project)", STALE): (
+        2,
+        "fail",
+        [
+            [
+                "ERROR",
+                "dags/graph.json is stale: stream returns is new; table order_rank is new; "
+                "table current_order is gone; table customer_daily is gone",
+            ],
+            ["ERROR", "  fix: lake graph --json > graph.json && mv graph.json dags/graph.json, then run the DAG again"],
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("call", FAULTS, ids=lambda call: call[0])
+def test_a_fault_is_told_in_its_own_lines_and_only_what_may_pass_is_tried_again(
+    parsed: Any, call: tuple[str, str]
+) -> None:
+    assert parsed["calls"][": ".join(call)] == list(FAULTS[call])
+
+
+def test_a_command_that_is_not_there_is_named(parsed: Any) -> None:
+    end, again, ((level, what), (_, fix)) = parsed["calls"]["project.call('status'): "]
+    assert (end, again, level) == (2, "fail", "ERROR")
+    assert what.endswith("/lake cannot be started: No such file or directory")
+    assert fix == '  fix: name the command: dags(…, lake="/path/to/bin/lake")'
 
 
 def test_an_older_run_leaves_checks_and_publishing_to_the_one_that_took_a_later_cut(parsed: Any) -> None:
-    raised = parsed["raised"]
-    assert raised["steps.must_be_newest(8)"] == "AirflowSkipException"
-    assert raised["steps.must_be_newest(9)"] == ""
+    assert parsed["calls"][f"steps.must_be_newest(project, 8): {CUT_9}"][0] == "AirflowSkipException"
+    assert parsed["calls"][f"steps.must_be_newest(project, 9): {CUT_9}"][0] == ""
 
 
 @pytest.mark.smoke
 def test_a_micro_batch_leaves_one_published_cut(airflow: Airflow, commands: Commands) -> None:
     replace(airflow, server=commands.environment).run("microbatch")
-    tables = [table["name"] for table in airflow.lake("graph")["tables"]]
     status = airflow.lake("status")
     assert (status["cut"]["number"], status["edition"]["number"], status["edition"]["cut"]) == (1, 1, 1)
-    first = airflow.events()
-    assert sorted(first) == sorted(tables)
-    assert [event["cut"] for events in first.values() for event in events] == [1] * len(tables)
-    assert airflow.lake("sql", "select count(*) as n from customer_daily") != [{"n": 0}]
+    (stream,), (orders,), (days,) = (airflow.events()[f"shop/{name}"] for name in ASSETS)
+    assert (stream["task"], stream["token"], stream["accepted"]) == ("ingest", "orders@1", 6)
+    assert orders == {**PUBLISHED, "version": orders["version"], "inserted": 4}
+    assert days == {**PUBLISHED, "version": days["version"], "inserted": 3}
+
+
+ASSETS = ("log/orders", "silver/current_order", "gold/customer_daily")
+PUBLISHED = {"task": "publish", "edition": 1, "cut": 1, "inserted": 0, "updated": 0, "deleted": 0}
+LATE = {
+    "order_id": 2,
+    "customer": "grace",
+    "status": "paid",
+    "amount": "250.00",
+    "placed_at": "2024-03-30T10:40:00Z",
+    "changed_at": "2024-03-30T11:30:00Z",
+}
+
+
+def test_assets_are_updated_after_the_gate_and_only_where_rows_changed(airflow: Airflow, commands: Commands) -> None:
+    shared = replace(airflow, server=commands.environment)
+    shared.run("microbatch")
+    shared.run("microbatch")
+    assert airflow.lake("status")["edition"]["number"] == 1
+    assert {name: len(events) for name, events in airflow.events().items()} == {f"shop/{name}": 1 for name in ASSETS}
+
+    landing = airflow.folder / "landing/orders"
+    (landing / "superseded.jsonl").write_text(json.dumps(LATE))
+    shared.run("microbatch")
+    assert airflow.lake("status")["edition"]["number"] == 2
+    assert [len(airflow.events()[f"shop/{name}"]) for name in ASSETS] == [2, 1, 1]
+
+    stop = {"type": "expect_table_row_count_to_be_between", "kwargs": {"max_value": 2}, "severity": "stop"}
+    (airflow.folder / "quality/customer_daily.json").write_text(json.dumps({"expectations": [stop]}))
+    (landing / "new.jsonl").write_text(json.dumps(LATE | {"order_id": 9, "changed_at": "2024-04-02T00:00:00Z"}))
+    done = shared.start("airflow", "dags", "test", "shop.microbatch")
+    assert done.returncode != 0
+    states = shared.states()
+    assert (states["check"], states["publish"]) == ("failed", "upstream_failed")
+    assert [len(airflow.events()[f"shop/{name}"]) for name in ASSETS] == [3, 1, 1]
+    assert "Traceback" not in done.stdout + done.stderr
 
 
 def test_every_dag_leaves_one_published_cut_and_a_second_run_changes_nothing(airflow: Airflow) -> None:
     airflow.run("microbatch")
-    airflow.run("microbatch")
-    again = airflow.lake("status")
-    assert (again["cut"]["number"], again["edition"]["number"]) == (1, 1)
-    for before, after in airflow.events().values():
-        assert (after["version"], after["verb"]) == (before["version"], "none")
-
+    first = airflow.events()
     with serving(airflow.folder) as server:
         shared = replace(airflow, server={"SPARK_REMOTE": server.remote})
         states = shared.run("recompute", tables=["customer_daily"])
         assert (states["tables.current_order"], states["tables.customer_daily"]) == ("skipped", "success")
         assert set(shared.run("backfill", "2024-03-31", table="current_order").values()) == {"success"}
         assert set(shared.run("nightly").values()) == {"success"}
-    third = airflow.events()["customer_daily"]
-    assert [event["verb"] for event in third] == ["build", "none", "rebuild"]
+    assert airflow.events() == first
     assert airflow.lake("status")["edition"]["cut"] == 1
+
+
+def test_a_scheduler_backfills_day_by_day_with_every_component_healthy(airflow: Airflow, commands: Commands) -> None:
+    shared = replace(airflow, server=commands.environment)
+    shared.call("lake", "run")
+    with scheduling(shared):
+        until(lambda: ("shop.backfill",) in airflow.query("SELECT dag_id FROM dag"))
+        shared.call("airflow", "dags", "unpause", "shop.backfill")
+        days = ("--from-date", "2024-03-30", "--to-date", "2024-03-31", "--max-active-runs", "1")
+        conf = json.dumps({"table": "current_order"})
+        shared.call("airflow", "backfill", "create", "--dag-id", "shop.backfill", *days, "--dag-run-conf", conf)
+        runs = "SELECT state FROM dag_run WHERE run_type = 'backfill'"
+        until(lambda: airflow.query(runs) == [("success",)] * 2, seconds=300)
+    said = airflow.logged("backfill", "redo")
+    assert ("info", "downstream of current_order: customer_daily") in said
+    assert {level for level, _ in said} <= {"info", "debug"}, said
+    assert airflow.events() == {}, "nothing has changed"
+    assert airflow.lake("status")["edition"]["number"] == 1
 
 
 def test_a_cleared_task_works_at_the_cut_that_its_run_had(project: Settings) -> None:

@@ -94,7 +94,11 @@ def test_a_changed_definition_is_planned_built_beside_the_live_table_and_rolled_
 
     first, second = plan(changed.project)
     assert (first.state, first.changes, first.follows) == ("changed", ("function changed",), ("customer_daily",))
-    assert (second.state, second.changes) == ("follows", ("derived from current_order",))
+    assert (second.state, second.changes, second.text) == ("follows", ("derived from current_order",), ())
+    (gone,) = (line for line in first.text if line.startswith("-") and "---" not in line)
+    (come,) = (line for line in first.text if line.startswith("+") and "+++" not in line)
+    assert first.text[:2] == ("--- jobs/silver/current_order.py as built", "+++ jobs/silver/current_order.py")
+    assert come[1:] == gone[1:].replace('"amount",', twice)
     assert (first.rows, second.rows) == (len(log_rows(shop)), len(shop.table("current_order")))
     assert first.rate is not None
     with pytest.raises(DeclarationError, match="lake deploy"):

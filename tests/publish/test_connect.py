@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -146,6 +148,17 @@ def shop(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     return project
 
 
+@pytest.mark.parametrize("listens", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_a_probe_fails_soon_where_no_server_answers(tmp_path: Path, listens: bool) -> None:
+    init(tmp_path / "shop")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        other.listen() if listens else other.close()
+        command: list[str | Path] = [LAKE, "serve", "ready", "--port", str(port), "--project", tmp_path / "shop"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, "Traceback" in done.stderr) == (75, False), done.stderr
+
+
 def changes(table: dict[str, Any]) -> int:
     return int(table["inserted"] + table["updated"] + table["deleted"])
 
@@ -155,6 +168,7 @@ def changes(table: dict[str, Any]) -> int:
 def test_what_a_server_made_an_embedded_session_proves(shop: Path, spark: SparkSession) -> None:
     with serving(shop, SMALL) as server, Commands(server.remote) as forks:
         lake = Client(shop, server.remote, forks)
+        assert lake.call("serve", "ready", "--port", server.remote.rpartition(":")[2])["spark"] == version("pyspark")
         assert {table["verb"] for table in lake.call("run")["tables"]} == {"build"}
         a_late_event(lake)
         two_at_once(lake)

@@ -29,6 +29,7 @@ ROOMS: Final = (
 TOUCHING: Final = {"os", "shutil", "tempfile", "pathlib", "fcntl"}
 LOCAL: Final = {
     "store/storage.py": "the first storage is a local folder",
+    "store/copy.py": "a copy of the warehouse goes to a local folder",
     "store/disk.py": "folders are renamed and removed at once, and a disk is told to hold what it has",
     "store/torn.py": "only on a disk is a commit cut short",
     "store/locks/lease.py": "a lease is a lock of this machine",
@@ -54,10 +55,12 @@ LOCAL: Final = {
     "report/doctor.py": "this machine is what is examined",
 }
 """The modules that touch files, and what for: of a warehouse none does but the first, the next two, and the locks."""
-NAMING: Final = {"config.py", "file_modes.py", "process.py", "report/doctor.py", "testing/commands.py"} | {
+NAMING: Final = {"backup.py", "config.py", "file_modes.py", "process.py", "report/doctor.py", "testing/commands.py"} | {
     f"store/{name}" for name in ("warehouse.py", "locks/lease.py", "locks/activity.py")
 }
 """The modules that name the warehouse's folder on this machine: all others have its addresses."""
+LOCALLY: Final = {"store/copy.py", "store/disk.py", "store/torn.py"}
+"""The modules that take an address for a path of this machine."""
 
 
 @pytest.fixture
@@ -138,4 +141,4 @@ def test_only_the_modules_named_here_know_where_the_warehouse_is_on_this_machine
     }
     naming = {name for name, accessed in attributes.items() if "warehouse_path" in accessed}
     assert naming == NAMING
-    assert {name for name, accessed in attributes.items() if "local" in accessed} == {"store/disk.py", "store/torn.py"}
+    assert {name for name, accessed in attributes.items() if "local" in accessed} == LOCALLY

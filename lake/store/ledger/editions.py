@@ -93,6 +93,12 @@ def edition_at(settings: Settings, cut: int) -> Edition:
     raise DeclarationError(f"no edition had been published by cut {cut}", fix="lake status")
 
 
+def edition_before(settings: Settings, number: int) -> Edition | None:
+    """The edition that was published before edition `number`, expired or not; None for the first."""
+    rows = _EDITIONS.find(settings, "action = 'publish' AND number < ? ORDER BY number DESC LIMIT 1", number)
+    return next(map(_edition, rows), None)
+
+
 def kept_editions(settings: Settings) -> list[Edition]:
     """The editions that have not expired, newest first."""
     expired = _expired(_EDITIONS.head(settings))

@@ -1,0 +1,138 @@
+"""`lake backup`: a copy of the warehouse, taken while it is written, in which whoever is forgotten later is unreadable.
+
+Every Delta table is copied as it was at one version, in the order in which one speaks of another: editions before the
+tables that they name, a table before those that it is derived from, cuts after the tables that are at them, logs after
+all that has read them. So whatever a copy speaks of is in the copy, and what it has beyond that is what a crash leaves.
+
+What is personal is in it encrypted alone: the key store is not copied with it, tables that have people in clear are not
+copied, and records of their streams in quarantine are copied without their text.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from lake.errors import DeclarationError, full
+from lake.ingest.personal import BLANKED
+from lake.project import Project
+from lake.store.copy import copy_blanked, copy_table
+from lake.store.damage import damages
+from lake.store.keys import copy_store, has_store
+from lake.store.ledger.editions import kept_editions
+from lake.store.storage import Address
+from lake.store.warehouse import Location, Warehouse
+
+BEFORE_TABLES: Final = ("editions", "numbers", "checks", "runs")
+AFTER_TABLES: Final = ("cuts", "voids", "erasures", "landed")
+AFTER_LOGS: Final = ("contracts",)
+
+NOTE: Final = "backup.json"
+"""The file that says what was copied; the last to be written, so that a copy without it is not whole."""
+
+
+@dataclass(frozen=True)
+class Backup:
+    """What was copied: `tables` of the warehouse, by their folders in it, each with its Delta version.
+
+    `left_out` are the derived tables that the first `lake run` after a restore builds again. `keys` says whether the
+    key store was copied.
+    """
+
+    folder: str
+    begun_at: datetime
+    tables: dict[str, int]
+    left_out: list[str]
+    keys: bool
+
+
+def backup(project: Project, folder: Path, *, keys: Path | None, tell: Callable[[str], None]) -> Backup:
+    """Copies the warehouse into `folder`, which must be empty or not there yet; and the key store into the file `keys`.
+
+    Raises DeclarationError where one of them is in the way or within the other, StorageError where a table is damaged,
+    Unavailable where a disk is full or the past of a table is ended meanwhile: then nothing is left of the copy.
+    """
+    began = datetime.now(UTC)
+    _must_be_free(project, folder, keys)
+    if damaged := next(damages(project.settings, quickly=True), None):
+        raise damaged.fault
+    root = Address(str(folder / "warehouse"))
+    tables: dict[str, int] = {}
+    left_out: list[str] = []
+    try:
+        for location in _in_order(project, left_out):
+            name = location.path.relative_to(Warehouse(project.settings).root)
+            if location.kind == "quarantine" and _has_people(project, location):
+                version = copy_blanked(location, root / name, BLANKED)
+            else:
+                version = copy_table(location, root / name)
+            if version is not None:
+                tables[name] = version
+                tell(f"copied  {name} at version {version}")
+        if keys is not None:
+            copy_store(project.settings, keys)
+        done = Backup(str(folder), began, tables, left_out, keys is not None)
+        (folder / NOTE).write_text(json.dumps(asdict(done), default=str, indent=2) + "\n", "utf-8")
+    except BaseException as error:
+        shutil.rmtree(folder / "warehouse", ignore_errors=True)
+        raise (full(error, where=str(folder)) if isinstance(error, Exception) else None) or error from None
+    return done
+
+
+def _must_be_free(project: Project, folder: Path, keys: Path | None) -> None:
+    warehouse = project.settings.warehouse_path
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        what = "not empty" if folder.is_dir() else "not a folder"
+        raise DeclarationError(what, where=str(folder), fix="name a new or empty folder for each backup")
+    if folder.resolve().is_relative_to(warehouse):
+        raise DeclarationError("a backup cannot be within the warehouse", where=str(folder), fix="name another folder")
+    if keys is None:
+        return
+    if not has_store(project.settings):
+        raise DeclarationError("there is no key store", where=str(project.settings.keys_path), fix="leave out --keys")
+    if keys.exists():
+        raise DeclarationError("exists already", where=str(keys), fix="name a new file, and delete the old copy then")
+    if keys.resolve().is_relative_to(folder.resolve()):
+        raise DeclarationError(
+            "whoever has the backup and the keys can read everything",
+            where=str(keys),
+            fix="name a file elsewhere, best on another machine",
+        )
+
+
+def _in_order(project: Project, left_out: list[str]) -> Iterator[Location]:
+    """What is to be copied, in the order in which it is; adds the names of tables that are not to `left_out`."""
+    warehouse = Warehouse(project.settings)
+    last = {*AFTER_TABLES, *AFTER_LOGS}
+    others = (book.name for book in warehouse.folders("book") if book.name not in {*BEFORE_TABLES, *last})
+    yield from map(warehouse.book, (*BEFORE_TABLES, *others))
+    yield from _tables(project, left_out)
+    yield from map(warehouse.book, AFTER_TABLES)
+    yield from warehouse.folders("log", "quarantine", "redeliveries")
+    yield from map(warehouse.book, AFTER_LOGS)
+
+
+def _tables(project: Project, left_out: list[str]) -> Iterator[Location]:
+    """The homes of derived tables that editions have or that are live, what is derived from others before them."""
+    warehouse = Warehouse(project.settings)
+    editions = kept_editions(project.settings)
+    for declaration in reversed(list(project.tables.values())):
+        live = project.table(declaration).home
+        if project.is_personal(declaration):
+            left_out.append(declaration.name)
+            continue
+        paths = {edition.tables[declaration.name].path for edition in editions if declaration.name in edition.tables}
+        for path in sorted(paths | {f"{declaration.layer}/{live}"}):
+            layer, _, home = path.rpartition("/")
+            yield warehouse.table(layer, home)
+
+
+def _has_people(project: Project, location: Location) -> bool:
+    """Whether the stream of a quarantine is one with people; one that the project declares no more may be."""
+    contract = project.contracts.get(location.name)
+    return contract is None or bool(contract.sealed)

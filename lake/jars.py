@@ -1,0 +1,186 @@
+"""The jars that Spark needs for Delta: the pinned list `jars.txt`, and a folder that holds exactly what is on it.
+
+They are fetched by the Ivy that Spark brings, by its settings or a file of yours, or copied from a folder; either way
+each is checked against its SHA-256 before it is put where Spark looks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final, NamedTuple
+from xml.etree import ElementTree
+
+from lake.errors import DeclarationError, LakeError, Unavailable, full
+
+LIST: Final = Path(__file__).with_name("jars.txt")
+
+FIX: Final = "lake setup"
+
+
+class Jar(NamedTuple):
+    """One line of the list."""
+
+    sha256: str
+    group: str
+    artifact: str
+    version: str
+    licence: str
+
+    @property
+    def file(self) -> str:
+        return f"{self.artifact}-{self.version}.jar"
+
+
+def listed(file: Path = LIST) -> list[Jar]:
+    """The jars of the list."""
+    lines = (line.split() for line in file.read_text("utf-8").splitlines() if not line.startswith("#"))
+    return [Jar(*(sha256, *coordinates.split(":"), licence)) for sha256, coordinates, licence in lines]
+
+
+def faults(folder: Path, jars: Sequence[Jar]) -> list[str]:
+    """What keeps `folder` from holding exactly `jars`."""
+    missing = [f"{jar.file} is missing" for jar in jars if not (folder / jar.file).is_file()]
+    return [*missing, *_wrong(folder, jars), *(f"{name} is not on the list" for name in unlisted(folder, jars))]
+
+
+def unlisted(folder: Path, jars: Sequence[Jar]) -> list[str]:
+    """The names of the jars in `folder` that are none of `jars`."""
+    return sorted({file.name for file in folder.glob("*.jar")} - {jar.file for jar in jars})
+
+
+def are_in(folder: Path) -> bool:
+    """Whether the listed jars are there, by their names: those that count are verified by `lake setup` and doctor."""
+    return all((folder / jar.file).is_file() for jar in listed())
+
+
+def provide(
+    folder: Path, tell: Callable[[str], None], *, source: Path | None = None, ivy_settings: Path | None = None
+) -> int:
+    """Makes `folder` hold the listed jars, and returns how many had to be put there: 0 where all are right already.
+
+    They are taken from the folder `source`, else fetched as Ivy's own settings, or the file `ivy_settings`, say. Jars
+    of an earlier list go; whatever else is in the folder stays. Only what is verified replaces anything.
+
+    Raises DeclarationError where something that was named is missing, Unavailable where the jars cannot be fetched or
+    written, LakeError where one of them is not the one that is listed.
+    """
+    jars = listed()
+    if not faults(folder, jars):
+        return 0
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".fetching-") as scratch:
+            fetched = Path(scratch)
+            if source is not None:
+                _copy(jars, source, fetched)
+            else:
+                tell(f"fetching {len(jars)} jars (13 MB) ...")
+                _fetch(jars, fetched, ivy_settings)
+            if wrong := _wrong(fetched, jars):
+                raise LakeError(
+                    f"not the jars that are listed, none was put in place: {'; '.join(wrong)}",
+                    where=str(source or folder),
+                    fix="fetch them from another place: --from DIR, or --ivy-settings FILE",
+                )
+            _replace(jars, fetched, folder)
+    except OSError as error:
+        raise full(error) or Unavailable(
+            f"the jars cannot be written: {error.strerror}",
+            where=str(folder),
+            fix="allow this user to write there, or set `jars` in [tool.lake] to another folder",
+        ) from error
+    if others := unlisted(folder, jars):
+        raise LakeError(
+            f"not on the list, and Spark would load them: {', '.join(others)}",
+            where=str(folder),
+            fix="move them elsewhere",
+        )
+    return len(jars)
+
+
+def _replace(jars: Sequence[Jar], fetched: Path, folder: Path) -> None:
+    """Puts each jar into its place at once. Those of the list that was there before go, if they are not listed."""
+    before = folder / LIST.name
+    old = listed(before) if before.is_file() else []
+    for jar in jars:
+        (fetched / jar.file).replace(folder / jar.file)
+    for jar in set(old) - set(jars):
+        (folder / jar.file).unlink(missing_ok=True)
+    shutil.copy(LIST, fetched / LIST.name)
+    (fetched / LIST.name).replace(before)
+
+
+def _copy(jars: Sequence[Jar], source: Path, folder: Path) -> None:
+    if missing := [jar.file for jar in jars if not (source / jar.file).is_file()]:
+        raise DeclarationError(
+            f"no {', '.join(missing)}",
+            where=str(source),
+            fix="name a folder that lake setup filled elsewhere",
+        )
+    for jar in jars:
+        shutil.copy(source / jar.file, folder / jar.file)
+
+
+def _fetch(jars: Sequence[Jar], folder: Path, settings: Path | None) -> None:
+    module = folder / "ivy.xml"
+    module.write_bytes(_ivy_module(jars))
+    spark = find_spec("pyspark")
+    if spark is None or not spark.submodule_search_locations:
+        raise DeclarationError("pyspark is not installed", fix="install headwater with its dependencies")
+    ivy = next((Path(spark.submodule_search_locations[0]) / "jars").glob("ivy-*.jar"))
+    command = [_java(), "-cp", str(ivy), "org.apache.ivy.Main", "-cache", str(folder / "cache"), "-ivy", str(module)]
+    if settings is not None:
+        command += ["-settings", str(settings)]
+    command += ["-confs", "default", "-retrieve", str(folder / "[artifact]-[revision].[ext]")]
+    try:
+        run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    except FileNotFoundError:
+        raise DeclarationError(f"no Java to fetch the jars with: {command[0]}", fix="run lake doctor") from None
+    if run.returncode or not all((folder / jar.file).is_file() for jar in jars):
+        raise Unavailable(
+            f"the jars could not be fetched: {_reason(run.stdout)}",
+            fix="is the network reachable? --ivy-settings FILE names a mirror; --from DIR copies them from a folder",
+        )
+
+
+def _reason(said: str) -> str:
+    """The line of Ivy's output that says why."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    telling = [line for line in lines if "UNRESOLVED" in line.upper() or "Exception" in line or "Error" in line]
+    return (telling or lines or ["Ivy says nothing"])[0].lstrip(": ")
+
+
+def _wrong(folder: Path, jars: Sequence[Jar]) -> list[str]:
+    return [
+        f"{jar.file} has SHA-256 {found}, not {jar.sha256}"
+        for jar in jars
+        if (folder / jar.file).is_file() and (found := _sha256(folder / jar.file)) != jar.sha256
+    ]
+
+
+def _ivy_module(jars: Sequence[Jar]) -> bytes:
+    root = ElementTree.Element("ivy-module", version="2.0")
+    ElementTree.SubElement(root, "info", organisation="headwater", module="jars")
+    ElementTree.SubElement(ElementTree.SubElement(root, "configurations"), "conf", name="default")
+    wanted = ElementTree.SubElement(root, "dependencies")
+    for jar in jars:
+        where = {"org": jar.group, "name": jar.artifact, "rev": jar.version}
+        ElementTree.SubElement(wanted, "dependency", where, conf="default->master", transitive="false")
+    return ElementTree.tostring(root)
+
+
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home) / "bin/java") if home else "java"
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

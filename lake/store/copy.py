@@ -1,0 +1,58 @@
+"""Copies of Delta tables, file by file, taken while others write: a copy is the table as it was at one version."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from typing import Final
+
+from lake.errors import Unavailable
+from lake.store import delta, quarantine
+from lake.store.storage import Address
+from lake.store.warehouse import Location
+
+OF_LOG: Final = re.compile(r"_delta_log/(\d{20})\.(?:json|checkpoint(?:\..+)?\.parquet)")
+"""The commits and checkpoints of a table; what else is in its log are notes, which every reader does without."""
+
+
+def copy_table(location: Location, target: Address) -> int | None:
+    """Copies the table there to the folder `target`, at its newest version, with the versions before. Returns it.
+
+    None where there is no table. The caller is on the list of those at work, so that nothing that the version needs is
+    vacuumed meanwhile. Raises Unavailable where its past is ended all the same, as `lake forget` does.
+    """
+    source = location.path
+    if not delta.exists(source):
+        return None
+    version = delta.version(source)
+    names = [entry.name for entry in source.list(deep=True)]
+    for name in names:
+        commit = OF_LOG.fullmatch(name)
+        if int(commit[1]) <= version if commit else not name.startswith("_delta_log/"):
+            _copy_file(source / name, target / name)
+    copied = delta.open_table(target)
+    if copied is None or copied.version() != version or delta.missing(target, delta.files(copied)):
+        raise Unavailable(f"{location} was purged while it was copied", where=str(source), fix="try again")
+    return version
+
+
+def copy_blanked(location: Location, target: Address, detail: str) -> int | None:
+    """Copies a quarantine as `copy_table` does, but without its texts: each has `detail` in place of its own."""
+    if not delta.exists(location.path):
+        return None
+    version = delta.version(location.path)
+    query = f"SELECT {', '.join(quarantine.COLUMNS)} FROM t ORDER BY _batch, _number"
+    rows = delta.rows(location.path, query, version=version)
+    blank = {"raw": "", "detail": detail}
+    delta.append(target, quarantine.SCHEMA, [list({**row, **blank}.values()) for row in rows])
+    return version
+
+
+def _copy_file(source: Address, target: Address) -> None:
+    """Copies a file; one that is gone since it was listed is missed where the copy is looked at."""
+    target.local.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with source.open() as file, target.local.open("xb") as copy:
+            shutil.copyfileobj(file, copy, 1 << 20)
+    except FileNotFoundError:
+        target.local.unlink(missing_ok=True)

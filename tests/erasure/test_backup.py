@@ -1,0 +1,174 @@
+"""`lake backup`: what is copied while others write is a warehouse, and brings back nobody who was forgotten since."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from lake.backup import NOTE, backup
+from lake.cli import lake
+from lake.config import Settings, load_settings
+from lake.engine.verify import verify_all
+from lake.erasure.audit import search_files
+from lake.erasure.forget import forget
+from lake.errors import DeclarationError, StorageError, Unavailable
+from lake.ingest.fsck import check
+from lake.maintenance import Policy, maintain
+from lake.pipeline import catch_up
+from lake.project import Project, load
+from lake.read.sql import reader
+from lake.store.keys import open_store, secret_file
+from lake.store.ledger.cuts import latest_cut, record_cut
+from lake.store.ledger.editions import kept_editions
+from lake.store.log import Log
+from lake.testing import Lakehouse
+from tests.shop import new_shop, order
+from tests.warehouse import fall_behind, publish, published
+
+ROWS = [(2,)]
+
+
+def quiet(_: object) -> None:
+    pass
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Project:
+    """The published shop, in which nothing is personal."""
+    settings = published(tmp_path / "shop").settings
+    file = settings.project / "schemas/orders.avsc"
+    contract = json.loads(file.read_text())
+    del contract["lake"]["subject"]
+    for field in contract["fields"]:
+        field.pop("personal", None)
+    file.write_text(json.dumps(contract))
+    return load(load_settings(settings.project))
+
+
+def restored(settings: Settings, folder: Path) -> Settings:
+    """The settings of the same project over the copy in `folder`."""
+    return replace(settings, warehouse=folder / "warehouse")
+
+
+def test_a_copy_is_read_as_the_warehouse_is(shop: Project, tmp_path: Path) -> None:
+    done = backup(shop, tmp_path / "copy", keys=None, tell=quiet)
+    assert done.left_out == []
+    assert {name for name in done.tables if not name.startswith("meta/")} == {
+        "logs/orders",
+        "silver/current_order",
+        "gold/customer_daily",
+    }
+    assert json.loads((tmp_path / "copy" / NOTE).read_text())["tables"] == done.tables
+    copy = restored(shop.settings, tmp_path / "copy")
+    for settings in (shop.settings, copy):
+        assert check(settings, "orders") == check(shop.settings, "orders")
+        assert reader(settings).relation("select count(*) from customer_daily").fetchall() == ROWS
+    assert kept_editions(copy) == kept_editions(shop.settings)
+
+
+def test_a_copy_speaks_of_nothing_that_it_has_not_however_much_is_written_meanwhile(
+    shop: Project, tmp_path: Path
+) -> None:
+    """After each table that is copied: a batch, a cut of it, and an edition."""
+    batches = iter(range(3, 100))
+
+    def writes(_: str) -> None:
+        fall_behind(shop.settings)
+        batch = next(batches)
+        assert Log(shop.settings, "orders").head().batch == batch
+        cut = record_cut(shop.settings, {"orders": batch}, 0)
+        publish(shop.settings, cut.number, current_order=("silver", 0), customer_daily=("gold", 0))
+
+    done = backup(shop, tmp_path / "copy", keys=None, tell=writes)
+    assert len(done.tables) > 5
+    copy = restored(shop.settings, tmp_path / "copy")
+    cut, log = latest_cut(copy), Log(copy, "orders").head().batch
+    assert cut is not None
+    assert kept_editions(copy)[0].cut <= cut.number
+    assert cut.batches["orders"] <= log < Log(shop.settings, "orders").head().batch
+    assert len(kept_editions(shop.settings)) > len(done.tables) - 2, "none of this stopped a writer"
+
+
+def test_a_backup_is_in_nobodys_way(shop: Project, tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken/mine").touch()
+    for folder, keys, what in (
+        (tmp_path / "taken", None, "not empty"),
+        (tmp_path / "taken/mine", None, "not a folder"),
+        (shop.settings.warehouse_path / "copy", None, "cannot be within the warehouse"),
+        (tmp_path / "copy", tmp_path / "keys.sqlite", "there is no key store"),
+    ):
+        with pytest.raises(DeclarationError, match=what):
+            backup(shop, folder, keys=keys, tell=quiet)
+    assert {file.name for file in tmp_path.iterdir()} == {"shop", "taken"}
+
+
+def test_what_is_damaged_is_not_copied_in_silence(shop: Project, tmp_path: Path) -> None:
+    shutil.rmtree(shop.settings.warehouse_path / "logs/orders/_delta_log")
+    with pytest.raises(StorageError, match="the log of orders"):
+        backup(shop, tmp_path / "copy", keys=None, tell=quiet)
+    assert not (tmp_path / "copy").exists()
+
+
+def test_keys_are_copied_to_a_place_of_their_own(shop: Project, tmp_path: Path) -> None:
+    store = open_store(shop.settings, make=True)
+    store.make("orders", ["ada", "joan"])
+    for keys, what in ((tmp_path / "copy/keys", "can read everything"), (store.file, "exists already")):
+        with pytest.raises(DeclarationError, match=what):
+            backup(shop, tmp_path / "copy", keys=keys, tell=quiet)
+    arguments = ["backup", str(tmp_path / "copy"), "--keys", str(tmp_path / "safe/keys"), "--json"]
+    answer = CliRunner().invoke(lake, [*arguments, "--project", str(shop.settings.project)])
+    assert json.loads(answer.stdout)["keys"] is True
+    copied = open_store(replace(shop.settings, keys=tmp_path / "safe/keys"))
+    assert (copied.secret, copied.living("orders")) == (store.secret, store.living("orders"))
+    assert secret_file(copied.file).read_text() == secret_file(store.file).read_text()
+    assert copied.file.stat().st_mode & 0o077 == 0
+    assert not list((tmp_path / "copy").rglob("*keys*"))
+
+
+def test_a_copy_that_fails_leaves_nothing(shop: Project, tmp_path: Path) -> None:
+    def fails(_: str) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with pytest.raises(Unavailable, match="disk full"):
+        backup(shop, tmp_path / "copy", keys=None, tell=fails)
+    assert list((tmp_path / "copy").iterdir()) == []
+
+
+def people(shop: Lakehouse) -> dict[int, Any]:
+    return {row["order_id"]: row["customer"] for row in shop.table("current_order")}
+
+
+@pytest.mark.long
+def test_who_is_forgotten_after_a_backup_stays_forgotten_where_it_is_restored(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    live = new_shop(tmp_path / "live")
+    joan = "margaret hamilton"
+    live.land("orders", order(1, joan, note="call me"), order(2, "grace"), order(9, joan) | {"amount": "a lot"}).run()
+    done = backup(live.project, tmp_path / "copy", keys=None, tell=quiet)
+    assert set(done.left_out) == {"current_order", "customer_daily"}
+    copy = restored(live.settings, tmp_path / "copy")
+    assert search_files(copy, {joan}).found == (), "what is personal is in no backup in clear"
+
+    forget(live.project, lambda: spark, "orders", joan)
+    catch_up(live.project, lambda: spark, quiet)
+    shutil.copytree(tmp_path / "live/shop", tmp_path / "again/shop")
+    (tmp_path / "copy/warehouse").rename(tmp_path / "again/warehouse")
+    again = Lakehouse(tmp_path / "again/shop", tmp_path / "again")
+    again.settings = replace(again.settings, keys=live.settings.keys_path)
+    again.land("orders", order(1, joan, note="call me"), order(3, "ada")).run()
+    assert people(again) == {1: None, 2: "grace", 3: "ada"}
+    assert {verdict.verdict for verdict in verify_all(lambda: spark, again.project, tell=quiet)} == {"identical"}
+    assert check(again.settings, "orders") == []
+    assert search_files(again.settings, {joan}).found == ()
+    maintain(again.project, lambda: spark, Policy(1, 0, 0), quiet)
+    assert len(kept_editions(again.settings)) == 1
