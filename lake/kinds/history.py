@@ -58,6 +58,7 @@ class History(Kind):
         History("customer", sequence="changed_at", ignore="seen_at", deletes="op = 'd'", truncate="op = 't'")
         History("customer", sequence="changed_at", former={"customer": "old_name"})
         History("product", sequence="taken_on", snapshots=True, marker="kind = 'complete'")
+        History("product", sequence="taken_on", snapshots=True, partition="region")
     """
 
     name: ClassVar[str] = "History"

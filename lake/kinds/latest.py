@@ -183,13 +183,14 @@ class Latest(FirstOrLatest):
     all but key, sequence and groups; a column left out takes the newest row's value, null or not.
     `groups`: columns that follow a sequence column of their own, by that column: they are those of the row that is
     newest by it, ties by log order; a row in which it is null does not speak for them. A delete resets them all.
-    `snapshots`: rows are full dumps; what the newest lacks has no row. With `marker` and `partition` as in History.
+    `snapshots`: rows are full dumps; what the newest lacks has no row. `marker` and `partition` as in History.
 
     Example:
         Latest("order_id")
         Latest("order_id", sequence="changed_at", deletes="op = 'd'", truncate="op = 't'")
         Latest("order_id", sequence="changed_at", former={"order_id": "old_id"}, partial=["note", "phone"])
         Latest(["shop", "order_id"], sequence="changed_at", groups={"priced_at": ["price", "currency"]})
+        Latest("product", sequence="taken_on", snapshots=True, marker="kind = 'complete'", partition="region")
     """
 
     name: ClassVar[str] = "Latest"
