@@ -8,6 +8,7 @@ from typing import Final
 
 from lake.errors import Unavailable
 from lake.store import delta, quarantine
+from lake.store.scan import Scan
 from lake.store.storage import Address
 from lake.store.warehouse import Location
 
@@ -40,11 +41,15 @@ def copy_blanked(location: Location, target: Address, detail: str) -> int | None
     """Copies a quarantine as `copy_table` does, but without its texts: each has `detail` in place of its own."""
     if not delta.exists(location.path):
         return None
+    import pyarrow as pa
+
     version = delta.version(location.path)
-    query = f"SELECT {', '.join(quarantine.COLUMNS)} FROM t ORDER BY _batch, _number"
-    rows = delta.rows(location.path, query, version=version)
     blank = {"raw": "", "detail": detail}
-    delta.append(target, quarantine.SCHEMA, [list({**row, **blank}.values()) for row in rows])
+    rows = Scan(location.path, version).arrow([name for name in quarantine.COLUMNS if name not in blank])
+    columns = {name: pa.array([text] * rows.num_rows, pa.string()) for name, text in blank.items()}
+    columns |= {name: rows.column(name) for name in rows.column_names}
+    delta.append(target, quarantine.SCHEMA, [])
+    delta.write(target, pa.table({name: columns[name] for name in quarantine.COLUMNS}))
     return version
 
 

@@ -6,6 +6,7 @@ import json
 import shutil
 import sqlite3
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,12 @@ from lake.erasure.audit import search_files
 from lake.erasure.forget import forget
 from lake.errors import DeclarationError, StorageError, Unavailable
 from lake.ingest.fsck import check
+from lake.ingest.personal import BLANKED
 from lake.maintenance import Policy, maintain
 from lake.pipeline import catch_up
 from lake.project import Project, load
 from lake.read.sql import reader
+from lake.store import quarantine
 from lake.store.keys import open_store, secret_file
 from lake.store.ledger.cuts import latest_cut, record_cut
 from lake.store.ledger.editions import kept_editions
@@ -116,6 +119,19 @@ def test_what_is_damaged_is_not_copied_in_silence(shop: Project, tmp_path: Path)
     with pytest.raises(StorageError, match="the log of orders"):
         backup(shop, tmp_path / "copy", keys=None, tell=quiet)
     assert not (tmp_path / "copy").exists()
+
+
+def test_what_is_quarantined_about_people_is_copied_without_its_text(tmp_path: Path) -> None:
+    project = published(tmp_path / "shop")
+    at = datetime(2024, 3, 31, tzinfo=UTC)
+    faults = [("joan.csv", "joan is no number"), ("b.csv", "cut short")]
+    assert quarantine.put_files(project.settings, "orders", 2, faults, at=at) == 2
+    backup(project, tmp_path / "copy", keys=None, tell=quiet)
+    copy = restored(project.settings, tmp_path / "copy")
+    first, second = quarantine.rejected(copy, "orders", upto=9)
+    assert (first.raw, first.detail, first.source, first.ingested_at) == ("", BLANKED, "joan.csv", at)
+    assert (second.batch, second.number) == (2, 2)
+    assert quarantine.put_files(copy, "orders", 3, faults, at=at) == 2, "it can be written on"
 
 
 def test_keys_are_copied_to_a_place_of_their_own(shop: Project, tmp_path: Path) -> None:
