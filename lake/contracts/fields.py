@@ -34,6 +34,7 @@ LOGICAL: Final[Mapping[tuple[str, str], str]] = {
     ("string", "uuid"): "string",
 }
 ATTRIBUTES: Final = {"text_only", "unit", "minimum", "maximum", "personal", "aliases", "transport", "from", "encoding"}
+AVRO: Final = {"name", "type", "doc", "default", "order", "aliases"}
 EPOCHS: Final[Mapping[str, int]] = {"timestamp-millis": 1_000, "timestamp-micros": 1_000_000}
 TIMES: Final = ("days", "millis", "micros", "nanos")
 ENCODINGS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -109,7 +110,8 @@ def read_field(field: avro.schema.Field, *, line: int) -> Field:
     unknown = sorted(set(extra) - ATTRIBUTES)
     if unknown:
         raise DeclarationError(
-            f"field {field.name!r} has an unknown attribute {unknown[0]!r}", fix=did_you_mean(unknown[0], ATTRIBUTES)
+            f"field {field.name!r} has an unknown attribute {unknown[0]!r}",
+            fix=did_you_mean(unknown[0], ATTRIBUTES | AVRO),
         )
     bounds = {end: _bound(field.name, ddl, end, extra[end]) for end in ("minimum", "maximum") if end in extra}
     _must_be_apart(field.name, ddl, bounds)
