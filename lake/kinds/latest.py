@@ -35,6 +35,7 @@ class FirstOrLatest(Kind):
     name: ClassVar[str]
     newest: ClassVar[bool]
     version: ClassVar[int] = 2
+    chooses: ClassVar[bool] = True
 
     key: tuple[str, ...]
     sequence: tuple[str, ...]

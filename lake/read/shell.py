@@ -32,7 +32,7 @@ WIDTH: Final = 60
 HELP: Final = r"""A query ends with ; or an empty line. Tab completes, arrow keys recall queries, Ctrl-C cancels.
 
   \d            the tables of the edition
-  \d TABLE      its columns, with types and comments
+  \d TABLE      its columns, with types, units and comments
   \edition      the current edition        \edition N   another one
   \?            this help                  \q           leave
 
@@ -112,8 +112,8 @@ class Conversation:
         table = self.reader.table(name)
         yield f"{table.layer}.{table.name}: {table.doc}"
         yield from as_table(
-            ["column", "type", "comment"],
-            [[column.name, column.type.replace('"', ""), column.comment] for column in table.columns],
+            ["column", "type", "unit", "comment"],
+            [[column.name, column.type.replace('"', ""), column.unit, column.comment] for column in table.columns],
         )
 
 
