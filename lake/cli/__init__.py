@@ -53,6 +53,7 @@ COMMANDS = {
     "maintain": "upkeep",
     "forget": "forget",
     "sql": "readers",
+    "export": "readers",
     "tables": "readers",
     "status": "readers",
     "graph": "readers",

@@ -47,6 +47,7 @@ COMMANDS = {
     "maintain": ["maintain", "maintain --dry-run"],
     "forget": ["forget orders subject=ada", "forget orders subject=ada --proof"],
     "sql": ["sql 'from customer_daily'", "sql 'show tables'", "sql --cut 1 'from current_order'"],
+    "export": ["export duckdb all.duckdb"],
     "tables": ["tables"],
     "status": ["status", "status --json", "status --fail-if stopped"],
     "graph": ["graph"],

@@ -46,6 +46,7 @@ LOCAL: Final = {
     "erasure/audit.py": "the files outside the warehouse are named by the settings",
     "erasure/purge.py": "what Spark has written to its own log is cut off",
     "read/export.py": "results go to a file that is named",
+    "read/database.py": "so does a whole edition",
     "read/open.py": "a project is named by its folder",
     "read/sql.py": "a large query spills to this machine's disk",
     "report/doctor.py": "this machine is what is examined",
