@@ -28,6 +28,7 @@ def aircraft_day(flights: DataFrame) -> DataFrame:
 
     window_start: the first departure, UTC
     window_end: six hours after the last departure, UTC
+    legs: flown
     miles: flown on these legs
     first_airport: where the first leg started
     last_airport: where the last leg went

@@ -14,6 +14,7 @@ def carrier_league(days: DataFrame, airlines: DataFrame) -> DataFrame:
     """The carriers by punctuality: the smaller the share of late arrivals, the better the rank.
 
     name: the airline's, as last announced
+    flights: scheduled
     share_cancelled: of scheduled flights
     share_late: of arrived flights, those more than 15 minutes late
     mean_delay: minutes after schedule at arrival

@@ -28,6 +28,7 @@ def delay_streak(flights: DataFrame) -> DataFrame:
 
     started_at: departure of the first of them, UTC
     ended_at: departure of the last of them, UTC
+    legs: how many were late in a row
     worst: minutes after schedule of the latest to arrive
     """
     return flights.where("tailnum is not null and departed_at is not null").select(

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 def aircraft_log(flights: DataFrame) -> DataFrame:
     """What an aircraft has done, leg after leg in the order of departure.
 
+    legs: flown
     miles: flown on these legs
     airports: those it has been seen at, by code
     last_airport: where its last leg went

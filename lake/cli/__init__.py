@@ -57,6 +57,7 @@ COMMANDS = {
     "backup": "upkeep",
     "forget": "forget",
     "sql": "readers",
+    "export": "readers",
     "tables": "readers",
     "status": "readers",
     "graph": "readers",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ COUNTS = ("read", "accepted", "duplicates", "quarantined")
 @click.command()
 @shared
 def schemas(shell: Shell) -> None:
-    """List the contracts: the schema of each stream.
+    """List the contracts: the schema of each stream. And the fields that events carry and it does not know.
 
     \b
     Example: lake schemas
@@ -46,6 +47,8 @@ def schemas(shell: Shell) -> None:
             "personal": list(one.contract.personal),
             "doc": one.contract.doc,
             "fields": [_field(field) for field in one.contract.fields],
+            "unknown": [asdict(field) for field in one.unknown],
+            "sealed": one.sealed,
         }
         for one in contracts
     ]
@@ -55,7 +58,7 @@ def schemas(shell: Shell) -> None:
         key, event_time = ", ".join(row["key"]), row["time"] or "none"
         lines += [f"{row['stream']}  ({state})  key: {key}  event time: {event_time}", f"  {row['doc']}"]
         lines += [f"  {line}" for line in table(row["fields"], "name", "type", "unit", "doc")]
-        lines += [f"  {_change(change)}" for change in row["changes"]] + [""]
+        lines += [*(f"  {_change(change)}" for change in row["changes"]), *_unknown(row), ""]
     shell.emit(data, lines or ["no contracts: schemas/ has no .avsc file"])
 
 
@@ -315,6 +318,24 @@ def _counts(shell: Shell, streams: tuple[str, ...]) -> None:
 def _field(field: Field) -> dict[str, Any]:
     shown = field.type + ("" if field.nullable else " not null")
     return {"name": field.name, "type": shown, "unit": field.unit, "doc": field.doc, "personal": field.personal}
+
+
+def _unknown(row: Mapping[str, Any]) -> Iterator[str]:
+    """What events carry beside the fields of their contract, and what to add to it."""
+    for field in row["unknown"]:
+        yield f"  unknown field {field['name']!r} in {_events(field['events'])}; the log keeps its values"
+        if field["like"]:
+            yield f'    add to the field {field["like"]!r}, if it is that one: "aliases": [{json.dumps(field["name"])}]'
+        if field["line"]:
+            yield f"    add to the fields of {row['stream']}: {field['line']}"
+        elif not field["like"]:
+            yield f"    add to the fields of {row['stream']}: one with its type; it is nested, or its name is taken"
+    if row["sealed"]:
+        yield f"  {_events(row['sealed'])} carry unknown fields that are sealed with what is personal"
+
+
+def _events(count: int) -> str:
+    return f"{count} event{'' if count == 1 else 's'}"
 
 
 def _log_data(log: LogReport) -> dict[str, Any]:

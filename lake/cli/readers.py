@@ -1,4 +1,4 @@
-"""Commands that read what is published: sql, tables, status, graph. None starts a JVM."""
+"""Commands that read what is published: sql, export, tables, status, graph. None starts a JVM."""
 
 from __future__ import annotations
 
@@ -132,6 +132,50 @@ def _query(query: str | None, file: Path | None) -> str | None:
         where = str(file) if file else "standard input" if piped else ""
         fix = "save it as UTF-8"
         raise DeclarationError(f"the query is not UTF-8 at byte {error.start}", where=where, fix=fix) from None
+
+
+@click.group(invoke_without_command=True)
+@shared
+@click.pass_context
+def export(ctx: click.Context, shell: Shell) -> None:
+    """Export an edition for tools that have no lake.
+
+    \b
+    lake export duckdb shop.duckdb
+    """
+    if ctx.invoked_subcommand is None:
+        raise click.UsageError("nothing to export to: name a format")
+
+
+@export.command("duckdb")
+@click.argument("file", metavar="FILE")
+@click.argument("tables", nargs=-1)
+@click.option("--edition", type=Number(), metavar="N", help="Export edition N instead of the current one.")
+@click.option("--cut", type=Number(), metavar="N", help="Export the newest edition at or before cut N.")
+@click.option(
+    "--verified", is_flag=True, help="First verify that the tables are what was published; reads all of them."
+)
+@shared
+def duckdb_(
+    shell: Shell, file: str, tables: tuple[str, ...], edition: int | None, cut: int | None, *, verified: bool
+) -> None:
+    """Export the published edition to FILE, a DuckDB database. All TABLES, or those named, with what columns mean.
+
+    The file appears whole or not at all, and replaces one that is there. It is a copy: `lake forget` does not reach it.
+
+    \b
+    lake export duckdb shop.duckdb
+    lake export duckdb january.duckdb carrier_daily carrier_league --edition 31
+    """
+    from lake.read.database import as_database
+    from lake.read.sql import opened
+
+    if not file or "\0" in file:
+        raise DeclarationError(f"not a file name: {file!r}", fix="lake export duckdb shop.duckdb")
+    reader = opened(shell.settings, " ".join(tables) or None, edition=edition, cut=cut, verified=verified)
+    rows = as_database(reader, Path(file), tables, tell=shell.say)
+    data = {"file": file, "edition": reader.edition.number, "cut": reader.edition.cut, "tables": rows}
+    shell.emit(data, f"{file}: {len(rows)} tables of edition {reader.edition.number} at cut {reader.edition.cut}")
 
 
 @click.command()

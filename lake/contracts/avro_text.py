@@ -107,6 +107,10 @@ class Lines:
         start = self.text.find('"fields"')
         return self._line(rf'"name"\s*:\s*"{re.escape(name)}"', max(start, 0), nth)
 
+    def of_attribute(self, name: str) -> int:
+        """The first line that says something of the name."""
+        return self._line(rf'"{re.escape(name)}"\s*:', 0)
+
     def of_fact(self, name: str) -> int:
         """The line of the fact `name` in the `lake` object, or of that object."""
         start = max(self.text.find('"lake"'), 0)

@@ -48,6 +48,7 @@ from typing import Any, Literal
 import avro.schema
 
 from lake.config import Settings
+from lake.contracts.attributes import misplaced
 from lake.contracts.avro_text import Lines, parse_schema
 from lake.contracts.csv_options import UNSAID, CsvOptions
 from lake.contracts.fields import Field, read_field
@@ -150,7 +151,7 @@ def sound_contracts(settings: Settings) -> tuple[dict[str, Contract], dict[str, 
         file = str(path.relative_to(settings.path(".")))
         try:
             text = path.read_text("utf-8")
-            contract = read_contract(text, file=file)
+            contract = _meant(text, file=file)
             if contract.name != path.stem:
                 raise DeclarationError(
                     f"the record is named {contract.name!r}",
@@ -239,6 +240,21 @@ def _identifying(field: Field, facts: Mapping[str, Any], record: avro.schema.Rec
     identity, time = facts.get("id"), re.findall(r"\w+", facts.get("time") or "")
     deciding = {*facts["key"], *(identity if isinstance(identity, list) else ()), *time, facts.get("dump")}
     return replace(field, transport=field.name not in deciding)
+
+
+def _meant(text: str, *, file: str) -> Contract:
+    """As `read_contract`; attributes that say nothing where they stand are faults too."""
+    try:
+        contract = read_contract(text, file=file)
+    except DeclarationError as fault:
+        try:
+            more = misplaced(text, file=file)
+        except (ValueError, RecursionError, AttributeError):  # no JSON, or no record: that is what was told
+            more = []
+        raise (DeclarationError.all([fault, *more]) if more else fault) from None
+    if faults := misplaced(text, file=file):
+        raise DeclarationError.all(faults)
+    return contract
 
 
 def _checked(field: Field, before: list[Field]) -> Field:

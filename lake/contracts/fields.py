@@ -38,6 +38,7 @@ ATTRIBUTES: Final = frozenset(
     {"text_only", "unit", "minimum", "maximum", "personal", "aliases", "transport", "from", "pattern", "encoding"}
     | {"format", "decimal", "thousands"}
 )
+AVRO: Final = {"name", "type", "doc", "default", "order", "aliases"}
 EPOCHS: Final[Mapping[str, int]] = {"timestamp-millis": 1_000, "timestamp-micros": 1_000_000}
 TIMES: Final = ("days", "millis", "micros", "nanos")
 ENCODINGS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -123,7 +124,8 @@ def read_field(field: avro.schema.Field, *, line: int) -> Field:
     unknown = sorted(set(extra) - ATTRIBUTES)
     if unknown:
         raise DeclarationError(
-            f"field {field.name!r} has an unknown attribute {unknown[0]!r}", fix=did_you_mean(unknown[0], ATTRIBUTES)
+            f"field {field.name!r} has an unknown attribute {unknown[0]!r}",
+            fix=did_you_mean(unknown[0], ATTRIBUTES | AVRO),
         )
     bounds = {end: _bound(field.name, ddl, end, extra[end]) for end in ("minimum", "maximum") if end in extra}
     _must_be_apart(field.name, ddl, bounds)

@@ -46,10 +46,12 @@ def duration(text: Any) -> timedelta | None:
 def wrong_facts(facts: Any, fields: list[Field], names: list[str] | None) -> Iterator[tuple[str, str, str]]:
     """Each fault of the `lake` object as (fact, what, fix); names are checked only where all fields are known."""
     if not isinstance(facts, dict) or "key" not in facts:
+        given = sorted(set(facts) - FACTS) if isinstance(facts, dict) else []
+        meant = next((fact for fact in given if did_you_mean(fact, FACTS) == "did you mean 'key'?"), "")
         yield (
-            "lake",
+            meant or "lake",
             'no key declared: "lake": {"key": [...]} is missing',
-            "name the fields that identify what an event is about",
+            f"write 'key' instead of {meant!r}" if meant else "name the fields that identify what an event is about",
         )
         return
     for fact in sorted(set(facts) - FACTS):

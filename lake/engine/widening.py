@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from lake.declaration import Declaration
 from lake.errors import DeclarationError
-from lake.evaluation.columns import IGNORED, WAITING, given, lost, recorded
+from lake.evaluation.columns import HANDED_ON, IGNORED, WAITING, given, lost, recorded
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.validate import analyse
@@ -19,10 +20,10 @@ def built(evaluation: Evaluation) -> Columns:
     inputs, declaration = evaluation.inputs, evaluation.declaration
     current = {source.name: inputs.columns(source) for source in declaration.inputs}
     if evaluation.head is None or not is_as_built(evaluation):
-        return recorded(current, analyse(inputs, declaration).read)
+        return recorded(current, analyse(inputs, declaration))
     columns = evaluation.since.columns
     assert columns is not None
-    return columns
+    return _with_handed_on(evaluation, columns)
 
 
 def is_as_built(evaluation: Evaluation) -> bool:
@@ -52,7 +53,7 @@ def must_have(evaluation: Evaluation) -> None:
 def followed(evaluation: Evaluation) -> Columns:
     """What the head of a table says that follows its inputs: which columns have come to them since it was built."""
     inputs, declaration = evaluation.inputs, evaluation.declaration
-    columns = evaluation.since.columns or _unsaid(evaluation)
+    columns = _with_handed_on(evaluation, evaluation.since.columns or _unsaid(evaluation))
     held = inputs.withheld.get(declaration.name, {})
     if all(came <= known(columns[name]) for name, came in ((name, set(some)) for name, some in held.items())):
         return columns
@@ -62,6 +63,26 @@ def followed(evaluation: Evaluation) -> Columns:
             **of_input,
             WAITING: waiting.get(name, []),
             IGNORED: [column for column in held.get(name, []) if column not in waiting[name]],
+        }
+        for name, of_input in columns.items()
+    }
+
+
+def _with_handed_on(evaluation: Evaluation, columns: Columns) -> Columns:
+    """`columns`, and what of them is handed on, where the table was built before heads said it and a session is there
+    to ask.
+    """
+    inputs, declaration = evaluation.inputs, evaluation.declaration
+    if all(HANDED_ON in of_input for of_input in columns.values()) or not inputs.connected:
+        return columns
+    handed_on: Mapping[str, Mapping[str, str]] = {}
+    with suppress(DeclarationError):  # of what would not be built today: then its columns are nobody's
+        handed_on = analyse(inputs, declaration).handed_on
+    was = given(columns)
+    return {
+        name: {
+            **of_input,
+            HANDED_ON: {column: its for column, its in handed_on.get(name, {}).items() if its in was[name]},
         }
         for name, of_input in columns.items()
     }

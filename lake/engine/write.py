@@ -16,6 +16,7 @@ from lake.engine import content_proof
 from lake.engine.widening import built, followed
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
+from lake.evaluation.meaning import meanings
 from lake.evaluation.unique import check_unique, unique
 from lake.evaluation.validate import python_faults
 from lake.explain import causes
@@ -66,17 +67,17 @@ def first_rows(evaluation: Evaluation) -> pa.Table | DataFrame:
 def write_all(evaluation: Evaluation, rows: pa.Table | DataFrame, *, verb: str) -> TableHead:
     """Makes `rows` the table, after the gate."""
     declaration, table = evaluation.declaration, evaluation.table
-    comments = evaluation.inputs.comments(declaration)
     if isinstance(rows, pa.Table):
         check_unique(declaration, rows)
     else:
         rows = unique(rows, evaluation.identity)
     if not table.exists():
-        table.create(arrow_types(rows), description=declaration.doc, comments=comments)
+        table.create(arrow_types(rows), description=declaration.doc)
     suite = judge(evaluation, rows)
     counts = Counts(inserted=rows.num_rows) if isinstance(rows, pa.Table) else Counts()
     head = _next(evaluation, verb, counts, suite, content_proof.of_rows(table, rows))
-    position = commit.replace(table, rows, evaluation.identity, head.committed, comments=comments)
+    said = meanings(evaluation.inputs, declaration, head.columns)
+    position = commit.replace(table, rows, evaluation.identity, head.committed, meanings=said)
     written = TableHead.of(position)
     # How many rows Spark wrote is known from the files' statistics, once they are there.
     return written if isinstance(rows, pa.Table) else replace(written, counts=Counts(table.rows(position.version)))
@@ -90,6 +91,8 @@ def write(evaluation: Evaluation, diff: pa.Table | DataFrame, *, verb: str) -> T
     head = _next(evaluation, verb, counts, suite, content)
     if isinstance(diff, pa.Table):
         diff = content_proof.written(diff)
+    declaration = evaluation.declaration
+    commit.describe(table, declaration.doc, meanings(evaluation.inputs, declaration, head.columns))
     position = commit.commit(table, diff, counts, identity, head.committed)
     pack_table(table.path, position)
     return TableHead.of(position)

@@ -4,6 +4,10 @@ A table's head says of each input, in `columns`: {input: {"read": {column: type}
 function was given when it was built, and what of that decides its rows. Until it is built anew the function is given
 just these columns, so that one that hands all of them on goes on making the table's columns, whatever comes to the
 input. What came since, and looks of use to the function, is `waiting` for `lake deploy`; the rest is `ignored`.
+
+`handed_on` says which of the table's columns are columns of the input: {column of the table: column of the input}.
+Spark itself tells: a column's metadata go with it as long as it is only selected or renamed, alone or within a struct,
+and are lost to any expression over it.
 """
 
 from __future__ import annotations
@@ -25,11 +29,13 @@ from lake.store.table_head import Columns, TableHead
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 Given: TypeAlias = Mapping[str, frozenset[str]]
 """What a function is given of each input: {input: columns}."""
 
-WAITING, IGNORED = "waiting", "ignored"
+WAITING, IGNORED, HANDED_ON = "waiting", "ignored", "handed_on"
+TAG: Final = "lake_input_column"
 CUT_SHORT: Final = re.compile(r"\.\.\. \d+ more fields")
 SCAN: Final = "FileScan json"
 PLACE: Final = re.compile(r"\b_(\d+)_(\d+)#\d+")
@@ -37,22 +43,45 @@ PLACE: Final = re.compile(r"\b_(\d+)_(\d+)#\d+")
 
 @dataclass(frozen=True)
 class Analysed:
-    """What the plan of a declaration shows: what it reads of each input, and the columns it makes, {column: type}."""
+    """What the plan of a declaration shows: what it reads of each input, the columns it makes, {column: type}, and
+    which of these are columns of an input, {input: {column: column of the input}}.
+    """
 
     read: Given
     columns: Mapping[str, str]
+    handed_on: Mapping[str, Mapping[str, str]]
 
 
 def leaf(spark: SparkSession, types: Mapping[str, str], side: int) -> DataFrame:
     """A frame without rows, with columns of these `types`, of which a plan shows the ones that are read.
 
-    It is a scan of no files: of a frame that Spark knows to be empty, it reads no column.
+    It is a scan of no files: of a frame that Spark knows to be empty, it reads no column. Its visible columns are
+    tagged as those of input number `side`.
     """
     from pyspark.sql import functions as F
 
     placed = ", ".join(f"`_{side}_{number}` {type_}" for number, type_ in enumerate(types.values()))
     rows = spark.read.schema(placed).format("json").load([])
-    return rows.select(*[F.col(f"_{side}_{number}").alias(name) for number, name in enumerate(types)])
+    return tagged(rows.select(*[F.col(f"_{side}_{number}").alias(name) for number, name in enumerate(types)]), side)
+
+
+def tagged(rows: DataFrame, side: int) -> DataFrame:
+    """`rows` of input number `side`, whose visible columns say which they are."""
+    from pyspark.sql import functions as F
+
+    shown = set(visible(rows.columns))
+    return rows.select(
+        *[F.col(c).alias(c, metadata={TAG: [str(side), c]}) if c in shown else F.col(c) for c in rows.columns]
+    )
+
+
+def tags(schema: StructType) -> dict[str, tuple[int, str]]:
+    """Which columns of a frame of this `schema` are columns of tagged inputs: {column: (input number, its column)}.
+
+    Of a union, the tags are those of its first part alone.
+    """
+    found = {field.name: field.metadata[TAG] for field in schema if TAG in field.metadata}
+    return {name: (int(side), column) for name, (side, column) in found.items()}
 
 
 def read_of(plan: str, sides: Sequence[Sequence[str]]) -> list[frozenset[str]]:
@@ -103,12 +132,13 @@ def without(
     ]
 
 
-def recorded(given: Mapping[str, Mapping[str, str]], read: Given) -> dict[str, dict[str, Any]]:
-    """What a head says where a function is `given` these columns: {input: {column: type}}."""
+def recorded(given: Mapping[str, Mapping[str, str]], shown: Analysed) -> dict[str, dict[str, Any]]:
+    """What a head says where a function is `given` these columns, {input: {column: type}}, and its plan shows this."""
     return {
         name: {
-            "read": {column: type_ for column, type_ in types.items() if column in read[name]},
-            "unread": [column for column in types if column not in read[name]],
+            "read": {column: type_ for column, type_ in types.items() if column in shown.read[name]},
+            "unread": [column for column in types if column not in shown.read[name]],
+            HANDED_ON: dict(shown.handed_on.get(name, {})),
         }
         for name, types in given.items()
     }

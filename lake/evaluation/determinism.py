@@ -26,6 +26,7 @@ MANY_ROWS: Final = re.compile(
     r"^[\s:+\-]*(Aggregate|Window|Deduplicate|Distinct|Sort|GlobalLimit|LocalLimit|Sample|Join|Offset)\b", re.MULTILINE
 )
 RECURSION: Final = re.compile(r"\bUnionLoop\b")
+UNION: Final = re.compile(r"^[\s:+\-]*Union", re.MULTILINE)
 LIMIT: Final = re.compile(r"^[\s:+\-]*(GlobalLimit|Sample|Offset|Tail)\b", re.MULTILINE)
 ADDING: Final = re.compile(
     r"\b(sum|avg|mean|stddev\w*|var\w*|std|corr|covar\w*|skewness|kurtosis|regr_\w+)\((?:distinct )?([^()]*)",
@@ -78,6 +79,11 @@ def _not_local(kind: Kind, text: str) -> Iterator[tuple[str, str]]:
 def analysed(frame: DataFrame) -> str:
     """The analysed logical plan of `frame`."""
     return _plans(frame).partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")[0]
+
+
+def unions(frame: DataFrame) -> int:
+    """How often `frame` puts the rows of several frames below each other; recursion does so too."""
+    return len(UNION.findall(analysed(frame)))
 
 
 def physical(frame: DataFrame) -> str:

@@ -24,7 +24,7 @@ from lake.store.ledger.cuts import Cut
 from lake.store.log import Log
 from lake.store.recovery import had, has_void
 from lake.store.scan import Scan, to_frame
-from lake.store.table_head import TableHead
+from lake.store.table_head import Meanings, TableHead
 from lake.store.tables import FeedGap, Table
 from lake.store.voids import Void, taken_back, voided
 
@@ -54,6 +54,7 @@ class Inputs:
     declared: set[str] = field(default_factory=set)
     withheld: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     analysed: dict[str, Analysed] = field(default_factory=dict)
+    meanings: dict[str, Meanings] = field(default_factory=dict)
     _evaluated: dict[str, DataFrame] = field(default_factory=dict)
     _nothing: dict[str, DataFrame] = field(default_factory=dict)
     _given: dict[str, Given] = field(default_factory=dict)
@@ -65,10 +66,10 @@ class Inputs:
     def table(self, declaration: Declaration) -> Table:
         return self.project.table(declaration)
 
-    def comments(self, declaration: Declaration) -> dict[str, str]:
-        """What the table's columns mean: its docstring's `column: meaning` lines, else the contract's words."""
-        fields = [f for s in declaration.inputs if s.is_log for f in self.project.contracts[s.name].fields]
-        return {field.name: field.doc for field in fields if field.doc} | declaration.comments
+    @property
+    def connected(self) -> bool:
+        """Whether a session has been needed so far."""
+        return "spark" in vars(self)
 
     def evaluate(self, declaration: Declaration) -> DataFrame:
         """The whole table at the cut, state columns included."""

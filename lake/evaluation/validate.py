@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -10,10 +10,10 @@ from lake import quoting
 from lake.declaration import Declaration, Input
 from lake.errors import DeclarationError, LakeError
 from lake.evaluation import determinism, function_output, unique
-from lake.evaluation.columns import Analysed, read_of
+from lake.evaluation.columns import Analysed, read_of, tags
 from lake.evaluation.failing_event import event_behind
 from lake.evaluation.inputs import Inputs
-from lake.kinds.columns import visible
+from lake.kinds.columns import DELIVERED, visible
 from lake.kinds.grouped_map import fault_of
 from lake.session import first_line, raise_if_gone
 from lake.store import delta
@@ -116,4 +116,26 @@ def _analysed(inputs: Inputs, declaration: Declaration) -> Analysed:
     scanned = read_of(determinism.physical(evaluated), [frame.columns for frame in frames])
     for source, names in zip(declaration.inputs, scanned, strict=True):
         read[source.name] = read.get(source.name, frozenset()) | frozenset(visible(names))
-    return Analysed(read, dict(evaluated.dtypes))
+    return Analysed(read, dict(evaluated.dtypes), _handed_on(declaration, sides, evaluated))
+
+
+def _handed_on(declaration: Declaration, sides: Sequence[DataFrame], evaluated: DataFrame) -> dict[str, dict[str, str]]:
+    """Which visible columns of the `evaluated` table are columns of an input: {input: {column: column of the input}}.
+
+    A union has the tags of its first part alone: nothing is known of what a function makes by one.
+    """
+    kind, made = declaration.kind, visible(evaluated.columns)
+    of_sides = [tags(rows.schema) for rows in sides]
+    chosen = [column for column in made if kind.chooses or column in kind.key]
+    found = {column: of_sides[0][column] for column in chosen if column in of_sides[0]}
+    found |= {column: tag for column, tag in tags(evaluated.schema).items() if column in made}
+    # What a log says of refusals comes below a side that has DELIVERED, and has no other column.
+    mixed = [side for side, rows in enumerate(sides) if determinism.unions(rows) > (DELIVERED in rows.columns)]
+    unsure = {number for side in mixed for number in (side, *(number for number, _ in of_sides[side].values()))}
+    if mixed and not kind.row_by_row:
+        return {}
+    handed_on: dict[str, dict[str, str]] = {}
+    for column, (number, its) in found.items():
+        if number not in unsure:
+            handed_on.setdefault(declaration.inputs[number].name, {})[column] = its
+    return handed_on

@@ -99,6 +99,11 @@ class Aggregate(Kind):
         return (*self.by, *(self.window.identity if self.window else ()))
 
     @property
+    def meanings(self) -> Mapping[str, str]:
+        final = {FINAL: "whether only late rows can change the window any more"} if self.is_final else {}
+        return {**(self.window.meanings if self.window else {}), **final}
+
+    @property
     def absorbs(self) -> bool:
         return self.window is None or self.window.absorbs
 

@@ -35,6 +35,11 @@ class Explanation(Law):
     """What became of the rows of the inputs, for the people who ask."""
 
     @property
+    def meanings(self) -> Mapping[str, str]:
+        """What the columns mean that the kind itself adds to the function's: {column: meaning}."""
+        return {}
+
+    @property
     def late_policy(self) -> tuple[str, timedelta] | None:
         """What becomes of a log's late rows, and how far behind the watermark they are late; None where none are."""
         return None

@@ -124,6 +124,10 @@ class Fold(Kind):
         return (*self.key, *(column for column in self.id if column not in self.key))
 
     @property
+    def meanings(self) -> Mapping[str, str]:
+        return {REASON: "why the event was refused"} if self.rows == "refusals" else {}
+
+    @property
     def absorbs(self) -> bool:
         """States go on from what they are; refused events are found again."""
         return self.rows == "state"

@@ -131,6 +131,16 @@ class History(Kind):
         return self.by
 
     @property
+    def meanings(self) -> Mapping[str, str]:
+        since = self.sequence[0].lstrip("_")
+        return {
+            "valid_from": f"when the version began, by {since}",
+            "valid_to": "when it ended, not included; null while it lasts",
+            "is_current": "whether it lasts",
+            "version_id": "identifies the version for ever",
+        }
+
+    @property
     def invariants(self) -> Mapping[str, str]:
         by = ", ".join(f'"{column}"' for column in self.by)
         then = f"lead(valid_from) OVER (PARTITION BY {by} ORDER BY valid_from)"

@@ -36,6 +36,7 @@ class FirstOrLatest(Kind):
     name: ClassVar[str]
     newest: ClassVar[bool]
     version: ClassVar[int] = 2
+    chooses: ClassVar[bool] = True
 
     by: tuple[str, ...]
     sequence: tuple[str, ...]

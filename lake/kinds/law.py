@@ -35,6 +35,9 @@ class Law(ABC):
     row_by_row: ClassVar[bool] = True
     """Whether the declared function must map each row of an input alone: it returns one frame per input."""
 
+    chooses: ClassVar[bool] = False
+    """Whether each value of a column is one that the same column has in a row of the first input."""
+
     if TYPE_CHECKING:  # kinds have them as fields or as properties
 
         @property

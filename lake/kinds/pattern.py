@@ -95,6 +95,10 @@ class Pattern(Kind):
         return (*self.key, MATCH_ID)
 
     @property
+    def meanings(self) -> Mapping[str, str]:
+        return {MATCH_ID: "identifies the match, by its key and its first row"}
+
+    @property
     def absorbs(self) -> bool:
         """A late row may undo a match, and a new one may complete one: the keys that rows touch are matched again."""
         return False

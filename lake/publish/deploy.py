@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from lake.declaration import Declaration
@@ -64,9 +64,22 @@ def deploy(
         if latest_cut(staged.settings) == cut:  # else micro-batches went on meanwhile
             break
     edition = record_edition(staged.settings, cut.number, completed(staged, tables), live=project.live_homes)
+    for moved in moves(edition, project.live_homes):
+        warn(moved)
     if (pin := pinned(project.settings)) is not None:
         warn(f"readers are pinned to edition {pin} until `lake publish --resume`")
     return edition
+
+
+def moves(edition: Edition, live: Mapping[str, str]) -> Iterator[str]:
+    """Which tables of `edition` are elsewhere than their `live` homes were, {table: folder of its layer}."""
+    for name, entry in edition.tables.items():
+        layer, _, home = entry.path.rpartition("/")
+        if live.get(name, home) != home:
+            yield (
+                f"{entry.layer}.{name} has moved: whoever reads it by its path reads {entry.path} from now on;"
+                f" {layer}/{live[name]} keeps the rows of earlier editions"
+            )
 
 
 def _homes(project: Project, connect: Callable[[], SparkSession]) -> dict[str, str]:

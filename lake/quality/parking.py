@@ -23,6 +23,12 @@ from lake.quoting import SPARK, literal, quoted
 
 SUFFIX: Final = "__parked"
 BY, PLACE, ROW = "parked_by", "parked_event", "parked_row"
+MEANINGS: Final = {
+    BY: "the expectations that the row fails",
+    PLACE: "where it comes from: batch:bucket:offset of an event, the identity of a table's row as JSON",
+    ROW: "tells rows of one event apart",
+}
+"""What a table of parked rows adds to the columns of its function."""
 
 
 def refusal(type_: str, kwargs: Mapping[str, Any]) -> str:

@@ -40,7 +40,7 @@ def chosen(asked: str | None, output: Path | None) -> str:
 
     Raises DeclarationError where the two differ, or neither is given.
     """
-    if output is None or _is_device(output):
+    if output is None or is_device(output):
         return asked or "table"
     told = EXTENSIONS.get(output.suffix.lower())
     if asked is None and told is None:
@@ -156,7 +156,7 @@ def _whole(output: Path | None) -> Iterator[IO[bytes]]:
     The target of a link is replaced, not the link. Until then the answer is in an unguessable file beside it.
     """
     if output is None:
-        with _told("standard output", device=True):
+        with writing("standard output", device=True):
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
         return
@@ -164,13 +164,13 @@ def _whole(output: Path | None) -> Iterator[IO[bytes]]:
         target = output.resolve(strict=False)
     except (OSError, RuntimeError):
         raise DeclarationError("--output is a link that leads back to itself", where=str(output)) from None
-    if _is_device(target):
-        with _told(str(output), device=True), target.open("wb") as out:
+    if is_device(target):
+        with writing(str(output), device=True), target.open("wb") as out:
             yield out
         return
     part = target.with_name(f".lake-{secrets.token_hex(8)}.part")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with _told(str(output)):
+    with writing(str(output)):
         descriptor = os.open(part, flags, 0o666)
         try:
             with os.fdopen(descriptor, "wb") as out:
@@ -184,7 +184,7 @@ def _whole(output: Path | None) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def _told(where: str, *, device: bool = False) -> Iterator[None]:
+def writing(where: str, *, device: bool = False) -> Iterator[None]:
     """An operating-system error about writing to `where`, as a LakeError."""
     try:
         yield
@@ -200,6 +200,6 @@ def _told(where: str, *, device: bool = False) -> Iterator[None]:
         ) from error
 
 
-def _is_device(path: Path) -> bool:
+def is_device(path: Path) -> bool:
     """Whether it is a device, a pipe or a socket, which is written to and not replaced."""
     return path.exists() and not path.is_file() and not path.is_dir()

@@ -44,7 +44,7 @@ WORDS: Final = {"exit": "\\q", "quit": "\\q", "help": "\\?"}
 HELP: Final = r"""A query ends with ; or an empty line. Tab completes, arrow keys recall queries, Ctrl-C cancels.
 
   \d, \dt       the tables of the edition
-  \d TABLE      its columns, with types and comments
+  \d TABLE      its columns, with types, units and comments
   \x            one line a column, for rows that are wide; again, one line a row
   \o FILE       the next answer goes to FILE, all of it: .csv, .json, .jsonl, .md or .parquet
   \edition      the current edition        \edition N   another one
@@ -147,8 +147,8 @@ class Conversation:
         table = self.reader.table(name)
         yield f"{table.layer}.{table.name}: {table.doc}"
         yield from as_table(
-            ["column", "type", "comment"],
-            [[column.name, column.type.replace('"', ""), column.comment] for column in table.columns],
+            ["column", "type", "unit", "comment"],
+            [[column.name, column.type.replace('"', ""), column.unit, column.comment] for column in table.columns],
         )
 
 

@@ -34,7 +34,7 @@ _EXPLAIN: Final = re.compile(r"EXPLAIN\b\s*(?:ANALYZE\b)?\s*(?:\(\s*(?:ANALYZE|F
 _LISTING: Final = re.compile(
     r"\A\s*desc\b|\b(show|describe|query|query_table|information_schema|pg_\w+|pragma_\w+|duckdb_\w+)\b", re.I
 )
-_AS_OF: Final = "FROM {table} WHERE valid_from <= moment AND (valid_to IS NULL OR moment < valid_to)"
+AS_OF: Final = "FROM {table} WHERE valid_from <= moment AND (valid_to IS NULL OR moment < valid_to)"
 _MISSING_TABLE: Final = re.compile(r"Table with name \"?([^\s\"]+)\"? does not exist")
 _MISSING_COLUMN: Final = re.compile(r"(?:Referenced column|column named|column) \"([^\"]+)\"")
 
@@ -70,6 +70,10 @@ class Reader:
         every = not named or _LISTING.search(query)
         return [self.table(name) for lower, name in self._names.items() if every or lower in named]
 
+    def has_as_of(self, table: Published) -> bool:
+        """Whether there is the macro that answers which versions of `table` were valid at a moment."""
+        return table.has_versions and as_of(table.name.lower()) not in self._names
+
     @cached_property
     def _names(self) -> dict[str, str]:
         """Table names by how SQL, which ignores case, may write them."""
@@ -85,7 +89,7 @@ class Reader:
         try:
             con = self._locked(tables, pipe)
         except duckdb.Error as error:
-            raise self._unreadable(error, tables) from None
+            raise self.unreadable(error, tables) from None
         try:
             _refuse_writes(con, query)
             yield con
@@ -105,7 +109,7 @@ class Reader:
         tables = list(tables)
         con = duckdb.connect()
         con.execute("SET TimeZone = 'UTC'")
-        con.execute(f"SET temp_directory = {literal(str(_spill(self.settings)))}")
+        con.execute(f"SET temp_directory = {literal(str(spill(self.settings)))}")
         files = [file for table in tables for file in table.files]
         con.execute(f"SET allowed_paths = [{', '.join(map(literal, [*files, pipe] if pipe else files))}]")
         con.execute("SET allowed_directories = []")
@@ -121,12 +125,13 @@ class Reader:
             name = quoted(table.name)
             con.execute(f"CREATE VIEW {quoted(table.layer)}.{name} AS {select(con, table)}")
             con.execute(f"CREATE VIEW {name} AS FROM {quoted(table.layer)}.{name}")
-            if table.has_versions and as_of(table.name.lower()) not in self._names:
-                con.execute(f"CREATE MACRO {quoted(as_of(table.name))}(moment) AS TABLE {_AS_OF.format(table=name)}")
+            if self.has_as_of(table):
+                con.execute(f"CREATE MACRO {quoted(as_of(table.name))}(moment) AS TABLE {AS_OF.format(table=name)}")
         con.execute("SET lock_configuration = true")
         return con
 
-    def _unreadable(self, error: duckdb.Error, tables: Iterable[Published]) -> LakeError:
+    def unreadable(self, error: duckdb.Error, tables: Iterable[Published]) -> LakeError:
+        """What is wrong with the files of `tables`, upon an `error` of DuckDB's."""
         root = Warehouse(self.settings).root
         gone = delta.missing(root, (file for table in tables for file in table.files))
         fault = blamed(self.settings, error)
@@ -158,7 +163,7 @@ class Reader:
                     f"no column {missing[1]!r}", where=where, fix=did_you_mean(missing[1].lower(), columns)
                 )
         if isinstance(error, duckdb.IOException):
-            return self._unreadable(error, tables)
+            return self.unreadable(error, tables)
         return DeclarationError(what, where=where, fix=_mended(what))
 
 
@@ -237,7 +242,7 @@ def select(con: duckdb.DuckDBPyConnection, table: Published) -> str:
     return f"SELECT {', '.join(columns)} FROM {source}"
 
 
-def _spill(settings: Settings) -> Path:
+def spill(settings: Settings) -> Path:
     """Where a large query spills to disk: its own folder, because DuckDB lets a query read it.
 
     DuckDB creates it when needed, and removes it. Readers who cannot write to the project have another.

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from lake.project import Project
 from lake.store import delta
 from lake.store.damage import damages
 from lake.store.ledger import editions
+from lake.store.snapshot import columns
 from lake.store.warehouse import Warehouse
 
 
 def catalogue(project: Project) -> list[dict[str, Any]]:
     """One object a table, in dependency order.
 
-    `rows` are those of the table's newest version; `version` is the one of the current edition and `path` its Delta
-    table, relative to the project folder; both are None for a table that is not in it. Of a damaged one, `damage` says
-    what is wrong with it.
+    `rows` and `columns` are those of the table's newest version; `version` is the one of the current edition and
+    `path` its Delta table, relative to the project folder; both are None for a table that is not in it. Of a damaged
+    one, `damage` says what is wrong with it.
     """
     settings = project.settings
     damaged = {each.path: each for each in damages(settings, quickly=True)}
@@ -38,6 +40,7 @@ def catalogue(project: Project) -> list[dict[str, Any]]:
                 "key": list(table.kind.key),
                 "description": table.doc,
                 "rows": built.count() if built else None,
+                "columns": [asdict(column) for column in columns(built)] if built else [],
                 "edition": edition.number if edition and entry else None,
                 "version": entry.version if entry else None,
                 "path": shown.url.removeprefix(f"{settings.project}/") if entry else None,

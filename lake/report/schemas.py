@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from lake.config import Settings
 from lake.contracts import evolution
 from lake.contracts.contract import Contract, load_contracts
-from lake.errors import LakeError
+from lake.errors import LakeError, StorageError
+from lake.ingest.unknown_fields import UnknownField, sealed_events, unknown_fields
 from lake.project import Project, load
+from lake.store import delta
 from lake.store.ledger import contract_versions
 
 
@@ -28,25 +31,37 @@ class Change:
 
 @dataclass(frozen=True)
 class Declared:
-    """A contract, the version its log last wrote under (0 before the first), and whether it has changed since."""
+    """A contract, the version its log last wrote under (0 before the first), and whether it has changed since.
+
+    `unknown` are the fields that events carry and it does not know; `sealed` events carry such too, sealed.
+    """
 
     contract: Contract
     version: int
     changed: bool
-    changes: tuple[Change, ...] = ()
+    changes: tuple[Change, ...]
+    unknown: tuple[UnknownField, ...]
+    sealed: int
 
 
 def declared(settings: Settings) -> list[Declared]:
-    """Every contract. Raises DeclarationError that lists those that are faulty or cannot read their log."""
+    """Every contract. Raises DeclarationError that lists those that are faulty or cannot read their log.
+
+    Of a damaged log, which `lake status` tells, nothing is unknown.
+    """
     contracts = []
     project: Project | None = None
+    unknown: tuple[UnknownField, ...]
     for contract in load_contracts(settings).values():
         stored = contract_versions.versions(settings, contract.name)
         changed = len(evolution.with_current(stored, contract)) > len(stored) > 0
         if changed and project is None:
             project = _sound(settings)
         changes = tuple(_changes(contract, stored[-1], project)) if changed else ()
-        contracts.append(Declared(contract, len(stored), changed, changes))
+        unknown, sealed = (), 0
+        with suppress(StorageError, delta.Unreadable):
+            unknown, sealed = tuple(unknown_fields(settings, contract)), sealed_events(settings, contract)
+        contracts.append(Declared(contract, len(stored), changed, changes, unknown, sealed))
     return contracts
 
 

@@ -7,10 +7,11 @@ in this process is written by delta-rs.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,8 +21,9 @@ from lake.errors import Unavailable
 from lake.quoting import SPARK, quoted
 from lake.store import delta
 from lake.store.delta import Position
+from lake.store.recovery import commit_nothing
 from lake.store.scan import arrow_schema, to_frame
-from lake.store.table_head import CHANGE, Counts
+from lake.store.table_head import CHANGE, COMMENT, UNIT, Counts, Meanings
 from lake.store.tables import Table
 
 if TYPE_CHECKING:
@@ -53,22 +55,57 @@ def replace(
     identity: Sequence[str],
     position: Position,
     *,
-    comments: Mapping[str, str],
+    meanings: Meanings,
 ) -> Position:
-    """Makes `rows` the whole content of the table, its columns and their `comments` too, and records `position`.
+    """Makes `rows` the whole content of the table, its columns and their `meanings` too, and records `position`.
 
     Raises as `commit` does.
     """
     with _only_writer(table, position):
         if isinstance(rows, pa.Table):
-            laid_out = _commented(_laid_out(rows, identity), comments)
+            laid_out = _described(_laid_out(rows, identity), meanings)
             delta.write(table.path, laid_out, mode="overwrite", schema_mode="overwrite", position=position)
         else:
-            for name in comments.keys() & set(rows.columns):
-                rows = rows.withMetadata(name, {"comment": comments[name]})
+            for name in rows.columns:  # some have those of a table that they were read from
+                rows = rows.withMetadata(name, dict(meanings.get(name, {})))
             writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
             writer.options(**position.writer_options).save(table.path.spark)
     return _proven(table, position)
+
+
+def describe(table: Table, description: str, meanings: Meanings) -> None:
+    """Has a table that is there say what it is and what its columns mean, in a commit that changes no row.
+
+    There is none where it says so already, nor to a table that another tool has written to last.
+    Raises Unavailable when another writer was first.
+    """
+    with delta.opened(table.path) as current:
+        version, about, schema = current.version(), current.metadata(), current.schema().to_json()
+    fields = json.loads(schema)["fields"]
+    said = [{**field, "metadata": _meant(field["metadata"], meanings.get(field["name"], {}))} for field in fields]
+    if (about.description, fields) == (description, said):
+        return
+    position = table.position()
+    if position is None or position.version != version:
+        return
+    metadata = {
+        "id": str(about.id),
+        "name": about.name,
+        "description": description,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": said}),
+        "partitionColumns": about.partition_columns,
+        "createdTime": about.created_time,
+        "configuration": about.configuration,
+    }
+    newest = next(delta.commits(table.path))
+    if not commit_nothing(table.path, newest, position.again(), {"metaData": metadata}, operation="CHANGE COLUMNS"):
+        raise _outrun(table)
+
+
+def _meant(metadata: Mapping[str, Any], meaning: Mapping[str, str]) -> dict[str, Any]:
+    """A field's `metadata` with this meaning, and with what else other tools have said there."""
+    return {**{key: value for key, value in metadata.items() if key not in (COMMENT, UNIT)}, **meaning}
 
 
 @contextmanager
@@ -110,7 +147,8 @@ def _commit_arrow(table: Table, diff: pa.Table, counts: Counts, identity: Sequen
 
 
 def _apply(current: DeltaTable, diff: pa.Table, counts: Counts, identity: Sequence[str], position: Position) -> None:
-    diff, properties = _as_declared(current, diff), position.commit_properties
+    # Without what its columns mean: of a table that says it otherwise by now, delta-rs takes no such rows.
+    diff, properties = _described(_as_declared(current, diff), {}), position.commit_properties
     if not counts.total:
         current.create_write_transaction([], "append", current.schema(), commit_properties=properties)
     elif counts.total == counts.inserted:
@@ -152,9 +190,9 @@ def _laid_out(rows: pa.Table, identity: Sequence[str]) -> pa.Table:
     return rows.sort_by([(name, "ascending") for name in flat]) if flat else rows
 
 
-def _commented(rows: pa.Table, comments: Mapping[str, str]) -> pa.Table:
-    """`rows` whose fields carry the comments: an overwrite takes the columns' metadata from what it writes."""
-    fields = [f.with_metadata({"comment": comments[f.name]}) if f.name in comments else f for f in rows.schema]
+def _described(rows: pa.Table, meanings: Meanings) -> pa.Table:
+    """`rows` whose fields carry the meanings and nothing else: an overwrite takes the columns' metadata from them."""
+    fields = [field.with_metadata(dict(meanings.get(field.name, {})) or None) for field in rows.schema]
     return pa.Table.from_arrays(rows.columns, schema=pa.schema(fields))
 
 

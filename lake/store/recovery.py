@@ -60,17 +60,20 @@ def fence(path: Address, app: str) -> None:
             return
 
 
-def commit_nothing(path: Address, newest: Mapping[str, Any], position: Position) -> bool:
+def commit_nothing(
+    path: Address, newest: Mapping[str, Any], position: Position, *more: Mapping[str, Any], operation: str = "FENCE"
+) -> bool:
     """Commits `position` and no row after `newest`, by hand, as delta-rs refuses logs; False where there is one by now.
 
-    Of a position without data only its number is taken.
+    Of a position without data only its number is taken. `more` are Delta actions that change no row.
     """
     at = newest["timestamp"] + 1
-    info = {"inCommitTimestamp": at, "timestamp": at, "operation": "FENCE", "operationParameters": {}}
+    info = {"inCommitTimestamp": at, "timestamp": at, "operation": operation, "operationParameters": {}}
     data = {"userMetadata": position.metadata} if position.data else {}
     actions = [
         {"commitInfo": {**info, **data}},
         {"txn": {"appId": position.app, "version": position.txn, "lastUpdated": at}},
+        *more,
     ]
     text = "".join(json.dumps(action) + "\n" for action in actions)
     return torn.commit_file(path, newest["version"] + 1).put_if_absent(text.encode())

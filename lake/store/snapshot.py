@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from lake.config import Settings
@@ -16,6 +17,7 @@ from lake.session import first_line
 from lake.store import delta
 from lake.store.damage import damage
 from lake.store.ledger.editions import Edition
+from lake.store.table_head import COMMENT, UNIT
 from lake.store.warehouse import Warehouse
 
 # Reader features that change nothing in how a Parquet file is read.
@@ -40,11 +42,12 @@ TYPES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class Column:
-    """A visible column; `type` is DuckDB's."""
+    """A visible column; `type` is DuckDB's, `comment` what it means, `unit` what its number counts. Both may be ""."""
 
     name: str
     type: str
     comment: str
+    unit: str
 
 
 @dataclass(frozen=True)
@@ -95,19 +98,25 @@ def published(settings: Settings, name: str, edition: Edition) -> Published:
             where=str(path),
             fix="rebuild the table without these Delta features",
         )
-    fields = json.loads(table.schema().to_json())["fields"]
     return Published(
         name=name,
         layer=entry.layer,
         version=entry.version,
         doc=table.metadata().description or "",
-        columns=tuple(_column(field) for field in fields if not field["name"].startswith("_")),
+        columns=columns(table),
         files=tuple(delta.files(table)),
     )
 
 
+def columns(table: DeltaTable) -> tuple[Column, ...]:
+    """The visible columns of `table`."""
+    fields = json.loads(table.schema().to_json())["fields"]
+    return tuple(_column(field) for field in fields if not field["name"].startswith("_"))
+
+
 def _column(field: Mapping[str, Any]) -> Column:
-    return Column(field["name"], duckdb_type(field["type"]), field["metadata"].get("comment", ""))
+    said = field["metadata"]
+    return Column(field["name"], duckdb_type(field["type"]), said.get(COMMENT, ""), said.get(UNIT, ""))
 
 
 def duckdb_type(kind: str | Mapping[str, Any]) -> str:

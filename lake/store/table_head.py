@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 Columns: TypeAlias = Mapping[str, Mapping[str, Any]]
 """What a head says of each input: {input: {"read": {column: type}, …}}, see lake.evaluation.columns."""
 
+COMMENT, UNIT = "comment", "unit"
+Meanings: TypeAlias = Mapping[str, Mapping[str, str]]
+"""What is said of columns, in their Delta metadata: {column: {COMMENT: what it means, UNIT: what its number counts}}.
+
+COMMENT is Spark's own key, which catalogues show.
+"""
 CHANGE: Final = "_change"
 """The column of a diff that says what becomes of a row: insert, update or delete."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -169,10 +169,7 @@ class Table:
             ).to_arrow_table()
         return to_frame(spark, netted)
 
-    def create(self, schema: pa.Schema, *, description: str, comments: Mapping[str, str]) -> None:
+    def create(self, schema: pa.Schema, *, description: str) -> None:
         """Makes the empty table. Its protocol is one that every Delta reader understands."""
-        fields = [
-            Field(f.name, f.type, nullable=True, metadata={"comment": comments[f.name]} if f.name in comments else None)
-            for f in Schema.from_arrow(schema).fields
-        ]
+        fields = [Field(f.name, f.type, nullable=True) for f in Schema.from_arrow(schema).fields]
         delta.create(self.path, Schema(fields), name=self.name, description=description)

@@ -48,6 +48,7 @@ COMMANDS = {
     "backup": ["backup copy"],
     "forget": ["forget orders subject=ada", "forget orders subject=ada --proof"],
     "sql": ["sql 'from customer_daily'", "sql 'show tables'", "sql --cut 1 'from current_order'"],
+    "export": ["export duckdb all.duckdb"],
     "tables": ["tables"],
     "status": ["status", "status --json", "status --fail-if stopped"],
     "graph": ["graph"],

@@ -45,6 +45,10 @@ def fields(*replaced: dict[str, Any]) -> list[dict[str, Any]]:
     return [new.pop(field["name"], field) for field in ORDER["fields"]] + list(new.values())
 
 
+def record(more: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "record", "name": "Parts", "fields": [{"name": "part", "type": "int", **more}]}
+
+
 def test_a_contract_says_what_an_event_is() -> None:
     orders = contract()
     assert {field.name: field.type for field in orders.fields} == {
@@ -102,6 +106,65 @@ def test_all_faults_of_all_contracts_are_told_at_once(project: Settings) -> None
     said = str(raised.value)
     for fault in ("a.avsc:1", 'name it "b"', "'nobody', which is not a field", "invalid buckets: -1"):
         assert fault in said
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            {"lakes": {}},
+            "unknown attribute 'lakes' of the record (schemas/orders.avsc:{line})\n  fix: did you mean 'lake'?",
+        ),
+        (
+            {"docs": "x"},
+            "unknown attribute 'docs' of the record (schemas/orders.avsc:{line})\n  fix: did you mean 'doc'?",
+        ),
+        ({"buckets": 2}, "'buckets' stands beside \"lake\", where it says nothing (schemas/orders.avsc:{line})"),
+        ({"lake": {"keys": ["id"]}}, "fix: write 'key' instead of 'keys'"),
+        ({"type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scal": 2}}, "did you mean 'scale'?"),
+        ({"type": {"type": "bytes", "logicalType": "decimal", "precison": 9}}, "did you mean 'precision'?"),
+        ({"type": {"type": "long", "logicaltype": "timestamp-micros"}}, "did you mean 'logicalType'?"),
+        (
+            {"type": {"type": "string", "personal": True}},
+            "'personal' stands in the type of field 'extra', where it says",
+        ),
+        ({"type": ["null", {"type": "int", "unit": "m"}]}, "fix: move it out, beside the \"type\" of 'extra'"),
+        ({"type": record({"minimum": 1})}, "'minimum' of 'part', a part of field 'extra', says nothing"),
+        ({"type": {"type": "array", "items": record({"docs": "x"})}}, "did you mean 'doc'?"),
+    ],
+)
+def test_an_attribute_that_says_nothing_where_it_stands_is_told(
+    project: Settings, change: dict[str, Any], told: str
+) -> None:
+    if "type" in change:
+        change = {"fields": [*ORDER["fields"], {"name": "extra", "default": None, **change}]}
+    text = json.dumps({**ORDER, **change}, indent=1)
+    project.path("schemas/orders.avsc").write_text(text)
+    line = next((n for n, said in enumerate(text.splitlines(), 1) if f'"{next(iter(change))}"' in said), 0)
+    with pytest.raises(DeclarationError) as raised:
+        load_contracts(project)
+    assert told.format(line=line) in str(raised.value)
+    assert "schemas/orders.avsc:" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"connect.name": "orders", "connect.version": 1, "namespace": "shop", "aliases": ["order"], "zzz": 1},
+        {"type": {"type": "string", "avro.java.string": "String", "connect.default": "x", "sqlType": "12"}},
+        {"type": record({"unit": "m", "doc": "x", "order": "ascending", "connect.doc": "y"})},
+    ],
+)
+def test_attributes_of_other_tools_are_theirs(project: Settings, change: dict[str, Any]) -> None:
+    if "type" in change:
+        change = {"fields": [*ORDER["fields"], {"name": "extra", **change}]}
+    own = {"lake": {**ORDER["lake"], "subject": "customer"}}
+    project.path("schemas/orders.avsc").write_text(json.dumps({**ORDER, **own, **change}, indent=1))
+    assert [*load_contracts(project)] == ["orders"]
+
+
+def test_what_a_log_was_written_under_stays_readable_whatever_stands_in_it() -> None:
+    assert contract(docs="x", buckets=2).name == "orders"
 
 
 def test_an_unknown_stream_is_told_with_the_nearest() -> None:

@@ -89,7 +89,7 @@ def test_the_projects_folder_may_have_any_name(tmp_path: Path, spark: SparkSessi
     home = tmp_path / "Ann's `lake`; {diff} --"
     settings = Settings(project=home, committer=committer)  # type: ignore[arg-type]
     table = Table(settings, "gold", "sums", "sums")
-    table.create(pa.schema([("k", pa.string()), ("n", pa.int64())]), description="Sums.", comments={})
+    table.create(pa.schema([("k", pa.string()), ("n", pa.int64())]), description="Sums.")
     position = table.position()
     for number, change in enumerate(["insert", "update"]):
         diff = pa.table({"k": ["a"], "n": [number], "_change": [change]})

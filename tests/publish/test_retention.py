@@ -50,7 +50,7 @@ def project(tmp_path: Path) -> Project:
 def put(table: Table, number: int, **data: object) -> int:
     """The next commit of `table`: it puts the row `number` in the place of all others. Returns the version."""
     if not table.exists():
-        table.create(SCHEMA, description="", comments={})
+        table.create(SCHEMA, description="")
     before = table.position() or start(table.app)
     rows = [{"order_id": number, CHANGE: "insert"}]
     if before.txn:

@@ -18,10 +18,15 @@ from click.testing import CliRunner
 
 from lake import cli
 from lake.cli import lake
+from lake.config import Settings
 from lake.errors import DeclarationError, LakeError
 from lake.read.answer import ask
+from lake.read.database import as_database
 from lake.read.export import EXTENSIONS, _whole
 from lake.read.sql import Reader, reader
+from lake.store import commit, delta
+from lake.store.delta import start
+from lake.store.tables import Table
 from lake.text import FIRST, as_table
 from tests.checks import present
 from tests.shop import empty
@@ -281,3 +286,84 @@ def test_an_answer_that_fails_among_its_rows_is_cut_off_and_nothing_follows(
     out = capfd.readouterr().out
     assert out.startswith('[\n{"r":0},\n') == cut_off
     assert ('"exit_code": 2' in out) != cut_off
+
+
+def test_an_edition_is_exported_as_one_database_with_what_its_columns_mean(project: Settings, tmp_path: Path) -> None:
+    valid = "TIMESTAMPTZ '2024-01-01 00:00Z' AS valid_from, NULL::TIMESTAMPTZ AS valid_to, 'v' AS version_id"
+    nested = "{'x': 1, 'tags': ['a', NULL]} AS s, MAP {'k': 1.50::DECIMAL(9, 2)} AS m, NULL::DATE AS d, 1 AS _state"
+    write(project, "gold", "day", f"SELECT 'it''s' AS carrier, 1.10::DECIMAL(9, 2) AS \"Far-off\", {nested}")
+    write(project, "silver", "past", f"SELECT 1 AS k, {valid} UNION ALL SELECT 2, {valid}")
+    write(project, "silver", "none", "SELECT 1 AS k WHERE false")
+    day = Table(project, "gold", "day", "day")
+    said = {"carrier": {"comment": "whose'"}, "Far-off": {"comment": "how far", "unit": "miles"}, "s": {"unit": "s"}}
+    commit.describe(with_position(day), "Days.", said)
+    publish(project, day=("gold", day.version()), past=("silver", 0), none=("silver", 0))
+    found, file = reader(project), tmp_path / "all.duckdb"
+    file.write_text("something older")
+    done = CliRunner().invoke(lake, ["export", "duckdb", str(file), "--json", "--project", str(project.project)])
+    assert done.exit_code == 0, done.exception
+    assert json.loads(done.stdout)["tables"] == {"day": 1, "none": 0, "past": 2}
+    assert [each for each in tmp_path.iterdir() if each.name.startswith(("all", ".lake-"))] == [file]
+    with duckdb.connect(str(file), read_only=True) as con:
+        for name in ("day", "gold.day", "past", "silver.past", "none", "past_at(now())"):
+            wanted = found.relation(f"SELECT * FROM {name} ORDER BY ALL")
+            got = con.sql(f"SELECT * FROM {name} ORDER BY ALL")
+            assert (got.columns, got.types, got.fetchall()) == (wanted.columns, wanted.types, wanted.fetchall())
+        for schema in ("main", "gold"):
+            comments = con.execute(
+                "SELECT column_name, comment FROM duckdb_columns()"
+                " WHERE schema_name = ? AND table_name = 'day' AND comment IS NOT NULL",
+                [schema],
+            )
+            assert dict(comments.fetchall()) == {"carrier": "whose'", "Far-off": "how far [miles]", "s": "[s]"}
+        assert con.execute("SELECT comment FROM duckdb_tables() WHERE table_name = 'day'").fetchall() == [("Days.",)]
+        assert con.execute("SELECT number, cut FROM lake.edition").fetchall() == [(1, 1)]
+
+
+def with_position(table: Table) -> Table:
+    """`table`, whose newest commit is its own."""
+    position = start(table.app).next(verb="advance", cut=1, inputs={}, counts={})
+    delta.write(table.path, delta.load(table.path).to_pyarrow_table().slice(0, 0), position=position)
+    return table
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["nowhere/x.duckdb"], "the folder of the file does not exist (nowhere)"),
+        (["."], "a database is a file of its own (.)\n  fix: name a file"),
+        (["/dev/null"], "a database is a file of its own (/dev/null)"),
+        (["x.duckdb", "dai"], "no table 'dai' in edition 1\n  fix: did you mean 'day'?"),
+        (["x.duckdb", "--edition", "9"], "no edition 9: editions 1 to 1 exist"),
+        (["x.duckdb", "day", "silver.day"], "no table 'silver.day' in edition 1"),
+        (["open.duckdb"], "another process has the database open, or left changes to it behind (open.duckdb.wal)"),
+        ([], "Missing argument 'FILE'"),
+        (["a\0b"], "not a file name"),
+    ],
+)
+def test_where_no_database_can_be_the_export_says_so_and_leaves_nothing(
+    edition: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "open.duckdb.wal").touch()
+    line = ["export", "duckdb", *words, "--project", str(edition.settings.project)]
+    done = CliRunner().invoke(lake, line)
+    assert told in str(done.exception).replace(f"{tmp_path}/", "").replace(str(tmp_path), ".") or told in done.output
+    assert [each.name for each in tmp_path.iterdir()] == ["open.duckdb.wal"]
+
+
+def test_the_tables_that_are_named_are_exported_once_each(edition: Reader, tmp_path: Path) -> None:
+    assert as_database(edition, tmp_path / "one.duckdb", ["day", "gold.day", "DAY"], tell=lambda _: None) == {"day": 2}
+
+
+def test_an_export_that_cannot_read_a_table_leaves_the_file_as_it_was(project: Settings, tmp_path: Path) -> None:
+    write(project, "gold", "day", "SELECT 1 AS k")
+    publish(project, day=("gold", 0))
+    [parquet] = [*Path(str(Table(project, "gold", "day", "day").path)).glob("*.parquet")]
+    parquet.write_bytes(b"PAR1 no more PAR1")
+    file = tmp_path / "kept.duckdb"
+    file.write_text("as it was")
+    with pytest.raises(LakeError, match="edition 1 cannot be read"):
+        as_database(reader(project), file, tell=lambda _: None)
+    assert file.read_text() == "as it was"
+    assert not [*tmp_path.glob(".lake-*.part")]

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from lake.config import Settings
 from lake.errors import Unavailable
-from lake.store.commit import commit, replace
+from lake.store.commit import commit, describe, replace
 from lake.store.delta import Position, start
 from lake.store.scan import Scan, to_frame
 from lake.store.table_head import CHANGE, Counts
@@ -71,13 +71,13 @@ class Writer:
 def writer(request: pytest.FixtureRequest, project: Settings, spark: SparkSession) -> Writer:
     settings = Settings(project=project.project, committer="auto" if request.param == "delta-rs" else "spark")
     table = Table(settings, "gold", "sums", "sums")
-    table.create(SCHEMA, description="Sums.", comments={"n": "how many"})
+    table.create(SCHEMA, description="Sums.")
     return Writer(table, spark, request.param == "spark-frames")
 
 
 def test_a_null_in_the_first_column_of_the_identity_is_a_value_like_any(project: Settings) -> None:
     table = Table(project, "gold", "sums", "sums")
-    table.create(SCHEMA, description="Sums.", comments={})
+    table.create(SCHEMA, description="Sums.")
     position = start(table.app)
     for rows in ([row(DAYS[0], None, 1), row(DAYS[1], None, 2)], [row(DAYS[1], None, 3, "update")]):
         position = position.next(verb="advance", cut=position.txn + 1, inputs={}, counts={})
@@ -136,7 +136,9 @@ def test_replacing_a_table_changes_its_columns_in_one_commit(writer: Writer) -> 
     rows = pa.table({"code": ["AA", None], "total": pa.array([2, 3], pa.int64())})
     given = writer.spark.createDataFrame(rows) if writer.frames else rows
     following = before.next(verb="rebuild", cut=2, inputs={}, counts={})
-    after = replace(writer.table, given, ["code"], following, comments={"total": "of all", "n": "gone"})
+    after = replace(
+        writer.table, given, ["code"], following, meanings={"total": {"comment": "of all"}, "n": {"comment": "gone"}}
+    )
     fields = DeltaTable(str(writer.table.path)).schema().fields
     assert {f.name: f.metadata.get("comment") for f in fields} == {"code": None, "total": "of all"}
     assert after.version == before.version + 1
@@ -146,10 +148,54 @@ def test_replacing_a_table_changes_its_columns_in_one_commit(writer: Writer) -> 
 
 def test_readers_see_descriptions_and_need_no_reader_features(writer: Writer) -> None:
     writer.write(row(DAYS[0], "AA", 1))
+    describe(writer.table, "Sums.", {"n": {"comment": "how many", "unit": "pieces"}})
+    writer.write(row(DAYS[0], "AA", 2, "update"), row(DAYS[1], None, 3))
     table = DeltaTable(str(writer.table.path))
     assert table.metadata().description == "Sums."
-    assert {f.name: f.metadata for f in table.schema().fields}["n"] == {"comment": "how many"}
+    assert {f.name: f.metadata for f in table.schema().fields}["n"] == {"comment": "how many", "unit": "pieces"}
     assert table.protocol().min_reader_version == 1
+    rows = writer.spark.read.format("delta").load(writer.table.path.spark)
+    assert rows.schema["n"].metadata == {"comment": "how many", "unit": "pieces"}
+    assert sorted(r.n for r in rows.collect()) == [2, 3]
+
+
+def test_what_columns_mean_is_said_in_one_commit_that_changes_nothing_else(project: Settings) -> None:
+    table = Table(project, "gold", "sums", "sums")
+    table.create(SCHEMA, description="Sums.")
+    first = next_commit(table, row(DAYS[0], "AA", 1), row(DAYS[1], "AA", 1))
+    both: dict[str, dict[str, str]] = {"n": {"comment": "how many", "unit": "pieces"}, "code": {"comment": "whose"}}
+    one = {"n": {"unit": "boxes"}}
+    for meanings, version in ((both, 1), (both, 1), (one, 2), (one, 2)):
+        describe(table, "Sums by code.", meanings)
+        described = DeltaTable(str(table.path))
+        assert {f.name: f.metadata for f in described.schema().fields if f.metadata} == meanings
+        assert described.metadata().description == "Sums by code."
+        assert table.version() == first.version + version
+    standing = present(table.position())
+    assert (standing.txn, standing.origin, standing.version) == (first.txn, first.version, first.version + 2)
+    after = next_commit(table, row(DAYS[0], "AA", 2, "update"), row(DAYS[2], "AA", 5))
+    feed = pa.table(DeltaTable(str(table.path)).load_cdf(first.version + 1, after.version)).to_pylist()
+    assert sorted((each["_change_type"], each["n"]) for each in feed) == [
+        ("insert", 5), ("update_postimage", 2), ("update_preimage", 1)
+    ]  # fmt: skip
+    assert DeltaTable(str(table.path)).metadata().configuration["delta.enableChangeDataFeed"] == "true"
+
+
+def test_a_table_that_another_tool_has_written_to_is_not_described_over_it(project: Settings) -> None:
+    table = Table(project, "gold", "sums", "sums")
+    table.create(SCHEMA, description="Sums.")
+    next_commit(table, row(DAYS[0], "AA", 1))
+    DeltaTable(str(table.path)).delete("n = 1")
+    describe(table, "Other sums.", {"n": {"comment": "how many"}})
+    assert DeltaTable(str(table.path)).metadata().description == "Sums."
+
+
+def next_commit(table: Table, *rows: dict[str, Any]) -> Position:
+    before = table.position() or start(table.app)
+    following = before.next(verb="advance", cut=before.txn + 1, inputs={}, counts={})
+    read_before = pa.schema([field.with_metadata({"comment": "as it was"}) for field in diff().schema])
+    changes = diff(*rows).cast(read_before)
+    return commit(table, changes, Counts.of(changes), IDENTITY, following)
 
 
 def test_a_table_whose_parts_may_not_be_null_takes_a_row_that_lacks_the_whole(project: Settings) -> None:
@@ -189,7 +235,7 @@ def test_a_table_whose_parts_may_not_be_null_takes_a_row_that_lacks_the_whole(pr
 def test_what_is_nested_tells_rows_apart(project: Settings, kind: pa.DataType, values: list[Any]) -> None:
     schema = pa.schema([("said", kind), ("n", pa.int64())])
     table = Table(project, "gold", "sums", "sums")
-    table.create(schema, description="Sums.", comments={})
+    table.create(schema, description="Sums.")
     for change, some in (("insert", values), ("update", values[:1]), ("update", values[1:]), ("delete", values[:2])):
         rows = [
             {"said": value, "n": n if change == "insert" else -n, CHANGE: change} for n, value in enumerate(some, 1)

@@ -50,6 +50,7 @@ LOCAL: Final = {
     "erasure/purge.py": "what Spark has written to its own log is cut off",
     "read/export.py": "results go to a file that is named",
     "read/shell.py": "so do those of its shell, whose screen has a size",
+    "read/database.py": "so does a whole edition",
     "read/open.py": "a project is named by its folder",
     "read/sql.py": "a large query spills to this machine's disk",
     "report/doctor.py": "this machine is what is examined",

@@ -183,16 +183,16 @@ def test_who_comes_after_a_dead_writer_fences_it_off(project: Settings) -> None:
 
 def test_a_table_that_was_never_built_is_fenced_off_too(project: Settings) -> None:
     new = Table(project, "silver", "current_order", "current_order")
-    new.create(pa.schema([("a", pa.int64())]), description="", comments={})
+    new.create(pa.schema([("a", pa.int64())]), description="")
     assert delta.standing(new.path, new.app).txn == 0
     subprocess.run([sys.executable, "-c", PROGRAM, project.project, new.lease], check=False)
     with lease(project, new.lease):
         assert (new.position(), delta.standing(new.path, new.app).txn) == (None, 1)
         rows = pa.table({"a": [1]})
         first = delta.standing(new.path, new.app).next(cut=1)
-        assert replace(new, rows, ["a"], first, comments={}).txn == 2
+        assert replace(new, rows, ["a"], first, meanings={}).txn == 2
     with pytest.raises(Unavailable, match="another writer committed first"):
-        replace(new, rows, ["a"], delta.start(new.app).next(cut=1), comments={})
+        replace(new, rows, ["a"], delta.start(new.app).next(cut=1), meanings={})
 
 
 def test_a_dead_writer_is_known_until_it_has_been_fenced_off(

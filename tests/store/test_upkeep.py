@@ -50,7 +50,7 @@ def change(table: Table, what: str, *numbers: int, text: str = "a") -> int:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Table:
     """A table of three inserts, an update and a delete: versions 1 to 5."""
     table = Table(empty(tmp_path_factory.mktemp("made")), "silver", "thing", "thing")
-    table.create(SCHEMA, description="", comments={})
+    table.create(SCHEMA, description="")
     for numbers in ((1, 2), (3, 4), (5, 6)):
         change(table, "insert", *numbers)
     change(table, "update", 2, text="b")

@@ -74,6 +74,11 @@ class Window:
         return {name: name for name in self.names}
 
     @property
+    def meanings(self) -> dict[str, str]:
+        """What the window's columns mean."""
+        return {START: "when the window begins, UTC", END: "when it ends, not included, UTC"}
+
+    @property
     def end(self) -> str:
         """SQL over a row of the table: the instant at which the window ends, as a timestamp."""
         return f"`{END}`"
@@ -108,6 +113,11 @@ class Calendar(Window):
     @property
     def key(self) -> tuple[str, ...]:
         return self.names
+
+    @property
+    def meanings(self) -> dict[str, str]:
+        what = "the day" if self.unit == "day" else f"the first day of the {self.unit}"
+        return {self.names[0]: f"{what}, in {self.zone or UTC}"}
 
     @property
     def end(self) -> str:

@@ -1,0 +1,89 @@
+"""Attributes of a contract that say nothing where they stand: misspelt ones, and ours in the wrong place.
+
+Avro lets anything stand anywhere, and other tools keep theirs in a schema: what resembles none that means something
+here is theirs. It is looked for in the contracts of a project alone: what a log was written under stays readable.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any, Final
+
+from lake.contracts.avro_text import Lines
+from lake.contracts.fields import ATTRIBUTES, AVRO
+from lake.contracts.options import FACTS
+from lake.errors import DeclarationError
+
+RECORD: Final = {"type", "name", "namespace", "doc", "aliases", "fields", "lake"}
+TYPE: Final = {*RECORD - {"lake"}, "logicalType", "precision", "scale", "items", "values", "symbols", "size", "default"}
+OURS: Final = ATTRIBUTES - {"aliases"}
+NEARLY: Final = 0.75
+
+
+def misplaced(text: str, *, file: str) -> list[DeclarationError]:
+    """What of the schema `text`, which is JSON, says nothing where it stands."""
+    document, lines = json.loads(text), Lines(text)
+    faults = [
+        DeclarationError(what, where=f"{file}:{lines.of_attribute(name)}", fix=fix)
+        for name, what, fix in _of_record(document)
+    ]
+    fields = document.get("fields")
+    for field in fields if isinstance(fields, list) else []:
+        if isinstance(field, dict):
+            name = str(field.get("name"))
+            where = f"{file}:{lines.of_field(name)}"
+            found = _of_type(field.get("type"), name)
+            faults += [DeclarationError(what, where=where, fix=fix) for what, fix in found]
+    return faults
+
+
+def _of_record(document: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Each attribute of the record as (name, what, fix)."""
+    for name in sorted(set(document) - RECORD):
+        if name in FACTS:
+            yield name, f'{name!r} stands beside "lake", where it says nothing', 'move it into "lake": {…}'
+        elif near := _nearly(name, RECORD):
+            yield name, f"unknown attribute {name!r} of the record", f"did you mean {near!r}?"
+
+
+def _of_type(schema: Any, field: str) -> Iterator[tuple[str, str]]:
+    """Each attribute within the type of a field as (what, fix)."""
+    if isinstance(schema, list):
+        for branch in schema:
+            yield from _of_type(branch, field)
+    if not isinstance(schema, dict):
+        return
+    for name in sorted(set(schema) - TYPE):
+        if name in OURS:
+            yield (
+                f"{name!r} stands in the type of field {field!r}, where it says nothing",
+                f'move it out, beside the "type" of {field!r}',
+            )
+        elif near := _nearly(name, TYPE):
+            yield f"unknown attribute {name!r} in the type of field {field!r}", f"did you mean {near!r}?"
+    for part in ("type", "items", "values"):
+        yield from _of_type(schema.get(part), field)
+    parts = schema.get("fields")
+    for part in parts if isinstance(parts, list) else []:
+        if isinstance(part, dict):
+            yield from _of_part(part, field)
+
+
+def _of_part(part: Mapping[str, Any], field: str) -> Iterator[tuple[str, str]]:
+    """Each attribute of a part of a nested field; its unit is for people, as its doc is."""
+    about = f"{part.get('name')!r}, a part of field {field!r}"
+    for name in sorted(set(part) - AVRO - {"unit"}):
+        if name in OURS:
+            yield f"{name!r} of {about}, says nothing", "only fields of the event have it: make the part one of them"
+        elif near := _nearly(name, AVRO | {"unit"}):
+            yield f"unknown attribute {name!r} of {about}", f"did you mean {near!r}?"
+    yield from _of_type(part.get("type"), field)
+
+
+def _nearly(name: str, known: set[str]) -> str:
+    """The known name that `name` resembles, "" for none."""
+    by_case = {each.lower(): each for each in sorted(known)}
+    close = get_close_matches(name.lower(), by_case, n=1, cutoff=NEARLY)
+    return by_case[close[0]] if close else ""

@@ -1,0 +1,128 @@
+"""An edition as one DuckDB file: its tables with what they and their columns mean, for whoever has DuckDB and no lake.
+
+Tables are in the schemas of their layers, and have a view each in `main`, so that both of the names of `lake sql` are
+there, and the `<table>_at(moment)` of a History too. `lake.edition` says which edition it is.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+import duckdb
+
+from lake.errors import DeclarationError, LakeError
+from lake.quoting import literal, quoted
+from lake.read.export import is_device, writing
+from lake.read.sql import AS_OF, Reader, as_of, select, spill
+from lake.store.ledger.editions import Edition
+from lake.store.snapshot import Column, Published
+
+ABOUT: Final = "lake"
+
+
+def as_database(
+    reader: Reader, file: Path, names: Iterable[str] = (), *, tell: Callable[[str], None]
+) -> dict[str, int]:
+    """Writes the named tables of an edition (all, for none) into `file`, which appears whole or not at all.
+
+    Returns how many rows each has. Raises DeclarationError for an unknown table and where there can be no such file,
+    LakeError where it cannot be written, or a table cannot be read.
+    """
+    named = [reader.table(name) for name in names] or [*map(reader.table, reader.edition.tables)]
+    tables = [*{table.name: table for table in named}.values()]
+    with writing(str(file)), _placed(file) as part:
+        try:
+            with closing(duckdb.connect(str(part))) as con:
+                con.execute("SET TimeZone = 'UTC'")
+                con.execute(f"SET temp_directory = {literal(str(spill(reader.settings)))}")
+                con.execute("SET autoinstall_known_extensions = false; SET autoload_known_extensions = false")
+                return {table.name: _copied(con, reader, table, tell) for table in _all(con, reader.edition, tables)}
+        except duckdb.Error as error:
+            if "space left" in str(error) or str(part) in str(error):
+                what = str(error).partition("\n")[0].replace(str(part), str(file))
+                raise LakeError(
+                    f"the database cannot be written: {what}",
+                    where=str(file),
+                    fix="free some space there, or name another file",
+                ) from None
+            raise reader.unreadable(error, tables) from None
+        except RuntimeError as error:
+            if str(error) == "Query interrupted":  # how DuckDB passes Ctrl-C on
+                raise KeyboardInterrupt from None
+            raise
+
+
+def _all(con: duckdb.DuckDBPyConnection, edition: Edition, tables: list[Published]) -> Iterator[Published]:
+    """The tables, once their schemas and what is said of the edition are there."""
+    con.execute(f"CREATE SCHEMA {quoted(ABOUT)}")
+    con.execute(
+        f"CREATE TABLE {quoted(ABOUT)}.edition AS"
+        " SELECT $1::BIGINT AS number, $2::BIGINT AS cut, $3::TIMESTAMPTZ AS published_at",
+        [edition.number, edition.cut, edition.published_at],
+    )
+    for layer in sorted({table.layer for table in tables}):
+        con.execute(f"CREATE SCHEMA {quoted(layer)}")
+    yield from tables
+
+
+def _copied(con: duckdb.DuckDBPyConnection, reader: Reader, table: Published, tell: Callable[[str], None]) -> int:
+    """Copies one table; how many rows it has."""
+    name, home = quoted(table.name), f"{quoted(table.layer)}.{quoted(table.name)}"
+    con.execute(f"CREATE TABLE {home} AS {select(con, table)}")
+    con.execute(f"CREATE VIEW {name} AS FROM {home}")
+    for kind, place in (("TABLE", home), ("VIEW", name)):
+        con.execute(f"COMMENT ON {kind} {place} IS {literal(table.doc)}")
+        for column in table.columns:
+            if said := _said(column):
+                con.execute(f"COMMENT ON COLUMN {place}.{quoted(column.name)} IS {literal(said)}")
+    if reader.has_as_of(table):
+        con.execute(f"CREATE MACRO {quoted(as_of(table.name))}(moment) AS TABLE {AS_OF.format(table=name)}")
+    counted = con.execute(f"SELECT count(*) FROM {home}").fetchone()
+    rows: int = counted[0] if counted else 0
+    tell(f"{table.layer}.{table.name}: {rows} rows")
+    return rows
+
+
+def _said(column: Column) -> str:
+    return f"{column.comment} [{column.unit}]".lstrip() if column.unit else column.comment
+
+
+@contextmanager
+def _placed(file: Path) -> Iterator[Path]:
+    """A file in a folder of its own beside `file`, whose place it takes when it is complete. DuckDB has more than one.
+
+    The target of a link is replaced, not the link.
+    """
+    try:
+        target = file.resolve(strict=False)
+    except (OSError, RuntimeError):
+        raise DeclarationError("the file is a link that leads back to itself", where=str(file)) from None
+    if target.is_dir() or is_device(target):
+        raise DeclarationError("a database is a file of its own", where=str(file), fix="name a file")
+    if not target.parent.is_dir():
+        raise DeclarationError("the folder of the file does not exist", where=str(target.parent), fix="create it first")
+    if target.with_name(f"{target.name}.wal").exists():
+        raise DeclarationError(
+            "another process has the database open, or left changes to it behind",
+            where=f"{target}.wal",
+            fix="close it there, or name another file",
+        )
+    folder = target.with_name(f".lake-{secrets.token_hex(8)}.part")
+    folder.mkdir(mode=0o700)
+    try:
+        part = folder / target.name
+        yield part
+        descriptor = os.open(part, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        part.replace(target)
+    finally:
+        shutil.rmtree(folder)

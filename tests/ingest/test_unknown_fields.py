@@ -1,0 +1,98 @@
+"""Fields that events carry and their contract does not know."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from lake.cli import lake
+from lake.config import Settings
+from lake.contracts.contract import load_contract
+from lake.ingest.unknown_fields import UnknownField, sealed_events, unknown_fields
+from lake.store.log import Log
+from tests import shop
+from tests.warehouse import commit
+
+
+@pytest.fixture
+def carried(project: Settings) -> Settings:
+    """A log whose events carry fields of every kind that JSON has, under every kind of name."""
+    shop.declare(project, shop.contract("things", {"id": "long", "gate": "string", "day": ("int", {"aliases": ["d"]})}))
+    extras: list[dict[str, Any] | None] = [
+        {"n": 1, "gaet": "A1", "d": 3, 'x.y/~"z': True, "mix": 1, "half": 1, "none": None},
+        {"n": -2, "gaet": "A2", "mix": "one", "half": 0.5, "deep": {"a": 1}, "many": [1], "2nd": "b", "GATE": "c"},
+        {"n": 3, "ünit": "m"},
+        None,
+    ]
+    texts = ", ".join("(NULL)" if e is None else f"('{json.dumps(e, ensure_ascii=False)}')" for e in extras)
+    log = Log(project, "things")
+    commit(log.path, f"SELECT 1::BIGINT AS id, _extra::VARCHAR AS _extra FROM (VALUES {texts}) t(_extra)")
+    return project
+
+
+def test_unknown_fields_are_named_with_what_declares_them(carried: Settings) -> None:
+    contract = load_contract(carried, "things")
+    found = {field.name: field for field in unknown_fields(carried, contract)}
+    assert [*found][:2] == ["n", "gaet"]
+    assert {name: field.events for name, field in found.items()} == {
+        **dict.fromkeys(['x.y/~"z', "none", "deep", "many", "2nd", "GATE", "ünit"], 1),
+        **dict.fromkeys(["gaet", "mix", "half"], 2),
+        "n": 3,
+    }
+    assert {name: field.like for name, field in found.items() if field.like} == {"gaet": "gate", "GATE": "gate"}
+    declared = {name: json.loads(field.line) for name, field in found.items() if field.line}
+    assert {*found} - {*declared} == {"deep", "many", "GATE"}
+    assert {name: (field["name"], field["type"][1]) for name, field in declared.items()} == {
+        "n": ("n", "long"),
+        "gaet": ("gaet", "string"),
+        'x.y/~"z': ("x_y___z", "boolean"),
+        "mix": ("mix", "string"),
+        "half": ("half", "double"),
+        "none": ("none", "string"),
+        "2nd": ("field_2nd", "string"),
+        "ünit": ("nit", "string"),
+    }
+    # Each line is one that the contract takes, and then the field is known.
+    file = carried.path("schemas/things.avsc")
+    schema = json.loads(file.read_text())
+    file.write_text(json.dumps({**schema, "fields": [*schema["fields"], *declared.values()]}))
+    assert {field.name for field in unknown_fields(carried, load_contract(carried, "things"))} == {
+        "deep", "many", "GATE"
+    }  # fmt: skip
+
+
+def test_lake_schemas_tells_them(carried: Settings) -> None:
+    def answer(*words: str) -> str:
+        done = CliRunner().invoke(lake, ["schemas", *words, "--project", str(carried.project)])
+        assert done.exit_code == 0, done.exception
+        return str(done.stdout)
+
+    lines = answer().splitlines()
+    at = lines.index("  unknown field 'n' in 3 events; the log keeps its values")
+    added = '{"name": "n", "type": ["null", "long"], "default": null, "doc": "…"}'
+    assert lines[at + 1] == f"    add to the fields of things: {added}"
+    at = lines.index("  unknown field 'GATE' in 1 event; the log keeps its values")
+    assert lines[at + 1] == '    add to the field \'gate\', if it is that one: "aliases": ["GATE"]'
+    [told] = json.loads(answer("--json"))
+    assert told["unknown"][0] == {"name": "n", "events": 3, "line": added, "like": ""}
+    assert told["sealed"] == 0
+    [rows] = Path(str(Log(carried, "things").path)).glob("*.parquet")
+    rows.write_bytes(b"damaged")
+    assert json.loads(answer("--json"))[0]["unknown"] == []
+
+
+def test_what_is_sealed_is_counted_and_not_named(project: Settings) -> None:
+    fields = {"id": "long", "who": "string", "mail": ("string", {"personal": True})}
+    shop.declare(project, shop.contract("people", fields, subject="who"))
+    commit(Log(project, "people").path, "SELECT * FROM (VALUES ('aGVsbG8gd29ybGQ='), (NULL), ('')) t(_extra)")
+    contract = load_contract(project, "people")
+    assert (unknown_fields(project, contract), sealed_events(project, contract)) == ([], 1)
+
+
+def test_a_log_without_events_knows_all(project: Settings) -> None:
+    shop.declare(project, shop.contract("things", {"id": "long"}))
+    assert unknown_fields(project, load_contract(project, "things")) == list[UnknownField]()
