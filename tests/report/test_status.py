@@ -352,6 +352,7 @@ def test_the_catalogue_says_where_a_published_table_is(flights: Project) -> None
         "kind": "Aggregate",
         "key": ["carrier"],
         "description": "How many flights a carrier had.",
+        "columns": [{"name": "carrier", "type": "VARCHAR", "unit": "", "comment": ""}],
         "rows": 3,
         "edition": 1,
         "version": 0,
