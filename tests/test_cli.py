@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from lake import cli
 from lake.cli import COMMANDS, Commands, Shell, lake, table
@@ -22,6 +23,11 @@ def test_every_command_has_help_with_an_example(name: Any) -> None:
     command = Commands().get_command(click.Context(lake), name)
     assert command is not None
     assert f"lake {name}" in (command.help or "")
+
+
+def test_the_list_of_commands_fits_a_terminal() -> None:
+    lines = CliRunner().invoke(lake, ["--help"], terminal_width=80).stdout.splitlines()
+    assert [line for line in lines if line.endswith("...")] == ["Usage: lake [OPTIONS] COMMAND [ARGS]..."]
 
 
 @pytest.mark.parametrize(

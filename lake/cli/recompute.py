@@ -121,7 +121,9 @@ def backfill(shell: Shell, name: str, start: str, end: str, *, dry_run: bool) ->
 @click.option("--diff", is_flag=True, help="Evaluate the named tables and show what would change in each column.")
 @shared
 def plan(shell: Shell, tables: tuple[str, ...], *, diff: bool) -> None:
-    """Show which definitions have changed, line by line, and what that costs. Lists the tables that follow, too.
+    """Show which definitions have changed, and what that costs.
+
+    Shows their lines that differ, and lists the tables that follow.
 
     A table is `wider` if its inputs have gained columns that it would pass on: it goes on without them until
     `lake deploy`.

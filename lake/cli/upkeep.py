@@ -49,8 +49,9 @@ def wait(shell: Shell, tokens: tuple[str, ...], timeout: float) -> None:
 )
 @shared
 def backup(shell: Shell, folder: Path, keys: Path | None) -> None:
-    """Copy the warehouse into DIR, a new folder, while others write to it.
+    """Copy the warehouse into DIR, also while others write.
 
+    DIR is a new folder.
     What is personal is in the copy encrypted alone, without its keys, so that a person who is forgotten later is in no
     backup. Tables that have people in clear are left out: the first `lake run` after a restore builds them again.
 
