@@ -56,7 +56,7 @@ def test_options_that_services_give_are_those_of_the_commands() -> None:
 def test_the_container_is_made_of_what_is_there() -> None:
     text = (CONTAINER / "Containerfile").read_text().replace("\\\n", " ")
     copied = [word for line in re.findall(r"^COPY (.+)$", text, re.M) for word in line.split()[:-1]]
-    assert {"requirements.lock", "lake", "lake_airflow"} <= set(copied)
+    assert {"requirements.lock", "lake", "dags/lake_airflow"} <= set(copied)
     assert [name for name in copied if not (ROOT / name).exists()] == []
     services = yaml.safe_load((CONTAINER / "compose.yaml").read_text())["services"]
     assert set(services) == {"follow", "airflow"}

@@ -26,7 +26,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
-    for name in ("lake", "lake_airflow"):
+    for name in ("lake", "dags/lake_airflow"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     build: list[str | Path] = [UV, "build", "--wheel", "--offline", "--no-build-isolation", "--quiet", folder]
     subprocess.run(build, check=True, capture_output=True)
