@@ -23,7 +23,7 @@ from lake.contracts.written_form import LETTERS, Form
 from lake.ingest.ingest import ingest
 from lake.ingest.replay import replay, waiting
 from lake.store.log import Log
-from tests.shop import avro, contract, declare, job, optional
+from tests.shop import avro, contract, declare, optional
 
 NOW = datetime(2024, 4, 2, tzinfo=UTC)
 
@@ -313,48 +313,5 @@ def test_what_a_file_is_called_makes_another_event_only_where_the_contract_says_
         project.path(f"landing/{stream}").mkdir()
         for name in ("a.jsonl", "b.jsonl"):
             project.path(f"landing/{stream}/{name}").write_text(f"{line}\n")
-    declare(project, contract("alone", {"file": ("string", {"from": "file.name"})}, id="content"))
-    project.path("landing/alone").mkdir()
-    project.path("landing/alone/a.jsonl").write_text('{}\n{"file": 1}\n')
-    assert [(row["file"], row["_extra"]) for row in taken(project, spark, "alone")] == [("a.jsonl", None)]
     assert [row["file"] for row in taken(project, spark, "same")] == ["a.jsonl"]
     assert [row["file"] for row in taken(project, spark, "apart")] == ["a.jsonl", "b.jsonl"]
-
-
-@pytest.mark.long
-def test_tables_of_dumps_of_a_partition_keep_the_laws(project: Settings, spark: SparkSession) -> None:
-    """The name of a file says of which region and day alone it is the whole truth."""
-    fields: dict[str, Any] = {"item": "string", "pieces": "int"}
-    fields["region"] = ("string", {"from": "file.name", "pattern": "_([a-z]+)"})
-    fields["day"] = (avro("date"), {"from": "file.name", "pattern": r"^\d{8}", "format": "yyyyMMdd"})
-    options = 'sequence="_day", snapshots=True, partition="region"'
-    jobs = {
-        f"{kind.lower()}_stock": job(
-            f"{kind.lower()}_stock",
-            f'{kind}("item", {options})',
-            "log('stock')",
-            returns="rows.selectExpr('item', 'pieces', 'region', 'day AS _day')",
-        )
-        for kind in ("Latest", "History")
-    }
-    stock = contract("stock", fields, id=["item", "day", "region"], time="day", dump="day")
-    lakehouse = declare(project, stock, jobs=jobs)
-    landing = lakehouse.settings.path(lakehouse.settings.landing) / "stock"
-    landing.mkdir(parents=True)
-    lists: dict[str, dict[str, Any]] = {
-        "20240301_north": {"anvil": 3, "rope": 10},
-        "20240301_south": {"lamp": 5},
-        "20240302_north": {"rope": 8},
-        "20240303_south": {"anvil": 2, "lamp": 4},
-        "20240304_north": {"rope": "many"},  # refused: that dump closes nobody
-    }
-    for name, pieces in lists.items():
-        lines = (json.dumps({"item": item, "pieces": count}) for item, count in {**pieces, "pin": 1}.items())
-        (landing / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines))
-        lakehouse.run(now=NOW)
-    lakehouse.check_laws(slices=2)
-    newest = {(row["item"], row["region"], row["pieces"]) for row in lakehouse.table("latest_stock")}
-    assert newest == {("anvil", "south", 2), ("lamp", "south", 4), ("rope", "north", 8), ("pin", "north", 1)}
-    versions = [(row["item"], row["region"], row["valid_to"]) for row in lakehouse.table("history_stock")]
-    assert ("anvil", "north", date(2024, 3, 2)) in versions
-    assert {item for item, _, until in versions if until is None} == {"anvil", "lamp", "rope", "pin"}
