@@ -77,7 +77,7 @@ def parts(path: Address) -> list[Part]:
     bucket = '"partition._bucket"' if "partition._bucket" in actions.column_names else "NULL"
     with delta.connection() as con:
         con.register("a", actions)
-        query = f"""SELECT {bucket}::INTEGER, count(*), sum(size_bytes)::BIGINT,
+        query = f"""SELECT {bucket}::INTEGER, count(*), coalesce(sum(size_bytes), 0)::BIGINT,
                            count(*) FILTER (size_bytes < {PACKED_BYTES // 2})
                     FROM a GROUP BY ALL ORDER BY 2 DESC, 1"""
         return [Part(*row) for row in con.sql(query).fetchall()]

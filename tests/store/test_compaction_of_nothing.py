@@ -1,0 +1,16 @@
+"""A table of no rows has no files. No JVM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lake.store import delta
+from lake.store.compaction import parts
+from lake.store.storage import Address
+
+
+def test_a_table_without_rows_is_not_due(tmp_path: Path) -> None:
+    table = Address(str(tmp_path / "t"))
+    delta.append(table, "a INTEGER", [(1,)])
+    delta.write(table, delta.load(table).to_pyarrow_table().slice(0, 0), mode="overwrite")
+    assert [(part.files, part.size, part.due) for part in parts(table)] == [(0, 0, False)]
