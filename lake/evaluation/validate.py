@@ -126,8 +126,11 @@ def _handed_on(declaration: Declaration, sides: Sequence[DataFrame], evaluated: 
     """
     kind, made = declaration.kind, visible(evaluated.columns)
     of_sides = [tags(rows.schema) for rows in sides]
-    chosen = [column for column in made if kind.chooses or column in kind.key]
-    found = {column: of_sides[0][column] for column in chosen if column in of_sides[0]}
+    found: dict[str, tuple[int, str]] = {}
+    for column in made:
+        if kind.chooses or (column in kind.key and len(sides) == 1):
+            of_side = next((of for of, rows in zip(of_sides, sides, strict=True) if column in rows.columns), {})
+            found |= {column: of_side[column]} if column in of_side else {}
     found |= {column: tag for column, tag in tags(evaluated.schema).items() if column in made}
     # What a log says of refusals comes below a side that has DELIVERED, and has no other column.
     mixed = [side for side, rows in enumerate(sides) if determinism.unions(rows) > (DELIVERED in rows.columns)]

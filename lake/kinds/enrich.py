@@ -73,6 +73,7 @@ class Enrich(Kind):
 
     name: ClassVar[str] = "Enrich"
     version: ClassVar[int] = 2
+    chooses: ClassVar[bool] = True
 
     id: tuple[str, ...]
     dimensions: tuple[AsOf, ...]

@@ -36,7 +36,7 @@ class Law(ABC):
     """Whether the declared function must map each row of an input alone: it returns one frame per input."""
 
     chooses: ClassVar[bool] = False
-    """Whether each value of a column is one that the same column has in a row of the first input."""
+    """Whether each value of a column is null, or one that the same column has in a row of the first input with it."""
 
     if TYPE_CHECKING:  # kinds have them as fields or as properties
 

@@ -354,12 +354,13 @@ def test_the_catalogue_says_where_a_published_table_is(flights: Project) -> None
         "description": "How many flights a carrier had.",
         "columns": [{"name": "carrier", "type": "VARCHAR", "unit": "", "comment": ""}],
         "rows": 3,
+        "columns": [{"name": "carrier", "type": "VARCHAR", "comment": "", "unit": ""}],
         "edition": 1,
         "version": 0,
         "path": ".lake/warehouse/gold/carrier_total",
         "damage": None,
     }
-    assert (league["version"], league["path"], league["rows"]) == (None, None, None)
+    assert (league["version"], league["path"], league["rows"], league["columns"]) == (None, None, None, [])
 
 
 @pytest.mark.parametrize("command", ["status", "tables", "graph"])
