@@ -354,7 +354,6 @@ def test_the_catalogue_says_where_a_published_table_is(flights: Project) -> None
         "description": "How many flights a carrier had.",
         "columns": [{"name": "carrier", "type": "VARCHAR", "unit": "", "comment": ""}],
         "rows": 3,
-        "columns": [{"name": "carrier", "type": "VARCHAR", "comment": "", "unit": ""}],
         "edition": 1,
         "version": 0,
         "path": ".lake/warehouse/gold/carrier_total",
