@@ -1,0 +1,80 @@
+"""What a system outside is to the logs: a range that is fixed, read whole, and acknowledged once it is committed.
+
+1. The position lives only in the logs' own commits. What the system outside keeps (a group's offset, a slot's confirmed
+   position) is a hint, written after the commit and never read back as truth.
+2. A read is bounded: what the range is, is decided before its first record is read, and it can be read again until it
+   is acknowledged.
+3. A gap (retention, a topic made anew, a lost slot) raises Gap; nothing is ever skipped in silence.
+4. After the commit the range is acknowledged; who died in between acknowledges again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+from lake.errors import DeclarationError
+
+Progress: TypeAlias = Mapping[str, Any]
+"""Where a source is, as JSON: what its next read begins after. Only the source itself looks into it."""
+
+
+class Gap(DeclarationError):
+    """What a source has to read next is gone there, or is no longer what it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record: the `text` that a contract reads, the `place` that tells it from all others of its source, and
+    `facts` about it which fields may be taken `from`, such as {"kafka.key": "AA"}.
+    """
+
+    text: str
+    place: str
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How far the logs are behind: `events` that wait, `seconds` since the oldest came, `retained` bytes that are kept
+    outside for us. None where a source cannot say.
+    """
+
+    events: int | None = None
+    seconds: float | None = None
+    retained: int | None = None
+
+
+class Spool(Protocol):
+    """Where a source puts what it reads, on disk, in the order in which it is to be in the log."""
+
+    def put(self, stream: str, record: Record) -> None:
+        """Takes one record for the log of `stream`."""
+
+
+class Source(Protocol):
+    """One declared source, `sources/<name>.toml`, of one or more streams. Closed after use."""
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The streams that it has records for."""
+
+    def read(self, after: Progress | None, spool: Spool) -> Progress | None:
+        """Puts all records of one bounded range after `after` (None: from the beginning) into `spool`.
+
+        Returns where it stands behind them; None where there is nothing new. Records that belong together, as those of
+        a transaction do, are of one range. Raises Gap, and Unavailable where the system outside does not answer.
+        """
+
+    def acknowledge(self, upto: Progress) -> None:
+        """Tells the system outside that everything up to `upto` is committed. Called again after a crash."""
+
+    def lag(self, after: Progress | None) -> Lag:
+        """How far the logs are behind. Raises Unavailable where the system outside does not answer."""
+
+    def skip_gap(self, after: Progress | None) -> Progress:
+        """Gives up on purpose what is gone: where to go on. Called for `lake ingest SOURCE --give-up` alone."""
+
+    def close(self) -> None:
+        """Lets go of connections."""

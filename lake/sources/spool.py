@@ -1,0 +1,172 @@
+"""A delivery on disk: what a source read in one range, for one log or several, kept until the next one is committed.
+
+    .lake/spool/<source>/<number>/delivery.json          source, number, progress, streams, at
+    .lake/spool/<source>/<number>/<stream>.spool.parquet _seq bigint, _raw string, _at string, _facts map<string,string>
+
+It appears by one rename, after everything in it is on the disk. `_seq` counts the records of a stream from 0, `_at` is
+a record's place.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lake import file_modes
+from lake.config import Settings
+from lake.sources.source import Progress, Record
+
+FOLDER: Final = "spool"
+NOTE: Final = "delivery.json"
+SUFFIX: Final = ".spool.parquet"
+NEW: Final = ".new"
+GROUP_ROWS: Final = 20_000
+GROUP_BYTES: Final = 16 << 20
+SCHEMA: Final = pa.schema(
+    [
+        ("_seq", pa.int64()),
+        ("_raw", pa.large_string()),
+        ("_at", pa.string()),
+        ("_facts", pa.map_(pa.string(), pa.string())),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Spooled:
+    """A whole delivery in its `folder`: that of `source` with this `number`; behind it the source is at `progress`."""
+
+    folder: Path
+    source: str
+    number: int
+    progress: Progress
+    streams: tuple[str, ...]
+    at: datetime
+
+    def file(self, stream: str) -> Path:
+        """Its records for one stream."""
+        return self.folder / f"{stream}{SUFFIX}"
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """What the commits of a delivery say of it."""
+        return {"delivery": self.number, "streams": list(self.streams), "progress": dict(self.progress)}
+
+
+@dataclass
+class Writer:
+    """The spool of one delivery in the making: a file for each stream, of bounded memory."""
+
+    folder: Path
+    _files: dict[str, _StreamWriter] = field(default_factory=dict)
+
+    def put(self, stream: str, record: Record) -> None:
+        """Takes one record for the log of `stream`."""
+        file = self._files.get(stream)
+        if file is None:
+            file = self._files[stream] = _StreamWriter(self.folder / f"{stream}{SUFFIX}")
+        file.put(record)
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The streams that have records."""
+        return tuple(sorted(self._files))
+
+    def close(self) -> None:
+        """Has everything on the disk."""
+        for file in self._files.values():
+            file.close()
+
+
+class _StreamWriter:
+    def __init__(self, path: Path) -> None:
+        self._path, self._rows, self._bytes, self._seq = path, list[tuple[Any, ...]](), 0, 0
+        self._writer = pq.ParquetWriter(path, SCHEMA, compression="zstd", compression_level=1)
+
+    def put(self, record: Record) -> None:
+        self._rows.append((self._seq, record.text, record.place, list(record.facts.items())))
+        self._seq += 1
+        self._bytes += len(record.text)
+        if len(self._rows) >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._rows:
+            columns = [list(column) for column in zip(*self._rows, strict=True)]
+            self._writer.write_table(pa.table(columns, schema=SCHEMA))
+            self._rows, self._bytes = [], 0
+
+    def close(self) -> None:
+        self._flush()
+        self._writer.close()
+        _sync(self._path)
+
+
+@contextmanager
+def spooling(settings: Settings, source: str) -> Iterator[Writer]:
+    """A spool for what `source` reads next; what a reader that died left of one is cleared."""
+    new = _home(settings, source) / NEW
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(mode=0o700)
+    try:
+        yield Writer(new)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def keep(settings: Settings, source: str, number: int, writer: Writer, progress: Progress) -> Spooled:
+    """Makes what was written the delivery `number` of `source`, for good."""
+    writer.close()
+    home = _home(settings, source)
+    folder = home / str(number)
+    said = Spooled(folder, source, number, progress, writer.streams, datetime.now(UTC))
+    note = {**asdict(said), "streams": list(said.streams), "at": said.at.isoformat(), "progress": dict(progress)}
+    del note["folder"]
+    (writer.folder / NOTE).write_text(json.dumps(note))
+    _sync(writer.folder / NOTE)
+    _sync(writer.folder)
+    writer.folder.rename(folder)
+    _sync(home)
+    return said
+
+
+def spooled(settings: Settings, source: str) -> list[Spooled]:
+    """The deliveries of `source` that are on disk, oldest first."""
+    home = settings.path(f".lake/{FOLDER}") / source
+    numbers = sorted(int(entry.name) for entry in home.iterdir() if entry.name.isdigit()) if home.is_dir() else []
+    return [_read(home / str(number)) for number in numbers]
+
+
+def drop(delivery: Spooled) -> None:
+    """Removes a delivery, once nothing can need it."""
+    shutil.rmtree(delivery.folder)
+
+
+def _read(folder: Path) -> Spooled:
+    note: Mapping[str, Any] = json.loads((folder / NOTE).read_text())
+    at = datetime.fromisoformat(note["at"])
+    return Spooled(folder, note["source"], note["number"], note["progress"], tuple(note["streams"]), at)
+
+
+def _home(settings: Settings, source: str) -> Path:
+    folder = file_modes.scratch(settings, FOLDER) / source
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
