@@ -56,6 +56,7 @@ def landed(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> tup
     return take_in(project, spark), bad
 
 
+@pytest.mark.long
 def test_what_would_cost_too_much_is_refused_with_its_reason(landed: tuple[Settings, dict[str, str]]) -> None:
     settings, bad = landed
     refused = {row.source: row for row in waiting(settings, ["hostile"])}

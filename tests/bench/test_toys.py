@@ -23,6 +23,7 @@ BEYOND = ("day_total", "meter_mode", "meter_state")
 """Tables of the large project that no command of it names."""
 
 
+@pytest.mark.long
 def test_flights(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flights.bench(tmp_path, flights.Size(days=2, last=1, repeat=1, tables=("flight",), commands=1))
     told = capsys.readouterr().out
@@ -50,6 +51,7 @@ def test_large(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "lake sql" in told
 
 
+@pytest.mark.long
 def test_growth(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = copied(tmp_path / "growth", without=(*BEYOND, "meter_total", "mode_total"))
     growth(spark, settings, [1, 3], around=0)

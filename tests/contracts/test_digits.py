@@ -153,6 +153,7 @@ def rows(project: Settings, spark: SparkSession, stream: str) -> list[Any]:
     return stored.where("_source IS NOT NULL").collect()
 
 
+@pytest.mark.long
 def test_what_is_no_number_is_never_taken_for_one(project: Settings, spark: SparkSession, land: Land) -> None:
     places = [place for place in PLACES if place.leaf != "string"]
     declare(project, "all", places)

@@ -121,6 +121,7 @@ def test_aggregates_keep_their_promise_cycle_by_cycle(meters: Lakehouse) -> None
     meters.check_laws(slices=2 if meters.settings.committer == "auto" else 0)
 
 
+@pytest.mark.long
 def test_sessions_without_a_key_split_when_a_row_moves(spark: SparkSession, project: Settings) -> None:
     jobs = {"silver/meter": HEAD + JOBS["silver/meter"], "gold/busy_time": HEAD + BUSY_TIME}
     meters = declare(project, READING, jobs=jobs)

@@ -108,6 +108,7 @@ def test_a_truncate_touches_every_key_whenever_it_comes(lakehouse: Lakehouse, sl
     assert {row["user_id"]: row["moves"] for row in lakehouse.table("moves")} == {123: 3, 124: 1, 125: 3, 126: 1}
 
 
+@pytest.mark.long
 def test_an_event_older_than_a_truncate_stays_gone_in_a_later_batch(lakehouse: Lakehouse) -> None:
     lakehouse.land("changes", *changes((1, "Oslo", "INSERT", 1), (None, None, "TRUNCATE", 3))).run()
     assert lakehouse.table("user") == []

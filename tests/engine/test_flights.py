@@ -85,6 +85,7 @@ def test_every_table_equals_its_recomputation_in_any_order_of_rows(sliced: Lakeh
     sliced.check_laws(slices=0)  # it is sliced already
 
 
+@pytest.mark.long
 def test_the_league_agrees_with_a_computation_on_the_source_files(sliced: Lakehouse, landed: Path) -> None:
     files = [str(file) for file in (landed / "flights").iterdir() if "made" not in file.name]
     with duckdb.connect() as con:
@@ -190,6 +191,7 @@ def one_event(lakehouse: Lakehouse) -> tuple[str, str]:
     return f"{row['_batch']}:{row['_bucket']}:{row['_offset']}", row["carrier"]
 
 
+@pytest.mark.long
 def test_a_rebuild_of_what_is_right_changes_nothing(sliced: Lakehouse) -> None:
     inputs = inputs_of(sliced)
     for declaration in sliced.project.tables.values():

@@ -105,6 +105,7 @@ def test_the_log_holds_sealed_what_jobs_see_in_clear(calm: Lakehouse) -> None:
     assert not [file for file in text.found if "/logs/" in file], "only what is derived is in clear"
 
 
+@pytest.mark.long
 def test_a_redelivery_is_known_by_its_token_and_another_content_is_a_conflict(shop: Lakehouse) -> None:
     head = shop.land("orders", order(1, "margaret hamilton", note="call +44 20 7946"), order(2, "ada")).run()
     counts = Log(head.settings, "orders").head().counts
@@ -148,6 +149,7 @@ def test_what_is_found_still_goes_when_somebody_is_forgotten_once_more(shop: Lak
     assert verdicts(shop) == {"identical"}
 
 
+@pytest.mark.long
 def test_who_was_forgotten_does_not_come_back(shop: Lakehouse) -> None:
     forgotten(shop)
     known = order(1, "margaret hamilton", note="call +44 20 7946")

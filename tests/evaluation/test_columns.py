@@ -252,6 +252,7 @@ def test_every_way_to_use_columns_gives_the_same_by_every_verb(
     assert content(fresh) == content(things)
 
 
+@pytest.mark.long
 def test_a_column_that_readers_have_goes_only_where_somebody_says_so(
     spark: SparkSession, project: Settings, commands: Commands
 ) -> None:

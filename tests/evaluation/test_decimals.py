@@ -82,6 +82,7 @@ def job(name: str, kind: str) -> str:
     return shop.job(name, kind, 'log("sums")', head=HEAD)
 
 
+@pytest.mark.long
 def test_every_digit_of_a_decimal_is_kept(spark: SparkSession, project: Settings) -> None:
     sums = shop.declare(project, CONTRACT, jobs={name: job(name, kind) for name, kind in RIGHT.items()})
     small = {"wide": "-0.0000000002", "narrow": "0.0000000001", "money": "0.0001"}

@@ -85,6 +85,7 @@ def shop(spark: SparkSession, project: Settings) -> Lakehouse:
     return park(project, PARKING)
 
 
+@pytest.mark.long
 def test_parked_rows_are_beside_the_table_by_every_verb(shop: Lakehouse) -> None:
     for at in range(0, len(EVENTS), 3):
         shop.land("sales", *EVENTS[at : at + 3]).run()

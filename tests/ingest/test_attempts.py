@@ -85,6 +85,7 @@ def test_a_process_that_is_killed_leaves_word(project: Settings) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_file_that_ends_the_jvm_goes_to_quarantine_and_nothing_else_waits_for_it(
     project: Settings,
     spark: SparkSession,

@@ -204,6 +204,7 @@ def test_the_recipe_orders_by_place_with_the_reads_of_snapshots_and_begins_no_ve
     assert {(key, year) for key, _, year in versions} == {(1, 2019), (2, 2019), (3, 2019), (4, 2019)}
 
 
+@pytest.mark.long
 def test_a_changed_primary_key_is_a_delete_and_a_create(lakehouse: Make) -> None:
     columns = ["id", "first_name", *PLACED]
     shop = lakehouse(CUSTOMER, CUSTOMER_FACTS, job(CURRENT, BY_PLACE, columns))
@@ -217,6 +218,7 @@ def test_a_changed_primary_key_is_a_delete_and_a_create(lakehouse: Make) -> None
     assert first_names(shop) == {7: "Anne"}
 
 
+@pytest.mark.long
 def test_an_update_that_names_the_former_key_deletes_it(lakehouse: Make) -> None:
     """Not Debezium's way, but that of some who write its format: one update with both keys."""
     columns = ["id", "first_name", "former_id AS _former_id", *PLACED]

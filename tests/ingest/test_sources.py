@@ -167,6 +167,7 @@ def test_a_file_that_changes_while_it_is_read_is_left_for_the_next_time(
     assert take(project, spark).accepted == 2
 
 
+@pytest.mark.long
 def test_files_at_hand_and_standard_input(project: Settings, spark: SparkSession, tmp_path: Path) -> None:
     contract = declare(project, lake={"key": ["meter"], "time": "at", "buckets": 2})
     file = tmp_path / "my.jsonl"

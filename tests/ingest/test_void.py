@@ -96,6 +96,7 @@ def test_a_delivery_is_taken_back_by_one_void(lakehouse: Lakehouse, lake: Lake) 
         assert said in str(lake("void", "sales", *given, "--reason", "again").exception)
 
 
+@pytest.mark.long
 def test_what_was_voided_may_come_again_corrected(lakehouse: Lakehouse, lake: Lake) -> None:
     """A delivery as a whole, unchanged lines too; a single event with another content, but not as it was."""
 
@@ -137,6 +138,7 @@ def test_what_was_voided_may_come_again_corrected(lakehouse: Lakehouse, lake: La
     assert pieces() == {"a": 1, "b": 200}
 
 
+@pytest.mark.long
 def test_readers_see_nothing_of_a_delivery_of_which_too_much_is_refused(lakehouse: Lakehouse, lake: Lake) -> None:
     """Batch by batch and together the same: three of five, then five of eight."""
 
@@ -187,6 +189,7 @@ def test_readers_see_nothing_of_a_delivery_of_which_too_much_is_refused(lakehous
     assert lake("log", "sales", "--check").exit_code == 0
 
 
+@pytest.mark.long
 def test_a_stopped_gate_tells_the_events_so_that_they_can_be_voided(lakehouse: Lakehouse, lake: Lake) -> None:
     """Before a table is built, before there is an edition, and later."""
     at_least = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "pieces", "min_value": 0}}

@@ -38,6 +38,7 @@ def expect(shop: Lakehouse, most: int) -> None:
     file.write_text(json.dumps({"expectations": [amount | {"severity": "stop", "doc": "no such order"}]}))
 
 
+@pytest.mark.long
 def test_a_gate_stops_the_row_and_the_edition_and_nothing_else(shop: Lakehouse) -> None:
     expect(shop, most=500)
     before = shop.table("current_order")

@@ -104,6 +104,7 @@ def test_maintain_leaves_fewer_files_and_the_same_rows_numbers_and_editions(
     assert verdicts(shop) == {"identical"}
 
 
+@pytest.mark.long
 def test_a_batch_packs_what_many_batches_left_in_small_files(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     settings, path = shop.settings, Warehouse(shop.settings).log("orders").path
     lines = ('{"order_id": 1', '{"order_id": "two"}')
@@ -120,6 +121,7 @@ def test_a_batch_packs_what_many_batches_left_in_small_files(shop: Lakehouse, mo
     assert verdicts(shop) == {"identical"}
 
 
+@pytest.mark.long
 def test_a_log_whose_compaction_changed_rows_is_as_it_was(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     settings, path = shop.settings, Warehouse(shop.settings).log("orders").path
     heads, count = Log(settings, "orders").heads(), "SELECT count(*) AS n FROM t"

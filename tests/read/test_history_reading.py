@@ -57,6 +57,7 @@ def tenants(found: Reader, moment: str) -> list[str]:
     return [name for (name,) in found.relation(f"SELECT tenant FROM tenancy_at({moment}) ORDER BY flat").fetchall()]
 
 
+@pytest.mark.long
 def test_what_was_believed_at_a_cut_about_a_time_differs_between_editions(
     spark: SparkSession, flats: Settings, tmp_path: Path
 ) -> None:

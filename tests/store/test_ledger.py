@@ -64,6 +64,20 @@ def test_an_edition_is_never_followed_by_one_of_an_earlier_cut(project: Settings
     assert editions.latest_edition(project) == newest
 
 
+@pytest.mark.parametrize("settled", [False, True])
+def test_tables_of_old_definitions_never_follow_those_of_a_deploy(project: Settings, settled: bool) -> None:
+    seen = editions.record_edition(project, 1, TABLES)
+    deployed = {"carrier_daily": editions.EditionTable("gold", "gold/carrier_daily@c9", 1, "f2")}
+    newest = editions.record_edition(project, 1, deployed, seen=seen)
+    if settled:
+        back = {"carrier_daily": editions.EditionTable("gold", "gold/carrier_daily", 5, "f2")}
+        newest = editions.record_edition(project, 1, back, seen=newest)
+    with pytest.raises(Unavailable, match="deployed meanwhile"):
+        editions.record_edition(project, 1, LATER, seen=seen)
+    assert editions.latest_edition(project) == newest
+    assert editions.record_edition(project, 2, newest.tables, seen=seen).tables == newest.tables
+
+
 def test_a_pin_keeps_readers_at_an_old_edition_until_it_is_let_go(project: Settings) -> None:
     old = editions.record_edition(project, 1, TABLES)
     new = editions.record_edition(project, 2, LATER)

@@ -272,6 +272,7 @@ def test_evolution(project: Settings, spark: SparkSession, land: Land) -> None:
         events(project, spark)
 
 
+@pytest.mark.long
 def test_replay_takes_what_is_mended_exactly_once(
     project: Settings, spark: SparkSession, land: Land, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

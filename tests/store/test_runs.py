@@ -24,6 +24,7 @@ def outcomes(settings: Settings) -> dict[str, tuple[str, str]]:
     return {subject: (run.verb, run.outcome) for subject, run in runs.last_runs(settings).items()}
 
 
+@pytest.mark.long
 def test_what_is_done_and_what_fails_is_in_the_book(spark: SparkSession, tmp_path: Path) -> None:
     shop = new_shop(tmp_path).land_samples().run()
     settings, quality = shop.settings, tmp_path / "shop/quality/customer_daily.json"
