@@ -20,7 +20,7 @@ from lake.jobfile import JobFile
 from lake.kinds.latest import First
 from lake.quality.parking import PLACE, ROW, SUFFIX, meets
 from lake.quality.suite import load_suite, parks
-from lake.store.ledger.editions import homes
+from lake.store.ledger.editions import Edition, latest_edition
 from lake.store.table_head import Columns, TableHead
 from lake.store.tables import Table
 from lake.store.warehouse import LAYERS
@@ -44,15 +44,20 @@ class Project:
     staged: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
-    def live_homes(self) -> Mapping[str, str]:
-        """The homes of the tables in the newest edition."""
-        return homes(self.settings)
+    def seen(self) -> Edition | None:
+        """The newest edition, as it was when it was first asked for."""
+        return latest_edition(self.settings)
 
     def table(self, declaration: Declaration) -> Table:
         """The Delta table of a declaration: the one being built where it is staged, else the live one."""
         name = declaration.name
-        home = self.staged.get(name) or self.live_homes.get(name, name)
-        return Table(self.settings, declaration.layer, name, home, personal=self.is_personal(declaration))
+        live = self.seen.tables.get(name) if self.seen else None
+        return self.table_in(declaration, self.staged.get(name) or (live.home if live else name))
+
+    def table_in(self, declaration: Declaration, home: str) -> Table:
+        """The Delta table of a declaration in a folder of its layer; readers by path know that of the table's name."""
+        personal = self.is_personal(declaration)
+        return Table(self.settings, declaration.layer, declaration.name, home, personal=personal)
 
     def is_personal(self, declaration: Declaration) -> bool:
         """Whether the table is derived from a stream with people."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import signal
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -20,9 +21,11 @@ from typing import Final
 from lake import file_modes
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
+from lake.read.catalogue import show
 from lake.remote import TOKEN, connected, token_file
 from lake.report.doctor import java
-from lake.session import embedded_conf, properties
+from lake.session import embedded_conf, first_line, properties
+from lake.store.ledger.editions import Edition, current_edition
 from lake.store.locks import activity
 
 SERVER: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -34,6 +37,8 @@ DETACHED: Final = {
     "spark.connect.execute.manager.maintenanceInterval": "5s",
 }
 """How soon abandoned work is cancelled: within half a minute; the default is five."""
+FOLLOWS: Final = 1.0
+"""Seconds between two looks at the newest edition."""
 PATIENCE: Final = 90.0
 """Seconds until the server must listen; a warm machine takes five to eight."""
 
@@ -71,8 +76,12 @@ def connect(settings: Settings, *, port: int, ready: Callable[[Server], None]) -
     log = settings.path(".lake/spark/connect.log")
     with _jvm(settings, conf, token, log) as process, _ended_by_signals(process) as stopping:
         _listens(process, port, log)
+        catalogue = _Catalogue(settings, f"sc://localhost:{port}")
+        catalogue.update(process)
         if process.poll() is None:
-            ready(Server(f"sc://localhost:{port}", port, process.pid, file, log))
+            ready(Server(catalogue.remote, port, process.pid, file, log))
+        while _lives(process):
+            catalogue.update(process)
         code = process.wait()
         if not stopping:
             raise Unavailable(
@@ -99,6 +108,40 @@ def ready(settings: Settings, *, port: int, patience: float) -> str:
             if time.monotonic() >= deadline:
                 raise
             time.sleep(0.5)
+
+
+@dataclass
+class _Catalogue:
+    """What the server at `remote` shows of the project: the `shown` edition. It goes without where that fails."""
+
+    settings: Settings
+    remote: str
+    shown: Edition | None = None
+    failed: str = ""
+
+    def update(self, server: subprocess.Popen[bytes]) -> None:
+        """Shows the edition that readers see; each failure is told once."""
+        try:
+            current = current_edition(self.settings)
+            if current is None or current == self.shown:
+                return
+            spark = connected(self.settings, self.remote)
+            try:
+                show(self.settings, spark, current, shown=self.shown)
+            finally:
+                spark.stop()
+            self.shown, self.failed = current, ""
+        except Exception as error:  # Spark's, Delta's and the project's own: the server serves on
+            if first_line(error) != self.failed and server.poll() is None:
+                self.failed = first_line(error)
+                logging.getLogger("lake").warning("the server's catalogue is not up to date: %s", self.failed)
+
+
+def _lives(server: subprocess.Popen[bytes]) -> bool:
+    """Whether the server is still there after a while."""
+    with suppress(subprocess.TimeoutExpired):
+        server.wait(FOLLOWS)
+    return server.returncode is None
 
 
 def _served_at(port: int) -> dict[str, str]:

@@ -113,7 +113,7 @@ def _anew(project: Project, number: int) -> str:
             if head.purge < number or truncation.begins(table.path) != head.version:
                 truncation.begin_anew(table.path, head.position, purge=number)
     tables = at_cut(project, get_cut(settings, latest.cut))
-    editions.record_edition(settings, latest.cut, tables, live=project.live_homes)
+    editions.record_edition(settings, latest.cut, tables, seen=project.seen)
     return ""
 
 

@@ -28,6 +28,7 @@ MANY_ROWS: Final = re.compile(
 RECURSION: Final = re.compile(r"\bUnionLoop\b")
 UNION: Final = re.compile(r"^[\s:+\-]*Union", re.MULTILINE)
 LIMIT: Final = re.compile(r"^[\s:+\-]*(GlobalLimit|Sample|Offset|Tail)\b", re.MULTILINE)
+VIEW: Final = re.compile(r"^[\s:+\-]*View \(`?(?:spark_catalog`\.`)?([^,]+?)`?,", re.MULTILINE)
 ADDING: Final = re.compile(
     r"\b(sum|avg|mean|stddev\w*|var\w*|std|corr|covar\w*|skewness|kurtosis|regr_\w+)\((?:distinct )?([^()]*)",
     re.IGNORECASE,
@@ -49,6 +50,13 @@ def check(declaration: Declaration, rows: DataFrame, inputs: list[DataFrame]) ->
     faults = [
         declaration.fault(f"{called} is not deterministic", fix="derive it from the event")
         for called in sorted({match[1].lower() for match in CALLED.finditer(text)} & NONDETERMINISTIC)
+    ]
+    faults += [
+        declaration.fault(
+            f"reads {view.replace('`', '')}, which is no input of it",
+            fix="import its function and name it as an input: @table(…, carrier_daily)",
+        )
+        for view in sorted(set(VIEW.findall(text)))
     ]
     if declaration.kind.row_by_row:
         faults += [

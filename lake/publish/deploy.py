@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lake.declaration import Declaration
@@ -13,12 +13,14 @@ from lake.engine.published_columns import must_keep
 from lake.engine.rebuild import rebuild
 from lake.engine.scheduler import after_inputs
 from lake.engine.write import Advanced
+from lake.errors import Unavailable
 from lake.evaluation.inputs import Inputs
 from lake.gate.suites import load_suites
 from lake.ingest import integrity
 from lake.project import Project
 from lake.publish.cut import pick_cut
 from lake.publish.publish import checked
+from lake.publish.settle import settle
 from lake.store.ledger.cuts import latest_cut
 from lake.store.ledger.editions import Edition, pinned, record_edition
 
@@ -38,9 +40,10 @@ def deploy(
 
     A table whose definition has changed, or that of one it is derived from, is built in a home of its own; the live one
     stays as it is, and the jobs that made it can go on until the edition is published. What an interrupted deploy has
-    built is reused. Readers that are pinned to an edition stay there. Raises as `advance` and `check` do,
-    DeclarationError where without `yes` a column that readers have would go or change its type, and Unavailable where
-    another deploy, or an edition of a later cut, was first; readers then see what they saw.
+    built is reused. Readers that are pinned to an edition stay there. Then the tables settle where readers by path look
+    for them, with an edition of the same rows. Raises as `advance`, `check` and `settle` do, DeclarationError where
+    without `yes` a column that readers have would go or change its type, and Unavailable where another deploy, or an
+    edition of a later cut, was first; readers then see what they saw.
     """
     load_suites(project)  # a faulty one is told before anything is built
     staged = project.with_staged(_homes(project, connect))
@@ -63,23 +66,14 @@ def deploy(
         tables = checked(staged, cut, connect, warn)
         if latest_cut(staged.settings) == cut:  # else micro-batches went on meanwhile
             break
-    edition = record_edition(staged.settings, cut.number, completed(staged, tables), live=project.live_homes)
-    for moved in moves(edition, project.live_homes):
-        warn(moved)
+    edition = record_edition(staged.settings, cut.number, completed(staged, tables), seen=project.seen)
     if (pin := pinned(project.settings)) is not None:
         warn(f"readers are pinned to edition {pin} until `lake publish --resume`")
-    return edition
-
-
-def moves(edition: Edition, live: Mapping[str, str]) -> Iterator[str]:
-    """Which tables of `edition` are elsewhere than their `live` homes were, {table: folder of its layer}."""
-    for name, entry in edition.tables.items():
-        layer, _, home = entry.path.rpartition("/")
-        if live.get(name, home) != home:
-            yield (
-                f"{entry.layer}.{name} has moved: whoever reads it by its path reads {entry.path} from now on;"
-                f" {layer}/{live[name]} keeps the rows of earlier editions"
-            )
+    try:
+        return settle(project, edition, connect)
+    except Unavailable as error:
+        warn(f"edition {edition.number} is published; its tables come to their paths by `lake publish`: {error}")
+        return edition
 
 
 def _homes(project: Project, connect: Callable[[], SparkSession]) -> dict[str, str]:

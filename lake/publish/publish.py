@@ -13,6 +13,7 @@ from lake.errors import DeclarationError
 from lake.gate import gate
 from lake.project import Project
 from lake.publish.check import check
+from lake.publish.settle import settle
 from lake.store.fingerprints import Print
 from lake.store.ledger import runs
 from lake.store.ledger.cuts import Cut
@@ -34,8 +35,9 @@ if TYPE_CHECKING:
 def publish(project: Project, cut: Cut, spark: Callable[[], SparkSession], tell: Callable[[str], None]) -> Edition:
     """Publishes every table at `cut` as one edition; the edition it already is in, where nothing has changed.
 
-    Checks what has not been checked, and reports warnings. Raises QualityError where a gate stopped,
-    DeclarationError where a table is not at the cut or readers are pinned to an older edition.
+    Checks what has not been checked, and reports warnings; what a deploy has left elsewhere settles. Raises
+    QualityError where a gate stopped, DeclarationError where a table is not at the cut or readers are pinned to an
+    older edition.
     """
     with runs.failing(project.settings, "publish", runs.EDITION, cut.number):
         return _publish(project, cut, spark, tell, datetime.now(UTC))
@@ -57,10 +59,10 @@ def _publish(
     tables = checked(project, cut, spark, tell)
     if latest is not None and latest.cut == cut.number and dict(latest.tables) == tables:
         runs.nothing_to_do(settings, "publish", runs.EDITION, cut.number, began)
-        return latest
-    edition = record_edition(settings, cut.number, completed(project, tables), live=project.live_homes)
+        return settle(project, latest, spark)
+    edition = record_edition(settings, cut.number, completed(project, tables), seen=project.seen)
     runs.note(settings, "publish", runs.EDITION, cut.number, began, edition=edition.number)
-    return edition
+    return settle(project, edition, spark)
 
 
 def pin(settings: Settings, number: int | None) -> Edition:

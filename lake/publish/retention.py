@@ -15,7 +15,7 @@ from lake.store.ledger.editions import Edition, in_ranges
 from lake.store.locks import activity
 from lake.store.locks.activity import Running
 from lake.store.storage import Address
-from lake.store.tables import Table
+from lake.store.tables import Table, heads
 from lake.store.warehouse import Location, Warehouse
 
 UNPUBLISHED: Final = timedelta(days=1)
@@ -49,8 +49,9 @@ class Needed:
         settings = project.settings
         running = tuple(activity.others(settings))
         kept = [edition for edition in editions.kept_editions(settings) if edition.number not in but]
-        home = editions.homes(settings)
-        tables = [Table(settings, t.layer, t.name, home.get(t.name, t.name)) for t in project.tables.values()]
+        newest = editions.latest_edition(settings)
+        home = {name: table.home for name, table in newest.tables.items()} if newest else {}
+        tables = [project.table_in(t, home.get(t.name, t.name)) for t in project.tables.values()]
         return cls(project, running, (*kept, *also), {table.path: table for table in tables})
 
     def by_editions(self, path: Address) -> dict[int, int]:
@@ -81,15 +82,22 @@ class Needed:
         """Whether it is a home that is not live, that no edition has, and that nobody at work could be building.
 
         Only `drop_retired` takes for abandoned what a deploy left unpublished of late, which the next one takes up
-        again, and the homes of tables that are no longer declared.
+        again, unless the live table has its rows by now; and the homes of tables that are no longer declared.
         """
         if location.kind != "table" or location.path in self.homes or self.by_editions(location.path):
             return False
         if not drop_retired and location.name.partition("@")[0] not in self.project.tables:
             return False
         changed = datetime.fromtimestamp(next(delta.commits(location.path))["timestamp"] / 1000, UTC)
-        late = [each.since for each in self.running] + ([] if drop_retired else [datetime.now(UTC) - UNPUBLISHED])
+        at_once = drop_retired or self._is_taken(location)
+        late = [each.since for each in self.running] + ([] if at_once else [datetime.now(UTC) - UNPUBLISHED])
         return all(changed < moment for moment in late)
+
+    def _is_taken(self, location: Location) -> bool:
+        """Whether the live table was built by the definition that built what is there: a deploy has taken it over."""
+        live = next((t.head() for t in self.homes.values() if t.name == location.name.partition("@")[0]), None)
+        built = next(heads(location), None)
+        return live is not None and built is not None and live.fingerprint == built.fingerprint
 
     def _read_from(self, location: Location) -> Iterator[int]:
         """The versions with the rows that children have read last, as compacted as they are by now."""

@@ -21,7 +21,7 @@ from lake.quoting import literal, quoted
 from lake.read.export import is_device, writing
 from lake.read.sql import AS_OF, Reader, as_of, select, spill
 from lake.store.ledger.editions import Edition
-from lake.store.snapshot import Column, Published
+from lake.store.snapshot import Published
 
 ABOUT: Final = "lake"
 
@@ -79,18 +79,14 @@ def _copied(con: duckdb.DuckDBPyConnection, reader: Reader, table: Published, te
     for kind, place in (("TABLE", home), ("VIEW", name)):
         con.execute(f"COMMENT ON {kind} {place} IS {literal(table.doc)}")
         for column in table.columns:
-            if said := _said(column):
-                con.execute(f"COMMENT ON COLUMN {place}.{quoted(column.name)} IS {literal(said)}")
+            if column.told:
+                con.execute(f"COMMENT ON COLUMN {place}.{quoted(column.name)} IS {literal(column.told)}")
     if reader.has_as_of(table):
         con.execute(f"CREATE MACRO {quoted(as_of(table.name))}(moment) AS TABLE {AS_OF.format(table=name)}")
     counted = con.execute(f"SELECT count(*) FROM {home}").fetchone()
     rows: int = counted[0] if counted else 0
     tell(f"{table.layer}.{table.name}: {rows} rows")
     return rows
-
-
-def _said(column: Column) -> str:
-    return f"{column.comment} [{column.unit}]".lstrip() if column.unit else column.comment
 
 
 @contextmanager

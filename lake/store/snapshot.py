@@ -49,6 +49,11 @@ class Column:
     comment: str
     unit: str
 
+    @property
+    def told(self) -> str:
+        """What it means, with the unit."""
+        return f"{self.comment} [{self.unit}]".lstrip() if self.unit else self.comment
+
 
 @dataclass(frozen=True)
 class Published:

@@ -18,7 +18,7 @@ from lake.store.fingerprints import Print, of_version
 from lake.store.keys import open_store
 from lake.store.scan import Scan, arrow_schema, distinct, to_frame
 from lake.store.storage import Address
-from lake.store.table_head import TableHead
+from lake.store.table_head import COMMENT, UNIT, Meanings, TableHead
 from lake.store.warehouse import Location, Warehouse
 
 if TYPE_CHECKING:
@@ -127,6 +127,13 @@ class Table:
             fields = json.loads(table.schema().to_json())["fields"]
         types = {column["name"]: column["type"] for column in fields if not column["name"].startswith("_")}
         return {name: type_ if isinstance(type_, str) else json.dumps(type_) for name, type_ in types.items()}
+
+    def meanings(self, version: int) -> Meanings:
+        """What is said of its columns at `version`."""
+        with delta.opened(self.path, version) as table:
+            fields = json.loads(table.schema().to_json())["fields"]
+        said = {field["name"]: field["metadata"] for field in fields}
+        return {name: {key: meant[key] for key in (COMMENT, UNIT) if key in meant} for name, meant in said.items()}
 
     def rows(self, version: int) -> int:
         """How many rows there are at `version`."""

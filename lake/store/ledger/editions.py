@@ -29,6 +29,11 @@ class EditionTable:
     rows: int | None = field(default=None, compare=False)
     content: str | None = field(default=None, compare=False)
 
+    @property
+    def home(self) -> str:
+        """The folder of its Delta table within the layer."""
+        return self.path.rpartition("/")[2]
+
 
 @dataclass(frozen=True)
 class Edition:
@@ -59,11 +64,6 @@ def current_edition(settings: Settings) -> Edition | None:
     """The edition that readers see: the pinned one, else the newest; None before the first."""
     head = _EDITIONS.head(settings)
     return _edition_of(head, "pin") or _edition_of(head, "edition")
-
-
-def homes(settings: Settings) -> dict[str, str]:
-    """The folder of each table's live Delta table within its layer, as the newest edition has it."""
-    return _homes(latest_edition(settings))
 
 
 def pinned(settings: Settings) -> int | None:
@@ -128,17 +128,17 @@ def expire_editions(settings: Settings, old: Iterable[int], *, dry_run: bool = F
 
 
 def record_edition(
-    settings: Settings, cut: int, tables: Mapping[str, EditionTable], *, live: Mapping[str, str] | None = None
+    settings: Settings, cut: int, tables: Mapping[str, EditionTable], *, seen: Edition | None = None
 ) -> Edition:
     """Publishes `tables` at `cut` as the next edition; the latest one, unchanged, where it is the same. A pin stays.
 
-    Raises Unavailable where the newest edition is of a later cut, or its homes are not those that the caller took for
-    `live`.
+    Raises Unavailable where the newest edition is of a later cut, or has tables by other definitions or elsewhere than
+    both `tables` and the edition that the caller had `seen` when it began.
     """
     with _EDITIONS.written(settings):
         head = _EDITIONS.head(settings)
         latest = _edition_of(head, "edition")
-        if live is not None and any(live.get(name, name) != home for name, home in _homes(latest).items()):
+        if seen and _made(latest) not in (_made(seen), {name: _maker(table) for name, table in tables.items()}):
             raise Unavailable("tables were deployed meanwhile", fix="try again with the jobs that were deployed")
         if latest and latest.cut > cut:
             raise Unavailable(
@@ -195,8 +195,13 @@ def _remember(settings: Settings, number: int) -> None:
             _NUMBERS.add(settings, head, ["edition", number], edition=number)
 
 
-def _homes(edition: Edition | None) -> dict[str, str]:
-    return {name: table.path.rpartition("/")[2] for name, table in edition.tables.items()} if edition else {}
+def _made(edition: Edition | None) -> dict[str, tuple[str, str]]:
+    return {name: _maker(table) for name, table in edition.tables.items()} if edition else {}
+
+
+def _maker(table: EditionTable) -> tuple[str, str]:
+    """Where the table is, and by which definition."""
+    return table.path, table.fingerprint
 
 
 def _expired(head: delta.Position) -> list[list[int]]:

@@ -1,0 +1,113 @@
+"""Settle: bring deployed tables from where they were built to where readers by path look for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lake.declaration import Declaration
+from lake.progress import step
+from lake.project import Project
+from lake.store import commit
+from lake.store.ledger.editions import Edition, EditionTable, expire_editions, record_edition
+from lake.store.locks.lease import lease
+from lake.store.scan import Scan
+from lake.store.table_head import CHANGE, Counts, TableHead
+from lake.store.tables import Table
+from lake.store.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def settle(project: Project, edition: Edition, spark: Callable[[], SparkSession]) -> Edition:
+    """Copies the tables that `edition`, the newest, has elsewhere than in the folders of their names to these.
+
+    Returns the edition that has the same rows there, and lets the other expire; `edition` itself where nothing is
+    elsewhere. Raises Unavailable where another writer keeps a table, or was first: then readers see what they saw.
+    """
+    away = {name for name, table in edition.tables.items() if table.home != name and _is_declared(project, name, table)}
+    if not away:
+        return edition
+    work = _Settling(project, away, dict(edition.tables), spark)
+    with work.held():
+        for declaration in work.affected():
+            with step("settle", declaration.name):
+                work.tables[declaration.name] = work.settled(declaration)
+        settled = record_edition(project.settings, edition.cut, work.tables, seen=edition)
+    expire_editions(project.settings, [edition.number])
+    return settled
+
+
+@dataclass(frozen=True)
+class _Settling:
+    """The `tables` of an edition, of which those that are `away` from the folders of their names get there."""
+
+    project: Project
+    away: set[str]
+    tables: dict[str, EditionTable]
+    spark: Callable[[], SparkSession]
+
+    def affected(self) -> list[Declaration]:
+        """The tables that are away, and those that are derived from one, in dependency order."""
+        return [
+            table
+            for table in self.project.tables.values()
+            if table.name in self.away
+            or (table.name in self.tables and any(source.name in self.away for source in table.inputs))
+        ]
+
+    def settled(self, declaration: Declaration) -> EditionTable:
+        """The table where it belongs, made from inputs that are where they belong."""
+        name = declaration.name
+        entry = self.tables[name]
+        live, own = (self.project.table_in(declaration, home) for home in (entry.home, name))
+        heads = [head for head in live.heads() if head.version <= entry.version]
+        moved = {source: self.tables[source] for source in heads[0].physical if source in self.away}
+        if name not in self.away and (not moved or live.version() != entry.version):
+            return entry
+        head = replace(
+            heads[0],
+            position=own.standing(),
+            verb="rebuild",
+            inputs={**heads[0].inputs, **{source: table.version for source, table in moved.items()}},
+            physical={**heads[0].physical, **{source: table.home for source, table in moved.items()}},
+            counts=Counts(),
+            definition=next((head.definition for head in heads if head.definition), None),
+        )
+        if name in self.away:
+            self._copy(declaration, live, entry.version, own, head)
+        else:
+            none = own.schema().empty_table().append_column(CHANGE, pa.array([], pa.string()))
+            commit.commit(own, none, Counts(), declaration.kind.identity, head.committed)
+        path = own.path.relative_to(Warehouse(self.project.settings).root)
+        return replace(entry, path=path, version=own.version())
+
+    def _copy(self, declaration: Declaration, live: Table, version: int, own: Table, head: TableHead) -> None:
+        """Makes the rows of the `live` table at `version` those of its `own` folder, of which the `head` tells."""
+        scan, meanings = Scan(live.path, version), live.meanings(version)
+        rows = scan.arrow() if scan.rows() <= self.project.settings.small_diff_rows else scan.frame(self.spark())
+        if not own.exists():
+            own.create(scan.schema(), description=declaration.doc)
+        commit.replace(own, rows, declaration.kind.identity, head.committed, meanings=meanings)
+        commit.describe(own, declaration.doc, meanings)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keeps every other writer from the tables."""
+        tables = self.affected()
+        live = [self.project.table_in(table, self.tables[table.name].home) for table in tables]
+        names = {table.lease for table in (*live, *(self.project.table_in(table, table.name) for table in tables))}
+        with ExitStack() as stack:
+            for name in sorted(names):
+                stack.enter_context(lease(self.project.settings, name))
+            yield
+
+
+def _is_declared(project: Project, name: str, entry: EditionTable) -> bool:
+    declaration = project.tables.get(name)
+    return declaration is not None and declaration.layer == entry.layer

@@ -1,0 +1,49 @@
+"""The catalogue of a Connect server: views by which any Spark client reads the edition that readers see.
+
+The view gold.carrier_daily, and carrier_daily beside it, is that table at the edition's version; comments of table and
+columns included. When an edition is published, the views are replaced one after another.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lake.config import Settings
+from lake.quoting import SPARK, literal, quoted
+from lake.store.ledger.editions import Edition
+from lake.store.snapshot import published
+from lake.store.warehouse import LAYERS, Warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def show(settings: Settings, spark: SparkSession, edition: Edition, *, shown: Edition | None) -> None:
+    """Has the server that `spark` is a session of show `edition`, where it has `shown` another, or none.
+
+    Raises LakeError where a table is damaged.
+    """
+    before = shown.tables if shown else {}
+    statements = [f"CREATE DATABASE IF NOT EXISTS {layer}" for layer in LAYERS]
+    for name, entry in edition.tables.items():
+        if entry != before.get(name):
+            statements += _views(settings, edition, name)
+    for name, entry in before.items():
+        now = edition.tables.get(name)
+        if now is None or now.layer != entry.layer:
+            statements.append(f"DROP VIEW IF EXISTS {entry.layer}.{quoted(name, SPARK)}")
+        if now is None:
+            statements.append(f"DROP VIEW IF EXISTS {quoted(name, SPARK)}")
+    for statement in statements:
+        spark.sql(statement).collect()
+
+
+def _views(settings: Settings, edition: Edition, name: str) -> list[str]:
+    table, entry = published(settings, name, edition), edition.tables[name]
+    path = f"{(Warehouse(settings).root / entry.path).spark}@v{entry.version}"
+    columns = ", ".join(f"{quoted(c.name, SPARK)} COMMENT {literal(c.told, SPARK)}" for c in table.columns)
+    rows = f"SELECT {', '.join(quoted(c.name, SPARK) for c in table.columns)} FROM delta.{quoted(path, SPARK)}"
+    return [
+        f"CREATE OR REPLACE VIEW {view} ({columns}) COMMENT {literal(table.doc, SPARK)} AS {rows}"
+        for view in (f"{entry.layer}.{quoted(name, SPARK)}", quoted(name, SPARK))
+    ]
