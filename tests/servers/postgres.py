@@ -89,7 +89,7 @@ class Postgres:
         import psycopg
 
         with psycopg.connect(f"{self.dsn} dbname={database}", autocommit=True) as connection:
-            cursor = connection.execute(sql)  # type: ignore[call-overload] # whatever a test writes
+            cursor = connection.execute(sql.encode())
             return cursor.fetchall() if cursor.description else []
 
     def database(self) -> str:

@@ -133,6 +133,7 @@ def decode(data: bytes) -> Decoded:
     reader = _READERS.get(data[:1])
     if reader is None:
         raise ValueError(f"a message of unknown kind {data[:1]!r}")
+    message: Decoded
     try:
         message, end = reader(data)
     except (Truncated, IndexError) as error:

@@ -32,7 +32,7 @@ Write: TypeAlias = Callable[[str], str]
 BOOL, BYTEA, TIMESTAMP, TIMESTAMPTZ = 16, 17, 1114, 1184
 NUMBERS: Final = (20, 21, 23, 26, 700, 701, 1700)  # int8, int2, int4, oid, float4, float8, numeric
 
-_TOKENS: Final = re.compile(r'"((?:[^"\\]|\\.)*)"|([{}])|([^{},;]+)|([,;])', re.DOTALL)
+_TOKENS: Final = re.compile(r'"((?:[^"\\]|\\.)*)"|([{}])|([^{},]+)|(,)', re.DOTALL)
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
@@ -44,7 +44,10 @@ class Codec(NamedTuple):
 
 
 class Declared(NamedTuple):
-    """What pg_type says of a type: the type that it is a domain of, or an array of; 0 where it is neither."""
+    """What pg_type says of a type: the type that it is a domain of, or an array of; 0 where it is neither.
+
+    An array whose items are not parted by commas, as those of boxes, counts as a text.
+    """
 
     id: int
     base: int
@@ -95,13 +98,13 @@ def _array(element: Write) -> Write:
 
     def write(text: str) -> str:
         parts = []
-        for quoted, brace, plain, _ in _TOKENS.findall(text, text.index("{")):
+        for quoted, brace, plain, comma in _TOKENS.findall(text, text.index("{")):
             if brace:
                 parts.append("[" if brace == "{" else "]")
             elif plain:
                 parts.append("null" if plain.upper() == "NULL" else element(plain))
-            elif _:
-                parts.append(",")
+            elif comma:
+                parts.append(comma)
             else:
                 parts.append(element(_ESCAPED.sub(r"\1", quoted)))
         return "".join(parts)
