@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -68,6 +69,11 @@ class Shop:
     server: Postgres
     dsn: str
     contracts: dict[str, Contract] = field(default_factory=dict)
+    sources: list[Source] = field(default_factory=list)
+
+    def close(self) -> None:
+        for source in self.sources:
+            source.close()
 
     def execute(self, *statements: str) -> None:
         """Each in a transaction of its own."""
@@ -94,7 +100,9 @@ class Shop:
         """The source of all streams, each of the table of its name. Closed by the test's end."""
         streams = dict(tables or {stream: f"public.{stream}" for stream in self.contracts})
         said = {"dsn": f"env:{VARIABLE}", "publication": "lake", "slot": self.slot, "streams": streams} | options
-        return of("shop", said, self.contracts, "sources/shop.toml")
+        source = of("shop", said, self.contracts, "sources/shop.toml")
+        self.sources.append(source)
+        return source
 
     @property
     def slot(self) -> str:
@@ -117,7 +125,7 @@ def rows(connection: psycopg.Connection[Any], table: str, key: Sequence[str]) ->
 
 
 @contextmanager
-def exported(shop: Shop, name: str) -> Iterator[tuple[int, psycopg.Connection[Any]]]:
+def exported(shop: Shop, name: str, tables: Iterable[str]) -> Iterator[tuple[int, psycopg.Connection[Any]]]:
     """A place, and a connection that sees everything that was committed before it: by commands of the test's own."""
     with shop.connect() as reading:
         with psycopg.connect(shop.dsn, autocommit=True, replication="database") as exporting:  # type: ignore[arg-type]
@@ -126,16 +134,25 @@ def exported(shop: Shop, name: str) -> Iterator[tuple[int, psycopg.Connection[An
             assert created is not None
             reading.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             reading.execute(f"SET TRANSACTION SNAPSHOT '{created[2]}'".encode())
+            reading.execute(f"LOCK TABLE {', '.join(tables)} IN ACCESS SHARE MODE".encode())
         yield read_lsn(created[1]), reading
+
+
+def is_rewritten(connection: psycopg.Connection[Any], table: str) -> bool:
+    """Whether a table was emptied since the state that the connection sees, which it then shows as empty too."""
+    same = f"SELECT relfilenode = pg_relation_filenode(oid) FROM pg_class WHERE relname = '{table}'"
+    return connection.execute(same.encode()).fetchall() != [(True,)]
 
 
 def said(value: Any) -> Any:
     """What a message has for a value of the database."""
     match value:
-        case dt.datetime(tzinfo=None) | dt.date() | dt.time() if not isinstance(value, dt.datetime) or not value.tzinfo:
+        case dt.datetime() if value.tzinfo is not None:
+            return said(value.astimezone(dt.UTC).replace(tzinfo=None)) + "Z"
+        case dt.datetime() | dt.time():
+            return re.sub(r"\.(\d*?)0+$", r".\1", value.isoformat())  # microseconds are there, or are 0
+        case dt.date():
             return value.isoformat()
-        case dt.datetime():
-            return value.astimezone(dt.UTC).replace(tzinfo=None).isoformat() + "Z"
         case bytes():
             return base64.b64encode(value).decode()
         case uuid.UUID():

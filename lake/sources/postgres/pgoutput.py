@@ -245,7 +245,9 @@ def _row(data: bytes, at: int) -> tuple[Row, int]:
 
 
 def _text(data: bytes, at: int) -> tuple[str, int]:
-    end = data.index(0, at)
+    end = data.find(0, at)
+    if end < 0:
+        raise IndexError("a text without an end")
     return str(data[at:end], "utf-8"), end + 1
 
 

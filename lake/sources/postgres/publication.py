@@ -39,6 +39,13 @@ COLUMNS: Final[LiteralString] = """
     WHERE a.attrelid = ANY(%s) AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
     ORDER BY a.attnum
 """
+REWRITTEN: Final[LiteralString] = """
+    SELECT c.oid FROM unnest(%s::oid[]) AS t(oid)
+    CROSS JOIN LATERAL (SELECT t.oid UNION SELECT p.relid FROM pg_partition_tree(t.oid) p) AS part(oid)
+    JOIN pg_class c ON c.oid = part.oid
+    WHERE c.relfilenode <> 0 AND c.relfilenode IS DISTINCT FROM pg_relation_filenode(c.oid)
+"""
+"""Tables whose file is another one than it was as of the transaction's state: a function looks at what is now."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +75,19 @@ class Table:
     def query(self) -> str:
         """SQL of the rows that are published, in the columns that are."""
         columns = ", ".join(quoted_name(column.name) for column in self.columns)
-        only = "" if self.partitioned else "ONLY "
         where = f" WHERE {self.rows}" if self.rows else ""
-        return f"SELECT {columns} FROM {only}{quoted_name(self.schema)}.{quoted_name(self.name)}{where}"
+        return f"SELECT {columns} FROM {self.relation}{where}"
+
+    @property
+    def relation(self) -> str:
+        """SQL of what holds its rows: of a partitioned table its parts, of others the table without its heirs."""
+        only = "" if self.partitioned else "ONLY "
+        return f"{only}{quoted_name(self.schema)}.{quoted_name(self.name)}"
+
+
+def locking(tables: Sequence[Table]) -> str:
+    """SQL that keeps out, until the transaction's end, what empties or alters one of `tables`; rows may be written."""
+    return f"LOCK TABLE {', '.join(table.relation for table in tables)} IN ACCESS SHARE MODE"
 
 
 def published(ask: Ask, publication: str, *, version: int, where: str) -> tuple[Mapping[str, Table], Sequence[str]]:

@@ -11,7 +11,7 @@ stream is copied the same way once the reader has caught up, in one delivery wit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,7 @@ from lake.errors import DeclarationError, Unavailable
 from lake.sources.postgres.gaps import Known, gaps
 from lake.sources.postgres.messages import Moment, read_lsn, shown
 from lake.sources.postgres.options import Options
-from lake.sources.postgres.publication import Ask, Table, faults, published
+from lake.sources.postgres.publication import REWRITTEN, Ask, Table, faults, locking, published
 from lake.sources.postgres.server import PLUGIN, Place, Server, Slot
 from lake.sources.postgres.transactions import Reading, Transactions, copied
 from lake.sources.source import Gap, Lag, Progress, Record, Spool
@@ -29,6 +29,8 @@ from lake.sources.source import Gap, Lag, Progress, Record, Spool
 if TYPE_CHECKING:
     from lake.sources.postgres.server import Connection
 
+ATTEMPTS: Final = 5
+"""So often a place for a copy is taken before it is given up for now."""
 IDLE: Final = timedelta(minutes=1)
 """How long a position is kept though the log goes on, while nothing in it concerns us."""
 
@@ -108,7 +110,7 @@ class Postgres:
         Waits until the transactions that are running have ended. Raises Unavailable.
         """
         place = self._server.place()
-        with self._exported(place) as exported:
+        with self._exported(place, [stream]) as exported:
             table = exported.tables[self.options.tables[stream]]
             moment = Moment(exported.lsn, exported.at)
             records = copied(self._reading(place, era=0), table, exported.rows(table), moment, again=False)
@@ -218,10 +220,10 @@ class Postgres:
             )
 
     def _with_copies(
-        self, known: Known, begin: str | None, place: Place, uncopied: Iterable[str], spool: Spool
+        self, known: Known, begin: str | None, place: Place, uncopied: Sequence[str], spool: Spool
     ) -> Progress:
         """Changes up to the place of the copies, then the copies: together they are the tables at that place."""
-        with self._exported(place) as exported:
+        with self._exported(place, uncopied) as exported:
             if any(entry["since"] for entry in known.tables.values()):
                 self._changes(known, place, spool, exported.lsn, None)
             reading, moment = self._reading(place, known.era), Moment(exported.lsn, exported.at, known.era)
@@ -260,12 +262,31 @@ class Postgres:
         return Reading(options.name, place.database, era, streams, self._server.declared)
 
     @contextmanager
-    def _exported(self, place: Place) -> Iterator[Exported]:
-        """The tables as of a place: what they look like is asked again, as that may have changed just before."""
-        with self._server.exported(self.options.slot) as (lsn, connection), self._server.asking():
-            at = self._server.place().at
-            tables = self._tables(lambda sql, *said: connection.execute(sql, said).fetchall(), place)
-            yield Exported(lsn, at, tables, connection)
+    def _exported(self, place: Place, streams: Iterable[str]) -> Iterator[Exported]:
+        """The tables of `streams` as of a place.
+
+        What empties or rewrites a table shows at once to those who look at an earlier state too (PostgreSQL's
+        documentation, "Caveats" of concurrency control). So that is kept out while the block lasts, and where it came
+        between the place and that, another place is taken.
+        """
+        for _ in range(ATTEMPTS):
+            with self._server.exported(self.options.slot) as (lsn, connection), self._server.asking():
+                at = self._server.place().at
+
+                def ask(sql: str, *said: object, of: Connection = connection) -> list[tuple[Any, ...]]:
+                    return of.execute(sql.encode(), said).fetchall()
+
+                found = self._tables(ask, place)
+                connection.execute(locking([found[self.options.tables[stream]] for stream in streams]).encode())
+                tables = self._tables(ask, place)
+                if not ask(REWRITTEN, [tables[self.options.tables[stream]].id for stream in streams]):
+                    yield Exported(lsn, at, tables, connection)
+                    return
+        raise Unavailable(
+            "the tables are emptied or rewritten faster than they can be copied",
+            where=self.options.where,
+            fix="try again",
+        )
 
     def _uncopied(self, known: Known) -> list[str]:
         return [stream for stream in self.streams if not known.tables.get(stream, {}).get("since")]

@@ -131,7 +131,14 @@ class Server:
 
     def place(self) -> Place:
         """Where the server is. Raises Unavailable for a standby, DeclarationError for one that cannot be read."""
-        [(system, standby, level, encoding, version, database, at)] = self.rows(STATE)
+        reused = self._open is not None
+        try:
+            state = self.rows(STATE)
+        except Unavailable:
+            if not reused:
+                raise
+            state = self.rows(STATE)  # by a new connection: the server was started again since the last time
+        [(system, standby, level, encoding, version, database, at)] = state
         if standby:
             raise Unavailable(
                 "the server is a standby, which has no slots to read",
