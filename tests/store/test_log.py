@@ -152,6 +152,7 @@ def test_what_damage_took_from_beside_the_log_is_made_again(
     assert take(project, spark).accepted == 1
 
 
+@pytest.mark.long
 def test_a_batch_that_is_made_again_is_what_it_was_whatever_the_time_and_the_contract_say_by_now(
     project: Settings, spark: SparkSession, land: Land, monkeypatch: pytest.MonkeyPatch
 ) -> None:
