@@ -17,7 +17,7 @@ from lake.contracts.contract import Contract
 from lake.errors import LakeError
 from lake.ingest import attempts, bounds, file_facts, formats
 from lake.ingest.file_facts import FileOf
-from lake.ingest.sources import File, Mark
+from lake.ingest.landing import File, Mark
 from lake.session import first_line, raise_if_gone
 from lake.store.log import ACCEPTED, REFUSED, REPAIRED
 from lake.store.quarantine import Rejected, mark

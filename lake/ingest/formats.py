@@ -34,7 +34,7 @@ from lake.config import Settings
 from lake.contracts.csv_options import UNSAID, CsvOptions
 from lake.contracts.digits import MARK
 from lake.ingest import avro_files, bounds, text_files
-from lake.ingest.sources import File
+from lake.ingest.landing import File
 from lake.ingest.text_files import opened
 from lake.quoting import SPARK, literal, quoted
 from lake.session import first_line

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lake.config import Settings
 from lake.contracts.contract import Contract, known_stream, load_contract, sound_contracts
 from lake.errors import LakeError
-from lake.ingest import attempts, recovery, sources
+from lake.ingest import attempts, landing, recovery
 from lake.ingest.append import BatchCounts, append, unread
 from lake.ingest.delivery import Files
 from lake.progress import step
@@ -91,8 +91,8 @@ def ingest_landed(  # noqa: PLR0913  of which streams, and whom to tell
 
 def behind(settings: Settings, stream: str) -> tuple[int, int]:
     """How many landing files of `stream` its log has not taken in yet, and their bytes."""
-    landed = sources.landed(Log(settings, stream))
-    waiting = [file.size for file in sources.listing(settings, stream) if file.mark not in landed]
+    landed = landing.landed(Log(settings, stream))
+    waiting = [file.size for file in landing.listing(settings, stream) if file.mark not in landed]
     return len(waiting), sum(waiting)
 
 
@@ -101,12 +101,12 @@ def _drain(
 ) -> BatchCounts:
     """Batches until nothing is left of what is there now; the counts are their sums."""
     stream, log = contract.name, Log(settings, contract.name)
-    listed = {file.mark: file.size for file in sources.listing(settings, stream)}
+    listed = {file.mark: file.size for file in landing.listing(settings, stream)}
 
     def deliver(head: LogHead) -> Files | None:
-        waiting = listed.keys() - sources.landed(log)
+        waiting = listed.keys() - landing.landed(log)
         work.remain(sum(listed[mark] for mark in waiting))
-        files = sources.pending(settings, stream, waiting)
+        files = landing.pending(settings, stream, waiting)
         files = attempts.few(settings, stream, files)
         folder = settings.path(settings.landing) / stream
         repaired = unread(settings, head)
@@ -120,5 +120,5 @@ def _drain(
                 break
             total = counts.after(total)
     if settings.archive is not None:
-        sources.archive(settings, stream, sources.landed(log), settings.path(settings.archive) / stream)
+        landing.archive(settings, stream, landing.landed(log), settings.path(settings.archive) / stream)
     return total
