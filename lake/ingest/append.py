@@ -27,7 +27,7 @@ from lake.contracts.contract import Contract
 from lake.errors import DeclarationError
 from lake.ingest import landing, recovery
 from lake.ingest.batch import Batch, reading
-from lake.ingest.delivery import Acceptance, Delivery, Files, Replayed
+from lake.ingest.delivery import Acceptance, Delivery, Fetched, Files, Replayed
 from lake.ingest.landing import Mark
 from lake.ingest.personal import sealed_with
 from lake.store import chain, compaction, delta, erasures, quarantine, side_tables
@@ -206,7 +206,10 @@ def _carried_on(batch: Batch) -> dict[str, Any]:
     accepted = batch.head.accepted
     if isinstance(batch.delivery, Acceptance):
         accepted = {"batch": batch.number, "reason": batch.delivery.reason}
-    said = {"refusals": batch.refusals, "accepted": accepted}
+    sources = dict(batch.head.sources)
+    if isinstance(batch.delivery, Fetched):
+        sources[batch.delivery.spooled.source] = {**batch.delivery.spooled.said, "batch": batch.number}
+    said = {"refusals": batch.refusals, "accepted": accepted, "sources": sources}
     return {name: value for name, value in said.items() if value}
 
 

@@ -168,6 +168,12 @@ def records(spark: SparkSession, paths: Iterable[Path], options: CsvOptions, *, 
     return whole.selectExpr("_file", "_block", "monotonically_increasing_id() AS _seq", "_raw")
 
 
+def spooled(spark: SparkSession, path: Path) -> DataFrame:
+    """The records of a source's spool (see lake.sources.spool), with their places `_at` and `_facts` too."""
+    columns = ("_metadata.file_path AS _file", "0L AS _block", "_seq", "_raw", "_at", "_facts")
+    return spark.read.parquet(str(path)).selectExpr(*columns)
+
+
 def stage(
     settings: Settings, file: File, options: CsvOptions = UNSAID, *, stream: str = "", apart: bool = False
 ) -> Path:

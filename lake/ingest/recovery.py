@@ -22,7 +22,7 @@ from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, LakeError, StorageError
 from lake.ingest import file_facts, landing
-from lake.ingest.delivery import GIVE_UP, Acceptance, Delivery, Files, Replayed
+from lake.ingest.delivery import FETCHES, GIVE_UP, Acceptance, Delivery, Fetched, Files, Replayed
 from lake.ingest.landing import Mark, Taken
 from lake.store import delta, quarantine, side_tables, torn
 from lake.store.ledger import contract_versions
@@ -66,6 +66,11 @@ def delivery_of(settings: Settings, contract: Contract, taken: Taken) -> Deliver
         return Replayed(rows, whole=True, times=times_of(settings, contract, rows))
     if accepted := Acceptance.of(taken.marks[0]):
         return accepted
+    if taken.marks[0][0].startswith(FETCHES):
+        fetched = Fetched.of(settings, contract.name, taken.marks[0])
+        if fetched is None:
+            raise _gone(settings, contract.name, taken.batch, taken.marks[0], fix="restore .lake/spool from a backup")
+        return fetched
     files = [mark for mark in taken.marks if not quarantine.is_mark(mark[0])]
     refused = quarantine.files(settings, contract.name, upto=taken.batch - 1)
     repaired = {name: refused[name] for name, *_ in taken.marks if name in refused}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from lake.config import Settings
 from lake.contracts.reasons import Reason
 from lake.store import delta
+from lake.store.scan import Scan
 from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
 
@@ -28,6 +29,7 @@ COLUMNS: Final = {
     "raw": "VARCHAR",
     "source": "VARCHAR",
     "_ingested_at": "TIMESTAMPTZ",
+    "facts": "VARCHAR",
 }
 SCHEMA: Final = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
 PART_BYTES: Final = 64 << 20
@@ -37,7 +39,7 @@ ROW_BYTES: Final = 500
 
 @dataclass(frozen=True)
 class Rejected:
-    """Row `number` of those that batch `batch` put to quarantine."""
+    """Row `number` of those that batch `batch` put to quarantine; `facts` is what its source said of it, as JSON."""
 
     stream: str
     batch: int
@@ -47,6 +49,7 @@ class Rejected:
     raw: str
     source: str
     ingested_at: datetime
+    facts: str | None = None
 
     @property
     def mark(self) -> str:
@@ -71,8 +74,10 @@ def is_mark(name: str) -> bool:
 
 def rejected(settings: Settings, stream: str, *, upto: int) -> list[Rejected]:
     """The rows of `stream` up to batch `upto`, in order."""
-    query = f"SELECT {', '.join(COLUMNS)} FROM t WHERE _batch <= $1 ORDER BY _batch, _number"
-    rows = delta.rows(_path(settings, stream), query, upto)
+    path = _path(settings, stream)
+    known = Scan(path).schema().names if delta.exists(path) else COLUMNS  # one of long ago has no facts
+    query = f"SELECT {', '.join(c for c in COLUMNS if c in known)} FROM t WHERE _batch <= $1 ORDER BY _batch, _number"
+    rows = delta.rows(path, query, upto)
     return [Rejected(stream, *row.values()) for row in rows]
 
 
@@ -85,7 +90,9 @@ def files(settings: Settings, stream: str, *, upto: int) -> dict[str, str]:
 
 def put_files(settings: Settings, stream: str, batch: int, faults: Iterable[tuple[str, str]], *, at: datetime) -> int:
     """Files that could not be read, as (source, detail): the first rows of the batch. Returns their count."""
-    rows = [(batch, number, Reason.FILE, detail, "", source, at) for number, (source, detail) in enumerate(faults, 1)]
+    rows = [
+        (batch, number, Reason.FILE, detail, "", source, at, None) for number, (source, detail) in enumerate(faults, 1)
+    ]
     if rows:
         delta.append(_path(settings, stream), SCHEMA, rows)
     return len(rows)
@@ -106,7 +113,7 @@ def put(settings: Settings, stream: str, rows: DataFrame, *, count: int) -> None
     while number <= last:
         part = parts.where(f"_part = {number}").drop("_part").toArrow()
         if part.num_rows:
-            delta.write(path, part)
+            delta.write(path, part, schema_mode="merge")
         if number == 0 and part.num_rows < count:
             last = parts.selectExpr("max(_part) AS last").collect()[0]["last"] or 0
         number += 1

@@ -22,6 +22,7 @@ from lake.errors import DeclarationError, Unavailable
 from lake.ingest import append as append_module
 from lake.ingest import batch as batch_module
 from lake.ingest import fsck as log_run
+from lake.ingest import landing
 from lake.ingest.ingest import ingest
 from lake.ingest.replay import by_reason, read_repairs, replay, waiting
 from lake.ingest.void import void
