@@ -207,8 +207,7 @@ class Batch:
         same = "'same id as ', original, ', other content'"
         raw, detail = shown(self.contract, "_raw"), shown(self.contract, "_detail", f"'{BLANKED}'")
         refused = self.placed.where(f"_reason NOT IN ({NO_EVENTS})")
-        told = SOURCE in self.placed.columns and not self.contract.sealed  # it may be about a person
-        facts = f"to_json({SOURCE})" if told else "cast(NULL AS string)"
+        facts = f"to_json({SOURCE})" if self._says else "cast(NULL AS string)"
         rejects = refused.selectExpr("_position", "_reason", detail, raw, "_source", facts).toDF(*REJECT)
         if self.conflicts:
             texts = self.delivery.records(self.spark).select("_seq", "_raw")
@@ -224,8 +223,13 @@ class Batch:
             f"make_valid_utf8(substring(_raw, 1, {self.settings.record_bytes})) AS raw",
             "_source AS source",
             f"{self._now} AS _ingested_at",
-            "_said AS facts",
+            *(["_said AS facts"] if self._says else []),
         )
+
+    @property
+    def _says(self) -> bool:
+        """Whether what the source says of records goes to quarantine with them: not where it may be about a person."""
+        return SOURCE in self.placed.columns and not self.contract.sealed
 
     @property
     def _numbered(self) -> str:

@@ -44,7 +44,7 @@ def copy_blanked(location: Location, target: Address, detail: str) -> int | None
     import pyarrow as pa
 
     version = delta.version(location.path)
-    blank = {"raw": "", "detail": detail, "facts": None}
+    blank = {"raw": "", "detail": detail}
     rows = Scan(location.path, version).arrow([name for name in quarantine.COLUMNS if name not in blank])
     columns = {name: pa.array([text] * rows.num_rows, pa.string()) for name, text in blank.items()}
     columns |= {name: rows.column(name) for name in rows.column_names}

@@ -29,8 +29,9 @@ COLUMNS: Final = {
     "raw": "VARCHAR",
     "source": "VARCHAR",
     "_ingested_at": "TIMESTAMPTZ",
-    "facts": "VARCHAR",
 }
+FACTS: Final = "facts"
+"""The column that a quarantine has besides, where records came by a source that said something of them: as JSON."""
 SCHEMA: Final = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
 PART_BYTES: Final = 64 << 20
 ROW_BYTES: Final = 500
@@ -75,8 +76,8 @@ def is_mark(name: str) -> bool:
 def rejected(settings: Settings, stream: str, *, upto: int) -> list[Rejected]:
     """The rows of `stream` up to batch `upto`, in order."""
     path = _path(settings, stream)
-    known = Scan(path).schema().names if delta.exists(path) else COLUMNS  # one of long ago has no facts
-    query = f"SELECT {', '.join(c for c in COLUMNS if c in known)} FROM t WHERE _batch <= $1 ORDER BY _batch, _number"
+    facts = [FACTS] if delta.exists(path) and FACTS in Scan(path).schema().names else []
+    query = f"SELECT {', '.join([*COLUMNS, *facts])} FROM t WHERE _batch <= $1 ORDER BY _batch, _number"
     rows = delta.rows(path, query, upto)
     return [Rejected(stream, *row.values()) for row in rows]
 
@@ -90,25 +91,24 @@ def files(settings: Settings, stream: str, *, upto: int) -> dict[str, str]:
 
 def put_files(settings: Settings, stream: str, batch: int, faults: Iterable[tuple[str, str]], *, at: datetime) -> int:
     """Files that could not be read, as (source, detail): the first rows of the batch. Returns their count."""
-    rows = [
-        (batch, number, Reason.FILE, detail, "", source, at, None) for number, (source, detail) in enumerate(faults, 1)
-    ]
+    rows = [(batch, number, Reason.FILE, detail, "", source, at) for number, (source, detail) in enumerate(faults, 1)]
     if rows:
         delta.append(_path(settings, stream), SCHEMA, rows)
     return len(rows)
 
 
 def put(settings: Settings, stream: str, rows: DataFrame, *, count: int) -> None:
-    """Appends `rows` (the columns of a quarantine), which are `count`: part by part, where they are much.
+    """Appends `rows` (the columns of a quarantine, and FACTS where there are any), which are `count`.
 
-    Never by Spark, which may commit when its client is dead.
+    Part by part, where they are much; never by Spark, which may commit when its client is dead.
     """
     path = _path(settings, stream)
     if not delta.exists(path):
         delta.append(path, SCHEMA, [])
     size = f"octet_length(raw) + {ROW_BYTES}"
     before = f"sum({size}) OVER (ORDER BY _number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
-    parts = rows.selectExpr(*COLUMNS, f"coalesce({before}, 0L) div {PART_BYTES} AS _part")
+    columns = [*COLUMNS, *(name for name in rows.columns if name == FACTS)]
+    parts = rows.selectExpr(*columns, f"coalesce({before}, 0L) div {PART_BYTES} AS _part")
     last = number = 0
     while number <= last:
         part = parts.where(f"_part = {number}").drop("_part").toArrow()
