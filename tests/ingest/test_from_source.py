@@ -28,8 +28,9 @@ from lake.store.ledger.editions import current_edition
 from lake.store.log import Log
 from lake.testing import Lakehouse
 from tests.shop import contract, declare, empty, job
+from tests.sources.fake import Fake
 
-BY = {"name": "by", "type": ["null", "string"], "default": None, "from": "kafka.key"}
+WHO = {"name": "who", "type": ["null", "string"], "default": None, "from": "kafka.key"}
 STREAMS = ("credits", "debits")
 
 
@@ -40,7 +41,7 @@ def bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lakehouse:
     settings = empty(tmp_path / "bank")
     contracts = [contract(name, {"transfer": "long", "account": "string", "pence": "long"}) for name in STREAMS]
     for one in contracts:
-        one["fields"].append(BY)
+        one["fields"].append(WHO)
     kind = 'Aggregate(key="account", measures={"pence": Sum("pence"), "transfers": Count()})'
     jobs = {f"{name}_total": job(f"{name}_total", kind, f'log("{name}")') for name in STREAMS}
     house = declare(settings, *contracts, jobs=jobs)
@@ -70,7 +71,7 @@ def transfers(count: int, seed: int = 1) -> list[Any]:
 
 def logged(house: Lakehouse) -> dict[str, list[tuple[Any, ...]]]:
     """What is in the logs, in their order, but for batches."""
-    query = "SELECT transfer, account, pence, by, _source FROM t WHERE _bucket >= 0 ORDER BY _batch, _arrival"
+    query = "SELECT transfer, account, pence, who, _source FROM t WHERE _bucket >= 0 ORDER BY _batch, _arrival"
     return {
         stream: [tuple(row.values()) for row in delta.rows(Log(house.settings, stream).path, query)]
         for stream in STREAMS
@@ -98,7 +99,7 @@ class Dies:
 
     def __init__(self, patch: pytest.MonkeyPatch, module: Any, name: str, nth: int, *, after: bool) -> None:
         self.calls, self.nth, self.after, self.real = 0, nth, after, getattr(module, name)
-        patch.setattr(module, name, self)
+        patch.setattr(module, name, lambda *arguments, **options: self(*arguments, **options))
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         self.calls += 1
@@ -111,18 +112,20 @@ class Dies:
 
 
 KILLS = [
-    pytest.param(spool, "keep", False, id="before it is on disk"),
-    pytest.param(spool, "keep", True, id="once it is on disk"),
-    pytest.param(from_source, "append", True, id="once a log has it"),
-    pytest.param(spool, "drop", False, id="before the spool is dropped"),
+    pytest.param(from_source, "append", True, 3, id="the third time a log has it"),
+    *(pytest.param(spool, "keep", False, nth, id=f"before {nth} is on disk") for nth in (1, 2, 3)),
+    *(pytest.param(spool, "keep", True, nth, id=f"once {nth} is on disk") for nth in (1, 2, 3)),
+    *(pytest.param(from_source, "append", True, nth, id=f"once {nth} logs have it") for nth in (1, 2, 4, 5, 6)),
+    *(pytest.param(spool, "drop", False, nth, id=f"before {nth} is dropped") for nth in (1, 2)),
+    *(pytest.param(Fake, "acknowledge", False, nth, id=f"before {nth} is acknowledged") for nth in (1, 2, 3)),
+    *(pytest.param(Fake, "acknowledge", True, nth, id=f"once {nth} is acknowledged") for nth in (1, 2, 3)),
 ]
 
 
 @pytest.mark.turns
-@pytest.mark.parametrize(("module", "name", "after"), KILLS)
-@pytest.mark.parametrize("nth", [1, 2, 3])
+@pytest.mark.parametrize(("module", "name", "after", "nth"), KILLS)
 def test_whoever_dies_the_next_run_has_every_delivery_once_and_no_cut_divides_one(  # noqa: PLR0917
-    bank: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, nth: int, module: Any, name: str, after: bool
+    bank: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, after: bool, nth: int
 ) -> None:
     outside(bank, transfers(6), at_once=2)
     contracts = load_contracts(bank.settings)
