@@ -19,7 +19,7 @@ NEEDS_JAVA = $(if $(shell test "0$(JAVA_VERSION)" -ge 17 && echo yes),,$(error a
 	$(JAVA) is $(or $(JAVA_VERSION),missing): apt install openjdk-17-jdk-headless, brew install openjdk@17, or set JAVA_HOME))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test test-airflow laws soak lint docs audit bench bench-kinds bench-large load airflow lock clean
+.PHONY: help setup demo quick test test-airflow test-postgres laws soak lint docs audit bench bench-kinds bench-large load airflow postgres lock clean
 .DELETE_ON_ERROR:
 
 help: ## these lines
@@ -41,6 +41,10 @@ test: lint ## linters, then the tests
 
 test-airflow: setup ## what asks Airflow: whole runs of every DAG
 	$(BIN)/pytest -m airflow
+
+test-postgres: setup ## what asks PostgreSQL, which is installed where it is missing
+	@infra/postgres/install.sh
+	$(BIN)/pytest -m postgres
 
 laws: setup ## the tests, and all further turns of the laws
 	$(BIN)/pytest -m ""
@@ -76,6 +80,10 @@ load: setup ## ten minutes of lake run --follow beside a producer that never wai
 
 airflow: setup ## Airflow on this machine with the DAGs loaded, loopback only
 	infra/airflow.sh
+
+postgres: ## PostgreSQL on this machine whose changes can be read, loopback only; installed where it is missing
+	@infra/postgres/install.sh
+	infra/postgres/server.sh
 
 lock: $(VENV)/.packages ## resolve pyproject.toml anew into the lock files
 	$(COMPILE) --upgrade --all-extras --output-file requirements.lock pyproject.toml

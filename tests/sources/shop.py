@@ -5,15 +5,18 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
+import os
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any, Final
 
 import psycopg
+import pyarrow as pa
 from psycopg.conninfo import make_conninfo
 
 from lake.contracts.contract import Contract, read_contract
@@ -21,7 +24,7 @@ from lake.sources.postgres import of
 from lake.sources.postgres.messages import read_lsn
 from lake.sources.postgres.reader import Postgres as Source
 from lake.sources.postgres.values import PLACEHOLDER
-from lake.sources.source import Progress, Record
+from lake.sources.source import FromEnvironment, Progress, Record
 from tests.servers.postgres import Postgres
 
 READER: Final = "lake"
@@ -30,9 +33,16 @@ VARIABLE: Final = "SHOP_DSN"
 UNAVAILABLE: Final = {PLACEHOLDER, base64.b64encode(PLACEHOLDER.encode()).decode()}
 
 
-def contract(stream: str, key: Sequence[str], fields: Mapping[str, Any], **facts: Any) -> Contract:
-    """The contract of a stream of changes; all fields but the key's may be null."""
+def contract(
+    stream: str,
+    key: Sequence[str],
+    fields: Mapping[str, Any],
+    required: Mapping[str, Any] = MappingProxyType({}),
+    **facts: Any,
+) -> Contract:
+    """The contract of a stream of changes; the fields of the key, and those required, may not be null."""
     types = [{"name": name, "type": kind if name in key else ["null", kind]} for name, kind in fields.items()]
+    types += [{"name": name, "type": kind} for name, kind in required.items()]
     about = {"key": list(key), "id": ["lsn", "ordinal"], "envelope": "debezium", "broadcast": "op = 't'"} | facts
     facts_of_source = [
         {"name": "op", "type": "string", "from": "op"},
@@ -51,6 +61,11 @@ class Spooled:
 
     def put(self, stream: str, record: Record) -> None:
         self.records.append((stream, record))
+
+    def put_many(self, stream: str, texts: pa.Array, places: pa.Array, facts: Mapping[str, pa.Array]) -> None:
+        assert facts == {}
+        for text, place in zip(texts.to_pylist(), places.to_pylist(), strict=True):
+            self.put(stream, Record(text, place))
 
     def messages(self, stream: str | None = None) -> list[dict[str, Any]]:
         """The messages as JSON, their numbers exact."""
@@ -99,7 +114,12 @@ class Shop:
     def source(self, tables: Mapping[str, str] | None = None, **options: Any) -> Source:
         """The source of all streams, each of the table of its name. Closed by the test's end."""
         streams = dict(tables or {stream: f"public.{stream}" for stream in self.contracts})
-        said = {"dsn": f"env:{VARIABLE}", "publication": "lake", "slot": self.slot, "streams": streams} | options
+        said = {
+            "dsn": FromEnvironment(os.environ[VARIABLE]),
+            "publication": "lake",
+            "slot": self.slot,
+            "streams": streams,
+        } | options
         source = of("shop", said, self.contracts, "sources/shop.toml")
         self.sources.append(source)
         return source
@@ -128,7 +148,7 @@ def rows(connection: psycopg.Connection[Any], table: str, key: Sequence[str]) ->
 def exported(shop: Shop, name: str, tables: Iterable[str]) -> Iterator[tuple[int, psycopg.Connection[Any]]]:
     """A place, and a connection that sees everything that was committed before it: by commands of the test's own."""
     with shop.connect() as reading:
-        with psycopg.connect(shop.dsn, autocommit=True, replication="database") as exporting:  # type: ignore[arg-type]
+        with psycopg.connect(shop.dsn, autocommit=True, replication="database") as exporting:
             create = f"CREATE_REPLICATION_SLOT {name} TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT"
             created = exporting.execute(create.encode()).fetchone()
             assert created is not None
@@ -144,7 +164,7 @@ def is_rewritten(connection: psycopg.Connection[Any], table: str) -> bool:
     return connection.execute(same.encode()).fetchall() != [(True,)]
 
 
-def said(value: Any) -> Any:
+def said(value: Any) -> Any:  # noqa: PLR0911 a line for each type
     """What a message has for a value of the database."""
     match value:
         case dt.datetime() if value.tzinfo is not None:

@@ -400,6 +400,8 @@ def test_one_transaction_has_one_place_in_all_tables(shop: Shop) -> None:
     )
     spool = Spooled()
     drained(source, place, spool)
-    for _, found in groupby(spool.messages(), key=lambda message: message["source"]["lsn"]):
-        said = [(message["source"]["table"], message["op"], message["source"]["ordinal"]) for message in found]
-        assert said == [("orders", "c", 1), ("lines", "c", 2), ("orders", "d", 3)]
+    sources = sorted((*order(record), stream, read(record)["op"]) for stream, record in spool.records)
+    transactions = [list(found) for _, found in groupby(sources, key=lambda source: source[0])]
+    assert len(transactions) == 5
+    for transaction in transactions:
+        assert [found[1:] for found in transaction] == [(1, "orders", "c"), (2, "lines", "c"), (3, "orders", "d")]

@@ -29,7 +29,8 @@ def made(shop: Shop) -> None:
         "ALTER TABLE lines ALTER note SET STORAGE EXTERNAL, REPLICA IDENTITY FULL",
         "ALTER TABLE people ALTER raw SET STORAGE EXTERNAL",
         "CREATE PUBLICATION lake FOR TABLE orders, lines, people",
-        f"INSERT INTO orders SELECT i, 'order ' || i, i / 7.0, now(), repeat('x', 5000) FROM generate_series(1, {KEYS}) i",
+        f"""INSERT INTO orders
+            SELECT i, 'order ' || i, i / 7.0, now(), repeat('x', 5000) FROM generate_series(1, {KEYS}) i""",
     )
     shop.stream("orders", ["id"], {"id": "int", "name": "string", "note": "string"})
     shop.stream("lines", ["order_id", "line"], {"order_id": "int", "line": "int", "note": "string"})
@@ -74,12 +75,12 @@ class Writers:
                     if self._stopped:
                         return
                     transaction(connection, dice, f"{seed}.{number}")
-        except BaseException as fault:  # noqa: BLE001 told by join
+        except BaseException as fault:
             self._faults.append(fault)
 
 
 def transaction(connection: Connection, dice: random.Random, name: str) -> None:
-    """One transaction that is committed, given up, or ended in two phases; one that another one is in the way of is not."""
+    """One that is committed, given up, or ended in two phases; or given up as another one is in its way."""
     with suppress(errors.DeadlockDetected, errors.UniqueViolation):
         try:
             connection.execute("BEGIN")

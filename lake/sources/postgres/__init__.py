@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import psycopg  # noqa: F401 who lacks the extra is told when the source is declared, not when it is read
+
 from lake.contracts.contract import Contract
 from lake.sources.postgres.options import read_options
 from lake.sources.postgres.reader import Postgres

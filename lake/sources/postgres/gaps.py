@@ -100,11 +100,22 @@ def _of_slot(known: Known, slot: Slot | None, name: str) -> Iterator[Missed]:
 
 
 def _of_tables(known: Known, tables: Mapping[str, Table], options: Options) -> Iterator[Missed]:
-    for stream, name in options.tables.items():
-        entry, table = known.tables.get(stream), tables[name]
-        if entry is None or entry["since"] is None:
-            continue
+    copied = {
+        stream: (entry, tables[name])
+        for stream, name in options.tables.items()
+        if (entry := known.tables.get(stream)) and entry["since"]
+    }
+    if any(_publication(entry["published"]) != _publication(table.published) for entry, table in copied.values()):
+        yield Missed(f"the publication {options.publication!r} was dropped and made anew")
+        return
+    for stream, (entry, table) in copied.items():
+        name = options.tables[stream]
         if table.id != entry["id"]:
             yield Missed(f"{name} is another table than the one that was read, which was dropped", stream)
         elif table.published != entry["published"]:
             yield Missed(f"{name} was out of the publication for a while", stream)
+
+
+def _publication(published: str) -> str:
+    """The number of the publication that a table is in."""
+    return published.partition("/")[0]

@@ -16,16 +16,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any, Final
 
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, did_you_mean
+from lake.sources.source import FromEnvironment
 
-KNOWN: Final = ("kind", "dsn", "publication", "slot", "snapshot", "changes", "streams")
+KNOWN: Final = ("dsn", "publication", "slot", "snapshot", "changes", "streams")
 CHANGES: Final = 100_000
 SLOT: Final = r"[a-z0-9_]{1,63}"
-VARIABLE: Final = r"env:[A-Za-z_][A-Za-z0-9_]*"
 
 
 @dataclass(frozen=True)
@@ -68,15 +67,13 @@ def _slot(name: str) -> str:
 
 def _faults(name: str, said: Mapping[str, Any], contracts: Mapping[str, Contract]) -> Iterator[tuple[str, str]]:
     """(what, fix) of everything that is wrong."""
-    if find_spec("psycopg") is None:
-        yield "the extra `postgres` is not installed", "pip install 'headwater[postgres]'"
     for option in said.keys() - set(KNOWN):
         yield f"unknown option {option!r}", did_you_mean(option, KNOWN)
     for option in ("dsn", "publication"):
         if not isinstance(said.get(option), str) or not said[option]:
             yield f"{option} is missing, or is not a text", f'{option} = "…"'
-    if isinstance(said.get("dsn"), str):
-        yield from _dsn_faults(said["dsn"])
+    if _has_password(said.get("dsn")):  # what it is, is never shown
+        yield "dsn has a password in it", 'put the whole string into the environment: dsn = "env:SHOP_DSN"'
     slot = said.get("slot", _slot(name))
     if not isinstance(slot, str) or not re.fullmatch(SLOT, slot):
         yield f"invalid slot {slot!r}", "use up to 63 of a to z, 0 to 9 and _"
@@ -88,12 +85,11 @@ def _faults(name: str, said: Mapping[str, Any], contracts: Mapping[str, Contract
     yield from _stream_faults(said.get("streams"), contracts)
 
 
-def _dsn_faults(dsn: str) -> Iterator[tuple[str, str]]:
-    if dsn.startswith("env:"):
-        if not re.fullmatch(VARIABLE, dsn):
-            yield "dsn names no environment variable", 'dsn = "env:SHOP_DSN"'
-    elif re.search(r"\bpassword\s*=|^\w+://[^/@]*:[^/@]*@", dsn):  # what it is, is never shown
-        yield "dsn has a password in it", 'put the whole string into the environment: dsn = "env:SHOP_DSN"'
+def _has_password(dsn: object) -> bool:
+    """Whether a file says a password."""
+    if not isinstance(dsn, str) or isinstance(dsn, FromEnvironment):
+        return False
+    return re.search(r"\bpassword\s*=|^\w+://[^/@]*:[^/@]*@", dsn) is not None
 
 
 def _stream_faults(streams: object, contracts: Mapping[str, Contract]) -> Iterator[tuple[str, str]]:

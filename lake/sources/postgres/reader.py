@@ -23,13 +23,13 @@ from lake.sources.postgres.messages import Moment, read_lsn, shown
 from lake.sources.postgres.options import Options
 from lake.sources.postgres.publication import REWRITTEN, Ask, Table, faults, locking, published
 from lake.sources.postgres.server import PLUGIN, Place, Server, Slot
-from lake.sources.postgres.transactions import Reading, Transactions, copied
+from lake.sources.postgres.transactions import Columns, Reading, Transactions, copied
 from lake.sources.source import Gap, Lag, Progress, Record, Spool
 
 if TYPE_CHECKING:
     from lake.sources.postgres.server import Connection
 
-ATTEMPTS: Final = 5
+ATTEMPTS: Final = 20
 """So often a place for a copy is taken before it is given up for now."""
 IDLE: Final = timedelta(minutes=1)
 """How long a position is kept though the log goes on, while nothing in it concerns us."""
@@ -104,16 +104,17 @@ class Postgres:
         return known.moved(shown(max(read_lsn(lsn), taken.end)), place.at).progress
 
     @contextmanager
-    def rows(self, stream: str) -> Iterator[Rows]:
-        """The rows of the table of `stream`, each as a read (op r), while the block lasts.
+    def rows(self, stream: str, *, era: int = 0) -> Iterator[Rows]:
+        """The rows of the table of `stream`, each as a read (op r), while the block lasts; `era` is the position's.
 
         Waits until the transactions that are running have ended. Raises Unavailable.
         """
         place = self._server.place()
         with self._exported(place, [stream]) as exported:
             table = exported.tables[self.options.tables[stream]]
-            moment = Moment(exported.lsn, exported.at)
-            records = copied(self._reading(place, era=0), table, exported.rows(table), moment, again=False)
+            moment = Moment(exported.lsn, exported.at, era)
+            said = copied(self._reading(place, era), table, exported.rows(table), moment, again=False)
+            records = (Record(text, name) for text, name in said)
             yield Rows(shown(exported.lsn), datetime.fromtimestamp(exported.at / 1_000_000, UTC), records)
 
     def copy_again(self, after: Progress, streams: Iterable[str]) -> Progress:
@@ -154,7 +155,11 @@ class Postgres:
         slot = self._server.slot(name)
         found = gaps(known, place, slot, tables, self.options)
         if not found:
-            return after
+            raise DeclarationError(
+                "nothing is gone that could be given up",
+                where=self.options.where,
+                fix=f"lake ingest {self.options.name}",
+            )
         again = {stream: {**known.tables[stream], "since": None} for gap in found for stream in gap.streams(known)}
         known = replace(known, tables={**known.tables, **again})
         if all(gap.of_table for gap in found):
@@ -162,8 +167,11 @@ class Postgres:
         if slot is not None and slot.lost:
             self._server.drop_slot(name)
             slot = None
-        confirmed = slot.confirmed if slot else None
-        begin = self._server.create_slot(name) if confirmed is None else confirmed
+        if slot is None:
+            begin = self._server.create_slot(name)
+        else:
+            begin = max(place.flushed, slot.confirmed or 0)  # decodes nothing on its way
+            self._server.advance(name, shown(begin))
         another = (known.system, known.timeline) != (place.system, place.timeline) or place.flushed < read_lsn(known.to)
         known = replace(known, system=place.system, timeline=place.timeline, era=known.era + another)
         return known.moved(shown(begin), place.at).progress
@@ -227,11 +235,12 @@ class Postgres:
             if any(entry["since"] for entry in known.tables.values()):
                 self._changes(known, place, spool, exported.lsn, None)
             reading, moment = self._reading(place, known.era), Moment(exported.lsn, exported.at, known.era)
-            entries = {}
+            entries, columns = {}, Columns(spool)
             for stream in uncopied:
                 table = exported.tables[self.options.tables[stream]]
-                for record in copied(reading, table, exported.rows(table), moment, again=stream in known.tables):
-                    spool.put(stream, record)
+                for text, name in copied(reading, table, exported.rows(table), moment, again=stream in known.tables):
+                    columns.put(stream, text, name)
+                columns.flush()
                 entries[stream] = self._entry(stream, exported.tables, shown(exported.lsn))
         moved = known.with_copies(entries).moved(shown(exported.lsn), exported.at)
         return replace(moved, begin=begin or moved.to).progress

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
     Connection = psycopg.Connection[tuple[Any, ...]]
 
-ENVIRONMENT: Final = "env:"
 FETCHED: Final = 10_000
 """Messages of a slot that are asked for at a time: a few MB."""
 PLUGIN: Final = "pgoutput"
@@ -30,7 +28,6 @@ SESSION: Final = {
     "search_path": "pg_catalog",
 }
 IN_USE, NO_RIGHT, UNKNOWN = "55006", "42501", "42704"
-MISSING: Final = "the extra `postgres` is not installed"
 
 STATE: Final[LiteralString] = """
     SELECT (SELECT system_identifier FROM pg_control_system())::text, pg_is_in_recovery(),
@@ -86,27 +83,12 @@ class Slot:
 
 
 class Server:
-    """A connection, made when it is first needed and again after it broke. `dsn` may be "env:NAME"."""
+    """A connection, made when it is first needed and again after it broke. `dsn` is what libpq connects by."""
 
     def __init__(self, dsn: str, *, name: str, where: str) -> None:
         self._dsn, self._name, self.where = dsn, name, where
         self._open: Connection | None = None
         self._types: dict[int, Declared] = {}
-
-    @property
-    def dsn(self) -> str:
-        """What libpq connects by. Raises DeclarationError where the environment does not say it."""
-        if not self._dsn.startswith(ENVIRONMENT):
-            return self._dsn
-        variable = self._dsn.removeprefix(ENVIRONMENT)
-        found = os.environ.get(variable)
-        if not found:
-            raise DeclarationError(
-                f"the environment variable {variable} is not set",
-                where=self.where,
-                fix=f"export {variable}='host=… dbname=… user=… password=…'",
-            )
-        return found
 
     @property
     def connection(self) -> Connection:
@@ -236,9 +218,8 @@ class Server:
     def _connect(self, **more: str) -> Connection:
         import psycopg
 
-        dsn = self.dsn
         try:
-            info = psycopg.conninfo.conninfo_to_dict(dsn)
+            info = psycopg.conninfo.conninfo_to_dict(self._dsn)
         except psycopg.ProgrammingError:
             raise DeclarationError(
                 "the connection string cannot be read",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
+
+import pyarrow as pa
 
 from lake.contracts.contract import Contract
 from lake.errors import LakeError
@@ -12,9 +14,11 @@ from lake.sources.postgres.messages import COPIED, DUMPED, Images, Moment, chang
 from lake.sources.postgres.pgoutput import Begin, Commit, Decoded, Delete, Insert, Relation, Truncate, Update, decode
 from lake.sources.postgres.publication import Table
 from lake.sources.postgres.values import Declared, codec
-from lake.sources.source import Record, Spool
+from lake.sources.source import Spool
 
 ROWS: Final = b"IUDT"
+TOGETHER: Final = 10_000
+TOGETHER_BYTES: Final = 8 << 20
 Lookup = Callable[[Sequence[int]], Mapping[int, Declared]]
 
 
@@ -38,6 +42,34 @@ class Reading:
 
 
 @dataclass
+class Columns:
+    """Records on their way into a spool, by the thousand: one by one they take longer than all else."""
+
+    spool: Spool
+    _waiting: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
+    _records: int = 0
+    _size: int = 0
+
+    def put(self, stream: str, text: str, place: str) -> None:
+        """Takes one."""
+        waiting = self._waiting.get(stream)
+        if waiting is None:
+            waiting = self._waiting[stream] = ([], [])
+        waiting[0].append(text)
+        waiting[1].append(place)
+        self._records += 1
+        self._size += len(text)
+        if self._records >= TOGETHER or self._size >= TOGETHER_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Has all of them in the spool, in the order in which they came within each stream."""
+        for stream, (texts, places) in self._waiting.items():
+            self.spool.put_many(stream, pa.array(texts, pa.large_string()), pa.array(places, pa.string()), {})
+        self._waiting, self._records, self._size = {}, 0, 0
+
+
+@dataclass
 class _Of:
     """A relation of the stream of changes. Changes before `since` are in the copy of the table."""
 
@@ -55,7 +87,8 @@ class Transactions:
     """
 
     def __init__(self, reading: Reading, spool: Spool, *, after: int, since: Mapping[str, int]) -> None:
-        self._reading, self._spool, self._after, self._since = reading, spool, after, since
+        self._reading, self._after, self._since = reading, after, since
+        self._columns = Columns(spool)
         self._relations: dict[int, _Of | None] = {}
         self._about: dict[int, str] = {}
         self._moment: Moment | None = None
@@ -82,7 +115,8 @@ class Transactions:
                 self._other(said)
 
     def finish(self) -> None:
-        """Raises LakeError where the last transaction is not whole."""
+        """Has all of it in the spool. Raises LakeError where the last transaction is not whole."""
+        self._columns.flush()
         if self._moment is not None:
             raise LakeError(f"PostgreSQL sent half a transaction, {self._shown}", fix="report this: it never does")
 
@@ -132,14 +166,17 @@ class Transactions:
         if about is None:
             about = self._about[number] = of.head + self._tail
         text = message(change, self._millis, about, self._ordinal)
-        self._spool.put(of.stream, Record(text, f"{self._shown}{self._ordinal}"))
+        self._columns.put(of.stream, text, f"{self._shown}{self._ordinal}")
         self.records += 1
 
 
 def copied(
     reading: Reading, table: Table, rows: Iterable[Sequence[str | None]], moment: Moment, *, again: bool
-) -> Iterable[Record]:
-    """The rows of a copy of `table`, taken at `moment`, as reads; `again` puts before them that all others are gone."""
+) -> Iterator[tuple[str, str]]:
+    """The rows of a copy of `table`, taken at `moment`, as reads: texts and places.
+
+    `again` puts before them that all others are gone.
+    """
     stream, _ = reading.streams[f"{table.schema}.{table.name}"]
     declared = reading.types([column.type for column in table.columns])
     images = Images(
@@ -151,7 +188,7 @@ def copied(
     millis = moment.at // 1000
     about = head(reading.source, reading.database, table.schema, table.name, snapshot="true") + moment.tail
     if again:
-        yield Record(message(("t", "null", "null"), millis, about, DUMPED), reading.place(moment.lsn, f"{stream}.0"))
+        yield message(("t", "null", "null"), millis, about, DUMPED), reading.place(moment.lsn, f"{stream}.0")
     for number, row in enumerate(rows, start=1):
         text = message(("r", "null", images.whole(tuple(row))), millis, about, COPIED)
-        yield Record(text, reading.place(moment.lsn, f"{stream}.{number}"))
+        yield text, reading.place(moment.lsn, f"{stream}.{number}")
