@@ -99,7 +99,7 @@ class Dies:
 
     def __init__(self, patch: pytest.MonkeyPatch, module: Any, name: str, nth: int, *, after: bool) -> None:
         self.calls, self.nth, self.after, self.real = 0, nth, after, getattr(module, name)
-        patch.setattr(module, name, lambda *arguments, **options: self(*arguments, **options))
+        patch.setattr(module, name, lambda *arguments, **options: self(*arguments, **options))  # noqa: PLW0108  a method
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         self.calls += 1
