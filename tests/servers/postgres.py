@@ -84,6 +84,18 @@ class Postgres:
             until(lambda: not (self.data / "postmaster.pid").exists() or by is not signal.SIGINT)
             self.process = None
 
+    def kill(self) -> None:
+        """Kills all of its processes at once, whatever they are at, and starts it again."""
+        assert self.process is not None
+        pids = [self.process.pid, *children(self.process.pid)]
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait(timeout=60)
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+        (self.data / "postmaster.pid").unlink(missing_ok=True)
+        self.start()
+
     def crash(self) -> None:
         """Ends it as a loss of power would, and starts it again."""
         self.stop(signal.SIGQUIT)
@@ -103,6 +115,12 @@ class Postgres:
         name = f"db{next(NUMBERS)}"
         self.execute(f"CREATE DATABASE {name}")
         return f"{self.dsn} dbname={name}"
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started and that are still there."""
+    found = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(word) for word in found.read_text().split()] if found.exists() else []
 
 
 def home() -> Path:

@@ -17,6 +17,7 @@ from lake.sources.postgres.values import Declared, codec
 from lake.sources.source import Spool
 
 ROWS: Final = b"IUDT"
+OF_ONE: Final = b"IUD"
 TOGETHER: Final = 10_000
 TOGETHER_BYTES: Final = 8 << 20
 Lookup = Callable[[Sequence[int]], Mapping[int, Declared]]
@@ -101,6 +102,9 @@ class Transactions:
             self.messages += 1
             if self._skipping and data[0] in ROWS:
                 continue
+            if data[0] in OF_ONE and self._relations[int.from_bytes(data[1:5])] is None:
+                self._ordinal += 1
+                continue
             try:
                 said = decode(data)
             except ValueError as error:
@@ -151,9 +155,7 @@ class Transactions:
 
     def _change(self, said: Insert | Update | Delete) -> None:
         of = self._relations[said.relation]
-        if of is None:
-            self._ordinal += 1
-            return
+        assert of is not None, "left out before it is decoded"
         for change in changes(said, of.images):
             self._put(said.relation, change)
 
