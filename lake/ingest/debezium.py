@@ -49,9 +49,9 @@ In a History a version begins when the source committed, or its snapshot was tak
 
 Not covered yet, of other connectors than our own: deletes that they have missed, as a new snapshot does not say what
 is gone; places that begin again, after a restore or on another server; reads without a place, which never win, without
-a time, which begin no version, and those with the place at which they were sent. A changed primary key comes as a delete
-and a create, and needs nothing; for writers that send one update with both keys there is `former`. Only values are
-messages: a consumer that writes keys between them fills the quarantine. MongoDB's images, which are texts, are not read.
+a time, which begin no version, and those with the place at which they were sent. A changed primary key comes as a
+delete and a create, and needs nothing; for writers that send one update with both keys there is `former`. Only values
+are messages: a consumer that writes keys between them fills the quarantine. MongoDB's images, texts, are not read.
 """
 
 from __future__ import annotations

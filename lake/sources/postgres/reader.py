@@ -256,9 +256,7 @@ class Postgres:
         since = {stream: read_lsn(entry["since"]) for stream, entry in known.tables.items() if entry["since"]}
         while True:
             taken = Transactions(self._reading(place, known.era), spool, after=read_lsn(known.to), since=since)
-            peeked = self._server.peek(self.options.slot, self.options.publication, shown(upto), limit)
-            for messages in peeked:
-                taken.take(messages)
+            taken.take(self._server.peek(self.options.slot, self.options.publication, shown(upto), limit))
             taken.finish()
             whole = limit is None or taken.messages < limit
             if limit is None or whole or taken.end > read_lsn(known.to):

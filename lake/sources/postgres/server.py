@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, LiteralString
 
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.sources.postgres.messages import read_lsn
-from lake.sources.postgres.values import SETTINGS, Declared
+from lake.sources.postgres.values import BUILT_IN, SETTINGS, Declared
 from lake.sources.source import Gap
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     Connection = psycopg.Connection[tuple[Any, ...]]
 
-FETCHED: Final = 10_000
-"""Messages of a slot that are asked for at a time: a few MB."""
 PLUGIN: Final = "pgoutput"
 SESSION: Final = {
     **SETTINGS,
@@ -43,8 +41,8 @@ SLOT: Final[LiteralString] = """
     FROM pg_replication_slots WHERE slot_name = %s
 """
 PEEK: Final[LiteralString] = """
-    SELECT data FROM pg_logical_slot_peek_binary_changes(
-        %s, %s, %s, 'proto_version', '1', 'publication_names', %s)
+    COPY (SELECT data FROM pg_logical_slot_peek_binary_changes(
+        %s, %s, %s, 'proto_version', '1', 'publication_names', %s)) TO STDOUT (FORMAT binary)
 """
 TYPES: Final[LiteralString] = """
     SELECT t.oid, t.typbasetype,
@@ -89,6 +87,7 @@ class Server:
         self._dsn, self._name, self.where = dsn, name, where
         self._open: Connection | None = None
         self._types: dict[int, Declared] = {}
+        self._streaming = False
 
     @property
     def connection(self) -> Connection:
@@ -163,26 +162,39 @@ class Server:
         """Tells the slot that everything before `upto` has been taken; it never goes back."""
         self.rows("SELECT pg_replication_slot_advance(%s, %s)", name, upto)
 
-    def peek(self, slot: str, publication: str, upto: str, limit: int | None) -> Iterator[Sequence[bytes]]:
-        """The messages of whole transactions from where the slot is to `upto`, by thousands.
+    def peek(self, slot: str, publication: str, upto: str, limit: int | None) -> Iterator[bytes]:
+        """The messages of whole transactions from where the slot is to `upto`, as they stream in.
 
         No further transaction is begun after `limit` messages. The server keeps them on its disk until they are asked
-        for: here a few are in memory. Raises Gap where the slot or the publication is gone.
+        for: however large a transaction is, a few of them are in memory here. Raises Gap where the slot or the
+        publication is gone.
         """
         connection = self.connection
-        with self.asking(), connection.transaction(), connection.cursor("lake_peek", binary=True) as cursor:
-            cursor.execute(PEEK, [slot, upto, limit, quoted_name(publication)])
-            while fetched := cursor.fetchmany(FETCHED):
-                yield [data for (data,) in fetched]
+        parameters = [slot, upto, limit, quoted_name(publication)]
+        self._streaming = True
+        try:
+            with self.asking(), connection.cursor() as cursor, cursor.copy(PEEK, parameters) as copy:
+                for (data,) in copy.rows():
+                    yield data
+        finally:
+            self._streaming = False
 
     def declared(self, types: Sequence[int]) -> dict[int, Declared]:
         """What the server says of these types, and of those that they are made of."""
-        wanted = set(types) - self._types.keys()
+        wanted = set(types) - self._types.keys() - BUILT_IN.keys()
         while wanted:
-            found = [Declared(*row) for row in self.rows(TYPES, sorted(wanted))]
+            found = [Declared(*row) for row in self._beside(TYPES, sorted(wanted))]
             self._types |= {number: Declared(number, 0, 0) for number in wanted} | {kind.id: kind for kind in found}
-            wanted = {part for kind in found for part in (kind.base, kind.element) if part} - self._types.keys()
+            made_of = {part for kind in found for part in (kind.base, kind.element) if part}
+            wanted = made_of - self._types.keys() - BUILT_IN.keys()
         return self._types
+
+    def _beside(self, sql: LiteralString, *parameters: object) -> list[tuple[Any, ...]]:
+        """What a query gives, also while the connection streams."""
+        if not self._streaming:
+            return self.rows(sql, *parameters)
+        with self.asking(), self._connect() as other:
+            return other.execute(sql, parameters).fetchall()
 
     @contextmanager
     def exported(self, slot: str) -> Iterator[tuple[int, Connection]]:
