@@ -84,7 +84,7 @@ def _change(change: Mapping[str, Any]) -> str:
 )
 @shared
 def ingest(shell: Shell, names: tuple[str, ...], give_up: bool) -> int:
-    """Ingest what is new for streams, or by sources, of these NAMES (default: all).
+    """Ingest what is new. NAMES are those of streams and sources (default: all).
 
     New is what has landed and what sources have. Prints the token of the newest batch of each stream.
 
