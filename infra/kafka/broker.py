@@ -1,9 +1,9 @@
 """A Kafka broker on this machine, one process in KRaft mode, until Ctrl-C: `make kafka`.
 
-It listens on 127.0.0.1 alone: PLAINTEXT on --port and, where a port is given, SASL_PLAINTEXT on --sasl-port (PLAIN, the
-one user of KAFKA_USER and KAFKA_PASSWORD) and SSL on --tls-port (--certificate: a PEM file with key and chain). Its data
-are in --home, by default .lake/kafka, and stay there. Its jars are those of infra/kafka/jars.txt: `--fetch` puts them
-into --jars, verified, and ends.
+It listens on 127.0.0.1 alone: PLAINTEXT on --port and, where a port is given, SASL_PLAINTEXT on --sasl-port (PLAIN,
+the one user of KAFKA_USER and KAFKA_PASSWORD) and SSL on --tls-port (--certificate: a PEM file with key and chain). Its
+data are in --home, by default .lake/kafka, and stay there. Its jars are those of infra/kafka/jars.txt: `--fetch` puts
+them into --jars, verified, and ends.
 
 KRaft in one process: kafka.apache.org/43/documentation, "KRaft" and "Broker configs".
 """
