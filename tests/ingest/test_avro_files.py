@@ -19,7 +19,6 @@ from pyspark.sql import SparkSession
 from lake.config import Settings
 from lake.contracts import avro_json
 from lake.contracts.contract import load_contracts
-from lake.contracts import avro_json
 from lake.ingest import avro_files
 from lake.ingest.ingest import ingest
 from lake.ingest.replay import waiting

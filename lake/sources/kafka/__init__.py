@@ -35,6 +35,6 @@ are kept.
 fields of its own, `{}`, where a field is from `kafka.tombstone`; else a record that is refused.
 """
 
-from lake.sources.kafka.options import of
+from lake.sources.kafka.reader import of
 
 __all__ = ["of"]

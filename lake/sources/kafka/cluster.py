@@ -188,7 +188,7 @@ class Cluster:
             for message in self._consumer.consume(BATCH, POLL_SECONDS):
                 kind, milliseconds = message.timestamp() if message.error() is None else (TIMESTAMP_NOT_AVAILABLE, 0)
                 told = None if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds
-                times.setdefault((message.topic(), message.partition()), told)
+                times.setdefault((message.topic(), message.partition()), told)  # at an end: that there is none
         known = [told for told in times.values() if told is not None]
         return min(known) / 1000 if known else None
 

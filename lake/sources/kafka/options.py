@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, did_you_mean
-
-if TYPE_CHECKING:
-    from lake.sources.source import Source
 
 NAMES: Final = ("kind", "bootstrap", "group", "records", "bytes", "seconds", "streams", "client", "registry")
 OF_STREAM: Final = ("topic", "value", "key")
@@ -74,13 +71,6 @@ class Options:
         if name not in os.environ:
             raise DeclarationError(f"the environment has no {name}", where=self.where, fix=f"export {name}=…")
         return os.environ[name]
-
-
-def of(name: str, said: Mapping[str, Any], contracts: Mapping[str, Contract], where: str) -> Source:
-    """The source that a file declares, not connected yet. Raises one DeclarationError that tells all faults."""
-    from lake.sources.kafka.reader import Kafka
-
-    return Kafka(options_of(name, said, contracts, where))
 
 
 def options_of(name: str, said: Mapping[str, Any], contracts: Mapping[str, Contract], where: str) -> Options:

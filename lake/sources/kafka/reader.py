@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from lake.contracts.contract import Contract
 from lake.sources.kafka import ranges
 from lake.sources.kafka.cluster import Cluster
 from lake.sources.kafka.columns import Reader
-from lake.sources.kafka.options import Options
+from lake.sources.kafka.options import Options, options_of
 from lake.sources.kafka.ranges import Here, Position, Range
 from lake.sources.kafka.values import decoders
 from lake.sources.source import Lag, Progress, Spool
+
+
+def of(name: str, said: Mapping[str, Any], contracts: Mapping[str, Contract], where: str) -> Kafka:
+    """The source that a file declares, not connected yet. Raises one DeclarationError that tells all faults."""
+    return Kafka(options_of(name, said, contracts, where))
 
 
 class Kafka:
