@@ -91,6 +91,7 @@ def properties(given: argparse.Namespace, home: Path) -> Mapping[str, object]:
         "controller.quorum.bootstrap.servers": own,
         "controller.listener.names": "CONTROLLER",
         "listeners": ",".join([*open_, f"CONTROLLER://{own}"]),
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT," + ",".join(f"{name}:{name}" for name in listeners),
         "advertised.listeners": ",".join(open_),
         "log.dirs": home / "data",
         "num.partitions": 1,

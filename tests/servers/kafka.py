@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -82,8 +83,10 @@ class Kafka:
     def answers(self) -> bool:
         """Whether it does. Fails where it has ended."""
         assert self.process is not None
-        assert self.process.poll() is None, (self.home / "out.log").read_text() + (self.home / "broker.log").read_text()
-        with suppress(Exception):  # whatever a client makes of a broker that starts
+        assert self.process.poll() is None, "\n".join(log.read_text() for log in self.home.glob("*.log"))
+        from confluent_kafka import KafkaException
+
+        with suppress(KafkaException, TimeoutError):
             self.admin.describe_cluster(request_timeout=1).result(timeout=2)
             return True
         return False
@@ -94,8 +97,9 @@ class Kafka:
         self.process.kill()
         self.process.wait()
 
-    @property
+    @cached_property
     def admin(self) -> AdminClient:
+        """Its administrator: one that goes takes with it what it was asked."""
         from confluent_kafka.admin import AdminClient
 
         return AdminClient({"bootstrap.servers": self.bootstrap, **QUIET})

@@ -129,6 +129,7 @@ class MadeUp:
     topic: str = "events"
     topic_id: str = "topic"
     committed: dict[int, int] = field(default_factory=dict)
+    on_commit: Any = None
     _at: dict[int, int] = field(default_factory=dict)
     _position: dict[int, int] = field(default_factory=dict)
 
@@ -151,13 +152,15 @@ class MadeUp:
             return kept.low
         return kept.end if level.name == "READ_COMMITTED" else len(kept.entries)
 
-    def alter_consumer_group_offsets(self, wanted: list[Any], **_: Any) -> Mapping[str, Future[Any]]:
-        places = wanted[0].topic_partitions
-        self.committed |= {place.partition: place.offset for place in places}
-        return {wanted[0].group_id: answered(SimpleNamespace(topic_partitions=places))}
+    def commit(self, *, offsets: list[Any], asynchronous: bool) -> None:
+        self.committed |= {place.partition: place.offset for place in offsets}
 
-    def poll(self, _: float) -> int:
-        return 0
+    def poll(self, _: float) -> None:
+        if self.on_commit is not None:
+            self.on_commit(None, [])
+
+    def unassign(self) -> None:
+        self._at = {}
 
     def assign(self, places: list[Any]) -> None:
         assert all(self.partitions[place.partition].low <= place.offset for place in places)

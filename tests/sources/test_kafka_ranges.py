@@ -19,7 +19,9 @@ SEEDS = range(150)
 
 def source_of(cluster: MadeUp, **said: object) -> Kafka:
     chosen = options("nowhere:1", topics={"events": "events"}, **said)
-    return Kafka(chosen, lambda given: Cluster(given, consumer=cluster, admin=cluster))
+    opened = Cluster(chosen, consumer=cluster, admin=cluster)
+    cluster.on_commit = opened._committed
+    return Kafka(chosen, lambda _: opened)
 
 
 def made_up(random: Random, *, steps: int = 20) -> MadeUp:

@@ -11,8 +11,9 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NoAnswer
+from contextlib import suppress
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.sources.kafka.options import ENV, Options
@@ -44,6 +45,9 @@ class Client(Protocol):
     """What of librdkafka's consumer is used."""
 
     def assign(self, partitions: list[Any], /) -> None: ...
+    def unassign(self) -> None: ...
+    def commit(self, *, offsets: list[Any], asynchronous: Literal[True]) -> None: ...
+    def poll(self, timeout: float) -> Any: ...
     def consume(self, num_messages: int, timeout: float) -> list[Message]: ...
     def position(self, partitions: list[Any], /) -> list[Any]: ...
     def close(self) -> Any: ...
@@ -66,6 +70,7 @@ class Cluster:
     def __init__(self, options: Options, *, consumer: Client | None = None, admin: Any = None) -> None:
         self.options = options
         self._error: KafkaError | None = None
+        self._written: tuple[KafkaError | None, list[Any]] | None = None
         if consumer is None:
             consumer, admin = self._connected()
         self._consumer, self._admin = consumer, admin
@@ -83,7 +88,13 @@ class Cluster:
         given = self.options.given
         common: dict[str, Any] = {name: given(value) for name, value in self.options.client.items()}
         common |= {"bootstrap.servers": given(self.options.bootstrap), "error_cb": self._heard}
-        reading = {**FETCHING, **common, **READING, "group.id": self.options.group}
+        reading: dict[str, Any] = {
+            **FETCHING,
+            **common,
+            **READING,
+            "group.id": self.options.group,
+            "on_commit": self._committed,
+        }
         try:
             return Consumer(reading, logger=Log(self.options)), AdminClient(common, logger=Log(self.options))
         except KafkaException as error:
@@ -193,24 +204,38 @@ class Cluster:
         return min(known) / 1000 if known else None
 
     def commit(self, offsets: Iterable[tuple[str, int, int]]) -> None:
-        """Writes the group's offsets, which are for others to look at: a cluster that forbids it is told, no more."""
-        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+        """Writes the group's offsets, which are for others to look at: a cluster that forbids it is told, no more.
 
+        By the consumer: where a coordinator goes away, what an administrator asks of it ends the process (librdkafka
+        4605, 5397).
+        """
+        from confluent_kafka import KafkaException, TopicPartition
+
+        self._consumer.unassign()
+        self._written = None
         places = [TopicPartition(topic, partition, offset) for topic, partition, offset in offsets]
-        wanted = ConsumerGroupTopicPartitions(self.options.group, places)
-        asked = self._admin.alter_consumer_group_offsets([wanted], request_timeout=self.options.seconds)
-        try:
-            written = self._answer(asked[self.options.group])
-            faults = {place.error.str() for place in written.topic_partitions if place.error}
-        except DeclarationError as error:
-            faults = {error.what}
-        if faults:
+        self._consumer.commit(offsets=places, asynchronous=True)
+        end = time.monotonic() + self.options.seconds
+        while self._written is None:
+            if time.monotonic() > end:
+                raise self._unavailable(f"the offsets of the group {self.options.group} were not written")
+            with suppress(KafkaException):
+                self._consumer.poll(POLL_SECONDS)
+        error, written = self._written
+        errors = [fault for fault in (error, *(place.error for place in written)) if fault]
+        if passing := [fault for fault in errors if _may_pass(fault)]:
+            raise self._meant(passing[0], f"the offsets of the group {self.options.group} were not written: ")
+        if errors:
             logging.getLogger("lake").warning(
                 "%s: the offsets of the group %s were not written: %s",
                 self.options.name,
                 self.options.group,
-                "; ".join(sorted(faults)),
+                redacted(errors[0].str(), self.options),
             )
+
+    def _committed(self, error: KafkaError | None, written: list[Any]) -> None:
+        """Keeps what became of the offsets of the group."""
+        self._written = error, written
 
     def _heard(self, error: KafkaError) -> None:
         """Keeps why nothing comes."""
