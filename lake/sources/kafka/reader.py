@@ -59,26 +59,31 @@ class Kafka:
 
     def _take(self, planned: list[Range], spool: Spool) -> list[Range]:
         """Reads the ranges, each as far as its share of the bytes goes; returns what was taken of each."""
-        decode = decoders(self.options)
-        readers = {
-            topic.name: (topic.stream, Reader(topic, decode(topic.value, False), decode(topic.key, True)))
-            for topic in self.options.topics
-        }
         left, taken = self.options.bytes, []
-        for place, wanted in enumerate(planned):
-            share, size, end = left // (len(planned) - place), 0, wanted.first
-            stream, reader = readers[wanted.topic]
-            for messages, upto in self.cluster.read(wanted):
-                if messages:
-                    columns = reader.columns(messages, wanted.partition)
-                    spool.put_many(stream, columns.texts, columns.places, columns.facts)
-                    size += columns.texts.nbytes
-                end = upto
-                if size >= share:
-                    break
-            left = max(0, left - size)
-            taken.append(wanted._replace(end=end))
+        with decoders(self.options) as decode:
+            readers = {
+                topic.name: Reader(topic, decode(topic.value, False), decode(topic.key, True))
+                for topic in self.options.topics
+            }
+            for place, wanted in enumerate(planned):
+                share = left // (len(planned) - place)
+                size, end = self._spooled(wanted, readers[wanted.topic], spool, share)
+                left = max(0, left - size)
+                taken.append(wanted._replace(end=end))
         return taken
+
+    def _spooled(self, wanted: Range, reader: Reader, spool: Spool, most: int) -> tuple[int, int]:
+        """Reads one range, as far as `most` bytes go: how many they were, and where it ends."""
+        size, end = 0, wanted.first
+        for messages, upto in self.cluster.read(wanted):
+            end = upto
+            if messages:
+                columns = reader.columns(messages, wanted.partition)
+                spool.put_many(reader.topic.stream, columns.texts, columns.places, columns.facts)
+                size += columns.texts.nbytes
+            if size >= most:
+                break
+        return size, end
 
     def acknowledge(self, upto: Progress) -> None:
         """Writes the group's offsets, a hint for people's tools."""

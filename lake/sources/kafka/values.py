@@ -14,7 +14,8 @@ import base64
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
@@ -76,13 +77,17 @@ def of_base64(value: bytes, _: Headers = ()) -> str:
     return base64.b64encode(value).decode()
 
 
-def decoders(options: Options) -> Callable[[str, bool], Decode]:
-    """What decodes a format ("json", "avro", "text", "base64"), of values or of keys."""
-    plain: dict[str, Decode] = {"json": of_json, "text": of_text, "base64": of_base64}
-    if not options.registry:
-        return lambda name, _: plain[name]
+PLAIN: Final[Mapping[str, Decode]] = {"json": of_json, "text": of_text, "base64": of_base64}
+
+
+@contextmanager
+def decoders(options: Options) -> Iterator[Callable[[str, bool], Decode]]:
+    """What gives the decoder of a format ("json", "avro", "text", "base64"), of values or, where true, of keys."""
     registry = Registry(options)
-    return lambda name, is_key: Avro(registry, is_key=is_key) if name == "avro" else plain[name]
+    try:
+        yield lambda name, is_key: Avro(registry, is_key=is_key) if name == "avro" else PLAIN[name]
+    finally:
+        registry.close()
 
 
 class Avro:
@@ -127,6 +132,12 @@ class Registry:
         self.options = options
         self._readers: dict[object, tuple[Any, avro_json.Make] | UndecodableError] = {}
         self._opened: SchemaRegistryClient | None = None
+
+    def close(self) -> None:
+        """Lets go of its connections."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
 
     @property
     def _client(self) -> SchemaRegistryClient:
