@@ -27,22 +27,24 @@ HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parents[1]
 LIST: Final = HERE / "jars.txt"
 JARS: Final = Path(os.environ.get("KAFKA_JARS") or Path(sys.prefix) / "share/headwater/kafka")
+HOME: Final = Path(os.environ.get("KAFKA_HOME") or ROOT / ".lake/kafka")
 LOGGING: Final = HERE / "log4j2.properties"
 
 
 def main() -> None:
     """Reads the command line, and becomes the broker."""
     parser = argparse.ArgumentParser(description="A Kafka broker on this machine, until Ctrl-C.")
-    parser.add_argument("--home", type=Path, default=ROOT / ".lake/kafka", help="folder of its data")
+    parser.add_argument("--home", type=Path, default=HOME, help="folder of its data")
     parser.add_argument("--jars", type=Path, default=JARS, help="folder of its jars")
     parser.add_argument("--port", type=int, default=9092, help="port of clients (default: 9092)")
-    parser.add_argument("--controller-port", type=int, default=9093, help="its own port (default: 9093)")
+    parser.add_argument("--controller-port", type=int, help="its own port (default: the next one)")
     parser.add_argument("--sasl-port", type=int, help="port of clients that give a user and a password")
     parser.add_argument("--tls-port", type=int, help="port of clients that speak TLS")
     parser.add_argument("--certificate", type=Path, help="PEM file with the key and the certificates of TLS")
     parser.add_argument("--memory", default="512m", help="most memory of its heap (default: 512m)")
     parser.add_argument("--fetch", action="store_true", help="fetch its jars, and end")
     given = parser.parse_args()
+    given.controller_port = given.controller_port or given.port + 1
     if given.fetch:
         sys.exit(fetch(given.jars))
     if missing := jars.faults(given.jars, jars.listed(LIST)):

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
+from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
+from lake.sources.declared import sound_sources
 from lake.sources.kafka.reader import Kafka as Source
 from lake.sources.source import Gap
 from tests.processes import free_port, until
@@ -226,44 +229,62 @@ def test_a_broker_that_dies_while_a_range_is_read_is_unavailable(kafka: Kafka, o
 
 
 def test_sasl_and_tls_are_settings_whose_secrets_come_from_the_environment(
-    kafka: Kafka, opened: list[Source], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    kafka: Kafka,
+    project: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     topic = kafka.topic()
     kafka.send(topic, '{"n": 1}')
-    sasl = {
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": "env:KAFKA_USER",
-        "sasl.password": "env:KAFKA_PASSWORD",
-    }
-    tls = {"security.protocol": "SSL", "ssl.ca.location": "env:KAFKA_CA"}
-    bootstraps = [f"127.0.0.1:{kafka.ports[name]}" for name in ("sasl-port", "tls-port")]
-    source = source_of(opened, bootstraps[0], topics={"events": topic}, client=sasl)
-    with pytest.raises(DeclarationError, match="the environment has no KAFKA_USER") as told:
-        source.read(None, Kept())
-    assert told.value.where == "sources/shop.toml"
-    for name, value in (USER | {"KAFKA_CA": str(kafka.certificate), "KAFKA_BOOTSTRAP": bootstraps[1]}).items():
+    for name, value in (USER | {"KAFKA_CA": str(kafka.certificate)}).items():
         monkeypatch.setenv(name, value)
-    assert read_all(source)[0].texts == ['{"n": 1}']
-    assert read_all(source_of(opened, "env:KAFKA_BOOTSTRAP", topics={"events": topic}, client=tls))[0].texts
+    sasl = """
+        "security.protocol" = "SASL_PLAINTEXT"
+        "sasl.mechanism" = "PLAIN"
+        "sasl.username" = "env:KAFKA_USER"
+        "sasl.password" = "env:KAFKA_PASSWORD"
+    """
+    for name, port, settings in (
+        ("sasl", "sasl-port", sasl),
+        ("tls", "tls-port", '"security.protocol" = "SSL"\n"ssl.ca.location" = "env:KAFKA_CA"'),
+        ("untrusted", "tls-port", '"security.protocol" = "SSL"'),
+    ):
+        project.path(f"sources/{name}.toml").parent.mkdir(exist_ok=True)
+        project.path(f"sources/{name}.toml").write_text(
+            f'kind = "kafka"\nbootstrap = "127.0.0.1:{kafka.ports[port]}"\nseconds = 10\n'
+            f'[streams]\nevents = {{ topic = "{topic}" }}\n[client]\n{settings}'
+        )
+    contracts = {"events": stream("events")}
+    sources, faults = sound_sources(project, contracts)
+    assert not faults
+    for name in ("sasl", "tls"):
+        with closing(sources[name].open()) as source:
+            kept = Kept()
+            source.read(None, kept)
+            assert kept.texts == ['{"n": 1}']
+    monkeypatch.setenv("KAFKA_PASSWORD", "not-the-secret")
     with caplog.at_level(logging.DEBUG, "lake"):
-        monkeypatch.setenv("KAFKA_PASSWORD", "not-the-secret")
-        with pytest.raises(DeclarationError, match="does not let us in") as told:
-            source_of(opened, bootstraps[0], topics={"events": topic}, client=sasl).read(None, Kept())
-        with pytest.raises(DeclarationError, match="does not let us in"):
-            source_of(opened, bootstraps[1], topics={"events": topic}, client={"security.protocol": "SSL"}).read(
-                None, Kept()
-            )
-    assert "not-the-secret" not in str(told.value) + caplog.text
+        for name, declared in sound_sources(project, contracts)[0].items():
+            if name != "tls":
+                with closing(declared.open()) as source, pytest.raises(DeclarationError) as told:
+                    source.read(None, Kept())
+                assert "the cluster does not let us in: " in told.value.what
+                assert told.value.where == f"sources/{name}.toml"
+                assert "not-the-secret" not in str(told.value)
+    assert "librdkafka" in caplog.text
+    assert "not-the-secret" not in caplog.text
+    assert capfd.readouterr().err == ""
 
 
-def test_what_librdkafka_refuses_is_told_without_what_the_environment_says(
-    kafka: Kafka, opened: list[Source], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+def test_what_librdkafka_refuses_is_told_without_its_value(
+    kafka: Kafka, opened: list[Source], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("KAFKA_SECRET", "a-secret")
     for client, said in (
-        ({"sasl.pasword": "env:KAFKA_SECRET"}, 'No such configuration property: "sasl.pasword"'),
-        ({"security.protocol": "env:KAFKA_SECRET"}, "env:KAFKA_SECRET"),
+        ({"sasl.pasword": "a-secret"}, 'No such configuration property: "sasl.pasword"'),
+        ({"security.protocol": "a-secret"}, 'Invalid value for configuration property "security.protocol"'),
+        ({"ssl.ca.location": "/nowhere", "security.protocol": "ssl"}, "ssl.ca.location failed"),
+        ({"ssl.key.pem": "a-secret", "security.protocol": "ssl"}, "ssl.key.pem failed"),
     ):
         with pytest.raises(DeclarationError, match="librdkafka refuses a setting") as told:
             source_of(opened, kafka.bootstrap, topics={"events": "events"}, client=client).read(None, Kept())

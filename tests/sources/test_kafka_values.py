@@ -262,12 +262,11 @@ def test_a_registry_that_is_silent_is_unavailable_and_one_that_refuses_is_told(
         decoded(registry, value, (), url=f"http://127.0.0.1:{free_port()}")
     secret = "reader:a-secret"
     monkeypatch.setattr(registry, "credentials", f"Basic {base64.b64encode(secret.encode()).decode()}")
-    monkeypatch.setenv("REGISTRY_USER", "reader:another")
-    said = {"basic.auth.user.info": "env:REGISTRY_USER"}
+    said = {"basic.auth.user.info": "reader:another"}
     with pytest.raises(DeclarationError, match="does not let us in") as told:
         decoded(registry, value, (), **said)
     assert "another" not in str(told.value)
-    monkeypatch.setenv("REGISTRY_USER", secret)
+    said = {"basic.auth.user.info": secret}
     assert json.loads(decoded(registry, value, (), **said)) == {"s": "abc", "n": 300}
     with pytest.raises(DeclarationError, match=r"the registry's client refuses a setting: .*ssl\.sertificate"):
         decoded(registry, value, (), **{"ssl.sertificate": "x"})

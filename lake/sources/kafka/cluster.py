@@ -7,6 +7,7 @@ the reason is that of the error. What it logs goes to the logger `lake` as debug
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -16,7 +17,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
 from lake.errors import DeclarationError, LakeError, Unavailable
-from lake.sources.kafka.options import ENV, Options
+from lake.sources.kafka.options import Options
 from lake.sources.kafka.ranges import Bounds, Here, Range
 from lake.sources.source import Gap
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
 
 T = TypeVar("T")
+INVALID: Final = re.compile(r'^Invalid value ".*" (?=for configuration)', re.DOTALL)
+"""How librdkafka shows a value, which may be a secret that was given to the wrong setting."""
 BATCH: Final = 10_000
 POLL_SECONDS: Final = 0.1
 FETCHING: Final[Mapping[str, Any]] = {
@@ -61,7 +64,7 @@ class Log:
 
     def log(self, _: int, text: str, *words: object) -> None:
         """One line, as a debug line."""
-        logging.getLogger("lake").debug("librdkafka: %s", redacted(text % words, self.options))
+        logging.getLogger("lake").debug("librdkafka: %s", self.options.redacted(text % words))
 
 
 class Cluster:
@@ -85,9 +88,11 @@ class Cluster:
         from confluent_kafka import Consumer, KafkaException
         from confluent_kafka.admin import AdminClient
 
-        given = self.options.given
-        common: dict[str, Any] = {name: given(value) for name, value in self.options.client.items()}
-        common |= {"bootstrap.servers": given(self.options.bootstrap), "error_cb": self._heard}
+        common: dict[str, Any] = {
+            **self.options.client,
+            "bootstrap.servers": self.options.bootstrap,
+            "error_cb": self._heard,
+        }
         reading: dict[str, Any] = {
             **FETCHING,
             **common,
@@ -98,7 +103,7 @@ class Cluster:
         try:
             return Consumer(reading, logger=Log(self.options)), AdminClient(common, logger=Log(self.options))
         except KafkaException as error:
-            said = redacted(error.args[0].str(), self.options)
+            said = self.options.redacted(INVALID.sub("Invalid value ", error.args[0].str()))
             raise DeclarationError(
                 f"librdkafka refuses a setting: {said}", where=self.options.where, fix="correct it in [client]"
             ) from None
@@ -230,7 +235,7 @@ class Cluster:
                 "%s: the offsets of the group %s were not written: %s",
                 self.options.name,
                 self.options.group,
-                redacted(errors[0].str(), self.options),
+                self.options.redacted(errors[0].str()),
             )
 
     def _committed(self, error: KafkaError | None, written: list[Any]) -> None:
@@ -264,7 +269,7 @@ class Cluster:
     def _meant(self, error: KafkaError, about: str = "") -> LakeError:
         from confluent_kafka import KafkaError as Codes
 
-        said = redacted(error.str(), self.options)
+        said = self.options.redacted(error.str())
         where = self.options.where
         if error.code() in {Codes._AUTHENTICATION, Codes.SASL_AUTHENTICATION_FAILED, Codes._SSL}:
             fix = "correct the sasl.… and ssl.… settings in [client]"
@@ -276,7 +281,7 @@ class Cluster:
         return DeclarationError(f"{about}{said}", where=where, fix="ask who runs the cluster for what this user may do")
 
     def _unavailable(self, what: str) -> Unavailable:
-        why = f": {redacted(self._error.str(), self.options)}" if self._error else ""
+        why = f": {self.options.redacted(self._error.str())}" if self._error else ""
         fix = "try again when the brokers answer; is bootstrap right?"
         return Unavailable(f"Kafka is unavailable: {what}{why}", where=self.options.where, fix=fix)
 
@@ -300,11 +305,3 @@ def _may_pass(error: KafkaError) -> bool:
 
 def _shown(wanted: Range) -> str:
     return f"partition {wanted.partition} of the topic {wanted.topic!r}"
-
-
-def redacted(text: str, options: Options) -> str:
-    """`text` with the names of variables in place of what the environment says."""
-    for said in {*options.client.values(), *options.registry.values()}:
-        if said.startswith(ENV) and (secret := options.given(said)):
-            text = text.replace(secret, said)
-    return text

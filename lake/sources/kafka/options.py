@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -26,10 +26,9 @@ OURS: Final[Mapping[str, str]] = {
 }
 """Settings of librdkafka on which exactly-once reading stands."""
 MOST: Final[Mapping[str, int]] = {"records": 1_000_000, "bytes": 256 << 20, "seconds": 30}
-ENV: Final = "env:"
+SECRET: Final = re.compile(r"password|secret|token|user\.info|credential|jaas|\.pem|oauthbearer\.config", re.IGNORECASE)
+"""Names of settings whose values are never shown."""
 FACTS: Final = "kafka"
-ONES: Final = ("key", "timestamp", "topic", "partition", "offset", "tombstone")
-GROUPS: Final = ("key", "headers")
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Topic:
 
 @dataclass(frozen=True)
 class Options:
-    """A source's file, checked. Where texts say "env:NAME", `given` gives what they stand for."""
+    """A source's file, checked. Its settings may be secrets."""
 
     name: str
     where: str
@@ -63,14 +62,12 @@ class Options:
     def streams(self) -> tuple[str, ...]:
         return tuple(topic.stream for topic in self.topics)
 
-    def given(self, text: str) -> str:
-        """`text`, or the variable that it names. Raises DeclarationError where the environment lacks that."""
-        if not text.startswith(ENV):
-            return text
-        name = text.removeprefix(ENV)
-        if name not in os.environ:
-            raise DeclarationError(f"the environment has no {name}", where=self.where, fix=f"export {name}=…")
-        return os.environ[name]
+    def redacted(self, text: str) -> str:
+        """`text` with the names of settings in place of their values, where these are secrets."""
+        for name, value in {**self.client, **self.registry}.items():
+            if SECRET.search(name) and value:
+                text = text.replace(value, f"<{name}>")
+        return text
 
 
 def options_of(name: str, said: Mapping[str, Any], contracts: Mapping[str, Contract], where: str) -> Options:
@@ -156,8 +153,6 @@ def _faults_of_streams(said: Mapping[str, Any], contracts: Mapping[str, Contract
             )
             continue
         yield from _faults_of_stream(stream, about)
-        if stream in contracts:
-            yield from _faults_of_facts(contracts[stream])
         topic = about.get("topic")
         if isinstance(topic, str) and topic in taken:
             yield f"{taken[topic]} and {stream} take the topic {topic!r}", "let a job tell their events apart"
@@ -178,16 +173,3 @@ def _faults_of_stream(stream: str, about: Mapping[str, Any]) -> Iterator[tuple[s
     for name, known in (("value", VALUES), ("key", KEYS)):
         if about.get(name, known[0]) not in known:
             yield f"streams.{stream}: unknown {name} {about[name]!r}", did_you_mean(str(about[name]), known)
-
-
-def _faults_of_facts(contract: Contract) -> Iterator[tuple[str, str]]:
-    """Fields that are from what no record of Kafka has."""
-    known = [*(f"{FACTS}.{one}" for one in ONES), *(f"{FACTS}.{group}.NAME" for group in GROUPS)]
-    for each in contract.fields:
-        if each.path[:1] == (FACTS,) and not is_fact(each.path):
-            yield f"{contract.name}: field {each.name!r} comes from {'.'.join(each.path)!r}", f"use {', '.join(known)}"
-
-
-def is_fact(path: tuple[str, ...]) -> bool:
-    """Whether a record of Kafka may have it."""
-    return path[1:] in {(one,) for one in ONES} or (len(path) > 2 and path[1] in GROUPS)

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 from lake.contracts import avro_json
 from lake.errors import DeclarationError, LakeError, Unavailable
-from lake.sources.kafka.cluster import redacted
 from lake.sources.kafka.options import Options
 
 if TYPE_CHECKING:
@@ -156,13 +155,12 @@ class Registry:
 
         for name in ("httpx", "httpcore"):  # they tell each request, which is nothing to a person
             logging.getLogger(name).setLevel(logging.WARNING)
-        settings: dict[str, Any] = {name: self.options.given(said) for name, said in self.options.registry.items()}
-        settings = {name: int(said) if said.isdecimal() else said for name, said in settings.items()}
-        settings = {"timeout": self.options.seconds, "max.retries": 1} | settings
+        given = {name: int(said) if said.isdecimal() else said for name, said in self.options.registry.items()}
+        settings: dict[str, Any] = {"timeout": self.options.seconds, "max.retries": 1, **given}
         try:
             return SchemaRegistryClient(settings)
         except (ValueError, TypeError, OSError) as error:
-            what = f"the registry's client refuses a setting: {redacted(str(error), self.options)}"
+            what = f"the registry's client refuses a setting: {self.options.redacted(str(error))}"
             raise DeclarationError(what, where=self.options.where, fix="correct it in [registry]") from None
 
     def reader(self, key: object) -> tuple[Any, avro_json.Make]:
@@ -198,7 +196,7 @@ class Registry:
             raise self._meant(str(error) or type(error).__name__, False) from None
 
     def _meant(self, said: str, forbidden: bool) -> LakeError:
-        said, where = redacted(str(said), self.options), self.options.where
+        said, where = self.options.redacted(str(said)), self.options.where
         if forbidden:
             fix = "correct the settings of authentication in [registry]"
             return DeclarationError(f"the schema registry does not let us in: {said}", where=where, fix=fix)
