@@ -17,9 +17,9 @@ from lake.contracts.contract import load_contracts
 from lake.engine.verify import verify_all
 from lake.errors import LakeError
 from lake.ingest import from_source
-from lake.ingest.from_source import standing
 from lake.ingest.ingest import ingest
 from lake.ingest.replay import waiting
+from lake.ingest.standing import standing
 from lake.project import load
 from lake.publish.cut import cut
 from lake.sources import declared, spool
@@ -124,7 +124,7 @@ KILLS = [
 
 @pytest.mark.turns
 @pytest.mark.parametrize(("module", "name", "after", "nth"), KILLS)
-def test_whoever_dies_the_next_run_has_every_delivery_once_and_no_cut_divides_one(  # noqa: PLR0917
+def test_whoever_dies_the_next_run_has_every_delivery_once_and_no_cut_divides_one(  # noqa: PLR0917  a case
     bank: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, after: bool, nth: int
 ) -> None:
     outside(bank, transfers(6), at_once=2)
