@@ -235,7 +235,15 @@ def test_kafka_answers_on_loopback_alone_until_it_is_interrupted(tmp_path: Path)
 @pytest.mark.kafka
 def test_demo_kafka_gives_the_tables_that_files_give(tmp_path: Path) -> None:
     installed()
-    demo = [sys.executable, ROOT / "infra/kafka/demo.py", "--days", "3", "--home", tmp_path, "--compare"]
+    demo: list[str | Path] = [
+        sys.executable,
+        ROOT / "infra/kafka/demo.py",
+        "--days",
+        "3",
+        "--home",
+        tmp_path,
+        "--compare",
+    ]
     done = subprocess.run([*demo, "--port", str(free_port())], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("  the same\n") == 14
