@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from lake.contracts.csv_options import wrong_options
-from lake.contracts.fields import FACTS_OF, FILE, FILE_FACTS, Field
+from lake.contracts.fields import FACTS_OF, FILE, FILE_FACTS, WITH_PARTS, Field
 from lake.errors import did_you_mean
 
 FACTS: Final = {
@@ -195,8 +195,9 @@ def wrong_paths(field: Field, facts: Any) -> Iterator[tuple[str, str]]:
 def _wrong_fact(field: Field) -> Iterator[tuple[str, str]]:
     """Each fault of a field that is a fact of its file or source."""
     origin, told, known = field.path[0], ".".join(field.path), FACTS_OF[field.path[0]]
-    wanted = 3 if field.path[1:2] == ("headers",) else 2
-    if field.path[1:2] and field.path[1] in known and len(field.path) != wanted:
+    least = WITH_PARTS.get(field.path[:2])
+    right = len(field.path) == 2 if least is None else len(field.path) >= least
+    if field.path[1:2] and field.path[1] in known and not right:
         yield f"field {field.name!r} has an invalid path: {told!r}", f'write a path such as "{origin}.headers.source"'
     elif field.path[1:2] == () or field.path[1] not in known:
         whose = "files do" if field.of_file else f"a record by {origin} does"
