@@ -28,13 +28,14 @@ import pytest
 
 from tests import servers
 from tests.processes import LOOPBACK, free_port, listening, make, until
-from tests.servers.postgres import binaries as programs
+from tests.servers.kafka import installed
+from tests.servers.postgres import binaries
 
 ROOT = Path(__file__).parents[1]
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 VENV = Path(sys.prefix)
 TARGETS = dict(re.findall(r"^([a-z][a-z-]*):(?!=)(.*)$", MAKEFILE, re.MULTILINE))
-RUN_HERE = {"help", "setup", "demo", "docs", "audit", "airflow", "postgres", "lock", "clean"}
+RUN_HERE = {"help", "setup", "demo", "docs", "audit", "airflow", "kafka", "demo-kafka", "postgres", "lock", "clean"}
 """Targets of which a test below, or one of tests/docs, runs the recipe."""
 PAGES = ("*.md", "docs/**/*.md", "infra/*.md", "infra/**/*.py", "infra/**/*.toml", "lake/**/*.py", "tests/**/*.py")
 NAMED = re.compile(r"(?:`|^ *)make ((?:[a-z][a-z-]*)(?: [a-z][a-z-]*)*)(?:`| *#| *$)", re.MULTILINE)
@@ -217,12 +218,52 @@ def test_airflow_answers_until_it_is_interrupted(tmp_path: Path) -> None:
     assert not members(run.pid)
 
 
+@pytest.mark.kafka
+def test_kafka_answers_on_loopback_alone_until_it_is_interrupted(tmp_path: Path) -> None:
+    installed()
+    port = str(free_port())
+    environment = os.environ | {"KAFKA_HOME": str(tmp_path / "kafka")}
+    command = ["make", "--old-file=setup", "--old-file=.venv/.kafka", "kafka", f"PORT={port}"]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, start_new_session=True) as run:
+        try:
+            until(lambda: accepts(int(port)))
+            assert set().union(*map(listening, members(run.pid))) <= LOOPBACK
+        finally:
+            os.killpg(run.pid, signal.SIGINT)
+            run.wait(timeout=60)
+    assert not members(run.pid)
+
+
+@pytest.mark.kafka
+def test_demo_kafka_gives_the_tables_that_files_give(tmp_path: Path) -> None:
+    installed()
+    demo: list[str | Path] = [
+        sys.executable,
+        ROOT / "infra/kafka/demo.py",
+        "--days",
+        "3",
+        "--home",
+        tmp_path,
+        "--compare",
+    ]
+    done = subprocess.run([*demo, "--port", str(free_port())], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("  the same\n") == 14
+    assert re.search(r"^flights .* [1-9][0-9,]* aborted$", done.stdout, re.MULTILINE)
+
+
+def accepts(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
 @pytest.mark.postgres
 def test_postgres_answers_until_it_is_interrupted(tmp_path: Path) -> None:
     """As root, who may not run it, its files are a folder of another user's."""
     import psycopg
 
-    programs()
+    binaries()
     port = str(free_port())
     data = Path(tempfile.mkdtemp(prefix="headwater-postgres-", dir="/tmp"))
     data.chmod(0o711)
