@@ -19,7 +19,7 @@ from tests.servers.postgres import Postgres, binaries, home, remove
 from tests.sources.conftest import opened
 from tests.sources.shop import PASSWORD, READER, VARIABLE, Shop, Spooled, State, drained, replay
 
-KEY = {"orders": ("id",)}
+pytestmark = pytest.mark.postgres  # also of what starts servers of its own
 
 
 @pytest.fixture
@@ -309,9 +309,20 @@ def test_a_slot_in_use_is_waited_for(shop: Shop) -> None:
         until(
             lambda: shop.query(f"SELECT active FROM pg_replication_slots WHERE slot_name = '{shop.slot}'") == [(True,)]
         )
-        with pytest.raises(Unavailable, match="the slot is in use"):
-            source.read(place, Spooled())
+        for at in (place, None):
+            with pytest.raises(Unavailable, match="the slot is in use"):
+                source.read(at, Spooled())
         other.kill()
+
+
+def test_a_server_without_another_slot_is_told(spare: Callable[..., Postgres], monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = opened(spare(max_replication_slots="1"), monkeypatch)
+    orders(shop)
+    source = shop.source()
+    with pytest.raises(Unavailable, match="no slot left") as error:
+        source.read(None, Spooled())
+    assert "max_replication_slots" in error.value.fix
+    source.close()
 
 
 FAULTS = {

@@ -238,6 +238,12 @@ class Postgres:
                 where=self.options.where,
                 fix="name another slot: a first read makes it",
             )
+        if slot.active is not None:
+            raise Unavailable(
+                f"the slot is in use: a first read found {self.options.slot!r} read by another process, {slot.active}",
+                where=self.options.where,
+                fix="name another slot, or end that process",
+            )
 
     def _with_copies(
         self, known: Known, begin: str | None, place: Place, uncopied: Sequence[str], spool: Spool

@@ -25,7 +25,7 @@ SESSION: Final = {
     "row_security": "off",  # a copy fails, then, rather than lack the rows that a policy hides
     "search_path": "pg_catalog",
 }
-IN_USE, NO_RIGHT, UNKNOWN = "55006", "42501", "42704"
+IN_USE, NO_RIGHT, NO_SLOT, UNKNOWN = "55006", "42501", "53400", "42704"
 
 STATE: Final[LiteralString] = """
     SELECT (SELECT system_identifier FROM pg_control_system())::text, pg_is_in_recovery(),
@@ -268,13 +268,16 @@ class Server:
                 where=self.where,
                 fix=f"lake ingest {self._name} --give-up copies the tables anew",
             )
+        if error.sqlstate == NO_SLOT:
+            fix = "raise max_replication_slots: a copy needs one more while it lasts"
+            return Unavailable(f"PostgreSQL has no slot left: {said}", where=self.where, fix=fix)
         if error.sqlstate == IN_USE:
             fix = "another process reads it: end that one, or try again when it is done"
             return Unavailable(f"the slot is in use: {said}", where=self.where, fix=fix)
         if isinstance(error, psycopg.OperationalError) or (error.sqlstate or "")[:2] in {"08", "57", "53", "58"}:
             with suppress(psycopg.Error):
                 self.close()
-            return Unavailable(f"PostgreSQL ended the connection: {said}", where=self.where, fix="try again")
+            return Unavailable(f"PostgreSQL could not answer: {said}", where=self.where, fix="try again")
         return LakeError(f"PostgreSQL failed: {said}", where=self.where, fix="see the server's log")
 
 
