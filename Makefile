@@ -19,7 +19,7 @@ NEEDS_JAVA = $(if $(shell test "0$(JAVA_VERSION)" -ge 17 && echo yes),,$(error a
 	$(JAVA) is $(or $(JAVA_VERSION),missing): apt install openjdk-17-jdk-headless, brew install openjdk@17, or set JAVA_HOME))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka quick test test-airflow test-kafka laws soak lint docs audit bench bench-kinds bench-large load airflow kafka lock clean
+.PHONY: help setup demo demo-kafka quick test test-airflow test-kafka test-postgres laws soak lint docs audit bench bench-kinds bench-large load airflow kafka postgres lock clean
 .DELETE_ON_ERROR:
 
 help: ## these lines
@@ -47,6 +47,10 @@ test-airflow: setup ## what asks Airflow: whole runs of every DAG
 
 test-kafka: setup $(VENV)/.kafka ## what asks a Kafka broker: transactions, gaps, a broker that dies
 	$(BIN)/pytest -m kafka
+
+test-postgres: setup ## what asks PostgreSQL, which is installed where it is missing
+	@infra/postgres/install.sh
+	$(BIN)/pytest -m postgres
 
 laws: setup $(VENV)/.kafka ## the tests, and all further turns of the laws
 	$(BIN)/pytest -m ""
@@ -85,6 +89,10 @@ airflow: setup ## Airflow on this machine with the DAGs loaded, loopback only
 
 kafka: setup $(VENV)/.kafka ## a Kafka broker on this machine, loopback only: PORT=9092
 	$(BIN)/python infra/kafka/broker.py $(if $(PORT),--port $(PORT))
+
+postgres: ## PostgreSQL on this machine whose changes can be read, loopback only; installed where it is missing
+	@infra/postgres/install.sh
+	infra/postgres/server.sh
 
 lock: $(VENV)/.packages ## resolve pyproject.toml anew into the lock files
 	$(COMPILE) --upgrade --all-extras --output-file requirements.lock pyproject.toml
