@@ -57,4 +57,4 @@ class Problem(Exception):
             headers["retry-after"] = str(max(1, round(self.after)))
         if status == 401:
             headers["www-authenticate"] = 'Bearer, Basic realm="headwater"'
-        return Response(json.dumps(said | self.more), status, headers, MEDIA_TYPE)
+        return Response(json.dumps(said | self.more, ensure_ascii=False), status, headers, MEDIA_TYPE)
