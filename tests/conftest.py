@@ -54,11 +54,18 @@ LONGEST = frozenset(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what starts a JVM, and what asks a server: all but its smoke test are further turns.
+    """Marks what starts a JVM, and further turns: all but the first case of a test with `turns`, and all that asks a
+    server but its smoke test.
 
     What takes longest comes first, so that in the end no process waits for another.
     """
+    turned = set()
     for item in items:
+        if item.get_closest_marker("turns"):
+            test = item.nodeid.partition("[")[0]
+            if test in turned:
+                item.add_marker("long")
+            turned.add(test)
         case = getattr(getattr(item, "callspec", None), "params", {}).get("kind")  # of tests/bad_input
         fixtures = getattr(item, "fixturenames", ())
         if "spark" in fixtures or (isinstance(case, dict) and case.get("spark")):

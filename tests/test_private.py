@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from lake import file_modes, serve
 from lake.config import Settings, load_settings
 from lake.errors import DeclarationError
-from lake.ingest import formats, sources
+from lake.ingest import formats, landing
 from lake.ingest.append import keep_stdin
 from lake.read.sql import reader
 from lake.session import embedded_conf, properties
@@ -94,7 +94,7 @@ def test_scratch_is_for_its_owner(project: Settings, land: Callable[..., Path], 
         stream.seek(0)
         keep_stdin(project, stream)
     land("readings", "sp ace.jsonl", "{}")
-    [file] = sources.listing(project, "readings")
+    [file] = landing.listing(project, "readings")
     formats.stage(project, file)
     with properties(project, {"spark.a": "b"}) as written:
         assert mode(written) == 0o600

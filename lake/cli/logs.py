@@ -76,28 +76,32 @@ def _change(change: Mapping[str, Any]) -> str:
 
 
 @click.command()
-@click.argument("streams", nargs=-1)
-@click.option("--give-up", is_flag=True, help="Replace a lost batch that cannot be read again by an empty one.")
+@click.argument("names", nargs=-1)
+@click.option(
+    "--give-up",
+    is_flag=True,
+    help="Replace a lost batch that cannot be read again by an empty one; have a source go on behind what is gone.",
+)
 @shared
-def ingest(shell: Shell, streams: tuple[str, ...], give_up: bool) -> int:
-    """Ingest new landing files of STREAMS (default: all). Prints the token of the newest batch of each.
+def ingest(shell: Shell, names: tuple[str, ...], give_up: bool) -> int:
+    """Ingest what is new for streams, or by sources, of these NAMES (default: all).
+
+    New is what has landed and what sources have. Prints the token of the newest batch of each stream.
 
     \b
     Example: lake ingest flights weather
     """
-    from lake.ingest.ingest import ingest_landed
+    from lake.ingest.ingest import ingest_named
 
-    if give_up and not streams:
-        raise click.UsageError("--give-up needs the names of the streams")
+    if give_up and not names:
+        raise click.UsageError("--give-up needs the names of the streams or sources")
     failures: list[LakeError] = []
 
     def failed(stream: str, error: LakeError) -> None:
         shell.say(f"lake: {stream}: {error}")
         failures.append(error)
 
-    done = ingest_landed(
-        shell.settings, lambda: shell.spark, streams, give_up=give_up, tell=shell.say, on_failure=failed
-    )
+    done = ingest_named(shell.settings, lambda: shell.spark, names, give_up=give_up, tell=shell.say, on_failure=failed)
     _emit_counts(shell, done)
     return max((error.exit_code for error in failures), default=0)
 

@@ -12,6 +12,7 @@ the logical types decimal, date, timestamp-micros/-millis (UTC), local-timestamp
     "from": "file.name"          a fact of the file that a record is in: its name, of which a regular expression
                                  `pattern` takes a part, or its time of change, "file.time". It is `transport` unless it
                                  is of the key, the id, the time or the dump, or says "transport": false
+    "from": "kafka.key"          a fact of the source that a record came by, as its how-to lists them; `transport` alike
 
 and the record a `lake` object with the project's facts:
 
@@ -234,8 +235,8 @@ def read_contract(text: str, *, file: str) -> Contract:
 
 
 def _identifying(field: Field, facts: Mapping[str, Any], record: avro.schema.RecordSchema) -> Field:
-    """A fact of a file that decides what an event is, is not `transport`, unless its contract says so."""
-    if not field.of_file or any("transport" in of.other_props for of in record.fields if of.name == field.name):
+    """A fact that decides what an event is, is not `transport`, unless its contract says so."""
+    if not field.is_fact or any("transport" in of.other_props for of in record.fields if of.name == field.name):
         return field
     identity, time = facts.get("id"), re.findall(r"\w+", facts.get("time") or "")
     deciding = {*facts["key"], *(identity if isinstance(identity, list) else ()), *time, facts.get("dump")}

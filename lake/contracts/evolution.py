@@ -133,7 +133,7 @@ def _read(field: Field, known: Sequence[Contract]) -> str:
     if not absent:
         return kept
     default = "NULL" if field.default is None else value(field, literal(field.default))
-    found = default if field.of_file else f"coalesce({_in_extra(field)}, {default})"
+    found = default if field.is_fact else f"coalesce({_in_extra(field)}, {default})"
     return f"CASE WHEN _version IN ({', '.join(map(str, absent))}) THEN {found} ELSE {kept} END"
 
 

@@ -50,6 +50,12 @@ ENCODINGS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 FILE: Final = "file"
 FILE_FACTS: Final = ("name", "time")
+FACTS_OF: Final[Mapping[str, tuple[str, ...]]] = {
+    FILE: FILE_FACTS,
+    "kafka": ("key", "timestamp", "partition", "offset", "tombstone", "headers"),
+    "http": ("id", "received"),
+}
+"""What is known of a record beside its text: of the file that it is in, or from the source that it came by."""
 ORDERED: Final = ("int", "bigint", "float", "double", "decimal", "date", "timestamp")
 
 
@@ -61,8 +67,9 @@ class Field:
     `epoch` counts units per second where the type also accepts a bare integer since 1970 (0: it does not);
     `path` is where in an envelope the value is (() for the row's column of the field's name), `encoding` how it is
     written there; ("file", fact) for a fact of the file that the record is in, of which the regular expression
-    `pattern` takes a part. `form` is how its text is written. A `transport` field may differ between an event and its
-    re-delivery. `parts` are what a nested value is made of: an array's item, a map's value, a record's fields.
+    `pattern` takes a part; ("kafka", fact) and the like for one of its source. `form` is how its text is written. A
+    `transport` field may differ between an event and its re-delivery. `parts` are what a nested value is made of: an
+    array's item, a map's value, a record's fields.
     """
 
     name: str
@@ -96,6 +103,11 @@ class Field:
     def shared(self) -> bool:
         """Whether its values are so few that each is many people's, whoever is the only one for now."""
         return self.type == "boolean" or bool(self.symbols)
+
+    @property
+    def is_fact(self) -> bool:
+        """Whether it is known of the record's file or source, and not told by the record."""
+        return bool(self.path) and self.path[0] in FACTS_OF
 
     @property
     def of_file(self) -> bool:
@@ -152,7 +164,7 @@ def read_field(field: avro.schema.Field, *, line: int) -> Field:
         aliases=_aliases(field.name, extra.get("aliases", [])),
         symbols=symbols,
         personal=bool(extra.get("personal", False)),
-        transport=bool(extra.get("transport", path[:1] == (FILE,))),
+        transport=bool(extra.get("transport", bool(path) and path[0] in FACTS_OF)),
         text_only=bool(extra.get("text_only", False)),
         path=path,
         pattern=_pattern(field.name, path, extra["pattern"]) if "pattern" in extra else "",

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from lake.contracts.csv_options import wrong_options
-from lake.contracts.fields import FILE, FILE_FACTS, Field
+from lake.contracts.fields import FACTS_OF, FILE, FILE_FACTS, Field
 from lake.errors import did_you_mean
 
 FACTS: Final = {
@@ -141,7 +141,7 @@ def _wrong_envelope(facts: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
 def wrong_paths(field: Field, facts: Any) -> Iterator[tuple[str, str]]:
     """Each fault of where a field's value is, and how it is written there, as (what, fix)."""
     envelope = facts.get("envelope") if isinstance(facts, dict) else None
-    if envelope is None and field.of_file:
+    if envelope is None and field.is_fact:
         yield from _wrong_fact(field)
     elif envelope is None and field.path:
         yield (
@@ -161,12 +161,20 @@ def wrong_paths(field: Field, facts: Any) -> Iterator[tuple[str, str]]:
 
 
 def _wrong_fact(field: Field) -> Iterator[tuple[str, str]]:
-    """Each fault of a field that is a fact of its file."""
-    if field.path[1:] not in {(fact,) for fact in FILE_FACTS}:
-        told = ".".join(field.path)
-        yield f"field {field.name!r} comes from {told!r}, which files do not have", f"use {_FACTS}"
+    """Each fault of a field that is a fact of its file or source."""
+    origin, told, known = field.path[0], ".".join(field.path), FACTS_OF[field.path[0]]
+    wanted = 3 if field.path[1:2] == ("headers",) else 2
+    if field.path[1:2] and field.path[1] in known and len(field.path) != wanted:
+        yield f"field {field.name!r} has an invalid path: {told!r}", f'write a path such as "{origin}.headers.source"'
+    elif field.path[1:2] == () or field.path[1] not in known:
+        whose = "files do" if field.of_file else f"a record by {origin} does"
+        yield (
+            f"field {field.name!r} comes from {told!r}, which {whose} not have",
+            "use " + " or ".join(f'"{origin}.{fact}"' for fact in known),
+        )
     if field.nested:
-        yield f"field {field.name!r} of type {field.type} comes from a file", "use a type of single values"
+        what = "a file" if field.of_file else origin
+        yield f"field {field.name!r} of type {field.type} comes from {what}", "use a type of single values"
     if field.path == (FILE, "time") and not field.form.plain:
         yield (
             f"field {field.name!r} has a format, and is the time of a file",

@@ -23,7 +23,7 @@ from lake.config import Settings
 from lake.erasure.forget import whom
 from lake.erasure.search import decoded, sought, spelled, whole_word
 from lake.errors import LawError
-from lake.ingest.sources import LANDED
+from lake.ingest.landing import LANDED
 from lake.project import Project
 from lake.store import delta
 from lake.store.storage import Address

@@ -25,11 +25,11 @@ from lake import cost, file_modes
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError
-from lake.ingest import recovery, sources
+from lake.ingest import landing, recovery
 from lake.ingest.batch import Batch, reading
-from lake.ingest.delivery import Acceptance, Delivery, Files, Replayed
+from lake.ingest.delivery import Acceptance, Delivery, Fetched, Files, Replayed
+from lake.ingest.landing import Mark
 from lake.ingest.personal import sealed_with
-from lake.ingest.sources import Mark
 from lake.store import chain, compaction, delta, erasures, quarantine, side_tables
 from lake.store.ledger import contract_versions, runs
 from lake.store.locks.lease import lease
@@ -82,11 +82,11 @@ def append(
     log = Log(settings, contract.name)
     with lease(settings, log.lease):
         head = log.head()
-        sources.remember(log)
+        landing.remember(log)
         recovery.disown(settings, head)
         clear_above(settings, log.stream, head.batch)
         recovery.restore_beside(settings, spark, contract, head, _put_beside)
-        again = sources.taken(settings, log.stream, head.batch + 1)
+        again = landing.taken(settings, log.stream, head.batch + 1)
         if again is not None:
             with recovery.reading_again(settings, spark, contract, head, again) as batch:
                 _write(batch, was=again.content)
@@ -98,7 +98,7 @@ def append(
             contracts = contract_versions.register(settings, contract)
             with reading(spark, settings, contracts, head, delivery, now=now or datetime.now(UTC)) as batch:
                 counts = _write(batch)
-        sources.remember(log)
+        landing.remember(log)
     return append(settings, spark, contract, deliver, now=now) if again else counts
 
 
@@ -110,7 +110,7 @@ def append_files(
     Standard input, as `keep_stdin` kept it, is kept no longer.
     """
     must_exist(files)
-    listed = [sources.at_hand(settings, file) for file in files]
+    listed = [landing.at_hand(settings, file) for file in files]
     began = datetime.now(UTC)
 
     def deliver(head: LogHead) -> Files:
@@ -131,7 +131,7 @@ def unread(settings: Settings, head: LogHead) -> dict[str, str]:
     unreadable = quarantine.files(settings, head.stream, upto=head.batch)
     if not unreadable:
         return {}
-    landed = {name for name, *_ in sources.landed(Log(settings, head.stream))}
+    landed = {name for name, *_ in landing.landed(Log(settings, head.stream))}
     return {mark: name for mark, name in unreadable.items() if mark not in landed}
 
 
@@ -206,7 +206,10 @@ def _carried_on(batch: Batch) -> dict[str, Any]:
     accepted = batch.head.accepted
     if isinstance(batch.delivery, Acceptance):
         accepted = {"batch": batch.number, "reason": batch.delivery.reason}
-    said = {"refusals": batch.refusals, "accepted": accepted}
+    sources = dict(batch.head.sources)
+    if isinstance(batch.delivery, Fetched):
+        sources[batch.delivery.spooled.source] = {**batch.delivery.spooled.said, "batch": batch.number}
+    said = {"refusals": batch.refusals, "accepted": accepted, "sources": sources}
     return {name: value for name, value in said.items() if value}
 
 

@@ -19,7 +19,7 @@ from typing import Final
 
 from lake import file_modes
 from lake.config import Settings
-from lake.ingest.sources import File, Mark
+from lake.ingest.landing import File, Mark
 from lake.session import Gone, gone
 from lake.store.log import Log
 

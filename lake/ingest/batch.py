@@ -26,6 +26,7 @@ from lake.ingest import attempts, file_facts, refusals
 from lake.ingest.debezium import CONTROL
 from lake.ingest.deduplication import VERDICT_SCHEMA, Search
 from lake.ingest.delivery import LINE_BITS, Delivery, Said
+from lake.ingest.file_facts import SOURCE
 from lake.ingest.parse import BLANK, parse
 from lake.ingest.personal import BLANKED, extras, sealable, shown
 from lake.session import Gone, first_line, gone, raise_if_gone
@@ -33,7 +34,8 @@ from lake.store.log import BROADCAST, REFUSAL, LogHead
 from lake.store.scan import to_frame
 
 NO_EVENTS: Final = f"'{BLANK}', '{CONTROL}'"  # nothing is wrong with them
-REJECT: Final = ("_position", "_reason", "_detail", "_raw", "_source")
+REJECT: Final = ("_position", "_reason", "_detail", "_raw", "_source", "_said")
+AT: Final = "_at"
 LINES: Final = pa.schema(
     [
         ("_file", pa.string()),
@@ -81,6 +83,8 @@ class Batch:
             .withColumn("_position", F.expr("_seq + _shift"))
             .withColumn("_source", F.expr(f"CASE WHEN _numbered THEN concat(_origin, ':', {line}) ELSE _origin END"))
         )
+        if AT in placed.columns:
+            placed = placed.withColumn("_source", F.expr(f"concat(_origin, {AT})"))
         if self.contract.identity == "position":
             placed = placed.withColumn("_id", F.expr(identity(self.contract)))
         return sealable(self.spark, self.settings, self.contract, placed) if self.contract.sealed else placed
@@ -203,12 +207,13 @@ class Batch:
         same = "'same id as ', original, ', other content'"
         raw, detail = shown(self.contract, "_raw"), shown(self.contract, "_detail", f"'{BLANKED}'")
         refused = self.placed.where(f"_reason NOT IN ({NO_EVENTS})")
-        rejects = refused.selectExpr("_position", "_reason", detail, raw, "_source").toDF(*REJECT)
+        facts = f"to_json({SOURCE})" if self._says else "cast(NULL AS string)"
+        rejects = refused.selectExpr("_position", "_reason", detail, raw, "_source", facts).toDF(*REJECT)
         if self.conflicts:
             texts = self.delivery.records(self.spark).select("_seq", "_raw")
             conflicting = self._conflicting.drop("_raw").join(texts, "_seq")
             rejects = rejects.union(
-                conflicting.selectExpr("_position", f"'{Reason.CONFLICT}'", f"concat({same})", raw, "_source")
+                conflicting.selectExpr("_position", f"'{Reason.CONFLICT}'", f"concat({same})", raw, "_source", facts)
             )
         return rejects.selectExpr(
             f"{self.number}L AS _batch",
@@ -218,7 +223,13 @@ class Batch:
             f"make_valid_utf8(substring(_raw, 1, {self.settings.record_bytes})) AS raw",
             "_source AS source",
             f"{self._now} AS _ingested_at",
+            *(["_said AS facts"] if self._says else []),
         )
+
+    @property
+    def _says(self) -> bool:
+        """Whether what the source says of records goes to quarantine with them: not where it may be about a person."""
+        return SOURCE in self.placed.columns and not self.contract.sealed
 
     @property
     def _numbered(self) -> str:

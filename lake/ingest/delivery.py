@@ -16,9 +16,11 @@ from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import LakeError
 from lake.ingest import attempts, bounds, file_facts, formats
-from lake.ingest.file_facts import FileOf
-from lake.ingest.sources import File, Mark
+from lake.ingest.file_facts import SOURCE, FileOf
+from lake.ingest.landing import File, Mark
 from lake.session import first_line, raise_if_gone
+from lake.sources import spool
+from lake.sources.spool import Spooled
 from lake.store.log import ACCEPTED, REFUSED, REPAIRED
 from lake.store.quarantine import Rejected, mark
 
@@ -28,9 +30,11 @@ if TYPE_CHECKING:
 RECORDS: Final = pa.schema(
     [("_file", pa.string()), ("_block", pa.int64()), ("_seq", pa.int64()), ("_raw", pa.string())]
 )
+FACTS: Final = pa.schema([("_file", pa.string()), ("_said", pa.string())])
 LINE_BITS: Final = 40  # a record's position is its file's rank followed by this many bits of line number
 LINE: Final = re.compile(r":[0-9]+$")
 ACCEPTS: Final = "accepted:"
+FETCHES: Final = "source:"
 GIVE_UP: Final = "lake ingest {stream} --give-up, which makes the batch empty, then lake rebuild --all"
 
 
@@ -241,7 +245,12 @@ class Replayed:
 
     def records(self, spark: SparkSession) -> DataFrame:
         columns = [[row.mark for row in self.rows], [0] * len(self.rows), list(range(len(self.rows)))]
-        return spark.createDataFrame(pa.table([*columns, [row.raw for row in self.rows]], schema=RECORDS))
+        records = spark.createDataFrame(pa.table([*columns, [row.raw for row in self.rows]], schema=RECORDS))
+        if not any(row.facts for row in self.rows):
+            return records
+        facts = pa.table([columns[0], [row.facts for row in self.rows]], schema=FACTS)
+        said = spark.createDataFrame(facts).selectExpr("_file", f"from_json(_said, 'map<string,string>') AS {SOURCE}")
+        return records.join(said, "_file")
 
     def files_of_records(self) -> Iterator[FileOf]:
         for row in self.rows:
@@ -276,6 +285,56 @@ class Replayed:
         return self
 
     def without_broken(self, spark: SparkSession) -> Replayed:
+        return self
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What a source has read for one stream; see lake.sources.spool."""
+
+    spooled: Spooled
+    stream: str
+    keeps_rejects: bool = True
+    faults: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, settings: Settings, stream: str, mark: Mark) -> Fetched | None:
+        """What `mark` remembers, where it is of a source and still on disk."""
+        if not mark[0].startswith(FETCHES):
+            return None
+        source, _, number = mark[0].removeprefix(FETCHES).rpartition("/")
+        found = (cls(spooled, stream) for spooled in spool.spooled(settings, source) if str(spooled.number) == number)
+        return next((fetched for fetched in found if fetched.marks(set()) == [mark]), None)
+
+    @property
+    def _file(self) -> Path:
+        return self.spooled.file(self.stream)
+
+    def records(self, spark: SparkSession) -> DataFrame:
+        if not self._file.exists():
+            return spark.createDataFrame(RECORDS.empty_table())
+        return formats.spooled(spark, self._file)
+
+    def files_of_records(self) -> Iterable[FileOf]:
+        return ()
+
+    def close(self) -> None:
+        pass
+
+    def origin(self, address: str) -> Origin:
+        return Origin(0, f"{self.spooled.source}:", 0)
+
+    def marks(self, refused: set[int]) -> list[Mark]:
+        size = self._file.stat().st_size if self._file.exists() else 0
+        return [(f"{FETCHES}{self.spooled.source}/{self.spooled.number}", size, 0)]
+
+    def says(self, batch: int, refused: set[int]) -> Iterable[Said]:
+        return ()
+
+    def settled(self) -> Fetched:
+        return self
+
+    def without_broken(self, spark: SparkSession) -> Fetched:
         return self
 
 

@@ -1,7 +1,7 @@
-"""Facts of a file as fields of its records: its name or a part of it, and its time.
+"""Facts about a record as fields of it: its file's name, or a part of that, and its time; what its source says of it.
 
-They are what the log's progress remembers of the file, so that a record which comes back from quarantine, or a batch
-that is made again, has the same ones. The name is without its folder.
+Those of a file are what the log's progress remembers of it, so that a record which comes back from quarantine, or a
+batch that is made again, has the same ones. The name is without its folder.
 """
 
 from __future__ import annotations
@@ -32,17 +32,25 @@ def fields_of(contract: Contract) -> list[Field]:
     return [field for field in contract.fields if field.of_file]
 
 
+SOURCE: Final = "_facts"
+"""The column map<string,string> of records that came by a source which says something of each."""
+
+
 def column(field: Field) -> str:
     """The column of records that has the text of such a field."""
     return quoted(_column(field))
 
 
 def told(spark: SparkSession, records: DataFrame, contract: Contract, files: Iterable[FileOf]) -> DataFrame:
-    """`records` with the facts of their `files`, where the contract has any."""
+    """`records` with the facts of their `files` and of their source, where the contract has any."""
     from pyspark.sql import functions as F
 
     from lake.store.scan import to_frame
 
+    said = [field for field in contract.fields if field.is_fact and not field.of_file]
+    of_source = F.col(SOURCE) if SOURCE in records.columns else F.lit(None).cast("map<string,string>")
+    for field in said:
+        records = records.withColumn(_column(field), of_source[".".join(field.path)])
     fields = fields_of(contract)
     if not fields:
         return records

@@ -34,7 +34,7 @@ from lake.config import Settings
 from lake.contracts.csv_options import UNSAID, CsvOptions
 from lake.contracts.digits import MARK
 from lake.ingest import avro_files, bounds, text_files
-from lake.ingest.sources import File
+from lake.ingest.landing import File
 from lake.ingest.text_files import opened
 from lake.quoting import SPARK, literal, quoted
 from lake.session import first_line
@@ -166,6 +166,12 @@ def records(spark: SparkSession, paths: Iterable[Path], options: CsvOptions, *, 
     if whole is None:
         whole = spark.createDataFrame([], "_file string, _block bigint, _raw string")
     return whole.selectExpr("_file", "_block", "monotonically_increasing_id() AS _seq", "_raw")
+
+
+def spooled(spark: SparkSession, path: Path) -> DataFrame:
+    """The records of a source's spool (see lake.sources.spool), with their places `_at` and `_facts` too."""
+    columns = ("_metadata.file_path AS _file", "0L AS _block", "_seq", "_raw", "_at", "_facts")
+    return spark.read.parquet(str(path)).selectExpr(*columns)
 
 
 def stage(

@@ -1,20 +1,25 @@
-"""From the landing folder into the logs: one batch per stream after another, until nothing is new."""
+"""From landing folders and sources into the logs: one batch after another, until nothing is new."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
 from lake.config import Settings
 from lake.contracts.contract import Contract, known_stream, load_contract, sound_contracts
 from lake.errors import LakeError
-from lake.ingest import attempts, recovery, sources
+from lake.ingest import attempts, landing, recovery
 from lake.ingest.append import BatchCounts, append, unread
 from lake.ingest.delivery import Files
+from lake.ingest.from_source import drain, give_up_gap
 from lake.progress import step
+from lake.sources.declared import names as source_names
+from lake.sources.declared import sound_sources
 from lake.store.damage import blamed
 from lake.store.ledger import runs
 from lake.store.ledger.runs import failing
@@ -28,85 +33,110 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
     settings: Settings,
     spark: SparkSession,
     contracts: Mapping[str, Contract],
-    streams: Iterable[str] | None = None,
+    names: Iterable[str] | None = None,
     *,
     on_failure: Callable[[str, LakeError], None] | None = None,
     batches: int | None = None,
     now: datetime | None = None,
 ) -> dict[str, BatchCounts]:
-    """Takes every pending landing file of `streams` (all of them by default) into its log, in `batches` at most.
+    """Takes what has come for the streams and by the sources of these `names` (all by default) into their logs.
 
-    What lands meanwhile is left for the next call, so that this one ends however fast files arrive. Returns each
-    stream's counts over the batches that were made. A stream that fails does not stop the others: `on_failure` is
-    called as soon as it fails; without it, the error is raised when all are done.
-    Raises DeclarationError for an unknown stream.
+    Landing files and deliveries, in `batches` of each at most. What comes meanwhile is left for the next call, so that
+    this one ends however fast it comes. Returns each stream's counts over the batches that were made. A stream or a
+    source that fails does not stop the others: `on_failure` is called as soon as it fails; without it, the error is
+    raised when all are done. Raises DeclarationError for an unknown name.
     """
-    chosen = [known_stream(contracts, stream) for stream in (contracts if streams is None else streams)]
+    declared, faults = sound_sources(settings, contracts)
+    named = None if names is None else list(names)
+    of_sources = {*declared, *faults}
+    wanted = contracts if named is None else [name for name in named if name in contracts or name not in of_sources]
+    chosen = [known_stream(contracts, stream) for stream in wanted]
     chosen.sort(key=lambda contract: bool(attempts.suspects(settings, contract.name)))  # who may die does so last
+    streams = {contract.name for contract in chosen}
     done: dict[str, BatchCounts] = {}
     failures: list[LakeError] = []
-    for contract in chosen:
+    work = [(contract.name, partial(_landed, settings, spark, contract, batches, now)) for contract in chosen]
+    work += [
+        (name, partial(drain, settings, spark, contracts, source, deliveries=batches, now=now))
+        for name, source in declared.items()
+        if named is None or name in named or streams & {*source.streams}
+    ]
+    work += [(name, partial(_raise, fault)) for name, fault in faults.items() if named is None or name in named]
+    for subject, take in work:
         began = datetime.now(UTC)
         try:
-            with failing(settings, "ingest", contract.name):
-                done[contract.name] = taken = _drain(settings, spark, contract, batches, now)
-            if taken.read:
-                runs.note(settings, "ingest", contract.name, None, began, **asdict(taken))
-            else:
-                runs.nothing_to_do(settings, "ingest", contract.name, None, began)
+            with failing(settings, "ingest", subject):
+                taken = take()
+            for stream, counts in taken.items():
+                done[stream] = counts.after(done[stream]) if stream in done else counts
+            read = {stream: counts for stream, counts in taken.items() if counts.read}
+            for stream, counts in read.items():
+                runs.note(settings, "ingest", stream, None, began, **asdict(counts))
+            if not read:
+                runs.nothing_to_do(settings, "ingest", subject, None, began)
         except Exception as error:
             fault = error if isinstance(error, LakeError) else blamed(settings, error)
             if fault is None:
                 raise
-            (on_failure or (lambda _, error: failures.append(error)))(contract.name, fault)
+            (on_failure or (lambda _, error: failures.append(error)))(subject, fault)
     if failures:
         raise failures[0] if len(failures) == 1 else type(failures[0])("\n".join(map(str, failures)))
     return done
 
 
-def ingest_landed(  # noqa: PLR0913  of which streams, and whom to tell
+def ingest_named(  # noqa: PLR0913  of which streams, and whom to tell
     settings: Settings,
     spark: Callable[[], SparkSession],
-    streams: Sequence[str] = (),
+    names: Sequence[str] = (),
     *,
     give_up: bool = False,
     tell: Callable[[str], None],
     on_failure: Callable[[str, LakeError], None],
 ) -> dict[str, BatchCounts]:
-    """Ingests as `ingest` does what landed for streams of sound contracts; those of faulty ones fail.
+    """Ingests as `ingest` does for streams of sound contracts; those of faulty ones fail.
 
-    With `give_up`, an empty batch is first put in the place of what a named stream has lost.
-    Raises DeclarationError where a named stream is unknown, its contract is faulty, or nothing of it is lost.
+    With `give_up`, an empty batch is first put in the place of what a named stream has lost, and a named source goes on
+    behind what is gone there. Raises DeclarationError where a name is unknown, a named stream's contract is faulty, or
+    nothing of it is lost.
     """
     contracts, faults = sound_contracts(settings)
-    for stream in streams:
-        load_contract(settings, stream)
-    for stream in streams if give_up else ():
-        batch = recovery.give_up(settings, stream)
-        tell(f"batch {batch} of {stream} is empty now: run lake rebuild --all once all streams can be read")
+    declared = {*source_names(settings)}
+    for name in names:
+        if name not in declared:
+            load_contract(settings, name)
+    for name in names if give_up else ():
+        if name in declared:
+            tell(f"{name} goes on at {json.dumps(give_up_gap(settings, name, contracts))}")
+            continue
+        batch = recovery.give_up(settings, name)
+        tell(f"batch {batch} of {name} is empty now: run lake rebuild --all once all streams can be read")
     for stream, fault in faults.items():
         on_failure(stream, fault)
-    return ingest(settings, spark(), contracts, streams or None, on_failure=on_failure)
+    return ingest(settings, spark(), contracts, names or None, on_failure=on_failure)
 
 
 def behind(settings: Settings, stream: str) -> tuple[int, int]:
     """How many landing files of `stream` its log has not taken in yet, and their bytes."""
-    landed = sources.landed(Log(settings, stream))
-    waiting = [file.size for file in sources.listing(settings, stream) if file.mark not in landed]
+    landed = landing.landed(Log(settings, stream))
+    waiting = [file.size for file in landing.listing(settings, stream) if file.mark not in landed]
     return len(waiting), sum(waiting)
 
 
-def _drain(
+def _raise(fault: LakeError) -> dict[str, BatchCounts]:
+    raise fault
+
+
+def _landed(
     settings: Settings, spark: SparkSession, contract: Contract, batches: int | None, now: datetime | None
-) -> BatchCounts:
-    """Batches until nothing is left of what is there now; the counts are their sums."""
+) -> dict[str, BatchCounts]:
+    """Batches until nothing is left of what is there now in the landing folder; the counts are their sums."""
     stream, log = contract.name, Log(settings, contract.name)
-    listed = {file.mark: file.size for file in sources.listing(settings, stream)}
+    listed = {file.mark: file.size for file in landing.listing(settings, stream)}
 
     def deliver(head: LogHead) -> Files | None:
-        waiting = listed.keys() - sources.landed(log)
+        waiting = listed.keys() - landing.landed(log)
         work.remain(sum(listed[mark] for mark in waiting))
-        files = sources.pending(settings, stream, waiting)
+        files = landing.pending(settings, stream, waiting)
         files = attempts.few(settings, stream, files)
         folder = settings.path(settings.landing) / stream
         repaired = unread(settings, head)
@@ -120,5 +150,5 @@ def _drain(
                 break
             total = counts.after(total)
     if settings.archive is not None:
-        sources.archive(settings, stream, sources.landed(log), settings.path(settings.archive) / stream)
-    return total
+        landing.archive(settings, stream, landing.landed(log), settings.path(settings.archive) / stream)
+    return {stream: total}

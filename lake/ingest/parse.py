@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 BLANK: Final = "blank line"  # in the place of a reason: it is no record
 
 PLACES: Final = ("_file", "_block", "_seq", "_raw")
+OF_SOURCE: Final = ("_at", "_facts")
+"""What records have besides that came by a source: their place in it, what it says of them; see lake.sources.spool."""
 ESCAPE: Final = r"\u"
 ESCAPED: Final = r"(?<!\\)(?:\\\\)*+\\u"  # a backslash may itself be escaped
 LONE: Final = rf"{ESCAPED}[dD][89abAB][0-9a-fA-F]{{2}}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..){ESCAPED}[dD][c-fC-F]"
@@ -47,7 +49,7 @@ ESCAPED_MARK: Final = rf"{ESCAPED}[fF]{{4}}"
 def parse(records: DataFrame, contract: Contract, *, now: datetime, record_bytes: int) -> DataFrame:
     """The contract's columns of `records` (see `formats`), `_reason`, `_detail`, `_extra`, `_time`, `_bucket`, `_id`.
 
-    Where fields are facts of files, the records have them too (see `file_facts`).
+    Where fields are facts of files or sources, the records have them too (see `file_facts`).
 
     A record is accepted where `_reason` is null; the others keep in `_raw` the first `record_bytes` characters of their
     text. `_numbers` names the fields of text for which a number came. `_id` is null as yet where an event is identified
@@ -64,7 +66,7 @@ def parse(records: DataFrame, contract: Contract, *, now: datetime, record_bytes
     broadcast = f"CASE WHEN {_is_broadcast(contract)} THEN -1 ELSE {bucket(contract)} END"
     judged = typed.selectExpr("*", f"coalesce({refusals}) AS _refusal")
     return judged.selectExpr(
-        *PLACES[:-1],
+        *_places(records)[:-1],
         f"CASE WHEN _refusal IS NOT NULL THEN left(_raw, {record_bytes}) END AS _raw",
         "_refusal.col1 AS _reason",
         "_refusal.col2 AS _detail",
@@ -94,10 +96,15 @@ class Reading:
     verdicts: tuple[str, ...] = ()
 
 
+def _places(records: DataFrame) -> tuple[str, ...]:
+    """What is handed on of `records`, their text last."""
+    return (*PLACES[:-1], *(column for column in OF_SOURCE if column in records.columns), PLACES[-1])
+
+
 def _read(records: DataFrame, declared: tuple[Field, ...], record_bytes: int) -> Reading:
     """Records that are events."""
-    fields = tuple(field for field in declared if not field.of_file)
-    of_files = [field for field in declared if field.of_file]
+    fields = tuple(field for field in declared if not field.is_fact)
+    facts = [field for field in declared if field.is_fact]
     read = (
         records.selectExpr("*", f"CASE WHEN {_readable(record_bytes)} THEN json_object_keys(_raw) END AS _keys")
         .selectExpr("*", f"{quick_parse.reading(fields)} AS _tried")
@@ -106,26 +113,26 @@ def _read(records: DataFrame, declared: tuple[Field, ...], record_bytes: int) ->
         .selectExpr("*", "CASE WHEN size(_all) = 1 THEN _all[0] END AS _careful")
     )
     texts = read.selectExpr(
-        *PLACES,
+        *_places(records),
         "_quick",
         "_careful",
         "_quick IS NULL AND _careful IS NULL AS _unread",
         "_keys",
         *(f"{_careful_text(field)} AS {text_name(field)}" for field in fields),
         *numbers(fields, _in_careful),
-        *(f"{_fact(field)} AS {text_name(field)}" for field in of_files),
-        *(f"false AS {number_name(field)}" for field in of_files if is_text(field)),
+        *(f"{_fact(field)} AS {text_name(field)}" for field in facts),
+        *(f"false AS {number_name(field)}" for field in facts if is_text(field)),
     )
     return Reading(
         texts,
-        value=lambda field: value(field, text_name(field)) if field.of_file else _typed(field),
-        text=lambda field: text_name(field) if field.of_file else _shown(field),
+        value=lambda field: value(field, text_name(field)) if field.is_fact else _typed(field),
+        text=lambda field: text_name(field) if field.is_fact else _shown(field),
         extra=_extra(fields, record_bytes),
     )
 
 
 def _fact(field: Field) -> str:
-    """The text of a fact of the record's file, or its default."""
+    """The text of a fact, or its default."""
     text = plain_form(field, file_facts.column(field))
     return text if field.default is None else f"coalesce({text}, {literal(field.default)})"
 
@@ -138,7 +145,7 @@ def _shown(field: Field) -> str:
 def _opened(records: DataFrame, contract: Contract, record_bytes: int) -> Reading:
     """Records that are messages in an envelope, whose texts are plain by now."""
     return Reading(
-        debezium.unwrapped(records.select(*PLACES), contract, readable=_readable(record_bytes)),
+        debezium.unwrapped(records.select(*_places(records)), contract, readable=_readable(record_bytes)),
         value=lambda field: value(replace(field, encoding=""), text_name(field)),
         text=shown,
         extra="_beyond",

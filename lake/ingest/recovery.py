@@ -21,9 +21,9 @@ from lake import file_modes
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, LakeError, StorageError
-from lake.ingest import file_facts, sources
-from lake.ingest.delivery import GIVE_UP, Acceptance, Delivery, Files, Replayed
-from lake.ingest.sources import Mark, Taken
+from lake.ingest import file_facts, landing
+from lake.ingest.delivery import FETCHES, GIVE_UP, Acceptance, Delivery, Fetched, Files, Replayed
+from lake.ingest.landing import Mark, Taken
 from lake.store import delta, quarantine, side_tables, torn
 from lake.store.ledger import contract_versions
 from lake.store.locks.lease import lease
@@ -66,6 +66,11 @@ def delivery_of(settings: Settings, contract: Contract, taken: Taken) -> Deliver
         return Replayed(rows, whole=True, times=times_of(settings, contract, rows))
     if accepted := Acceptance.of(taken.marks[0]):
         return accepted
+    if taken.marks[0][0].startswith(FETCHES):
+        fetched = Fetched.of(settings, contract.name, taken.marks[0])
+        if fetched is None:
+            raise _gone(settings, contract.name, taken.batch, taken.marks[0], fix="restore .lake/spool from a backup")
+        return fetched
     files = [mark for mark in taken.marks if not quarantine.is_mark(mark[0])]
     refused = quarantine.files(settings, contract.name, upto=taken.batch - 1)
     repaired = {name: refused[name] for name, *_ in taken.marks if name in refused}
@@ -76,7 +81,7 @@ def delivery_of(settings: Settings, contract: Contract, taken: Taken) -> Deliver
 def times_of(settings: Settings, contract: Contract, rows: Collection[Rejected]) -> dict[tuple[int, str], int]:
     """When the files of `rows` were changed, by batch and name, where that is a fact of records."""
     batches = {row.batch for row in rows} if file_facts.fields_of(contract) else set()
-    return sources.times(settings, contract.name, batches) if batches else {}
+    return landing.times(settings, contract.name, batches) if batches else {}
 
 
 def keep(settings: Settings, stream: str, batch: int, rows: Sequence[Rejected]) -> None:
@@ -96,7 +101,7 @@ def give_up(settings: Settings, stream: str) -> int:
     log = Log(settings, stream)
     with lease(settings, log.lease):
         head = log.head()
-        if sources.taken(settings, stream, head.batch + 1) and delta.exists(log.path):
+        if landing.taken(settings, stream, head.batch + 1) and delta.exists(log.path):
             clear_above(settings, stream, head.batch)
             log.skip(head, at=datetime.now(UTC))
             head = log.head()
@@ -111,8 +116,8 @@ def give_up(settings: Settings, stream: str) -> int:
 
 def disown(settings: Settings, head: LogHead) -> None:
     """Has what the newest batch was made of be new again, where that was given up: the batch is empty."""
-    if head.batch and not head.files and sources.taken(settings, head.stream, head.batch):
-        sources.disown(settings, head.stream, head.batch)
+    if head.batch and not head.files and landing.taken(settings, head.stream, head.batch):
+        landing.disown(settings, head.stream, head.batch)
 
 
 def restore_beside(
@@ -165,10 +170,10 @@ def lacking(settings: Settings, stream: str, heads: Sequence[LogHead]) -> Iterat
             yield head, f"batch {head.batch}: {counted} duplicates, {stored} among the re-deliveries"
 
 
-def _file(settings: Settings, stream: str, batch: int, mark: Mark) -> sources.File:
-    file = sources.found_again(settings, stream, mark)
+def _file(settings: Settings, stream: str, batch: int, mark: Mark) -> landing.File:
+    file = landing.found_again(settings, stream, mark)
     if file is None:
-        place = sources.places(settings, stream, mark)[0]
+        place = landing.places(settings, stream, mark)[0]
         raise _gone(settings, stream, batch, mark, fix=f"restore the file, unchanged, at {place}")
     return file
 

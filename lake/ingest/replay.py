@@ -13,7 +13,7 @@ from lake.config import Settings
 from lake.contracts.contract import Contract, load_contract, streams_of
 from lake.contracts.reasons import Reason
 from lake.errors import DeclarationError
-from lake.ingest import sources
+from lake.ingest import landing
 from lake.store import quarantine
 from lake.store.log import Log
 from lake.store.quarantine import Rejected
@@ -60,7 +60,7 @@ def _waiting(settings: Settings, stream: str) -> list[Rejected]:
     rows = quarantine.rejected(settings, stream, upto=Log(settings, stream).head().batch)
     if not rows:
         return []
-    taken = {name for name, *_ in sources.landed(Log(settings, stream))}
+    taken = {name for name, *_ in landing.landed(Log(settings, stream))}
     return [row for row in rows if row.mark not in taken]
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from lake.errors import DeclarationError
 from lake.project import Project
 from lake.store.erasures import heed_destroyed
 from lake.store.ledger.cuts import CUTS, Cut, get_cut, latest_cut, record_cut
-from lake.store.log import Log
+from lake.store.log import Log, LogHead
 from lake.store.voids import voids_head
 
 
@@ -21,8 +23,24 @@ def cut(project: Project, *, label: str | None = None) -> Cut:
     with CUTS.written(settings):
         latest = latest_cut(settings)
         counted = latest.batches if latest else {}
-        heads = {s: Log(settings, s).must_reach(counted.get(s, 0)).batch for s in project.contracts}
-        return record_cut(settings, heads, voids_head(settings), label=label)
+        heads = {s: Log(settings, s).must_reach(counted.get(s, 0)) for s in project.contracts}
+        return record_cut(settings, whole(heads), voids_head(settings), label=label)
+
+
+def whole(heads: Mapping[str, LogHead]) -> dict[str, int]:
+    """The newest batches of logs that divide no delivery of a source: {stream: batch}.
+
+    What is not in all of its logs yet is in none, and so is what came after it.
+    """
+    batches = {stream: head.batch for stream, head in heads.items()}
+    for source in {name for head in heads.values() for name in head.sources}:
+        said = {stream: head.sources[source] for stream, head in heads.items() if source in head.sources}
+        newest = max(one["delivery"] for one in said.values())
+        has = {stream: one for stream, one in said.items() if one["delivery"] == newest}
+        if not {stream for one in has.values() for stream in one["streams"]} <= {*has}:
+            for stream, one in has.items():
+                batches[stream] = min(batches[stream], one["batch"] - 1)
+    return batches
 
 
 def pick_cut(project: Project, number: int | None) -> Cut:

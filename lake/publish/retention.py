@@ -97,7 +97,9 @@ class Needed:
         """Whether the live table was built by the definition that built what is there: a deploy has taken it over."""
         live = next((t.head() for t in self.homes.values() if t.name == location.name.partition("@")[0]), None)
         built = next(heads(location), None)
-        return live is not None and built is not None and live.fingerprint == built.fingerprint
+        if live is None or built is None:
+            return False
+        return bool(built.fingerprint) and live.fingerprint == built.fingerprint
 
     def _read_from(self, location: Location) -> Iterator[int]:
         """The versions with the rows that children have read last, as compacted as they are by now."""

@@ -13,7 +13,7 @@ from lake.declaration import Declaration
 from lake.errors import LakeError
 from lake.gate import refusal_limits
 from lake.graph import Graph, graph
-from lake.ingest import sources
+from lake.ingest import landing
 from lake.project import Project
 from lake.session import first_line
 from lake.store import delta, quarantine, recovery
@@ -247,7 +247,7 @@ class _Cuts:
 def _stream(project: Project, walk: _Walk, cut: cuts.Cut | None, run: runs.Run | None) -> Stream:
     head, settings = walk.head, project.settings
     held = refusal_limits.excess(settings, project.contracts[walk.stream], cut) if cut else None
-    marks = sources.landed(Log(settings, walk.stream))
+    marks = landing.landed(Log(settings, walk.stream))
     query = "SELECT reason, _batch, _number FROM t WHERE _batch <= $1 ORDER BY reason"
     refused = delta.rows(Warehouse(settings).quarantine(walk.stream).path, query, head.batch)
     taken = {name for name, *_ in marks}
@@ -258,7 +258,7 @@ def _stream(project: Project, walk: _Walk, cut: cuts.Cut | None, run: runs.Run |
         at=datetime.fromisoformat(head.at) if head.at else None,
         events=head.events,
         event_time=head.watermark,
-        pending=sum(file.mark not in marks for file in sources.listing(settings, walk.stream)),
+        pending=sum(file.mark not in marks for file in landing.listing(settings, walk.stream)),
         quarantined=dict(waiting.most_common()),
         run=run,
         held=str(held) if held else None,

@@ -101,6 +101,16 @@ class LogHead:
         return int(self.accepted.get("batch", 0))
 
     @property
+    def sources(self) -> dict[str, dict[str, Any]]:
+        """The newest delivery of each source that the log has: {source: {delivery, streams, progress, batch}}.
+
+        `delivery` is its number, `streams` those that have records of it, `progress` where the source stands behind it,
+        `batch` the log's own that has its records.
+        """
+        said: dict[str, dict[str, Any]] = self.position.data.get("sources", {})
+        return said
+
+    @property
     def keys(self) -> dict[str, Any]:
         """What the newest batch says of the key store; empty where nothing is sealed."""
         said: dict[str, Any] = self.position.data.get("keys", {})

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from lake.config import Settings
 from lake.contracts.reasons import Reason
 from lake.store import delta
+from lake.store.scan import Scan
 from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
 
@@ -29,6 +30,8 @@ COLUMNS: Final = {
     "source": "VARCHAR",
     "_ingested_at": "TIMESTAMPTZ",
 }
+FACTS: Final = "facts"
+"""The column that a quarantine has besides, where records came by a source that said something of them: as JSON."""
 SCHEMA: Final = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
 PART_BYTES: Final = 64 << 20
 ROW_BYTES: Final = 500
@@ -37,7 +40,7 @@ ROW_BYTES: Final = 500
 
 @dataclass(frozen=True)
 class Rejected:
-    """Row `number` of those that batch `batch` put to quarantine."""
+    """Row `number` of those that batch `batch` put to quarantine; `facts` is what its source said of it, as JSON."""
 
     stream: str
     batch: int
@@ -47,6 +50,7 @@ class Rejected:
     raw: str
     source: str
     ingested_at: datetime
+    facts: str | None = None
 
     @property
     def mark(self) -> str:
@@ -71,8 +75,10 @@ def is_mark(name: str) -> bool:
 
 def rejected(settings: Settings, stream: str, *, upto: int) -> list[Rejected]:
     """The rows of `stream` up to batch `upto`, in order."""
-    query = f"SELECT {', '.join(COLUMNS)} FROM t WHERE _batch <= $1 ORDER BY _batch, _number"
-    rows = delta.rows(_path(settings, stream), query, upto)
+    path = _path(settings, stream)
+    facts = [FACTS] if delta.exists(path) and FACTS in Scan(path).schema().names else []
+    query = f"SELECT {', '.join([*COLUMNS, *facts])} FROM t WHERE _batch <= $1 ORDER BY _batch, _number"
+    rows = delta.rows(path, query, upto)
     return [Rejected(stream, *row.values()) for row in rows]
 
 
@@ -92,21 +98,22 @@ def put_files(settings: Settings, stream: str, batch: int, faults: Iterable[tupl
 
 
 def put(settings: Settings, stream: str, rows: DataFrame, *, count: int) -> None:
-    """Appends `rows` (the columns of a quarantine), which are `count`: part by part, where they are much.
+    """Appends `rows` (the columns of a quarantine, and FACTS where there are any), which are `count`.
 
-    Never by Spark, which may commit when its client is dead.
+    Part by part, where they are much; never by Spark, which may commit when its client is dead.
     """
     path = _path(settings, stream)
     if not delta.exists(path):
         delta.append(path, SCHEMA, [])
     size = f"octet_length(raw) + {ROW_BYTES}"
     before = f"sum({size}) OVER (ORDER BY _number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
-    parts = rows.selectExpr(*COLUMNS, f"coalesce({before}, 0L) div {PART_BYTES} AS _part")
+    columns = [*COLUMNS, *(name for name in rows.columns if name == FACTS)]
+    parts = rows.selectExpr(*columns, f"coalesce({before}, 0L) div {PART_BYTES} AS _part")
     last = number = 0
     while number <= last:
         part = parts.where(f"_part = {number}").drop("_part").toArrow()
         if part.num_rows:
-            delta.write(path, part)
+            delta.write(path, part, schema_mode="merge")
         if number == 0 and part.num_rows < count:
             last = parts.selectExpr("max(_part) AS last").collect()[0]["last"] or 0
         number += 1

@@ -18,7 +18,7 @@ from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.contracts.reasons import Reason
 from lake.errors import DeclarationError
-from lake.ingest import file_facts, sources
+from lake.ingest import file_facts, landing
 from lake.ingest.delivery import Acceptance
 from lake.store import delta, quarantine
 from lake.store.log import Log
@@ -132,7 +132,7 @@ def landed(settings: Settings, contract: Contract) -> Landed:
             mark = each["path"], each["size"], each["mtime"]
             if Acceptance.of(mark):  # which has no records
                 continue
-            file = None if quarantine.is_mark(mark[0]) else sources.found_again(settings, stream, mark)
+            file = None if quarantine.is_mark(mark[0]) else landing.found_again(settings, stream, mark)
             if file is None:
                 what = f"{mark[0]}, of which batch {head.batch} of {stream} was made, is missing: it cannot be sliced"
                 raise DeclarationError(what, fix=SINGLE)
@@ -145,7 +145,7 @@ def landed(settings: Settings, contract: Contract) -> Landed:
     )
 
 
-def _pieces(file: sources.File, *, cut: bool) -> Iterator[Piece]:
+def _pieces(file: landing.File, *, cut: bool) -> Iterator[Piece]:
     content, suffix = file.path.read_bytes(), "".join(file.path.suffixes[-2:])
     if not cut or file.path.suffix.lower() not in LINES:
         yield Piece(file.name, suffix, content, whole=True, time=file.mtime)

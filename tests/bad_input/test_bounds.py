@@ -75,6 +75,7 @@ def test_what_would_cost_too_much_is_refused_with_its_reason(landed: tuple[Setti
             assert place in taken or refused[place].reason in REASONS, what
 
 
+@pytest.mark.long
 def test_every_record_beside_it_is_somewhere_and_other_streams_go_on(landed: tuple[Settings, dict[str, str]]) -> None:
     settings, bad = landed
     count = len(list(hostile.records(SIZE)))

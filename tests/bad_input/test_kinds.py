@@ -219,6 +219,7 @@ def test_what_is_wrong_beside_a_stream_stops_no_command_about_it(
     assert "lake:" not in capsys.readouterr().err
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("words", [["ingest"], ["run"]])
 def test_a_sound_stream_is_taken_in_beside_what_is_wrong(
     spoilt: Path,

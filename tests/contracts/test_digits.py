@@ -116,6 +116,7 @@ PLAIN: Final = {f"plain_{name}": [place for place in PLACES if place.name == nam
 WITHIN: Final = {f"within_{name}": [p for p in PLACES if p.leaf == leaf and p.path] for name, leaf in LEAVES.items()}
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("streams", "envelope"),
     [

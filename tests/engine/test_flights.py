@@ -32,6 +32,8 @@ from lake.testing import Lakehouse
 from tests.checks import present
 from tests.engine import reference
 
+pytestmark = pytest.mark.long
+
 REPOSITORY = Path(__file__).parents[2]
 DAYS = 6
 COLUMNS = "{carrier: 'varchar', dep_time: 'int', arr_delay: 'int'}"
@@ -80,12 +82,10 @@ def proving(lakehouse: Lakehouse) -> Inputs:
     return replace(inputs_of(lakehouse), recompute=True)
 
 
-@pytest.mark.long
 def test_every_table_equals_its_recomputation_in_any_order_of_rows(sliced: Lakehouse) -> None:
     sliced.check_laws(slices=0)  # it is sliced already
 
 
-@pytest.mark.long
 def test_the_league_agrees_with_a_computation_on_the_source_files(sliced: Lakehouse, landed: Path) -> None:
     files = [str(file) for file in (landed / "flights").iterdir() if "made" not in file.name]
     with duckdb.connect() as con:
@@ -170,7 +170,6 @@ def test_verify_finds_rows_that_were_tampered_with_and_rebuild_mends_them(sliced
     assert verify(proving(sliced), declaration).verdict == "identical"
 
 
-@pytest.mark.long
 def test_a_voided_event_leaves_every_table_and_its_absence_verifies(sliced: Lakehouse, tmp_path: Path) -> None:
     shutil.copytree(sliced.home, tmp_path, dirs_exist_ok=True)
     lakehouse = Lakehouse(REPOSITORY, tmp_path)
@@ -191,7 +190,6 @@ def one_event(lakehouse: Lakehouse) -> tuple[str, str]:
     return f"{row['_batch']}:{row['_bucket']}:{row['_offset']}", row["carrier"]
 
 
-@pytest.mark.long
 def test_a_rebuild_of_what_is_right_changes_nothing(sliced: Lakehouse) -> None:
     inputs = inputs_of(sliced)
     for declaration in sliced.project.tables.values():
@@ -199,7 +197,6 @@ def test_a_rebuild_of_what_is_right_changes_nothing(sliced: Lakehouse) -> None:
         assert (done.inserted, done.updated, done.deleted) == (0, 0, 0), declaration.name
 
 
-@pytest.mark.long
 def test_laws_are_broken_by_a_table_that_is_not_its_log(sliced: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Inputs.evaluate
 

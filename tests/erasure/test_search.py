@@ -23,7 +23,7 @@ from lake.contracts.contract import Contract, read_contract
 from lake.erasure import audit, forget, search
 from lake.erasure.audit import search_files
 from lake.gate import gate
-from lake.ingest import sources
+from lake.ingest import landing
 from lake.ingest.append import BatchCounts
 from lake.ingest.delivery import Replayed
 from lake.ingest.personal import BLANKED
@@ -124,7 +124,7 @@ def test_the_proof_tells_of_a_file_that_is_called_like_somebody(tmp_path: Path) 
     landed = [
         ("orders", 1, f"orders/{name}.jsonl", 1, 1, "", 1, True, None) for name in ("margaret hamilton", "monday")
     ]
-    sources.LANDED.append(settings, landed)
+    landing.LANDED.append(settings, landed)
     found = search_files(settings, {"margaret hamilton"})
     assert (found.names, found.holds) == (("orders/margaret hamilton.jsonl",), False)
     assert search_files(settings, {"margaret"}).record["names_of_files"] == ["orders/margaret hamilton.jsonl"]

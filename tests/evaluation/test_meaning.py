@@ -205,6 +205,7 @@ def said(lakehouse: Lakehouse, name: str) -> dict[str, str]:
     return {column: meaning.strip() for column, meaning in meant.items() if meaning}
 
 
+@pytest.mark.long
 def test_a_column_means_what_the_field_means_that_it_is_and_no_other(spark: SparkSession, project: Settings) -> None:
     lakehouse = declare(project, {name: written(name) for name in JOBS})
     lakehouse.land("legs", *map(leg, range(1, 4))).land(

@@ -124,6 +124,7 @@ def test_tables_of_parked_rows_keep_the_laws(shop: Lakehouse) -> None:
     shop.land("sales", *EVENTS[:4]).land("sales", *EVENTS[4:]).run().check_laws()
 
 
+@pytest.mark.long
 def test_what_parks_is_part_of_the_definition(shop: Lakehouse, project: Settings) -> None:
     shop.land("sales", *EVENTS).run()
     more = {

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lake import cli
 from lake.config import Settings, load_settings
 from lake.contracts.contract import Contract
-from lake.ingest import attempts, batch, sources
+from lake.ingest import attempts, batch, landing
 from lake.ingest.delivery import Files
 from lake.ingest.replay import waiting
 from lake.session import Gone
@@ -34,13 +34,13 @@ with attempts.at_work(load_settings(Path(sys.argv[1])), "readings", [("readings/
 """
 
 
-def die(project: Settings, marks: list[sources.Mark]) -> None:
+def die(project: Settings, marks: list[landing.Mark]) -> None:
     with pytest.raises(Gone, match="ended while reading readings/"), attempts.at_work(project, "readings", marks):
         raise Py4JNetworkError("Answer from Java side is empty")
 
 
-def some(project: Settings, *marks: sources.Mark) -> list[sources.Mark]:
-    files = [sources.File(name, Path(name), size, mtime) for name, size, mtime in marks]
+def some(project: Settings, *marks: landing.Mark) -> list[landing.Mark]:
+    files = [landing.File(name, Path(name), size, mtime) for name, size, mtime in marks]
     return [file.mark for file in attempts.few(project, "readings", files)]
 
 

@@ -184,6 +184,7 @@ def test_a_truncate_needs_a_broadcast_and_quarantine_gives_back(
     assert check(project, "customers") == []
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("identity", [["lsn", "op"], "content"])
 def test_a_message_sent_again_is_a_duplicate(project: Settings, spark: SparkSession, land: Land, identity: Any) -> None:
     declare(project, lake={"id": identity})
@@ -277,6 +278,7 @@ def test_every_encoding(project: Settings, spark: SparkSession, land: Land) -> N
     assert {row.reason for row in rejected} == {"wrong type"}
 
 
+@pytest.mark.long
 def test_a_column_is_there_from_its_first_change_on(project: Settings, spark: SparkSession, land: Land) -> None:
     declare(project)
     later = {"balance": unscaled(1050), "since": DAYS}

@@ -18,7 +18,7 @@ from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.gate import gate
-from lake.ingest import recovery, sources
+from lake.ingest import landing, recovery
 from lake.ingest.replay import waiting
 from lake.project import Project, load
 from lake.publish.cut import cut
@@ -92,7 +92,7 @@ def appended(shop: Project, batch: int, *marks: tuple[str, int, int], **more: bo
     with lease(shop.settings, "log.orders"):
         head = Log(shop.settings, "orders").head()
         delta.append(Warehouse(shop.settings).log("orders").path, "_batch BIGINT", [[batch]], head.next(**data, **more))
-        sources.remember(Log(shop.settings, "orders"))
+        landing.remember(Log(shop.settings, "orders"))
 
 
 def test_a_cut_never_goes_back_to_before_what_another_has_counted(shop: Project) -> None:
@@ -114,11 +114,11 @@ def test_what_a_batch_was_made_of_says_whether_its_events_had_an_arrival(shop: P
     delta.append(
         landed, "stream VARCHAR, batch BIGINT, name VARCHAR, size BIGINT, mtime BIGINT", [["orders", 1, *mark]]
     )
-    assert not present(sources.taken(shop.settings, "orders", 1)).ordered
+    assert not present(landing.taken(shop.settings, "orders", 1)).ordered
     appended(shop, 1, mark)
     appended(shop, 2, mark)
     appended(shop, 3, mark, ordered=True)
-    assert [present(sources.taken(shop.settings, "orders", batch)).ordered for batch in (1, 2, 3)] == [
+    assert [present(landing.taken(shop.settings, "orders", batch)).ordered for batch in (1, 2, 3)] == [
         False,
         False,
         True,
@@ -173,13 +173,13 @@ def replayed(shop: Project, *raws: str) -> list[Rejected]:
     ]
     recovery.keep(settings, "orders", 2, mended)
     appended(shop, 2, *(row.fingerprint for row in reversed(mended)))
-    assert sources.taken(settings, "orders", 3) is None
+    assert landing.taken(settings, "orders", 3) is None
     tear(Warehouse(settings).log("orders").path)
     return mended
 
 
 def again(shop: Project, batch: int) -> Any:
-    taken = present(sources.taken(shop.settings, "orders", batch))
+    taken = present(landing.taken(shop.settings, "orders", batch))
     assert (taken.at, taken.contract) == (datetime(2024, 1, 1, tzinfo=UTC), 1)
     return recovery.delivery_of(shop.settings, shop.contracts["orders"], taken)
 
@@ -221,8 +221,8 @@ def test_a_lost_batch_whose_records_are_gone_can_be_given_up(shop: Project) -> N
     assert [recovery.give_up(settings, "orders") for _ in range(2)] == [2, 2]
     head = Log(settings, "orders").head()
     assert (head.batch, head.files, head.position.txn) == (2, [], 2)
-    assert sources.taken(settings, "orders", 3) is None
-    assert sources.landed(Log(settings, "orders")) == {("orders/a.jsonl", 1, 1)}
+    assert landing.taken(settings, "orders", 3) is None
+    assert landing.landed(Log(settings, "orders")) == {("orders/a.jsonl", 1, 1)}
     assert len(waiting(settings)) == 2
     appended(shop, 3, ("orders/b.jsonl", 1, 1))
     with pytest.raises(DeclarationError, match="no lost batch after batch"):
@@ -239,23 +239,23 @@ def test_a_lost_batch_of_a_file_that_is_gone_can_be_given_up_and_the_file_is_new
     with pytest.raises(LakeError, match=r"lost batch 1, and orders/a.jsonl, from which it was read, is gone"):
         again(shop, 1)
     assert recovery.give_up(settings, "orders") == 1
-    assert sources.landed(Log(settings, "orders")) == set()
+    assert landing.landed(Log(settings, "orders")) == set()
 
 
 def test_a_lost_batch_is_made_again_of_a_file_whose_name_cannot_be_printed(shop: Project) -> None:
     folder = shop.settings.path(shop.settings.landing) / "orders"
     file = folder / os.fsdecode(b"caf\xe9\x07.jsonl")
     file.write_text("{}")
-    [mark] = [each.mark for each in sources.listing(shop.settings, "orders") if each.path == file]
+    [mark] = [each.mark for each in landing.listing(shop.settings, "orders") if each.path == file]
     assert mark[0] == r"orders/caf\xe9\x07.jsonl"
     appended(shop, 1, mark)
     tear(Warehouse(shop.settings).log("orders").path)
     assert [each.path for each in again(shop, 1).files] == [file]
     shop.settings.path("archive/orders").mkdir(parents=True)
     archiving = replace(shop.settings, archive=Path("archive"))
-    sources.archive(archiving, "orders", {mark}, shop.settings.path("archive/orders"))
+    landing.archive(archiving, "orders", {mark}, shop.settings.path("archive/orders"))
     assert not file.exists()
-    assert present(sources.found_again(archiving, "orders", mark)).mark == mark
+    assert present(landing.found_again(archiving, "orders", mark)).mark == mark
 
 
 def test_what_a_batch_was_made_of_is_new_again_though_giving_it_up_was_cut_short(
@@ -264,14 +264,14 @@ def test_what_a_batch_was_made_of_is_new_again_though_giving_it_up_was_cut_short
     settings = shop.settings
     replayed(shop, "one", "two")
     with monkeypatch.context() as crash:
-        crash.setattr(sources, "disown", lambda *_: None)
+        crash.setattr(landing, "disown", lambda *_: None)
         recovery.give_up(settings, "orders")
     assert len(waiting(settings)) == 0
     recovery.disown(settings, Log(settings, "orders").head())
     assert len(waiting(settings)) == 2
     appended(shop, 3, ("orders/b.jsonl", 1, 1))
     recovery.disown(settings, Log(settings, "orders").head())
-    assert sources.taken(settings, "orders", 3)
+    assert landing.taken(settings, "orders", 3)
 
 
 def void(shop: Project, offset: int) -> int:

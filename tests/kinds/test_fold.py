@@ -232,6 +232,7 @@ def fails(state: dict[str, Any], event: dict[str, Any]) -> dict[str, Any]:
     return {"n": 1 // event["n"]}
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("step", "words"),
     [

@@ -19,6 +19,7 @@ def user_history(**options: Any) -> History:
     return History("id", sequence="_number", deletes="_operation = 'DELETE'", **options)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("ends", SLICINGS.values(), ids=SLICINGS)
 def test_c1_every_version_however_the_changes_come(spark: SparkSession, ends: Any) -> None:
     assert table(user_history(), batches(spark, USERS, *sliced(CHANGES, ends)), "id", "name", "city", *SPAN) == [
@@ -32,6 +33,7 @@ def test_c1_every_version_however_the_changes_come(spark: SparkSession, ends: An
     ]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("ends", SLICINGS.values(), ids=SLICINGS)
 def test_c1_ignored_columns_follow_the_newest_event(spark: SparkSession, ends: Any) -> None:
     kind = user_history(ignore="city")
@@ -43,6 +45,7 @@ def test_c1_ignored_columns_follow_the_newest_event(spark: SparkSession, ends: A
     ]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("at", [0, 8])
 def test_a_truncate_closes_every_version_older_than_it(spark: SparkSession, at: int) -> None:
     kind = user_history(ignore="city", truncate="_operation = 'TRUNCATE'")
@@ -83,6 +86,7 @@ def test_c2_dumps_become_changes_and_deletes(spark: SparkSession) -> None:
         assert table(kind, batches(spark, DUMPS, *parts), "id", "city", *SPAN) == AFTER_1
 
 
+@pytest.mark.long
 def test_c2_a_dump_older_than_one_before_it_is_ignored(spark: SparkSession) -> None:
     kind = History("id", sequence="_number", snapshots=True)
     three, four = [(1, "c", 3)], [(1, "d", 4), (2, "d", 4)]

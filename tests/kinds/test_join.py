@@ -36,6 +36,7 @@ def pairs(table: DataFrame) -> list[tuple[Any, ...]]:
     return [(row["left"], row["right"]) for row in table.collect()]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("how", "expected"), [("inner", NEAR), ("left", NEAR | ALONE), ("full", NEAR | ALONE | ALONE_RIGHT)]
 )
@@ -76,6 +77,7 @@ CHANGES = [  # second, side, the value from then on, and the row of an inner, a 
 ]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("how", ["inner", "left", "full"])
 def test_tables_meet_by_key_as_kafka_prints_it(spark: SparkSession, how: How) -> None:
     """Each second is a key of its own, whose changes end there."""
@@ -103,6 +105,7 @@ def union(parts: list[tuple[DataFrame, DataFrame]]) -> tuple[DataFrame, ...]:
     return tuple(reduce(DataFrame.unionByName, frames) for frames in zip(*parts, strict=True))
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("ids", [{}, {"left": "left"}, {"right": "right"}, {"left": "left", "right": "right"}])
 def test_a_full_join_has_one_row_of_an_identity_where_keys_are_null(spark: SparkSession, ids: Any) -> None:
     kind = Join(("key", "part"), how="full", **ids)

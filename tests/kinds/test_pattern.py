@@ -105,6 +105,7 @@ def one_of(accepted: str) -> Condition:
     return lambda event, _: event["letter"] in accepted
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("letters", "steps", "skip", "expected"),
     [

@@ -84,6 +84,7 @@ def test_tumbling_sums_as_flink_prints_them(
     assert [(s.strftime("%H:%M"), e.strftime("%H:%M"), p) for s, e, p in found] == expected
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("minutes", "start"),
     [(-16, "06-29 23:54"), (-6, "06-29 23:54"), (4, "06-29 23:54"), (-4, "06-29 23:56"), (6, "06-29 23:56"),
@@ -157,6 +158,7 @@ CLOCK_CHANGES = [
 HOPS = [(3 * HOUR, HOUR), (4 * HOUR, 2 * HOUR), (24 * HOUR, 8 * HOUR), (HOUR, 20 * MINUTE), (2 * DAY, DAY)]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(("zone", "day"), CLOCK_CHANGES)
 def test_hops_across_a_clock_change_are_every_window_that_contains_the_time(
     spark: SparkSession, zone: Any, day: Any
@@ -176,6 +178,7 @@ def test_hops_across_a_clock_change_are_every_window_that_contains_the_time(
         assert windows(spark, window, times) == expected, (length, every)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(("zone", "day"), CLOCK_CHANGES)
 def test_cumulative_windows_across_a_clock_change_grow_to_midnight(spark: SparkSession, zone: Any, day: Any) -> None:
     near = date.fromisoformat(day)
@@ -414,6 +417,7 @@ OF_WINDOWS: dict[str, Callable[[str], Window]] = {
 }
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("on", ["window_start", "window_end"])
 @pytest.mark.parametrize("name", OF_WINDOWS)
 def test_windows_of_windows_are_those_of_any_time(spark: SparkSession, name: Any, on: str) -> None:
@@ -430,6 +434,7 @@ def test_windows_of_windows_are_those_of_any_time(spark: SparkSession, name: Any
     assert of_windows == of_times
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("on", ["window_start", "window_end"])
 def test_sessions_of_windows_are_the_same_by_slices(spark: SparkSession, on: str) -> None:
     """So are measures that look at a column which is called like one of the session."""

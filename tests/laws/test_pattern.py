@@ -124,6 +124,7 @@ def visible(table: DataFrame) -> set[tuple[Any, ...]]:
     return {tuple(row) for row in rows}
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(("to_next", "within"), [(False, None), (True, 4)], ids=["past last", "to next within"])
 @pytest.mark.parametrize("name", PATTERNS)
 def test_matches_are_those_of_a_regular_expression(

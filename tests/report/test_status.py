@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from lake.cli import lake
 from lake.config import Settings
 from lake.engine.content_proof import completed
-from lake.ingest import sources
+from lake.ingest import landing
 from lake.project import Project, load
 from lake.read.verified import held
 from lake.report.catalog import catalogue
@@ -133,7 +133,7 @@ def test_what_was_taken_in_again_is_in_quarantine_no_more(flights: Project, proj
     at = datetime(2026, 1, 1, tzinfo=UTC)
     refused = [(1, 1, "type", "", "x", "f:1", at), (2, 1, "type", "", "x", "f:2", at)]
     delta.append(Warehouse(project).quarantine("flights").path, quarantine.SCHEMA, refused)
-    sources.LANDED.append(
+    landing.LANDED.append(
         project,
         [("flights", 2, quarantine.mark(1, 1), 0, 0, "", 1, True, None)],
     )

@@ -85,6 +85,7 @@ def test_a_null_in_the_first_column_of_the_identity_is_a_value_like_any(project:
     assert sorted(r["n"] for r in Scan(table.path).arrow().to_pylist()) == [1, 3]
 
 
+@pytest.mark.turns
 def test_a_commit_inserts_updates_and_deletes_and_says_where_it_stands(writer: Writer) -> None:
     first = [row(day, code, 1) for day in DAYS for code in CODES]
     assert writer.write(*first).txn == 1
@@ -102,6 +103,7 @@ def test_a_commit_inserts_updates_and_deletes_and_says_where_it_stands(writer: W
     assert (head.txn, head.data["cut"]) == (2, 2)
 
 
+@pytest.mark.turns
 def test_an_empty_diff_is_a_commit_with_a_position(writer: Writer) -> None:
     writer.write(row(DAYS[0], "AA", 1))
     after = writer.write()
@@ -109,6 +111,7 @@ def test_an_empty_diff_is_a_commit_with_a_position(writer: Writer) -> None:
     assert len(writer.content()) == 1
 
 
+@pytest.mark.turns
 def test_the_change_feed_nets_what_several_commits_did(writer: Writer) -> None:
     writer.write(*[row(day, "AA", 1) for day in DAYS[:5]])
     before = present(writer.table.position()).version
@@ -121,6 +124,7 @@ def test_the_change_feed_nets_what_several_commits_did(writer: Writer) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("change", ["insert", "update", "delete", "none"])
 def test_a_writer_that_read_an_older_state_loses(writer: Writer, change: str) -> None:
     stale = writer.write(row(DAYS[0], "AA", 1))
@@ -131,6 +135,7 @@ def test_a_writer_that_read_an_older_state_loses(writer: Writer, change: str) ->
     assert writer.content() == [(DAYS[0], "AA", 2, Decimal("0.5"))]
 
 
+@pytest.mark.turns
 def test_replacing_a_table_changes_its_columns_in_one_commit(writer: Writer) -> None:
     before = writer.write(row(DAYS[0], "AA", 1), row(DAYS[1], "AA", 1))
     rows = pa.table({"code": ["AA", None], "total": pa.array([2, 3], pa.int64())})

@@ -16,7 +16,7 @@ from lake.cli import lake
 from lake.engine.verify import verify_all
 from lake.erasure import purge
 from lake.errors import LakeError
-from lake.ingest import integrity, sources
+from lake.ingest import integrity, landing
 from lake.ingest.append import append
 from lake.project import Project
 from lake.publish.cut import cut
@@ -52,7 +52,7 @@ def taken_in(shop: Project, batch: int, keys: object = None, **counts: int) -> N
     with lease(shop.settings, "log.orders"):
         head = Log(shop.settings, "orders").head()
         delta.append(Warehouse(shop.settings).log("orders").path, LOG, [], head.next(**data))
-        sources.remember(Log(shop.settings, "orders"))
+        landing.remember(Log(shop.settings, "orders"))
 
 
 @pytest.mark.parametrize("who", ["landed", "cut", "table"])

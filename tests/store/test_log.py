@@ -22,7 +22,7 @@ from lake.errors import DeclarationError, Unavailable
 from lake.ingest import append as append_module
 from lake.ingest import batch as batch_module
 from lake.ingest import fsck as log_run
-from lake.ingest import sources
+from lake.ingest import landing
 from lake.ingest.ingest import ingest
 from lake.ingest.replay import by_reason, read_repairs, replay, waiting
 from lake.ingest.void import void
@@ -101,7 +101,7 @@ def test_a_crash_before_the_log_leaves_nothing_behind(
     assert [side_tables.counts(at, upto=9) for at in Warehouse(project).beside("readings")] == [{1: 1}, {1: 1}]
     assert waiting(project) == []
     with monkeypatch.context() as crash:
-        crash.setattr(sources, "remember", _crash_after_commit)
+        crash.setattr(landing, "remember", _crash_after_commit)
         with pytest.raises(KeyboardInterrupt):
             take(project, spark)
     assert (Log(project, "readings").head().batch, delta.exists(Warehouse(project).book("landed").path)) == (1, False)
@@ -152,6 +152,7 @@ def test_what_damage_took_from_beside_the_log_is_made_again(
     assert take(project, spark).accepted == 1
 
 
+@pytest.mark.long
 def test_a_batch_that_is_made_again_is_what_it_was_whatever_the_time_and_the_contract_say_by_now(
     project: Settings, spark: SparkSession, land: Land, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,6 +119,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("what", DAMAGES)
 def test_whatever_was_changed_in_a_file_of_a_log_is_told_and_goes_no_further(shop: Lakehouse, what: str) -> None:
     damaged, told = DAMAGES[what]
@@ -221,6 +222,7 @@ def test_a_log_of_long_ago_is_not_proved_and_nothing_is_wanted_for_it(shop: Lake
     assert command(shop, "log", "orders", "--head").stdout.startswith("orders@3:")
 
 
+@pytest.mark.long
 def test_the_chain_survives_a_forget_a_compaction_and_a_batch_that_is_made_again(shop: Lakehouse) -> None:
     settings, path = shop.settings, Warehouse(shop.settings).log("orders").path
     digest = log_run.head_of(settings, "orders")

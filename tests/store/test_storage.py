@@ -35,7 +35,7 @@ LOCAL: Final = {
     "store/locks/lease.py": "a lease is a lock of this machine",
     "store/locks/activity.py": "so is being on the list of processes at work",
     "store/keys.py": "the key store is a SQLite file beside the warehouse",
-    "ingest/sources.py": "landing files, and where they are archived",
+    "ingest/landing.py": "landing files, and where they are archived",
     "ingest/formats.py": "the beginning of a landing file is looked at",
     "ingest/avro_files.py": "landing files of Avro are copied as lines of JSON",
     "ingest/text_files.py": "so is one that is not in UTF-8, and a copy made that is",

@@ -25,7 +25,7 @@ from lake.store.locks import activity
 from lake.store.recovery import mend
 from lake.store.warehouse import Warehouse
 
-NOUNS: Final = {"log": "the log of", "table": "the table", "meta": "the ledger of"}
+NOUNS: Final = {"log": "the log of", "table": "the table", "meta": "the ledger of", "source": "the source"}
 QUIETLY: Final = 1.0  # seconds of waiting that nobody need hear of
 
 

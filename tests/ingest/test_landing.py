@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
-from lake.ingest import formats, sources
+from lake.ingest import formats, landing
 from lake.ingest.append import append, append_files, keep_stdin
 from lake.ingest.delivery import Files
 from lake.store import delta, quarantine
@@ -158,8 +158,8 @@ def test_a_file_that_changes_while_it_is_read_is_left_for_the_next_time(
     contract = declare(project)
     land("readings", "a.jsonl", reading("a"))
     growing = land("readings", "b.jsonl", reading("b"))
-    there = sources.listing(project, "readings")
-    files = sources.pending(project, "readings", {file.mark for file in there})
+    there = landing.listing(project, "readings")
+    files = landing.pending(project, "readings", {file.mark for file in there})
     assert files == there
     growing.write_text(growing.read_text() + json.dumps(reading("c")))
     counts = append(project, spark, contract, lambda _: Files.checked(project, files, contract), now=NOW)
@@ -189,7 +189,7 @@ def test_files_at_hand_and_standard_input(project: Settings, spark: SparkSession
 def test_a_landing_folder_that_cannot_be_listed_is_told(project: Settings) -> None:
     project.path("landing/readings").write_text("a file")
     with pytest.raises(Unavailable, match="landing folder of readings"):
-        sources.listing(project, "readings")
+        landing.listing(project, "readings")
 
 
 def test_a_landing_folder_that_is_a_link_is_not_followed(project: Settings, tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_a_landing_folder_that_is_a_link_is_not_followed(project: Settings, tmp_
     (elsewhere / "secret.jsonl").write_text("{}")
     project.path("landing/readings").symlink_to(elsewhere)
     with pytest.raises(DeclarationError, match="landing folder of readings is a symbolic link"):
-        sources.listing(project, "readings")
+        landing.listing(project, "readings")
 
 
 def test_what_is_no_file_of_the_folder_is_never_opened(
@@ -218,7 +218,7 @@ def test_what_is_no_file_of_the_folder_is_never_opened(
     (folder / "chain.jsonl").symlink_to(folder / "up.jsonl")
     (folder / "loop.jsonl").symlink_to(folder / "loop.jsonl")
     (folder / "folder.jsonl").symlink_to(tmp_path)
-    found = {file.name: formats.fault_of(file, folder=folder) for file in sources.listing(project, "readings")}
+    found = {file.name: formats.fault_of(file, folder=folder) for file in landing.listing(project, "readings")}
     out = "a symbolic link out of the landing folder"
     assert found == {
         "readings/chain.jsonl": out,
@@ -236,7 +236,7 @@ def test_names_of_one_checksum_are_staged_apart(project: Settings, land: Land) -
     staged = set()
     for name in ("plumless \n.jsonl", "buckeroo \n.jsonl"):
         os.utime(land("readings", name, "{}"), ns=(1, 1))
-    for file in sources.listing(project, "readings"):
+    for file in landing.listing(project, "readings"):
         link = formats.stage(project, file)
         assert link.resolve() == file.path
         staged.add(link)
@@ -251,7 +251,7 @@ def test_a_file_that_was_swapped_and_dated_back_is_seen_through(
     if swapped != "file":
         file = file.with_name("b.jsonl")
         file.symlink_to("a.jsonl")
-    seen = next(each for each in sources.listing(project, "readings") if each.path.name == file.name)
+    seen = next(each for each in landing.listing(project, "readings") if each.path.name == file.name)
     assert seen.unchanged()
     victim = file.with_name("a.jsonl") if swapped == "target" else file
     new = tmp_path / "new"

@@ -1,0 +1,160 @@
+"""From a source into the logs: one delivery after another, each in all of its logs before the next is read.
+
+1. What an earlier run has read and not committed everywhere is committed first, from its spool.
+2. The source is told again what is committed: whoever ran before may have died before it was.
+3. A range is read whole into the spool, and appended to the log of each stream that has records of it: one batch each,
+   whose commit says where the source then stands. The spool of the delivery before is dropped.
+
+A delivery without a record, where a source moved on for nothing, is a batch without records in the log of its first
+stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from lake.config import Settings
+from lake.contracts.contract import Contract
+from lake.errors import DeclarationError
+from lake.ingest.append import BatchCounts, append
+from lake.ingest.delivery import Fetched
+from lake.progress import step
+from lake.sources import spool
+from lake.sources.declared import Declared, sound_sources
+from lake.sources.source import Progress, Source
+from lake.sources.spool import Spooled
+from lake.store.locks.lease import lease
+from lake.store.log import Log, LogHead
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where the logs stand in a source: after delivery `number`, 0 before the first, behind which it is at `progress`.
+
+    `streams` are those that have records of it, `lacking` those of them whose logs do not have it yet.
+    """
+
+    number: int = 0
+    progress: Progress | None = None
+    streams: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()
+
+
+def standing(settings: Settings, name: str, streams: tuple[str, ...]) -> Standing:
+    """Where the logs of `streams` stand in the source `name`, as their own commits say."""
+    said = {stream: Log(settings, stream).head().sources.get(name) for stream in streams}
+    newest = max((one for one in said.values() if one), key=lambda one: int(one["delivery"]), default=None)
+    if newest is None:
+        return Standing()
+    has = {stream for stream, one in said.items() if one and one["delivery"] == newest["delivery"]}
+    lacking = tuple(stream for stream in newest["streams"] if stream not in has)
+    return Standing(newest["delivery"], newest["progress"], tuple(newest["streams"]), lacking)
+
+
+def drain(  # noqa: PLR0913  the last two are for callers that go on, and for tests
+    settings: Settings,
+    spark: SparkSession,
+    contracts: Mapping[str, Contract],
+    source: Declared,
+    *,
+    deliveries: int | None = None,
+    now: datetime | None = None,
+) -> dict[str, BatchCounts]:
+    """Takes what `source` has into the logs of its streams, in so many `deliveries` at most; the counts of each.
+
+    Raises as the source does, Gap where what is next is gone, DeclarationError where a delivery that some logs have
+    is lost on disk, and Unavailable where another process is at it.
+    """
+    work = _Work(settings, spark, contracts, source, now, {})
+    with lease(settings, f"source.{source.name}"), closing(source.open()) as reader:
+        work.finish()
+        at = standing(settings, source.name, source.streams)
+        if at.progress is not None:
+            reader.acknowledge(at.progress)
+        done = 0
+        with step("ingest", source.name):
+            while deliveries is None or done < deliveries:
+                taken = work.take(reader)
+                if taken is None:
+                    break
+                done += 1
+                reader.acknowledge(taken.progress)
+    return work.counts
+
+
+def give_up_gap(settings: Settings, name: str, contracts: Mapping[str, Contract]) -> Progress:
+    """Where the source goes on once what is gone there is given up; the next delivery begins behind it.
+
+    Raises DeclarationError where it is declared wrongly, or nothing is gone.
+    """
+    sources, faults = sound_sources(settings, contracts)
+    if name in faults:
+        raise faults[name]
+    source = sources[name]
+    with lease(settings, f"source.{source.name}"), closing(source.open()) as reader:
+        at = standing(settings, source.name, source.streams)
+        progress = reader.skip_gap(at.progress)
+        with spool.spooling(settings, source.name) as writer:
+            spool.keep(settings, source.name, at.number + 1, writer, progress)
+    return progress
+
+
+@dataclass
+class _Work:
+    settings: Settings
+    spark: SparkSession
+    contracts: Mapping[str, Contract]
+    source: Declared
+    now: datetime | None
+    counts: dict[str, BatchCounts]
+
+    def finish(self) -> None:
+        """Commits what is on disk and not in all logs that it is for."""
+        name, at = self.source.name, standing(self.settings, self.source.name, self.source.streams)
+        on_disk = spool.spooled(self.settings, name)
+        if at.lacking and at.number not in {spooled.number for spooled in on_disk}:
+            raise DeclarationError(
+                f"delivery {at.number} of {name} is in the logs of some streams, not of {', '.join(at.lacking)},"
+                " and its records are gone",
+                where=str(self.settings.path(f".lake/{spool.FOLDER}") / name),
+                fix="restore that folder from a backup, or take back what is there: lake void STREAM --batch N",
+            )
+        for spooled in on_disk:
+            if spooled.number >= at.number:
+                self.commit(spooled)
+
+    def take(self, reader: Source) -> Spooled | None:
+        """Reads the next delivery and commits it; None where there is nothing new."""
+        name, at = self.source.name, standing(self.settings, self.source.name, self.source.streams)
+        with spool.spooling(self.settings, name) as writer:
+            progress = reader.read(at.progress, writer)
+            if progress is None:
+                return None
+            spooled = spool.keep(self.settings, name, at.number + 1, writer, progress)
+        self.commit(spooled)
+        for older in spool.spooled(self.settings, name):
+            if older.number < spooled.number:
+                spool.drop(older)
+        return spooled
+
+    def commit(self, spooled: Spooled) -> None:
+        """Appends a delivery to the logs that lack it."""
+        for stream in spooled.streams or self.source.streams[:1]:
+            self._append(spooled, stream)
+
+    def _append(self, spooled: Spooled, stream: str) -> None:
+        def deliver(head: LogHead) -> Fetched | None:
+            newest = head.sources.get(spooled.source)
+            has = newest is not None and int(newest["delivery"]) >= spooled.number
+            return None if has else Fetched(spooled, stream)
+
+        before = self.counts.get(stream) or BatchCounts(Log(self.settings, stream).head().batch)
+        counts = append(self.settings, self.spark, self.contracts[stream], deliver, now=self.now)
+        self.counts[stream] = counts.after(before) if counts.batch != before.batch else before

@@ -1,0 +1,118 @@
+"""Sources as a project declares them: `sources/<name>.toml`, whose `kind` says what reads it.
+
+    kind = "kafka"                     what else there is to say is the kind's own, see its how-to
+    bootstrap = "env:KAFKA"            what begins with env: is taken from the environment, where secrets belong
+    [streams]
+    flights = { topic = "flights" }
+
+A stream has records by any number of sources, and by its landing folder. What a source reads at once for several
+streams, such as a transaction, no cut divides.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from lake.config import Settings
+from lake.contracts.contract import Contract
+from lake.errors import DeclarationError, did_you_mean
+from lake.sources.source import Source
+
+KINDS: Final[Mapping[str, tuple[str, str]]] = {
+    "kafka": ("lake.sources.kafka", "kafka"),
+    "postgres": ("lake.sources.postgres", "postgres"),
+}
+"""What reads a source of each kind: the module with `of`, and the extra whose packages it needs."""
+NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
+ENVIRONMENT: Final = "env:"
+
+
+@dataclass(frozen=True)
+class Declared:
+    """One declared source, not connected to yet."""
+
+    name: str
+    kind: str
+    streams: tuple[str, ...]
+    where: str
+    make: Callable[[], Source]
+
+    def open(self) -> Source:
+        """The source itself, to be closed after use. Raises as its kind does."""
+        return self.make()
+
+
+def sound_sources(
+    settings: Settings, contracts: Mapping[str, Contract]
+) -> tuple[dict[str, Declared], dict[str, DeclarationError]]:
+    """The sources that are declared as they should be, by name, and what is wrong with each of the others."""
+    sources: dict[str, Declared] = {}
+    faults: dict[str, DeclarationError] = {}
+    for file in sorted(settings.path(settings.sources).glob("*.toml")):
+        try:
+            sources[file.stem] = _read(settings, file, contracts)
+        except DeclarationError as fault:
+            faults[file.stem] = fault
+    return sources, faults
+
+
+def names(settings: Settings) -> list[str]:
+    """The sources that are declared, sound or not."""
+    return sorted(file.stem for file in settings.path(settings.sources).glob("*.toml"))
+
+
+def _read(settings: Settings, file: Path, contracts: Mapping[str, Contract]) -> Declared:
+    where = str(file.relative_to(settings.project)) if file.is_relative_to(settings.project) else str(file)
+    if not NAME.fullmatch(file.stem):
+        raise DeclarationError(
+            f"{file.stem!r} is not a valid name of a source", where=where, fix="use a-z, digits and _, a letter first"
+        )
+    try:
+        said = tomllib.loads(file.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DeclarationError(f"invalid TOML: {error}", where=where, fix="see docs/how-to/sources.md") from None
+    kind = said.pop("kind", None)
+    if kind not in KINDS:
+        what = "names no kind" if kind is None else f"unknown kind {kind!r}"
+        raise DeclarationError(what, where=where, fix=did_you_mean(str(kind), KINDS))
+    module, extra = KINDS[kind]
+    try:
+        of = import_module(module).of
+    except ImportError as error:
+        raise DeclarationError(
+            f"a source of kind {kind} needs {error.name}", where=where, fix=f"pip install 'headwater[{extra}]'"
+        ) from None
+    source: Source = of(file.stem, dict(_filled_in(said, where)), contracts, where)
+    faults = [
+        DeclarationError(f"unknown stream {stream!r}", where=where, fix=did_you_mean(stream, contracts))
+        for stream in source.streams
+        if stream not in contracts
+    ]
+    if faults:
+        raise DeclarationError.all(faults)
+    return Declared(file.stem, kind, source.streams, where, lambda: source)
+
+
+def _filled_in(said: Mapping[str, Any], where: str) -> Iterator[tuple[str, Any]]:
+    """`said` with what is in the environment. Its values are never told."""
+    for name, value in said.items():
+        if isinstance(value, dict):
+            yield name, dict(_filled_in(value, where))
+        elif isinstance(value, str) and value.startswith(ENVIRONMENT):
+            variable = value.removeprefix(ENVIRONMENT)
+            if variable not in os.environ:
+                raise DeclarationError(
+                    f"{name} is to come from the environment variable {variable}, which is not set",
+                    where=where,
+                    fix=f"export {variable}=…",
+                )
+            yield name, os.environ[variable]
+        else:
+            yield name, value
