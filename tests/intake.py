@@ -1,10 +1,11 @@
-"""`lake serve http` as its people start it, and a client that keeps it busy: as cheap as can be, beside it on one machine."""
+"""`lake serve http` as its people start it, and a client, as cheap as can be, that keeps it busy."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -20,11 +21,12 @@ LAKE: Final = Path(sys.executable).with_name("lake")
 
 @dataclass(frozen=True)
 class Serving:
-    """A running `lake serve http`."""
+    """A running `lake serve http`: its `pid` is not that of the `process` where another program watches it."""
 
     process: subprocess.Popen[str]
     url: str
     token: str
+    pid: int
 
     @property
     def port(self) -> int:
@@ -36,9 +38,9 @@ class Serving:
         return {"authorization": f"Bearer {self.token}"}
 
 
-def start(project: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
-    """The process of a server on a free port."""
-    line = [LAKE, "serve", "http", "--project", str(project), "--json", "--port", "0", *options]
+def start(project: Path, *options: str, under: Sequence[str] = (), **environment: str) -> subprocess.Popen[str]:
+    """The process of a server on a free port, `under` a program that watches it."""
+    line = [*under, LAKE, "serve", "http", "--project", str(project), "--json", "--port", "0", *options]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(line, env=os.environ | environment, text=True, **pipes)  # type: ignore[call-overload,no-any-return]
 
@@ -51,21 +53,27 @@ def ready(process: subprocess.Popen[str]) -> Serving:
         text += line
         with suppress(ValueError):
             said = json.loads(text)
+            if "url" not in said:
+                break
             token = Path(said["token_file"]).read_text().strip() if said.get("token_file") else ""
-            return Serving(process, said["url"], token)
+            return Serving(process, said["url"], token, said["pid"])
     assert process.stderr is not None
     raise AssertionError(text + process.stderr.read())
 
 
 @contextmanager
-def serving(project: Path, *options: str, **environment: str) -> Iterator[Serving]:
+def serving(project: Path, *options: str, under: Sequence[str] = (), **environment: str) -> Iterator[Serving]:
     """A server until the end of the block, where it is told to end and does."""
-    with start(project, *options, **environment) as process:
+    with start(project, *options, under=under, **environment) as process:
+        pid = process.pid
         try:
-            yield ready(process)
+            serving = ready(process)
+            pid = serving.pid
+            yield serving
         finally:
-            process.terminate()
-            process.communicate()
+            if process.poll() is None:
+                os.kill(pid, signal.SIGTERM)
+            process.wait()
 
 
 def request(serving: Serving, stream: str, body: bytes, kind: str, headers: Mapping[str, str] | None = None) -> bytes:

@@ -53,7 +53,8 @@ FILE_FACTS: Final = ("name", "time")
 FACTS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     FILE: FILE_FACTS,
     "kafka": ("key", "timestamp", "partition", "offset", "tombstone", "headers"),
-    "http": ("id", "received"),
+    "http": ("id", "received", "headers"),
+    "cloudevents": ("id", "source", "type", "time", "subject", "dataschema"),
 }
 """What is known of a record beside its text: of the file that it is in, or from the source that it came by."""
 ORDERED: Final = ("int", "bigint", "float", "double", "decimal", "date", "timestamp")

@@ -23,7 +23,7 @@ from lake.errors import did_you_mean
 from lake.http import bodies, pages
 from lake.http.access import Access
 from lake.http.commits import Commits, Place
-from lake.http.describe import is_idempotent, needs_id, openapi
+from lake.http.describe import is_idempotent, named_headers, needs_id, openapi
 from lake.http.editions import Editions
 from lake.http.pressure import LOOK_SECONDS, Pressure, Rate
 from lake.http.problems import Problem
@@ -69,6 +69,7 @@ class Intake:
     def __post_init__(self) -> None:
         self.pressure = Pressure(self.declared.folder, self.declared.limits)
         self.rates = {stream: Rate(self.declared.limits.rate) for stream in self.declared.streams}
+        self.headers = {stream: named_headers(self.contracts[stream]) for stream in self.declared.streams}
         self.described = openapi(self.contracts[stream] for stream in self.declared.streams)
 
     def stop(self) -> None:
@@ -120,6 +121,7 @@ class Intake:
                 received=received,
                 record_bytes=self.settings.record_bytes,
                 max_records=limits.max_records,
+                named=self.headers[stream],
             )
             if needs_id(self.contracts[stream]) and any("http.id" not in record.facts for record in records):
                 raise Problem("missing-id", f"{stream} takes an event's id from its request, which has none")

@@ -10,7 +10,8 @@ HTTP protocol binding: https://github.com/cloudevents/spec).
 
 The fact "http.id" of a record is the id that its producer sends again with it: the CloudEvent's own, else the header
 `webhook-id`, else `Idempotency-Key`; where a request has one of the latter two for several records, the id of each is
-`<id>:<ordinal>`, from 1.
+`<id>:<ordinal>`, from 1. "cloudevents.source" and the like are a CloudEvent's attributes,
+"http.headers.<name>" is a header.
 """
 
 from __future__ import annotations
@@ -18,18 +19,20 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
+from lake.contracts.fields import FACTS_OF
 from lake.contracts.reasons import Reason
 from lake.http.problems import Problem
 
 LINES: Final = {"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"}
+ATTRIBUTES: Final = FACTS_OF["cloudevents"]
+HEADERS: Final = "http.headers"
 EVENT: Final = "application/cloudevents+json"
 EVENTS: Final = "application/cloudevents-batch+json"
 TYPES: Final = ("application/json", "application/x-ndjson", EVENT, EVENTS)
-ATTRIBUTES: Final = re.compile(r"[a-z0-9]+")
 SPACE: Final = re.compile(r"[ \t\r\n]*")
 LONGEST_ID: Final = 1024
 SHOWN: Final = 10
@@ -56,10 +59,19 @@ SCAN: Final = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=_c
 """Which makes nothing of numbers: those of contracts are exact, and may be of any length."""
 
 
-def records(
-    body: bytes, headers: Mapping[str, str], *, received: str, record_bytes: int, max_records: int
+def records(  # noqa: PLR0913  a request, and what it is held to
+    body: bytes,
+    headers: Mapping[str, str],
+    *,
+    received: str,
+    record_bytes: int,
+    max_records: int,
+    named: Iterable[str] = (),
 ) -> list[Record]:
-    """The records of a body. Raises Problem, which names all bad ones, where any is bad: then none is taken."""
+    """The records of a body; the headers that are `named` are facts of each.
+
+    Raises Problem, which names the first bad records, where any is bad: then none is taken.
+    """
     kind, _, options = headers.get("content-type", "").partition(";")
     kind = kind.strip().lower()
     if (charset := re.search(r'charset\s*=\s*"?([^";\s]+)', options, re.I)) and charset[1].lower() not in {
@@ -72,13 +84,14 @@ def records(
     except UnicodeDecodeError as error:
         raise Problem("unparseable", f"not UTF-8 at byte {error.start}", reason=Reason.UNPARSEABLE) from None
     facts = {"http.received": received}
+    facts |= {f"{HEADERS}.{name}": headers[name] for name in named if name in headers}
     if kind in LINES:
         found = _lines(text)
     elif kind in {EVENT, EVENTS}:
         found = _each(text, many=kind == EVENTS)
     elif kind == "application/json" or kind.endswith("+json"):
         found = _each(text, many=text.lstrip(" \t\r\n").startswith("["))
-        facts |= {f"cloudevents.{name[3:]}": value for name, value in headers.items() if name.startswith("ce-")}
+        facts |= {f"cloudevents.{name}": headers[f"ce-{name}"] for name in ATTRIBUTES if f"ce-{name}" in headers}
     else:
         fix = f"found {kind or 'none'}: send {', '.join(TYPES)}; with curl, --json or -H 'Content-Type: …'"
         raise Problem("wrong-type", fix)
@@ -202,8 +215,7 @@ def _cloud_event(part: tuple[str, Any], number: int, facts: Mapping[str, str]) -
     data = members.get("data", "null")
     if not data.startswith("{"):
         raise _event_problem(number, "a CloudEvent whose data is not a JSON object")
-    said = {f"cloudevents.{name}": value for name, value in event.items() if ATTRIBUTES.fullmatch(name)}
-    said.pop("cloudevents.data", None)
+    said = {f"cloudevents.{name}": event[name] for name in ATTRIBUTES if name in event}
     return Record(data, {**facts, **said, "http.id": event["id"]})
 
 

@@ -11,7 +11,6 @@ from lake.contracts.fields import Field
 from lake.http.bodies import EVENT, EVENTS
 from lake.http.problems import KINDS, MEDIA_TYPE
 
-FACTS: Final = ("http", "cloudevents")
 TIME: Final = "2024-01-31T09:30:00Z"
 SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
     "boolean": {"type": "boolean"},
@@ -37,13 +36,18 @@ EXAMPLES: Final[Mapping[str, Any]] = {
 
 def posted(contract: Contract) -> list[Field]:
     """The fields that a record of the body has: not those that are facts about it."""
-    return [field for field in contract.fields if not is_fact(field)]
+    return [field for field in contract.fields if not field.is_fact]
 
 
 def needs_id(contract: Contract) -> bool:
     """Whether a request without an id gives no event."""
     ids = [field for field in contract.fields if field.path == ("http", "id")]
     return any(not field.nullable and not field.has_default for field in ids)
+
+
+def named_headers(contract: Contract) -> list[str]:
+    """The headers of a request that the contract takes a field from, in lower case."""
+    return [field.path[2].lower() for field in contract.fields if field.path[:2] == ("http", "headers")]
 
 
 def is_idempotent(contract: Contract) -> bool:
@@ -88,11 +92,6 @@ def schema(contract: Contract) -> dict[str, Any]:
     required = [field.name for field in fields if not field.nullable and not field.has_default]
     properties = {field.name: _described(field) for field in fields}
     return {"type": "object", "description": contract.doc, "properties": properties, "required": required}
-
-
-def is_fact(field: Field) -> bool:
-    """Whether a field comes from what is known of a request."""
-    return field.path[:1] in {(root,) for root in FACTS}
 
 
 def _described(field: Field) -> dict[str, Any]:

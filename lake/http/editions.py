@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from lake.config import Settings
 from lake.store import delta
@@ -65,12 +64,7 @@ def seen(settings: Settings, source: str, stream: str, was: Seen = Seen()) -> Se
         return was
     batch, log = cuts.get_cut(settings, edition.cut).batches.get(stream, 0), Log(settings, stream)
     for position in delta.positions(log.path, log.app) if batch else ():
-        if position.data["batch"] <= batch and (progress := _progress(position.data, source)):
-            return Seen(edition.number, int(progress["upto"]))
+        if position.data["batch"] <= batch:
+            said = position.data.get("sources", {}).get(source)
+            return Seen(edition.number, int(said["progress"]["upto"]) if said else 0)
     return Seen(edition.number)
-
-
-def _progress(data: Mapping[str, Any], source: str) -> Mapping[str, Any] | None:
-    """Where a commit of a log says that a source stands behind it."""
-    said: Mapping[str, Mapping[str, Any]] = data.get("sources") or {}
-    return said[source]["progress"] if source in said else None

@@ -9,7 +9,7 @@ from typing import Final
 
 from lake.contracts.contract import Contract
 from lake.contracts.fields import Field
-from lake.http.describe import curl, is_fact, is_idempotent, needs_id
+from lake.http.describe import curl, is_idempotent, needs_id
 from lake.http.problems import KINDS
 from lake.sources.http_files import Waiting
 from lake.text import span
@@ -100,7 +100,7 @@ def _row(field: Field) -> str:
         words.append(f"In {field.unit}.")
     if field.minimum is not None or field.maximum is not None:
         words.append(f"{field.minimum or '…'} to {field.maximum or '…'}.")
-    if is_fact(field):
+    if field.is_fact:
         words.append(f"Taken from the request: {'.'.join(field.path)}.")
     elif field.nullable or field.has_default:
         words.append("May be left out.")

@@ -1,7 +1,7 @@
 """Events a second that one `lake serve http` acknowledges, each on the disk before its answer. Linux, loopback.
 
-The client is a process of its own on the same machine; its cost is within the figures. Beside them, what the disk gives:
-files a second of one event, each fsynced, renamed, and its folder fsynced, without any server.
+The client is a process of its own on the same machine; its cost is within the figures. Beside them, what the disk
+gives: files a second of one event, each fsynced, renamed, and its folder fsynced, without any server.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0, help="of each figure (default: 5)")
     parser.add_argument("--connections", type=int, default=64, help="clients at once (default: 64)")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="headwater-bench-", dir=Path.cwd()) as folder, served(Path(folder)) as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="headwater-bench-", dir=Path.cwd()) as folder,
+        served(Path(folder)) as server,
+    ):
         print(f"{'the disk alone':<40} {disk(Path(folder) / 'disk', arguments.seconds):>10,.0f} files/s")
         for each, connections in ((1, 1), (1, arguments.connections), (100, 16), (1000, 8)):
             rate, latency = posted(server, each, connections, arguments.seconds)
