@@ -48,8 +48,13 @@ CALLED: Final[Mapping[str, str]] = {
 # Packages that do not say it of themselves, or say more than one: the licence that is taken, and why.
 EXCEPTIONS: Final[Mapping[str, tuple[str, str]]] = {
     "colorama": ("BSD-3-Clause", "for Windows only: not installed here"),
+    "httpx2-jsfetch": ("BSD-3-Clause", "for Python in a browser only: not installed here"),
+    "psycopg": ("LGPL-3.0-only", "of the extra postgres alone; is used unchanged, and can be replaced"),
+    "psycopg-binary": ("LGPL-3.0-only", "as psycopg"),
+    "pywin32": ("PSF-2.0", "for Windows only: not installed here"),
     "pyyaml-ft": ("MIT", "for free-threaded Python only: not installed here"),
     "text-unidecode": ("Artistic-1.0-Perl", "Artistic or GPL, at choice; comes with Airflow, is used unchanged"),
+    "win-precise-time": ("MIT", "for Windows only: not installed here"),
 }
 
 _SPDX: Final = get_spdx_licensing()

@@ -231,7 +231,7 @@ def status(shell: Shell, fails: tuple[str, ...]) -> None:
 
     \b
     --fail-if stopped     a gate holds the next edition back, or the last run of something failed
-    --fail-if behind      files wait to be ingested, or a table is behind its logs
+    --fail-if behind      files or events wait to be ingested, or a table is behind its logs
     --fail-if stale       readers see an older cut than the newest, or a definition has changed
     --fail-if quarantine  records wait in quarantine
 

@@ -28,7 +28,8 @@ MANY_ROWS: Final = re.compile(
 RECURSION: Final = re.compile(r"\bUnionLoop\b")
 UNION: Final = re.compile(r"^[\s:+\-]*Union", re.MULTILINE)
 LIMIT: Final = re.compile(r"^[\s:+\-]*(GlobalLimit|Sample|Offset|Tail)\b", re.MULTILINE)
-VIEW: Final = re.compile(r"^[\s:+\-]*View \(`?(?:spark_catalog`\.`)?([^,]+?)`?,", re.MULTILINE)
+# A view of a server's catalogue; those that hand a frame to spark.sql are of no database.
+VIEW: Final = re.compile(r"^[\s:+\-]*View \(`spark_catalog`\.(`[^,]+`),", re.MULTILINE)
 ADDING: Final = re.compile(
     r"\b(sum|avg|mean|stddev\w*|var\w*|std|corr|covar\w*|skewness|kurtosis|regr_\w+)\((?:distinct )?([^()]*)",
     re.IGNORECASE,

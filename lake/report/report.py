@@ -7,6 +7,7 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from lake.report.sources import SourceStatus
 from lake.report.status import Status, Stopper, Stream, TableStatus
 from lake.store.damage import name_of
 from lake.store.ledger.runs import Run
@@ -35,6 +36,7 @@ def as_data(status: Status) -> dict[str, Any]:
             {"what": name_of(damage.path), "found": damage.found, "file": str(damage.file)} for damage in status.damaged
         ],
         "failed": [asdict(run) for run in _failed(status)],
+        "sources": [asdict(source) for source in status.sources],
         "streams": [asdict(stream) for stream in status.streams],
         "tables": [
             asdict(table) | {"lag": None if table.lag is None else table.lag.total_seconds(), "late": _late(table)}
@@ -46,7 +48,7 @@ def as_data(status: Status) -> dict[str, Any]:
 
 
 def as_text(status: Status) -> Iterator[str]:
-    """The status as lines: the heads, what is damaged, what failed, what stopped, streams, tables."""
+    """The status as lines: the heads, what is damaged, what failed, what stopped, sources, streams, tables."""
     yield from _heads(status)
     for damage in status.damaged:
         yield f"damaged  {printable(f'{name_of(damage.path)}: {damage.found} ({damage.file})')}"
@@ -64,6 +66,10 @@ def as_text(status: Status) -> Iterator[str]:
     if status.checks:
         checks = status.checks
         yield f"checks   {checks.passed} of {checks.total} checks passed, at cut {checks.cut}"
+    if status.sources:
+        yield ""
+        names = ["source", "kind", "streams", "deliveries", "waiting", "for", "kept there", "trouble"]
+        yield from as_table(names, map(_source, status.sources))
     yield ""
     names = ["stream", "batches", "newest batch", "events", "event time", "pending files", "quarantine"]
     yield from as_table(names, (_stream(status, stream) for stream in status.streams))
@@ -85,12 +91,14 @@ def _stopped_ones(status: Status) -> Iterator[str]:
     yield from (f"{stopper.check.table} at cut {stopper.check.cut}" for stopper in status.stoppers)
     yield from (f"{stream.name}: {stream.held}" for stream in status.streams if stream.held)
     yield from (f"{run.verb} of {run.subject} failed" for run in _failed(status))
+    yield from (f"{source.name} is not to be reached: {source.error}" for source in status.sources if source.error)
 
 
 def _behind_ones(status: Status) -> Iterator[str]:
     for stream in status.streams:
         if stream.pending:
             yield f"{_counted(stream.pending, 'file')} of {stream.name} wait to be ingested"
+    yield from (source.waits for source in status.sources if source.waits)
     for table in status.tables:
         if table.behind:
             yield f"{table.name} by {_counted(table.behind, 'batch', 'batches')}"
@@ -112,7 +120,7 @@ def _quarantined_ones(status: Status) -> Iterator[str]:
 
 FAILS: Final = {
     "stopped": "a gate holds the next edition back, or the last run of something failed",
-    "behind": "files wait to be ingested, or a table is behind its logs",
+    "behind": "files or events wait to be ingested, or a table is behind its logs",
     "stale": "readers see an older cut than the newest, or a definition has changed",
     "quarantine": "records wait in quarantine",
 }
@@ -147,6 +155,20 @@ def _stopped(stopper: Stopper) -> Iterator[str]:
     yield f"stopped  {check.table} at cut {check.cut}, {_instant(check.checked_at)}; blocks {waiting}"
     for reason in stopper.reasons:
         yield f"         {reason}"
+
+
+def _source(source: SourceStatus) -> list[Any]:
+    trouble = source.error or (source.waits if source.lacking else "")
+    return [
+        source.name,
+        source.kind,
+        ", ".join(source.streams),
+        source.delivery,
+        "" if source.events is None else f"{source.events} events",
+        "" if source.seconds is None else span(timedelta(seconds=source.seconds)),
+        "" if source.retained is None else f"{source.retained / 2**20:.1f} MiB",
+        printable(trouble),
+    ]
 
 
 def _stream(status: Status, stream: Stream) -> list[Any]:

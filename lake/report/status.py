@@ -1,4 +1,4 @@
-"""The state of everything: cut, edition, stopped gates, and the lag of streams and tables. No JVM."""
+"""The state of everything: cut, edition, stopped gates, and the lag of sources, streams and tables. No JVM."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from lake.gate import refusal_limits
 from lake.graph import Graph, graph
 from lake.ingest import landing
 from lake.project import Project
+from lake.report.sources import SourceStatus, sources
 from lake.session import first_line
 from lake.store import delta, quarantine, recovery
 from lake.store.damage import Damage, damage, damages
@@ -123,6 +124,7 @@ class Status:
     damaged: tuple[Damage, ...]
     failed: tuple[runs.Run, ...]
     """Runs about no table that failed, and were the last of their subject."""
+    sources: tuple[SourceStatus, ...] = ()
 
 
 def status(project: Project) -> Status:
@@ -173,6 +175,7 @@ def status(project: Project) -> Status:
         tables=tuple(tables),
         damaged=tuple(looks.damaged.values()),
         failed=tuple(run for run in others.values() if run.outcome == "failed"),
+        sources=tuple(sources(settings, project.contracts)),
     )
 
 

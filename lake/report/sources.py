@@ -1,0 +1,61 @@
+"""How far the logs are behind each source, as the source itself says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from lake.config import Settings
+from lake.contracts.contract import Contract
+from lake.errors import LakeError
+from lake.ingest.from_source import standing
+from lake.sources.declared import Declared, sound_sources
+from lake.sources.source import Progress
+
+
+@dataclass(frozen=True)
+class SourceStatus:
+    """A source: the number of its newest delivery and where it stands behind that, streams whose logs lack it.
+
+    `events` wait there, the oldest for `seconds`; `retained` bytes are kept there for us: None where it cannot say.
+    `error` is why nothing is known of it.
+    """
+
+    name: str
+    kind: str = ""
+    streams: tuple[str, ...] = ()
+    delivery: int = 0
+    progress: Progress | None = None
+    lacking: tuple[str, ...] = ()
+    events: int | None = None
+    seconds: float | None = None
+    retained: int | None = None
+    error: str = ""
+
+    @property
+    def waits(self) -> str:
+        """What is not in the logs yet; "" for nothing."""
+        if self.lacking:
+            return f"delivery {self.delivery} of {self.name} is not in the log of {', '.join(self.lacking)}"
+        return f"{self.events} events of {self.name} wait to be ingested" if self.events else ""
+
+
+def sources(settings: Settings, contracts: Mapping[str, Contract]) -> Iterator[SourceStatus]:
+    """Every declared source. Each is asked, which takes as long as it takes to answer."""
+    sound, faults = sound_sources(settings, contracts)
+    yield from (_status(settings, source) for source in sound.values())
+    yield from (SourceStatus(name, error=str(fault)) for name, fault in faults.items())
+
+
+def _status(settings: Settings, source: Declared) -> SourceStatus:
+    known: dict[str, Any] = {"kind": source.kind, "streams": source.streams}
+    try:
+        at = standing(settings, source.name, source.streams)
+        known |= {"delivery": at.number, "progress": at.progress, "lacking": at.lacking}
+        with closing(source.open()) as reader:
+            lag = reader.lag(at.progress)
+    except LakeError as error:
+        return SourceStatus(source.name, **known, error=error.what)
+    return SourceStatus(source.name, **known, events=lag.events, seconds=lag.seconds, retained=lag.retained)

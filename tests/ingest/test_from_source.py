@@ -1,0 +1,248 @@
+"""Deliveries of a source: whole in all of their logs or in no cut, whatever dies where, and in whatever ranges."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from lake import pipeline
+from lake.cli import Shell, lake
+from lake.contracts.contract import load_contracts
+from lake.engine.verify import verify_all
+from lake.errors import LakeError
+from lake.ingest import from_source
+from lake.ingest.from_source import standing
+from lake.ingest.ingest import ingest
+from lake.ingest.replay import waiting
+from lake.project import load
+from lake.publish.cut import cut
+from lake.sources import declared, spool
+from lake.store import delta
+from lake.store.ledger.editions import current_edition
+from lake.store.log import Log
+from lake.testing import Lakehouse
+from tests.shop import contract, declare, empty, job
+from tests.sources.fake import Fake
+
+WHO = {"name": "who", "type": ["null", "string"], "default": None, "from": "kafka.key"}
+STREAMS = ("credits", "debits")
+
+
+@pytest.fixture
+def bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lakehouse:
+    """A bank whose transfers are a debit and a credit each, by a source of both."""
+    monkeypatch.setitem(declared.KINDS, "fake", ("tests.sources.fake", "fake"))
+    settings = empty(tmp_path / "bank")
+    contracts = [contract(name, {"transfer": "long", "account": "string", "pence": "long"}) for name in STREAMS]
+    for one in contracts:
+        one["fields"].append(WHO)
+    kind = 'Aggregate(key="account", measures={"pence": Sum("pence"), "transfers": Count()})'
+    jobs = {f"{name}_total": job(f"{name}_total", kind, f'log("{name}")') for name in STREAMS}
+    house = declare(settings, *contracts, jobs=jobs)
+    (settings.project / "sources").mkdir()
+    outside(house, [])
+    return house
+
+
+def outside(house: Lakehouse, transactions: list[Any], at_once: int = 1, **more: Any) -> None:
+    project = house.source.project
+    (project / "outside.json").write_text(json.dumps({"transactions": transactions, "acknowledged": 0} | more))
+    lines = ['kind = "fake"', f'file = "{project}/outside.json"', f"at_once = {at_once}", f"streams = {[*STREAMS]}"]
+    (project / "sources/bank.toml").write_text("\n".join(lines) + "\n")
+
+
+def transfers(count: int, seed: int = 1) -> list[Any]:
+    """Each is a debit and a credit of the same pence."""
+    chance = random.Random(seed)
+    made = []
+    for number in range(count):
+        pence, one, two = chance.randint(1, 9), *chance.sample("abc", 2)
+        debit = ["debits", {"transfer": number, "account": one, "pence": -pence}]
+        credit = ["credits", {"transfer": number, "account": two, "pence": pence}]
+        made.append([debit, credit])
+    return made
+
+
+def logged(house: Lakehouse) -> dict[str, list[tuple[Any, ...]]]:
+    """What is in the logs, in their order, but for batches."""
+    query = "SELECT transfer, account, pence, who, _source FROM t WHERE _bucket >= 0 ORDER BY _batch, _arrival"
+    return {
+        stream: [tuple(row.values()) for row in delta.rows(Log(house.settings, stream).path, query)]
+        for stream in STREAMS
+    }
+
+
+def test_the_logs_have_each_record_once_with_its_place_and_facts_and_the_source_knows(
+    bank: Lakehouse, spark: SparkSession
+) -> None:
+    outside(bank, transfers(5), at_once=2)
+    counts = ingest(bank.settings, spark, load_contracts(bank.settings))
+    assert {stream: (one.batch, one.accepted) for stream, one in counts.items()} == dict.fromkeys(STREAMS, (3, 5))
+    assert [row[0] for row in logged(bank)["debits"]] == [0, 1, 2, 3, 4]
+    assert logged(bank)["credits"][3][3:] == ("k3", "bank:3:1")
+    assert json.loads((bank.source.project / "outside.json").read_text())["acknowledged"] == 5
+    at = standing(bank.settings, "bank", STREAMS)
+    assert (at.number, at.progress, at.streams, at.lacking) == (3, {"to": 5}, STREAMS, ())
+    assert [one.number for one in spool.spooled(bank.settings, "bank")] == [3]
+    again = ingest(bank.settings, spark, load_contracts(bank.settings))
+    assert not any(one.read for one in again.values())
+
+
+class Dies:
+    """Has a function of a module raise KeyboardInterrupt before or after its nth call."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, module: Any, name: str, nth: int, *, after: bool) -> None:
+        self.calls, self.nth, self.after, self.real = 0, nth, after, getattr(module, name)
+        patch.setattr(module, name, lambda *arguments, **options: self(*arguments, **options))
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        self.calls += 1
+        if self.calls == self.nth and not self.after:
+            raise KeyboardInterrupt
+        done = self.real(*arguments, **options)
+        if self.calls == self.nth:
+            raise KeyboardInterrupt
+        return done
+
+
+KILLS = [
+    pytest.param(from_source, "append", True, 3, id="the third time a log has it"),
+    *(pytest.param(spool, "keep", False, nth, id=f"before {nth} is on disk") for nth in (1, 2, 3)),
+    *(pytest.param(spool, "keep", True, nth, id=f"once {nth} is on disk") for nth in (1, 2, 3)),
+    *(pytest.param(from_source, "append", True, nth, id=f"once {nth} logs have it") for nth in (1, 2, 4, 5, 6)),
+    *(pytest.param(spool, "drop", False, nth, id=f"before {nth} is dropped") for nth in (1, 2)),
+    *(pytest.param(Fake, "acknowledge", False, nth, id=f"before {nth} is acknowledged") for nth in (1, 2, 3)),
+    *(pytest.param(Fake, "acknowledge", True, nth, id=f"once {nth} is acknowledged") for nth in (1, 2, 3)),
+]
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize(("module", "name", "after", "nth"), KILLS)
+def test_whoever_dies_the_next_run_has_every_delivery_once_and_no_cut_divides_one(  # noqa: PLR0917
+    bank: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, after: bool, nth: int
+) -> None:
+    outside(bank, transfers(6), at_once=2)
+    contracts = load_contracts(bank.settings)
+    with monkeypatch.context() as patch:
+        Dies(patch, module, name, nth, after=after)
+        with pytest.raises(KeyboardInterrupt):
+            ingest(bank.settings, spark, contracts)
+    whole_or_not(bank)
+    ingest(bank.settings, spark, contracts)
+    assert [[row[0] for row in rows] for rows in logged(bank).values()] == [[*range(6)]] * 2
+    assert cut(load(bank.settings)).batches == dict.fromkeys(STREAMS, 3)
+
+
+def whole_or_not(house: Lakehouse) -> None:
+    """The cut as it would be now has both sides of each transfer, or none."""
+    batches = cut(load(house.settings)).batches
+    sides = {}
+    for stream in STREAMS:
+        query = "SELECT transfer FROM t WHERE _bucket >= 0 AND _batch <= $1"
+        rows = delta.rows(Log(house.settings, stream).path, query, batches[stream])
+        sides[stream] = sorted(row["transfer"] for row in rows)
+    assert sides["credits"] == sides["debits"]
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize("at_once", [3, 1, 100])
+def test_every_edition_balances_however_the_ranges_fall(bank: Lakehouse, spark: SparkSession, at_once: int) -> None:
+    made = transfers(7)
+    outside(bank, made, at_once=at_once)
+    while standing(bank.settings, "bank", STREAMS).progress != {"to": 7}:
+        pipeline.run(bank.settings, lambda: spark, print, batches=1)
+        sums = [sum(row["pence"] for row in bank.table(f"{stream}_total")) for stream in STREAMS]
+        assert sum(sums) == 0
+    assert current_edition(bank.settings) is not None
+    assert {one.verdict for one in verify_all(lambda: spark, bank.project, tell=lambda _: None)} == {"identical"}
+
+
+def test_a_landed_file_and_a_source_feed_one_log_and_what_is_behind_half_a_delivery_waits(
+    bank: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside(bank, transfers(1))
+    contracts = load_contracts(bank.settings)
+    with monkeypatch.context() as patch:
+        Dies(patch, from_source, "append", 1, after=True)
+        with pytest.raises(KeyboardInterrupt):
+            ingest(bank.settings, spark, contracts)
+    bank.land("credits", {"transfer": 77, "account": "z", "pence": 1})
+    ingest(bank.settings, spark, contracts, ["credits"], batches=1, on_failure=lambda *_: None)
+    at = standing(bank.settings, "bank", STREAMS)
+    assert at.lacking in {(), ("debits",)}
+    whole = cut(load(bank.settings)).batches
+    assert whole["debits"] == Log(bank.settings, "debits").head().batch
+    ingest(bank.settings, spark, contracts)
+    assert {row[0] for row in logged(bank)["credits"]} == {0, 77}
+
+
+def test_what_is_refused_comes_back_with_what_its_source_said_of_it(bank: Lakehouse, spark: SparkSession) -> None:
+    outside(bank, [[["debits", {"transfer": 1, "account": "a", "pence": "many"}]]])
+    run(bank, spark, "ingest")
+    [row] = waiting(bank.settings)
+    assert (row.source, json.loads(row.facts or "")) == ("bank:0:0", {"kafka.key": "k0"})
+    repair = bank.source.project / "repair.json"
+    repair.write_text(run(bank, spark, "quarantine", "list", "debits", "--json").replace("many", "5"))
+    run(bank, spark, "quarantine", "replay", "debits", str(repair))
+    assert logged(bank)["debits"] == [(1, "a", 5, "k0", "bank:0:0")]
+
+
+def test_a_gap_is_told_stops_nobody_else_and_is_given_up_on_purpose(bank: Lakehouse, spark: SparkSession) -> None:
+    made = transfers(4)
+    outside(bank, made[:1])
+    run(bank, spark, "ingest")
+    outside(bank, made, lost=3)
+    bank.land("credits", {"transfer": 77, "account": "z", "pence": 1})
+    told = run(bank, spark, "ingest", code=2)
+    assert "transactions from 1 on are gone" in told
+    assert "lake ingest bank --give-up" in told
+    assert {row[0] for row in logged(bank)["credits"]} == {0, 77}
+    run(bank, spark, "ingest", "bank", "--give-up")
+    assert [row[0] for row in logged(bank)["debits"]] == [0, 3]
+    assert standing(bank.settings, "bank", STREAMS).progress == {"to": 4}
+
+
+def test_a_batch_that_damage_took_is_made_again_of_the_spool(bank: Lakehouse, spark: SparkSession) -> None:
+    outside(bank, transfers(3), at_once=3)
+    run(bank, spark, "ingest")
+    before, log = logged(bank), Log(bank.settings, "debits")
+    newest = sorted((log.path / "_delta_log").local.glob("*.json"))[-1]
+    newest.unlink()
+    run(bank, spark, "ingest")
+    assert logged(bank) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("kind = 'kafkaa'", "did you mean 'kafka'?"),
+        ("", "names no kind"),
+        ("kind = ", "invalid TOML"),
+        ("kind = 'fake'\nfile = 'env:NOT_SET'\nstreams = []", "NOT_SET, which is not set"),
+        ("kind = 'fake'\nfile = 'x'\nstreams = ['debit']", "did you mean 'debits'?"),
+    ],
+)
+def test_a_wrong_file_is_told_and_streams_go_on(bank: Lakehouse, text: str, told: str) -> None:
+    (bank.source.project / "sources/wrong.toml").write_text(text)
+    sound, faults = declared.sound_sources(bank.settings, load_contracts(bank.settings))
+    assert sorted(sound) == ["bank"]
+    assert told in str(faults["wrong"])
+    assert "sources/wrong.toml" in str(faults["wrong"])
+
+
+def run(house: Lakehouse, spark: SparkSession, *words: str, code: int = 0) -> str:
+    """The output of a command in this process, with its session."""
+    shell = Shell(project=house.source.project)
+    shell.__dict__["spark"], shell.__dict__["settings"] = spark, house.settings
+    done = CliRunner().invoke(lake, list(words), obj=shell, standalone_mode=False)
+    result = done.return_value if isinstance(done.return_value, int) else 0
+    if isinstance(done.exception, LakeError):
+        result = done.exception.exit_code
+    assert result == code, (done.output, done.exception)
+    return done.output + str(done.exception or "")

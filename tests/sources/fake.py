@@ -1,0 +1,65 @@
+"""A system outside that is a file: transactions, each of records for several streams, and what was acknowledged to it.
+
+kind = "fake"
+file = "outside.json"      {"transactions": [[[stream, record], …], …], "acknowledged": 0, "lost": 0}
+at_once = 2                transactions in one range
+streams = ["debits", "credits"]
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lake.contracts.contract import Contract
+from lake.sources.source import Gap, Lag, Progress, Record, Spool
+
+
+@dataclass(frozen=True)
+class Fake:
+    """What reads it."""
+
+    file: Path
+    at_once: int
+    streams: tuple[str, ...]
+
+    def _outside(self) -> dict[str, Any]:
+        said: dict[str, Any] = json.loads(self.file.read_text())
+        return said
+
+    def read(self, after: Progress | None, spool: Spool) -> Progress | None:
+        """A range of whole transactions."""
+        outside, begin = self._outside(), int(after["to"]) if after else 0
+        if begin < outside.get("lost", 0):
+            raise Gap(f"transactions from {begin} on are gone", where=str(self.file), fix="lake ingest bank --give-up")
+        end = min(begin + self.at_once, len(outside["transactions"]))
+        if end == begin:
+            return None
+        for number in range(begin, end):
+            for ordinal, (stream, record) in enumerate(outside["transactions"][number]):
+                text = record if isinstance(record, str) else json.dumps(record)
+                spool.put(stream, Record(text, f"{number}:{ordinal}", {"kafka.key": f"k{number}"}))
+        return {"to": end}
+
+    def acknowledge(self, upto: Progress) -> None:
+        """Notes it outside."""
+        self.file.write_text(json.dumps(self._outside() | {"acknowledged": upto["to"]}))
+
+    def lag(self, after: Progress | None) -> Lag:
+        """Transactions that wait."""
+        return Lag(events=len(self._outside()["transactions"]) - (int(after["to"]) if after else 0))
+
+    def skip_gap(self, after: Progress | None) -> Progress:
+        """Behind what is lost."""
+        return {"to": self._outside()["lost"]}
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def of(name: str, said: Mapping[str, Any], contracts: Mapping[str, Contract], where: str) -> Fake:
+    """The source that a file declares."""
+    return Fake(Path(said["file"]), said.get("at_once", 1), tuple(said["streams"]))
