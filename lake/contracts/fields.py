@@ -54,6 +54,7 @@ FACTS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     FILE: FILE_FACTS,
     "kafka": ("key", "timestamp", "partition", "offset", "tombstone", "headers"),
     "http": ("id", "received", "headers"),
+    "singer": ("time_extracted", "version"),
     "cloudevents": ("id", "source", "type", "time", "subject", "dataschema"),
 }
 """What is known of a record beside its text: of the file that it is in, or from the source that it came by."""

@@ -21,11 +21,12 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from lake.contracts.fields import FACTS_OF
 from lake.contracts.reasons import Reason
 from lake.http.problems import Problem
+from lake.sources.json_text import SPACES, NotJson, elements, members, whole
 
 LINES: Final = {"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"}
 ATTRIBUTES: Final = FACTS_OF["cloudevents"]
@@ -33,7 +34,6 @@ HEADERS: Final = "http.headers"
 EVENT: Final = "application/cloudevents+json"
 EVENTS: Final = "application/cloudevents-batch+json"
 TYPES: Final = ("application/json", "application/x-ndjson", EVENT, EVENTS)
-SPACE: Final = re.compile(r"[ \t\r\n]*")
 LONGEST_ID: Final = 1024
 SHOWN: Final = 10
 """Bad records that an answer names."""
@@ -47,16 +47,8 @@ class Record:
     facts: Mapping[str, str]
 
 
-class _Bad(ValueError):
-    """What is wrong with a record or a body."""
-
-
-def _constant(name: str) -> NoReturn:
-    raise _Bad(f"{name} is not JSON")
-
-
-SCAN: Final = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=_constant)
-"""Which makes nothing of numbers: those of contracts are exact, and may be of any length."""
+class _Oversized(NotJson):
+    """A record that is too long."""
 
 
 def records(  # noqa: PLR0913  a request, and what it is held to
@@ -90,7 +82,7 @@ def records(  # noqa: PLR0913  a request, and what it is held to
     elif kind in {EVENT, EVENTS}:
         found = _each(text, many=kind == EVENTS)
     elif kind == "application/json" or kind.endswith("+json"):
-        found = _each(text, many=text.lstrip(" \t\r\n").startswith("["))
+        found = _each(text, many=text.lstrip(SPACES).startswith("["))
         facts |= {f"cloudevents.{name}": headers[f"ce-{name}"] for name in ATTRIBUTES if f"ce-{name}" in headers}
     else:
         fix = f"found {kind or 'none'}: send {', '.join(TYPES)}; with curl, --json or -H 'Content-Type: …'"
@@ -116,33 +108,11 @@ def _lines(text: str) -> Iterator[tuple[str, Any]]:
 
 
 def _each(text: str, *, many: bool) -> Iterator[tuple[str, Any]]:
-    """The texts of the values of an array, or of the one value. Raises _Bad where the array is not one."""
-    whole = text.strip(" \t\r\n")
-    if not many:
-        yield whole, None
-        return
-    if not whole.startswith("["):
-        raise _Bad("it is no array")
-    at = _after_space(whole, 1)
-    if whole[at : at + 1] == "]" and at + 1 == len(whole):
-        return
-    while True:
-        try:
-            value, end = SCAN.raw_decode(whole, at)
-        except (ValueError, RecursionError) as error:
-            raise _Bad(_told(error)) from None
-        yield whole[at:end], value
-        at = _after_space(whole, end)
-        sign, at = whole[at : at + 1], _after_space(whole, at + 1)
-        if sign == "]" and at == len(whole):
-            return
-        if sign != ",":
-            raise _Bad(f"expected ',' or ']' at character {end}")
-
-
-def _after_space(text: str, at: int) -> int:
-    match = SPACE.match(text, at)
-    return match.end() if match else at
+    """The texts of the values of an array, or of the one value."""
+    if many:
+        yield from elements(text.strip(SPACES))
+    else:
+        yield text.strip(SPACES), None
 
 
 def _good(found: Iterator[tuple[str, Any]], record_bytes: int, max_records: int) -> list[tuple[str, Any]]:
@@ -154,10 +124,10 @@ def _good(found: Iterator[tuple[str, Any]], record_bytes: int, max_records: int)
                 raise Problem("too-long", f"more than {max_records:,} records", max_records=max_records)
             try:
                 good.append((text, _object(text, value, record_bytes)))
-            except _Bad as error:
-                reason = Reason.OVERSIZED if error.args[1:] else Reason.UNPARSEABLE
-                bad.append({"record": number, "reason": str(reason), "detail": str(error.args[0])})
-    except _Bad as error:
+            except NotJson as error:
+                reason = Reason.OVERSIZED if isinstance(error, _Oversized) else Reason.UNPARSEABLE
+                bad.append({"record": number, "reason": str(reason), "detail": str(error)})
+    except NotJson as error:
         bad.append({"record": number + 1, "reason": str(Reason.UNPARSEABLE), "detail": str(error)})
     if not bad:
         return good
@@ -170,22 +140,11 @@ def _good(found: Iterator[tuple[str, Any]], record_bytes: int, max_records: int)
 
 def _object(text: str, value: Any, record_bytes: int) -> dict[str, Any]:
     if len(text) > record_bytes:
-        raise _Bad(f"longer than {record_bytes:,} characters", True)
-    try:
-        value = SCAN.decode(text) if value is None else value
-    except (ValueError, RecursionError) as error:
-        raise _Bad(_told(error)) from None
+        raise _Oversized(f"longer than {record_bytes:,} characters")
+    value = whole(text) if value is None else value
     if not isinstance(value, dict):
-        raise _Bad("it is not a JSON object")
+        raise NotJson("it is not a JSON object")
     return value
-
-
-def _told(error: Exception) -> str:
-    if isinstance(error, RecursionError):
-        return "nested too deeply"
-    if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg} at character {error.pos}"
-    return str(error)
 
 
 def _identified(texts: list[str], headers: Mapping[str, str], facts: Mapping[str, str]) -> list[Record]:
@@ -205,14 +164,14 @@ def _identified(texts: list[str], headers: Mapping[str, str], facts: Mapping[str
 def _cloud_event(part: tuple[str, Any], number: int, facts: Mapping[str, str]) -> Record:
     """The data of a CloudEvent in structured mode, as its text has it."""
     text, _ = part
-    members = dict(_members(text))
-    event = {name: json.loads(value) for name, value in members.items() if value.startswith('"')}
+    parts = dict(members(text))
+    event = {name: json.loads(value) for name, value in parts.items() if value.startswith('"')}
     lacking = [name for name in ("specversion", "id", "source", "type") if not event.get(name)]
     if lacking:
         raise _event_problem(number, f"a CloudEvent without {', '.join(lacking)}")
-    if "data_base64" in members:
+    if "data_base64" in parts:
         raise _event_problem(number, "a CloudEvent with data_base64: its data must be JSON")
-    data = members.get("data", "null")
+    data = parts.get("data", "null")
     if not data.startswith("{"):
         raise _event_problem(number, "a CloudEvent whose data is not a JSON object")
     said = {f"cloudevents.{name}": event[name] for name in ATTRIBUTES if name in event}
@@ -222,16 +181,3 @@ def _cloud_event(part: tuple[str, Any], number: int, facts: Mapping[str, str]) -
 def _event_problem(number: int, detail: str) -> Problem:
     error = {"record": number, "reason": str(Reason.ENVELOPE), "detail": detail}
     return Problem("unparseable", f"record {number}: {detail}", reason=Reason.ENVELOPE, errors=[error])
-
-
-def _members(text: str) -> Iterator[tuple[str, str]]:
-    """The members of an object that can be read: name, and the value's text."""
-    at = _after_space(text, 1)
-    while text[at] != "}":
-        name, at = SCAN.raw_decode(text, at)
-        at = _after_space(text, _after_space(text, at) + 1)
-        _, end = SCAN.raw_decode(text, at)
-        yield name, text[at:end]
-        at = _after_space(text, end)
-        if text[at] == ",":
-            at = _after_space(text, at + 1)

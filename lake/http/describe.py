@@ -64,7 +64,7 @@ def example(contract: Contract) -> dict[str, Any]:
 
 def curl(contract: Contract, base: str) -> str:
     """A command that posts it; the token is expected in $TOKEN."""
-    record = json.dumps(example(contract), ensure_ascii=False).replace("'", "'\\''")
+    record = json.dumps(example(contract), ensure_ascii=False, indent=2).replace("'", "'\\''")
     needed = " \\\n  -H 'Idempotency-Key: order-4711'" if needs_id(contract) else ""
     return f"curl {base}/streams/{contract.name} -H \"Authorization: Bearer $TOKEN\"{needed} \\\n  --json '{record}'"
 

@@ -98,8 +98,8 @@ def _row(field: Field) -> str:
     words = [field.doc]
     if field.unit:
         words.append(f"In {field.unit}.")
-    if field.minimum is not None or field.maximum is not None:
-        words.append(f"{field.minimum or '…'} to {field.maximum or '…'}.")
+    words += [f"At least {field.minimum}."] if field.minimum is not None else []
+    words += [f"At most {field.maximum}."] if field.maximum is not None else []
     if field.is_fact:
         words.append(f"Taken from the request: {'.'.join(field.path)}.")
     elif field.nullable or field.has_default:

@@ -70,11 +70,12 @@ class Declared:
     where: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class HttpSource:
-    """See lake.sources.source.Source."""
+    """See lake.sources.source.Source. What comes after its first read is left for the next who opens it."""
 
     declared: Declared
+    _end: int | None = None
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -83,7 +84,9 @@ class HttpSource:
     def read(self, after: Progress | None, spool: Spool) -> Progress | None:
         """See Source. One range is what is there, up to 256 MiB. Raises Gap where acknowledged groups are not."""
         folder, upto = self.declared.folder, self._upto(after)
-        groups = self._next(upto)
+        if self._end is None:
+            self._end = max((group.number for group in folder.groups()), default=0)
+        groups = [group for group in self._next(upto) if group.number <= self._end]
         for group in groups:
             for ordinal, (stream, text, facts) in enumerate(folder.records(group)):
                 if stream not in self.streams:
@@ -117,6 +120,7 @@ class HttpSource:
 
     def close(self) -> None:
         """Has nothing open."""
+        self._end = None
 
     def _upto(self, after: Progress | None) -> int:
         """The number of the last group that logs have. Raises Gap where the folder is another one, or is gone."""

@@ -19,6 +19,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def soak(folder: Path, kills: int, seed: int) -> Outcome:
         for _ in range(kills):
             with intake.start(settings.project) as process:
                 serving = intake.ready(process)
-                client = Client(serving.port, lambda n, at=first, by=serving: _request(by, at + n * SEVERAL))
+                client = Client(serving.port, partial(_request, serving, first))
                 threading.Timer(chance.uniform(0.02, 0.6), process.kill).start()
                 asyncio.run(client.post(12, lambda: bool(faults)))
                 assert process.wait() == -9
@@ -120,8 +121,9 @@ def _numbers(first: int) -> range:
     return range(first, first + (SEVERAL if first // SEVERAL % 3 == 0 else 1))
 
 
-def _request(serving: intake.Serving, first: int) -> bytes:
-    body = b"".join(json.dumps({"station": "a", "number": number}).encode() + b"\n" for number in _numbers(first))
+def _request(serving: intake.Serving, before: int, number: int) -> bytes:
+    numbers = _numbers(before + number * SEVERAL)
+    body = b"".join(json.dumps({"station": "a", "number": each}).encode() + b"\n" for each in numbers)
     return request(serving, "readings", body, "application/x-ndjson")
 
 

@@ -150,7 +150,9 @@ def test_a_body_that_its_sender_signed_needs_no_token(http: Http) -> None:
     assert signed('{"number": 1}', at=now - timedelta(hours=1)).json()["detail"] == "Message timestamp too old"
     assert signed('{"number": 1}', at=now, stream="readings").json()["type"].endswith("#no-token")
     told = {"webhook-id": "ü", "webhook-timestamp": "x", "webhook-signature": "nonsense"}
-    answer = httpx.post(f"{http.serving.url}/streams/notes", headers={k: v.encode() for k, v in told.items()}, json={})
+    answer = httpx.post(
+        f"{http.serving.url}/streams/notes", headers=[(k.encode(), v.encode()) for k, v in told.items()], json={}
+    )
     assert answer.status_code == 401
 
 
@@ -185,7 +187,7 @@ def test_what_keeps_it_from_serving_is_told_before_it_listens(
     tmp_path: Path, options: str, words: list[str], told: str
 ) -> None:
     settings = shop(tmp_path / "shop", options)
-    command = [LAKE, "serve", "http", *words, "--project", settings.project, "--port", "0"]
+    command = [str(LAKE), "serve", "http", *words, "--project", str(settings.project), "--port", "0"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert told in done.stderr

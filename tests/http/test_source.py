@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from lake.config import Settings
 from lake.contracts.contract import load_contracts
 from lake.errors import DeclarationError, StorageError, Unavailable
-from lake.sources import http_files
 from lake.sources.declared import sound_sources
 from lake.sources.http import HttpSource
 from lake.sources.http_files import Folder, Writer
@@ -103,7 +102,7 @@ def test_a_group_that_is_being_written_is_no_file_yet(project: Settings, monkeyp
         if len(synced) == 1:
             assert read(project) == ([], None)
 
-    monkeypatch.setattr(http_files.os, "fsync", sync)
+    monkeypatch.setattr(os, "fsync", sync)
     writer.put(lines(1), 1)
     folder = writer.folder.path
     assert synced == [str(folder / ".new"), str(folder)]
@@ -118,7 +117,7 @@ def test_a_full_disk_promises_nothing_and_leaves_no_gap(project: Settings, monke
         def full(*_: object) -> int:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        broken.setattr(http_files.os, "write", full)
+        broken.setattr(os, "write", full)
         with pytest.raises(OSError, match="No space left"):
             writer.put(lines(1), 1)
     assert writer.put(lines(2), 1).number == 1
