@@ -19,7 +19,7 @@ NEEDS_JAVA = $(if $(shell test "0$(JAVA_VERSION)" -ge 17 && echo yes),,$(error a
 	$(JAVA) is $(or $(JAVA_VERSION),missing): apt install openjdk-17-jdk-headless, brew install openjdk@17, or set JAVA_HOME))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test test-airflow test-http laws soak lint docs audit bench bench-kinds bench-large bench-http load airflow lock clean
+.PHONY: help setup demo quick test test-airflow test-http test-singer laws soak lint docs audit bench bench-kinds bench-large bench-http load airflow lock clean
 .DELETE_ON_ERROR:
 
 help: ## these lines
@@ -45,6 +45,10 @@ test-airflow: setup ## what asks Airflow: whole runs of every DAG
 test-http: setup ## intake by HTTP: what is acknowledged is on the disk, and stays, whoever is killed
 	infra/strace.sh
 	$(BIN)/pytest -m http
+
+test-singer: setup ## a real Singer tap, in an environment of its own
+	infra/singer/install.sh
+	$(BIN)/pytest -m singer
 
 laws: setup ## the tests, and all further turns of the laws
 	$(BIN)/pytest -m ""
