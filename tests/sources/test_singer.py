@@ -23,10 +23,8 @@ pytestmark = pytest.mark.singer
 @pytest.fixture
 def shop(tmp_path: Path) -> Settings:
     settings = empty(tmp_path / "shop")
-    own = {
-        name: ("string?", {"aliases": [f"_sdc_{name}"], **TRANSPORT})
-        for name in ("last_modified", "filename", "stream")
-    }
+    names = ("last_modified", "filename", "stream")
+    own = {name: ("string?", {"aliases": [f"_sdc_{name}"], "transport": True}) for name in names}
     declare(settings, contract("orders", {"order_id": "long", "amount": "decimal(9, 2)", **own}, id=["order_id"]))
     return settings
 
