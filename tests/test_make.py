@@ -98,8 +98,8 @@ def test_every_program_takes_the_arguments_that_it_is_given(monkeypatch: pytest.
                 monkeypatch.setattr("sys.argv", words[1:])
                 with pytest.raises(Taken):
                     module.main()
-    benches = ("tests.bench", "tests.bench.kinds", "tests.bench.large", "tests.bench.load")
-    assert sorted(modules) == [*benches, "tests.crash", "tests.crash.costs"]
+    benches = ("tests.bench", "tests.bench.http", "tests.bench.kinds", "tests.bench.large", "tests.bench.load")
+    assert sorted(modules) == [*benches, "tests.crash", "tests.crash.costs", "tests.crash.intake"]
 
 
 def test_marks_that_choose_tests_are_those_of_tests() -> None:
