@@ -69,16 +69,9 @@ def verify_source(project: Project, connect: Callable[[], SparkSession], stream:
             return [_verdict(inputs, table, events, place) for table in tables]
 
 
-def _verdict(
-    project: Project,
-    connect: Callable[[], SparkSession],
-    declaration: Declaration,
-    now: Cut,
-    events: DataFrame,
-    at: str,
-) -> Verdict:
-    advance(Inputs(connect, project, now), declaration)
-    table, [source] = project.table(declaration), declaration.inputs
+def _verdict(inputs: Inputs, declaration: Declaration, events: DataFrame, at: str) -> Verdict:
+    advance(inputs, declaration)
+    project, table, [source] = inputs.project, inputs.table(declaration), declaration.inputs
     head = table.head()
     assert head is not None
     said = (head.columns or {}).get(source.name, {}).get(HANDED_ON, {})
