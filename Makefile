@@ -19,7 +19,8 @@ NEEDS_JAVA = $(if $(shell test "0$(JAVA_VERSION)" -ge 17 && echo yes),,$(error a
 	$(JAVA) is $(or $(JAVA_VERSION),missing): apt install openjdk-17-jdk-headless, brew install openjdk@17, or set JAVA_HOME))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka quick test test-airflow test-kafka laws soak lint docs audit bench bench-kinds bench-large load airflow kafka lock clean
+.PHONY: help setup demo demo-kafka quick test test-airflow test-http test-kafka test-postgres test-singer laws soak lint docs audit bench \
+	bench-kinds bench-large bench-http load airflow kafka postgres lock clean
 .DELETE_ON_ERROR:
 
 help: ## these lines
@@ -48,12 +49,25 @@ test-airflow: setup ## what asks Airflow: whole runs of every DAG
 test-kafka: setup $(VENV)/.kafka ## what asks a Kafka broker: transactions, gaps, a broker that dies
 	$(BIN)/pytest -m kafka
 
+test-postgres: setup ## what asks PostgreSQL, which is installed where it is missing
+	@infra/postgres/install.sh
+	$(BIN)/pytest -m postgres
+
+test-http: setup ## intake by HTTP: what is acknowledged is on the disk, and stays, whoever is killed
+	infra/strace.sh
+	$(BIN)/pytest -m http
+
+test-singer: setup ## a real Singer tap, in an environment of its own
+	infra/singer/install.sh
+	$(BIN)/pytest -m singer
+
 laws: setup $(VENV)/.kafka ## the tests, and all further turns of the laws
 	$(BIN)/pytest -m ""
 
 soak: setup ## processes and JVMs killed at every point of their writing, a state machine, hostile files: MINUTES=30, SEED=1
 	$(BIN)/python -m tests.crash --minutes $(or $(MINUTES),30) --seed $(or $(SEED),1)
 	$(BIN)/python -m tests.crash.costs --minutes $(or $(MINUTES),5) --seed $(or $(SEED),1)
+	$(BIN)/python -m tests.crash.intake --kills 200 --seed $(or $(SEED),1)
 
 lint: setup ## ruff, mypy --strict and the layers
 	$(BIN)/ruff check .
@@ -77,6 +91,9 @@ bench-kinds: setup ## the figures: a million events in a table of each kind besi
 bench-large: setup ## the figures: ten million events of a million keys, and a micro-batch's cost after 1,000 commits
 	$(BIN)/python -m tests.bench.large --growth
 
+bench-http: setup ## the figures: events a second that lake serve http acknowledges, each on the disk
+	$(BIN)/python -m tests.bench.http
+
 load: setup ## ten minutes of lake run --follow beside a producer that never waits; MINUTES=60 for an hour
 	$(BIN)/python -m tests.bench.load --minutes $(or $(MINUTES),10)
 
@@ -85,6 +102,10 @@ airflow: setup ## Airflow on this machine with the DAGs loaded, loopback only
 
 kafka: setup $(VENV)/.kafka ## a Kafka broker on this machine, loopback only: PORT=9092
 	$(BIN)/python infra/kafka/broker.py $(if $(PORT),--port $(PORT))
+
+postgres: ## PostgreSQL on this machine whose changes can be read, loopback only; installed where it is missing
+	@infra/postgres/install.sh
+	infra/postgres/server.sh
 
 lock: $(VENV)/.packages ## resolve pyproject.toml anew into the lock files
 	$(COMPILE) --upgrade --all-extras --output-file requirements.lock pyproject.toml

@@ -131,6 +131,26 @@ def append(shell: Shell, stream: str, files: tuple[str, ...]) -> None:
     shell.emit({"token": token, **asdict(counts)}, token)
 
 
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("stream")
+@click.argument("command", nargs=-1, required=True)
+@shared
+def tap(shell: Shell, stream: str, command: tuple[str, ...]) -> None:
+    """Append what a Singer tap gives to the log of STREAM: run COMMAND, which goes on where its last run ended.
+
+    The tap's STATE is in the log's commit with the rows up to it. A tap of several streams, or one that is run with
+    `lake ingest`, is declared in sources/NAME.toml.
+
+    \b
+    Example: lake tap orders -- tap-shop --config shop.json
+    """
+    from lake.ingest.from_tap import append_tapped
+
+    counts = append_tapped(shell.settings, lambda: shell.spark, stream, command)
+    token = f"{stream}@{counts.batch}"
+    shell.emit({"token": token, **asdict(counts)}, token)
+
+
 @click.command("log")
 @click.argument("stream")
 @click.option("--check", is_flag=True, help="Verify gap-free offsets, unique ids, watermarks, counts and content.")

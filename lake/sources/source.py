@@ -23,6 +23,10 @@ Progress: TypeAlias = Mapping[str, Any]
 """Where a source is, as JSON: what its next read begins after. Only the source itself looks into it."""
 
 
+class FromEnvironment(str):
+    """A text that a source's file took from the environment: it may be a secret, which the file itself may not have."""
+
+
 class Gap(DeclarationError):
     """What a source has to read next is gone there, or is no longer what it was."""
 
