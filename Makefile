@@ -19,7 +19,8 @@ NEEDS_JAVA = $(if $(shell test "0$(JAVA_VERSION)" -ge 17 && echo yes),,$(error a
 	$(JAVA) is $(or $(JAVA_VERSION),missing): apt install openjdk-17-jdk-headless, brew install openjdk@17, or set JAVA_HOME))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test test-airflow test-http test-singer laws soak lint docs audit bench bench-kinds bench-large bench-http load airflow lock clean
+.PHONY: help setup demo demo-kafka quick test test-airflow test-http test-kafka test-postgres test-singer laws soak lint docs audit bench \
+	bench-kinds bench-large bench-http load airflow kafka postgres lock clean
 .DELETE_ON_ERROR:
 
 help: ## these lines
@@ -33,14 +34,24 @@ demo: setup ## the flights of 2013 from landing files to a published gold table;
 	$(BIN)/lake run
 	$(BIN)/lake sql 'select * from carrier_league order by rank'
 
+demo-kafka: setup $(VENV)/.kafka ## the same flights by a Kafka broker, with aborted transactions: the same tables; DAYS=7
+	$(BIN)/python infra/kafka/demo.py $(if $(DAYS),--days $(DAYS))
+
 quick: lint ## linters, then the tests that start no JVM: under a minute
 	$(PYTEST) -m "not long and not spark and not smoke"
 
-test: lint ## linters, then the tests
+test: lint $(VENV)/.kafka ## linters, then the tests
 	$(PYTEST)
 
 test-airflow: setup ## what asks Airflow: whole runs of every DAG
 	$(BIN)/pytest -m airflow
+
+test-kafka: setup $(VENV)/.kafka ## what asks a Kafka broker: transactions, gaps, a broker that dies
+	$(BIN)/pytest -m kafka
+
+test-postgres: setup ## what asks PostgreSQL, which is installed where it is missing
+	@infra/postgres/install.sh
+	$(BIN)/pytest -m postgres
 
 test-http: setup ## intake by HTTP: what is acknowledged is on the disk, and stays, whoever is killed
 	infra/strace.sh
@@ -50,7 +61,7 @@ test-singer: setup ## a real Singer tap, in an environment of its own
 	infra/singer/install.sh
 	$(BIN)/pytest -m singer
 
-laws: setup ## the tests, and all further turns of the laws
+laws: setup $(VENV)/.kafka ## the tests, and all further turns of the laws
 	$(BIN)/pytest -m ""
 
 soak: setup ## processes and JVMs killed at every point of their writing, a state machine, hostile files: MINUTES=30, SEED=1
@@ -89,6 +100,13 @@ load: setup ## ten minutes of lake run --follow beside a producer that never wai
 airflow: setup ## Airflow on this machine with the DAGs loaded, loopback only
 	infra/airflow.sh
 
+kafka: setup $(VENV)/.kafka ## a Kafka broker on this machine, loopback only: PORT=9092
+	$(BIN)/python infra/kafka/broker.py $(if $(PORT),--port $(PORT))
+
+postgres: ## PostgreSQL on this machine whose changes can be read, loopback only; installed where it is missing
+	@infra/postgres/install.sh
+	infra/postgres/server.sh
+
 lock: $(VENV)/.packages ## resolve pyproject.toml anew into the lock files
 	$(COMPILE) --upgrade --all-extras --output-file requirements.lock pyproject.toml
 	printf 'setuptools\nuv\n' | $(COMPILE) --upgrade --constraint requirements.lock --output-file infra/bootstrap.lock -
@@ -109,6 +127,10 @@ $(VENV)/.packages: requirements.lock infra/bootstrap.lock
 $(VENV)/.headwater: pyproject.toml $(VENV)/.packages
 	$(BIN)/uv pip install --python $(BIN)/python --quiet --no-deps --no-build-isolation --editable .
 	@$(BIN)/python -m compileall -q lake
+	@touch $@
+
+$(VENV)/.kafka: infra/kafka/jars.txt infra/kafka/broker.py $(VENV)/.headwater
+	@$(BIN)/python infra/kafka/broker.py --fetch
 	@touch $@
 
 $(VENV)/.jars: lake/jars.txt lake/jars.py $(VENV)/.headwater

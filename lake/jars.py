@@ -61,9 +61,14 @@ def are_in(folder: Path) -> bool:
 
 
 def provide(
-    folder: Path, tell: Callable[[str], None], *, source: Path | None = None, ivy_settings: Path | None = None
+    folder: Path,
+    tell: Callable[[str], None],
+    *,
+    file: Path = LIST,
+    source: Path | None = None,
+    ivy_settings: Path | None = None,
 ) -> int:
-    """Makes `folder` hold the listed jars, and returns how many had to be put there: 0 where all are right already.
+    """Makes `folder` hold the jars that `file` lists, and returns how many had to be put there: 0 where all are right.
 
     They are taken from the folder `source`, else fetched as Ivy's own settings, or the file `ivy_settings`, say. Jars
     of an earlier list go; whatever else is in the folder stays. Only what is verified replaces anything.
@@ -71,7 +76,7 @@ def provide(
     Raises DeclarationError where something that was named is missing, Unavailable where the jars cannot be fetched or
     written, LakeError where one of them is not the one that is listed.
     """
-    jars = listed()
+    jars = listed(file)
     if not faults(folder, jars):
         return 0
     try:
@@ -81,7 +86,7 @@ def provide(
             if source is not None:
                 _copy(jars, source, fetched)
             else:
-                tell(f"fetching {len(jars)} jars (13 MB) ...")
+                tell(f"fetching {len(jars)} jars ...")
                 _fetch(jars, fetched, ivy_settings)
             if wrong := _wrong(fetched, jars):
                 raise LakeError(
@@ -89,7 +94,7 @@ def provide(
                     where=str(source or folder),
                     fix="fetch them from another place: --from DIR, or --ivy-settings FILE",
                 )
-            _replace(jars, fetched, folder)
+            _replace(jars, fetched, folder, file)
     except OSError as error:
         raise full(error) or Unavailable(
             f"the jars cannot be written: {error.strerror}",
@@ -98,14 +103,14 @@ def provide(
         ) from error
     if others := unlisted(folder, jars):
         raise LakeError(
-            f"not on the list, and Spark would load them: {', '.join(others)}",
+            f"not on the list, and they would be loaded too: {', '.join(others)}",
             where=str(folder),
             fix="move them elsewhere",
         )
     return len(jars)
 
 
-def _replace(jars: Sequence[Jar], fetched: Path, folder: Path) -> None:
+def _replace(jars: Sequence[Jar], fetched: Path, folder: Path, file: Path) -> None:
     """Puts each jar into its place at once. Those of the list that was there before go, if they are not listed."""
     before = folder / LIST.name
     old = listed(before) if before.is_file() else []
@@ -113,7 +118,7 @@ def _replace(jars: Sequence[Jar], fetched: Path, folder: Path) -> None:
         (fetched / jar.file).replace(folder / jar.file)
     for jar in set(old) - set(jars):
         (folder / jar.file).unlink(missing_ok=True)
-    shutil.copy(LIST, fetched / LIST.name)
+    shutil.copy(file, fetched / LIST.name)
     (fetched / LIST.name).replace(before)
 
 

@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 import zipfile
@@ -27,12 +28,14 @@ import pytest
 
 from tests import servers
 from tests.processes import LOOPBACK, free_port, listening, make, until
+from tests.servers.kafka import installed
+from tests.servers.postgres import binaries as programs
 
 ROOT = Path(__file__).parents[1]
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 VENV = Path(sys.prefix)
 TARGETS = dict(re.findall(r"^([a-z][a-z-]*):(?!=)(.*)$", MAKEFILE, re.MULTILINE))
-RUN_HERE = {"help", "setup", "demo", "docs", "audit", "airflow", "lock", "clean"}
+RUN_HERE = {"help", "setup", "demo", "docs", "audit", "airflow", "kafka", "demo-kafka", "postgres", "lock", "clean"}
 """Targets of which a test below, or one of tests/docs, runs the recipe."""
 PAGES = ("*.md", "docs/**/*.md", "infra/*.md", "infra/**/*.py", "infra/**/*.toml", "lake/**/*.py", "tests/**/*.py")
 NAMED = re.compile(r"(?:`|^ *)make ((?:[a-z][a-z-]*)(?: [a-z][a-z-]*)*)(?:`| *#| *$)", re.MULTILINE)
@@ -213,6 +216,85 @@ def test_airflow_answers_until_it_is_interrupted(tmp_path: Path) -> None:
             os.killpg(run.pid, signal.SIGINT)
             run.wait(timeout=60)
     assert not members(run.pid)
+
+
+@pytest.mark.kafka
+def test_kafka_answers_on_loopback_alone_until_it_is_interrupted(tmp_path: Path) -> None:
+    installed()
+    port = str(free_port())
+    environment = os.environ | {"KAFKA_HOME": str(tmp_path / "kafka")}
+    command = ["make", "--old-file=setup", "--old-file=.venv/.kafka", "kafka", f"PORT={port}"]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, start_new_session=True) as run:
+        try:
+            until(lambda: accepts(int(port)))
+            assert set().union(*map(listening, members(run.pid))) <= LOOPBACK
+        finally:
+            os.killpg(run.pid, signal.SIGINT)
+            run.wait(timeout=60)
+    assert not members(run.pid)
+
+
+@pytest.mark.postgres
+def test_postgres_answers_until_it_is_interrupted(tmp_path: Path) -> None:
+    """As root, who may not run it, its files are a folder of another user's."""
+    import psycopg
+
+    programs()
+    port = str(free_port())
+    data = Path(tempfile.mkdtemp(prefix="headwater-postgres-", dir="/tmp"))
+    data.chmod(0o711)
+    names = ("POSTGRES_PORT", "POSTGRES_DATA", "POSTGRES_DSN")
+    named = dict(zip(names, (port, str(data / "data"), str(tmp_path / "dsn")), strict=True))
+    with subprocess.Popen(
+        ["make", "postgres"], cwd=ROOT, env=os.environ | named, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as run:  # fmt: skip
+        try:
+            until(lambda: connects(tmp_path / "dsn"))
+            with psycopg.connect((tmp_path / "dsn").read_text()) as connection:
+                assert connection.execute("SHOW wal_level").fetchone() == ("logical",)
+            assert set().union(*map(listening, members(run.pid))) <= LOOPBACK
+            assert (tmp_path / "dsn").stat().st_mode & 0o077 == 0
+            taken = make("postgres", folder=ROOT, **named)
+            assert f"postgres: port {port} is in use" in taken.stderr
+            assert "Error 75" in taken.stderr
+        finally:
+            os.killpg(run.pid, signal.SIGINT)
+            run.wait(timeout=60)
+    assert not members(run.pid)
+    shutil.rmtree(data)
+
+
+@pytest.mark.kafka
+def test_demo_kafka_gives_the_tables_that_files_give(tmp_path: Path) -> None:
+    installed()
+    demo: list[str | Path] = [
+        sys.executable,
+        ROOT / "infra/kafka/demo.py",
+        "--days",
+        "3",
+        "--home",
+        tmp_path,
+        "--compare",
+    ]
+    done = subprocess.run([*demo, "--port", str(free_port())], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("  the same\n") == 14
+    assert re.search(r"^flights .* [1-9][0-9,]* aborted$", done.stdout, re.MULTILINE)
+
+
+def accepts(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
+def connects(file: Path) -> bool:
+    import psycopg
+
+    with suppress(psycopg.OperationalError, FileNotFoundError), psycopg.connect(file.read_text()):
+        return True
+    return False
 
 
 def answers(address: str) -> bool:

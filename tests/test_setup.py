@@ -244,7 +244,7 @@ def test_setup_puts_jars_in_place_that_are_those_of_the_list(listed: Path, tmp_p
     assert json.loads(setup("--from", str(tmp_path)).stdout)["fetched"] == 0, "what is in place needs no source"
     assert findings(tmp_path)["jars"].ok
     (target / "mine.jar").touch()
-    assert "Spark would load them: mine.jar" in str(setup("--from", str(listed)).exception)
+    assert "they would be loaded too: mine.jar" in str(setup("--from", str(listed)).exception)
     assert (target / "mine.jar").exists()
 
 

@@ -84,7 +84,7 @@ def _change(change: Mapping[str, Any]) -> str:
 )
 @shared
 def ingest(shell: Shell, names: tuple[str, ...], give_up: bool) -> int:
-    """Ingest what is new for streams, or by sources, of these NAMES (default: all).
+    """Ingest what is new. NAMES are those of streams and sources (default: all).
 
     New is what has landed and what sources have. Prints the token of the newest batch of each stream.
 
@@ -136,9 +136,9 @@ def append(shell: Shell, stream: str, files: tuple[str, ...]) -> None:
 @click.argument("command", nargs=-1, required=True)
 @shared
 def tap(shell: Shell, stream: str, command: tuple[str, ...]) -> None:
-    """Append what a Singer tap gives to the log of STREAM: run COMMAND, which goes on where its last run ended.
+    """Append the rows of a Singer tap to the log of STREAM.
 
-    The tap's STATE is in the log's commit with the rows up to it. A tap of several streams, or one that is run with
+    COMMAND runs the tap; it goes on where its last run ended: its STATE is in the log's commit with the rows up to it. A tap of several streams, or one that is run with
     `lake ingest`, is declared in sources/NAME.toml.
 
     \b
@@ -156,8 +156,9 @@ def tap(shell: Shell, stream: str, command: tuple[str, ...]) -> None:
 @click.option("--check", is_flag=True, help="Verify gap-free offsets, unique ids, watermarks, counts and content.")
 @click.option("--head", is_flag=True, help="Print the digest of the whole log, to store elsewhere.")
 @click.option("--since", metavar="DIGEST", help="With --check: also verify that the log continues the one with DIGEST.")
+@click.option("--missing", is_flag=True, help="List what should have come, by the contract's `complete`, and has not.")
 @shared
-def log(shell: Shell, stream: str, check: bool, head: bool, since: str | None) -> None:
+def log(shell: Shell, stream: str, check: bool, head: bool, since: str | None, missing: bool) -> None:
     """Show the log of STREAM. Lists its batches, offsets, sources, counts and voids.
 
     --check finds damage: each batch records a fingerprint of its rows. Anyone who can write to the warehouse could
@@ -170,6 +171,10 @@ def log(shell: Shell, stream: str, check: bool, head: bool, since: str | None) -
     """
     from lake.ingest.fsck import head_of, report
 
+    if missing:
+        if check or head or since:
+            raise DeclarationError("--missing cannot be combined", fix="lake log STREAM --missing")
+        return _missing(shell, stream)
     if (check and head) or (since and not check):
         raise DeclarationError(
             "--head and --check cannot be combined" if head else "--since needs --check",
@@ -182,6 +187,24 @@ def log(shell: Shell, stream: str, check: bool, head: bool, since: str | None) -
         return _check_log(shell, stream, since or "")
     contents = report(shell.settings, stream)
     shell.emit(_log_data(contents), _log_text(contents))
+
+
+def _missing(shell: Shell, stream: str) -> None:
+    from lake.contracts.contract import Complete, load_contract
+    from lake.ingest.completeness import missing
+
+    contract = load_contract(shell.settings, stream)
+    if contract.complete == Complete():
+        raise DeclarationError(
+            f"the contract of {stream} does not say what would be missing",
+            where=contract.where,
+            fix='"lake": {…, "complete": {"producer": "device", "number": "seq", "every": "1 day"}}, or part of it',
+        )
+    found = missing(shell.settings, contract)
+    numbers = [asdict(gap) | {"numbers": gap.count} for gap in found.numbers]
+    spans = [asdict(span) for span in found.spans]
+    lines = [*table(numbers, "producer", "first", "last", "numbers"), *table(spans, "begin", "end")]
+    shell.emit({"stream": stream, "numbers": numbers, "spans": spans}, lines or f"{stream}: nothing is missing")
 
 
 def _check_log(shell: Shell, stream: str, since: str) -> None:

@@ -222,7 +222,7 @@ def tables(shell: Shell) -> None:
     "--fail-if",
     "fails",
     multiple=True,
-    type=click.Choice(["stopped", "behind", "stale", "quarantine"]),
+    type=click.Choice(["stopped", "behind", "stale", "missing", "quarantine"]),
     help="Exit 1 if that is so; repeatable. Damage fails too.",
 )
 @shared
@@ -233,6 +233,7 @@ def status(shell: Shell, fails: tuple[str, ...]) -> None:
     --fail-if stopped     a gate holds the next edition back, or the last run of something failed
     --fail-if behind      files or events wait to be ingested, or a table is behind its logs
     --fail-if stale       readers see an older cut than the newest, or a definition has changed
+    --fail-if missing     numbers of producers, or spans of time, that should be in a log are not
     --fail-if quarantine  records wait in quarantine
 
     \b

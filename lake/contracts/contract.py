@@ -30,6 +30,8 @@ and the record a `lake` object with the project's facts:
     "dump":     "taken_on"       the field that says of which full dump a record is, where records are rows of such:
                                  then a record that is refused holds back the deletes of its own dump alone, and not
                                  those of every dump in its file
+    "complete": {"producer": "device", "number": "seq", "every": "1 day"}   what tells that events are missing: a number
+                                 that goes up by one with each event of a producer, an event in each span of time
     "csv":      {"delimiter": ";", …}   how CSV files are written; see `csv_options.py`
     "envelope": "debezium"       change messages of a database's table; see `lake.ingest.debezium` for this, and
     "table":    "shop.orders"    for the fields' attributes `from` and `encoding`
@@ -70,6 +72,17 @@ class MaxRefused:
 
 
 @dataclass(frozen=True)
+class Complete:
+    """By what it is known that something is missing: a `number` that goes up by one with each event of a `producer`, or
+    of the whole stream where it names none; an event in each `every`, counted from 1970 in UTC.
+    """
+
+    producer: str | None = None
+    number: str | None = None
+    every: timedelta | None = None
+
+
+@dataclass(frozen=True)
 class Contract:
     """What an event of one stream is. `identity` says whether `id`, the content or the position identifies it."""
 
@@ -90,6 +103,7 @@ class Contract:
     envelope: str | None = None
     table: str | None = None
     csv: CsvOptions = UNSAID
+    complete: Complete = Complete()
     text: str = ""
 
     @property
@@ -230,8 +244,14 @@ def read_contract(text: str, *, file: str) -> Contract:
         envelope=facts.get("envelope"),
         table=facts.get("table"),
         csv=CsvOptions.of(facts.get("csv", {})),
+        complete=_complete(facts.get("complete", {})),
         text=text,
     )
+
+
+def _complete(said: Mapping[str, Any]) -> Complete:
+    every = said.get("every")
+    return Complete(said.get("producer"), said.get("number"), None if every is None else duration(every))
 
 
 def _identifying(field: Field, facts: Mapping[str, Any], record: avro.schema.RecordSchema) -> Field:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from lake.contracts.csv_options import wrong_options
-from lake.contracts.fields import FACTS_OF, FILE, FILE_FACTS, Field
+from lake.contracts.fields import FACTS_OF, FILE, FILE_FACTS, WITH_PARTS, Field
 from lake.errors import did_you_mean
 
 FACTS: Final = {
@@ -24,6 +24,7 @@ FACTS: Final = {
     "subject",
     "max_refused",
     "csv",
+    "complete",
 }
 ENVELOPES: Final[Mapping[str, frozenset[str]]] = {
     "debezium": frozenset({"op", "before", "after", "source", "transaction", "ts_ms", "ts_us", "ts_ns"}),
@@ -78,6 +79,7 @@ def wrong_facts(facts: Any, fields: list[Field], names: list[str] | None) -> Ite
         yield from (("csv", what, fix) for what, fix in wrong_options(facts["csv"]))
         if "envelope" in facts:
             yield "csv", '"csv" together with "envelope"', "change messages are JSON: leave one of them out"
+    yield from (("complete", what, fix) for what, fix in _wrong_complete(facts, fields, names))
     if facts.get("dump") is not None and names is not None:
         yield from _wrong_names("dump", [facts["dump"]], fields, names)
         if any(field.name == facts["dump"] and field.personal for field in fields):
@@ -102,6 +104,36 @@ def _wrong_limit(limit: Any) -> Iterator[tuple[str, str, str]]:
         yield "max_refused", f"invalid share of max_refused: {share!r}", "use a number from 0 to 1"
     if not isinstance(records, int) or isinstance(records, bool) or records < 0:
         yield "max_refused", f"invalid records of max_refused: {records!r}", "use a whole number, 0 or more"
+
+
+def _wrong_complete(facts: dict[str, Any], fields: list[Field], names: list[str] | None) -> Iterator[tuple[str, str]]:
+    said = facts.get("complete", {})
+    if not isinstance(said, dict) or ("complete" in facts and not said.keys() & {"producer", "number", "every"}):
+        yield f"invalid complete: {said!r}", 'write {"producer": "device", "number": "seq"} or {"every": "1 day"}'
+        return
+    members = ("producer", "number", "every")
+    for name in sorted(set(said) - {*members}):
+        yield f"unknown member {name!r} of complete", did_you_mean(name, members)
+    if "producer" in said and "number" not in said:
+        yield "complete names a producer and no number", 'add "number": the field that its events are counted in'
+    if "every" in said and duration(said["every"]) in {None, timedelta(0)}:
+        yield f"invalid every of complete: {said['every']!r}", 'write a duration such as "1 day" or "15 minutes"'
+    if "every" in said and facts.get("time") is None:
+        yield "complete has every, and events have no time", 'declare "time"'
+    known = {field.name: field for field in fields}
+    for member in ("producer", "number") if names is not None else ():
+        if member not in said:
+            continue
+        field = known.get(said[member]) if isinstance(said[member], str) else None
+        if field is None:
+            yield f"complete names an unknown {member} {said[member]!r}", did_you_mean(str(said[member]), known)
+        elif field.personal or field.nested:
+            yield (
+                f"complete names {field.name!r}, which is {'personal' if field.personal else 'nested'}",
+                "use another field",
+            )
+        elif member == "number" and field.type not in {"int", "bigint"} and not field.type.endswith(",0)"):
+            yield f"complete names {field.name!r} of type {field.type} as number", "use a whole number"
 
 
 def _wrong_subject(facts: dict[str, Any], fields: list[Field], names: list[str]) -> Iterator[tuple[str, str, str]]:
@@ -163,8 +195,9 @@ def wrong_paths(field: Field, facts: Any) -> Iterator[tuple[str, str]]:
 def _wrong_fact(field: Field) -> Iterator[tuple[str, str]]:
     """Each fault of a field that is a fact of its file or source."""
     origin, told, known = field.path[0], ".".join(field.path), FACTS_OF[field.path[0]]
-    wanted = 3 if field.path[1:2] == ("headers",) else 2
-    if field.path[1:2] and field.path[1] in known and len(field.path) != wanted:
+    least = WITH_PARTS.get(field.path[:2])
+    right = len(field.path) == 2 if least is None else len(field.path) >= least
+    if field.path[1:2] and field.path[1] in known and not right:
         yield f"field {field.name!r} has an invalid path: {told!r}", f'write a path such as "{origin}.headers.source"'
     elif field.path[1:2] == () or field.path[1] not in known:
         whose = "files do" if field.of_file else f"a record by {origin} does"

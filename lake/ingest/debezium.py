@@ -36,6 +36,8 @@ the reads of a snapshot, which share one place, are told apart. Declare what may
 **Order.** Never order by ts_ms: clocks run backwards, and many changes share one. Order by the place in the database's
 log, ties by log order, which is the order of the topic. A snapshot's read (op r) has the place at which the snapshot
 was taken: late, it does not win over newer changes; of a snapshot that is taken again, it corrects what was missed.
+Our own reader of PostgreSQL (see `lake.sources.postgres.messages`) has in `source.lsn` the place of the commit: order
+and identity are (lsn, ordinal) there, reads included.
 
     Latest(key="id", sequence="_lsn", deletes="_op = 'd'", truncate="_op = 't'")
     rows.selectExpr("id", …, "lsn AS _lsn", "op AS _op")
@@ -45,11 +47,11 @@ In a History a version begins when the source committed, or its snapshot was tak
     History(key="id", sequence=("since", "_lsn"), deletes="_op = 'd'")
     "nullif(committed_at, timestamp '1970-01-01') AS since"                       committed_at from source.ts_ms
 
-Not covered yet: deletes that the connector has missed, as a new snapshot does not say what is gone; places that begin
-again, after a restore or on another server; reads without a place, which never win, without a time, which begin no
-version, and those with the place at which they were sent. A changed primary key comes as a delete and a create, and
-needs nothing; for writers that send one update with both keys there is `former`. Only values are messages: a consumer
-that writes keys between them fills the quarantine. MongoDB's images, which are texts, are not read.
+Not covered yet, of other connectors than our own: deletes that they have missed, as a new snapshot does not say what
+is gone; places that begin again, after a restore or on another server; reads without a place, which never win, without
+a time, which begin no version, and those with the place at which they were sent. A changed primary key comes as a
+delete and a create, and needs nothing; for writers that send one update with both keys there is `former`. Only values
+are messages: a consumer that writes keys between them fills the quarantine. MongoDB's images, texts, are not read.
 """
 
 from __future__ import annotations

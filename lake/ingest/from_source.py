@@ -22,6 +22,7 @@ from lake.contracts.contract import Contract
 from lake.errors import DeclarationError
 from lake.ingest.append import BatchCounts, append
 from lake.ingest.delivery import Fetched
+from lake.ingest.standing import standing
 from lake.progress import step
 from lake.sources import spool
 from lake.sources.declared import Declared, sound_sources
@@ -32,30 +33,6 @@ from lake.store.log import Log, LogHead
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@dataclass(frozen=True)
-class Standing:
-    """Where the logs stand in a source: after delivery `number`, 0 before the first, behind which it is at `progress`.
-
-    `streams` are those that have records of it, `lacking` those of them whose logs do not have it yet.
-    """
-
-    number: int = 0
-    progress: Progress | None = None
-    streams: tuple[str, ...] = ()
-    lacking: tuple[str, ...] = ()
-
-
-def standing(settings: Settings, name: str, streams: tuple[str, ...]) -> Standing:
-    """Where the logs of `streams` stand in the source `name`, as their own commits say."""
-    said = {stream: Log(settings, stream).head().sources.get(name) for stream in streams}
-    newest = max((one for one in said.values() if one), key=lambda one: int(one["delivery"]), default=None)
-    if newest is None:
-        return Standing()
-    has = {stream for stream, one in said.items() if one and one["delivery"] == newest["delivery"]}
-    lacking = tuple(stream for stream in newest["streams"] if stream not in has)
-    return Standing(newest["delivery"], newest["progress"], tuple(newest["streams"]), lacking)
 
 
 def drain(  # noqa: PLR0913  the last two are for callers that go on, and for tests

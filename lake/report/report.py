@@ -58,6 +58,8 @@ def as_text(status: Status) -> Iterator[str]:
     for stopper in status.stoppers:
         yield from _stopped(stopper)
     for stream in status.streams:
+        if stream.missing:
+            yield f"missing  {stream.name}: {stream.missing}: lake log {stream.name} --missing"
         if stream.held:
             yield f"held     {stream.held}: repair and replay them, or lake quarantine accept {stream.name}"
         if stream.accepted and stream.quarantined:
@@ -118,10 +120,15 @@ def _quarantined_ones(status: Status) -> Iterator[str]:
             yield f"{_counted(count, 'record')} of {stream.name}"
 
 
+def _missing_ones(status: Status) -> Iterator[str]:
+    yield from (f"{stream.name}: {stream.missing}" for stream in status.streams if stream.missing)
+
+
 FAILS: Final = {
     "stopped": "a gate holds the next edition back, or the last run of something failed",
     "behind": "files or events wait to be ingested, or a table is behind its logs",
     "stale": "readers see an older cut than the newest, or a definition has changed",
+    "missing": "numbers of producers, or spans of time, that should be in a log are not",
     "quarantine": "records wait in quarantine",
 }
 """What `lake status --fail-if` may be asked for."""
@@ -129,6 +136,7 @@ _SO: Final[dict[str, Callable[[Status], Iterator[str]]]] = {
     "stopped": _stopped_ones,
     "behind": _behind_ones,
     "stale": _stale_ones,
+    "missing": _missing_ones,
     "quarantine": _quarantined_ones,
 }
 

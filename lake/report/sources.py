@@ -10,7 +10,7 @@ from typing import Any
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import LakeError
-from lake.ingest.from_source import standing
+from lake.ingest.standing import standing
 from lake.sources.declared import Declared, sound_sources
 from lake.sources.source import Progress
 

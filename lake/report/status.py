@@ -14,6 +14,7 @@ from lake.errors import LakeError
 from lake.gate import refusal_limits
 from lake.graph import Graph, graph
 from lake.ingest import landing
+from lake.ingest.completeness import missing
 from lake.project import Project
 from lake.report.sources import SourceStatus, sources
 from lake.session import first_line
@@ -36,7 +37,8 @@ class Stream:
     """A log: its newest batch and when that was made, events accepted so far, greatest event time; files that wait,
     quarantine by reason. One of a damaged log is empty.
 
-    `held`: why what is made of it is not published; `accepted`: up to which batch refusals are, and why.
+    `missing`: what should have come and has not; `held`: why what is made of it is not published; `accepted`: up to
+    which batch refusals are, and why.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Stream:
     pending: int = 0
     quarantined: Mapping[str, int] = field(default_factory=dict)
     run: runs.Run | None = None
+    missing: str = ""
     held: str | None = None
     accepted: Mapping[str, Any] = field(default_factory=dict)
 
@@ -264,6 +267,7 @@ def _stream(project: Project, walk: _Walk, cut: cuts.Cut | None, run: runs.Run |
         pending=sum(file.mark not in marks for file in landing.listing(settings, walk.stream)),
         quarantined=dict(waiting.most_common()),
         run=run,
+        missing=missing(settings, project.contracts[walk.stream]).told,
         held=str(held) if held else None,
         accepted=head.accepted,
     )

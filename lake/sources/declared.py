@@ -23,7 +23,7 @@ from typing import Any, Final
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, did_you_mean
-from lake.sources.source import Source
+from lake.sources.source import FromEnvironment, Source
 
 KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "kafka": ("lake.sources.kafka", "kafka"),
@@ -120,6 +120,6 @@ def _filled_in(said: Mapping[str, Any], where: str) -> Iterator[tuple[str, Any]]
                     where=where,
                     fix=f"export {variable}=…",
                 )
-            yield name, os.environ[variable]
+            yield name, FromEnvironment(os.environ[variable])
         else:
             yield name, value

@@ -19,7 +19,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lake import file_modes
@@ -72,10 +74,18 @@ class Writer:
 
     def put(self, stream: str, record: Record) -> None:
         """Takes one record for the log of `stream`."""
+        self._file(stream).put(record)
+
+    def put_many(self, stream: str, texts: pa.Array, places: pa.Array, facts: Mapping[str, pa.Array]) -> None:
+        """Takes records for the log of `stream`, in columns."""
+        if len(texts):
+            self._file(stream).put_many(texts, places, facts)
+
+    def _file(self, stream: str) -> _StreamWriter:
         file = self._files.get(stream)
         if file is None:
             file = self._files[stream] = _StreamWriter(self.folder / f"{stream}{SUFFIX}")
-        file.put(record)
+        return file
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -89,27 +99,65 @@ class Writer:
 
 
 class _StreamWriter:
+    """One file; records wait until they make a group of rows, and are in it in the order in which they came."""
+
     def __init__(self, path: Path) -> None:
-        self._path, self._rows, self._bytes, self._seq = path, list[tuple[Any, ...]](), 0, 0
+        self._path, self._rows, self._tables = path, list[tuple[Any, ...]](), list[pa.Table]()
+        self._count, self._bytes, self._seq = 0, 0, 0
         self._writer = pq.ParquetWriter(path, SCHEMA, compression="zstd", compression_level=1)
 
     def put(self, record: Record) -> None:
         self._rows.append((self._seq, record.text, record.place, list(record.facts.items())))
-        self._seq += 1
-        self._bytes += len(record.text)
-        if len(self._rows) >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
+        self._took(1, len(record.text))
+
+    def put_many(self, texts: pa.Array, places: pa.Array, facts: Mapping[str, pa.Array]) -> None:
+        self._gather()
+        numbers = pa.array(range(self._seq, self._seq + len(texts)), pa.int64())
+        self._tables.append(pa.table([numbers, texts, places, _maps(facts, len(texts))], schema=SCHEMA))
+        self._took(len(texts), texts.nbytes)
+
+    def _took(self, records: int, size: int) -> None:
+        self._seq += records
+        self._count += records
+        self._bytes += size
+        if self._count >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
             self._flush()
 
-    def _flush(self) -> None:
+    def _gather(self) -> None:
+        """Has the single records behind the columns that came before them."""
         if self._rows:
             columns = [list(column) for column in zip(*self._rows, strict=True)]
-            self._writer.write_table(pa.table(columns, schema=SCHEMA))
-            self._rows, self._bytes = [], 0
+            self._tables.append(pa.table(columns, schema=SCHEMA))
+            self._rows = []
+
+    def _flush(self) -> None:
+        self._gather()
+        if self._tables:
+            self._writer.write_table(pa.concat_tables(self._tables))
+            self._tables, self._count, self._bytes = [], 0, 0
 
     def close(self) -> None:
         self._flush()
         self._writer.close()
         _sync(self._path)
+
+
+def _maps(facts: Mapping[str, pa.Array], length: int) -> pa.Array:
+    """A map for each of `length` records, from a column for each fact; what is null has no entry."""
+    names = sorted(facts)
+    table = pa.table(
+        {"row": pa.array([], pa.int64()), "name": pa.array([], pa.string()), "text": pa.array([], pa.string())}
+    )
+    if names:
+        rows = pa.array(np.tile(np.arange(length), len(names)))
+        named = pa.array(np.repeat(np.arange(len(names), dtype=np.int32), length))
+        said = pa.DictionaryArray.from_arrays(named, pa.array(names)).cast(pa.string())
+        texts = pa.chunked_array([facts[name].cast(pa.string()) for name in names]).combine_chunks()
+        table = pa.table({"row": rows, "name": said, "text": texts}).filter(pc.field("text").is_valid())
+        table = table.sort_by([("row", "ascending"), ("name", "ascending")]).combine_chunks()
+    counts = np.bincount(table["row"].to_numpy(), minlength=length)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
+    return pa.MapArray.from_arrays(offsets, table["name"].combine_chunks(), table["text"].combine_chunks())
 
 
 @contextmanager

@@ -63,7 +63,7 @@ class Tap:
 
 @dataclass
 class TapSource:
-    """See lake.sources.source.Source. One run of the tap, however many deliveries it gives."""
+    """See Source, of lake.sources.source. One run of the tap, however many deliveries it gives."""
 
     tap: Tap
     _run: _Run | None = None

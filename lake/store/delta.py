@@ -162,6 +162,12 @@ def exists(path: Address) -> bool:
         return False
 
 
+def columns(path: Address) -> list[str]:
+    """The names of the columns of the table at `path`."""
+    with opened(path) as table:
+        return [field.name for field in table.schema().fields]
+
+
 def version(path: Address) -> int:
     """The newest version of the table at `path`."""
     with opened(path) as table:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 from lake.config import Settings
 from lake.contracts.reasons import Reason
 from lake.store import delta
-from lake.store.scan import Scan
 from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
 
@@ -76,7 +75,7 @@ def is_mark(name: str) -> bool:
 def rejected(settings: Settings, stream: str, *, upto: int) -> list[Rejected]:
     """The rows of `stream` up to batch `upto`, in order."""
     path = _path(settings, stream)
-    facts = [FACTS] if delta.exists(path) and FACTS in Scan(path).schema().names else []
+    facts = [FACTS] if delta.exists(path) and FACTS in delta.columns(path) else []
     query = f"SELECT {', '.join([*COLUMNS, *facts])} FROM t WHERE _batch <= $1 ORDER BY _batch, _number"
     rows = delta.rows(path, query, upto)
     return [Rejected(stream, *row.values()) for row in rows]

@@ -51,8 +51,9 @@ class Column:
 
     @property
     def told(self) -> str:
-        """What it means, with the unit."""
-        return f"{self.comment} [{self.unit}]".lstrip() if self.unit else self.comment
+        """What it means, with the unit where that does not say it."""
+        says = self.unit in self.comment
+        return self.comment if says else f"{self.comment} [{self.unit}]".lstrip()
 
 
 @dataclass(frozen=True)

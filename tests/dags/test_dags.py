@@ -284,6 +284,11 @@ def test_an_older_run_leaves_checks_and_publishing_to_the_one_that_took_a_later_
 
 
 @pytest.mark.smoke
+def test_airflow_runs_a_step_of_a_project(airflow: Airflow) -> None:
+    airflow.call("airflow", "tasks", "test", "shop.microbatch", "cut")
+    assert airflow.lake("status")["cut"]["number"] == 1
+
+
 def test_a_micro_batch_leaves_one_published_cut(airflow: Airflow, commands: Commands) -> None:
     replace(airflow, server=commands.environment).run("microbatch")
     status = airflow.lake("status")

@@ -17,6 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.config import Settings
+from lake.contracts import avro_json
 from lake.contracts.contract import load_contracts
 from lake.ingest import avro_files
 from lake.ingest.ingest import ingest
@@ -83,7 +84,7 @@ def container(schema: str, rows: list[Any], codec: str = "null", *, every: int =
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         full = avro.schema.parse(schema)
-        plain = avro.schema.parse(json.dumps(avro_files._without_logical_types(json.loads(schema))))
+        plain = avro.schema.parse(json.dumps(avro_json.without_logical_types(json.loads(schema))))
     stream = BytesIO()
     writer = avro.datafile.DataFileWriter(stream, avro.io.DatumWriter(), full, codec=codec)
     writer.datum_writer.writers_schema = plain

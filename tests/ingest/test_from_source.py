@@ -17,9 +17,9 @@ from lake.contracts.contract import load_contracts
 from lake.engine.verify import verify_all
 from lake.errors import LakeError
 from lake.ingest import from_source
-from lake.ingest.from_source import standing
 from lake.ingest.ingest import ingest
 from lake.ingest.replay import waiting
+from lake.ingest.standing import standing
 from lake.project import load
 from lake.publish.cut import cut
 from lake.sources import declared, spool
@@ -99,7 +99,7 @@ class Dies:
 
     def __init__(self, patch: pytest.MonkeyPatch, module: Any, name: str, nth: int, *, after: bool) -> None:
         self.calls, self.nth, self.after, self.real = 0, nth, after, getattr(module, name)
-        patch.setattr(module, name, lambda *arguments, **options: self(*arguments, **options))
+        patch.setattr(module, name, lambda *arguments, **options: self(*arguments, **options))  # noqa: PLW0108  a method
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         self.calls += 1
@@ -124,7 +124,7 @@ KILLS = [
 
 @pytest.mark.turns
 @pytest.mark.parametrize(("module", "name", "after", "nth"), KILLS)
-def test_whoever_dies_the_next_run_has_every_delivery_once_and_no_cut_divides_one(  # noqa: PLR0917
+def test_whoever_dies_the_next_run_has_every_delivery_once_and_no_cut_divides_one(  # noqa: PLR0917  a case
     bank: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, after: bool, nth: int
 ) -> None:
     outside(bank, transfers(6), at_once=2)

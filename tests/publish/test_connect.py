@@ -22,7 +22,7 @@ from lake.project import load
 from lake.scaffold import init
 from lake.testing import Commands, Lakehouse
 from tests.processes import LOOPBACK, free_port, listening, until
-from tests.serving import LAKE, SMALL, serving
+from tests.serving import LAKE, SHORT_LIVED, SMALL, serving
 
 HEAD = "from datetime import timedelta\nfrom lake import *\nfrom jobs.silver.current_order import current_order\n"
 PAST = HEAD + "from jobs.silver.order_past import order_past\n"
@@ -189,6 +189,60 @@ def test_a_command_that_a_signal_ends_leaves_the_server_nothing_to_do(shop: Path
         lake = Client(shop, server.remote, forks)
         lake.call("run")
         interrupted(lake, ui)
+
+
+LOOK = """
+import sys, json
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
+print(json.dumps([[list(row) for row in spark.sql(query).collect()] for query in sys.argv[2:]], default=str))
+"""
+PEEKS = """
+@table(View(key=(), identity="customer"), current_order)
+def order_peek(orders):
+    '''What reads a table that is no input of it.'''
+    return orders.sparkSession.sql("select customer, amount from gold.customer_daily")
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("shop", [FEW], ids=["few kinds"], indirect=True)
+def test_a_client_of_the_server_reads_the_edition_by_name(shop: Path) -> None:
+    with serving(shop, SHORT_LIVED) as server, Commands(server.remote) as forks:
+        lake = Client(shop, server.remote, forks)
+        assert asked(lake, "show databases") == [[["default"]]]
+        lake.call("run")
+        until(lambda: len(asked(lake, "show tables")[0]) == 2 + len(FEW))
+        named, rows, described = asked(
+            lake, "show tables in gold", "select count(*) from gold.customer_daily", "describe silver.current_order"
+        )
+        assert sorted(row[1] for row in named) == ["customer_daily", "order_rank"]
+        assert rows == [[3]]
+        assert ["amount", "decimal(10,2)", "GBP"] in described
+        assert not any(name.startswith("_") for name, *_ in described)
+        event = {"order_id": 9, "customer": "new", "status": "placed", "amount": "1.00"}
+        times = dict.fromkeys(("placed_at", "changed_at"), "2024-04-02T10:40:00Z")
+        (lake.project / "new.jsonl").write_text(json.dumps(event | times))
+        lake.call("append", "orders", str(lake.project / "new.jsonl"))
+        lake.call("run")
+        until(lambda: asked(lake, "select count(*) from customer_daily") == [[[4]]])
+        (lake.project / "jobs/gold/order_peek.py").write_text(HEAD + PEEKS)
+        lake.call("run", code=2, said="reads gold.customer_daily, which is no input of it")
+
+
+def asked(lake: Client, *queries: str) -> list[Any]:
+    """What a program that knows nothing of Headwater gets of the server."""
+    token = (lake.project / ".lake/spark/connect.token").read_text()
+    done = subprocess.run(
+        [LAKE.with_name("python"), "-c", LOOK, lake.remote, *queries],
+        env=os.environ | {"SPARK_CONNECT_AUTHENTICATE_TOKEN": token},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    rows: list[Any] = json.loads(done.stdout)
+    return rows
 
 
 def a_late_event(lake: Client) -> None:

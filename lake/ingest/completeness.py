@@ -1,0 +1,111 @@
+"""What should have come and has not: numbers that producers gave and skipped, spans of time without an event.
+
+Only what lies between two events is known to be missing. An event that was voided has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Final
+
+from lake.config import Settings
+from lake.contracts import evolution
+from lake.contracts.contract import Contract
+from lake.quoting import quoted
+from lake.store import delta
+from lake.store.log import Log
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+GAPS: Final = """
+    SELECT producer, before + 1 AS first, number - 1 AS last
+    FROM (SELECT *, lag(number) OVER (PARTITION BY producer ORDER BY number) AS before
+          FROM (SELECT DISTINCT {producer} AS producer, {number} AS number FROM t WHERE _bucket >= 0)
+          WHERE number IS NOT NULL)
+    WHERE number > before + 1
+    ORDER BY ALL
+"""
+MICROSECOND: Final = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The numbers `first` to `last` of a producer, its whole stream where it names none, that are not in the log."""
+
+    producer: str | None
+    first: int
+    last: int
+
+    @property
+    def count(self) -> int:
+        return self.last - self.first + 1
+
+
+@dataclass(frozen=True)
+class Span:
+    """A time without an event: from `begin` on, before `end`."""
+
+    begin: datetime
+    end: datetime
+
+
+@dataclass(frozen=True)
+class Missing:
+    """All that is missing in a log, by producer and number, and by time."""
+
+    stream: str
+    numbers: tuple[Numbers, ...] = ()
+    spans: tuple[Span, ...] = ()
+
+    @property
+    def told(self) -> str:
+        """`12 numbers of 2 producers, 3 spans of time`; "" where nothing is missing."""
+        count, producers = sum(gap.count for gap in self.numbers), len({gap.producer for gap in self.numbers})
+        of = "" if all(gap.producer is None for gap in self.numbers) else f" of {producers} producers"
+        parts = [f"{count} numbers{of}"] if count else []
+        parts += [f"{len(self.spans)} spans of time without an event"] if self.spans else []
+        return ", ".join(parts)
+
+
+def missing(settings: Settings, contract: Contract) -> Missing:
+    """What of the stream is missing by the `complete` of its contract; nothing where it says nothing. No JVM."""
+    return Missing(contract.name, tuple(_numbers(settings, contract)), tuple(_spans(settings, contract)))
+
+
+def _numbers(settings: Settings, contract: Contract) -> Iterator[Numbers]:
+    number, producer = contract.complete.number, contract.complete.producer
+    log = Log(settings, contract.name)
+    if number is None or not delta.exists(log.path):
+        return
+    known = evolution.with_current(log.contracts(log.head()), contract)
+    there = {*delta.columns(log.path)}
+    of = f"CAST({_field(known, producer, there)} AS VARCHAR)" if producer else "NULL"
+    query = GAPS.format(producer=of, number=f"CAST({_field(known, number, there)} AS HUGEINT)")
+    for row in delta.rows(log.path, query):
+        yield Numbers(row["producer"], int(row["first"]), int(row["last"]))
+
+
+def _field(known: tuple[Contract, ...], name: str, there: set[str]) -> str:
+    """SQL of a field in whichever column the log has it."""
+    names = known[-1].field(name).names
+    columns = [
+        f"CAST({quoted(column)} AS VARCHAR)"
+        for (field, _), column in evolution.columns(known).items()
+        if field in names and column in there
+    ]
+    return f"coalesce({', '.join([*columns, 'NULL'])})"
+
+
+def _spans(settings: Settings, contract: Contract) -> Iterator[Span]:
+    every = contract.complete.every
+    if every is None:
+        return
+    length = every // MICROSECOND
+    begin = f"epoch_us(_time) - (epoch_us(_time) % {length} + {length}) % {length}"  # % has the sign of the time
+    query = f"SELECT DISTINCT ({begin}) // {length} AS number FROM t WHERE _time IS NOT NULL"
+    numbers = sorted(row["number"] for row in delta.rows(Log(settings, contract.name).path, query))
+    for before, after in pairwise(numbers):
+        if after > before + 1:
+            yield Span(EPOCH + (before + 1) * every, EPOCH + after * every)

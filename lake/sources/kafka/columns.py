@@ -1,0 +1,133 @@
+"""Batches of a topic's records as columns: texts, places, and the facts that its contract takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake.sources.kafka.options import FACTS, Topic
+from lake.sources.kafka.values import Decode, UndecodableError, headers_of, of_json, of_text, refused
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+CONTROL: Final = ""  # what the envelope's reader counts as control
+TOMBSTONE: Final = "{}"  # an event that has facts alone
+UNSAID: Final = "a null value, and no field of the contract is from kafka.tombstone: it does not say what that means"
+KEY: Final = f"{FACTS}.key"
+HEADERS: Final = f"{FACTS}.headers."
+OF_KEY: Final = f"{KEY}."
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns of text, a record each."""
+
+    texts: pa.Array
+    places: pa.Array
+    facts: dict[str, pa.Array]
+
+
+@dataclass
+class Reader:
+    """What makes columns of the records of one `topic`."""
+
+    topic: Topic
+    value: Decode
+    key: Decode
+
+    def columns(self, messages: Sequence[Message], partition: int) -> Columns:
+        """The records of one partition."""
+        offsets = pa.array([message.offset() for message in messages], pa.int64())
+        places = pc.binary_join_element_wise(f"{self.topic.name}/{partition}", offsets.cast(pa.string()), ":")
+        faults: dict[int, str] = {}
+        facts = {fact: self._fact(fact, messages, faults) for fact in sorted(self.topic.facts)}
+        texts = self._texts(messages)
+        if faults:
+            texts = pa.array([faults.get(i, text) for i, text in enumerate(texts.to_pylist())], pa.large_string())
+        return Columns(texts, places, facts)
+
+    def _texts(self, messages: Sequence[Message]) -> pa.Array:
+        values = [message.value() for message in messages]
+        if self.value is of_json:
+            plain = pa.array(values, pa.large_binary())
+            if plain.null_count == 0 and pc.all(pc.starts_with(plain, b"{")).as_py():
+                try:
+                    return plain.cast(pa.large_string())
+                except pa.ArrowInvalid:
+                    pass  # one of them is not UTF-8: one by one
+        return pa.array([self._text(*each) for each in zip(messages, values, strict=True)], pa.large_string())
+
+    def _text(self, message: Message, value: bytes | None) -> str:
+        if value is None:
+            if self.topic.envelope:
+                return CONTROL
+            return TOMBSTONE if f"{FACTS}.tombstone" in self.topic.facts else refused(UNSAID, message.key() or b"")
+        try:
+            return self.value(value, headers_of(message))
+        except UndecodableError as error:
+            return refused(error, value)
+
+    def _fact(self, fact: str, messages: Sequence[Message], faults: dict[int, str]) -> pa.Array:
+        """One fact of all records. Adds the text to put in the place of a record of which it cannot be decoded."""
+        if fact in ONES:
+            return pa.array([ONES[fact](message) for message in messages], pa.string())
+        found: list[str | None] = []
+        for row, message in enumerate(messages):
+            try:
+                found.append(self._decoded(fact, message))
+            except UndecodableError as error:
+                found.append(None)
+                faults[row] = refused(f"{fact}: {error}", message.value() or b"")
+        return pa.array(found, pa.string())
+
+    def _decoded(self, fact: str, message: Message) -> str | None:
+        if fact.startswith(HEADERS):
+            header = dict(headers_of(message)).get(fact.removeprefix(HEADERS))
+            return None if header is None else of_text(header)
+        key = message.key()
+        if key is None:
+            return None
+        text = self.key(key, headers_of(message))
+        return text if fact == KEY else _part(text, fact.removeprefix(OF_KEY))
+
+
+def _part(text: str, name: str) -> str | None:
+    """The text of a field of an object."""
+    try:
+        found = json.loads(text, parse_float=str, parse_int=str)
+    except ValueError as error:
+        raise UndecodableError(f"not JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise UndecodableError("not an object")
+    value = found.get(name)
+    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _time(message: Message) -> str | None:
+    """When a record was made, or appended, as ISO 8601 in UTC."""
+    from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
+
+    kind, milliseconds = message.timestamp()
+    if kind == TIMESTAMP_NOT_AVAILABLE:
+        return None
+    try:
+        return (EPOCH + timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds")
+    except OverflowError:
+        return None
+
+
+ONES: Final[dict[str, Callable[[Any], str | None]]] = {
+    f"{FACTS}.timestamp": _time,
+    f"{FACTS}.topic": lambda message: message.topic(),
+    f"{FACTS}.partition": lambda message: str(message.partition()),
+    f"{FACTS}.offset": lambda message: str(message.offset()),
+    f"{FACTS}.tombstone": lambda message: "true" if message.value() is None else "false",
+}

@@ -1,0 +1,175 @@
+"""What a source's file says of Kafka: read, with every fault."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from lake.contracts.contract import Contract
+from lake.errors import DeclarationError, did_you_mean
+
+NAMES: Final = ("kind", "bootstrap", "group", "records", "bytes", "seconds", "streams", "client", "registry")
+OF_STREAM: Final = ("topic", "value", "key")
+VALUES: Final = ("json", "avro")
+KEYS: Final = ("text", "json", "avro", "base64")
+OURS: Final[Mapping[str, str]] = {
+    "bootstrap.servers": "use bootstrap",
+    "metadata.broker.list": "use bootstrap",
+    "group.id": "use group",
+    "isolation.level": "leave it out: what is not committed is never read",
+    "auto.offset.reset": "leave it out: a gap is told, never skipped",
+    "enable.auto.commit": "leave it out: offsets are written after the logs' own commits",
+    "enable.auto.offset.store": "leave it out: offsets are written after the logs' own commits",
+    "enable.partition.eof": "leave it out: it is switched on",
+}
+"""Settings of librdkafka on which exactly-once reading stands."""
+MOST: Final[Mapping[str, int]] = {"records": 1_000_000, "bytes": 256 << 20, "seconds": 30}
+SECRET: Final = re.compile(r"password|secret|token|user\.info|credential|jaas|\.pem|oauthbearer\.config", re.IGNORECASE)
+"""Names of settings whose values are never shown."""
+FACTS: Final = "kafka"
+
+
+@dataclass(frozen=True)
+class Topic:
+    """One topic, the log of `stream`: what its values and keys are, and the `facts` of its records that are taken."""
+
+    stream: str
+    name: str
+    value: str = "json"
+    key: str = "text"
+    facts: frozenset[str] = frozenset()
+    envelope: bool = False
+
+
+@dataclass(frozen=True)
+class Options:
+    """A source's file, checked. Its settings may be secrets."""
+
+    name: str
+    where: str
+    bootstrap: str
+    topics: tuple[Topic, ...]
+    group: str = "headwater"
+    records: int = MOST["records"]
+    bytes: int = MOST["bytes"]
+    seconds: int = MOST["seconds"]
+    client: Mapping[str, str] = field(default_factory=dict)
+    registry: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        return tuple(topic.stream for topic in self.topics)
+
+    def redacted(self, text: str) -> str:
+        """`text` with the names of settings in place of their values, where these are secrets."""
+        for name, value in {**self.client, **self.registry}.items():
+            if SECRET.search(name) and value:
+                text = text.replace(value, f"<{name}>")
+        return text
+
+
+def options_of(name: str, said: Mapping[str, Any], contracts: Mapping[str, Contract], where: str) -> Options:
+    """What a file says. Raises one DeclarationError that tells all faults."""
+    faults = [DeclarationError(what, where=where, fix=fix) for what, fix in _faults(said, contracts)]
+    if faults:
+        raise DeclarationError.all(faults)
+    topics = tuple(_topic(stream, said["streams"][stream], contracts[stream]) for stream in sorted(said["streams"]))
+    return Options(
+        name,
+        where,
+        said["bootstrap"],
+        topics,
+        group=said.get("group", Options.group),
+        **{bound: said.get(bound, most) for bound, most in MOST.items()},
+        client={setting: _text(value) for setting, value in said.get("client", {}).items()},
+        registry={setting: _text(value) for setting, value in said.get("registry", {}).items()},
+    )
+
+
+def _topic(stream: str, said: Mapping[str, str], contract: Contract) -> Topic:
+    facts = frozenset(".".join(field.path) for field in contract.fields if field.path[:1] == (FACTS,))
+    return Topic(stream, facts=facts, envelope=bool(contract.envelope), **_renamed(said))
+
+
+def _renamed(said: Mapping[str, str]) -> dict[str, str]:
+    return {"name" if option == "topic" else option: value for option, value in said.items()}
+
+
+def _text(value: Any) -> str:
+    """A setting as librdkafka reads it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _faults(said: Mapping[str, Any], contracts: Mapping[str, Contract]) -> Iterator[tuple[str, str]]:
+    for name in said:
+        if name not in NAMES:
+            yield f"unknown option {name!r}", did_you_mean(name, NAMES)
+    for name in ("bootstrap", "group"):
+        if name in said and not (isinstance(said[name], str) and said[name]):
+            yield f"{name} must be text, found {said[name]!r}", f'for example {name} = "{_EXAMPLES[name]}"'
+    if "bootstrap" not in said:
+        yield "no bootstrap: where are the brokers?", 'for example bootstrap = "localhost:9092"'
+    for name, most in MOST.items():
+        value = said.get(name, most)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            yield f"{name} must be a whole number of at least 1, found {value!r}", f"its default is {most}"
+    for table in ("client", "registry"):
+        yield from _faults_of_settings(table, said.get(table, {}))
+    yield from _faults_of_streams(said, contracts)
+
+
+_EXAMPLES: Final = {"bootstrap": "localhost:9092", "group": Options.group}
+
+
+def _faults_of_settings(table: str, settings: Any) -> Iterator[tuple[str, str]]:
+    if not isinstance(settings, Mapping):
+        yield f"{table} must be a table", f"write [{table}], and below it setting = value"
+        return
+    for name, value in settings.items():
+        if not isinstance(value, str | int | float):  # the value may be a secret: it is not shown
+            yield f"[{table}] {name!r} must be a text, a number or true or false", 'a secret is "env:NAME"'
+        if table == "client" and name in OURS:
+            yield f"[client] {name!r} cannot be set", OURS[name]
+
+
+def _faults_of_streams(said: Mapping[str, Any], contracts: Mapping[str, Contract]) -> Iterator[tuple[str, str]]:
+    streams = said.get("streams")
+    if not isinstance(streams, Mapping) or not streams:
+        yield (
+            "no streams: which topic is which stream's?",
+            'for example [streams.flights], and below it topic = "flights"',
+        )
+        return
+    taken: dict[str, str] = {}
+    for stream, about in sorted(streams.items()):
+        if stream not in contracts:
+            yield f"no stream {stream!r}", did_you_mean(stream, contracts) or "add schemas/<stream>.avsc"
+        if not isinstance(about, Mapping):
+            yield (
+                f"streams.{stream} must be a table",
+                f'for example [streams.{stream}], and below it topic = "{stream}"',
+            )
+            continue
+        yield from _faults_of_stream(stream, about)
+        topic = about.get("topic")
+        if isinstance(topic, str) and topic in taken:
+            yield f"{taken[topic]} and {stream} take the topic {topic!r}", "let a job tell their events apart"
+        elif isinstance(topic, str):
+            taken[topic] = stream
+        if "avro" in {about.get("value"), about.get("key")} and not said.get("registry"):
+            yield f"streams.{stream} is Avro, and no registry is named", "write [registry], and below it url = …"
+    if said.get("registry") and "url" not in said["registry"]:
+        yield "[registry] has no url", 'for example url = "http://localhost:8081"'
+
+
+def _faults_of_stream(stream: str, about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name in about:
+        if name not in OF_STREAM:
+            yield f"streams.{stream} has an unknown option {name!r}", did_you_mean(name, OF_STREAM)
+    if not (isinstance(about.get("topic"), str) and about["topic"]):
+        yield f"streams.{stream} has no topic", f'for example topic = "{stream}"'
+    for name, known in (("value", VALUES), ("key", KEYS)):
+        if about.get(name, known[0]) not in known:
+            yield f"streams.{stream}: unknown {name} {about[name]!r}", did_you_mean(str(about[name]), known)

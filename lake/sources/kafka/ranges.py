@@ -1,0 +1,175 @@
+"""What is read next of some topics: ranges of offsets, fixed before the first record; and whether they are still there.
+
+A cluster and a topic have ids. Where an id is another, offsets of before mean nothing any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from lake.sources.source import Gap, Progress
+
+
+class Range(NamedTuple):
+    """Offsets of one partition, from `first` on, before `end`."""
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+
+
+class Bounds(NamedTuple):
+    """What a partition has: from `low` on; before `end` all is decided; `high` is where the next record goes."""
+
+    low: int
+    end: int
+    high: int
+
+
+@dataclass(frozen=True)
+class Here:
+    """A topic as the cluster has it."""
+
+    id: str
+    partitions: Mapping[int, Bounds]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What was taken of a topic with this `id`: of each partition the newest range."""
+
+    id: str
+    ranges: Mapping[int, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Position:
+    """What was taken of the topics of one cluster."""
+
+    cluster: str
+    topics: Mapping[str, Taken] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, progress: Progress) -> Position:
+        """The position that a log's commit tells."""
+        topics = {
+            name: Taken(said["id"], {int(partition): (a, b) for partition, (a, b) in said["ranges"].items()})
+            for name, said in progress["topics"].items()
+        }
+        return cls(progress["cluster"], topics)
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        """The same, as JSON."""
+        topics = {
+            name: {"id": taken.id, "ranges": {str(p): list(taken.ranges[p]) for p in sorted(taken.ranges)}}
+            for name, taken in sorted(self.topics.items())
+        }
+        return {"cluster": self.cluster, "topics": topics}
+
+    def ends(self) -> Iterator[tuple[str, int, int]]:
+        """Topic, partition and offset of what comes next."""
+        for name, taken in self.topics.items():
+            yield from ((name, partition, end) for partition, (_, end) in taken.ranges.items())
+
+    def first(self, topic: str, partition: int, bounds: Bounds) -> int:
+        """Where to go on: a topic begins with what it has, a partition that was added to a known one at 0."""
+        if topic not in self.topics:
+            return bounds.low
+        return self.topics[topic].ranges.get(partition, (0, 0))[1]
+
+    def behind(self, here: Mapping[str, Here], taken: Sequence[Range]) -> Position:
+        """The position behind `taken`. What is said of topics that are not `here` stays."""
+        topics = dict(self.topics)
+        for name, topic in here.items():
+            firsts = {p: self.first(name, p, bounds) for p, bounds in topic.partitions.items()}
+            news = {each.partition: (each.first, each.end) for each in taken if each.topic == name}
+            topics[name] = Taken(topic.id, {p: news.get(p, (first, first)) for p, first in firsts.items()})
+        return Position(self.cluster, topics)
+
+
+def added(position: Position, here: Mapping[str, Here]) -> dict[str, list[int]]:
+    """The partitions that known topics have got since."""
+    new = {
+        name: sorted(set(topic.partitions) - set(position.topics[name].ranges))
+        for name, topic in here.items()
+        if name in position.topics
+    }
+    return {name: partitions for name, partitions in new.items() if partitions}
+
+
+def gaps(position: Position, cluster: str, here: Mapping[str, Here], *, source: str, where: str) -> list[Gap]:
+    """Every reason for which what comes next cannot be read."""
+    give_up = f"lake ingest {source} --give-up"
+    if position.cluster != cluster:
+        what = f"another cluster: {cluster} answers, and what was read is of {position.cluster}"
+        fix = f"correct bootstrap; or {give_up}, which takes all that this cluster has as new"
+        return [Gap(what, where=where, fix=fix)]
+    faults = []
+    for name, topic in here.items():
+        taken = position.topics.get(name)
+        if taken is not None and taken.id != topic.id:
+            what = f"the topic {name!r} was made anew: its id is {topic.id}, and what was read is of {taken.id}"
+            faults.append(Gap(what, where=where, fix=f"{give_up} takes all that the new one has as new"))
+            continue
+        for partition, bounds in sorted(topic.partitions.items()):
+            if what := _gap(position.first(name, partition, bounds), bounds):
+                on = _at(position.first(name, partition, bounds), bounds)
+                fix = f"{give_up} goes on at {on}, without what is gone"
+                faults.append(Gap(f"partition {partition} of the topic {name!r}: {what}", where=where, fix=fix))
+    return faults
+
+
+def _gap(first: int, bounds: Bounds) -> str:
+    if first < bounds.low:
+        return f"the offsets {first} to {bounds.low - 1} were deleted there before they were read"
+    if first > bounds.high:
+        return f"it ends at {bounds.high}, and was read up to {first}: records were lost there, or it was restored"
+    return ""
+
+
+def _at(first: int, bounds: Bounds) -> int:
+    """Where to go on when what is gone is given up."""
+    return min(max(first, bounds.low), bounds.high)
+
+
+def given_up(position: Position, cluster: str, here: Mapping[str, Here]) -> Position:
+    """The position of which nothing is gone."""
+    known = position if position.cluster == cluster else Position(cluster)
+    topics = {name: taken for name, taken in known.topics.items() if name not in here or taken.id == here[name].id}
+    known = Position(cluster, topics)
+    for name, topic in here.items():
+        at = {p: _at(known.first(name, p, bounds), bounds) for p, bounds in topic.partitions.items()}
+        topics[name] = Taken(topic.id, {p: (offset, offset) for p, offset in at.items()})
+    return Position(cluster, topics)
+
+
+def waiting(position: Position, here: Mapping[str, Here]) -> list[Range]:
+    """All that is decided and was not taken, by topic and partition."""
+    ranges = (
+        Range(name, partition, position.first(name, partition, bounds), bounds.end)
+        for name, topic in here.items()
+        for partition, bounds in sorted(topic.partitions.items())
+    )
+    return [each for each in ranges if each.first < each.end]
+
+
+def planned(waiting: Sequence[Range], most: int) -> list[Range]:
+    """Of what is `waiting`, about `most` offsets: each partition has the same share, and what it does not need of that
+    is the others'.
+    """
+    lengths = shares([each.end - each.first for each in waiting], most)
+    return [each._replace(end=each.first + length) for each, length in zip(waiting, lengths, strict=True)]
+
+
+def shares(wanted: Sequence[int], most: int) -> list[int]:
+    """How much of `most` each gets: as much as it wants, or the same as all others that want more; at least 1."""
+    given = [0] * len(wanted)
+    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    for place, i in enumerate(order):
+        given[i] = max(1, min(wanted[i], most // (len(order) - place)))
+        most = max(0, most - given[i])
+    return given

@@ -1,0 +1,121 @@
+"""A source of Kafka's topics: ranges are fixed, read whole, and the group's offsets written once they are committed."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lake.contracts.contract import Contract
+from lake.sources.kafka import ranges
+from lake.sources.kafka.cluster import Cluster
+from lake.sources.kafka.columns import Reader
+from lake.sources.kafka.options import Options, options_of
+from lake.sources.kafka.ranges import Here, Position, Range
+from lake.sources.kafka.values import decoders
+from lake.sources.source import Lag, Progress, Spool
+
+
+def of(name: str, said: Mapping[str, Any], contracts: Mapping[str, Contract], where: str) -> Kafka:
+    """The source that a file declares, not connected yet. Raises one DeclarationError that tells all faults."""
+    return Kafka(options_of(name, said, contracts, where))
+
+
+class Kafka:
+    """One declared source of one cluster. Connects when it is first asked something."""
+
+    def __init__(self, options: Options, connect: Callable[[Options], Cluster] = Cluster) -> None:
+        self.options = options
+        self._connect = connect
+        self._cluster: Cluster | None = None
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The streams that it has records for."""
+        return self.options.streams
+
+    @property
+    def cluster(self) -> Cluster:
+        if self._cluster is None:
+            self._cluster = self._connect(self.options)
+        return self._cluster
+
+    def read(self, after: Progress | None, spool: Spool) -> Progress | None:
+        """Puts the committed records of one range a partition into `spool`; see lake.sources.source."""
+        here = self._topics()
+        position = self._position(after)
+        if faults := ranges.gaps(position, self.cluster.id, here, source=self.options.name, where=self.options.where):
+            raise faults[0] if len(faults) == 1 else type(faults[0]).all(faults)
+        for topic, partitions in ranges.added(position, here).items():
+            logging.getLogger("lake").warning(
+                "%s: the topic %r has got partitions (%s): events of one key may be in two of them, in any order",
+                self.options.name,
+                topic,
+                ", ".join(map(str, partitions)),
+            )
+        taken = self._take(ranges.planned(ranges.waiting(position, here), self.options.records), spool)
+        return position.behind(here, taken).progress if taken else None
+
+    def _take(self, planned: list[Range], spool: Spool) -> list[Range]:
+        """Reads the ranges, each as far as its share of the bytes goes; returns what was taken of each."""
+        left, taken = self.options.bytes, []
+        with decoders(self.options) as decode:
+            readers = {
+                topic.name: Reader(topic, decode(topic.value, False), decode(topic.key, True))
+                for topic in self.options.topics
+            }
+            for place, wanted in enumerate(planned):
+                share = left // (len(planned) - place)
+                size, end = self._spooled(wanted, readers[wanted.topic], spool, share)
+                left = max(0, left - size)
+                taken.append(wanted._replace(end=end))
+        return taken
+
+    def _spooled(self, wanted: Range, reader: Reader, spool: Spool, most: int) -> tuple[int, int]:
+        """Reads one range, as far as `most` bytes go: how many they were, and where it ends."""
+        size, end = 0, wanted.first
+        for messages, upto in self.cluster.read(wanted):
+            end = upto
+            if messages:
+                columns = reader.columns(messages, wanted.partition)
+                spool.put_many(reader.topic.stream, columns.texts, columns.places, columns.facts)
+                size += columns.texts.nbytes
+            if size >= most:
+                break
+        return size, end
+
+    def acknowledge(self, upto: Progress) -> None:
+        """Writes the group's offsets, a hint for people's tools."""
+        names = {topic.name for topic in self.options.topics}
+        ends = [each for each in Position.of(upto).ends() if each[0] in names]
+        if ends:
+            self.cluster.commit(ends)
+
+    def lag(self, after: Progress | None) -> Lag:
+        """How many offsets wait, holes and markers included, and since when the oldest record does."""
+        here = self._topics()
+        position = self._position(after)
+        if ranges.gaps(position, self.cluster.id, here, source="", where=""):
+            position = ranges.given_up(position, self.cluster.id, here)
+        waiting = ranges.waiting(position, here)
+        oldest = self.cluster.oldest(waiting)
+        events = sum(each.end - each.first for each in waiting)
+        return Lag(events=events, seconds=None if oldest is None else max(0.0, time.time() - oldest))
+
+    def skip_gap(self, after: Progress | None) -> Progress:
+        """Where to go on without what is gone."""
+        here = self._topics()
+        return ranges.given_up(self._position(after), self.cluster.id, here).progress
+
+    def close(self) -> None:
+        """Lets go of connections."""
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+    def _topics(self) -> dict[str, Here]:
+        return self.cluster.topics(topic.name for topic in self.options.topics)
+
+    def _position(self, after: Progress | None) -> Position:
+        return Position(self.cluster.id) if after is None else Position.of(after)

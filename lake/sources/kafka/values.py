@@ -1,0 +1,242 @@
+"""Values and keys as the text that a contract reads: JSON as it came, Avro as JSON.
+
+Both may be in the wire format of Confluent's serializers: a zero byte and the schema's id (4 bytes), or a one and its
+GUID (16 bytes), before the value, or the id in a header; docs.confluent.io, "Wire format". No JSON begins with either.
+Schemas, and those that they refer to, are asked of the registry once and kept.
+
+What cannot be decoded becomes a text that no contract takes, which says why and shows the bytes, so that it goes to
+quarantine with its place. A registry that does not answer is no fault of a record: Unavailable.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
+
+from lake.contracts import avro_json
+from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.sources.kafka.options import Options
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
+T = TypeVar("T")
+Decode: TypeAlias = Callable[[bytes, Headers], str]
+
+PREFIX_BYTES: Final = {0: 5, 1: 17}
+FORBIDDEN: Final = (401, 403)
+UNKNOWN: Final = 404
+NEEDED: Final = ("fastavro", "httpx")
+
+
+class UndecodableError(Exception):
+    """Bytes that are not what the source's file says."""
+
+
+def refused(why: object, value: bytes) -> str:
+    """A text that no contract takes: why, and the bytes."""
+    return f"cannot be decoded: {' '.join(str(why).split())[:300]}; its bytes: {shown(value)}"
+
+
+def shown(value: bytes) -> str:
+    """Bytes for people: what is printable as it is, the rest escaped."""
+    text = value.decode("utf-8", "backslashreplace")
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def of_json(value: bytes, _: Headers = ()) -> str:
+    """JSON, without the prefix of the wire format."""
+    if value[:1] in {b"\x00", b"\x01"}:
+        value = value[PREFIX_BYTES[value[0]] :]
+    text = of_text(value)
+    if not text or text.isspace():
+        raise UndecodableError("it is empty")
+    return text
+
+
+def of_text(value: bytes, _: Headers = ()) -> str:
+    """UTF-8."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise UndecodableError(f"not valid UTF-8 at byte {error.start}") from None
+
+
+def of_base64(value: bytes, _: Headers = ()) -> str:
+    """Any bytes."""
+    return base64.b64encode(value).decode()
+
+
+PLAIN: Final[Mapping[str, Decode]] = {"json": of_json, "text": of_text, "base64": of_base64}
+
+
+@contextmanager
+def decoders(options: Options) -> Iterator[Callable[[str, bool], Decode]]:
+    """What gives the decoder of a format ("json", "avro", "text", "base64"), of values or, where true, of keys."""
+    registry = Registry(options)
+    try:
+        yield lambda name, is_key: Avro(registry, is_key=is_key) if name == "avro" else PLAIN[name]
+    finally:
+        registry.close()
+
+
+class Avro:
+    """Decodes Avro in the wire format, by the schema that its writer registered."""
+
+    def __init__(self, registry: Registry, *, is_key: bool = False) -> None:
+        from confluent_kafka.serialization import MessageField
+
+        self._registry = registry
+        self._field = MessageField.KEY if is_key else MessageField.VALUE
+
+    def __call__(self, value: bytes, headers: Headers) -> str:
+        from confluent_kafka.schema_registry import dual_schema_id_deserializer
+        from confluent_kafka.schema_registry.serde import SchemaId
+        from confluent_kafka.serialization import SerializationContext
+        from fastavro import schemaless_reader
+
+        told = SchemaId("AVRO")
+        try:
+            context = SerializationContext("", self._field, list(headers))
+            payload = dual_schema_id_deserializer(value, context, told)
+        except Exception as error:  # whatever the library makes of bytes without a prefix
+            raise UndecodableError(f"not in the wire format of a schema registry ({error})") from None
+        schema, make = self._registry.reader(told.guid or told.id)
+        try:
+            datum = schemaless_reader(payload, schema, None)
+            rest = len(payload.read())
+            text = json.dumps(make(datum), ensure_ascii=False, allow_nan=False)
+        except Exception as error:  # whatever the library makes of bytes that are not of the schema
+            raise UndecodableError(
+                f"not of the schema {told.guid or told.id} ({type(error).__name__}: {error})"
+            ) from None
+        if rest:
+            raise UndecodableError(f"{rest} bytes more than the schema {told.guid or told.id} has")
+        return text
+
+
+class Registry:
+    """A schema registry, asked by Confluent's own client; what it answers is kept for one delivery."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self._readers: dict[object, tuple[Any, avro_json.Make] | UndecodableError] = {}
+        self._opened: SchemaRegistryClient | None = None
+
+    def close(self) -> None:
+        """Lets go of its connections."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    @property
+    def _client(self) -> SchemaRegistryClient:
+        if self._opened is None:
+            self._opened = self._connected()
+        return self._opened
+
+    def _connected(self) -> SchemaRegistryClient:
+        if missing := [package for package in NEEDED if find_spec(package) is None]:
+            raise DeclarationError(
+                f"Avro needs {' and '.join(missing)}, which the extra `kafka` installs",
+                where=self.options.where,
+                fix='pip install "headwater[kafka]"',
+            )
+        from confluent_kafka.schema_registry import SchemaRegistryClient
+
+        for name in ("httpx", "httpcore"):  # they tell each request, which is nothing to a person
+            logging.getLogger(name).setLevel(logging.WARNING)
+        given = {name: int(said) if said.isdecimal() else said for name, said in self.options.registry.items()}
+        settings: dict[str, Any] = {"timeout": self.options.seconds, "max.retries": 1, **given}
+        try:
+            return SchemaRegistryClient(settings)
+        except (ValueError, TypeError, OSError) as error:
+            what = f"the registry's client refuses a setting: {self.options.redacted(str(error))}"
+            raise DeclarationError(what, where=self.options.where, fix="correct it in [registry]") from None
+
+    def reader(self, key: object) -> tuple[Any, avro_json.Make]:
+        """The schema `key` (an id or a GUID) as fastavro reads plain values by it, and what makes JSON of them."""
+        if key not in self._readers:
+            try:
+                self._readers[key] = self._parsed(self._schema(key))
+            except UndecodableError as error:
+                self._readers[key] = error
+        found = self._readers[key]
+        if isinstance(found, UndecodableError):
+            raise found
+        return found
+
+    def _schema(self, key: object) -> Schema:
+        if isinstance(key, int):
+            return self._asked(partial(self._client.get_schema, key), f"schema {key}")
+        return self._asked(partial(self._client.get_schema_by_guid, str(key)), f"schema {key}")
+
+    def _asked(self, ask: Callable[[], T], what: str) -> T:
+        """An answer. Raises UndecodableError where the registry has none, Unavailable where it is silent."""
+        from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+        try:
+            return ask()
+        except SchemaRegistryError as error:
+            if error.http_status_code == UNKNOWN:
+                raise UndecodableError(f"the registry has no {what}") from None
+            raise self._meant(error.error_message, error.http_status_code in FORBIDDEN) from None
+        except LakeError:
+            raise
+        except Exception as error:  # of httpx, and of what it is built on
+            raise self._meant(str(error) or type(error).__name__, False) from None
+
+    def _meant(self, said: str, forbidden: bool) -> LakeError:
+        said, where = self.options.redacted(str(said)), self.options.where
+        if forbidden:
+            fix = "correct the settings of authentication in [registry]"
+            return DeclarationError(f"the schema registry does not let us in: {said}", where=where, fix=fix)
+        what = f"the schema registry does not answer: {said}"
+        return Unavailable(what, where=where, fix="try again when it does; is its url right?")
+
+    def _parsed(self, schema: Schema) -> tuple[Any, avro_json.Make]:
+        import avro.errors
+        import avro.name
+        import avro.schema
+        from fastavro import parse_schema
+
+        if schema.schema_type not in {None, "AVRO"}:
+            raise UndecodableError(f"its schema is {schema.schema_type}, not Avro")
+        texts = [json.loads(text) for text in self._with_references(schema)]
+        names, plain = avro.name.Names(), dict[str, Any]()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", avro.errors.IgnoredLogicalType)
+                meant = [avro.schema.make_avsc_object(text, names) for text in texts][-1]
+            parsed = [parse_schema(avro_json.without_logical_types(text), plain) for text in texts][-1]
+        except Exception as error:  # whatever the libraries make of a schema that is none
+            raise UndecodableError(f"its schema cannot be read ({error})") from None
+        if avro_json.is_endless(meant):
+            raise UndecodableError("its schema has arrays of values without a size")
+        return parsed, avro_json.maker(meant)
+
+    def _with_references(self, schema: Schema, known: set[tuple[str, int]] | None = None) -> Iterable[str]:
+        """The texts of the schemas that `schema` refers to, each before it is needed, and its own."""
+        known = set() if known is None else known
+        for reference in schema.references or ():
+            subject, version = str(reference.subject), int(reference.version or 0)
+            if (subject, version) not in known:
+                known.add((subject, version))
+                what = f"version {version} of {subject}, to which a schema refers"
+                told = self._asked(partial(self._client.get_version, subject, version), what)
+                yield from self._with_references(told.schema, known)
+        yield str(schema.schema_str)
+
+
+def headers_of(message: Message) -> Headers:
+    """A record's headers."""
+    return cast(Headers, message.headers() or ())

@@ -1,0 +1,17 @@
+"""PostgreSQL, by logical replication: `kind = "postgres"`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import psycopg  # noqa: F401 who lacks the extra is told when the source is declared, not when it is read
+
+from lake.contracts.contract import Contract
+from lake.sources.postgres.options import read_options
+from lake.sources.postgres.reader import Postgres
+
+
+def of(name: str, said: Mapping[str, Any], contracts: Mapping[str, Contract], where: str) -> Postgres:
+    """The source that the file `where` declares. Raises DeclarationError with all faults of it; connects to nothing."""
+    return Postgres(read_options(name, said, contracts, where))

@@ -1,0 +1,121 @@
+"""Where a source is, and why it cannot go on from there: what it has to read next is gone, or is not what it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from lake.sources.postgres.messages import read_lsn
+from lake.sources.postgres.options import Options
+from lake.sources.postgres.publication import Table
+from lake.sources.postgres.server import Place, Slot
+from lake.sources.source import Progress
+
+
+@dataclass(frozen=True)
+class Known:
+    """A position, read. `begin` is its `from`, `at` the server's clock at `to`, microseconds since 1970."""
+
+    system: str
+    timeline: int
+    era: int
+    slot: str
+    begin: str
+    to: str
+    at: int
+    tables: Mapping[str, Mapping[str, Any]]
+
+    @classmethod
+    def of(cls, progress: Progress) -> Known:
+        """What a position says."""
+        at = int(datetime.fromisoformat(progress["at"]).timestamp() * 1_000_000)
+        said = {name: progress[name] for name in ("system", "timeline", "era", "slot", "to", "tables")}
+        return cls(**said, begin=progress["from"], at=at)
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        """As a position is kept."""
+        return {
+            "system": self.system,
+            "timeline": self.timeline,
+            "era": self.era,
+            "slot": self.slot,
+            "from": self.begin,
+            "to": self.to,
+            "at": datetime.fromtimestamp(self.at / 1_000_000, UTC).isoformat(timespec="microseconds"),
+            "tables": {stream: dict(entry) for stream, entry in self.tables.items()},
+        }
+
+    def moved(self, to: str, at: int) -> Known:
+        """The position after a delivery that ended at `to`."""
+        return replace(self, begin=self.to, to=to, at=at)
+
+    def with_copies(self, entries: Mapping[str, Mapping[str, Any]]) -> Known:
+        """The position with the entries of tables that were copied."""
+        return replace(self, tables={**self.tables, **entries})
+
+
+@dataclass(frozen=True)
+class Missed:
+    """Something that may have been missed: of the table of one `stream`, or of all of them."""
+
+    what: str
+    stream: str | None = None
+
+    @property
+    def of_table(self) -> bool:
+        return self.stream is not None
+
+    def streams(self, known: Known) -> list[str]:
+        """The streams whose tables have to be copied anew."""
+        return list(known.tables) if self.stream is None else [self.stream]
+
+
+def gaps(known: Known, place: Place, slot: Slot | None, tables: Mapping[str, Table], options: Options) -> list[Missed]:
+    """Why the source cannot go on from `known`; nothing where it can."""
+    return [*_of_server(known, place), *_of_slot(known, slot, options.slot), *_of_tables(known, tables, options)]
+
+
+def _of_server(known: Known, place: Place) -> Iterator[Missed]:
+    if place.system != known.system:
+        yield Missed(f"the server is another one: its system identifier is {place.system}, it was {known.system}")
+    elif place.timeline != known.timeline:
+        yield Missed(
+            f"the server's timeline is {place.timeline}, it was {known.timeline}: a standby was promoted, or a backup "
+            "restored, and what was committed last may never have been there"
+        )
+    elif place.flushed < read_lsn(known.to):
+        yield Missed(f"the server's log ends before {known.to}, which has been read: an older state was restored")
+
+
+def _of_slot(known: Known, slot: Slot | None, name: str) -> Iterator[Missed]:
+    if slot is None:
+        yield Missed(f"the server has no slot {name!r}, so it has not kept what follows {known.to}")
+    elif slot.lost:
+        yield Missed(f"the slot {name!r} is lost: it needed more than max_slot_wal_keep_size, what it kept is gone")
+    elif slot.confirmed is not None and slot.confirmed > read_lsn(known.to):
+        yield Missed(f"somebody else has read the slot {name!r} beyond {known.to}")
+
+
+def _of_tables(known: Known, tables: Mapping[str, Table], options: Options) -> Iterator[Missed]:
+    copied = {
+        stream: (entry, tables[name])
+        for stream, name in options.tables.items()
+        if (entry := known.tables.get(stream)) and entry["since"]
+    }
+    if any(_publication(entry["published"]) != _publication(table.published) for entry, table in copied.values()):
+        yield Missed(f"the publication {options.publication!r} was dropped and made anew")
+        return
+    for stream, (entry, table) in copied.items():
+        name = options.tables[stream]
+        if table.id != entry["id"]:
+            yield Missed(f"{name} is another table than the one that was read, which was dropped", stream)
+        elif table.published != entry["published"]:
+            yield Missed(f"{name} was out of the publication for a while", stream)
+
+
+def _publication(published: str) -> str:
+    """The number of the publication that a table is in."""
+    return published.partition("/")[0]

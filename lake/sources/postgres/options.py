@@ -1,0 +1,125 @@
+"""What `sources/<name>.toml` says of a PostgreSQL database.
+
+kind = "postgres"
+dsn = "env:SHOP_DSN"          or "service=shop", "host=db.example dbname=shop user=lake": without a password
+publication = "lake"
+slot = "lake_shop"            by default lake_<name>; one for each source, made by its first read
+snapshot = true               false: no copy of the tables at first, changes alone
+changes = 100000              messages after which a delivery takes no further transaction
+
+[streams]
+orders = "public.orders"
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lake.contracts.contract import Contract
+from lake.errors import DeclarationError, did_you_mean
+from lake.sources.source import FromEnvironment
+
+KNOWN: Final = ("dsn", "publication", "slot", "snapshot", "changes", "streams")
+CHANGES: Final = 100_000
+SLOT: Final = r"[a-z0-9_]{1,63}"
+
+
+@dataclass(frozen=True)
+class Options:
+    """A declared database: `tables` has the "schema.table" of each stream, `contracts` its contract."""
+
+    name: str
+    where: str
+    dsn: str
+    publication: str
+    slot: str
+    tables: Mapping[str, str]
+    contracts: Mapping[str, Contract]
+    snapshot: bool = True
+    changes: int = CHANGES
+
+
+def read_options(name: str, said: Mapping[str, Any], contracts: Mapping[str, Contract], where: str) -> Options:
+    """The options that a source's file says. Raises one DeclarationError with all its faults."""
+    faults = [DeclarationError(what, where=where, fix=fix) for what, fix in _faults(name, said, contracts)]
+    if faults:
+        raise DeclarationError.all(faults)
+    streams: Mapping[str, str] = said["streams"]
+    return Options(
+        name=name,
+        where=where,
+        dsn=said["dsn"],
+        publication=said["publication"],
+        slot=said.get("slot", _slot(name)),
+        tables=dict(streams),
+        contracts={stream: contracts[stream] for stream in streams},
+        snapshot=said.get("snapshot", True),
+        changes=said.get("changes", CHANGES),
+    )
+
+
+def _slot(name: str) -> str:
+    return f"lake_{re.sub('[^a-z0-9_]', '_', name.lower())}"[:63]
+
+
+def _faults(name: str, said: Mapping[str, Any], contracts: Mapping[str, Contract]) -> Iterator[tuple[str, str]]:
+    """(what, fix) of everything that is wrong."""
+    for option in said.keys() - set(KNOWN):
+        yield f"unknown option {option!r}", did_you_mean(option, KNOWN)
+    for option in ("dsn", "publication"):
+        if not isinstance(said.get(option), str) or not said[option]:
+            yield f"{option} is missing, or is not a text", f'{option} = "…"'
+    if _has_password(said.get("dsn")):  # what it is, is never shown
+        yield "dsn has a password in it", 'put the whole string into the environment: dsn = "env:SHOP_DSN"'
+    slot = said.get("slot", _slot(name))
+    if not isinstance(slot, str) or not re.fullmatch(SLOT, slot):
+        yield f"invalid slot {slot!r}", "use up to 63 of a to z, 0 to 9 and _"
+    if not isinstance(said.get("snapshot", True), bool):
+        yield f"invalid snapshot {said['snapshot']!r}", "use true or false"
+    changes = said.get("changes", CHANGES)
+    if not isinstance(changes, int) or isinstance(changes, bool) or changes < 1:
+        yield f"invalid changes {changes!r}", "use a whole number of at least 1"
+    yield from _stream_faults(said.get("streams"), contracts)
+
+
+def _has_password(dsn: object) -> bool:
+    """Whether a file says a password."""
+    if not isinstance(dsn, str) or isinstance(dsn, FromEnvironment):
+        return False
+    return re.search(r"\bpassword\s*=|^\w+://[^/@]*:[^/@]*@", dsn) is not None
+
+
+def _stream_faults(streams: object, contracts: Mapping[str, Contract]) -> Iterator[tuple[str, str]]:
+    if not isinstance(streams, dict) or not streams:
+        yield "no streams", '[streams] with a line for each, such as orders = "public.orders"'
+        return
+    seen: dict[str, str] = {}
+    for stream, table in streams.items():
+        if stream not in contracts:
+            yield f"no stream {stream!r}", did_you_mean(stream, contracts) or "add schemas/<stream>.avsc"
+        if not isinstance(table, str) or table.count(".") != 1 or not all(table.split(".")):
+            yield f"stream {stream!r}: invalid table {table!r}", 'write it as "schema.table"'
+            continue
+        if table in seen:
+            yield f"streams {seen[table]!r} and {stream!r} are of one table, {table!r}", "a table has one stream"
+        seen[table] = stream
+        if stream in contracts:
+            yield from _contract_faults(contracts[stream], table)
+
+
+def _contract_faults(contract: Contract, table: str) -> Iterator[tuple[str, str]]:
+    if contract.envelope != "debezium":
+        yield f"stream {contract.name!r}: its contract reads no changes", 'add "envelope": "debezium" to it'
+    elif contract.table and not _names(contract.table, table) and not _names(table, contract.table):
+        yield (
+            f"stream {contract.name!r}: its contract is of the table {contract.table!r}, not of {table!r}",
+            "name the same table in both",
+        )
+
+
+def _names(name: str, shorter: str) -> bool:
+    """Whether `shorter` is `name`, or the end of it."""
+    return f".{name}".endswith(f".{shorter}")

@@ -1,0 +1,270 @@
+"""What PostgreSQL's plugin `pgoutput` says of a database's changes: its messages of protocol version 1, decoded.
+
+Source: PostgreSQL's documentation, "Logical Replication Message Formats". Numbers are big-endian, texts end with a
+zero byte, times count microseconds since 2000. Values come as texts, as the type's output function writes them in the
+session that reads; a large value that an update did not touch comes as UNCHANGED. Pure: bytes in, tuples out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from struct import Struct
+from struct import error as Truncated
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+EPOCH: Final = 946_684_800_000_000
+"""2000-01-01 in microseconds since 1970."""
+
+
+class Unchanged(Enum):
+    """The mark of a large value (TOAST) that is not sent, as an update left it as it was."""
+
+    TOAST = "u"
+
+
+UNCHANGED: Final = Unchanged.TOAST
+Value: TypeAlias = str | Literal[Unchanged.TOAST] | None
+Row: TypeAlias = tuple[Value, ...]
+
+
+class Begin(NamedTuple):
+    """A transaction begins that is committed `at` (microseconds since 1970) by the record at `lsn`."""
+
+    lsn: int
+    at: int
+    xid: int
+
+
+class Commit(NamedTuple):
+    """The transaction's end. The record of its commit is at `lsn` and ends before `end`."""
+
+    lsn: int
+    end: int
+    at: int
+
+
+class Origin(NamedTuple):
+    """The transaction was replicated from the server `name`, where its commit was at `lsn`."""
+
+    lsn: int
+    name: str
+
+
+class Column(NamedTuple):
+    """A column of a relation; `type` is the number of its type in pg_type, `of_identity` whether old rows have it."""
+
+    name: str
+    type: int
+    modifier: int
+    of_identity: bool
+
+
+class Relation(NamedTuple):
+    """A table as it is from here on. `identity` is what old rows have: d its primary key, i an index, f all, n none."""
+
+    id: int
+    schema: str
+    name: str
+    identity: str
+    columns: tuple[Column, ...]
+
+
+class Type(NamedTuple):
+    """The name of a type that is not built in."""
+
+    id: int
+    schema: str
+    name: str
+
+
+class Insert(NamedTuple):
+    """A new row of the relation with the number `relation`."""
+
+    relation: int
+    new: Row
+
+
+class Update(NamedTuple):
+    """A changed row. `old` is whole where `whole`, else it has the identity alone; None where that did not change."""
+
+    relation: int
+    old: Row | None
+    whole: bool
+    new: Row
+
+
+class Delete(NamedTuple):
+    """A row that is gone; `old` is whole, or has the identity alone."""
+
+    relation: int
+    old: Row
+    whole: bool
+
+
+class Truncate(NamedTuple):
+    """Relations that were emptied by one command."""
+
+    relations: tuple[int, ...]
+    cascade: bool
+    restart_identity: bool
+
+
+class Message(NamedTuple):
+    """What a program wrote to the log by pg_logical_emit_message."""
+
+    transactional: bool
+    lsn: int
+    prefix: str
+    content: bytes
+
+
+Decoded: TypeAlias = Begin | Commit | Origin | Relation | Type | Insert | Update | Delete | Truncate | Message
+
+_SHORT, _INT = Struct("!H"), Struct("!I")
+_BEGIN, _COMMIT, _ORIGIN = Struct("!qqI"), Struct("!Bqqq"), Struct("!q")
+_COLUMN, _TRUNCATE, _MESSAGE = Struct("!Ii"), Struct("!IB"), Struct("!Bq")
+_NULL, _TOAST, _TEXT = b"nut"
+_NEW, _KEY, _OLD = b"NKO"
+
+
+def decode(data: bytes) -> Decoded:
+    """The message that `data` is. Raises ValueError for what is none of protocol version 1 in text format."""
+    reader = _READERS.get(data[:1])
+    if reader is None:
+        raise ValueError(f"a message of unknown kind {data[:1]!r}")
+    message: Decoded
+    try:
+        message, end = reader(data)
+    except (Truncated, IndexError) as error:
+        raise ValueError(f"a message of kind {data[:1]!r} that is cut short: {error}") from None
+    if end != len(data):
+        raise ValueError(f"a message of kind {data[:1]!r} of {len(data)} bytes, where it should have {end}")
+    return message
+
+
+def _begin(data: bytes) -> tuple[Begin, int]:
+    lsn, at, xid = _BEGIN.unpack_from(data, 1)
+    return Begin(lsn, at + EPOCH, xid), 1 + _BEGIN.size
+
+
+def _commit(data: bytes) -> tuple[Commit, int]:
+    _, lsn, end, at = _COMMIT.unpack_from(data, 1)
+    return Commit(lsn, end, at + EPOCH), 1 + _COMMIT.size
+
+
+def _origin(data: bytes) -> tuple[Origin, int]:
+    (lsn,) = _ORIGIN.unpack_from(data, 1)
+    name, end = _text(data, 1 + _ORIGIN.size)
+    return Origin(lsn, name), end
+
+
+def _relation(data: bytes) -> tuple[Relation, int]:
+    (number,) = _INT.unpack_from(data, 1)
+    schema, at = _text(data, 5)
+    name, at = _text(data, at)
+    identity = chr(data[at])
+    (count,) = _SHORT.unpack_from(data, at + 1)
+    at += 3
+    columns = []
+    for _ in range(count):
+        flags = data[at]
+        column, at = _text(data, at + 1)
+        kind, modifier = _COLUMN.unpack_from(data, at)
+        at += _COLUMN.size
+        columns.append(Column(column, kind, modifier, bool(flags & 1)))
+    return Relation(number, schema or "pg_catalog", name, identity, tuple(columns)), at
+
+
+def _type(data: bytes) -> tuple[Type, int]:
+    (number,) = _INT.unpack_from(data, 1)
+    schema, at = _text(data, 5)
+    name, at = _text(data, at)
+    return Type(number, schema or "pg_catalog", name), at
+
+
+def _insert(data: bytes) -> tuple[Insert, int]:
+    (relation,) = _INT.unpack_from(data, 1)
+    _expect(data, 5, _NEW)
+    new, end = _row(data, 6)
+    return Insert(relation, new), end
+
+
+def _update(data: bytes) -> tuple[Update, int]:
+    (relation,) = _INT.unpack_from(data, 1)
+    kind, old, at = data[5], None, 5
+    if kind in (_KEY, _OLD):
+        old, at = _row(data, 6)
+    _expect(data, at, _NEW)
+    new, end = _row(data, at + 1)
+    return Update(relation, old, kind == _OLD, new), end
+
+
+def _delete(data: bytes) -> tuple[Delete, int]:
+    (relation,) = _INT.unpack_from(data, 1)
+    _expect(data, 5, _KEY, _OLD)
+    old, end = _row(data, 6)
+    return Delete(relation, old, data[5] == _OLD), end
+
+
+def _truncate(data: bytes) -> tuple[Truncate, int]:
+    count, options = _TRUNCATE.unpack_from(data, 1)
+    at = 1 + _TRUNCATE.size
+    relations = Struct(f"!{count}I").unpack_from(data, at)
+    return Truncate(relations, bool(options & 1), bool(options & 2)), at + 4 * count
+
+
+def _message(data: bytes) -> tuple[Message, int]:
+    flags, lsn = _MESSAGE.unpack_from(data, 1)
+    prefix, at = _text(data, 1 + _MESSAGE.size)
+    (length,) = _INT.unpack_from(data, at)
+    end = at + 4 + length
+    return Message(bool(flags & 1), lsn, prefix, data[at + 4 : end]), end
+
+
+def _row(data: bytes, at: int) -> tuple[Row, int]:
+    """TupleData: of each column n (null), u (unchanged), or t with the length and the text."""
+    (count,) = _SHORT.unpack_from(data, at)
+    at += 2
+    row: list[Value] = []
+    for _ in range(count):
+        kind = data[at]
+        if kind == _TEXT:
+            start = at + 5
+            at = start + _INT.unpack_from(data, at + 1)[0]
+            row.append(str(data[start:at], "utf-8"))
+        elif kind == _NULL:
+            row.append(None)
+            at += 1
+        elif kind == _TOAST:
+            row.append(UNCHANGED)
+            at += 1
+        else:
+            raise ValueError(f"a value of unknown kind {chr(kind)!r}")
+    return tuple(row), at
+
+
+def _text(data: bytes, at: int) -> tuple[str, int]:
+    end = data.find(0, at)
+    if end < 0:
+        raise IndexError("a text without an end")
+    return str(data[at:end], "utf-8"), end + 1
+
+
+def _expect(data: bytes, at: int, *kinds: int) -> None:
+    if data[at] not in kinds:
+        raise ValueError(f"a row of unknown kind {chr(data[at])!r}")
+
+
+_READERS: Final[Mapping[bytes, Callable[[bytes], tuple[Any, int]]]] = {
+    b"B": _begin,
+    b"C": _commit,
+    b"O": _origin,
+    b"R": _relation,
+    b"Y": _type,
+    b"I": _insert,
+    b"U": _update,
+    b"D": _delete,
+    b"T": _truncate,
+    b"M": _message,
+}

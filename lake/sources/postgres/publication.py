@@ -1,0 +1,196 @@
+"""A publication beside the streams that are read from it: PostgreSQL is silent about a table that is not in one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, LiteralString
+
+from lake.contracts.contract import Contract
+from lake.contracts.fields import Field
+from lake.errors import DeclarationError, did_you_mean
+from lake.sources.postgres.options import Options
+from lake.sources.postgres.server import quoted_name
+
+Ask = Callable[..., list[tuple[Any, ...]]]
+COLUMN_LISTS: Final = 150_000
+"""From this version on a publication may have columns and rows left out."""
+OPERATIONS: Final = ("insert", "update", "delete", "truncate")
+ARRAYS: Final = ("array<string>",)
+
+PUBLICATION: Final[LiteralString] = """
+    SELECT oid, puballtables, pubinsert, pubupdate, pubdelete, pubtruncate FROM pg_publication WHERE pubname = %s
+"""
+PUBLISHED: Final[LiteralString] = """
+    SELECT p.schemaname, p.tablename, {listed}, c.oid, c.relkind, c.relreplident, coalesce(r.oid, 0)::bigint
+    FROM pg_publication_tables p
+    JOIN pg_namespace n ON n.nspname = p.schemaname
+    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename
+    LEFT JOIN pg_publication_rel r ON r.prrelid = c.oid AND r.prpubid = %s
+    WHERE p.pubname = %s
+"""
+COLUMNS: Final[LiteralString] = """
+    SELECT a.attrelid, a.attname, a.atttypid, a.attstorage,
+           coalesce(a.attnum = ANY(i.indkey) AND NOT i.indisprimary, false),
+           coalesce(a.attnum = ANY(k.indkey), false)
+    FROM pg_attribute a
+    LEFT JOIN pg_index i ON i.indrelid = a.attrelid AND i.indisreplident
+    LEFT JOIN pg_index k ON k.indrelid = a.attrelid AND k.indisprimary
+    WHERE a.attrelid = ANY(%s) AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+    ORDER BY a.attnum
+"""
+REWRITTEN: Final[LiteralString] = """
+    SELECT c.oid FROM unnest(%s::oid[]) AS t(oid)
+    CROSS JOIN LATERAL (SELECT t.oid UNION SELECT p.relid FROM pg_partition_tree(t.oid) p) AS part(oid)
+    JOIN pg_class c ON c.oid = part.oid
+    WHERE c.relfilenode <> 0 AND c.relfilenode IS DISTINCT FROM pg_relation_filenode(c.oid)
+"""
+"""Tables whose file is another one than it was as of the transaction's state: a function looks at what is now."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a published table. `large` is whether its values may be left out of an update."""
+
+    name: str
+    type: int
+    large: bool
+    of_identity: bool
+
+
+@dataclass(frozen=True)
+class Table:
+    """A published table as it is now. `published` changes when it, or its publication, leaves and comes back."""
+
+    id: int
+    schema: str
+    name: str
+    identity: str
+    partitioned: bool
+    columns: tuple[Column, ...]
+    rows: str | None
+    published: str
+
+    @property
+    def query(self) -> str:
+        """SQL of the rows that are published, in the columns that are."""
+        columns = ", ".join(quoted_name(column.name) for column in self.columns)
+        where = f" WHERE {self.rows}" if self.rows else ""
+        return f"SELECT {columns} FROM {self.relation}{where}"
+
+    @property
+    def relation(self) -> str:
+        """SQL of what holds its rows: of a partitioned table its parts, of others the table without its heirs."""
+        only = "" if self.partitioned else "ONLY "
+        return f"{only}{quoted_name(self.schema)}.{quoted_name(self.name)}"
+
+
+def locking(tables: Sequence[Table]) -> str:
+    """SQL that keeps out, until the transaction's end, what empties or alters one of `tables`; rows may be written."""
+    return f"LOCK TABLE {', '.join(table.relation for table in tables)} IN ACCESS SHARE MODE"
+
+
+def published(ask: Ask, publication: str, *, version: int, where: str) -> tuple[Mapping[str, Table], Sequence[str]]:
+    """The tables of a publication by "schema.table", and the operations that it leaves out.
+
+    `ask` runs a query; `version` is the server's, such as 150004.
+
+    Raises DeclarationError where there is no such publication.
+    """
+    found = ask(PUBLICATION, publication)
+    if not found:
+        raise DeclarationError(
+            f"the database has no publication {publication!r}",
+            where=where,
+            fix=f"CREATE PUBLICATION {quoted_name(publication)} FOR TABLE …",
+        )
+    [(number, _, *operations)] = found
+    listed: LiteralString = "p.attnames, p.rowfilter" if version >= COLUMN_LISTS else "NULL, NULL"
+    tables = ask(PUBLISHED.replace("{listed}", listed), number, publication)
+    columns: dict[int, list[Sequence[Any]]] = {}
+    for of, *about in ask(COLUMNS, [row[4] for row in tables]):
+        columns.setdefault(of, []).append(about)
+    by_name = {
+        f"{schema}.{name}": Table(
+            id=of,
+            schema=schema,
+            name=name,
+            identity=identity,
+            partitioned=kind == "p",
+            columns=tuple(_columns(columns.get(of, []), names, identity)),
+            rows=rows,
+            published=f"{number}/{entry}",
+        )
+        for schema, name, names, rows, of, kind, identity, entry in tables
+    }
+    return by_name, [name for name, is_in in zip(OPERATIONS, operations, strict=True) if not is_in]
+
+
+def _columns(found: Sequence[Sequence[Any]], names: Sequence[str] | None, identity: str) -> Iterator[Column]:
+    for name, kind, storage, in_index, in_key in found:
+        if names is None or name in names:
+            of_identity = {"f": True, "i": in_index, "d": in_key}.get(identity, False)
+            yield Column(name, kind, storage != "p", of_identity)
+
+
+def faults(tables: Mapping[str, Table], lacking: Sequence[str], options: Options) -> list[DeclarationError]:
+    """What keeps the streams from being what the tables of the publication are."""
+    publication, told = quoted_name(options.publication), []
+    if lacking:
+        told.append(
+            DeclarationError(
+                f"the publication {publication} leaves out every {', '.join(lacking)}",
+                where=options.where,
+                fix=f"ALTER PUBLICATION {publication} SET (publish = '{', '.join(OPERATIONS)}')",
+            )
+        )
+    for stream, name in options.tables.items():
+        contract, table = options.contracts[stream], tables.get(name)
+        if table is None:
+            told.append(
+                DeclarationError(
+                    f"the publication {publication} has no table {name!r}, so its changes would never come",
+                    where=options.where,
+                    fix=f"ALTER PUBLICATION {publication} ADD TABLE {name} ({did_you_mean(name, tables)})",
+                )
+            )
+        else:
+            told += [
+                DeclarationError(f"{name}: {what}", where=contract.where, fix=fix)
+                for what, fix in _unlike(table, contract)
+            ]
+    return told
+
+
+def _unlike(table: Table, contract: Contract) -> Iterator[tuple[str, str]]:
+    """How a table is not what a contract says: (what, fix)."""
+    columns = {column.name: column for column in table.columns}
+    known = f"published columns: {', '.join(columns)}"
+    for field in contract.fields:
+        names = _row_columns(field)
+        found = next((columns[name] for name in names if name in columns), None)
+        if names and found is None and not field.nullable and not field.has_default:
+            yield (
+                f"no published column {field.name!r}, which the contract requires",
+                f"publish it, name it in the field's aliases, or let the field be null ({known})",
+            )
+        if found is not None and found.large and table.identity != "f" and _cannot_say_unknown(field):
+            yield (
+                f"an update need not say the column {found.name!r}, and a field of type {field.type} cannot say so",
+                f"ALTER TABLE {table.schema}.{table.name} REPLICA IDENTITY FULL",
+            )
+        if field.name in contract.key and found is not None and not found.of_identity:
+            yield (
+                f"a delete does not say the column {found.name!r}, which is the contract's key",
+                f"ALTER TABLE {table.schema}.{table.name} REPLICA IDENTITY FULL, or USING INDEX one of that column",
+            )
+
+
+def _row_columns(field: Field) -> tuple[str, ...]:
+    """The names that a field's column may have; none where it is not taken from the row."""
+    return () if field.path else field.names
+
+
+def _cannot_say_unknown(field: Field) -> bool:
+    """Whether a placeholder, a text, would be no value of a field whose column may be large."""
+    return field.nested and field.type not in ARRAYS

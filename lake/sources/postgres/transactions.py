@@ -1,0 +1,196 @@
+"""Transactions of a slot, and copies of tables, put into a spool message by message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+
+from lake.contracts.contract import Contract
+from lake.errors import LakeError
+from lake.sources.postgres.messages import COPIED, DUMPED, Images, Moment, changes, head, message, shown
+from lake.sources.postgres.pgoutput import Begin, Commit, Decoded, Delete, Insert, Relation, Truncate, Update, decode
+from lake.sources.postgres.publication import Table
+from lake.sources.postgres.values import Declared, codec
+from lake.sources.source import Spool
+
+ROWS: Final = b"IUDT"
+OF_ONE: Final = b"IUD"
+TOGETHER: Final = 10_000
+TOGETHER_BYTES: Final = 8 << 20
+Lookup = Callable[[Sequence[int]], Mapping[int, Declared]]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is read and for whom: the stream and contract of each "schema.table" of `database`; `era` as in `place`."""
+
+    source: str
+    database: str
+    era: int
+    streams: Mapping[str, tuple[str, Contract]]
+    types: Lookup
+
+    def key(self, contract: Contract) -> Mapping[str, Sequence[str]]:
+        """The names that the column of each field of the key may have."""
+        return {name: contract.field(name).names for name in contract.key}
+
+    def place(self, lsn: int, last: object) -> str:
+        """The name of a record for people: of a server that took over it begins with the era."""
+        return f"{shown(lsn)}#{last}" if not self.era else f"{self.era}:{shown(lsn)}#{last}"
+
+
+@dataclass
+class Columns:
+    """Records on their way into a spool, by the thousand: one by one they take longer than all else."""
+
+    spool: Spool
+    _waiting: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
+    _records: int = 0
+    _size: int = 0
+
+    def put(self, stream: str, text: str, place: str) -> None:
+        """Takes one."""
+        waiting = self._waiting.get(stream)
+        if waiting is None:
+            waiting = self._waiting[stream] = ([], [])
+        waiting[0].append(text)
+        waiting[1].append(place)
+        self._records += 1
+        self._size += len(text)
+        if self._records >= TOGETHER or self._size >= TOGETHER_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Has all of them in the spool, in the order in which they came within each stream."""
+        for stream, (texts, places) in self._waiting.items():
+            self.spool.put_many(stream, pa.array(texts, pa.large_string()), pa.array(places, pa.string()), {})
+        self._waiting, self._records, self._size = {}, 0, 0
+
+
+@dataclass
+class _Of:
+    """A relation of the stream of changes. Changes before `since` are in the copy of the table."""
+
+    stream: str
+    images: Images
+    head: str
+    since: int
+
+
+class Transactions:
+    """The messages of a slot, from the first change whose commit is not before `after`.
+
+    `since` says for each stream from which commit on it has changes: it lacks a stream that is to be copied still.
+    `end` is behind the last whole transaction, `records` counts what was put, `messages` what was taken.
+    """
+
+    def __init__(self, reading: Reading, spool: Spool, *, after: int, since: Mapping[str, int]) -> None:
+        self._reading, self._after, self._since = reading, after, since
+        self._columns = Columns(spool)
+        self._relations: dict[int, _Of | None] = {}
+        self._about: dict[int, str] = {}
+        self._moment: Moment | None = None
+        self._tail, self._millis, self._shown, self._ordinal, self._skipping = "", 0, "", 0, False
+        self.end, self.records, self.messages = after, 0, 0
+
+    def take(self, messages: Iterable[bytes]) -> None:
+        """Takes messages in their order. Raises LakeError for one that is none."""
+        for data in messages:
+            self.messages += 1
+            if self._skipping and data[0] in ROWS:
+                continue
+            if data[0] in OF_ONE and self._relations[int.from_bytes(data[1:5])] is None:
+                self._ordinal += 1
+                continue
+            try:
+                said = decode(data)
+            except ValueError as error:
+                raise LakeError(
+                    f"PostgreSQL sent {error}",
+                    where=self._shown,
+                    fix="report this with the server's version: it does not speak protocol version 1 of pgoutput",
+                ) from None
+            if isinstance(said, Insert | Update | Delete):
+                self._change(said)
+            else:
+                self._other(said)
+
+    def finish(self) -> None:
+        """Has all of it in the spool. Raises LakeError where the last transaction is not whole."""
+        self._columns.flush()
+        if self._moment is not None:
+            raise LakeError(f"PostgreSQL sent half a transaction, {self._shown}", fix="report this: it never does")
+
+    def _other(self, said: Decoded) -> None:
+        match said:
+            case Begin(lsn, at, xid):
+                self._moment = Moment(lsn, at, self._reading.era, xid)
+                self._tail, self._millis, self._shown = self._moment.tail, at // 1000, self._reading.place(lsn, "")
+                self._ordinal, self._skipping = 0, lsn < self._after
+                self._about.clear()
+            case Commit():
+                if not self._skipping:
+                    self.end = said.end
+                self._moment, self._skipping = None, False
+            case Relation():
+                self._relations[said.id] = self._relation(said)
+            case Truncate():
+                for number in said.relations:
+                    self._put(number, ("t", "null", "null"))
+            case _:  # origins, types and messages change no row
+                pass
+
+    def _relation(self, relation: Relation) -> _Of | None:
+        reading = self._reading
+        stream, contract = reading.streams.get(f"{relation.schema}.{relation.name}", (None, None))
+        if stream is None or contract is None or stream not in self._since:
+            return None
+        declared = reading.types([column.type for column in relation.columns])
+        images = Images.of(relation, reading.key(contract), declared)
+        about = head(reading.source, reading.database, relation.schema, relation.name)
+        return _Of(stream, images, about, self._since[stream])
+
+    def _change(self, said: Insert | Update | Delete) -> None:
+        of = self._relations[said.relation]
+        assert of is not None, "left out before it is decoded"
+        for change in changes(said, of.images):
+            self._put(said.relation, change)
+
+    def _put(self, number: int, change: tuple[str, str, str]) -> None:
+        self._ordinal += 1
+        of, moment = self._relations[number], self._moment
+        if of is None or moment is None or moment.lsn < of.since:
+            return
+        about = self._about.get(number)
+        if about is None:
+            about = self._about[number] = of.head + self._tail
+        text = message(change, self._millis, about, self._ordinal)
+        self._columns.put(of.stream, text, f"{self._shown}{self._ordinal}")
+        self.records += 1
+
+
+def copied(
+    reading: Reading, table: Table, rows: Iterable[Sequence[str | None]], moment: Moment, *, again: bool
+) -> Iterator[tuple[str, str]]:
+    """The rows of a copy of `table`, taken at `moment`, as reads: texts and places.
+
+    `again` puts before them that all others are gone.
+    """
+    stream, _ = reading.streams[f"{table.schema}.{table.name}"]
+    declared = reading.types([column.type for column in table.columns])
+    images = Images(
+        [column.name for column in table.columns],
+        [codec(column.type, declared) for column in table.columns],
+        [column.of_identity for column in table.columns],
+        (),
+    )
+    millis = moment.at // 1000
+    about = head(reading.source, reading.database, table.schema, table.name, snapshot="true") + moment.tail
+    if again:
+        yield message(("t", "null", "null"), millis, about, DUMPED), reading.place(moment.lsn, f"{stream}.0")
+    for number, row in enumerate(rows, start=1):
+        text = message(("r", "null", images.whole(tuple(row))), millis, about, COPIED)
+        yield text, reading.place(moment.lsn, f"{stream}.{number}")

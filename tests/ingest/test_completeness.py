@@ -1,0 +1,151 @@
+"""What is missing in a log: numbers that producers skipped, spans of time without an event. No JVM."""
+
+from __future__ import annotations
+
+import json
+import random
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from lake.cli import lake
+from lake.config import Settings
+from lake.contracts.contract import load_contract
+from lake.errors import DeclarationError
+from lake.ingest.completeness import Missing, Numbers, Span, missing
+from lake.project import load
+from lake.report.report import as_text, wrong
+from lake.report.status import status
+from lake.store import delta
+from lake.store.ledger import contract_versions
+from lake.store.log import Log
+from tests.shop import contract, declare, empty
+from tests.warehouse import commit
+
+FIELDS = {"device": "string", "seq": "long", "taken": "timestamp"}
+EVERY = timedelta(hours=6)
+START = datetime(1969, 12, 30, tzinfo=UTC)
+Events = list[tuple[str | None, int | None, datetime]]
+
+
+def logged(folder: Path, events: Events, complete: Any) -> Settings:
+    """A project whose log has these events."""
+    settings = empty(folder)
+    declare(settings, contract("reading", FIELDS, time="taken", complete=complete))
+    contract_versions.register(settings, load_contract(settings, "reading"))
+    rows = [
+        f"({'NULL' if device is None else repr(device)}, {'NULL' if seq is None else seq}, TIMESTAMPTZ '{at}')"
+        for device, seq, at in events
+    ]
+    log = Log(settings, "reading")
+    counts = dict.fromkeys(("read", "accepted", "duplicates", "quarantined", "control"), 0)
+    said = {"batch": 1, "offsets": {}, "watermark": None, "counts": counts, "files": [], "contract": 1}
+    commit(
+        log.path,
+        f"""SELECT device, seq::BIGINT AS seq, taken, 1::BIGINT AS _batch, 0::INTEGER AS _bucket, taken AS _time,
+                   row_number() OVER () - 1 AS _offset
+            FROM (VALUES {", ".join(rows)}) t(device, seq, taken)""",
+        delta.start(log.app).next(**said, at=START.isoformat()),
+    )
+    return settings
+
+
+def by_hand(events: Events) -> Missing:
+    """What is missing, counted one by one."""
+    numbers: list[Numbers] = []
+    for device in sorted({device for device, *_ in events}, key=lambda one: (one is None, one or "")):
+        there = {seq for of, seq, _ in events if of == device and seq is not None}
+        first = None
+        for number in range(min(there, default=0), max(there, default=-1) + 2):
+            if number not in there and first is None:
+                first = number
+            if number in there and first is not None:
+                numbers.append(Numbers(device, first, number - 1))
+                first = None
+    steps = {(at - datetime(1970, 1, 1, tzinfo=UTC)) // EVERY for _, _, at in events}
+    spans: list[Span] = []
+    begin = None
+    for step in range(min(steps), max(steps) + 1):
+        if step not in steps and begin is None:
+            begin = step
+        if step in steps and begin is not None:
+            spans.append(Span(*(datetime(1970, 1, 1, tzinfo=UTC) + one * EVERY for one in (begin, step))))
+            begin = None
+    return Missing("reading", tuple(numbers), tuple(spans))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_gaps_are_those_that_are_counted_by_hand(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    events: Events = [
+        (
+            chance.choice(["a", "b", "c", None]),
+            None if chance.random() < 0.1 else chance.randint(-9, 9),
+            START + timedelta(minutes=chance.randint(0, 60 * 24 * 6)),
+        )
+        for _ in range(chance.randint(1, 25))
+    ]
+    settings = logged(tmp_path / "p", events, {"producer": "device", "number": "seq", "every": "6 hours"})
+    found, wanted = missing(settings, load_contract(settings, "reading")), by_hand(events)
+    assert sorted(found.numbers, key=str) == sorted(wanted.numbers, key=str)
+    assert found.spans == wanted.spans
+
+
+def test_numbers_beyond_doubles_and_a_stream_without_producers(tmp_path: Path) -> None:
+    events: Events = [(None, 2**62 + number, START) for number in (1, 3)]
+    settings = logged(tmp_path / "p", events, {"number": "seq"})
+    found = missing(settings, load_contract(settings, "reading"))
+    assert found == Missing("reading", (Numbers(None, 2**62 + 2, 2**62 + 2),))
+    assert found.told == "1 numbers"
+
+
+def test_the_commands_tell_it(tmp_path: Path) -> None:
+    events: Events = [("a", 1, START), ("a", 4, START + timedelta(days=2))]
+    settings = logged(tmp_path / "p", events, {"producer": "device", "number": "seq", "every": "1 day"})
+    state = status(load(settings))
+    told = "reading: 2 numbers of 1 producers, 1 spans of time without an event"
+    assert f"missing  {told}: lake log reading --missing" in [*as_text(state)]
+    assert wrong(state, ["missing"]) == [f"missing: {told}"]
+    command = ["log", "reading", "--missing", "--project", str(settings.project)]
+    done = CliRunner().invoke(lake, [*command, "--json"], standalone_mode=False)
+    data = json.loads(done.output)
+    assert data["numbers"] == [{"producer": "a", "first": 2, "last": 3, "numbers": 2}]
+    assert [span["begin"][:10] for span in data["spans"]] == ["1969-12-31"]
+    assert "1969-12-31" in CliRunner().invoke(lake, command, standalone_mode=False).output
+
+
+def test_a_log_that_is_not_there_yet_lacks_nothing(tmp_path: Path) -> None:
+    settings = empty(tmp_path / "p")
+    declare(settings, contract("reading", FIELDS, time="taken", complete={"number": "seq", "every": "1 day"}))
+    assert missing(settings, load_contract(settings, "reading")).told == ""
+
+
+@pytest.mark.parametrize(
+    ("complete", "told"),
+    [
+        ({}, "invalid complete"),
+        ("seq", "invalid complete"),
+        ({"producer": "device"}, "names a producer and no number"),
+        ({"number": "sec"}, "did you mean 'seq'?"),
+        ({"number": "device"}, "of type string as number"),
+        ({"every": "1 day", "producers": "device"}, "did you mean 'producer'?"),
+        ({"every": "daily"}, "invalid every"),
+        ({"every": "0 days"}, "invalid every"),
+    ],
+)
+def test_what_makes_no_sense_is_told_with_its_line(tmp_path: Path, complete: Any, told: str) -> None:
+    settings = empty(tmp_path / "p")
+    declare(settings, contract("reading", FIELDS, time="taken", complete=complete))
+    with pytest.raises(DeclarationError, match=r"schemas/reading\.avsc:\d+") as fault:
+        load_contract(settings, "reading")
+    assert told in str(fault.value)
+
+
+def test_a_stream_whose_contract_says_nothing_is_asked_in_vain(tmp_path: Path) -> None:
+    settings = empty(tmp_path / "p")
+    declare(settings, contract("reading", FIELDS))
+    done = CliRunner().invoke(lake, ["log", "reading", "--missing", "--project", str(settings.project)])
+    assert isinstance(done.exception, SystemExit | DeclarationError)

@@ -1,0 +1,186 @@
+"""A Kafka broker as `make kafka` starts it, on free ports; topics, records and transactions for tests."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from lake.jars import listed
+from tests.processes import ROOT, free_port, until
+from tests.servers import needed
+
+if TYPE_CHECKING:
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import AdminClient
+
+BROKER: Final = ROOT / "infra/kafka/broker.py"
+JARS: Final = Path(os.environ.get("KAFKA_JARS") or Path(sys.prefix) / "share/headwater/kafka")
+USER: Final = {"KAFKA_USER": "reader", "KAFKA_PASSWORD": "a-secret-of-tests"}
+QUIET: Final = {"log_level": 0, "socket.timeout.ms": 10_000}
+
+
+def installed() -> None:
+    """Skips a test where the client or the broker's jars are missing."""
+    needed(find_spec("confluent_kafka"), "the extra `kafka` is not installed: make setup")
+    there = all((JARS / jar.file).is_file() for jar in listed(ROOT / "infra/kafka/jars.txt"))
+    needed(there or None, "the broker's jars are missing: make test-kafka fetches them")
+
+
+@dataclass
+class Kafka:
+    """A broker with its data in `home`."""
+
+    home: Path
+    ports: Mapping[str, int] = field(
+        default_factory=lambda: {name: free_port() for name in ("port", "controller-port", "sasl-port", "tls-port")}
+    )
+    process: subprocess.Popen[bytes] | None = None
+    made: int = 0
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.ports['port']}"
+
+    @property
+    def certificate(self) -> Path:
+        """A PEM file of the key and the certificate of this machine; it is its own authority."""
+        return self.home / "server.pem"
+
+    def start(self) -> None:
+        """Starts the broker, and waits until it answers."""
+        if not self.certificate.exists():
+            self.home.mkdir(parents=True, exist_ok=True)
+            self.certificate.write_bytes(certificate())
+        ports = [f"--{name}={port}" for name, port in self.ports.items()]
+        command: list[str | Path] = [
+            sys.executable,
+            BROKER,
+            "--home",
+            self.home,
+            "--jars",
+            JARS,
+            "--certificate",
+            self.certificate,
+            *ports,
+        ]
+        with (self.home / "out.log").open("ab") as log:
+            self.process = subprocess.Popen(command, env=os.environ | USER, stdout=log, stderr=log)
+        until(self.answers)
+
+    def answers(self) -> bool:
+        """Whether it does. Fails where it has ended."""
+        assert self.process is not None
+        assert self.process.poll() is None, "\n".join(log.read_text() for log in self.home.glob("*.log"))
+        from confluent_kafka import KafkaException
+
+        with suppress(KafkaException, TimeoutError):
+            self.admin.describe_cluster(request_timeout=1).result(timeout=2)
+            return True
+        return False
+
+    def stop(self) -> None:
+        """Kills it."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        """Its administrator: one that goes takes with it what it was asked."""
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient({"bootstrap.servers": self.bootstrap, **QUIET})
+
+    def topic(self, name: str = "", *, partitions: int = 1, **config: str) -> str:
+        """A new topic; its name."""
+        from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # its stub forgets to export it
+
+        self.made += 1
+        name = name or f"topic-{self.made}"
+        config = {option.replace("_", "."): value for option, value in config.items()}
+        done(self.admin.create_topics([NewTopic(name, partitions, 1, config=config)]))
+        return name
+
+    def producer(self, **settings: object) -> Producer:
+        from confluent_kafka import Producer
+
+        names = {name.replace("_", "."): value for name, value in settings.items()}
+        return Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 1, **QUIET, **names})
+
+    def send(self, topic: str, *values: str | bytes | None, **about: Any) -> None:
+        """Records of these values; `about`: key, headers, partition, timestamp."""
+        producer = self.producer()
+        for value in values:
+            producer.produce(topic, value, **about)
+        assert producer.flush(30) == 0
+
+    def transaction(self, topic: str, values: Iterable[str], *, end: str = "commit", **about: Any) -> Producer:
+        """Records of one transaction that is committed, aborted, or left `open`: its producer ends it when it goes."""
+        self.made += 1
+        producer = self.producer(transactional_id=f"transaction-{self.made}", transaction_timeout_ms=600_000)
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(topic, value, **about)
+        assert producer.flush(30) == 0
+        if end != "open":
+            getattr(producer, f"{end}_transaction")(30)
+        return producer
+
+
+def done(futures: Mapping[Any, Future[Any]]) -> None:
+    """Waits for what an administrator asked."""
+    for future in futures.values():
+        future.result(timeout=30)
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """A running broker."""
+    installed()
+    broker = Kafka(tmp_path_factory.mktemp("kafka"))
+    try:
+        broker.start()
+        yield broker
+    finally:
+        if broker.process is not None:
+            broker.stop()
+
+
+def certificate() -> bytes:
+    """A key, and a certificate of 127.0.0.1 signed with it."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.datetime.now(datetime.UTC)
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=2))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+        .sign(key, hashes.SHA256())
+    )
+    plain = serialization.NoEncryption()
+    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+    return private + signed.public_bytes(serialization.Encoding.PEM)

@@ -1,0 +1,34 @@
+"""A database of a test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.servers.postgres import Postgres
+from tests.sources.shop import PASSWORD, READER, VARIABLE, Shop
+
+ROLE = f"""DO $$ BEGIN
+    CREATE ROLE {READER} LOGIN REPLICATION PASSWORD '{PASSWORD}';
+EXCEPTION WHEN duplicate_object THEN NULL; END $$"""
+
+
+def opened(server: Postgres, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    """A new database whose tables the role that reads may read."""
+    shop = Shop(server, server.database())
+    shop.execute(ROLE, f"ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO {READER}")
+    monkeypatch.setenv(VARIABLE, shop.reader_dsn)
+    return shop
+
+
+@pytest.fixture
+def shop(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    """On the run's server; its slots are dropped, as a server has few of them."""
+    shop = opened(postgres, monkeypatch)
+    yield shop
+    shop.close()
+    shop.execute(
+        "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE database = current_database()",
+        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()",
+    )

@@ -1,0 +1,228 @@
+"""A database with tables that streams are read from, a spool that is a list, and what a plain replay makes of it."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import os
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Any, Final
+
+import psycopg
+import pyarrow as pa
+from psycopg.conninfo import make_conninfo
+
+from lake.contracts.contract import Contract, read_contract
+from lake.sources.postgres import of
+from lake.sources.postgres.messages import read_lsn
+from lake.sources.postgres.reader import Postgres as Source
+from lake.sources.postgres.values import PLACEHOLDER
+from lake.sources.source import FromEnvironment, Progress, Record
+from tests.servers.postgres import Postgres
+
+READER: Final = "lake"
+PASSWORD: Final = "only in the environment"
+VARIABLE: Final = "SHOP_DSN"
+UNAVAILABLE: Final = {PLACEHOLDER, base64.b64encode(PLACEHOLDER.encode()).decode()}
+
+
+def contract(
+    stream: str,
+    key: Sequence[str],
+    fields: Mapping[str, Any],
+    required: Mapping[str, Any] = MappingProxyType({}),
+    **facts: Any,
+) -> Contract:
+    """The contract of a stream of changes; the fields of the key, and those required, may not be null."""
+    types = [{"name": name, "type": kind if name in key else ["null", kind]} for name, kind in fields.items()]
+    types += [{"name": name, "type": kind} for name, kind in required.items()]
+    about = {"key": list(key), "id": ["lsn", "ordinal"], "envelope": "debezium", "broadcast": "op = 't'"} | facts
+    facts_of_source = [
+        {"name": "op", "type": "string", "from": "op"},
+        {"name": "lsn", "type": "long", "from": "source.lsn"},
+        {"name": "ordinal", "type": "long", "from": "source.ordinal"},
+    ]
+    schema = {"type": "record", "name": stream, "doc": "A change.", "lake": about, "fields": types + facts_of_source}
+    return read_contract(json.dumps(schema), file=f"schemas/{stream}.avsc")
+
+
+@dataclass
+class Spooled:
+    """A spool in memory."""
+
+    records: list[tuple[str, Record]] = field(default_factory=list)
+
+    def put(self, stream: str, record: Record) -> None:
+        self.records.append((stream, record))
+
+    def put_many(self, stream: str, texts: pa.Array, places: pa.Array, facts: Mapping[str, pa.Array]) -> None:
+        assert facts == {}
+        for text, place in zip(texts.to_pylist(), places.to_pylist(), strict=True):
+            self.put(stream, Record(text, place))
+
+    def messages(self, stream: str | None = None) -> list[dict[str, Any]]:
+        """The messages as JSON, their numbers exact."""
+        return [read(record) for of, record in self.records if stream in (None, of)]
+
+
+def read(record: Record) -> dict[str, Any]:
+    message: dict[str, Any] = json.loads(record.text, parse_float=Decimal)
+    return message
+
+
+@dataclass
+class Shop:
+    """A database of its own on a server, and contracts for some of its tables."""
+
+    server: Postgres
+    dsn: str
+    contracts: dict[str, Contract] = field(default_factory=dict)
+    sources: list[Source] = field(default_factory=list)
+
+    def close(self) -> None:
+        for source in self.sources:
+            source.close()
+
+    def execute(self, *statements: str) -> None:
+        """Each in a transaction of its own."""
+        with self.connect() as connection:
+            for statement in statements:
+                connection.execute(statement.encode())
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        with self.connect() as connection:
+            return connection.execute(sql.encode()).fetchall()
+
+    def connect(self, **more: Any) -> psycopg.Connection[tuple[Any, ...]]:
+        return psycopg.connect(self.dsn, autocommit=True, **more)
+
+    def stream(self, name: str, key: Sequence[str], fields: Mapping[str, Any], **facts: Any) -> None:
+        self.contracts[name] = contract(name, key, fields, **facts)
+
+    @property
+    def reader_dsn(self) -> str:
+        """How the role that reads connects, which is no superuser."""
+        return make_conninfo(self.dsn, user=READER, password=PASSWORD)
+
+    def source(self, tables: Mapping[str, str] | None = None, **options: Any) -> Source:
+        """The source of all streams, each of the table of its name. Closed by the test's end."""
+        streams = dict(tables or {stream: f"public.{stream}" for stream in self.contracts})
+        said = {
+            "dsn": FromEnvironment(os.environ[VARIABLE]),
+            "publication": "lake",
+            "slot": self.slot,
+            "streams": streams,
+        } | options
+        source = of("shop", said, self.contracts, "sources/shop.toml")
+        self.sources.append(source)
+        return source
+
+    @property
+    def slot(self) -> str:
+        """Slots are of a server, so each database needs one of its own."""
+        name = psycopg.conninfo.conninfo_to_dict(self.dsn)["dbname"]
+        return f"lake_{name}"
+
+    def table(self, table: str, key: Sequence[str] = ("id",)) -> dict[Any, dict[str, Any]]:
+        """Its rows by key, as messages say them."""
+        with self.connect() as connection:
+            return rows(connection, table, key)
+
+
+def rows(connection: psycopg.Connection[Any], table: str, key: Sequence[str]) -> dict[Any, dict[str, Any]]:
+    """The rows of a table by key, as messages say them."""
+    cursor = connection.execute(f"SELECT * FROM {table}".encode())
+    names = [column.name for column in cursor.description or ()]
+    found = [dict(zip(names, map(said, row), strict=True)) for row in cursor]
+    return {tuple(row[name] for name in key): row for row in found}
+
+
+@contextmanager
+def exported(shop: Shop, name: str, tables: Iterable[str]) -> Iterator[tuple[int, psycopg.Connection[Any]]]:
+    """A place, and a connection that sees everything that was committed before it: by commands of the test's own."""
+    with shop.connect() as reading:
+        with psycopg.connect(shop.dsn, autocommit=True, replication="database") as exporting:
+            create = f"CREATE_REPLICATION_SLOT {name} TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT"
+            created = exporting.execute(create.encode()).fetchone()
+            assert created is not None
+            reading.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            reading.execute(f"SET TRANSACTION SNAPSHOT '{created[2]}'".encode())
+            reading.execute(f"LOCK TABLE {', '.join(tables)} IN ACCESS SHARE MODE".encode())
+        yield read_lsn(created[1]), reading
+
+
+def is_rewritten(connection: psycopg.Connection[Any], table: str) -> bool:
+    """Whether a table was emptied since the state that the connection sees, which it then shows as empty too."""
+    same = f"SELECT relfilenode = pg_relation_filenode(oid) FROM pg_class WHERE relname = '{table}'"
+    return connection.execute(same.encode()).fetchall() != [(True,)]
+
+
+def said(value: Any) -> Any:  # noqa: PLR0911 a line for each type
+    """What a message has for a value of the database."""
+    match value:
+        case dt.datetime() if value.tzinfo is not None:
+            return said(value.astimezone(dt.UTC).replace(tzinfo=None)) + "Z"
+        case dt.datetime() | dt.time():
+            return re.sub(r"\.(\d*?)0+$", r".\1", value.isoformat())  # microseconds are there, or are 0
+        case dt.date():
+            return value.isoformat()
+        case bytes():
+            return base64.b64encode(value).decode()
+        case uuid.UUID():
+            return str(value)
+        case list():
+            return [said(item) for item in value]
+        case float():
+            return Decimal(repr(value))
+    return value
+
+
+State = dict[str, dict[Any, dict[str, Any]]]
+
+
+def replay(records: Iterable[tuple[str, Record]], contracts: Mapping[str, Contract], state: State) -> State:
+    """`state` after the messages, one after another: what a change says is so; what it does not know stays."""
+    for stream, record in records:
+        message = read(record)
+        key = contracts[stream].key
+        table = state.setdefault(stream, {})
+        match message["op"]:
+            case "t":
+                table.clear()
+            case "d":
+                assert message["after"] is None
+                del table[tuple(message["before"][name] for name in key)]
+            case op:
+                row = message["after"]
+                at = tuple(row[name] for name in key)
+                before = table.get(at, {})
+                assert (op == "u") == bool(before), message
+                table[at] = {name: before[name] if known(value) else value for name, value in row.items()}
+    return state
+
+
+def known(value: Any) -> bool:
+    """Whether a change left the value as it was."""
+    return isinstance(value, str) and value in UNAVAILABLE
+
+
+def order(record: Record) -> tuple[int, int]:
+    """Where a change is in the order of all of its source."""
+    source = read(record)["source"]
+    return source["lsn"], source["ordinal"]
+
+
+def drained(source: Source, after: Progress | None, spool: Spooled) -> Progress | None:
+    """Reads and acknowledges until there is nothing new."""
+    while (progress := source.read(after, spool)) is not None:
+        progress = json.loads(json.dumps(progress))
+        source.acknowledge(progress)
+        after = progress
+    return after

@@ -1,0 +1,368 @@
+"""The Kafka source against a real broker: transactions, gaps, partitions, a broker that goes, secrets, formats."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from lake.config import Settings
+from lake.errors import DeclarationError, Unavailable
+from lake.sources.declared import sound_sources
+from lake.sources.kafka.reader import Kafka as Source
+from lake.sources.source import Gap
+from tests.processes import free_port, until
+from tests.servers.kafka import USER, Kafka, done
+from tests.sources.kafka import Kept, options, read_all, stream
+
+
+@pytest.fixture
+def opened() -> Iterator[list[Source]]:
+    """Sources that are closed in the end."""
+    sources: list[Source] = []
+    yield sources
+    for source in sources:
+        source.close()
+
+
+def source_of(opened: list[Source], bootstrap: str, *contracts: Any, topics: Any, **said: Any) -> Source:
+    opened.append(Source(options(bootstrap, *contracts, topics=topics, **said)))
+    return opened[-1]
+
+
+@pytest.mark.smoke
+def test_what_is_committed_is_read_once_and_holes_are_passed_over(kafka: Kafka, opened: list[Source]) -> None:
+    topic = kafka.topic()
+    kafka.transaction(topic, [f'{{"n": {n}}}' for n in range(5)])
+    kafka.transaction(topic, [f'{{"n": {n}}}' for n in range(5, 10)], end="abort")
+    kafka.transaction(topic, [f'{{"n": {n}}}' for n in range(10, 15)])
+    unfinished = kafka.transaction(topic, ['{"n": 15}'], end="open")
+    source = source_of(opened, kafka.bootstrap, topics={"events": topic})
+    kept, progress, deliveries = read_all(source)
+    assert [json.loads(text)["n"] for text in kept.texts] == [*range(5), *range(10, 15)]
+    assert kept.places == [f"{topic}/0:{at}" for at in (*range(5), *range(12, 17))]
+    assert progress is not None
+    assert progress["topics"][topic]["ranges"] == {"0": [0, 18]}
+    assert deliveries == 1
+    source.acknowledge(progress)
+    source.acknowledge(progress)
+    assert committed(kafka, "headwater", topic) == 18
+    assert source.lag(progress).events == 0
+    unfinished.commit_transaction(30)
+    more, progress, _ = read_all(source, progress)
+    assert more.texts == ['{"n": 15}']
+    assert progress is not None
+    assert progress["topics"][topic]["ranges"] == {"0": [18, 20]}
+
+
+def committed(kafka: Kafka, group: str, topic: str) -> int:
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group})
+    try:
+        return int(consumer.committed([TopicPartition(topic, 0)], timeout=30)[0].offset)
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_limits_over_any_partitions_give_the_committed_records_once(
+    kafka: Kafka, opened: list[Source], seed: int
+) -> None:
+    random = Random(seed)
+    partitions = random.choice([1, 3, 8])
+    topic = kafka.topic(partitions=partitions)
+    expected: dict[int, list[str]] = {partition: [] for partition in range(partitions)}
+    number, after, kept, unfinished = 0, None, Kept(), []
+    for _ in range(12):
+        partition, values = random.randrange(partitions), []
+        for _ in range(random.randint(1, 40)):
+            values.append(f'{{"n": {number}}}')
+            number += 1
+        match random.choice(["plain", "commit", "abort", "open"]):
+            case "plain":
+                kafka.send(topic, *values, partition=partition)
+                expected[partition] += values
+            case "commit" | "abort" as end:
+                kafka.transaction(topic, values, end=end, partition=partition)
+                expected[partition] += values if end == "commit" else []
+            case "open":
+                unfinished.append(kafka.transaction(topic, values, end="open", partition=partition))
+                expected[partition] += values
+        if random.random() < 0.4:
+            source = source_of(
+                opened, kafka.bootstrap, topics={"events": topic}, records=random.randint(1, 60), bytes=2000
+            )
+            progress = source.read(after, kept)
+            after = progress or after
+    for producer in unfinished:
+        producer.commit_transaction(30)
+    source = source_of(opened, kafka.bootstrap, topics={"events": topic}, records=random.randint(20, 100))
+    rest, after, _ = read_all(source, after)
+    found: dict[int, list[str]] = {partition: [] for partition in range(partitions)}
+    for text, place in zip(kept.texts + rest.texts, kept.places + rest.places, strict=True):
+        found[int(place.rpartition("/")[2].partition(":")[0])].append(text)
+    assert found == expected
+    assert source.lag(after).events == 0
+
+
+def test_a_topic_that_was_made_anew_is_a_gap_until_it_is_given_up(kafka: Kafka, opened: list[Source]) -> None:
+    topic = kafka.topic()
+    kafka.send(topic, '{"n": 1}')
+    source = source_of(opened, kafka.bootstrap, topics={"events": topic})
+    _, after, _ = read_all(source)
+    done(kafka.admin.delete_topics([topic]))
+    until(lambda: topic not in kafka.admin.list_topics().topics)
+    with pytest.raises(DeclarationError, match="Unknown topic"):
+        source.read(after, Kept())
+    until(lambda: made(kafka, topic))
+    kafka.send(topic, '{"n": 2}', '{"n": 3}')
+    with pytest.raises(Gap, match="was made anew: its id is") as told:
+        source.read(after, Kept())
+    assert "lake ingest shop --give-up takes all that the new one has as new" in told.value.fix
+    kept, _, _ = read_all(source, source.skip_gap(after))
+    assert kept.texts == ['{"n": 2}', '{"n": 3}']
+
+
+def made(kafka: Kafka, topic: str) -> bool:
+    try:
+        return bool(kafka.topic(topic))
+    except Exception:  # the one of before goes bit by bit
+        return False
+
+
+def test_records_that_retention_took_are_a_gap_until_they_are_given_up(kafka: Kafka, opened: list[Source]) -> None:
+    from confluent_kafka import TopicPartition
+
+    topic = kafka.topic()
+    kafka.send(topic, *(f'{{"n": {n}}}' for n in range(4)))
+    source = source_of(opened, kafka.bootstrap, topics={"events": topic})
+    _, after, _ = read_all(source)
+    kafka.send(topic, *(f'{{"n": {n}}}' for n in range(4, 9)))
+    done(kafka.admin.delete_records([TopicPartition(topic, 0, 7)]))
+    with pytest.raises(Gap, match="the offsets 4 to 6 were deleted there before they were read") as told:
+        source.read(after, Kept())
+    assert "lake ingest shop --give-up goes on at 7, without what is gone" in told.value.fix
+    assert source.lag(after).events == 2
+    kept, _, _ = read_all(source, source.skip_gap(after))
+    assert kept.texts == ['{"n": 7}', '{"n": 8}']
+    first, _, _ = read_all(source_of(opened, kafka.bootstrap, topics={"events": topic}))
+    assert first.texts == kept.texts
+
+
+def test_new_partitions_are_read_from_their_beginning_and_told(
+    kafka: Kafka, opened: list[Source], caplog: pytest.LogCaptureFixture
+) -> None:
+    from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # its stub forgets to export it
+
+    topic = kafka.topic()
+    kafka.send(topic, '{"n": 1}')
+    source = source_of(opened, kafka.bootstrap, topics={"events": topic})
+    _, after, _ = read_all(source)
+    done(kafka.admin.create_partitions([NewPartitions(topic, 3)]))
+    until(lambda: len(kafka.admin.list_topics(topic).topics[topic].partitions) == 3)
+    kafka.send(topic, '{"n": 2}', partition=2)
+    with caplog.at_level(logging.WARNING, "lake"):
+        kept, after, _ = read_all(source, after)
+    assert kept.places == [f"{topic}/2:0"]
+    assert "has got partitions (1, 2)" in caplog.text
+    assert after is not None
+    assert after["topics"][topic]["ranges"] == {"0": [1, 1], "1": [0, 0], "2": [0, 1]}
+
+
+def test_a_broker_that_goes_away_is_unavailable_and_what_was_committed_is_there_when_it_returns(
+    kafka: Kafka, opened: list[Source]
+) -> None:
+    topic = kafka.topic()
+    kafka.send(topic, *(f'{{"n": {n}}}' for n in range(3)))
+    source = source_of(opened, kafka.bootstrap, topics={"events": topic}, seconds=2)
+    first, after, _ = read_all(source)
+    kafka.send(topic, '{"n": 3}')
+    kafka.stop()
+    try:
+        for ask in (
+            lambda: source.read(after, Kept()),
+            lambda: source.lag(after),
+            lambda: source.acknowledge(after or {}),
+            lambda: source_of(opened, kafka.bootstrap, topics={"events": topic}, seconds=1).read(after, Kept()),
+        ):
+            with pytest.raises(Unavailable, match="Kafka is unavailable"):
+                ask()
+    finally:
+        kafka.start()
+    more, _, _ = read_all(source_of(opened, kafka.bootstrap, topics={"events": topic}), after)
+    assert first.texts + more.texts == [f'{{"n": {n}}}' for n in range(4)]
+
+
+def test_a_broker_that_dies_while_a_range_is_read_is_unavailable(kafka: Kafka, opened: list[Source]) -> None:
+    topic = kafka.topic()
+    kafka.send(topic, *(f'{{"n": {n}, "pad": "{"x" * 2000}"}}' for n in range(20_000)))
+    source = source_of(
+        opened,
+        kafka.bootstrap,
+        topics={"events": topic},
+        seconds=2,
+        client={"queued.max.messages.kbytes": 1024, "fetch.message.max.bytes": 100_000},
+    )
+
+    class Deadly(Kept):
+        def put_many(self, *columns: Any) -> None:
+            super().put_many(*columns)
+            if kafka.process is not None and kafka.process.poll() is None:
+                kafka.stop()
+
+    dead = Deadly()
+    try:
+        with pytest.raises(Unavailable, match="nothing came of partition 0"):
+            source.read(None, dead)
+    finally:
+        kafka.start()
+    assert 0 < len(dead.records) < 20_000
+    whole, _, _ = read_all(source_of(opened, kafka.bootstrap, topics={"events": topic}))
+    assert [json.loads(text)["n"] for text in whole.texts] == list(range(20_000))
+
+
+def test_sasl_and_tls_are_settings_whose_secrets_come_from_the_environment(
+    kafka: Kafka,
+    project: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    topic = kafka.topic()
+    kafka.send(topic, '{"n": 1}')
+    for name, value in (USER | {"KAFKA_CA": str(kafka.certificate)}).items():
+        monkeypatch.setenv(name, value)
+    sasl = """
+        "security.protocol" = "SASL_PLAINTEXT"
+        "sasl.mechanism" = "PLAIN"
+        "sasl.username" = "env:KAFKA_USER"
+        "sasl.password" = "env:KAFKA_PASSWORD"
+    """
+    for name, port, settings in (
+        ("sasl", "sasl-port", sasl),
+        ("tls", "tls-port", '"security.protocol" = "SSL"\n"ssl.ca.location" = "env:KAFKA_CA"'),
+        ("untrusted", "tls-port", '"security.protocol" = "SSL"'),
+    ):
+        project.path(f"sources/{name}.toml").parent.mkdir(exist_ok=True)
+        project.path(f"sources/{name}.toml").write_text(
+            f'kind = "kafka"\nbootstrap = "127.0.0.1:{kafka.ports[port]}"\nseconds = 10\n'
+            f'[streams]\nevents = {{ topic = "{topic}" }}\n[client]\n{settings}'
+        )
+    contracts = {"events": stream("events")}
+    sources, faults = sound_sources(project, contracts)
+    assert not faults
+    for name in ("sasl", "tls"):
+        with closing(sources[name].open()) as source:
+            kept = Kept()
+            source.read(None, kept)
+            assert kept.texts == ['{"n": 1}']
+    monkeypatch.setenv("KAFKA_PASSWORD", "not-the-secret")
+    with caplog.at_level(logging.DEBUG, "lake"):
+        for name, declared in sound_sources(project, contracts)[0].items():
+            if name != "tls":
+                with closing(declared.open()) as source, pytest.raises(DeclarationError) as told:
+                    source.read(None, Kept())
+                assert "the cluster does not let us in: " in told.value.what
+                assert told.value.where == f"sources/{name}.toml"
+                assert "not-the-secret" not in str(told.value)
+    assert "librdkafka" in caplog.text
+    assert "not-the-secret" not in caplog.text
+    assert capfd.readouterr().err == ""
+
+
+def test_what_librdkafka_refuses_is_told_without_its_value(
+    kafka: Kafka, opened: list[Source], capfd: pytest.CaptureFixture[str]
+) -> None:
+    for client, said in (
+        ({"sasl.pasword": "a-secret"}, 'No such configuration property: "sasl.pasword"'),
+        ({"security.protocol": "a-secret"}, 'Invalid value for configuration property "security.protocol"'),
+        ({"ssl.ca.location": "/nowhere", "security.protocol": "ssl"}, "ssl.ca.location failed"),
+        ({"ssl.key.pem": "a-secret", "security.protocol": "ssl"}, "ssl.key.pem failed"),
+    ):
+        with pytest.raises(DeclarationError, match="librdkafka refuses a setting") as told:
+            source_of(opened, kafka.bootstrap, topics={"events": "events"}, client=client).read(None, Kept())
+        assert said in told.value.what
+        assert "a-secret" not in str(told.value)
+    with pytest.raises(Unavailable, match="Kafka is unavailable"):
+        source_of(opened, f"127.0.0.1:{free_port()}", topics={"events": "events"}, seconds=1).read(None, Kept())
+    assert capfd.readouterr().err == ""
+
+
+def test_facts_of_records_are_those_that_the_contract_takes(kafka: Kafka, opened: list[Source]) -> None:
+    topic = kafka.topic()
+    kafka.send(
+        topic, '{"n": 1}', key="AA", headers=[("trace.id", b"1"), ("trace.id", b"2")], timestamp=1_357_034_400_123
+    )
+    kafka.send(topic, None, key='{"id": 7.10, "name": "é"}', headers=[("other", None)])
+    kafka.send(topic, '{"n": 3}', headers=[("trace.id", b"\xff")])
+    taken = ("key", "headers.trace.id", "timestamp", "topic", "partition", "offset", "tombstone")
+    events = stream("events", *(f"kafka.{fact}" for fact in taken))
+    kept, _, _ = read_all(source_of(opened, kafka.bootstrap, events, topics={"events": topic}))
+    assert kept.texts[:2] == ['{"n": 1}', "{}"]
+    assert kept.texts[2].startswith("cannot be decoded: kafka.headers.trace.id: not valid UTF-8 at byte 0; its bytes: ")
+    assert kept.facts[0] == {
+        "kafka.key": "AA",
+        "kafka.headers.trace.id": "2",
+        "kafka.timestamp": "2013-01-01T10:00:00.123+00:00",
+        "kafka.topic": topic,
+        "kafka.partition": "0",
+        "kafka.offset": "0",
+        "kafka.tombstone": "false",
+    }
+    second = dict(kept.facts[1])
+    assert second.pop("kafka.timestamp")
+    assert (second["kafka.key"], second["kafka.tombstone"]) == ('{"id": 7.10, "name": "é"}', "true")
+    assert "kafka.headers.trace.id" not in second
+
+
+def test_a_null_value_is_control_an_event_or_refused_as_the_contract_says(kafka: Kafka, opened: list[Source]) -> None:
+    topic = kafka.topic()
+    kafka.send(topic, None, key='{"id": 7.10, "on": null}')
+    for contract, text in (
+        (stream("events", envelope="debezium"), ""),
+        (stream("events", "kafka.key.id", "kafka.key.on", "kafka.tombstone"), "{}"),
+        (stream("events", "kafka.key"), None),
+    ):
+        about = {"topic": topic, "key": "json"}
+        kept, _, _ = read_all(source_of(opened, kafka.bootstrap, contract, topics={"events": about}))
+        [found] = kept.texts
+        if text is None:
+            assert found.startswith(
+                "cannot be decoded: a null value, and no field of the contract is from kafka.tombst"
+            )
+        else:
+            assert found == text
+        if text == "{}":
+            assert kept.facts == [{"kafka.key.id": "7.10", "kafka.tombstone": "true"}]
+
+
+def test_several_topics_are_several_logs_of_one_progress(kafka: Kafka, opened: list[Source]) -> None:
+    first, second = kafka.topic(), kafka.topic(partitions=2)
+    source = source_of(opened, kafka.bootstrap, topics={"a": first})
+    kafka.send(first, '{"n": 1}')
+    _, after, _ = read_all(source)
+    both = source_of(opened, kafka.bootstrap, topics={"a": first, "b": second})
+    kafka.send(first, '{"n": 2}')
+    kafka.send(second, '{"n": 3}', partition=1)
+    kept, after, _ = read_all(both, after)
+    assert [(name, record.text) for name, record in kept.records] == [("a", '{"n": 2}'), ("b", '{"n": 3}')]
+    assert after is not None
+    assert {name: said["ranges"] for name, said in after["topics"].items()} == {
+        first: {"0": [1, 2]},
+        second: {"0": [0, 0], "1": [0, 1]},
+    }
+
+
+def test_the_files_of_a_broker_are_for_its_owner_and_no_password_is_on_a_command_line(kafka: Kafka) -> None:
+    assert (kafka.home / "server.properties").stat().st_mode & 0o077 == 0
+    assert kafka.process is not None
+    line = Path(f"/proc/{kafka.process.pid}/cmdline").read_bytes()
+    assert b"kafka.Kafka" in line
+    assert USER["KAFKA_PASSWORD"].encode() not in line

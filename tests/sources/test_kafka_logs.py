@@ -1,0 +1,121 @@
+"""From topics into logs and tables: keys, tombstones, refused records with their places, one partition and eight."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+from zlib import crc32
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lake.contracts.contract import load_contracts
+from lake.ingest.ingest import ingest
+from lake.ingest.replay import waiting
+from lake.store import delta
+from lake.store.log import Log
+from lake.testing import Lakehouse
+from tests.registry import registry
+from tests.servers.kafka import Kafka
+from tests.shop import contract, declare, empty, job
+from tests.sources.test_kafka_values import serialized
+
+FIELDS = {
+    "id": ("string", {"from": "kafka.key"}),
+    "at": ("long", {"from": "kafka.offset"}),
+    "gone": ("boolean", {"from": "kafka.tombstone"}),
+    "email": "string?",
+    "trace": (["null", "string"], {"default": None, "from": "kafka.headers.trace"}),
+}
+LATEST = 'Latest("id", sequence="_at", deletes="_gone")'
+
+
+def customers(folder: Path, kafka: Kafka, topic: str, *, value: str = "json", lines: str = "") -> Lakehouse:
+    """A project whose customers are a compacted topic: of each key what was said last. `lines` are of its source."""
+    returns = 'rows.selectExpr("id", "email", "trace", "at AS _at", "gone AS _gone")'
+    jobs = {"customer": job("customer", LATEST, 'log("customers")', returns=returns)}
+    house = declare(empty(folder), contract("customers", FIELDS, id=["at"]), jobs=jobs)
+    (folder / "sources").mkdir()
+    (folder / "sources/shop.toml").write_text(
+        f'kind = "kafka"\nbootstrap = "{kafka.bootstrap}"\n{lines}\n'
+        f'[streams]\ncustomers = {{ topic = "{topic}", value = "{value}" }}\n'
+    )
+    return house
+
+
+def logged(house: Lakehouse) -> list[dict[str, Any]]:
+    query = "SELECT id, at, gone, email, trace, _source FROM t WHERE _bucket >= 0 ORDER BY _batch, _arrival"
+    return list(delta.rows(Log(house.settings, "customers").path, query))
+
+
+def test_a_compacted_topic_is_a_table_and_what_cannot_be_read_waits_with_its_place(
+    kafka: Kafka, spark: SparkSession, tmp_path: Path
+) -> None:
+    topic = kafka.topic()
+    kafka.send(topic, '{"email": "a@x"}', key="a", headers=[("trace", b"t1")])
+    kafka.send(topic, '{"email": "b@x"}', key="b")
+    kafka.transaction(topic, ['{"email": "never"}'], end="abort", key="a")
+    kafka.send(topic, None, key="a")
+    kafka.send(topic, b"\xff\x00", key="b")
+    kafka.send(topic, '{"email": "b@y"}', key="b")
+    house = customers(tmp_path / "shop", kafka, topic)
+    house.run()
+    assert [(row["id"], row["at"], row["gone"], row["email"], row["trace"]) for row in logged(house)] == [
+        ("a", 0, False, "a@x", "t1"),
+        ("b", 1, False, "b@x", None),
+        ("a", 4, True, None, None),
+        ("b", 6, False, "b@y", None),
+    ]
+    assert logged(house)[2]["_source"] == f"shop:{topic}/0:4"
+    assert [(row["id"], row["email"]) for row in house.table("customer")] == [("b", "b@y")]
+    [refused] = waiting(house.settings)
+    assert (refused.source, refused.reason) == (f"shop:{topic}/0:5", "unparseable")
+    assert refused.raw.startswith("cannot be decoded: not valid UTF-8 at byte 0; its bytes: \\xff")
+
+
+def test_avro_that_cannot_be_decoded_is_refused_and_the_stream_goes_on(
+    kafka: Kafka, spark: SparkSession, tmp_path: Path
+) -> None:
+    topic = kafka.topic()
+    schema = {"type": "record", "name": "C", "fields": [{"name": "email", "type": "string"}]}
+    with registry() as running:
+        from confluent_kafka.schema_registry import SchemaRegistryClient
+
+        with SchemaRegistryClient({"url": running.url}) as client:
+            good = serialized(client, schema, {"email": "a@x"})
+        kafka.send(topic, good, good[:4], good[:-1], b"\x00\x00\x00\x00\x63" + good[5:], good, key="a")
+        house = customers(tmp_path / "shop", kafka, topic, value="avro")
+        toml = tmp_path / "shop/sources/shop.toml"
+        toml.write_text(f'{toml.read_text()}\n[registry]\nurl = "{running.url}"\n')
+        counts = ingest(house.settings, spark, load_contracts(house.settings))
+    assert (counts["customers"].accepted, counts["customers"].quarantined) == (2, 3)
+    assert [row["at"] for row in logged(house)] == [0, 4]
+    assert [row.source for row in waiting(house.settings)] == [f"shop:{topic}/0:{at}" for at in (1, 2, 3)]
+    reasons = ["not in the wire format", "not of the schema 1", "the registry has no schema 99"]
+    assert all(why in row.raw for why, row in zip(reasons, waiting(house.settings), strict=True))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_with_one_partition_and_with_eight_in_any_deliveries_the_table_is_the_same(
+    kafka: Kafka, spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
+    random = Random(seed)
+    changes = [
+        (f"k{random.randrange(30)}", None if random.random() < 0.2 else json.dumps({"email": f"{n}@x"}))
+        for n in range(400)
+    ]
+    found = []
+    for partitions in (1, 8):
+        topic = kafka.topic(partitions=partitions)
+        producer = kafka.producer()
+        for key, value in changes:
+            producer.produce(topic, value, key=key, partition=crc32(key.encode()) % partitions)
+        assert producer.flush(30) == 0
+        lines = f"records = {random.randint(90, 400)}"
+        house = customers(tmp_path / f"shop{partitions}", kafka, topic, lines=lines)
+        house.run()
+        found.append(sorted((row["id"], row["email"]) for row in house.table("customer")))
+    latest = {key: value and json.loads(value)["email"] for key, value in changes}
+    assert found[0] == found[1] == sorted((key, email) for key, email in latest.items() if email is not None)

@@ -1,0 +1,103 @@
+"""What a file says of Kafka: every fault at once, each with its fix; and contracts that take facts of records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lake.config import Settings
+from lake.contracts.contract import load_contract
+from lake.errors import DeclarationError
+from lake.sources.declared import sound_sources
+from lake.sources.kafka import of
+from lake.sources.kafka.options import OURS, Options, options_of
+from tests.shop import contract, declare
+from tests.sources.kafka import WHERE, stream
+
+CONTRACTS = {name: stream(name) for name in ("flights", "weather")}
+RIGHT: dict[str, Any] = {"bootstrap": "localhost:9092", "streams": {"flights": {"topic": "f"}}}
+WRONG: tuple[tuple[dict[str, Any], str, str], ...] = (
+    ({"bootstrp": "x"}, "unknown option 'bootstrp'", "did you mean 'bootstrap'?"),
+    ({"bootstrap": 7}, "bootstrap must be text, found 7", "localhost:9092"),
+    ({"group": ""}, "group must be text", 'group = "headwater"'),
+    ({"records": 0}, "records must be a whole number of at least 1, found 0", "its default is 1000000"),
+    ({"bytes": True}, "bytes must be a whole number", "its default is"),
+    ({"seconds": 1.5}, "seconds must be a whole number", "its default is 30"),
+    ({"client": 3}, "client must be a table", "write [client]"),
+    ({"client": {"sasl.password": ["a-secret"]}}, "[client] 'sasl.password' must be a text", "env:NAME"),
+    ({"streams": {}}, "no streams", "[streams.flights]"),
+    ({"streams": {"flight": {"topic": "f"}}}, "no stream 'flight'", "did you mean 'flights'?"),
+    ({"streams": {"flights": "f"}}, "streams.flights must be a table", "topic ="),
+    ({"streams": {"flights": {"topi": "f"}}}, "an unknown option 'topi'", "did you mean 'topic'?"),
+    ({"streams": {"flights": {"value": "json"}}}, "streams.flights has no topic", 'topic = "flights"'),
+    ({"streams": {"flights": {"topic": "f", "value": "avr"}}}, "unknown value 'avr'", "did you mean 'avro'?"),
+    ({"streams": {"flights": {"topic": "f", "key": "txt"}}}, "unknown key 'txt'", "did you mean 'text'?"),
+    ({"streams": {"flights": {"topic": "f", "key": "avro"}}}, "is Avro, and no registry is named", "[registry]"),
+    ({"registry": {"ssl.ca.location": "x"}}, "[registry] has no url", "http://localhost:8081"),
+    (
+        {"streams": {"flights": {"topic": "f"}, "weather": {"topic": "f"}}},
+        "flights and weather take the topic 'f'",
+        "let a job tell",
+    ),
+    *(({"client": {name: "x"}}, f"[client] '{name}' cannot be set", fix) for name, fix in OURS.items()),
+)
+
+
+@pytest.mark.parametrize(("said", "what", "fix"), WRONG)
+def test_a_fault_is_told_with_its_fix_and_without_values_of_settings(said: dict[str, Any], what: str, fix: str) -> None:
+    with pytest.raises(DeclarationError) as told:
+        of("shop", RIGHT | said, CONTRACTS, WHERE)
+    assert what in str(told.value)
+    assert fix in str(told.value)
+    assert WHERE in str(told.value)
+    assert "a-secret" not in str(told.value)
+
+
+def test_all_faults_of_a_file_are_told_at_once() -> None:
+    whole: dict[str, Any] = {}
+    for said, _, _ in WRONG:
+        whole |= {name: value for name, value in said.items() if name not in {"streams", "client", "bootstrap"}}
+    with pytest.raises(DeclarationError) as told:
+        of("shop", whole, CONTRACTS, WHERE)
+    assert told.value.what.startswith("7 faults:")
+    assert "no bootstrap: where are the brokers?" in told.value.what
+
+
+def test_what_a_file_leaves_out_has_a_default_and_numbers_are_texts_for_librdkafka() -> None:
+    client = {"fetch.min.bytes": 5, "enable.ssl.certificate.verification": False}
+    found = options_of("shop", RIGHT | {"client": client}, CONTRACTS, WHERE)
+    defaults = Options("shop", WHERE, "localhost:9092", found.topics)
+    assert (found.group, found.records, found.bytes, found.seconds) == (
+        *(defaults.group, defaults.records, defaults.bytes),
+        defaults.seconds,
+    )
+    assert found.client == {"fetch.min.bytes": "5", "enable.ssl.certificate.verification": "false"}
+    [topic] = found.topics
+    assert (topic.value, topic.key, topic.facts) == ("json", "text", frozenset())
+
+
+def test_a_project_declares_a_source_and_its_contract_says_which_facts_it_takes(project: Settings) -> None:
+    events = contract("events", {"id": "string", "trace": "string", "gone": "boolean", "whose": "string"})
+    facts = {"trace": "kafka.headers.trace.id", "gone": "kafka.tombstone", "whose": "kafka.key.customer.id"}
+    for each in events["fields"][1:]:
+        each["from"] = facts[each["name"]]
+    declare(project, events)
+    project.path("sources").mkdir()
+    project.path("sources/shop.toml").write_text(
+        'kind = "kafka"\nbootstrap = "localhost:9092"\n[streams]\nevents = { topic = "e", key = "json" }\n'
+    )
+    contracts = {"events": load_contract(project, "events")}
+    sources, faults = sound_sources(project, contracts)
+    assert (list(sources), faults) == (["shop"], {})
+    [topic] = options_of("shop", RIGHT | {"streams": {"events": {"topic": "e"}}}, contracts, WHERE).topics
+    assert topic.facts == frozenset(facts.values())
+
+
+@pytest.mark.parametrize("path", ["kafka", "kafka.headers", "kafka.offset.x", "kafka.kei"])
+def test_a_fact_that_no_record_has_is_a_fault_of_the_contract(project: Settings, path: str) -> None:
+    events = contract("events", {"id": "string", "trace": "string"})
+    events["fields"][1]["from"] = path
+    declare(project, events)
+    with pytest.raises(DeclarationError, match="field 'trace'"):
+        load_contract(project, "events")

@@ -1,0 +1,211 @@
+"""Ranges of offsets, against a cluster that is made up: every committed record once, in order, whatever the slices."""
+
+from __future__ import annotations
+
+import logging
+from random import Random
+
+import pytest
+
+from lake.sources.kafka import ranges
+from lake.sources.kafka.cluster import Cluster
+from lake.sources.kafka.reader import Kafka
+from lake.sources.source import Gap
+from tests.sources.kafka import Entry, Kept, MadeUp, Partition, options, places_of
+
+pytest.importorskip("confluent_kafka")
+SEEDS = range(150)
+
+
+def source_of(cluster: MadeUp, **said: object) -> Kafka:
+    chosen = options("nowhere:1", topics={"events": "events"}, **said)
+    opened = Cluster(chosen, consumer=cluster, admin=cluster)
+    cluster.on_commit = opened._committed
+    return Kafka(chosen, lambda _: opened)
+
+
+def made_up(random: Random, *, steps: int = 20) -> MadeUp:
+    partitions = [Partition() for _ in range(random.randint(1, 4))]
+    for _ in range(steps):
+        random.choice(partitions).append(random)
+    return MadeUp(partitions, random)
+
+
+def offsets(kept: Kept) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for place in kept.places:
+        partition, _, offset = place.removeprefix("events/").partition(":")
+        found.setdefault(int(partition), []).append(int(offset))
+    return found
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_any_slices_give_every_committed_record_once_and_in_order(seed: int) -> None:
+    random = Random(seed)
+    cluster, kept, after = made_up(random), Kept(), None
+    for _ in range(random.randint(1, 12)):
+        before: dict[int, int] = (
+            {} if after is None else {int(p): r[1] for p, r in after["topics"]["events"]["ranges"].items()}
+        )
+        source = source_of(cluster, records=random.randint(1, 30), bytes=random.randint(1, 600))
+        came = Kept()
+        progress = source.read(after, came)
+        assert list(offsets(came)) == sorted(offsets(came))
+        kept.records += came.records
+        if progress is not None:
+            after = progress
+            for p, (first, end) in progress["topics"]["events"]["ranges"].items():
+                assert first == before.get(int(p), 0)
+                assert first <= end <= cluster.partitions[int(p)].end
+            source.acknowledge(progress)
+            assert cluster.committed == {int(p): r[1] for p, r in progress["topics"]["events"]["ranges"].items()}
+        if random.random() < 0.2:
+            cluster.partitions.append(Partition())
+        for _ in range(random.randint(0, 8)):
+            random.choice(cluster.partitions).append(random)
+        if after is not None and random.random() < 0.3:
+            for p, (_, end) in after["topics"]["events"]["ranges"].items():
+                cluster.partitions[int(p)].low = end
+    source = source_of(cluster)
+    source.read(after, kept)
+    expected = {p: found for p, found in places_of(cluster.partitions).items() if found}
+    assert offsets(kept) == expected
+    assert all(text == f'{{"at": "{place[7:]}"}}' for text, place in zip(kept.texts, kept.places, strict=True))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_same_range_is_read_again_to_the_same_records(seed: int) -> None:
+    random = Random(seed)
+    cluster = made_up(random)
+    first, again = Kept(), Kept()
+    progress = source_of(cluster, records=25).read(None, first)
+    assert source_of(cluster, records=25).read(None, again) == progress
+    assert (again.records, again.places) == (first.records, first.places)
+
+
+def test_what_is_aborted_alone_moves_the_position_and_gives_no_record() -> None:
+    random = Random(1)
+    partition = Partition()
+    partition.entries = [entry(1)] * 5 + [entry(1, data=False)]
+    partition.ended[1] = False
+    kept = Kept()
+    progress = source_of(MadeUp([partition], random)).read(None, kept)
+    assert progress is not None
+    assert (kept.records, progress["topics"]["events"]["ranges"]) == ([], {"0": [0, 6]})
+    partition.low = 6
+    assert source_of(MadeUp([partition], random)).read(progress, kept) is None
+
+
+def entry(transaction: int, *, data: bool = True) -> Entry:
+    return Entry(transaction, data)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_each_gets_its_share_and_no_more_than_it_wants(seed: int) -> None:
+    random = Random(seed)
+    wanted = [random.choice([1, random.randint(1, 50), random.randint(1, 5000)]) for _ in range(random.randint(1, 9))]
+    most = random.randint(1, 6000)
+    given = ranges.shares(wanted, most)
+    assert all(1 <= share <= want for share, want in zip(given, wanted, strict=True))
+    assert sum(given) <= max(most, len(wanted))
+    assert given == wanted or sum(given) >= most - len(wanted)
+    short = [share for share, want in zip(given, wanted, strict=True) if share < want]
+    assert not short or max(short) - min(short) <= 1
+    assert not short or max(given) <= max(short)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_every_gap_is_told_with_its_way_out_and_what_is_left_is_read_after_it_is_given_up(seed: int) -> None:
+    random = Random(seed)
+    cluster = made_up(random, steps=40)
+    source = source_of(cluster, records=20)
+    after = source.read(None, Kept())
+    assert after is not None
+    kind = random.choice(["cluster", "topic", "retention", "lost", "added"])
+    place = random.randrange(len(cluster.partitions))
+    partition = cluster.partitions[place]
+    match kind:
+        case "cluster":
+            cluster.id = "another"
+        case "topic":
+            cluster.topic_id = "another"
+        case "retention":
+            partition.entries += [entry(0)] * 40
+            partition.low = len(partition.entries) - 5
+        case "lost":
+            cluster.partitions[place] = partition = Partition()
+        case "added":
+            cluster.partitions.append(partition := Partition(low=3))
+            partition.entries += [entry(0)] * 9
+    was = after["topics"]["events"]["ranges"].get(str(place), [0, 0])[1]
+    if kind == "lost" and not was:
+        assert isinstance(source.read(after, Kept()), dict | None)
+        return
+    with pytest.raises(Gap) as told:
+        source.read(after, Kept())
+    assert told.value.where == "sources/shop.toml"
+    assert "lake ingest shop --give-up" in told.value.fix
+    assert {
+        "cluster": "another cluster",
+        "topic": "made anew",
+        "retention": "deleted",
+        "lost": "ends at 0",
+        "added": "0 to 2 were deleted",
+    }[kind] in told.value.what
+    mended = source.skip_gap(after)
+    kept = Kept()
+    source_of(cluster).read(mended, kept)
+    assert source.lag(after).events == source.lag(mended).events
+    started = {int(p): r[1] for p, r in mended["topics"]["events"]["ranges"].items()}
+    anew = kind in {"cluster", "topic"}
+    for p, partition in enumerate(cluster.partitions):
+        before = after["topics"]["events"]["ranges"].get(str(p), [0, 0])[1]
+        least = partition.low if anew else min(max(before, partition.low), len(partition.entries))
+        assert started[p] == least
+    expected = {
+        p: [at for at in partition.committed(partition.end) if at >= started[p]]
+        for p, partition in enumerate(cluster.partitions)
+    }
+    assert offsets(kept) == {p: found for p, found in expected.items() if found}
+
+
+def test_partitions_that_are_added_begin_at_0_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    random = Random(3)
+    cluster = MadeUp([Partition([entry(0)] * 3)], random)
+    source, kept = source_of(cluster), Kept()
+    after = source.read(None, kept)
+    cluster.partitions.append(Partition([entry(0)] * 2))
+    with caplog.at_level(logging.WARNING, "lake"):
+        after = source.read(after, kept)
+    assert offsets(kept) == {0: [0, 1, 2], 1: [0, 1]}
+    assert "'events' has got partitions (1): events of one key may be in two of them" in caplog.text
+    caplog.clear()
+    assert source.read(after, kept) is None
+    assert not caplog.text
+
+
+def test_a_topic_that_is_left_out_keeps_its_place_until_it_is_named_again() -> None:
+    position = ranges.Position("c", {"old": ranges.Taken("o", {0: (1, 9)})})
+    here = {"new": ranges.Here("n", {0: ranges.Bounds(2, 7, 7)})}
+    behind = position.behind(here, [ranges.Range("new", 0, 2, 5)])
+    assert behind.topics["old"] == position.topics["old"]
+    assert behind.topics["new"] == ranges.Taken("n", {0: (2, 5)})
+    assert ranges.Position.of(behind.progress) == behind
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_lag_is_what_waits_and_since_when_its_oldest_record_does(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = Random(seed)
+    cluster = made_up(random)
+    source = source_of(cluster, records=random.randint(1, 40))
+    after = source.read(None, Kept())
+    monkeypatch.setattr("time.time", lambda: 1000.0)
+    begun = {} if after is None else {int(p): r[1] for p, r in after["topics"]["events"]["ranges"].items()}
+    waiting = {p: [at for at in found if at >= begun.get(p, 0)] for p, found in places_of(cluster.partitions).items()}
+    first = [min(found) for found in waiting.values() if found]
+    lag = source.lag(after)
+    assert lag.events == sum(partition.end - begun.get(p, 0) for p, partition in enumerate(cluster.partitions))
+    assert lag.seconds == (1000.0 - (min(first) + 1) if first else None)
+    assert lag.retained is None

@@ -1,0 +1,133 @@
+"""The decoder of pgoutput's messages against an encoder that follows the same page of documentation."""
+
+from __future__ import annotations
+
+import struct
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lake.sources.postgres import pgoutput
+from lake.sources.postgres.pgoutput import (
+    EPOCH,
+    UNCHANGED,
+    Begin,
+    Column,
+    Commit,
+    Decoded,
+    Delete,
+    Insert,
+    Message,
+    Origin,
+    Relation,
+    Row,
+    Truncate,
+    Type,
+    Update,
+)
+
+LSN = st.integers(0, 2**63 - 1)
+AT = st.integers(-(2**62), 2**62)
+ID = st.integers(0, 2**32 - 1)
+NAME = st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1, max_size=20)
+VALUE = st.none() | st.just(UNCHANGED) | st.text(st.characters(codec="utf-8"), max_size=20)
+ROW = st.lists(VALUE, max_size=6).map(tuple)
+COLUMN = st.builds(Column, NAME, ID, st.integers(-(2**31), 2**31 - 1), st.booleans())
+
+
+@st.composite
+def updates(draw: st.DrawFn) -> Update:
+    old = draw(st.none() | ROW)
+    return Update(draw(ID), old, draw(st.booleans()) if old is not None else False, draw(ROW))
+
+
+DECODED: st.SearchStrategy[Any] = st.one_of(
+    st.builds(Begin, LSN, AT, ID),
+    st.builds(Commit, LSN, LSN, AT),
+    st.builds(Origin, LSN, NAME),
+    st.builds(Relation, ID, NAME, NAME, st.sampled_from("dnfi"), st.lists(COLUMN, max_size=5).map(tuple)),
+    st.builds(Type, ID, NAME, NAME),
+    st.builds(Insert, ID, ROW),
+    updates(),
+    st.builds(Delete, ID, ROW, st.booleans()),
+    st.builds(Truncate, st.lists(ID, max_size=4).map(tuple), st.booleans(), st.booleans()),
+    st.builds(Message, st.booleans(), LSN, NAME, st.binary(max_size=30)),
+)
+
+
+def text(value: str) -> bytes:
+    return value.encode() + b"\0"
+
+
+def row(values: Row) -> bytes:
+    parts = [struct.pack("!H", len(values))]
+    for value in values:
+        if value is None:
+            parts.append(b"n")
+        elif value is UNCHANGED:
+            parts.append(b"u")
+        else:
+            data = value.encode()
+            parts.append(b"t" + struct.pack("!I", len(data)) + data)
+    return b"".join(parts)
+
+
+def encode(message: Decoded) -> bytes:  # noqa: PLR0911 a line for each message
+    match message:
+        case Begin(lsn, at, xid):
+            return b"B" + struct.pack("!qqI", lsn, at - EPOCH, xid)
+        case Commit(lsn, end, at):
+            return b"C" + struct.pack("!Bqqq", 0, lsn, end, at - EPOCH)
+        case Origin(lsn, name):
+            return b"O" + struct.pack("!q", lsn) + text(name)
+        case Relation(number, schema, name, identity, columns):
+            said = b"R" + struct.pack("!I", number) + text(schema) + text(name) + identity.encode()
+            said += struct.pack("!H", len(columns))
+            for column in columns:
+                said += struct.pack("!B", column.of_identity) + text(column.name)
+                said += struct.pack("!Ii", column.type, column.modifier)
+            return said
+        case Type(number, schema, name):
+            return b"Y" + struct.pack("!I", number) + text(schema) + text(name)
+        case Insert(number, new):
+            return b"I" + struct.pack("!I", number) + b"N" + row(new)
+        case Update(number, old, whole, new):
+            before = b"" if old is None else (b"O" if whole else b"K") + row(old)
+            return b"U" + struct.pack("!I", number) + before + b"N" + row(new)
+        case Delete(number, old, whole):
+            return b"D" + struct.pack("!I", number) + (b"O" if whole else b"K") + row(old)
+        case Truncate(relations, cascade, restart):
+            options = cascade | restart << 1
+            return b"T" + struct.pack("!IB", len(relations), options) + struct.pack(f"!{len(relations)}I", *relations)
+        case Message(transactional, lsn, prefix, content):
+            said = b"M" + struct.pack("!Bq", transactional, lsn) + text(prefix)
+            return said + struct.pack("!I", len(content)) + content
+
+
+@given(DECODED)
+def test_what_is_encoded_is_decoded(message: Decoded) -> None:
+    assert pgoutput.decode(encode(message)) == message
+
+
+@given(DECODED, st.data())
+def test_a_message_that_is_cut_short_or_goes_on_is_none(message: Decoded, data: st.DataObject) -> None:
+    whole = encode(message)
+    short = whole[: data.draw(st.integers(0, len(whole) - 1))]
+    for wrong in (short, whole + b"\0"):
+        with pytest.raises(ValueError, match=r"a message of|a value of|a row of|utf-8"):
+            pgoutput.decode(wrong)
+
+
+@given(st.binary(max_size=60))
+def test_any_other_bytes_are_a_message_or_a_value_error(data: bytes) -> None:
+    with suppress(ValueError):
+        assert encode(pgoutput.decode(data))[:1] == data[:1]
+
+
+def test_a_value_in_binary_was_not_asked_for() -> None:
+    binary = b"I" + struct.pack("!I", 1) + b"N" + struct.pack("!H", 1) + b"b" + struct.pack("!I", 1) + b"x"
+    with pytest.raises(ValueError, match="a value of unknown kind 'b'"):
+        pgoutput.decode(binary)

@@ -1,0 +1,75 @@
+"""What a source's file may say of a PostgreSQL database: all that is wrong is told at once. Nothing is connected to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lake.errors import DeclarationError
+from lake.sources.postgres import of
+from lake.sources.source import FromEnvironment
+from tests.sources.shop import contract
+
+CONTRACTS = {
+    "orders": contract("orders", ["id"], {"id": "int"}, table="public.orders"),
+    "other": contract("other", ["id"], {"id": "int"}, table="db.public.orders"),
+    "plain": contract("plain", ["id"], {"id": "int"}),
+}
+WELL: dict[str, Any] = {"dsn": "service=shop", "publication": "lake", "streams": {"orders": "public.orders"}}
+SECRET = "s3cret"
+
+
+def test_what_is_not_said_has_a_default() -> None:
+    source = of("my_shop", WELL, CONTRACTS, "sources/my_shop.toml")
+    options = source.options
+    assert (options.slot, options.snapshot, options.changes) == ("lake_my_shop", True, 100_000)
+    assert source.streams == ("orders",)
+    source.close()
+    of("my_shop", WELL | {"streams": {"other": "public.orders"}}, CONTRACTS, "sources/my_shop.toml").close()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"publicaton": "x"}, "unknown option 'publicaton'"),
+        ({"dsn": None}, "dsn is missing"),
+        ({"publication": ""}, "publication is missing"),
+        ({"dsn": f"host=x password={SECRET}"}, "dsn has a password"),
+        ({"dsn": f"host=x password = '{SECRET}'"}, "dsn has a password"),
+        ({"dsn": f"postgresql://me:{SECRET}@host/db"}, "dsn has a password"),
+        ({"slot": "With-Dash"}, "invalid slot 'With-Dash'"),
+        ({"snapshot": 1}, "invalid snapshot 1"),
+        ({"changes": 0}, "invalid changes 0"),
+        ({"changes": True}, "invalid changes True"),
+        ({"streams": {}}, "no streams"),
+        ({"streams": {"order": "public.orders"}}, "no stream 'order'"),
+        ({"streams": {"orders": "orders"}}, "invalid table 'orders'"),
+        ({"streams": {"orders": "public.people"}}, "its contract is of the table 'public.orders'"),
+        ({"streams": {"orders": "public.orders", "plain": "public.orders"}}, "are of one table"),
+    ],
+)
+def test_a_fault_is_told(change: dict[str, Any], told: str) -> None:
+    with pytest.raises(DeclarationError) as error:
+        of("shop", WELL | change, CONTRACTS, "sources/shop.toml")
+    assert told in str(error.value)
+    assert error.value.where == "sources/shop.toml"
+    assert error.value.fix
+    assert SECRET not in str(error.value)
+
+
+def test_all_faults_are_told_at_once() -> None:
+    with pytest.raises(DeclarationError, match="4 faults"):
+        of("shop", {"slot": "", "changes": -1, "streams": {"orders": "public.orders"}}, CONTRACTS, "sources/shop.toml")
+
+
+def test_a_password_is_in_the_environment() -> None:
+    dsn = FromEnvironment(f"host=x password={SECRET}")
+    of("shop", WELL | {"dsn": dsn}, CONTRACTS, "sources/shop.toml").close()
+
+
+def test_a_contract_that_reads_no_changes_is_told() -> None:
+    plain = replace(CONTRACTS["orders"], envelope=None)
+    with pytest.raises(DeclarationError, match="reads no changes"):
+        of("shop", WELL, {"orders": plain}, "sources/shop.toml")

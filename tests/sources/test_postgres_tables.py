@@ -1,0 +1,127 @@
+"""From a database to a table by the page's own contract and job: after each run it is the database's table."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lake import pipeline
+from lake.contracts.contract import load_contracts
+from lake.engine.verify import verify_all
+from lake.errors import LakeError
+from lake.ingest.from_source import give_up_gap
+from lake.ingest.replay import waiting
+from lake.testing import Lakehouse
+from tests.checks import present
+from tests.servers.postgres import Postgres, binaries
+from tests.shop import HEAD, empty
+from tests.sources.shop import VARIABLE, Shop
+
+GUIDE = (Path(__file__).parents[2] / "docs/how-to/postgres.md").read_text("utf-8")
+COLUMNS = ("id", "customer", "note", "price")
+
+
+def guide(language: str, beginning: str) -> str:
+    """The code block of the guide that begins so."""
+    return present(re.search(rf"```{language}\n({re.escape(beginning)}.*?)```", GUIDE, re.DOTALL))[1]
+
+
+@pytest.fixture
+def lakehouse(shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lakehouse:
+    binaries()
+    settings = empty(tmp_path / "shop")
+    project = settings.project
+    (project / "sources").mkdir()
+    said = (
+        guide("toml", "# sources/shop.toml")
+        .replace("SHOP_DSN", VARIABLE)
+        .replace("[streams]", f'slot = "{shop.slot}"\nchanges = 20\n[streams]')
+    )
+    (project / "sources/shop.toml").write_text(said)
+    (project / "schemas/orders.avsc").write_text(guide("json", '{\n  "type": "record", "name": "orders"'))
+    imports = f"{HEAD}from pyspark.sql import DataFrame\n\n\n"
+    (project / "jobs/silver/order.py").write_text(imports + guide("python", "@table"))
+    shop.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, customer text, note text, price numeric(12, 2))",
+        "ALTER TABLE orders ALTER note SET STORAGE EXTERNAL",
+        "CREATE PUBLICATION lake FOR TABLE orders",
+        "INSERT INTO orders SELECT i, 'c' || i, repeat('x', 4000), i / 3.0 FROM generate_series(1, 20) i",
+    )
+    return Lakehouse(project, tmp_path)
+
+
+def in_the_database(shop: Shop) -> list[dict[str, Any]]:
+    return [dict(zip(COLUMNS, row, strict=True)) for row in shop.query("SELECT * FROM orders ORDER BY id")]
+
+
+def in_the_lake(lakehouse: Lakehouse) -> list[dict[str, Any]]:
+    rows = ({name: row[name] for name in COLUMNS} for row in lakehouse.table("order"))
+    return sorted(rows, key=lambda row: int(row["id"]))
+
+
+def run(lakehouse: Lakehouse, spark: SparkSession) -> None:
+    pipeline.run(lakehouse.settings, lambda: spark, print)
+
+
+def changed(shop: Shop, dice: random.Random) -> None:
+    """Some transactions, with large values that change, become null, or are not touched, and with keys that change."""
+    for _ in range(15):
+        key, other = dice.randint(1, 30), dice.randint(1, 30)
+        large = dice.choice("abc") * 4000
+        shop.execute(
+            dice.choice(
+                [
+                    f"UPDATE orders SET customer = 'changed {other}' WHERE id = {key}",
+                    f"UPDATE orders SET note = NULL WHERE id = {key}",
+                    f"UPDATE orders SET note = '{large}' WHERE id = {key}",
+                    f"UPDATE orders SET note = '{large}' || id, id = id + 100 WHERE id = {key}",
+                    f"DELETE FROM orders WHERE id IN ({key}, {other})",
+                    f"INSERT INTO orders VALUES ({key}, 'new', '{large}', 1.10) ON CONFLICT (id) DO NOTHING",
+                    f"BEGIN; UPDATE orders SET customer = 'twice' WHERE id = {key};"
+                    f"UPDATE orders SET note = '{large}', price = price + 0.01 WHERE id = {key}; COMMIT",
+                ]
+            )
+        )
+
+
+def test_the_guide_s_table_is_the_database_s(
+    lakehouse: Lakehouse, shop: Shop, spark: SparkSession, postgres: Postgres
+) -> None:
+    dice = random.Random(1)
+    run(lakehouse, spark)
+    assert in_the_lake(lakehouse) == in_the_database(shop)
+    for _ in range(2):
+        changed(shop, dice)
+        run(lakehouse, spark)
+        assert in_the_lake(lakehouse) == in_the_database(shop)
+    shop.execute("TRUNCATE orders", "INSERT INTO orders VALUES (1, 'after', NULL, 2.50), (2, NULL, 'x', NULL)")
+    run(lakehouse, spark)
+    assert in_the_lake(lakehouse) == in_the_database(shop)
+    assert postgres.execute(f"SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '{shop.slot}'")
+    assert not waiting(lakehouse.settings)
+
+
+def test_what_was_missed_while_the_slot_was_gone_is_found_by_a_copy(
+    lakehouse: Lakehouse, shop: Shop, spark: SparkSession
+) -> None:
+    run(lakehouse, spark)
+    shop.execute(
+        f"SELECT pg_drop_replication_slot('{shop.slot}')",
+        "DELETE FROM orders WHERE id < 5",
+        "UPDATE orders SET customer = 'unseen', note = NULL WHERE id = 6",
+    )
+    with pytest.raises(LakeError, match="no slot"):
+        run(lakehouse, spark)
+    give_up_gap(lakehouse.settings, "shop", load_contracts(lakehouse.settings))
+    run(lakehouse, spark)
+    assert in_the_lake(lakehouse) == in_the_database(shop)
+    shop.execute("UPDATE orders SET price = 7 WHERE id = 7")
+    run(lakehouse, spark)
+    assert in_the_lake(lakehouse) == in_the_database(shop)
+    assert {one.verdict for one in verify_all(lambda: spark, lakehouse.project, tell=lambda _: None)} == {"identical"}
+    assert not waiting(lakehouse.settings)

@@ -1,0 +1,1 @@
+"""Long runs of whole systems that are killed on the way: each is a program, and says what it has shown."""
