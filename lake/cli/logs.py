@@ -136,9 +136,9 @@ def append(shell: Shell, stream: str, files: tuple[str, ...]) -> None:
 @click.argument("command", nargs=-1, required=True)
 @shared
 def tap(shell: Shell, stream: str, command: tuple[str, ...]) -> None:
-    """Append what a Singer tap gives to the log of STREAM: run COMMAND, which goes on where its last run ended.
+    """Append the rows of a Singer tap to the log of STREAM.
 
-    The tap's STATE is in the log's commit with the rows up to it. A tap of several streams, or one that is run with
+    COMMAND runs the tap; it goes on where its last run ended: its STATE is in the log's commit with the rows up to it. A tap of several streams, or one that is run with
     `lake ingest`, is declared in sources/NAME.toml.
 
     \b
