@@ -339,7 +339,7 @@ def void(
     if not (events or batches or sources):
         raise click.UsageError("nothing to void: name events, a --batch or a --source")
     voids = run(shell.settings, stream, events, batches=batches, sources=sources, reason=reason)
-    shell.emit([asdict(one) for one in voids], [f"void {one.number}: {stream} {one.place}" for one in voids])
+    shell.emit([asdict(one) for one in voids], [f"void {one.number}: {one.stream} {one.place}" for one in voids])
 
 
 def _emit_counts(shell: Shell, done: Mapping[str, BatchCounts], **more: Any) -> None:

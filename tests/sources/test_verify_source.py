@@ -13,9 +13,9 @@ from lake.publish.verify_source import verify_source
 from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse
 from tests.sources.shop import Shop
-from tests.sources.test_postgres_tables import changed, lakehouse, run, shop
+from tests.sources.test_postgres_tables import changed, lakehouse, run
 
-__all__ = ["lakehouse", "shop"]
+__all__ = ["lakehouse"]
 
 
 def test_tables_are_what_the_source_has_at_one_place_while_others_write(
