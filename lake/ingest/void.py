@@ -30,8 +30,9 @@ def void(  # noqa: PLR0913  which events, said in three ways
     """Voids the events of `stream` at `places` (`BATCH:BUCKET:OFFSET`), of whole `batches`, and from the files
     `sources` as far as they have been taken in; all or none.
 
-    A batch that is a part of a source's delivery goes with what other streams have of it. Raises DeclarationError for a place that is malformed, holds no event, or is void already; for a batch that is not
-    there, and a file that nothing came from.
+    A batch that is part of a source's delivery goes with what other streams have of it. Raises DeclarationError for a
+    place that is malformed, holds no event, or is void already; for a batch that is not there, and a file that nothing
+    came from.
     """
     load_contract(settings, stream)
     if not reason.strip():
