@@ -19,7 +19,8 @@ NEEDS_JAVA = $(if $(shell test "0$(JAVA_VERSION)" -ge 17 && echo yes),,$(error a
 	$(JAVA) is $(or $(JAVA_VERSION),missing): apt install openjdk-17-jdk-headless, brew install openjdk@17, or set JAVA_HOME))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka quick test test-airflow test-kafka test-postgres laws soak lint docs audit bench bench-kinds bench-large load airflow kafka postgres lock clean
+.PHONY: help setup demo demo-kafka quick test test-airflow test-http test-kafka test-postgres test-singer laws soak lint docs audit bench \
+	bench-kinds bench-large bench-http load airflow kafka postgres lock clean
 .DELETE_ON_ERROR:
 
 help: ## these lines
@@ -52,12 +53,21 @@ test-postgres: setup ## what asks PostgreSQL, which is installed where it is mis
 	@infra/postgres/install.sh
 	$(BIN)/pytest -m postgres
 
+test-http: setup ## intake by HTTP: what is acknowledged is on the disk, and stays, whoever is killed
+	infra/strace.sh
+	$(BIN)/pytest -m http
+
+test-singer: setup ## a real Singer tap, in an environment of its own
+	infra/singer/install.sh
+	$(BIN)/pytest -m singer
+
 laws: setup $(VENV)/.kafka ## the tests, and all further turns of the laws
 	$(BIN)/pytest -m ""
 
 soak: setup ## processes and JVMs killed at every point of their writing, a state machine, hostile files: MINUTES=30, SEED=1
 	$(BIN)/python -m tests.crash --minutes $(or $(MINUTES),30) --seed $(or $(SEED),1)
 	$(BIN)/python -m tests.crash.costs --minutes $(or $(MINUTES),5) --seed $(or $(SEED),1)
+	$(BIN)/python -m tests.crash.intake --kills 200 --seed $(or $(SEED),1)
 
 lint: setup ## ruff, mypy --strict and the layers
 	$(BIN)/ruff check .
@@ -80,6 +90,9 @@ bench-kinds: setup ## the figures: a million events in a table of each kind besi
 
 bench-large: setup ## the figures: ten million events of a million keys, and a micro-batch's cost after 1,000 commits
 	$(BIN)/python -m tests.bench.large --growth
+
+bench-http: setup ## the figures: events a second that lake serve http acknowledges, each on the disk
+	$(BIN)/python -m tests.bench.http
 
 load: setup ## ten minutes of lake run --follow beside a producer that never waits; MINUTES=60 for an hour
 	$(BIN)/python -m tests.bench.load --minutes $(or $(MINUTES),10)

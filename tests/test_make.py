@@ -29,7 +29,7 @@ import pytest
 from tests import servers
 from tests.processes import LOOPBACK, free_port, listening, make, until
 from tests.servers.kafka import installed
-from tests.servers.postgres import binaries
+from tests.servers.postgres import binaries as programs
 
 ROOT = Path(__file__).parents[1]
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
@@ -98,8 +98,8 @@ def test_every_program_takes_the_arguments_that_it_is_given(monkeypatch: pytest.
                 monkeypatch.setattr("sys.argv", words[1:])
                 with pytest.raises(Taken):
                     module.main()
-    benches = ("tests.bench", "tests.bench.kinds", "tests.bench.large", "tests.bench.load")
-    assert sorted(modules) == [*benches, "tests.crash", "tests.crash.costs"]
+    benches = ("tests.bench", "tests.bench.http", "tests.bench.kinds", "tests.bench.large", "tests.bench.load")
+    assert sorted(modules) == [*benches, "tests.crash", "tests.crash.costs", "tests.crash.intake"]
 
 
 def test_marks_that_choose_tests_are_those_of_tests() -> None:
@@ -234,36 +234,12 @@ def test_kafka_answers_on_loopback_alone_until_it_is_interrupted(tmp_path: Path)
     assert not members(run.pid)
 
 
-@pytest.mark.kafka
-def test_demo_kafka_gives_the_tables_that_files_give(tmp_path: Path) -> None:
-    installed()
-    demo: list[str | Path] = [
-        sys.executable,
-        ROOT / "infra/kafka/demo.py",
-        "--days",
-        "3",
-        "--home",
-        tmp_path,
-        "--compare",
-    ]
-    done = subprocess.run([*demo, "--port", str(free_port())], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("  the same\n") == 14
-    assert re.search(r"^flights .* [1-9][0-9,]* aborted$", done.stdout, re.MULTILINE)
-
-
-def accepts(port: int) -> bool:
-    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-        return True
-    return False
-
-
 @pytest.mark.postgres
 def test_postgres_answers_until_it_is_interrupted(tmp_path: Path) -> None:
     """As root, who may not run it, its files are a folder of another user's."""
     import psycopg
 
-    binaries()
+    programs()
     port = str(free_port())
     data = Path(tempfile.mkdtemp(prefix="headwater-postgres-", dir="/tmp"))
     data.chmod(0o711)
@@ -287,6 +263,30 @@ def test_postgres_answers_until_it_is_interrupted(tmp_path: Path) -> None:
             run.wait(timeout=60)
     assert not members(run.pid)
     shutil.rmtree(data)
+
+
+@pytest.mark.kafka
+def test_demo_kafka_gives_the_tables_that_files_give(tmp_path: Path) -> None:
+    installed()
+    demo: list[str | Path] = [
+        sys.executable,
+        ROOT / "infra/kafka/demo.py",
+        "--days",
+        "3",
+        "--home",
+        tmp_path,
+        "--compare",
+    ]
+    done = subprocess.run([*demo, "--port", str(free_port())], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("  the same\n") == 14
+    assert re.search(r"^flights .* [1-9][0-9,]* aborted$", done.stdout, re.MULTILINE)
+
+
+def accepts(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
 
 
 def connects(file: Path) -> bool:

@@ -39,6 +39,7 @@ COMMANDS = {
     "schemas": "logs",
     "ingest": "logs",
     "append": "logs",
+    "tap": "logs",
     "log": "logs",
     "quarantine": "logs",
     "void": "logs",

@@ -131,6 +131,26 @@ def append(shell: Shell, stream: str, files: tuple[str, ...]) -> None:
     shell.emit({"token": token, **asdict(counts)}, token)
 
 
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("stream")
+@click.argument("command", nargs=-1, required=True)
+@shared
+def tap(shell: Shell, stream: str, command: tuple[str, ...]) -> None:
+    """Append the rows of a Singer tap to the log of STREAM.
+
+    COMMAND runs the tap; it goes on where its last run ended: its STATE is in the log's commit with the rows up to it.
+    A tap of several streams, or one that is run with `lake ingest`, is declared in sources/NAME.toml.
+
+    \b
+    Example: lake tap orders -- tap-shop --config shop.json
+    """
+    from lake.ingest.from_tap import append_tapped
+
+    counts = append_tapped(shell.settings, lambda: shell.spark, stream, command)
+    token = f"{stream}@{counts.batch}"
+    shell.emit({"token": token, **asdict(counts)}, token)
+
+
 @click.command("log")
 @click.argument("stream")
 @click.option("--check", is_flag=True, help="Verify gap-free offsets, unique ids, watermarks, counts and content.")
@@ -319,7 +339,7 @@ def void(
     if not (events or batches or sources):
         raise click.UsageError("nothing to void: name events, a --batch or a --source")
     voids = run(shell.settings, stream, events, batches=batches, sources=sources, reason=reason)
-    shell.emit([asdict(one) for one in voids], [f"void {one.number}: {stream} {one.place}" for one in voids])
+    shell.emit([asdict(one) for one in voids], [f"void {one.number}: {one.stream} {one.place}" for one in voids])
 
 
 def _emit_counts(shell: Shell, done: Mapping[str, BatchCounts], **more: Any) -> None:

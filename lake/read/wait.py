@@ -1,4 +1,8 @@
-"""Wait: read your own writes. A token, `flights@12`, is a batch of a log; readers see it when their edition has it."""
+"""Wait: read your own writes. A token, `flights@12`, is a batch of a log; readers see it when their edition has it.
+
+What `lake serve http` has acknowledged has a token too, `flights@web/42:0`: the source, the group and the record's
+ordinal there. Which batch that is in, its log says once it has it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from typing import Final
 from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError, Unavailable
-from lake.store import recovery
+from lake.store import delta, recovery
 from lake.store.ledger import checks, cuts, editions
 from lake.store.locks import activity
 from lake.store.log import Log
@@ -34,13 +38,44 @@ class Token:
         return batches.get(self.stream, 0) >= self.batch
 
 
-def parse(settings: Settings, texts: Iterable[str]) -> list[Token]:
+@dataclass(frozen=True)
+class Posted:
+    """A record of group number `group` of the source `source`, in no batch yet as far as is known."""
+
+    stream: str
+    source: str
+    group: int
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def within(self, batches: Mapping[str, int]) -> bool:
+        """Not as long as its batch is not known."""
+        return False
+
+    def known(self, settings: Settings) -> Token | Posted:
+        """The batch that has it, once one has."""
+        log, batch = Log(settings, self.stream), 0
+        for position in delta.positions(log.path, log.app) if delta.exists(log.path) else ():
+            said = position.data.get("sources", {}).get(self.source)
+            if said is None or said["progress"]["upto"] < self.group:
+                break
+            batch = int(said["batch"])
+        return Token(self.stream, batch) if batch else self
+
+
+def parse(settings: Settings, texts: Iterable[str]) -> list[Token | Posted]:
     """The tokens that `texts` are, each once.
 
     Raises DeclarationError for an invalid token, an unknown stream, or a batch that its log does not have.
     """
-    tokens = []
+    tokens = list[Token | Posted]()
     for text in dict.fromkeys(texts):
+        if posted := re.fullmatch(r"([^@]+)@([a-z][a-z0-9_]*)/([0-9]{1,18}):[0-9]{1,18}", text):
+            stream = load_contract(settings, posted[1]).name
+            tokens.append(Posted(stream, posted[2], int(posted[3]), text).known(settings))
+            continue
         parts = re.fullmatch(r"(.+)@([0-9]{1,18})", text)
         if parts is None:
             raise DeclarationError(
@@ -68,6 +103,7 @@ def wait(settings: Settings, tokens: Iterable[str], *, timeout: float) -> editio
     seen: tuple[int, Mapping[str, int]] = (0, {})
     while True:
         activity.renew(settings)
+        wanted = [token.known(settings) if isinstance(token, Posted) else token for token in wanted]
         edition = editions.current_edition(settings)
         if edition is not None and edition.number != seen[0]:
             seen = edition.number, cuts.get_cut(settings, edition.cut).batches
@@ -84,7 +120,7 @@ def wait(settings: Settings, tokens: Iterable[str], *, timeout: float) -> editio
 
 def _timed_out(
     settings: Settings,
-    missing: list[Token],
+    missing: list[Token | Posted],
     edition: editions.Edition | None,
     batches: Mapping[str, int],
     timeout: float,
@@ -99,7 +135,7 @@ def _timed_out(
     return Unavailable(f"{names}: not published after {timeout:g} s: {shown}; {why}", fix=fix)
 
 
-def _hindrance(settings: Settings, missing: list[Token], edition: editions.Edition | None) -> tuple[str, str]:
+def _hindrance(settings: Settings, missing: list[Token | Posted], edition: editions.Edition | None) -> tuple[str, str]:
     """What keeps the tokens from readers, and what to do about it."""
     newest, cut = editions.latest_edition(settings), cuts.latest_cut(settings)
     if newest and edition and newest.number != edition.number:

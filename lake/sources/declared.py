@@ -28,8 +28,12 @@ from lake.sources.source import FromEnvironment, Source
 KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "kafka": ("lake.sources.kafka", "kafka"),
     "postgres": ("lake.sources.postgres", "postgres"),
+    "http": ("lake.sources.http", "serve"),
+    "tap": ("lake.sources.tap", ""),
 }
 """What reads a source of each kind: the module with `of`, and the extra whose packages it needs."""
+WITHIN: Final = ("http", "tap")
+"""Kinds that read files or run programs of the project: given its settings, and what is said as it is said."""
 NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 ENVIRONMENT: Final = "env:"
 
@@ -89,7 +93,10 @@ def _read(settings: Settings, file: Path, contracts: Mapping[str, Contract]) -> 
         raise DeclarationError(
             f"a source of kind {kind} needs {error.name}", where=where, fix=f"pip install 'headwater[{extra}]'"
         ) from None
-    source: Source = of(file.stem, dict(_filled_in(said, where)), contracts, where)
+    if kind in WITHIN:
+        source: Source = of(file.stem, said, contracts, where, settings)
+    else:
+        source = of(file.stem, dict(_filled_in(said, where)), contracts, where)
     faults = [
         DeclarationError(f"unknown stream {stream!r}", where=where, fix=did_you_mean(stream, contracts))
         for stream in source.streams

@@ -1,0 +1,99 @@
+"""Who may post: who has the stream's bearer token, or signs by its secret as Standard Webhooks have it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import compare_digest
+
+from standardwebhooks import Webhook
+from standardwebhooks.webhooks import WebhookVerificationError
+
+from lake import file_modes
+from lake.config import Settings
+from lake.errors import DeclarationError
+from lake.http.problems import Problem
+from lake.sources.http import Declared, from_environment
+
+SIGNED = ("webhook-id", "webhook-timestamp", "webhook-signature")
+
+
+@dataclass(frozen=True)
+class Access:
+    """The tokens and secrets of all streams. `token_file` has the token that was made here, where one is used."""
+
+    tokens: Mapping[str, str]
+    webhooks: Mapping[str, Webhook]
+    token_file: Path | None
+
+    @classmethod
+    def of(cls, settings: Settings, declared: Declared) -> Access:
+        """From the environment. Streams without a token of their own share one made on first use.
+
+        Raises DeclarationError where a variable is not set, a secret is not one, or others can read the token.
+        """
+        tokens = {stream: from_environment(name, declared.where) for stream, name in declared.tokens.items()}
+        webhooks = {stream: _webhook(name, declared.where) for stream, name in declared.secrets.items()}
+        rest = [stream for stream in declared.streams if stream not in tokens]
+        file = _made(settings, declared.name) if rest else None
+        if file is not None:
+            tokens |= dict.fromkeys(rest, file.read_text("utf-8").strip())
+        return cls(tokens, webhooks, file)
+
+    def may_begin(self, stream: str, headers: Mapping[str, str]) -> bool:
+        """Whether a request shows the token. Else its body has to be signed: `may_post`. Raises Problem for neither."""
+        shown = headers.get("authorization", "")
+        scheme, _, token = shown.partition(" ")
+        if scheme.lower() == "bearer" and _same(token.strip(), self.tokens[stream]):
+            return True
+        if stream in self.webhooks and all(name in headers for name in SIGNED):
+            return False
+        raise Problem("no-token", f"{'a wrong' if shown else 'no'} token for {stream}")
+
+    def must_be_signed(self, stream: str, headers: Mapping[str, str], body: bytes) -> None:
+        """Raises Problem where a body, as it came, is not signed by the stream's secret."""
+        try:
+            self.webhooks[stream].verify(body, {name: headers[name] for name in SIGNED}, json_parse=False)
+        except WebhookVerificationError as error:
+            raise Problem("bad-signature", str(error)) from None
+        except (ValueError, binascii.Error):  # a header or a body that is not text
+            raise Problem("bad-signature", "the signature's headers or the body cannot be read") from None
+
+    def may_look(self, headers: Mapping[str, str]) -> bool:
+        """Whether a request shows any of the tokens: as a bearer, or as a browser's password."""
+        scheme, _, shown = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "basic":
+            try:
+                shown = base64.b64decode(shown, validate=True).decode("utf-8").partition(":")[2]
+            except ValueError:
+                return False
+        return any(_same(shown.strip(), token) for token in self.tokens.values())
+
+
+def _same(shown: str, token: str) -> bool:
+    return compare_digest(shown.encode(), token.encode())
+
+
+def _webhook(variable: str, where: str) -> Webhook:
+    try:
+        return Webhook(from_environment(variable, where))
+    except (ValueError, RuntimeError):
+        fix = "write it as its sender shows it: whsec_ and base64"
+        raise DeclarationError(f"{variable} is not a secret of Standard Webhooks", where=where, fix=fix) from None
+
+
+def _made(settings: Settings, source: str) -> Path:
+    file = file_modes.scratch(settings, "http") / f"{source}.token"
+    if not file.exists():
+        with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as new:
+            new.write(secrets.token_urlsafe(32))
+    if file.stat().st_mode & 0o077:
+        raise DeclarationError(
+            "others can read the server's token", where=str(file), fix=f"rm {file}: the next start makes a new one"
+        )
+    return file

@@ -1,0 +1,273 @@
+"""The server's answers: POST /streams/<stream> for programs; GET /, /problems, /openapi.json, /health for people."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from lake.config import Settings
+from lake.contracts.contract import Contract
+from lake.errors import did_you_mean
+from lake.http import bodies, pages
+from lake.http.access import Access
+from lake.http.commits import Commits, Place
+from lake.http.describe import is_idempotent, named_headers, needs_id, openapi
+from lake.http.editions import Editions
+from lake.http.pressure import LOOK_SECONDS, Pressure, Rate
+from lake.http.problems import Problem
+from lake.sources.http import Declared, place
+from lake.sources.http_files import Writer
+
+PARAMETERS: Final = {"wait", "timeout"}
+PATIENCE: Final = 30.0
+LONGEST: Final = 600.0
+"""Seconds that ?wait=edition may take: by default, and at most."""
+
+
+@dataclass(frozen=True)
+class Took:
+    """What a request gave: `token` is what `lake wait` takes."""
+
+    stream: str
+    source: str
+    place: Place
+    records: int
+
+    @property
+    def token(self) -> str:
+        """STREAM@SOURCE/GROUP:ORDINAL, of its first record."""
+        return f"{self.stream}@{self.source}/{place(self.place.number, self.place.first)}"
+
+
+@dataclass
+class Intake:
+    """One server of one source; `shared` says whether others than this machine reach it."""
+
+    settings: Settings
+    declared: Declared
+    contracts: Mapping[str, Contract]
+    access: Access
+    writer: Writer
+    shared: bool = False
+    ready: Callable[[], None] = lambda: None
+    commits: Commits = field(init=False)
+    pressure: Pressure = field(init=False)
+    ending: asyncio.Event = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.pressure = Pressure(self.declared.folder, self.declared.limits)
+        self.rates = {stream: Rate(self.declared.limits.rate) for stream in self.declared.streams}
+        self.headers = {stream: named_headers(self.contracts[stream]) for stream in self.declared.streams}
+        self.described = openapi(self.contracts[stream] for stream in self.declared.streams)
+
+    def stop(self) -> None:
+        """Has those who wait for an edition answered now. Called by a signal, while the server runs."""
+        self.ending.set()
+
+    @property
+    def app(self) -> Starlette:
+        """The application; its lifespan is that of the commits."""
+        routes = [
+            Route("/streams/{stream}", _answering(self.post), methods=["POST"]),
+            Route("/", _answering(self._looking(self.home))),
+            Route("/problems", _answering(self._looking(self.problems))),
+            Route("/openapi.json", _answering(self._looking(self.openapi))),
+            Route("/health", _answering(self.health)),
+        ]
+        return Starlette(routes=routes, lifespan=self._living, exception_handlers={HTTPException: _no_page})
+
+    async def post(self, request: Request) -> Response:
+        """Takes the events of a request, all or none, and answers when the disk has them."""
+        received = datetime.now(UTC).isoformat(timespec="microseconds")
+        stream = str(request.path_params["stream"])
+        if stream not in self.rates:
+            hint = did_you_mean(stream, self.rates)
+            raise Problem("no-stream", f"no stream {stream!r} here; {hint}")
+        waits = _waits(request)
+        with self.pressure.request():
+            took = await self._take(request, stream, received)
+        if took.records == 0:
+            raise Problem("unparseable", "the body has no record")
+        edition = await self._edition(took, waits) if waits is not None else None
+        said: dict[str, Any] = {"token": took.token, "records": took.records}
+        said["idempotent"] = is_idempotent(self.contracts[stream])
+        if waits is not None:
+            said["edition"] = edition
+        return JSONResponse(said, 202 if edition is None else 200)
+
+    async def _take(self, request: Request, stream: str, received: str) -> Took:
+        held = _Held(self.pressure)
+        try:
+            has_token = self.access.may_begin(stream, request.headers)
+            body = await self._body(request, held)
+            if not has_token:
+                self.access.must_be_signed(stream, request.headers, body)
+            limits = self.declared.limits
+            records = bodies.records(
+                body,
+                request.headers,
+                received=received,
+                record_bytes=self.settings.record_bytes,
+                max_records=limits.max_records,
+                named=self.headers[stream],
+            )
+            if needs_id(self.contracts[stream]) and any("http.id" not in record.facts for record in records):
+                raise Problem("missing-id", f"{stream} takes an event's id from its request, which has none")
+            self.rates[stream].take(len(records))
+            if not records:
+                return Took(stream, self.declared.name, Place(0, 0), 0)
+            put = await self.commits.put(stream, records)
+            self.pressure.kept(len(body))
+            return Took(stream, self.declared.name, put, len(records))
+        finally:
+            held.let_go()
+
+    async def _body(self, request: Request, held: _Held) -> bytes:
+        """The whole body, unpacked. Raises Problem where it is too long, too slow, or more than memory may have."""
+        most = self.declared.limits.max_body
+        packing = request.headers.get("content-encoding", "identity").strip().lower()
+        if packing not in {"gzip", "x-gzip", "identity"}:
+            raise Problem("wrong-encoding", f"found {packing!r}")
+        unpacking = None if packing == "identity" else zlib.decompressobj(31)
+        if unpacking is None and int(request.headers.get("content-length", 0)) > most:
+            raise Problem("too-long", f"more than {most:,} bytes", max_body=most)
+        parts, size = list[bytes](), 0
+        try:
+            async with asyncio.timeout(self.declared.limits.body_seconds):
+                async for chunk in request.stream():
+                    part = chunk if unpacking is None else bodies.unpacked(chunk, unpacking, most - size)
+                    size += len(part)
+                    if size > most:
+                        raise Problem("too-long", f"more than {most:,} bytes", max_body=most)
+                    held.more(len(part))
+                    parts.append(part)
+        except TimeoutError:
+            raise Problem("too-slow", f"the body took more than {self.declared.limits.body_seconds} s") from None
+        if unpacking is not None and not unpacking.eof:
+            raise Problem("wrong-encoding", "the gzip stream breaks off")
+        return b"".join(parts)
+
+    async def _edition(self, took: Took, seconds: float) -> int | None:
+        return await self.editions.wait(took.stream, took.place.number, seconds=seconds, ending=self.ending)
+
+    async def home(self, request: Request) -> Response:
+        """The page about streams."""
+        waiting = self.pressure.waiting
+        seconds = None if waiting.oldest is None else max(time.time() - waiting.oldest, 0.0)
+        own = self.access.token_file
+        return HTMLResponse(
+            pages.home(
+                self.declared.name,
+                [self.contracts[stream] for stream in self.declared.streams],
+                str(request.base_url).rstrip("/"),
+                waiting=waiting,
+                seconds=seconds,
+                taken=(self.commits.groups, self.commits.records),
+                token=f"TOKEN=$(cat {own})" if own else "the one that the server was started with",
+            )
+        )
+
+    async def problems(self, _: Request) -> Response:
+        """The page about problems."""
+        return HTMLResponse(pages.problems())
+
+    async def openapi(self, _: Request) -> Response:
+        """The OpenAPI document."""
+        return JSONResponse(self.described)
+
+    async def health(self, _: Request) -> Response:
+        """Whether events are taken: 503 where the disk or the backlog forbids it. Tells nothing else."""
+        with self.pressure.request():
+            return JSONResponse({"status": "ok"})
+
+    def _looking(self, page: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        async def guarded(request: Request) -> Response:
+            if self.shared and not self.access.may_look(request.headers):
+                raise Problem("no-token", "a token, as bearer or as password")
+            return await page(request)
+
+        return guarded
+
+    @asynccontextmanager
+    async def _living(self, _: Starlette) -> AsyncIterator[None]:
+        self.commits, self.ending = Commits(self.writer), asyncio.Event()
+        self.editions = Editions(self.settings, self.declared.name)
+        self.pressure.seen(*await asyncio.to_thread(self.pressure.look))
+        looking = asyncio.create_task(self._look())
+        self.ready()
+        try:
+            yield
+        finally:
+            looking.cancel()
+            with suppress(asyncio.CancelledError):
+                await looking
+            await self.commits.close()
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            with suppress(OSError):
+                self.pressure.seen(*await asyncio.to_thread(self.pressure.look))
+
+
+@dataclass
+class _Held:
+    """Bytes of one request in memory."""
+
+    pressure: Pressure
+    size: int = 0
+
+    def more(self, size: int) -> None:
+        self.pressure.hold(size)
+        self.size += size
+
+    def let_go(self) -> None:
+        self.pressure.held -= self.size
+
+
+def _waits(request: Request) -> float | None:
+    """For how many seconds an edition is waited for; None for not at all. Raises Problem for a wrong parameter."""
+    parameters = request.query_params
+    for name in parameters:
+        if name not in PARAMETERS:
+            raise Problem("wrong-request", f"no parameter {name!r}: {did_you_mean(name, PARAMETERS)}")
+    if parameters.get("wait", "edition") != "edition":
+        raise Problem("wrong-request", f"wait={parameters['wait']}: write wait=edition")
+    try:
+        seconds = float(parameters.get("timeout", PATIENCE))
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= LONGEST:
+        raise Problem("wrong-request", f"timeout={parameters['timeout']}: write seconds, at most {LONGEST:g}")
+    return seconds if "wait" in parameters else None
+
+
+def _answering(answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    """The answer, or the problem in its place."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            return await answer(request)
+        except Problem as problem:
+            return problem.response
+        except ClientDisconnect:
+            return Response(status_code=400)  # which nobody reads
+
+    return endpoint
+
+
+async def _no_page(request: Request, error: Exception) -> Response:
+    method = isinstance(error, HTTPException) and error.status_code == 405
+    return Problem("wrong-method" if method else "no-page", f"{request.method} {request.url.path}").response

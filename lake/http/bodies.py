@@ -1,0 +1,183 @@
+"""A request's body as records: their texts as they came, digit for digit, and what the request says of them.
+
+    application/json                        one object, or an array of objects
+    application/x-ndjson, application/jsonl an object a line; empty lines are none
+    application/cloudevents+json            a CloudEvent whose `data` is the record
+    application/cloudevents-batch+json      an array of such
+
+A JSON object with the headers `ce-id`, `ce-source` … is a CloudEvent too, whose body is its data (CloudEvents 1.0.2,
+HTTP protocol binding: https://github.com/cloudevents/spec).
+
+The fact "http.id" of a record is the id that its producer sends again with it: the CloudEvent's own, else the header
+`webhook-id`, else `Idempotency-Key`; where a request has one of the latter two for several records, the id of each is
+`<id>:<ordinal>`, from 1. "cloudevents.source" and the like are a CloudEvent's attributes,
+"http.headers.<name>" is a header.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lake.contracts.fields import FACTS_OF
+from lake.contracts.reasons import Reason
+from lake.http.problems import Problem
+from lake.sources.json_text import SPACES, NotJson, elements, members, whole
+
+LINES: Final = {"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"}
+ATTRIBUTES: Final = FACTS_OF["cloudevents"]
+HEADERS: Final = "http.headers"
+EVENT: Final = "application/cloudevents+json"
+EVENTS: Final = "application/cloudevents-batch+json"
+TYPES: Final = ("application/json", "application/x-ndjson", EVENT, EVENTS)
+LONGEST_ID: Final = 1024
+SHOWN: Final = 10
+"""Bad records that an answer names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record of a request: its text, and the facts about it that contracts may name."""
+
+    text: str
+    facts: Mapping[str, str]
+
+
+class _Oversized(NotJson):
+    """A record that is too long."""
+
+
+def records(  # noqa: PLR0913  a request, and what it is held to
+    body: bytes,
+    headers: Mapping[str, str],
+    *,
+    received: str,
+    record_bytes: int,
+    max_records: int,
+    named: Iterable[str] = (),
+) -> list[Record]:
+    """The records of a body; the headers that are `named` are facts of each.
+
+    Raises Problem, which names the first bad records, where any is bad: then none is taken.
+    """
+    kind, _, options = headers.get("content-type", "").partition(";")
+    kind = kind.strip().lower()
+    if (charset := re.search(r'charset\s*=\s*"?([^";\s]+)', options, re.I)) and charset[1].lower() not in {
+        "utf-8",
+        "us-ascii",
+    }:
+        raise Problem("wrong-type", f"found charset {charset[1]!r}; JSON is UTF-8")
+    try:
+        text = body.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise Problem("unparseable", f"not UTF-8 at byte {error.start}", reason=Reason.UNPARSEABLE) from None
+    facts = {"http.received": received}
+    facts |= {f"{HEADERS}.{name}": headers[name] for name in named if name in headers}
+    if kind in LINES:
+        found = _lines(text)
+    elif kind in {EVENT, EVENTS}:
+        found = _each(text, many=kind == EVENTS)
+    elif kind == "application/json" or kind.endswith("+json"):
+        found = _each(text, many=text.lstrip(SPACES).startswith("["))
+        facts |= {f"cloudevents.{name}": headers[f"ce-{name}"] for name in ATTRIBUTES if f"ce-{name}" in headers}
+    else:
+        fix = f"found {kind or 'none'}: send {', '.join(TYPES)}; with curl, --json or -H 'Content-Type: …'"
+        raise Problem("wrong-type", fix)
+    parts = _good(found, record_bytes, max_records)
+    if kind in {EVENT, EVENTS}:
+        return [_cloud_event(part, number, facts) for number, part in enumerate(parts, 1)]
+    return _identified([text for text, _ in parts], headers, facts)
+
+
+def unpacked(chunk: bytes, stream: Any, room: int) -> bytes:
+    """What a chunk of gzip is, up to one byte more than there is room for. `stream` is zlib.decompressobj(31)."""
+    try:
+        return bytes(stream.decompress(stream.unconsumed_tail + chunk, room + 1))
+    except zlib.error as error:
+        raise Problem("wrong-encoding", f"not valid gzip: {error}") from None
+
+
+def _lines(text: str) -> Iterator[tuple[str, Any]]:
+    for line in text.split("\n"):
+        if line.strip(" \t\r"):
+            yield line.strip(" \t\r"), None
+
+
+def _each(text: str, *, many: bool) -> Iterator[tuple[str, Any]]:
+    """The texts of the values of an array, or of the one value."""
+    if many:
+        yield from elements(text.strip(SPACES))
+    else:
+        yield text.strip(SPACES), None
+
+
+def _good(found: Iterator[tuple[str, Any]], record_bytes: int, max_records: int) -> list[tuple[str, Any]]:
+    """The records with what they are as objects. Raises Problem that names the bad ones."""
+    good, bad, number = list[tuple[str, Any]](), list[dict[str, Any]](), 0
+    try:
+        for number, (text, value) in enumerate(found, 1):
+            if number > max_records:
+                raise Problem("too-long", f"more than {max_records:,} records", max_records=max_records)
+            try:
+                good.append((text, _object(text, value, record_bytes)))
+            except NotJson as error:
+                reason = Reason.OVERSIZED if isinstance(error, _Oversized) else Reason.UNPARSEABLE
+                bad.append({"record": number, "reason": str(reason), "detail": str(error)})
+    except NotJson as error:
+        bad.append({"record": number + 1, "reason": str(Reason.UNPARSEABLE), "detail": str(error)})
+    if not bad:
+        return good
+    first = bad[0]
+    kind = "oversized" if first["reason"] == Reason.OVERSIZED else "unparseable"
+    more = f", and {len(bad) - 1} more are bad" if bad[1:] else ""
+    detail = f"record {first['record']}: {first['detail']}{more}"
+    raise Problem(kind, detail, reason=first["reason"], errors=bad[:SHOWN])
+
+
+def _object(text: str, value: Any, record_bytes: int) -> dict[str, Any]:
+    if len(text) > record_bytes:
+        raise _Oversized(f"longer than {record_bytes:,} characters")
+    value = whole(text) if value is None else value
+    if not isinstance(value, dict):
+        raise NotJson("it is not a JSON object")
+    return value
+
+
+def _identified(texts: list[str], headers: Mapping[str, str], facts: Mapping[str, str]) -> list[Record]:
+    own = facts.get("cloudevents.id")
+    sent = own or headers.get("webhook-id") or headers.get("idempotency-key", "")
+    if sent.startswith('"') and sent.endswith('"') and len(sent) > 2 and not own:
+        sent = sent[1:-1]  # an Idempotency-Key is a structured header, a text in quotes
+    if len(sent) > LONGEST_ID:
+        raise Problem("wrong-request", f"an id of more than {LONGEST_ID:,} characters")
+    if not sent:
+        return [Record(text, facts) for text in texts]
+    if len(texts) == 1:
+        return [Record(texts[0], {**facts, "http.id": sent})]
+    return [Record(text, {**facts, "http.id": f"{sent}:{number}"}) for number, text in enumerate(texts, 1)]
+
+
+def _cloud_event(part: tuple[str, Any], number: int, facts: Mapping[str, str]) -> Record:
+    """The data of a CloudEvent in structured mode, as its text has it."""
+    text, _ = part
+    parts = dict(members(text))
+    event = {name: json.loads(value) for name, value in parts.items() if value.startswith('"')}
+    lacking = [name for name in ("specversion", "id", "source", "type") if not event.get(name)]
+    if lacking:
+        raise _event_problem(number, f"a CloudEvent without {', '.join(lacking)}")
+    if "data_base64" in parts:
+        raise _event_problem(number, "a CloudEvent with data_base64: its data must be JSON")
+    data = parts.get("data", "null")
+    if not data.startswith("{"):
+        raise _event_problem(number, "a CloudEvent whose data is not a JSON object")
+    said = {f"cloudevents.{name}": event[name] for name in ATTRIBUTES if name in event}
+    return Record(data, {**facts, **said, "http.id": event["id"]})
+
+
+def _event_problem(number: int, detail: str) -> Problem:
+    error = {"record": number, "reason": str(Reason.ENVELOPE), "detail": detail}
+    return Problem("unparseable", f"record {number}: {detail}", reason=Reason.ENVELOPE, errors=[error])

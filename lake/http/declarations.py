@@ -1,0 +1,30 @@
+"""The source that a server takes events for, among the project's declared ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lake.config import Settings
+from lake.contracts.contract import Contract
+from lake.errors import DeclarationError, did_you_mean
+from lake.sources.declared import sound_sources
+from lake.sources.http import KIND, Declared, HttpSource
+
+
+def declared(settings: Settings, contracts: Mapping[str, Contract], name: str | None) -> Declared:
+    """The source of kind http that is called so, or the only one. Raises DeclarationError where there is none."""
+    sources, faults = sound_sources(settings, contracts)
+    folder = f"{settings.sources}/"
+    if name in faults or (name is None and faults):
+        raise faults[name] if name else DeclarationError.all(faults.values())
+    if name is not None and name not in sources:
+        raise DeclarationError(f"no source {name!r}", where=folder, fix=did_you_mean(name, sources))
+    of_kind = [source for source in sources.values() if source.kind == KIND and name in {None, source.name}]
+    if len(of_kind) != 1:
+        what = f"{len(of_kind) or 'no'} sources are of kind {KIND}" if name is None else f"{name} is not of kind {KIND}"
+        names = ", ".join(source.name for source in of_kind)
+        fix = f"name one: {names}" if of_kind else f'write {folder}web.toml with the line: kind = "{KIND}"'
+        raise DeclarationError(what, where=folder, fix=fix)
+    source = of_kind[0].open()
+    assert isinstance(source, HttpSource)
+    return source.declared

@@ -1,0 +1,197 @@
+"""What may be posted, from the contracts: examples, and an OpenAPI 3.1 document."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from lake.contracts.contract import Contract
+from lake.contracts.fields import Field
+from lake.http.bodies import EVENT, EVENTS
+from lake.http.problems import KINDS, MEDIA_TYPE
+
+TIME: Final = "2024-01-31T09:30:00Z"
+SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "boolean": {"type": "boolean"},
+    "int": {"type": "integer"},
+    "bigint": {"type": "integer"},
+    "float": {"type": "number"},
+    "double": {"type": "number"},
+    "date": {"type": "string", "format": "date"},
+    "timestamp": {"type": "string", "format": "date-time"},
+    "timestamp_ntz": {"type": "string"},
+}
+EXAMPLES: Final[Mapping[str, Any]] = {
+    "boolean": True,
+    "int": 1,
+    "bigint": 1,
+    "float": 1.5,
+    "double": 1.5,
+    "date": TIME[:10],
+    "timestamp": TIME,
+    "timestamp_ntz": TIME[:-1],
+}
+
+
+def posted(contract: Contract) -> list[Field]:
+    """The fields that a record of the body has: not those that are facts about it."""
+    return [field for field in contract.fields if not field.is_fact]
+
+
+def needs_id(contract: Contract) -> bool:
+    """Whether a request without an id gives no event."""
+    ids = [field for field in contract.fields if field.path == ("http", "id")]
+    return any(not field.nullable and not field.has_default for field in ids)
+
+
+def named_headers(contract: Contract) -> list[str]:
+    """The headers of a request that the contract takes a field from, in lower case."""
+    return [field.path[2].lower() for field in contract.fields if field.path[:2] == ("http", "headers")]
+
+
+def is_idempotent(contract: Contract) -> bool:
+    """Whether the same request sent again is a counted duplicate: its events are told apart by what they say."""
+    return contract.identity != "position"
+
+
+def example(contract: Contract) -> dict[str, Any]:
+    """A record of the shape that the contract has."""
+    if contract.envelope:
+        return {"op": "c", "before": None, "after": {field.name: _value(field) for field in posted(contract)}}
+    return {field.name: _value(field) for field in posted(contract)}
+
+
+def curl(contract: Contract, base: str) -> str:
+    """A command that posts it; the token is expected in $TOKEN."""
+    record = json.dumps(example(contract), ensure_ascii=False, indent=2).replace("'", "'\\''")
+    needed = " \\\n  -H 'Idempotency-Key: order-4711'" if needs_id(contract) else ""
+    return f"curl {base}/streams/{contract.name} -H \"Authorization: Bearer $TOKEN\"{needed} \\\n  --json '{record}'"
+
+
+def openapi(contracts: Iterable[Contract]) -> dict[str, Any]:
+    """The OpenAPI document of a server that takes events for these."""
+    contracts = list(contracts)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Headwater: intake", "version": "1", "description": "Acknowledged events are on the disk."},
+        "security": [{"token": []}],
+        "paths": {f"/streams/{contract.name}": {"post": _operation(contract)} for contract in contracts},
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "schemas": {contract.name: schema(contract) for contract in contracts} | {"Problem": _PROBLEM},
+        },
+    }
+
+
+def schema(contract: Contract) -> dict[str, Any]:
+    """JSON Schema of a record. Fields that it does not name are kept, and are no fault."""
+    if contract.envelope:
+        return {"type": "object", "description": f"A {contract.envelope} change message. {contract.doc}"}
+    fields = posted(contract)
+    required = [field.name for field in fields if not field.nullable and not field.has_default]
+    properties = {field.name: _described(field) for field in fields}
+    return {"type": "object", "description": contract.doc, "properties": properties, "required": required}
+
+
+def _described(field: Field) -> dict[str, Any]:
+    described = _schema(field)
+    if field.nullable:
+        described = {**described, "type": [described["type"], "null"]} if "type" in described else described
+    words = [field.doc, f"In {field.unit}." if field.unit else "", "Personal." if field.personal else ""]
+    if text := " ".join(filter(None, words)):
+        described["description"] = text
+    if field.type in {"int", "bigint", "float", "double"}:
+        bounds = {"minimum": field.minimum, "maximum": field.maximum}
+        described |= {end: json.loads(bound) for end, bound in bounds.items() if bound is not None}
+    return described
+
+
+def _schema(field: Field) -> dict[str, Any]:
+    if field.symbols:
+        return {"type": "string", "enum": list(field.symbols)}
+    if field.type.startswith("array<"):
+        return {"type": "array", "items": _schema(field.parts[0])}
+    if field.type.startswith("map<"):
+        return {"type": "object", "additionalProperties": _schema(field.parts[0])}
+    if field.type.startswith("struct<"):
+        return {"type": "object", "properties": {part.name: _schema(part) for part in field.parts}}
+    if field.type.startswith("decimal"):
+        return {"description": field.type, "anyOf": [{"type": "number"}, {"type": "string"}]}
+    return dict(SCHEMAS.get(field.type, {"type": "string"}))
+
+
+def _value(field: Field) -> Any:  # noqa: PLR0911  one return a type
+    if field.symbols:
+        return field.symbols[0]
+    if field.type.startswith("array<"):
+        return [_value(field.parts[0])]
+    if field.type.startswith("map<"):
+        return {"name": _value(field.parts[0])}
+    if field.type.startswith("struct<"):
+        return {part.name: _value(part) for part in field.parts}
+    if field.type.startswith("decimal"):
+        return field.minimum or "1.50"
+    if field.minimum is not None and field.type in {"int", "bigint", "float", "double"}:
+        return json.loads(field.minimum)
+    return EXAMPLES.get(field.type, "…")
+
+
+_PROBLEM: Final = {
+    "type": "object",
+    "description": "RFC 9457",
+    "properties": {name: {"type": "string"} for name in ("type", "title", "detail", "fix", "reason")}
+    | {"status": {"type": "integer"}, "errors": {"type": "array", "items": {"type": "object"}}},
+}
+
+
+def _operation(contract: Contract) -> dict[str, Any]:
+    one = {"$ref": f"#/components/schemas/{contract.name}"}
+    many = {"type": "array", "items": one}
+    taken = {
+        name: {"type": kind} for name, kind in {"token": "string", "records": "integer", "edition": "integer"}.items()
+    }
+    problems: dict[int, list[str]] = {}
+    for status, title, _ in KINDS.values():
+        problems.setdefault(status, []).append(title)
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {
+        "summary": contract.doc or contract.name,
+        "operationId": f"post_{contract.name}",
+        "parameters": [
+            {
+                "name": "wait",
+                "in": "query",
+                "schema": {"enum": ["edition"]},
+                "description": "Answer when readers see it.",
+            },
+            {"name": "timeout", "in": "query", "schema": {"type": "number"}, "description": "Seconds to wait at most."},
+            {
+                "name": "Idempotency-Key",
+                "in": "header",
+                "required": needs_id(contract),
+                "schema": {"type": "string"},
+                "description": "The same for a request that is sent again.",
+            },
+        ],
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {"schema": {"anyOf": [one, many]}, "example": example(contract)},
+                "application/x-ndjson": {"schema": {"type": "string"}},
+                EVENT: {"schema": {"type": "object"}},
+                EVENTS: {"schema": {"type": "array"}},
+            },
+        },
+        "responses": {
+            "202": {
+                "description": "On the disk. With ?wait=edition: and not in an edition in time.",
+                "content": {"application/json": {"schema": {"type": "object", "properties": taken}}},
+            },
+            "200": {"description": "With ?wait=edition: readers see it.", "content": {}},
+            **{
+                str(status): {"description": "; ".join(titles), "content": content}
+                for status, titles in problems.items()
+            },
+        },
+    }

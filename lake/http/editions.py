@@ -1,0 +1,70 @@
+"""What readers see of a source: the groups whose events are in their edition."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+from lake.config import Settings
+from lake.store import delta
+from lake.store.ledger import cuts, editions
+from lake.store.log import Log
+
+POLL_SECONDS: Final = 0.2
+
+
+@dataclass(frozen=True)
+class Seen:
+    """That readers of `edition` see the groups of a source up to `upto`; both 0 before the first."""
+
+    edition: int = 0
+    upto: int = 0
+
+
+@dataclass
+class Editions:
+    """What readers see, looked at when somebody waits; at most five times a second, however many wait."""
+
+    settings: Settings
+    source: str
+    seen: dict[str, Seen] = field(default_factory=dict)
+    _looked: dict[str, float] = field(default_factory=dict)
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def wait(self, stream: str, number: int, *, seconds: float, ending: asyncio.Event) -> int | None:
+        """The edition in which readers see group `number` of a stream; None where none has it in time."""
+        deadline = time.monotonic() + seconds
+        while True:
+            seen = await self._look(stream)
+            if seen.upto >= number:
+                return seen.edition
+            left = deadline - time.monotonic()
+            if left <= 0 or ending.is_set():
+                return None
+            try:
+                await asyncio.wait_for(ending.wait(), min(POLL_SECONDS, left))
+            except TimeoutError:
+                continue
+
+    async def _look(self, stream: str) -> Seen:
+        async with self._lock:
+            if time.monotonic() - self._looked.get(stream, 0.0) >= POLL_SECONDS:
+                was = self.seen.get(stream, Seen())
+                self.seen[stream] = await asyncio.to_thread(seen, self.settings, self.source, stream, was)
+                self._looked[stream] = time.monotonic()
+            return self.seen[stream]
+
+
+def seen(settings: Settings, source: str, stream: str, was: Seen = Seen()) -> Seen:
+    """What readers see of a source in a stream's log now; `was` is an earlier answer."""
+    edition = editions.current_edition(settings)
+    if edition is None or edition.number == was.edition:
+        return was
+    batch, log = cuts.get_cut(settings, edition.cut).batches.get(stream, 0), Log(settings, stream)
+    for position in delta.positions(log.path, log.app) if batch else ():
+        if position.data["batch"] <= batch:
+            said = position.data.get("sources", {}).get(source)
+            return Seen(edition.number, int(said["progress"]["upto"]) if said else 0)
+    return Seen(edition.number)

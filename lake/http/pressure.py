@@ -1,0 +1,94 @@
+"""Back-pressure: what a server has in hand and what waits on its disk are bounded; beyond, requests are put off."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from lake.http.problems import Problem
+from lake.sources.http import Limits
+from lake.sources.http_files import Folder, Waiting
+
+LOOK_SECONDS: Final = 1.0
+"""Between two looks at the folder: what ingest removed, and what others wrote to the disk."""
+RETRY: Final = 10.0
+SOON: Final = 1.0
+
+
+@dataclass
+class Rate:
+    """A bucket of tokens for events of one stream: `a_second` come back, a second's worth at most is there."""
+
+    a_second: int
+    clock: Callable[[], float] = time.monotonic
+    left: float = 0.0
+    at: float = field(default=-math.inf)
+
+    def take(self, events: int) -> None:
+        """Takes so many. Raises Problem that says when to try again.
+
+        More than a second's worth pass when it is full.
+        """
+        if not self.a_second:
+            return
+        now = self.clock()
+        self.left, self.at = min(float(self.a_second), self.left + (now - self.at) * self.a_second), now
+        missing = min(events, self.a_second) - self.left
+        if missing > 0:
+            wait = missing / self.a_second
+            raise Problem("too-fast", f"more than {self.a_second:,} events a second", after=wait)
+        self.left -= events
+
+
+@dataclass
+class Pressure:
+    """What is at work and what waits. `look` is called now and then, in a thread; all else on the event loop."""
+
+    folder: Folder
+    limits: Limits
+    requests: int = 0
+    held: int = 0
+    waiting: Waiting = field(default_factory=Waiting)
+    free: float = math.inf
+    added_files: int = 0
+    added_bytes: int = 0
+
+    def look(self) -> tuple[Waiting, float]:
+        """What the folder and its disk have now."""
+        status = os.statvfs(self.folder.path)
+        return self.folder.waiting(self.folder.taken), float(status.f_bavail * status.f_frsize)
+
+    def seen(self, waiting: Waiting, free: float) -> None:
+        """Takes note of a look."""
+        self.waiting, self.free, self.added_files, self.added_bytes = waiting, free, 0, 0
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """A request at work. Raises Problem where there are as many as may be, or too much waits on the disk."""
+        if self.requests >= self.limits.max_requests:
+            raise Problem("too-many", f"{self.requests} requests are at work", after=SOON)
+        files, size = self.waiting.files + self.added_files, self.waiting.size + self.added_bytes
+        if files >= self.limits.backlog_files or size >= self.limits.backlog_bytes:
+            raise Problem("backlog", f"{files:,} files of {size:,} bytes have not been taken in", after=RETRY)
+        if self.free - self.added_bytes < self.limits.free_bytes:
+            raise Problem("disk", f"less than {self.limits.free_bytes:,} bytes are free", after=RETRY)
+        self.requests += 1
+        try:
+            yield
+        finally:
+            self.requests -= 1
+
+    def hold(self, size: int) -> None:
+        """So many more bytes are in memory. Raises Problem where that is more than may be."""
+        if self.held + size > self.limits.max_memory:
+            raise Problem("too-many", "as many bytes as may be are at work", after=SOON)
+        self.held += size
+
+    def kept(self, size: int) -> None:
+        """So many bytes of a request went to the disk, in a file at most."""
+        self.added_files, self.added_bytes = self.added_files + 1, self.added_bytes + size

@@ -1,0 +1,60 @@
+"""Why a request is not taken: problem details for machines and people, as RFC 9457 has them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from starlette.responses import Response
+
+KINDS: Final[Mapping[str, tuple[int, str, str]]] = {
+    "no-stream": (404, "No such stream", "The path names a stream that this server does not take events for."),
+    "no-page": (404, "No such page", "GET / lists what is here."),
+    "wrong-method": (405, "Wrong method", "Events are posted: POST /streams/<stream>."),
+    "no-token": (401, "Not allowed", "Send the stream's token: Authorization: Bearer <token>."),
+    "bad-signature": (401, "Not signed", "The body, its id and its time must be signed with the stream's secret."),
+    "wrong-type": (415, "Content type not taken", "Send JSON, NDJSON or a CloudEvent, and say so in Content-Type."),
+    "wrong-encoding": (415, "Content encoding not taken", "Send the body as it is, or packed by gzip."),
+    "wrong-request": (400, "Request not understood", "A parameter or a header is not as it must be."),
+    "too-long": (413, "Body too long", "Send fewer records at once."),
+    "too-slow": (408, "Body too slow", "The body did not come in time."),
+    "unparseable": (400, "Not valid JSON", "Every record is one JSON object. None of the request's records was taken."),
+    "oversized": (413, "Record too long", "A record is longer than the project's setting record_bytes."),
+    "missing-id": (400, "No id", "The stream's contract takes an event's id from the request: send Idempotency-Key."),
+    "too-fast": (429, "Too many events", "The stream takes so many events a second. Try again later."),
+    "too-many": (503, "Too many requests", "As many requests as may be are at work. Try again later."),
+    "backlog": (
+        503,
+        "Too much is waiting",
+        "What was acknowledged has not been taken in: lake ingest. Try again later.",
+    ),
+    "disk": (503, "Disk full", "Nothing can be kept. Try again later."),
+    "stopping": (503, "Shutting down", "Nothing of the request was kept. Try again later."),
+}
+"""Status, title and what to do, by the last part of a problem's `type`."""
+MEDIA_TYPE: Final = "application/problem+json"
+
+
+class Problem(Exception):
+    """A request that is not taken: its `kind`, what was found, and members that tell more. `after`: seconds to wait."""
+
+    def __init__(self, kind: str, detail: str, *, after: float | None = None, **more: Any) -> None:
+        super().__init__(detail)
+        self.kind, self.detail, self.after, self.more = kind, detail, after, more
+
+    @property
+    def status(self) -> int:
+        return KINDS[self.kind][0]
+
+    @property
+    def response(self) -> Response:
+        """The answer. Its `type` is an address on this server, which explains it."""
+        status, title, fix = KINDS[self.kind]
+        said = {"type": f"/problems#{self.kind}", "title": title, "status": status, "detail": self.detail, "fix": fix}
+        headers = {}
+        if self.after is not None:
+            headers["retry-after"] = str(max(1, round(self.after)))
+        if status == 401:
+            headers["www-authenticate"] = 'Bearer, Basic realm="headwater"'
+        return Response(json.dumps(said | self.more, ensure_ascii=False), status, headers, MEDIA_TYPE)

@@ -1,0 +1,143 @@
+"""`lake serve http`: one process that takes events by HTTP for one source, until SIGTERM or SIGINT.
+
+Acknowledged is what is on the disk (see lake.sources.http_files). On the way out it refuses new connections, answers
+the requests that it has, and commits what they gave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Final
+
+from lake.config import Settings
+from lake.contracts.contract import load_contracts
+from lake.errors import DeclarationError, Unavailable
+from lake.http import declarations
+from lake.sources.http_files import Writer
+from lake.store.locks import activity
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+PACKAGES: Final = ("starlette", "uvicorn", "standardwebhooks")
+GRACE_SECONDS: Final = 20
+IDLE_SECONDS: Final = 30
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A server that listens at `url` for the events of `source`; `token_file` has the token that it made, if it did."""
+
+    url: str
+    source: str
+    streams: tuple[str, ...]
+    pid: int
+    token_file: Path | None
+    shared: bool
+
+
+def serve(
+    settings: Settings, source: str | None = None, *, host: str, port: int, ready: Callable[[Serving], None]
+) -> None:
+    """Takes events for `source`, the project's only one of kind http for None. Calls `ready` once it listens.
+
+    Raises DeclarationError where the extra is not installed or a declaration is wrong, Unavailable where the port is
+    taken or another process serves the source.
+    """
+    must_be_installed()
+    from lake.http.access import Access
+    from lake.http.app import Intake
+
+    activity.end()  # it reads editions for those who wait, and keeps none from expiry
+    contracts = load_contracts(settings)
+    declared = declarations.declared(settings, contracts, source)
+    access = Access.of(settings, declared)
+    with _bound(host, port) as listening:
+        writer = Writer(declared.folder)
+        try:
+            intake = Intake(settings, declared, contracts, access, writer, shared=not is_loopback(host))
+            url = f"http://{_in_url(host)}:{listening.getsockname()[1]}"
+            told = Serving(url, declared.name, declared.streams, os.getpid(), access.token_file, intake.shared)
+            intake.ready = lambda: ready(told)
+            _run(intake.app, listening, stop=intake.stop)
+        finally:
+            writer.close()
+
+
+def must_be_installed() -> None:
+    """Raises DeclarationError where the extra `serve` is not there."""
+    if missing := [package for package in PACKAGES if find_spec(package) is None]:
+        raise DeclarationError(
+            f"lake serve http needs {', '.join(missing)}, which the extra `serve` installs",
+            fix='pip install "headwater[serve]"',
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _run(app: Starlette, listening: socket.socket, *, stop: Callable[[], None]) -> None:
+    """Serves until a signal comes, which ends the server and not the command."""
+    import uvicorn
+
+    class Ending(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            stop()
+            super().handle_exit(sig, frame)
+
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+    with _passed_over(), asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+        runner.run(Ending(config).serve([listening]))
+
+
+@contextmanager
+def _passed_over() -> Iterator[None]:
+    """Signals that uvicorn raises again once it has ended for them."""
+    previous = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _bound(host: str, port: int) -> Iterator[socket.socket]:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise Unavailable(
+            f"cannot listen on port {port}: {error.strerror or error}",
+            where=f"{host}:{port}",
+            fix="another server may be running: stop it, or choose another port with --port N",
+        ) from None
+    with listening:
+        yield listening
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,36 @@
+"""`lake tap`: what a Singer tap on the command line gives, into one log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from lake.config import Settings
+from lake.contracts.contract import load_contract
+from lake.errors import DeclarationError
+from lake.ingest.append import BatchCounts
+from lake.ingest.from_source import drain
+from lake.sources import declared
+from lake.sources.declared import Declared
+from lake.sources.tap import on_the_line
+from lake.store.log import Log
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def append_tapped(
+    settings: Settings, spark: Callable[[], SparkSession], stream: str, command: Sequence[str]
+) -> BatchCounts:
+    """Runs a tap from where its last run ended, and appends all that it gives; the sums of its batches.
+
+    It is the source `tap_<stream>`. Raises DeclarationError where that is declared, or the stream is unknown, and as
+    the tap does.
+    """
+    contract, name = load_contract(settings, stream), f"tap_{stream}"
+    if name in declared.names(settings):
+        where = f"{settings.sources}/{name}.toml"
+        raise DeclarationError(f"{name} is declared", where=where, fix=f"lake ingest {name}")
+    source = on_the_line(settings, name, stream, command)
+    done = drain(settings, spark(), {stream: contract}, Declared(name, "tap", (stream,), "lake tap", lambda: source))
+    return done.get(stream, BatchCounts(Log(settings, stream).head().batch))

@@ -1,0 +1,280 @@
+"""A Singer tap as a source: kind = "tap". Any program that writes SCHEMA, RECORD and STATE messages on its stdout.
+
+    kind = "tap"
+    command = ["tap-x", "--config", "x.json"]   run in the project's folder; secrets in its file, or the environment
+    every = 0                                   seconds: it is not run sooner after its last run's end
+    records = 100000                            a delivery ends at the first STATE after so many
+    [streams]                                   the project's streams; left out, the tap's names are the project's
+    orders = "public-orders"                    which the tap calls so
+
+https://hub.meltano.com/singer/spec. What a delivery has are the rows up to a STATE, whose value is the progress: in the
+logs' commits with them, and handed to the tap by --state next time. Rows after the last STATE come again where the tap
+dies; where it ends well, they are delivered with that STATE. A row is the event's text, digit for digit; its facts are
+"singer.time_extracted" and "singer.version", where the message has them.
+
+Progress is {"state": the STATE's value, null before the first; "run": when the run began}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import SpooledTemporaryFile
+from typing import IO, Any, Final
+
+from lake import file_modes
+from lake.config import Settings
+from lake.contracts.contract import Contract
+from lake.errors import DeclarationError, LakeError, Unavailable, did_you_mean
+from lake.sources.json_text import NotJson, members, whole
+from lake.sources.source import Lag, Progress, Record, Spool
+
+KEYS: Final = ("command", "every", "records", "streams")
+RECORDS: Final = 100_000
+IN_MEMORY: Final = 16 << 20
+"""Bytes of the rows since a STATE; more are on the disk."""
+LONGEST: Final = 64 << 20
+"""Bytes of a message."""
+PATIENCE: Final = 10.0
+"""Seconds that a tap has to end when it is told to."""
+IGNORED: Final = ("SCHEMA", "ACTIVATE_VERSION")
+FACTS: Final = ("time_extracted", "version")
+
+
+@dataclass(frozen=True)
+class Tap:
+    """What is declared: `streams` are the project's by the tap's names; None: what the tap's only one is called."""
+
+    name: str
+    command: tuple[str, ...]
+    streams: Mapping[str | None, str]
+    folder: Path
+    scratch: Path
+    every: float = 0.0
+    records: int = RECORDS
+    where: str = ""
+
+
+@dataclass
+class TapSource:
+    """See Source, of lake.sources.source. One run of the tap, however many deliveries it gives."""
+
+    tap: Tap
+    _run: _Run | None = None
+    _over: bool = False
+    _fault: LakeError | None = None
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.tap.streams.values()))
+
+    def read(self, after: Progress | None, spool: Spool) -> Progress | None:
+        """See Source. Raises Unavailable where the tap died, once all that it gave up to a STATE is delivered."""
+        if self._fault is not None:
+            fault, self._fault = self._fault, None
+            raise fault
+        if self._over or (self._run is None and self._is_too_soon()):
+            return None
+        if self._run is None or self._run.progress != after:
+            self.close()
+            self.tap.scratch.mkdir(mode=0o700, exist_ok=True)
+            self._run = _Run(self.tap, after)
+        run = self._run
+        try:
+            done = run.deliver(spool)
+        except LakeError as fault:
+            self._end()
+            if run.progress == after:
+                raise
+            self._fault = fault
+            return run.progress
+        if done:
+            self._end()
+            (self.tap.scratch / "ended").touch()
+        return run.progress if run.delivered or run.progress != after else None
+
+    def acknowledge(self, upto: Progress) -> None:
+        """A tap remembers nothing."""
+
+    def lag(self, after: Progress | None) -> Lag:
+        """A tap cannot say."""
+        return Lag()
+
+    def skip_gap(self, after: Progress | None) -> Progress:
+        """A tap knows no gaps."""
+        raise DeclarationError(f"nothing of {self.tap.name} is gone", fix=f"lake ingest {self.tap.name}")
+
+    def close(self) -> None:
+        """Ends the tap where it is at work."""
+        if self._run is not None:
+            self._run.close()
+        self._run, self._over, self._fault = None, False, None
+
+    def _end(self) -> None:
+        fault = self._fault
+        self.close()
+        self._over, self._fault = True, fault
+
+    def _is_too_soon(self) -> bool:
+        ended = self.tap.scratch / "ended"
+        return self.tap.every > 0 and ended.exists() and time.time() - ended.stat().st_mtime < self.tap.every
+
+
+class _Run:
+    """A tap at work. `progress` is that of the last STATE that was delivered."""
+
+    def __init__(self, tap: Tap, after: Progress | None) -> None:
+        self._tap, self.progress, self.delivered = tap, after, 0
+        self._state = after["state"] if after is not None else None
+        self._began, self._line = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ"), 0
+        self._names = dict(tap.streams)
+        command = list(tap.command)
+        if self._state is not None:
+            file = tap.scratch / "state.json"
+            with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as new:
+                json.dump(self._state, new)
+            command += ["--state", str(file)]
+        log = tap.scratch / "log"
+        with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as errors:
+            try:
+                self._process = subprocess.Popen(
+                    command, cwd=tap.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
+                )
+            except OSError as error:
+                fix = "install it, in an environment of its own, and name it by its path"
+                what = f"{command[0]} cannot be run: {error.strerror}"
+                raise DeclarationError(what, where=tap.where, fix=fix) from None
+
+    def deliver(self, spool: Spool) -> bool:
+        """Puts the rows up to a STATE into `spool`, those of `records` rows or more; whether the tap has ended well.
+
+        Rows after the last STATE are put when it ends well. Raises Unavailable where it dies, DeclarationError where
+        it says what is not Singer's, or rows that no stream takes; what was put before is then as it should be.
+        """
+        self.delivered = 0
+        with SpooledTemporaryFile(IN_MEMORY, mode="w+b", dir=str(self._tap.scratch)) as rows:
+            for kind, parts in self._messages():
+                if kind == "RECORD":
+                    rows.write(json.dumps(self._row(parts)).encode() + b"\n")
+                elif kind == "STATE":
+                    self._state = json.loads(parts["value"])
+                    self._put(rows, spool)
+                    if self.delivered >= self._tap.records:
+                        return False
+            if code := self._process.wait():
+                raise Unavailable(
+                    f"{self._tap.command[0]} ended with exit code {code}",
+                    where=str(self._tap.scratch / "log"),
+                    fix="see what it wrote there; then try again: it goes on at its last STATE",
+                )
+            self._put(rows, spool)
+        return True
+
+    def close(self) -> None:
+        """Ends the tap."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def _put(self, rows: IO[bytes], spool: Spool) -> None:
+        """Delivers the rows that were kept, with the state of now."""
+        rows.seek(0)
+        for row in rows:
+            stream, text, place, facts = json.loads(row)
+            spool.put(stream, Record(text, place, facts))
+            self.delivered += 1
+        rows.seek(0)
+        rows.truncate()
+        before = self.progress["state"] if self.progress is not None else None
+        if self.delivered or self._state != before:
+            self.progress = {"state": self._state, "run": self._began}
+
+    def _messages(self) -> Iterator[tuple[str, dict[str, str]]]:
+        """The messages to come: type, and the texts of the members."""
+        assert self._process.stdout is not None
+        while line := self._process.stdout.readline(LONGEST):
+            self._line += 1
+            try:
+                text = line.decode("utf-8").strip()
+                parts = dict(members(text)) if isinstance(whole(text), dict) else {}
+                kind = json.loads(parts.get("type", "null"))
+            except (NotJson, UnicodeDecodeError):
+                parts, kind = {}, None
+            wanted = {"RECORD": {"stream", "record"}, "STATE": {"value"}}.get(kind, set())
+            if kind not in {*IGNORED, "RECORD", "STATE"} or not wanted <= parts.keys():
+                if not line.strip():
+                    continue
+                if not line.endswith(b"\n") and self._process.wait():
+                    return  # it died in the middle of a line
+                raise DeclarationError(
+                    f"line {self._line} of what {self._tap.command[0]} writes is not a message of Singer that is known"
+                    + (f": {kind}" if isinstance(kind, str) else ""),
+                    where=self._tap.where,
+                    fix="run it by itself: its stdout must have SCHEMA, RECORD and STATE alone, a line each",
+                )
+            yield kind, parts
+
+    def _row(self, parts: Mapping[str, str]) -> tuple[str, str, str, dict[str, str]]:
+        """Stream, text, place and facts of a RECORD."""
+        name = json.loads(parts["stream"])
+        if None in self._names:
+            self._names = {name: self._names[None]}
+        if name not in self._names:
+            raise DeclarationError(
+                f"{self._tap.command[0]} has rows of {name!r}, which no stream takes",
+                where=self._tap.where,
+                fix=f'add it below [streams], as in orders = "{name}", or have the tap not select it',
+            )
+        said = {fact: json.loads(parts[fact]) for fact in FACTS if fact in parts}
+        facts = {f"singer.{fact}": str(value) for fact, value in said.items() if value is not None}
+        return self._names[name], parts["record"], f"{self._began}:{self._line}", facts
+
+
+def of(
+    name: str, said: Mapping[str, Any], contracts: Mapping[str, Contract], where: str, settings: Settings
+) -> TapSource:
+    """The source that a file declares. Raises one DeclarationError for all its faults."""
+    faults = [
+        DeclarationError(f"unknown key {key!r}", where=where, fix=did_you_mean(key, KEYS))
+        for key in said.keys() - {*KEYS}
+    ]
+    command, streams = said.get("command"), said.get("streams", {stream: stream for stream in contracts})
+    if not isinstance(command, list) or not command or not all(isinstance(word, str) and word for word in command):
+        fix = 'write a list of words, as in command = ["tap-x", "--config", "x.json"]'
+        faults.append(DeclarationError(f"invalid command: {command!r}", where=where, fix=fix))
+    elif any(word == "--state" for word in command):
+        faults.append(DeclarationError("the command has --state", where=where, fix="leave it out: it is added"))
+    if not isinstance(streams, Mapping) or not all(isinstance(each, str) for each in streams.values()) or not streams:
+        fix = 'write below [streams] a line for each: orders = "what the tap calls it"'
+        faults.append(DeclarationError(f"invalid streams: {streams!r}", where=where, fix=fix))
+    elif len(set(streams.values())) < len(streams):
+        faults.append(DeclarationError("two streams take the same rows", where=where, fix="name each once"))
+    for key in ("every", "records"):
+        if isinstance(value := said.get(key, 1), bool) or not isinstance(value, int) or value < 0:
+            fix = "use a whole number of at least 0"
+            faults.append(DeclarationError(f"invalid {key}: {value!r}", where=where, fix=fix))
+    if faults:
+        raise DeclarationError.all(faults)
+    assert isinstance(command, list)
+    by_name: dict[str | None, str] = {given: stream for stream, given in streams.items()}
+    every, records = float(said.get("every", 0)), int(said.get("records", RECORDS))
+    scratch = file_modes.scratch(settings, "tap") / name
+    return TapSource(Tap(name, tuple(command), by_name, settings.project, scratch, every, records, where))
+
+
+def on_the_line(settings: Settings, name: str, stream: str, command: Sequence[str]) -> TapSource:
+    """The source of `lake tap STREAM -- COMMAND`: the tap's only stream, whatever it calls it."""
+    scratch = file_modes.scratch(settings, "tap") / name
+    return TapSource(Tap(name, tuple(command), {None: stream}, settings.project, scratch, where="lake tap"))

@@ -1,0 +1,81 @@
+"""docs/how-to/dlt.md, done: its files in a project, its pipeline run by the real dlt, and what is ingested then."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lake.config import Settings
+from lake.ingest import formats, landing
+from lake.pipeline import run
+from lake.store import delta
+from lake.store.log import Log
+from tests.docs.pages import DOCS
+from tests.servers import needed
+from tests.shop import empty
+
+PAGE = (DOCS / "how-to/dlt.md").read_text("utf-8")
+FILES = dict(re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```$', PAGE, re.DOTALL | re.MULTILINE))
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Settings:
+    settings = empty(tmp_path / "shop")
+    assert "mkdir -p landing && touch landing/init " in PAGE
+    settings.path("landing/init").touch()
+    for name, text in FILES.items():
+        settings.path(name).write_text(text, "utf-8")
+    return settings
+
+
+def load(settings: Settings) -> None:
+    """`python load_orders.py`, with nothing of dlt's outside of the project."""
+    needed(find_spec("dlt"), "dlt is not installed: make setup")
+    home = str(settings.path(".lake/home"))
+    environment = os.environ | {"HOME": home, "DLT_DATA_DIR": home, "RUNTIME__DLTHUB_TELEMETRY": "false"}
+    command = [sys.executable, "load_orders.py"]
+    done = subprocess.run(command, cwd=settings.project, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_page_has_all_files_of_a_project() -> None:
+    assert list(FILES) == ["load_orders.py", "schemas/orders.avsc", "jobs/silver/order_now.py"]
+
+
+def test_dlt_lands_a_file_of_rows_whose_lists_are_whole(shop: Settings) -> None:
+    load(shop)
+    [file] = shop.path("landing/orders").iterdir()
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [(row["order_id"], row["items"]) for row in rows] == [(1, [{"sku": "A", "pieces": 2}]), (2, [])]
+    assert all(row["_dlt_id"] and row["_dlt_load_id"] for row in rows)
+    listed = landing.listing(shop, "orders")
+    assert [(each.name, formats.fault_of(each)) for each in listed] == [(f"orders/{file.name}", "")]
+
+
+@pytest.mark.long
+def test_what_dlt_lands_is_ingested_and_what_comes_again_is_a_duplicate(shop: Settings, spark: SparkSession) -> None:
+    load(shop)
+    streams = run(shop, lambda: spark, lambda _: None).streams["orders"]
+    assert (streams.read, streams.accepted, streams.quarantined) == (2, 2, 0)
+    rows = delta.rows(Log(shop, "orders").path, "SELECT * FROM t ORDER BY order_id")
+    assert [(row["order_id"], str(row["amount"])) for row in rows] == [(1, "19.90"), (2, "5.00")]
+    assert [row["_extra"] for row in rows] == [None, None]
+    assert all(row["dlt_id"] and row["dlt_load_id"] for row in rows)
+    load(shop)  # nothing is new
+    assert "orders" not in run(shop, lambda: spark, lambda _: None).streams
+    for file in shop.path(".lake/dlt").rglob("state.json"):
+        file.unlink()
+    for folder in ("_dlt_pipeline_state", "_dlt_loads", "_dlt_version"):  # dlt has lost its bookmark
+        for file in shop.path(f"landing/{folder}").glob("*"):
+            file.unlink()
+    load(shop)
+    again = run(shop, lambda: spark, lambda _: None).streams["orders"]
+    assert (again.read, again.accepted, again.duplicates) == (2, 0, 2)

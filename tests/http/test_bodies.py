@@ -1,0 +1,179 @@
+"""Bodies of requests: whatever JSON is in them comes out digit for digit, and what is not is told. No server."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("starlette", reason="the extra `serve` is not installed")
+
+from lake.http.bodies import Record, records, unpacked
+from lake.http.problems import Problem
+
+VALUES: Any = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+    | st.decimals(allow_nan=False, allow_infinity=False).map(lambda d: Exact(f"{d:f}")),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+OBJECTS: Any = st.dictionaries(st.text(), VALUES, max_size=4)
+SPACES = st.sampled_from(["", " ", "\n", "\t ", "\r\n"])
+
+
+class Exact(float):
+    """A number that is written as it is, with all its digits."""
+
+    def __new__(cls, text: str) -> Exact:
+        new = super().__new__(cls, float(text))
+        new.text = text
+        return new
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def exactly(text: str) -> Any:
+    """A value in which numbers are the texts that they were."""
+    return json.loads(text, parse_int=str, parse_float=str)
+
+
+def taken(body: str | bytes, kind: str, *, record_bytes: int = 1 << 20, **headers: str) -> list[Record]:
+    told = {"content-type": kind} | {name.replace("_", "-"): value for name, value in headers.items()}
+    whole = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
+    return records(whole, told, received="now", record_bytes=record_bytes, max_records=100)
+
+
+@given(st.lists(OBJECTS, max_size=5), st.booleans(), SPACES)
+def test_objects_in_an_array_come_out_as_they_went_in(objects: list[Any], ascii_only: bool, space: str) -> None:
+    texts = [json.dumps(each, ensure_ascii=ascii_only) for each in objects]
+    body = f"{space}[{space}{f'{space},{space}'.join(texts)}{space}]{space}"
+    if not ascii_only and not _encodable(body):
+        return
+    found = taken(body, "application/json")
+    assert [record.text for record in found] == texts
+
+
+@given(st.lists(OBJECTS, max_size=5), st.sampled_from(["\n", "\r\n", "\n\n", "\n \n"]))
+def test_lines_come_out_as_they_went_in(objects: list[Any], end: str) -> None:
+    texts = [json.dumps(each) for each in objects]
+    assert [record.text for record in taken(end.join(texts), "application/x-ndjson")] == texts
+
+
+@given(OBJECTS, st.sampled_from([None, 0, 2]))
+def test_one_object_over_however_many_lines_is_a_record(value: Any, indent: int | None) -> None:
+    text = json.dumps(value, indent=indent)
+    assert [record.text for record in taken(f" {text}\n", "application/json; charset=UTF-8")] == [text]
+
+
+@given(st.lists(st.tuples(OBJECTS, st.text(min_size=1, max_size=20)), min_size=1, max_size=4))
+def test_the_data_of_cloud_events_come_out_with_their_ids(events: list[tuple[Any, str]]) -> None:
+    envelopes = [
+        {"specversion": "1.0", "id": name, "source": "/s", "type": "t", "data": data, "n": 1} for data, name in events
+    ]
+    found = taken(json.dumps(envelopes), "application/cloudevents-batch+json")
+    assert [record.text for record in found] == [json.dumps(data) for data, _ in events]
+    assert [record.facts["http.id"] for record in found] == [name for _, name in events]
+    assert {record.facts["cloudevents.source"] for record in found} == {"/s"}
+
+
+@given(
+    st.binary(max_size=60),
+    st.sampled_from(["application/json", "application/x-ndjson", "application/cloudevents+json"]),
+)
+def test_any_bytes_give_records_or_a_problem(body: bytes, kind: str) -> None:
+    found: list[Record] = []
+    with suppress(Problem):
+        found = taken(body, kind)
+    assert all(isinstance(json.loads(record.text), dict) for record in found)
+
+
+@given(OBJECTS, st.data())
+def test_a_damaged_body_gives_what_json_says_it_is_or_a_problem(value: Any, data: Any) -> None:
+    text = json.dumps([value, value])
+    at = data.draw(st.integers(0, len(text) - 1))
+    damaged = text[:at] + data.draw(st.sampled_from(["", "{", "}", '"', ",", "0", "\\", "]"])) + text[at + 1 :]
+    try:
+        expected = exactly(damaged)
+    except ValueError:
+        expected = None
+    whole = expected if isinstance(expected, list) else [expected]
+    try:
+        found = taken(damaged, "application/json")
+    except Problem:
+        assert expected is None or not all(isinstance(each, dict) for each in whole)
+    else:
+        assert [exactly(record.text) for record in found] == whole
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "problem", "detail"),
+    [
+        ('{"a": 1}\nnot json\n5', "application/x-ndjson", "unparseable", "record 2: Expecting value"),
+        ('{"a": NaN}', "application/json", "unparseable", "NaN is not JSON"),
+        ("[1]", "application/json", "unparseable", "it is not a JSON object"),
+        ('[{"a": 1} {"b": 2}]', "application/json", "unparseable", "expected ',' or ']'"),
+        ('[{"a": 1},]', "application/json", "unparseable", "record 2"),
+        ("[" * 100_000, "application/json", "unparseable", "nested too deeply"),
+        ('{"a": "%s"}' % ("x" * 100), "application/json", "oversized", "longer than 50 characters"),
+        (b'{"a": "\xff"}', "application/json", "unparseable", "not UTF-8 at byte 7"),
+        ("a=1", "application/x-www-form-urlencoded", "wrong-type", "--json"),
+        ("{}", "application/json; charset=latin-1", "wrong-type", "latin-1"),
+        ("{}", "", "wrong-type", "found none"),
+        ("{}\n" * 101, "application/x-ndjson", "too-long", "more than 100 records"),
+        ('{"id": "1"}', "application/cloudevents+json", "unparseable", "without specversion, source, type"),
+    ],
+)
+def test_what_is_wrong_is_told(body: str | bytes, kind: str, problem: str, detail: str) -> None:
+    with pytest.raises(Problem) as told:
+        taken(body, kind, record_bytes=50 if problem == "oversized" else 1 << 20)
+    assert told.value.kind == problem
+    assert detail in told.value.detail
+
+
+def test_no_record_of_a_request_is_taken_where_one_is_bad_and_all_bad_ones_are_counted() -> None:
+    with pytest.raises(Problem) as told:
+        taken("{}\n" + "bad\n" * 30, "application/x-ndjson")
+    assert told.value.more["reason"] == "unparseable"
+    assert [error["record"] for error in told.value.more["errors"]] == list(range(2, 12))
+    assert told.value.detail.endswith("and 29 more are bad")
+
+
+def test_the_id_of_a_request_is_that_of_its_record_and_numbers_several() -> None:
+    [one] = taken("{}", "application/json", idempotency_key='"k-1"')
+    assert one.facts == {"http.received": "now", "http.id": "k-1"}
+    several = taken("{}\n{}", "application/jsonl", webhook_id="m", idempotency_key="k")
+    assert [record.facts["http.id"] for record in several] == ["m:1", "m:2"]
+    [binary] = taken("{}", "application/json", ce_id="7", ce_source="/s", ce_type="t", webhook_id="m")
+    assert (binary.facts["http.id"], binary.facts["cloudevents.source"]) == ("7", "/s")
+    assert "http.id" not in taken("{}", "application/json")[0].facts
+
+
+@given(st.binary(max_size=5000), st.integers(0, 6000), st.integers(1, 50))
+def test_gzip_is_unpacked_in_pieces_up_to_a_bound(content: bytes, most: int, pieces: int) -> None:
+    packed, stream, found = gzip.compress(content), zlib.decompressobj(31), b""
+    for at in range(0, len(packed), pieces):
+        found += unpacked(packed[at : at + pieces], stream, most - len(found))
+        if len(found) > most:
+            break
+    assert found == content[: most + 1]
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

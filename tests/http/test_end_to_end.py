@@ -1,0 +1,84 @@
+"""From a request to an edition: `lake ingest` takes what was acknowledged, and the token says when readers see it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import httpx
+import pytest
+from pyspark.sql import SparkSession
+
+from lake.contracts.contract import load_contracts
+from lake.errors import DeclarationError, Unavailable
+from lake.http.editions import seen
+from lake.ingest.ingest import ingest
+from lake.pipeline import run
+from lake.read.wait import parse, wait
+from lake.store import delta
+from lake.store.log import Log
+from tests import intake
+from tests.processes import until
+from tests.servers.http import FIELDS, Http, installed
+from tests.shop import contract, declare, empty, job
+
+pytestmark = pytest.mark.http
+SENT = {"key": ("string?", {"from": "http.id", "transport": False}), "at": ("timestamp?", {"from": "http.received"})}
+KIND = {"kind": ("string?", {"from": "http.headers.x-kind"}), "made_by": ("string?", {"from": "cloudevents.source"})}
+
+
+@pytest.mark.spark
+def test_what_was_posted_is_ingested_once_with_its_facts_and_its_token_waits_for_the_edition(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    installed()
+    settings = empty(tmp_path / "shop")
+    declare(
+        settings,
+        contract("readings", FIELDS | SENT | KIND, id=["key"]),
+        jobs={"reading": job("reading", "Latest('station', by='number')", "log('readings')")},
+    )
+    settings.path("sources").mkdir()
+    settings.path("sources/web.toml").write_text('kind = "http"\n')
+    with intake.serving(settings.project) as serving:
+        http = Http(settings, serving)
+        sent = [http.post({"station": "a", "number": n}, idempotency_key=f"k{n}", x_kind="meter") for n in (1, 2, 2)]
+        sent.append(
+            http.post({"station": "b", "number": 9}, ce_id="7", ce_source="/s", ce_type="t", ce_specversion="1.0")
+        )
+        sent.append(http.post({"station": "c", "number": "no"}, idempotency_key="bad"))
+        assert [answer.status_code for answer in sent] == [202] * 5
+        token = sent[3].json()["token"]
+        with pytest.raises(Unavailable, match="not published"):
+            wait(settings, [token], timeout=0)
+        counts = ingest(settings, spark, load_contracts(settings), ["web"])["readings"]
+        assert (counts.read, counts.accepted, counts.duplicates, counts.quarantined) == (5, 3, 1, 1)
+        rows = delta.rows(Log(settings, "readings").path, "SELECT * FROM t WHERE _refusal IS NULL ORDER BY number")
+        assert [(row["key"], row["kind"], row["made_by"]) for row in rows] == [
+            ("k1", "meter", None),
+            ("k2", "meter", None),
+            ("7", None, "/s"),
+        ]
+        assert [row["_source"] for row in rows] == ["web/1:0", "web/2:0", "web/4:0"]
+        assert all(row["at"] is not None for row in rows)
+        assert str(*parse(settings, [token])) == "readings@1"
+        assert list(settings.path("landing/.http/web").glob("*.jsonl")) == []
+        assert seen(settings, "web", "readings").upto == 0
+
+        async def waited() -> httpx.Response:
+            async with httpx.AsyncClient(timeout=120, headers=serving.allowed) as client:
+                url = f"{serving.url}/streams/readings?wait=edition&timeout=100"
+                key = {"idempotency-key": "last"}
+                posting = asyncio.create_task(client.post(url, json={"station": "d", "number": 1}, headers=key))
+                await asyncio.to_thread(_cycle)
+                return await posting
+
+        def _cycle() -> None:
+            until(lambda: bool(list(settings.path("landing/.http/web").glob("*.jsonl"))))
+            run(settings, lambda: spark, lambda _: None)
+
+        answer = asyncio.run(waited())
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["edition"] == wait(settings, [token, answer.json()["token"]], timeout=0).number
+        with pytest.raises(DeclarationError, match="no stream 'nothing'"):
+            parse(settings, ["nothing@web/1:0"])

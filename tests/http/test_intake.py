@@ -1,0 +1,416 @@
+"""`lake serve http` as a process: what it acknowledges, refuses and puts off."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from lake.config import Settings
+from lake.http.pressure import Rate
+from lake.http.problems import KINDS, Problem
+from tests import intake
+from tests.crash.intake import soak
+from tests.docs.pages import DOCS
+from tests.intake import LAKE, Client, request, spooled
+from tests.processes import LOOPBACK, listening, until
+from tests.servers import needed
+from tests.servers.http import SECRET, Http, installed, shop
+from tests.shop import contract, declare, empty
+
+pytestmark = pytest.mark.http
+
+
+@contextmanager
+def server(folder: Path, options: str = "", *words: str, **environment: str) -> Iterator[Http]:
+    """A server of its own, with lines in its declaration."""
+    installed()
+    settings = shop(folder / "shop", options)
+    with intake.serving(settings.project, *words, **environment) as serving:
+        yield Http(settings, serving)
+
+
+def groups(settings: Settings) -> list[Path]:
+    return list(settings.path("landing/.http/web").glob("*.jsonl"))
+
+
+@pytest.mark.smoke
+def test_what_is_acknowledged_is_what_a_source_reads_and_acknowledged_again_it_is_gone(tmp_path: Path) -> None:
+    with server(tmp_path) as http:
+        first = http.post({"station": "a", "number": 1}, idempotency_key="k")
+        lines = b'{"station":"a","number":2,"value":1.50}\n{"station":"b","number":3}\n'
+        second = http.post(gzip.compress(lines), content_type="application/x-ndjson", content_encoding="gzip")
+        third = http.post([{"number": 4}], "notes")
+        assert [answer.status_code for answer in (first, second, third)] == [202, 202, 202]
+        assert first.json() == {"token": "readings@web/1:0", "records": 1, "idempotent": True}
+        assert (second.json()["token"], second.json()["records"]) == ("readings@web/2:0", 2)
+        assert third.json() == {"token": "notes@web/3:0", "records": 1, "idempotent": False}
+        records, progress = http.take(None)
+        assert [(stream, record.place) for stream, record in records] == [
+            ("readings", "1:0"),
+            ("readings", "2:0"),
+            ("readings", "2:1"),
+            ("notes", "3:0"),
+        ]
+        assert records[1][1].text == '{"station":"a","number":2,"value":1.50}'
+        assert records[0][1].facts["http.id"] == "k"
+        received = datetime.fromisoformat(records[0][1].facts["http.received"])
+        assert timedelta() <= datetime.now(UTC) - received < timedelta(minutes=1)
+        assert progress is not None
+        http.source.acknowledge(progress)
+        assert groups(http.settings) == []
+        assert listening(http.serving.process.pid) <= LOOPBACK
+        refused = http.post("{", content_type="application/json")
+        assert (refused.status_code, refused.json()["type"]) == (400, "/problems#unparseable")
+    assert http.serving.process.returncode == 0
+
+
+def test_every_problem_is_one_by_rfc_9457_and_its_type_leads_to_an_explanation(http: Http) -> None:
+    ndjson = "application/x-ndjson"
+    answers = [
+        http.post({}, "reading"),
+        http.post("{", content_type="application/json"),
+        http.post("a=1", content_type="text/plain"),
+        http.post("{}", content_type="application/json", content_encoding="br"),
+        http.post(b"no gzip", content_type="application/json", content_encoding="gzip"),
+        http.post(gzip.compress(b"{}")[:-3], content_type="application/json", content_encoding="gzip"),
+        http.post("{}\n" * 10_001, content_type=ndjson),
+        http.post('{"a": "' + "x" * (1 << 20) + '"}', content_type="application/json"),
+        http.post(b" " * ((16 << 20) + 1), content_type="application/json"),
+        http.post(gzip.compress(b" " * (200 << 20)), content_type="application/json", content_encoding="gzip"),
+        http.post("", content_type=ndjson),
+        http.post({}, query="?wait=forever"),
+        http.post({}, query="?timeout=-1"),
+        http.post({}, query="?tiemout=1"),
+        http.post({}, idempotency_key="k" * 2000),
+        http.post({}, authorization="Bearer no"),
+        http.get("/nothing"),
+        http.get("/streams/readings"),
+    ]
+    page = http.get("/problems").text
+    kinds = []
+    for answer in answers:
+        said = answer.json()
+        kind = said["type"].removeprefix("/problems#")
+        kinds.append(kind)
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert said["status"] == answer.status_code == KINDS[kind][0]
+        assert said["title"]
+        assert said["detail"]
+        assert said["fix"]
+        assert f'id="{kind}"' in page
+    assert kinds == [
+        "no-stream",
+        "unparseable",
+        "wrong-type",
+        "wrong-encoding",
+        "wrong-encoding",
+        "wrong-encoding",
+        "too-long",
+        "oversized",
+        "too-long",
+        "too-long",
+        "unparseable",
+        "wrong-request",
+        "wrong-request",
+        "wrong-request",
+        "wrong-request",
+        "no-token",
+        "no-page",
+        "wrong-method",
+    ]
+    assert "did you mean 'readings'?" in answers[0].json()["detail"]
+    assert answers[-3].headers["www-authenticate"].startswith("Bearer")
+
+
+def test_a_body_that_its_sender_signed_needs_no_token(http: Http) -> None:
+    from standardwebhooks import Webhook
+
+    def signed(body: str, *, at: datetime, secret: str = SECRET, stream: str = "notes") -> httpx.Response:
+        signature = Webhook(secret).sign("m-1", at, body)
+        told = {"webhook-id": "m-1", "webhook-timestamp": str(int(at.timestamp())), "webhook-signature": signature}
+        told |= {"content-type": "application/json"}
+        return httpx.post(f"{http.serving.url}/streams/{stream}", headers=told, content=body)
+
+    now = datetime.now(UTC)
+    assert signed('{"number": 1}', at=now).status_code == 202
+    assert signed('{"number": 1}', at=now, secret="whsec_" + "A" * 32).json()["type"].endswith("#bad-signature")
+    assert signed('{"number": 1}', at=now - timedelta(hours=1)).json()["detail"] == "Message timestamp too old"
+    assert signed('{"number": 1}', at=now, stream="readings").json()["type"].endswith("#no-token")
+    told = {"webhook-id": "ü", "webhook-timestamp": "x", "webhook-signature": "nonsense"}
+    answer = httpx.post(
+        f"{http.serving.url}/streams/notes", headers=[(k.encode(), v.encode()) for k, v in told.items()], json={}
+    )
+    assert answer.status_code == 401
+
+
+def test_tokens_come_from_the_environment_one_a_stream(tmp_path: Path) -> None:
+    declared = "token.readings = 'env:READINGS'\ntoken.notes = 'env:NOTES'\n"
+    with server(tmp_path, declared, READINGS="alpha", NOTES="beta") as http:
+        answers = {
+            (stream, token): http.post({"number": 1}, stream, authorization=f"Bearer {token}").status_code
+            for stream in ("readings", "notes")
+            for token in ("alpha", "beta")
+        }
+        assert answers == {
+            ("readings", "alpha"): 202,
+            ("readings", "beta"): 401,
+            ("notes", "alpha"): 401,
+            ("notes", "beta"): 202,
+        }
+        assert not http.settings.path(".lake/http").exists()
+    kept = subprocess.run(["grep", "-r", "alpha", tmp_path], capture_output=True, check=False)
+    assert kept.stdout == b""
+
+
+@pytest.mark.parametrize(
+    ("options", "words", "told"),
+    [
+        ("token = 'env:NOT_SET'\n", [], "the environment variable NOT_SET is not set"),
+        ("", ["other"], "no source 'other'"),
+        ("secret = 'env:HOME'\n", [], "HOME is not a secret of Standard Webhooks"),
+    ],
+)
+def test_what_keeps_it_from_serving_is_told_before_it_listens(
+    tmp_path: Path, options: str, words: list[str], told: str
+) -> None:
+    settings = shop(tmp_path / "shop", options)
+    command = [str(LAKE), "serve", "http", *words, "--project", str(settings.project), "--port", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert told in done.stderr
+
+
+def test_without_the_extra_one_line_names_it(tmp_path: Path) -> None:
+    hidden = (
+        "import sys; sys.modules['starlette'] = None; sys.modules['uvicorn'] = None; from lake.cli import main; main()"
+    )
+    command = [sys.executable, "-c", hidden, "serve", "http", "--project", str(shop(tmp_path / "shop").project)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    fault, fix = done.stderr.splitlines()
+    assert fault.startswith("lake: lake serve http needs starlette, uvicorn, which the extra `serve` installs")
+    assert fix == '  fix: pip install "headwater[serve]"'
+
+
+def test_a_backlog_puts_off_until_it_is_taken_in(tmp_path: Path) -> None:
+    with server(tmp_path, "backlog_files = 3\n") as http:
+        answers = [http.post({"station": "a", "number": n}) for n in range(5)]
+        assert [answer.status_code for answer in answers] == [202, 202, 202, 503, 503]
+        assert answers[3].json()["type"] == "/problems#backlog"
+        assert int(answers[3].headers["retry-after"]) > 0
+        assert http.get("/health").status_code == 503
+        records, progress = http.take(None)
+        assert len(records) == 3
+        assert progress is not None
+        http.source.acknowledge(progress)
+        until(lambda: http.get("/health").status_code == 200)
+        assert http.post({"station": "a", "number": 9}).json()["token"] == "readings@web/4:0"
+
+
+def test_a_disk_that_is_nearly_full_puts_off(tmp_path: Path) -> None:
+    with server(tmp_path, f"free_bytes = {1 << 60}\n") as http:
+        answer = http.post({"station": "a", "number": 1})
+        assert (answer.status_code, answer.json()["type"]) == (503, "/problems#disk")
+        assert "retry-after" in answer.headers
+        assert groups(http.settings) == []
+
+
+def test_requests_at_once_memory_and_time_are_bounded(tmp_path: Path) -> None:
+    with server(tmp_path, "max_requests = 1\nmax_memory = 1000\nbody_seconds = 2\n") as http:
+        assert http.post({"station": "x" * 2000}).json()["type"] == "/problems#too-many"
+        head = request(http.serving, "readings", b"{}", "application/json").partition(b"\r\n\r\n")[0]
+        with socket.create_connection(("127.0.0.1", http.serving.port)) as slow:
+            slow.sendall(head + b"\r\n\r\n{")
+            until(lambda: http.post({"number": 1}).status_code == 503)
+            assert b" 408 " in slow.recv(4096).partition(b"\r\n")[0]
+        assert http.post({"station": "a", "number": 1}).status_code == 202
+
+
+def test_a_rate_is_an_allowance_that_comes_back() -> None:
+    now = [0.0]
+    rate, taken = Rate(10, clock=lambda: now[0]), 0
+    for tick in range(100):
+        now[0] = tick / 10
+        for events in (3, 2, 1):
+            with suppress(Problem):
+                rate.take(events)
+                taken += events
+    assert 100 <= taken <= 110
+    now[0] += 1
+    rate.take(25)  # more than a second's worth, once it is full
+    with pytest.raises(Problem) as told:
+        rate.take(1)
+    assert told.value.after == pytest.approx(1.6)
+    now[0] += 1.7
+    rate.take(1)
+
+
+def test_events_beyond_the_rate_are_put_off(tmp_path: Path) -> None:
+    with server(tmp_path, "rate = 5\n") as http:
+        answers = [http.post({"station": "a", "number": n}) for n in range(12)]
+        assert [answer.status_code for answer in answers[:5]] == [202] * 5
+        late = next(answer for answer in answers if answer.status_code != 202)
+        assert (late.status_code, late.headers["retry-after"]) == (429, "1")
+
+
+def test_told_to_end_it_answers_what_it_has_and_loses_nothing(tmp_path: Path) -> None:
+    with server(tmp_path) as http:
+        client = Client(http.serving.port, lambda n: numbered(http, n))
+
+        async def load() -> None:
+            posting = asyncio.create_task(client.post(16, lambda: False))
+            while len(client.acknowledged) < 200:
+                await asyncio.sleep(0.01)
+            http.serving.process.terminate()
+            await posting
+
+        asyncio.run(load())
+        assert http.serving.process.wait(timeout=30) == 0
+    assert set(client.statuses) <= {202, 503}
+    kept = {json.loads(text)["number"] for _, text, _ in spooled(groups(http.settings))}
+    assert set(client.acknowledged) <= kept
+
+
+def test_waiting_for_an_edition_ends_with_the_server(tmp_path: Path) -> None:
+    with server(tmp_path) as http:
+        short = http.post({"station": "a", "number": 1}, query="?wait=edition&timeout=0.3")
+        assert (short.status_code, short.json()["edition"]) == (202, None)
+        with socket.create_connection(("127.0.0.1", http.serving.port)) as waiting:
+            whole = request(http.serving, "readings", b'{"number": 2}', "application/json")
+            waiting.sendall(whole.replace(b"/streams/readings", b"/streams/readings?wait=edition&timeout=500", 1))
+            until(lambda: len(groups(http.settings)) == 2)
+            http.serving.process.terminate()
+            assert waiting.recv(4096).startswith(b"HTTP/1.1 202 ")
+        assert http.serving.process.wait(timeout=30) == 0
+
+
+def test_other_machines_need_a_token_even_to_look(tmp_path: Path) -> None:
+    with server(tmp_path, "", "--host", "0.0.0.0") as http:
+        at = f"http://127.0.0.1:{http.serving.port}"
+        assert httpx.get(f"{at}/health").status_code == 200
+        refused = httpx.get(at)
+        assert (refused.status_code, "Basic" in refused.headers["www-authenticate"]) == (401, True)
+        assert httpx.get(at, auth=("me", http.serving.token)).status_code == 200
+        assert httpx.get(f"{at}/openapi.json", headers=http.serving.allowed).status_code == 200
+        http.serving.process.terminate()
+        assert http.serving.process.stderr is not None
+        assert "there is no TLS" in http.serving.process.stderr.read()
+
+
+def test_the_page_shows_each_stream_and_commands_that_work(http: Http) -> None:
+    page = http.get("/").text
+    texts = Texts(page)
+    assert {"readings", "notes"} <= set(texts.of["h2"])
+    assert {"station", "number", "value"} <= set(texts.of["code"])
+    needed(shutil.which("curl"), "curl is not installed")
+    for command in texts.of["pre"]:
+        done = subprocess.run(
+            ["sh", "-c", command],
+            env={"TOKEN": http.serving.token, "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            check=False,
+        )
+        assert json.loads(done.stdout)["records"] == 1, done
+
+
+def test_the_how_to_does_what_it_says(tmp_path: Path) -> None:
+    needed(shutil.which("curl"), "curl is not installed")
+    page = (DOCS / "how-to/http.md").read_text("utf-8")
+    blocks = dict(re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```$', page, re.DOTALL | re.MULTILINE))
+    settings = empty(tmp_path / "shop")
+    declare(
+        settings, contract("orders", {"order_id": "long", "status": "string", "amount": "decimal(9, 2)"}, id="content")
+    )
+    settings.path("sources").mkdir()
+    settings.path("sources/web.toml").write_text(blocks["sources/web.toml"])
+    with intake.serving(settings.project) as serving:
+        script = blocks["post"].replace("http://127.0.0.1:8480", serving.url)
+        done = subprocess.run(["sh", "-ec", script], cwd=settings.project, capture_output=True, text=True, check=False)
+    assert done.stdout == blocks["answer"].strip(), done.stderr
+
+
+def test_the_openapi_document_describes_what_the_contract_takes(http: Http) -> None:
+    said = http.get("/openapi.json").json()
+    assert set(said["paths"]) == {"/streams/readings", "/streams/notes"}
+    readings = said["components"]["schemas"]["readings"]
+    assert readings["required"] == ["station", "number"]
+    assert readings["properties"]["value"]["type"] == ["number", "null"]
+    content = said["paths"]["/streams/readings"]["post"]["requestBody"]["content"]
+    assert http.post(content["application/json"]["example"]).status_code == 202
+    for reference in re.findall(r'"\$ref":\s*"#/([^"]+)"', json.dumps(said)):
+        found: Any = said
+        for part in reference.split("/"):
+            found = found[part]
+
+
+def test_each_answer_comes_after_the_file_its_name_and_its_folder_are_on_the_disk(tmp_path: Path) -> None:
+    """As the kernel was asked, in its order."""
+    needed(shutil.which("strace"), "strace is not installed: infra/strace.sh")
+    installed()
+    settings, trace = shop(tmp_path / "shop"), tmp_path / "trace"
+    calls = "fsync,fdatasync,rename,renameat,renameat2,write,writev,sendto,sendmsg"
+    words = ["strace", "-f", "-yy", "-s", "200", "-e", f"trace={calls}", "-o", str(trace)]
+    with intake.serving(settings.project, under=words) as serving:
+        client = Client(serving.port, lambda n: numbered(Http(settings, serving), n))
+        asyncio.run(client.post(4, lambda: len(client.acknowledged) >= 40))
+    assert len(client.acknowledged) >= 40
+    folder, steps, answered = settings.path("landing/.http/web"), list[str](), 0
+    durable, name = set[str](), ""
+    for line in trace.read_text().splitlines():
+        call = line.split(maxsplit=1)[1]
+        if match := re.match(rf"fsync\(\d+<{re.escape(str(folder))}(/\.new)?>\)\s+= 0", call):
+            steps.append("file" if match[1] else "folder")
+            if steps[-3:] == ["file", "name", "folder"]:
+                durable.add(name)
+        elif match := re.match(rf'rename\w*\(.*"{re.escape(str(folder))}/(\d+)-\d+\.jsonl".*= 0', call):
+            assert steps[-1] == "file", line
+            name = match[1]
+            steps.append("name")
+        for token in re.findall(r"readings@web/(\d+):", call) if "TCP" in call else ():
+            answered += 1
+            assert f"{int(token):012}" in durable, line
+    assert answered >= 40
+
+
+def numbered(http: Http, number: int) -> bytes:
+    body = json.dumps({"station": "a", "number": number}).encode()
+    return request(http.serving, "readings", body, "application/json")
+
+
+class Texts(HTMLParser):
+    """The texts of a page by element."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.of: dict[str, list[str]] = {}
+        self.tag = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tag = tag
+
+    def handle_data(self, data: str) -> None:
+        self.of.setdefault(self.tag, []).append(data)
+
+
+def test_killed_under_load_it_has_lost_nothing_that_it_acknowledged(tmp_path: Path) -> None:
+    """200 times in `make soak`."""
+    installed()
+    outcome = soak(tmp_path, kills=5, seed=1)
+    assert outcome.acknowledged > 0
+    assert (outcome.lost, outcome.twice) == ([], [])

@@ -1,0 +1,209 @@
+"""The files of acknowledged events, and the source that reads them: damage and gaps are told. No server."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lake.config import Settings
+from lake.contracts.contract import load_contracts
+from lake.errors import DeclarationError, StorageError, Unavailable
+from lake.sources.declared import sound_sources
+from lake.sources.http import HttpSource
+from lake.sources.http_files import Folder, Writer
+from lake.sources.source import Gap, Lag
+from tests.intake import Taken
+from tests.servers.http import shop
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Settings:
+    return shop(tmp_path / "shop")
+
+
+def source_of(project: Settings) -> HttpSource:
+    sources, faults = sound_sources(project, load_contracts(project))
+    assert not faults
+    source = sources["web"].open()
+    assert isinstance(source, HttpSource)
+    return source
+
+
+def lines(*numbers: int, stream: str = "readings") -> list[bytes]:
+    return [json.dumps([stream, json.dumps({"number": n}), {"http.id": f"i{n}"}]).encode() + b"\n" for n in numbers]
+
+
+def write(project: Settings, *groups: Sequence[int]) -> Folder:
+    folder = Folder.of(project, "web")
+    writer = Writer(folder)
+    for group in groups:
+        writer.put(lines(*group), len(group))
+    writer.close()
+    return folder
+
+
+def read(project: Settings, after: Any = None) -> tuple[list[int], Any]:
+    taken = Taken()
+    progress = source_of(project).read(after, taken)
+    return [json.loads(record.text)["number"] for _, record in taken.records], progress
+
+
+def test_what_was_put_is_read_in_order_with_its_facts_and_places(project: Settings) -> None:
+    folder = write(project, [1, 2], [3])
+    taken = Taken()
+    progress = source_of(project).read(None, taken)
+    assert progress == {"spool": folder.spool, "upto": 2}
+    assert [record.place for _, record in taken.records] == ["1:0", "1:1", "2:0"]
+    assert [record.facts["http.id"] for _, record in taken.records] == ["i1", "i2", "i3"]
+    assert read(project, progress) == ([], None)
+    assert source_of(project).lag(None).events == 3
+    assert source_of(project).lag(progress) == Lag(0, None, 0)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.sampled_from(["put", "read", "commit", "acknowledge", "restart"]), max_size=30))
+def test_however_reads_commits_and_removals_interleave_each_record_is_committed_once(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[str]
+) -> None:
+    project = shop(tmp_path_factory.mktemp("interleaved") / "shop")
+    writer, given_, committed, at, pending = Writer(Folder.of(project, "web")), 0, list[int](), None, None
+    for step in [*steps, "read", "commit"]:
+        match step:
+            case "put":
+                given_ += 1
+                writer.put(lines(given_), 1)
+            case "read":
+                pending = read(project, at)
+            case "commit" if pending and pending[1]:
+                committed, at, pending = committed + pending[0], pending[1], None
+            case "acknowledge" if at:
+                source_of(project).acknowledge(at)
+            case "restart":
+                writer.close()
+                writer = Writer(Folder.of(project, "web"))
+    writer.close()
+    assert committed == list(range(1, given_ + 1))
+
+
+def test_a_group_that_is_being_written_is_no_file_yet(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = Writer(Folder.of(project, "web"))
+    synced = list[str]()
+
+    def sync(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if len(synced) == 1:
+            assert read(project) == ([], None)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    writer.put(lines(1), 1)
+    folder = writer.folder.path
+    assert synced == [str(folder / ".new"), str(folder)]
+    assert read(project)[0] == [1]
+    writer.close()
+
+
+def test_a_full_disk_promises_nothing_and_leaves_no_gap(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = Writer(Folder.of(project, "web"))
+    with monkeypatch.context() as broken:
+
+        def full(*_: object) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        broken.setattr(os, "write", full)
+        with pytest.raises(OSError, match="No space left"):
+            writer.put(lines(1), 1)
+    assert writer.put(lines(2), 1).number == 1
+    writer.close()
+    assert read(project)[0] == [2]
+
+
+def test_only_one_process_writes_a_folder(project: Settings) -> None:
+    writer = Writer(Folder.of(project, "web"))
+    with pytest.raises(Unavailable, match="another lake serve http"):
+        Writer(Folder.of(project, "web"))
+    writer.close()
+    Writer(Folder.of(project, "web")).close()
+
+
+def test_a_file_that_is_gone_is_a_gap_until_it_is_given_up(project: Settings) -> None:
+    folder = write(project, [1], [2], [3], [4])
+    first, second, *_ = folder.groups()
+    (folder.path / second.name).unlink()
+    numbers, progress = read(project)
+    assert numbers == [1]
+    with pytest.raises(Gap, match="groups 2 to 2") as told:
+        read(project, progress)
+    assert "--give-up" in told.value.fix
+    assert read(project, source_of(project).skip_gap(progress))[0] == [3, 4]
+    assert first.number == 1
+
+
+def test_files_that_other_logs_took_are_a_gap(project: Settings) -> None:
+    folder = write(project, [1], [2])
+    _, progress = read(project)
+    source_of(project).acknowledge(progress)
+    assert folder.groups() == []
+    with pytest.raises(Gap, match="groups 1 to 2"):
+        read(project)
+    write(project, [3])
+    assert read(project, progress)[0] == [3]
+    assert read(project, source_of(project).skip_gap(None))[0] == [3]
+
+
+def test_a_folder_that_was_made_anew_is_a_gap(project: Settings) -> None:
+    folder = write(project, [1], [2])
+    _, progress = read(project)
+    for file in folder.path.iterdir():
+        file.unlink()
+    with pytest.raises(Gap, match="there is none now"):
+        read(project, progress)
+    write(project, [5])
+    with pytest.raises(Gap, match="made anew"):
+        read(project, progress)
+    assert read(project, source_of(project).skip_gap(progress))[0] == [5]
+    source_of(project).acknowledge(progress)  # of the other folder: nothing is removed
+    assert read(project, source_of(project).skip_gap(progress))[0] == [5]
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=40)
+def test_a_file_cut_short_is_damage(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
+    project = shop(tmp_path_factory.mktemp("cut") / "shop")
+    folder = write(project, [1, 2, 3])
+    file = folder.path / folder.groups()[0].name
+    content = file.read_bytes()
+    file.write_bytes(content[: data.draw(st.integers(0, len(content) - 2))])
+    with pytest.raises(StorageError, match="damaged"):
+        read(project)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("stream = ['readings']", "unknown key 'stream'.*did you mean 'streams'"),
+        ("streams = ['reading']", "no stream 'reading'.*did you mean 'readings'"),
+        ("streams = 'readings'", "invalid streams"),
+        ("max_body = 0", "invalid max_body: 0.*at least 1"),
+        ("rate = true", "invalid rate: True"),
+        ("token = 'hunter2'", "token must come from the environment"),
+        ("secret.readings = 'whsec_abc'", "secret must come from the environment"),
+        ("token.reading = 'env:T'", "token of 'reading', which is not a stream of it"),
+        ("max_body = 'x'\nrate = -1", "(?s)2 faults.*max_body.*rate|2 faults.*rate.*max_body"),
+    ],
+)
+def test_each_fault_of_a_declaration_is_told_and_no_secret_with_it(tmp_path: Path, options: str, told: str) -> None:
+    project = shop(tmp_path / "shop", options)
+    sources, faults = sound_sources(project, load_contracts(project))
+    assert not sources
+    assert isinstance(faults["web"], DeclarationError)
+    assert re.search(f"(?s){told}", str(faults["web"]))
+    assert not re.search("hunter2|whsec_abc", str(faults["web"]))

@@ -1,0 +1,250 @@
+"""A Singer tap as a source: what it wrote up to a STATE is delivered with that state, whatever became of it then."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as options
+from hypothesis import strategies as st
+
+from lake.config import Settings
+from lake.contracts.contract import load_contracts
+from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.sources.declared import sound_sources
+from lake.sources.source import Progress
+from lake.sources.tap import TapSource, on_the_line
+from tests.intake import Taken
+from tests.shop import contract, declare, empty
+
+FAKE = str(Path(__file__).with_name("fake_tap.py"))
+Step = tuple[str, Any]
+Tap = Callable[..., TapSource]
+
+
+def shop(folder: Path) -> Settings:
+    settings = empty(folder)
+    declare(settings, contract("rows", {"number": "long"}), contract("others", {"number": "long"}))
+    settings.path("sources").mkdir()
+    return settings
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Settings:
+    return shop(tmp_path / "shop")
+
+
+def tap(project: Settings, *steps: Step, lines: str = "", streams: str = "rows = 's'") -> TapSource:
+    script = project.path("script.json")
+    script.write_text(json.dumps(steps))
+    command = json.dumps([sys.executable, FAKE, str(script)])
+    project.path("sources/t.toml").write_text(f'kind = "tap"\ncommand = {command}\n{lines}\n[streams]\n{streams}\n')
+    return declared(project)
+
+
+def declared(project: Settings) -> TapSource:
+    sources, faults = sound_sources(project, load_contracts(project))
+    if faults:
+        raise faults["t"]
+    source = sources["t"].open()
+    assert isinstance(source, TapSource)
+    return source
+
+
+def runs(project: Settings) -> list[Any]:
+    """The states that the tap was started with."""
+    return [json.loads(line) for line in project.path("script.runs").read_text().splitlines()]
+
+
+def delivered(
+    source: TapSource, at: Progress | None = None
+) -> tuple[list[list[int]], Progress | None, list[LakeError]]:
+    """All deliveries of one opening, as `lake ingest` takes them; where the source stands then; what it failed with."""
+    deliveries, faults = list[list[int]](), list[LakeError]()
+    while True:
+        taken = Taken()
+        try:
+            progress = source.read(at, taken)
+        except LakeError as fault:
+            faults.append(fault)
+            break
+        if progress is None:
+            break
+        at = json.loads(json.dumps(progress))
+        deliveries.append([json.loads(record.text)["number"] for _, record in taken.records])
+    source.close()
+    return deliveries, at, faults
+
+
+def state(at: Progress | None) -> Any:
+    return at["state"] if at else None
+
+
+def test_rows_come_with_the_state_behind_them_and_go_on_there_next_time(project: Settings) -> None:
+    source = tap(project, ("row", 1), ("state", 1), ("row", 2), ("row", 3), ("state", 3))
+    deliveries, at, faults = delivered(source)
+    assert (deliveries, state(at), faults) == ([[1, 2, 3]], {"row": 3}, [])
+    source = tap(project, ("row", 3), ("row", 4), ("state", 4))
+    deliveries, at, faults = delivered(source, at)
+    assert (deliveries, state(at), faults) == ([[4]], {"row": 4}, [])
+    assert delivered(declared(project), at) == ([], at, [])
+    assert runs(project) == [None, {"row": 3}, {"row": 4}]
+
+
+def test_a_delivery_ends_at_the_first_state_after_enough_rows_and_the_tap_runs_on(project: Settings) -> None:
+    steps = [step for n in range(1, 8) for step in (("row", n), ("state", n))]
+    source = tap(project, *steps, lines="records = 3")
+    deliveries, at, _ = delivered(source)
+    assert (deliveries, state(at)) == ([[1, 2, 3], [4, 5, 6], [7]], {"row": 7})
+    assert runs(project) == [None]
+
+
+def test_a_tap_that_dies_has_given_what_came_up_to_its_last_state(project: Settings) -> None:
+    for end in (("exit", 3), ("die", None)):
+        source = tap(project, ("row", 1), ("state", 1), ("row", 2), end)
+        deliveries, at, [fault] = delivered(source)
+        assert (deliveries, state(at)) == ([[1]], {"row": 1})
+        assert isinstance(fault, Unavailable)
+        assert re.search("ended with exit code (3|-9)", str(fault))
+        assert delivered(tap(project, ("row", 1), ("row", 2), ("state", 2)), at)[0] == [[2]]
+
+
+def test_a_tap_that_dies_in_the_middle_of_a_line_is_dead_and_not_at_fault(project: Settings) -> None:
+    source = tap(project, ("row", 1), ("state", 1), ("line", '{"type": "RECORD", "str'), ("die", None))
+    deliveries, _, [fault] = delivered(source)
+    assert deliveries == [[1]]
+    assert isinstance(fault, Unavailable)
+
+
+def test_a_tap_that_dies_before_any_state_has_given_nothing(project: Settings) -> None:
+    deliveries, at, [fault] = delivered(tap(project, ("row", 1), ("exit", 1)))
+    assert (deliveries, at) == ([], None)
+    assert isinstance(fault, Unavailable)
+
+
+def test_a_tap_without_states_delivers_all_its_rows_at_each_run(project: Settings) -> None:
+    steps = (("row", 1), ("row", 2))
+    deliveries, at, faults = delivered(tap(project, *steps))
+    assert (deliveries, state(at), faults) == ([[1, 2]], None, [])
+    assert delivered(tap(project, *steps), at)[0] == [[1, 2]]
+
+
+def test_rows_behind_the_last_state_of_a_tap_that_ends_well_are_delivered(project: Settings) -> None:
+    deliveries, at, faults = delivered(tap(project, ("row", 1), ("state", 1), ("row", 2)))
+    assert (deliveries, state(at), faults) == ([[1, 2]], {"row": 1}, [])
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("hello\n", "line 3 of what .* is not a message of Singer"),
+        ('{"type": "RECORD"}\n', "is not a message of Singer that is known: RECORD"),
+        ('{"type": "BATCH", "stream": "s", "manifest": []}\n', "is not a message of Singer that is known: BATCH"),
+        ('["RECORD"]\n', "line 3"),
+        ('{"type": "RECORD", "stream": "t", "record": {}}\n', "rows of 't', which no stream takes"),
+        ('{"type": "STATE", "value": NaN}\n', "line 3"),
+    ],
+)
+def test_what_is_no_message_stops_it_and_what_was_before_is_kept(project: Settings, line: str, told: str) -> None:
+    source = tap(project, ("row", 1), ("state", 1), ("line", line), ("row", 2), ("state", 2))
+    deliveries, at, [fault] = delivered(source)
+    assert (deliveries, state(at)) == ([[1]], {"row": 1})
+    assert isinstance(fault, DeclarationError)
+    assert re.search(told, str(fault))
+
+
+def test_streams_schemas_facts_and_digits(project: Settings) -> None:
+    lines = [
+        '{"type": "SCHEMA", "stream": "s", "schema": {}, "key_properties": []}',
+        "",
+        '{"type": "RECORD", "stream": "s", "record": {"number": 1.10}, "time_extracted": "2024-01-01T00:00:00Z"}',
+        '{"record": {"number": 12345678901234567890.5}, "version": 17, "stream": "o", "type": "RECORD"}',
+        '{"type": "ACTIVATE_VERSION", "stream": "o", "version": 17}',
+        '{"type": "STATE", "value": {"a": [1]}}',
+    ]
+    source, taken = tap(project, ("line", "\n".join(lines) + "\n"), streams="rows = 's'\nothers = 'o'"), Taken()
+    progress = source.read(None, taken)
+    source.close()
+    assert state(progress) == {"a": [1]}
+    assert source.streams == ("rows", "others")
+    [(first, one), (second, two)] = taken.records
+    assert (first, one.text, one.facts) == (
+        "rows",
+        '{"number": 1.10}',
+        {"singer.time_extracted": "2024-01-01T00:00:00Z"},
+    )
+    assert (second, two.text, two.facts) == ("others", '{"number": 12345678901234567890.5}', {"singer.version": "17"})
+    assert one.place != two.place
+
+
+def test_a_tap_on_the_line_gives_its_only_stream(project: Settings) -> None:
+    script = project.path("script.json")
+    script.write_text(json.dumps([("row", 1), ("state", 1)]))
+    source = on_the_line(project, "tap_rows", "rows", [sys.executable, FAKE, str(script)])
+    assert delivered(source)[0] == [[1]]
+
+
+def test_it_is_not_run_again_before_its_time(project: Settings) -> None:
+    assert delivered(tap(project, ("row", 1), ("state", 1), lines="every = 3600"))[0] == [[1]]
+    assert delivered(declared(project), {"state": {"row": 1}, "run": "r"})[0] == []
+    assert runs(project) == [None]
+
+
+def test_closing_it_ends_the_tap(project: Settings) -> None:
+    source = tap(project, ("row", 1), ("state", 1), ("wait", str(project.path("never"))), lines="records = 1")
+    assert source.read(None, Taken()) is not None
+    assert source._run is not None
+    process = source._run._process
+    assert process.poll() is None
+    source.close()
+    assert process.poll() is not None
+
+
+def test_a_program_that_is_not_there_is_told(project: Settings) -> None:
+    with pytest.raises(DeclarationError, match="no-such-tap cannot be run: No such file"):
+        on_the_line(project, "tap_rows", "rows", ["no-such-tap"]).read(None, Taken())
+
+
+@options(deadline=None, max_examples=25)
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=12), st.integers(1, 4))
+def test_however_often_it_dies_each_row_is_delivered_with_its_state_once(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[bool, bool]], records: int
+) -> None:
+    """Rows that are followed by a state, or not, and after which the tap dies, or not: each place of death, once."""
+    project = shop(tmp_path_factory.mktemp("tap") / "shop")
+    at, found = None, list[int]()
+    deaths = [number for number, (_, dies) in enumerate(rows, 1) if dies]
+    for death in [*deaths, None]:
+        steps = list[Step]()
+        for number, (has_state, _) in enumerate(rows, 1):
+            steps += [("row", number), *([("state", number)] if has_state else [])]
+            steps += [("die", None)] if number == death else []
+        steps += [("state", len(rows))]
+        deliveries, at, _ = delivered(tap(project, *steps, lines=f"records = {records}"), at)
+        found += [number for numbers in deliveries for number in numbers]
+    assert found == list(range(1, len(rows) + 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "invalid command: None"),
+        ("command = 'tap-x --config c'", "invalid command"),
+        ("command = ['tap-x', '--state', 's']", "the command has --state"),
+        ("command = ['x']\nrecords = -1", "invalid records: -1"),
+        ("command = ['x']\nevry = 1", "unknown key 'evry'.*did you mean 'every'"),
+        ("command = ['x']\n[streams]\nrow = 's'", "unknown stream 'row'.*did you mean 'rows'"),
+        ("command = ['x']\n[streams]\nrows = 's'\nothers = 's'", "two streams take the same rows"),
+        ("command = ['x']\nstreams = ['rows']", "invalid streams"),
+    ],
+)
+def test_each_fault_of_a_declaration_is_told(project: Settings, text: str, told: str) -> None:
+    project.path("sources/t.toml").write_text(f'kind = "tap"\n{text}\n')
+    with pytest.raises(DeclarationError, match=f"(?s){told}"):
+        declared(project)
