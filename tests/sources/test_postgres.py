@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from lake.sources.postgres import reader
 from lake.sources.postgres.messages import DUMPED, read_lsn
 from lake.sources.source import Progress
 from tests.servers.postgres import Postgres
@@ -234,11 +235,11 @@ def test_rows_at_a_place_are_what_the_log_says_there(shop: Shop) -> None:
     source, spool, state = shop.source(), Spooled(), State()
     place = after(source.read(None, spool))
     replay(spool.records, shop.contracts, state)
-    reader = shop.source()
+    other = shop.source()
     with Writers(shop, 5, transactions=200) as writers:
         for _ in range(4):
             for table in TABLES:
-                with reader.rows(table) as found:
+                with other.rows(table) as found:
                     delivery = Spooled()
                     place = after(source.read_upto(place, found.lsn, delivery))
                     assert place["to"] == found.lsn
@@ -303,7 +304,8 @@ def test_without_a_copy_changes_begin_with_the_slot(shop: Shop) -> None:
     assert [(message["op"], message["after"]["id"]) for message in spool.messages()] == [("c", 2)]
 
 
-def test_a_position_moves_once_a_minute_though_nothing_concerns_us(shop: Shop) -> None:
+def test_a_position_moves_once_a_minute_though_nothing_concerns_us(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or after much of the log."""
     orders(shop)
     source = shop.source()
     place = after(source.read(None, Spooled()))
@@ -322,6 +324,10 @@ def test_a_position_moves_once_a_minute_though_nothing_concerns_us(shop: Shop) -
     assert now.retained is not None
     assert now.retained < kept / 10
     assert now.events in (0, None)
+    monkeypatch.setattr(reader, "IDLE_BYTES", 100_000)
+    assert source.read(moved, Spooled()) is None
+    shop.execute("INSERT INTO others SELECT generate_series(1, 20000) i")
+    assert after(source.read(moved, Spooled()))["from"] == moved["to"]
 
 
 def test_a_server_that_crashes_sends_again_what_it_was_told(postgres: Postgres, shop: Shop) -> None:

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 ATTEMPTS: Final = 20
 """So often a place for a copy is taken before it is given up for now."""
 IDLE: Final = timedelta(minutes=1)
-"""How long a position is kept though the log goes on, while nothing in it concerns us."""
+IDLE_BYTES: Final = 256 << 20
+"""How long, and for how much of the log, a position is kept while nothing in it concerns us: all of it is decoded again
+by each read, and kept by the server.
+"""
 
 
 @dataclass(frozen=True)
@@ -91,8 +94,9 @@ class Postgres:
                 entries = {stream: self._entry(stream, tables, shown(upto)) for stream in uncopied}
                 return known.with_copies(entries).moved(shown(upto), place.at).progress
             return self._with_copies(replace(known, to=shown(upto)), known.to, place, uncopied, spool)
-        idle = upto > read_lsn(known.to) and place.at - known.at >= IDLE / timedelta(microseconds=1)
-        return known.moved(shown(upto), place.at).progress if idle else None
+        behind, since = upto - read_lsn(known.to), timedelta(microseconds=place.at - known.at)
+        moves = behind >= IDLE_BYTES or (behind > 0 and since >= IDLE)
+        return known.moved(shown(upto), place.at).progress if moves else None
 
     def read_upto(self, after: Progress, lsn: str, spool: Spool) -> Progress:
         """Puts everything that was committed before `lsn` into `spool`, so that a cut is exactly there."""
