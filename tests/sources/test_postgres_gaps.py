@@ -7,12 +7,14 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lake.errors import DeclarationError, Unavailable
 from lake.sources.postgres.messages import ERA_BITS, read_lsn
 from lake.sources.postgres.reader import Postgres as Source
+from lake.sources.postgres.server import Server
 from lake.sources.source import Gap, Progress
 from tests.processes import until
 from tests.servers.postgres import Postgres, binaries, home, remove
@@ -109,6 +111,22 @@ def test_a_slot_that_somebody_else_has_read(shop: Shop) -> None:
     changed_unseen(shop)
     shop.execute(f"SELECT pg_replication_slot_advance('{shop.slot}', pg_current_wal_lsn())")
     given_up(shop, source, place, state, "somebody else", place["to"])
+
+
+def test_a_slot_that_somebody_else_reads_at_the_same_moment(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After it was looked at, and before its changes were."""
+    orders(shop)
+    source, place, _ = begun(shop)
+    changed_unseen(shop)
+    peek = Server.peek
+
+    def other_first(server: Server, slot: str, *more: Any) -> Iterator[bytes]:
+        shop.execute(f"SELECT pg_replication_slot_advance('{slot}', pg_current_wal_lsn())")
+        return peek(server, slot, *more)
+
+    monkeypatch.setattr(Server, "peek", other_first)
+    with pytest.raises(Gap, match="somebody else"):
+        source.read(place, Spooled())
 
 
 def test_a_slot_that_needed_too_much(spare: Callable[..., Postgres], monkeypatch: pytest.MonkeyPatch) -> None:

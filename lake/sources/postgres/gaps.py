@@ -75,7 +75,7 @@ class Missed:
 
 def gaps(known: Known, place: Place, slot: Slot | None, tables: Mapping[str, Table], options: Options) -> list[Missed]:
     """Why the source cannot go on from `known`; nothing where it can."""
-    return [*_of_server(known, place), *_of_slot(known, slot, options.slot), *_of_tables(known, tables, options)]
+    return [*_of_server(known, place), *of_slot(known, slot, options.slot), *_of_tables(known, tables, options)]
 
 
 def _of_server(known: Known, place: Place) -> Iterator[Missed]:
@@ -90,7 +90,8 @@ def _of_server(known: Known, place: Place) -> Iterator[Missed]:
         yield Missed(f"the server's log ends before {known.to}, which has been read: an older state was restored")
 
 
-def _of_slot(known: Known, slot: Slot | None, name: str) -> Iterator[Missed]:
+def of_slot(known: Known, slot: Slot | None, name: str) -> Iterator[Missed]:
+    """Why the slot `name` has not what follows `known`."""
     if slot is None:
         yield Missed(f"the server has no slot {name!r}, so it has not kept what follows {known.to}")
     elif slot.lost:

@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from lake.errors import DeclarationError, Unavailable
-from lake.sources.postgres.gaps import Known, gaps
+from lake.sources.postgres.gaps import Known, Missed, gaps, of_slot
 from lake.sources.postgres.messages import Moment, read_lsn, shown
 from lake.sources.postgres.options import Options
 from lake.sources.postgres.publication import REWRITTEN, Ask, Table, faults, locking, published
@@ -211,7 +211,9 @@ class Postgres:
         return known.with_copies(left_out)
 
     def _refuse_gaps(self, known: Known, place: Place, tables: Mapping[str, Table]) -> None:
-        found = gaps(known, place, self._server.slot(self.options.slot), tables, self.options)
+        self._refuse(gaps(known, place, self._server.slot(self.options.slot), tables, self.options))
+
+    def _refuse(self, found: Sequence[Missed]) -> None:
         if found:
             raise Gap(
                 "; ".join(gap.what for gap in found),
@@ -273,13 +275,14 @@ class Postgres:
         """Puts the transactions from `known` up to `upto` into `spool`; `limit` bounds their messages.
 
         Returns whether it has all of them. A slot that a crash of the server has put back sends again what is known:
-        then the limit is of no use at first.
+        then the limit is of no use at first. Raises Gap where somebody else has moved the slot meanwhile.
         """
         since = {stream: read_lsn(entry["since"]) for stream, entry in known.tables.items() if entry["since"]}
         while True:
             taken = Transactions(self._reading(place, known.era), spool, after=read_lsn(known.to), since=since)
             taken.take(self._server.peek(self.options.slot, self.options.publication, shown(upto), limit))
             taken.finish()
+            self._refuse([*of_slot(known, self._server.slot(self.options.slot), self.options.slot)])
             whole = limit is None or taken.messages < limit
             if limit is None or whole or taken.end > read_lsn(known.to):
                 return taken, whole
