@@ -15,22 +15,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lake.errors import DeclarationError, Unavailable
+from lake.sources.postgres.copies import exporting, fitting
 from lake.sources.postgres.gaps import Known, Missed, gaps, of_slot
 from lake.sources.postgres.messages import Moment, read_lsn, shown
 from lake.sources.postgres.options import Options
-from lake.sources.postgres.publication import REWRITTEN, Ask, Table, faults, locking, published
+from lake.sources.postgres.publication import Table
 from lake.sources.postgres.server import PLUGIN, Place, Server, Slot
 from lake.sources.postgres.transactions import Columns, Reading, Transactions, copied
 from lake.sources.source import Gap, Lag, Progress, Record, Spool
 
-if TYPE_CHECKING:
-    from lake.sources.postgres.server import Connection
-
-ATTEMPTS: Final = 20
-"""So often a place for a copy is taken before it is given up for now."""
 IDLE: Final = timedelta(minutes=1)
 IDLE_BYTES: Final = 256 << 20
 """How long, and for how much of the log, a position is kept while nothing in it concerns us: all of it is decoded again
@@ -45,21 +41,6 @@ class Rows:
     lsn: str
     at: datetime
     records: Iterable[Record]
-
-
-@dataclass(frozen=True)
-class Exported:
-    """The published tables as of `lsn`, over a connection that sees them so; `at` is microseconds since 1970."""
-
-    lsn: int
-    at: int
-    tables: Mapping[str, Table]
-    connection: Connection
-
-    def rows(self, table: Table) -> Iterator[tuple[str | None, ...]]:
-        """The rows of a table as texts, as they stream in."""
-        with self.connection.cursor() as cursor, cursor.copy(f"COPY ({table.query}) TO STDOUT".encode()) as copy:
-            yield from copy.rows()
 
 
 class Postgres:
@@ -117,7 +98,7 @@ class Postgres:
         Waits until the transactions that are running have ended. Raises Unavailable.
         """
         place = self._server.place()
-        with self._exported(place, [stream]) as exported:
+        with exporting(self._server, self.options, [stream], place.version) as exported:
             table = exported.tables[self.options.tables[stream]]
             moment = Moment(exported.lsn, exported.at, era)
             said = copied(self._reading(place, era), table, exported.rows(table), moment, again=False)
@@ -191,16 +172,7 @@ class Postgres:
     def _looked(self) -> tuple[Place, Mapping[str, Table]]:
         """Where the server is and what it publishes."""
         place = self._server.place()
-        return place, self._tables(self._server.rows, place)
-
-    def _tables(self, ask: Ask, place: Place) -> Mapping[str, Table]:
-        """The published tables. Raises DeclarationError for what does not fit the streams."""
-        options = self.options
-        tables, lacking = published(ask, options.publication, version=place.version, where=options.where)
-        wrong = faults(tables, lacking, options)
-        if wrong:
-            raise DeclarationError.all(wrong)
-        return tables
+        return place, fitting(self._server.rows, self.options, place.version)
 
     def _known(self, after: Progress) -> Known:
         """A position. A stream that has been left out since then has to be copied anew once it is back."""
@@ -255,7 +227,7 @@ class Postgres:
         self, known: Known, begin: str | None, place: Place, uncopied: Sequence[str], spool: Spool
     ) -> Progress:
         """Changes up to the place of the copies, then the copies: together they are the tables at that place."""
-        with self._exported(place, uncopied) as exported:
+        with exporting(self._server, self.options, uncopied, place.version) as exported:
             if any(entry["since"] for entry in known.tables.values()):
                 self._changes(known, place, spool, exported.lsn, None)
             reading, moment = self._reading(place, known.era), Moment(exported.lsn, exported.at, known.era)
@@ -292,33 +264,6 @@ class Postgres:
         options = self.options
         streams = {table: (stream, options.contracts[stream]) for stream, table in options.tables.items()}
         return Reading(options.name, place.database, era, streams, self._server.declared)
-
-    @contextmanager
-    def _exported(self, place: Place, streams: Iterable[str]) -> Iterator[Exported]:
-        """The tables of `streams` as of a place.
-
-        What empties or rewrites a table shows at once to those who look at an earlier state too (PostgreSQL's
-        documentation, "Caveats" of concurrency control). So that is kept out while the block lasts, and where it came
-        between the place and that, another place is taken.
-        """
-        for _ in range(ATTEMPTS):
-            with self._server.exported(self.options.slot) as (lsn, connection), self._server.asking():
-                at = self._server.place().at
-
-                def ask(sql: str, *said: object, of: Connection = connection) -> list[tuple[Any, ...]]:
-                    return of.execute(sql.encode(), said).fetchall()
-
-                found = self._tables(ask, place)
-                connection.execute(locking([found[self.options.tables[stream]] for stream in streams]).encode())
-                tables = self._tables(ask, place)
-                if not ask(REWRITTEN, [tables[self.options.tables[stream]].id for stream in streams]):
-                    yield Exported(lsn, at, tables, connection)
-                    return
-        raise Unavailable(
-            "the tables are emptied or rewritten faster than they can be copied",
-            where=self.options.where,
-            fix="try again",
-        )
 
     def _uncopied(self, known: Known) -> list[str]:
         return [stream for stream in self.streams if not known.tables.get(stream, {}).get("since")]
