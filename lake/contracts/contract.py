@@ -30,9 +30,9 @@ and the record a `lake` object with the project's facts:
     "dump":     "taken_on"       the field that says of which full dump a record is, where records are rows of such:
                                  then a record that is refused holds back the deletes of its own dump alone, and not
                                  those of every dump in its file
-    "clock":    {"sent": "sent_at", "received": "received_at"}   two fields with the time at which the record was sent, by
-                                 the producer's clock and by the first receiver's: the event time is corrected by what
-                                 lies between them; what an event is goes by the uncorrected one
+    "clock":    {"sent": "sent_at", "received": "received_at"}   two fields with the time at which the record was sent,
+                                 by the producer's clock and by the first receiver's: the event time is corrected by
+                                 what lies between them; what an event is goes by the uncorrected one
     "complete": {"producer": "device", "number": "seq", "every": "1 day"}   what tells that events are missing: a
                                  number that goes up by one with each event of a producer, an event in each span of time
     "csv":      {"delimiter": ";", …}   how CSV files are written; see `csv_options.py`
