@@ -94,14 +94,10 @@ class Images:
 
     def whole(self, row: Row) -> str:
         """All columns of a row."""
-        parts = []
-        for (name, write, placeholder), value in zip(self._columns, row, strict=True):
-            if value is None:
-                parts.append(name + "null")
-            elif value is UNCHANGED:
-                parts.append(name + placeholder)
-            else:
-                parts.append(name + write(value))
+        parts = [
+            name + ("null" if value is None else placeholder if value is UNCHANGED else write(value))
+            for (name, write, placeholder), value in zip(self._columns, row, strict=True)
+        ]
         return "{" + ",".join(parts) + "}"
 
     def identity(self, row: Row) -> str:
