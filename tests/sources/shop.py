@@ -81,7 +81,7 @@ def read(record: Record) -> dict[str, Any]:
 class Shop:
     """A database of its own on a server, and contracts for some of its tables."""
 
-    server: Postgres
+    server: Postgres | None
     dsn: str
     contracts: dict[str, Contract] = field(default_factory=dict)
     sources: list[Source] = field(default_factory=list)

@@ -32,6 +32,11 @@ def made(shop: Shop) -> None:
         f"""INSERT INTO orders
             SELECT i, 'order ' || i, i / 7.0, now(), repeat('x', 5000) FROM generate_series(1, {KEYS}) i""",
     )
+    streams(shop)
+
+
+def streams(shop: Shop) -> None:
+    """The streams of the tables."""
     shop.stream("orders", ["id"], {"id": "int", "name": "string", "note": "string"})
     shop.stream("lines", ["order_id", "line"], {"order_id": "int", "line": "int", "note": "string"})
     shop.stream("people", ["id"], {"id": "string", "email": "string", "raw": "bytes"})

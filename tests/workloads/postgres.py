@@ -276,7 +276,6 @@ def prepared(shop: Shop) -> None:
     from tests.sources.writers import made
 
     made(shop)
-    shop.contracts.clear()
     shop.execute(
         f"INSERT INTO orders SELECT i, 'order ' || i, i / 7.0, now(), 'short' FROM generate_series(50, {ROWS + 200}) i",
         f"INSERT INTO lines SELECT i, 4, i, 'short' FROM generate_series(1, {ROWS + 200}) i",
