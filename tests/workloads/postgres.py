@@ -234,6 +234,7 @@ def run(server: Postgres, folder: Path, said: argparse.Namespace) -> dict[str, A
     dice, kills, begun = random.Random(said.seed), {"server": 0, "lake": 0}, time.monotonic()
     follow = lake(place, "run", "--follow", "--every", "1s")
     with Load(shop, said.seed, 1.1 * said.changes / (said.minutes * 60)) as load:
+        before = confirmed(shop)
         pause = said.minutes * 60 / (2 * said.kills + 2)
         while (
             time.monotonic() - begun < said.minutes * 60
@@ -241,6 +242,7 @@ def run(server: Postgres, folder: Path, said: argparse.Namespace) -> dict[str, A
             or min(kills.values()) < said.kills
         ):
             load.stopped.wait(pause * dice.uniform(0.5, 1.4))
+            before = moved_on(shop, follow, before)
             if follow.poll() is not None:  # it has told that the server was away
                 follow = lake(place, "run", "--follow", "--every", "1s")
             elif kills["lake"] <= kills["server"]:
@@ -269,6 +271,20 @@ def run(server: Postgres, folder: Path, said: argparse.Namespace) -> dict[str, A
         **codes,
         "folder": str(folder),
     }
+
+
+def confirmed(shop: Shop) -> object:
+    """How far the server was told that its changes are committed."""
+    with suppress(psycopg.OperationalError):
+        found = shop.query(f"SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '{shop.slot}'")
+        return found[0][0] if found else None
+    return None
+
+
+def moved_on(shop: Shop, follow: subprocess.Popen[bytes], before: object) -> object:
+    """Waits until `lake` has committed something since the last kill, or has ended; what is confirmed by then."""
+    until(lambda: follow.poll() is not None or confirmed(shop) != before, seconds=300)
+    return confirmed(shop)
 
 
 def prepared(shop: Shop) -> None:
