@@ -138,8 +138,8 @@ def append(shell: Shell, stream: str, files: tuple[str, ...]) -> None:
 def tap(shell: Shell, stream: str, command: tuple[str, ...]) -> None:
     """Append the rows of a Singer tap to the log of STREAM.
 
-    COMMAND runs the tap; it goes on where its last run ended: its STATE is in the log's commit with the rows up to it. A tap of several streams, or one that is run with
-    `lake ingest`, is declared in sources/NAME.toml.
+    COMMAND runs the tap, which goes on where its last run ended: its STATE is in the log's commit, with the rows up to
+    it. A tap of several streams, or one that is run with `lake ingest`, is declared in sources/NAME.toml.
 
     \b
     Example: lake tap orders -- tap-shop --config shop.json
