@@ -48,8 +48,8 @@ class Took:
 
     @property
     def token(self) -> str:
-        """STREAM@SOURCE/GROUP:ORDINAL, of its first record."""
-        return f"{self.stream}@{self.source}/{place(self.place.number, self.place.first)}"
+        """STREAM@SOURCE:GROUP:ORDINAL, of its first record."""
+        return f"{self.stream}@{self.source}:{place(self.place.number, self.place.first)}"
 
 
 @dataclass

@@ -59,7 +59,7 @@ def test_what_was_posted_is_ingested_once_with_its_facts_and_its_token_waits_for
             ("k2", "meter", None),
             ("7", None, "/s"),
         ]
-        assert [row["_source"] for row in rows] == ["web/1:0", "web/2:0", "web/4:0"]
+        assert [row["_source"] for row in rows] == ["web:1:0", "web:2:0", "web:4:0"]
         assert all(row["at"] is not None for row in rows)
         assert str(*parse(settings, [token])) == "readings@1"
         assert list(settings.path("landing/.http/web").glob("*.jsonl")) == []
@@ -81,4 +81,4 @@ def test_what_was_posted_is_ingested_once_with_its_facts_and_its_token_waits_for
         assert answer.status_code == 200, answer.text
         assert answer.json()["edition"] == wait(settings, [token, answer.json()["token"]], timeout=0).number
         with pytest.raises(DeclarationError, match="no stream 'nothing'"):
-            parse(settings, ["nothing@web/1:0"])
+            parse(settings, ["nothing@web:1:0"])

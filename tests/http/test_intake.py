@@ -57,9 +57,9 @@ def test_what_is_acknowledged_is_what_a_source_reads_and_acknowledged_again_it_i
         second = http.post(gzip.compress(lines), content_type="application/x-ndjson", content_encoding="gzip")
         third = http.post([{"number": 4}], "notes")
         assert [answer.status_code for answer in (first, second, third)] == [202, 202, 202]
-        assert first.json() == {"token": "readings@web/1:0", "records": 1, "idempotent": True}
-        assert (second.json()["token"], second.json()["records"]) == ("readings@web/2:0", 2)
-        assert third.json() == {"token": "notes@web/3:0", "records": 1, "idempotent": False}
+        assert first.json() == {"token": "readings@web:1:0", "records": 1, "idempotent": True}
+        assert (second.json()["token"], second.json()["records"]) == ("readings@web:2:0", 2)
+        assert third.json() == {"token": "notes@web:3:0", "records": 1, "idempotent": False}
         records, progress = http.take(None)
         assert [(stream, record.place) for stream, record in records] == [
             ("readings", "1:0"),
@@ -89,7 +89,7 @@ def test_records_of_several_streams_are_one_delivery(tmp_path: Path) -> None:
             json={"readings": [{"station": "a", "number": 1}, {"station": "b", "number": 2}], "notes": {"number": 3}}
         )
         assert answer.status_code == 202
-        assert answer.json()["tokens"] == {"readings": "readings@web/1:0", "notes": "notes@web/1:2"}
+        assert answer.json()["tokens"] == {"readings": "readings@web:1:0", "notes": "notes@web:1:2"}
         assert (answer.json()["records"], answer.json()["idempotent"]) == (3, False)
         records, progress = http.take(None)
         assert [(stream, record.facts["http.id"]) for stream, record in records] == [
@@ -252,7 +252,7 @@ def test_a_backlog_puts_off_until_it_is_taken_in(tmp_path: Path) -> None:
         assert progress is not None
         http.source.acknowledge(progress)
         until(lambda: http.get("/health").status_code == 200)
-        assert http.post({"station": "a", "number": 9}).json()["token"] == "readings@web/4:0"
+        assert http.post({"station": "a", "number": 9}).json()["token"] == "readings@web:4:0"
 
 
 def test_a_disk_that_is_nearly_full_puts_off(tmp_path: Path) -> None:
@@ -414,7 +414,7 @@ def test_each_answer_comes_after_the_file_its_name_and_its_folder_are_on_the_dis
             assert steps[-1] == "file", line
             name = match[1]
             steps.append("name")
-        for token in re.findall(r"readings@web/(\d+):", call) if "TCP" in call else ():
+        for token in re.findall(r"readings@web:(\d+):", call) if "TCP" in call else ():
             answered += 1
             assert f"{int(token):012}" in durable, line
     assert answered >= 40

@@ -57,7 +57,7 @@ def test_a_token_is_in_the_batch_whose_delivery_had_its_group(
 ) -> None:
     patched.setattr(delta, "exists", lambda _: bool(commits))
     patched.setattr(delta, "positions", lambda *_: iter(commits))
-    posted = Posted("readings", "web", group, f"readings@web/{group}:0")
+    posted = Posted("readings", "web", group, f"readings@web:{group}:0")
     batch = batch_of(commits, group)
     assert posted.known(Settings(project=_nowhere())) == (posted if batch is None else Token("readings", batch))
     assert not posted.within({"readings": 99})
@@ -81,7 +81,7 @@ def test_readers_see_the_groups_of_their_editions_batch_and_no_others(
 
 def test_what_no_log_has_is_in_no_batch(patched: pytest.MonkeyPatch) -> None:
     patched.setattr(delta, "exists", lambda _: False)
-    posted = Posted("readings", "web", 1, "readings@web/1:0")
+    posted = Posted("readings", "web", 1, "readings@web:1:0")
     assert posted.known(Settings(project=_nowhere())) is posted
 
 
