@@ -64,11 +64,11 @@ def provide(
     folder: Path,
     tell: Callable[[str], None],
     *,
-    file: Path = LIST,
+    file: Path | None = None,
     source: Path | None = None,
     ivy_settings: Path | None = None,
 ) -> int:
-    """Makes `folder` hold the jars that `file` lists, and returns how many had to be put there: 0 where all are right.
+    """Makes `folder` hold the jars of a list, and returns how many had to be put there: 0 where all are right already.
 
     They are taken from the folder `source`, else fetched as Ivy's own settings, or the file `ivy_settings`, say. Jars
     of an earlier list go; whatever else is in the folder stays. Only what is verified replaces anything.
@@ -76,6 +76,7 @@ def provide(
     Raises DeclarationError where something that was named is missing, Unavailable where the jars cannot be fetched or
     written, LakeError where one of them is not the one that is listed.
     """
+    file = file or LIST
     jars = listed(file)
     if not faults(folder, jars):
         return 0

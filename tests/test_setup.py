@@ -230,6 +230,35 @@ def test_doctor_finds_jars_that_are_missing_spoilt_or_unknown(listed: Path, tmp_
     assert unknown.endswith("c-1.jar is not on the list")
 
 
+def test_a_broker_says_which_of_its_jars_is_missing_and_how_to_have_them(tmp_path: Path) -> None:
+    file = ROOT / "infra/kafka/jars.txt"
+    first, *others = jars.listed(file)
+    assert all(re.fullmatch("[0-9a-f]{64}", jar.sha256) for jar in (first, *others))
+    command: list[str | Path] = [
+        sys.executable,
+        ROOT / "infra/kafka/broker.py",
+        "--jars",
+        tmp_path,
+        "--home",
+        tmp_path / "home",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(
+        f"kafka: {first.file} is missing ({tmp_path})\n  fix: python infra/kafka/broker.py --fetch"
+    )
+    assert not (tmp_path / "home").exists()
+
+
+def test_another_list_of_jars_is_kept_beside_them(tmp_path: Path) -> None:
+    (tmp_path / "from").mkdir()
+    (tmp_path / "from/a-1.jar").write_text("a")
+    digest = hashlib.sha256(b"a").hexdigest()
+    (tmp_path / "list.txt").write_text(f"{digest}  org.example:a:1  MIT\n")
+    put = [jars.provide(tmp_path / "to", print, file=tmp_path / "list.txt", source=tmp_path / "from") for _ in range(2)]
+    assert (put, jars.faults(tmp_path / "to", jars.listed(tmp_path / "list.txt"))) == ([1, 0], [])
+
+
 def setup(*arguments: str) -> Any:
     return CliRunner().invoke(lake, ["setup", *arguments, "--json"])
 

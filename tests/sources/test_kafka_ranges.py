@@ -14,7 +14,7 @@ from lake.sources.source import Gap
 from tests.sources.kafka import Entry, Kept, MadeUp, Partition, options, places_of
 
 pytest.importorskip("confluent_kafka")
-SEEDS = range(150)
+SEEDS = range(60)
 
 
 def source_of(cluster: MadeUp, **said: object) -> Kafka:

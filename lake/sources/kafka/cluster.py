@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
 from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.sources.kafka.faults import Moving, may_pass, meant, unavailable
 from lake.sources.kafka.options import Options
 from lake.sources.kafka.ranges import Bounds, Here, Range
 from lake.sources.source import Gap
@@ -119,10 +120,20 @@ class Cluster:
 
     def topics(self, names: Iterable[str]) -> dict[str, Here]:
         """The topics of these names, with what their partitions have. Raises DeclarationError where one is missing."""
+        names, end, self._error = list(names), time.monotonic() + self.options.seconds, None
+        while True:
+            try:
+                return self._topics(names)
+            except Moving:
+                if time.monotonic() > end:
+                    raise
+                self._admin.poll(POLL_SECONDS)
+
+    def _topics(self, names: list[str]) -> dict[str, Here]:
         from confluent_kafka import IsolationLevel, TopicCollection, TopicPartition
         from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # its stub forgets to export it
 
-        names, wait = list(names), self.options.seconds
+        wait = self.options.seconds
         asked = self._admin.describe_topics(TopicCollection(names), request_timeout=wait)
         told = {name: self._answer(asked[name], f"the topic {name!r}: ") for name in names}
         latest, earliest = OffsetSpec.latest(), OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # so is the client
@@ -228,7 +239,7 @@ class Cluster:
                 self._consumer.poll(POLL_SECONDS)
         error, written = self._written
         errors = [fault for fault in (error, *(place.error for place in written)) if fault]
-        if passing := [fault for fault in errors if _may_pass(fault)]:
+        if passing := [fault for fault in errors if may_pass(fault)]:
             raise self._meant(passing[0], f"the offsets of the group {self.options.group} were not written: ")
         if errors:
             logging.getLogger("lake").warning(
@@ -256,51 +267,22 @@ class Cluster:
                 return future.result(timeout=POLL_SECONDS)
             except NoAnswer:
                 self._admin.poll(0)
-                if self._error is not None and not _may_pass(self._error):
+                if self._error is not None and not may_pass(self._error):
                     raise self._meant(self._error, about) from None
                 if time.monotonic() > end:
                     raise self._unavailable(f"{about}no answer") from None
             except KafkaException as error:
                 self._admin.poll(0)
                 told: KafkaError = error.args[0]
-                hard = self._error is not None and not _may_pass(self._error)
+                hard = self._error is not None and not may_pass(self._error)
                 raise self._meant(self._error if hard and self._error else told, about) from None
 
     def _meant(self, error: KafkaError, about: str = "") -> LakeError:
-        from confluent_kafka import KafkaError as Codes
-
-        said = self.options.redacted(error.str())
-        where = self.options.where
-        if error.code() in {Codes._AUTHENTICATION, Codes.SASL_AUTHENTICATION_FAILED, Codes._SSL}:
-            fix = "correct the sasl.… and ssl.… settings in [client]"
-            return DeclarationError(f"{about}the cluster does not let us in: {said}", where=where, fix=fix)
-        if error.code() in {Codes.UNKNOWN_TOPIC_OR_PART, Codes._UNKNOWN_TOPIC, Codes._UNKNOWN_PARTITION}:
-            return DeclarationError(f"{about}{said}", where=where, fix="correct its name, or make the topic first")
-        if _may_pass(error):
-            return self._unavailable(f"{about}{said}")
-        return DeclarationError(f"{about}{said}", where=where, fix="ask who runs the cluster for what this user may do")
+        return meant(error, self.options, about)
 
     def _unavailable(self, what: str) -> Unavailable:
         why = f": {self.options.redacted(self._error.str())}" if self._error else ""
-        fix = "try again when the brokers answer; is bootstrap right?"
-        return Unavailable(f"Kafka is unavailable: {what}{why}", where=self.options.where, fix=fix)
-
-
-def _may_pass(error: KafkaError) -> bool:
-    """Whether a later attempt may succeed as things are declared."""
-    from confluent_kafka import KafkaError as Codes
-
-    local = {
-        Codes._TRANSPORT,
-        Codes._TIMED_OUT,
-        Codes._TIMED_OUT_QUEUE,
-        Codes._ALL_BROKERS_DOWN,
-        Codes._RESOLVE,
-        Codes._WAIT_COORD,
-        Codes._DESTROY,
-        Codes.REQUEST_TIMED_OUT,
-    }
-    return error.code() in local or error.retriable()
+        return unavailable(f"{what}{why}", self.options)
 
 
 def _shown(wanted: Range) -> str:

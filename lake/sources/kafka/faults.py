@@ -1,0 +1,60 @@
+"""What errors of librdkafka mean to a person: to wait, or to change what is declared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.sources.kafka.options import Options
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+REFUSING: Final = frozenset({"_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM", "_SSL"})
+UNKNOWN: Final = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "TOPIC_EXCEPTION"})
+LASTING: Final = (
+    REFUSING
+    | UNKNOWN
+    | {"TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "INVALID_GROUP_ID"}
+    | {"_INVALID_ARG", "INVALID_REQUEST", "UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE", "_NOT_IMPLEMENTED"}
+)
+"""Errors that are there until somebody changes what is declared, or what a user may do."""
+MOVING: Final = frozenset(
+    {"NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE"}
+    | {"FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "_NO_OFFSET"}
+)
+"""Errors of partitions that are new, or change their leader."""
+
+
+class Moving(Unavailable):
+    """A partition that has no leader for a moment."""
+
+
+def may_pass(error: KafkaError) -> bool:
+    """Whether a later attempt may succeed as things are declared."""
+    return not _is(error, LASTING)
+
+
+def meant(error: KafkaError, options: Options, about: str = "") -> LakeError:
+    """What to raise for it; `about` is what was asked."""
+    said = f"{about}{options.redacted(error.str())}"
+    if _is(error, MOVING):
+        return Moving(f"Kafka is unavailable: {said}", where=options.where, fix="try again in a moment")
+    if may_pass(error):
+        return unavailable(said, options)
+    fix = "ask who runs the cluster for what this user may do"
+    if _is(error, REFUSING):
+        said, fix = f"the cluster does not let us in: {said}", "correct the sasl.… and ssl.… settings in [client]"
+    elif _is(error, UNKNOWN):
+        fix = "correct its name, or make the topic first"
+    return DeclarationError(said, where=options.where, fix=fix)
+
+
+def unavailable(what: str, options: Options) -> Unavailable:
+    """That nothing comes."""
+    fix = "try again when the brokers answer; is bootstrap right?"
+    return Unavailable(f"Kafka is unavailable: {what}", where=options.where, fix=fix)
+
+
+def _is(error: KafkaError, names: frozenset[str]) -> bool:
+    return error.code() in {getattr(type(error), name) for name in names}
