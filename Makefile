@@ -19,8 +19,7 @@ NEEDS_JAVA = $(if $(shell test "0$(JAVA_VERSION)" -ge 17 && echo yes),,$(error a
 	$(JAVA) is $(or $(JAVA_VERSION),missing): apt install openjdk-17-jdk-headless, brew install openjdk@17, or set JAVA_HOME))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka quick test test-airflow test-http test-kafka test-postgres test-singer laws soak lint docs audit bench \
-	bench-kinds bench-large bench-http load airflow kafka postgres lock clean
+.PHONY: help setup demo demo-kafka quick test test-airflow test-kafka test-postgres test-http test-singer laws soak lint docs audit bench bench-kinds bench-large bench-http load airflow kafka postgres lock clean
 .DELETE_ON_ERROR:
 
 help: ## these lines

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import pyarrow as pa
+
 from lake.sources.source import Record
 
 LAKE: Final = Path(sys.executable).with_name("lake")
@@ -93,6 +95,12 @@ class Taken:
 
     def put(self, stream: str, record: Record) -> None:
         self.records.append((stream, record))
+
+    def put_many(self, stream: str, texts: pa.Array, places: pa.Array, facts: Mapping[str, pa.Array]) -> None:
+        columns = {name: values.to_pylist() for name, values in facts.items()}
+        for row, (text, place) in enumerate(zip(texts.to_pylist(), places.to_pylist(), strict=True)):
+            told = {name: values[row] for name, values in columns.items() if values[row] is not None}
+            self.put(stream, Record(text, place, told))
 
 
 @dataclass

@@ -19,9 +19,10 @@ from starlette.routing import Route
 
 from lake.config import Settings
 from lake.contracts.contract import Contract
-from lake.errors import did_you_mean
+from lake.errors import LakeError, did_you_mean
 from lake.http import bodies, pages
 from lake.http.access import Access
+from lake.http.bodies import Record
 from lake.http.commits import Commits, Place
 from lake.http.describe import is_idempotent, named_headers, needs_id, openapi
 from lake.http.editions import Editions
@@ -47,8 +48,8 @@ class Took:
 
     @property
     def token(self) -> str:
-        """STREAM@SOURCE/GROUP:ORDINAL, of its first record."""
-        return f"{self.stream}@{self.source}/{place(self.place.number, self.place.first)}"
+        """STREAM@SOURCE:GROUP:ORDINAL, of its first record."""
+        return f"{self.stream}@{self.source}:{place(self.place.number, self.place.first)}"
 
 
 @dataclass
@@ -81,6 +82,7 @@ class Intake:
         """The application; its lifespan is that of the commits."""
         routes = [
             Route("/streams/{stream}", _answering(self.post), methods=["POST"]),
+            Route("/streams", _answering(self.post_to_several), methods=["POST"]),
             Route("/", _answering(self._looking(self.home))),
             Route("/problems", _answering(self._looking(self.problems))),
             Route("/openapi.json", _answering(self._looking(self.openapi))),
@@ -90,49 +92,94 @@ class Intake:
 
     async def post(self, request: Request) -> Response:
         """Takes the events of a request, all or none, and answers when the disk has them."""
-        received = datetime.now(UTC).isoformat(timespec="microseconds")
-        stream = str(request.path_params["stream"])
+        received, stream = _now(), str(request.path_params["stream"])
         if stream not in self.rates:
             hint = did_you_mean(stream, self.rates)
             raise Problem("no-stream", f"no stream {stream!r} here; {hint}")
         waits = _waits(request)
-        with self.pressure.request():
-            took = await self._take(request, stream, received)
-        if took.records == 0:
-            raise Problem("unparseable", "the body has no record")
-        edition = await self._edition(took, waits) if waits is not None else None
-        said: dict[str, Any] = {"token": took.token, "records": took.records}
-        said["idempotent"] = is_idempotent(self.contracts[stream])
-        if waits is not None:
-            said["edition"] = edition
-        return JSONResponse(said, 202 if edition is None else 200)
 
-    async def _take(self, request: Request, stream: str, received: str) -> Took:
-        held = _Held(self.pressure)
-        try:
-            has_token = self.access.may_begin(stream, request.headers)
-            body = await self._body(request, held)
-            if not has_token:
-                self.access.must_be_signed(stream, request.headers, body)
-            limits = self.declared.limits
-            records = bodies.records(
-                body,
-                request.headers,
-                received=received,
-                record_bytes=self.settings.record_bytes,
-                max_records=limits.max_records,
-                named=self.headers[stream],
-            )
-            if needs_id(self.contracts[stream]) and any("http.id" not in record.facts for record in records):
-                raise Problem("missing-id", f"{stream} takes an event's id from its request, which has none")
-            self.rates[stream].take(len(records))
-            if not records:
-                return Took(stream, self.declared.name, Place(0, 0), 0)
-            put = await self.commits.put(stream, records)
-            self.pressure.kept(len(body))
-            return Took(stream, self.declared.name, put, len(records))
-        finally:
-            held.let_go()
+        def read(body: bytes, signed: Callable[[str], None]) -> dict[str, list[Record]]:
+            signed(stream)
+            return {
+                stream: bodies.records(body, request.headers, named=self.headers[stream], **self._held_to(received))
+            }
+
+        [took] = await self._take(request, [stream], read)
+        return await self._answer([took], waits, {"token": took.token})
+
+    async def post_to_several(self, request: Request) -> Response:
+        """As `post`, for several streams at once: no cut has a part of it."""
+        received, waits = _now(), _waits(request)
+        if not self.access.may_look(request.headers):
+            raise Problem("no-token", "no token for any stream")
+
+        def read(body: bytes, signed: Callable[[str], None]) -> dict[str, list[Record]]:
+            found = bodies.of_several(body, request.headers, named=self.headers, **self._held_to(received))
+            for stream in found:
+                signed(stream)
+            return found
+
+        took = await self._take(request, [], read)
+        return await self._answer(took, waits, {"tokens": {each.stream: each.token for each in took}})
+
+    async def _answer(self, took: list[Took], waits: float | None, said: dict[str, Any]) -> Response:
+        said["records"] = sum(each.records for each in took)
+        said["idempotent"] = all(is_idempotent(self.contracts[each.stream]) for each in took)
+        if waits is None:
+            return JSONResponse(said, 202)
+        seen = [await self._edition(each, waits) for each in took]
+        said["edition"] = None if None in seen else seen[-1]
+        return JSONResponse(said, 202 if None in seen else 200)
+
+    async def _take(
+        self,
+        request: Request,
+        streams: list[str],
+        read: Callable[[bytes, Callable[[str], None]], dict[str, list[Record]]],
+    ) -> list[Took]:
+        """Commits what `read` makes of the body, whose second argument is to be called for each stream.
+
+        It raises Problem where the request may not post to it; for `streams`, that is known before the body has come.
+        """
+        held, headers = _Held(self.pressure), request.headers
+        with self.pressure.request():
+            try:
+                has_token = {stream: self.access.may_begin(stream, headers) for stream in streams}
+                body = await self._body(request, held)
+
+                def signed(stream: str) -> None:
+                    if not (has_token[stream] if stream in has_token else self.access.may_begin(stream, headers)):
+                        self.access.must_be_signed(stream, headers, body)
+
+                found = read(body, signed)
+                for stream, records in found.items():
+                    self._must_have_ids(stream, records)
+                if not any(found.values()):
+                    raise Problem("unparseable", "the body has no record")
+                for stream, records in found.items():
+                    self.rates[stream].take(len(records))
+                put = await self.commits.put([(stream, each) for stream, records in found.items() for each in records])
+                self.pressure.kept(len(body))
+            finally:
+                held.let_go()
+        took, first = list[Took](), put.first
+        for stream, records in found.items():
+            if records:
+                took.append(Took(stream, self.declared.name, Place(put.number, first), len(records)))
+            first += len(records)
+        return took
+
+    def _must_have_ids(self, stream: str, records: list[Record]) -> None:
+        if needs_id(self.contracts[stream]) and any("http.id" not in record.facts for record in records):
+            raise Problem("missing-id", f"{stream} takes an event's id from its request, which has none")
+
+    def _held_to(self, received: str) -> dict[str, Any]:
+        limits = self.declared.limits
+        return {
+            "received": received,
+            "record_bytes": self.settings.record_bytes,
+            "max_records": limits.max_records,
+        }
 
     async def _body(self, request: Request, held: _Held) -> bytes:
         """The whole body, unpacked. Raises Problem where it is too long, too slow, or more than memory may have."""
@@ -160,7 +207,10 @@ class Intake:
         return b"".join(parts)
 
     async def _edition(self, took: Took, seconds: float) -> int | None:
-        return await self.editions.wait(took.stream, took.place.number, seconds=seconds, ending=self.ending)
+        try:
+            return await self.editions.wait(took.stream, took.place.number, seconds=seconds, ending=self.ending)
+        except (LakeError, OSError):  # what was taken is safe, whatever readers see
+            return None
 
     async def home(self, request: Request) -> Response:
         """The page about streams."""
@@ -235,6 +285,10 @@ class _Held:
 
     def let_go(self) -> None:
         self.pressure.held -= self.size
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
 def _waits(request: Request) -> float | None:

@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from lake.contracts.fields import FACTS_OF
 from lake.contracts.reasons import Reason
+from lake.errors import did_you_mean
 from lake.http.problems import Problem
 from lake.sources.json_text import SPACES, NotJson, elements, members, whole
 
@@ -91,6 +92,42 @@ def records(  # noqa: PLR0913  a request, and what it is held to
     if kind in {EVENT, EVENTS}:
         return [_cloud_event(part, number, facts) for number, part in enumerate(parts, 1)]
     return _identified([text for text, _ in parts], headers, facts)
+
+
+def of_several(  # noqa: PLR0913  a request, and what it is held to
+    body: bytes,
+    headers: Mapping[str, str],
+    *,
+    received: str,
+    record_bytes: int,
+    max_records: int,
+    named: Mapping[str, Iterable[str]],
+) -> dict[str, list[Record]]:
+    """The records of each stream in a body {stream: [record, …] or record, …}. Raises Problem as `records` does.
+
+    The streams that may be in it are those of `named`. The ids of a stream's records are those of a request for it.
+    """
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise Problem("wrong-type", "records of several streams come as application/json")
+    try:
+        text = body.decode("utf-8").removeprefix("\ufeff").strip(SPACES)
+        parts = list(members(text)) if isinstance(whole(text), dict) else []
+    except (UnicodeDecodeError, NotJson) as error:
+        raise Problem("unparseable", str(error), reason=Reason.UNPARSEABLE) from None
+    names = [name for name, _ in parts]
+    if not parts or len(set(names)) < len(names):
+        raise Problem("unparseable", 'write {"stream": [record, …], …}, each stream once', reason=Reason.UNPARSEABLE)
+    found: dict[str, list[Record]] = {}
+    for name, part in parts:
+        if name not in named:
+            raise Problem("no-stream", f"no stream {name!r} here; {did_you_mean(name, named)}")
+        room = max_records - sum(map(len, found.values()))
+        told = {"received": received, "record_bytes": record_bytes, "max_records": room}
+        try:
+            found[name] = records(part.encode(), headers, named=named[name], **told)  # type: ignore[arg-type]
+        except Problem as problem:
+            raise Problem(problem.kind, f"{name}: {problem.detail}", stream=name, **problem.more) from None
+    return found
 
 
 def unpacked(chunk: bytes, stream: Any, room: int) -> bytes:

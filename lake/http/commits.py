@@ -47,12 +47,15 @@ class Commits:
         self.groups, self.records = 0, 0
         """So many were committed."""
 
-    async def put(self, stream: str, records: Sequence[Record]) -> Place:
-        """Commits the records of one request in their order, in one group. Raises Problem where the disk fails."""
+    async def put(self, records: Sequence[tuple[str, Record]]) -> Place:
+        """Commits the records of one request, each with its stream, in their order and in one group.
+
+        Raises Problem where the disk fails.
+        """
         if self._ending:
             raise Problem("stopping", "the server is shutting down", after=RETRY_SECONDS)
         group, done = self._next, asyncio.get_running_loop().create_future()
-        lines = [_line(stream, record) for record in records]
+        lines = [_line(stream, record) for stream, record in records]
         group.waiting.append((done, len(group.lines)))
         group.lines += lines
         group.size += sum(map(len, lines))
@@ -91,8 +94,9 @@ class Commits:
         try:
             put = loop.run_in_executor(self._thread, self._writer.put, group.lines, len(group.lines))
             written: Group = await put
-        except OSError as error:
-            fault = Problem("disk", f"nothing was kept: {error.strerror}", after=RETRY_SECONDS)
+        except Exception as error:  # whatever it is: those who wait are told, and the next group is tried
+            why = error.strerror if isinstance(error, OSError) else repr(error)
+            fault = Problem("disk", f"nothing was kept: {why}", after=RETRY_SECONDS)
             for done, _ in group.waiting:
                 done.set_exception(fault)
                 done.exception()  # whose client may have gone

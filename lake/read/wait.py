@@ -1,6 +1,6 @@
 """Wait: read your own writes. A token, `flights@12`, is a batch of a log; readers see it when their edition has it.
 
-What `lake serve http` has acknowledged has a token too, `flights@web/42:0`: the source, the group and the record's
+What `lake serve http` has acknowledged has a token too, `flights@web:42:0`: the source, the group and the record's
 ordinal there. Which batch that is in, its log says once it has it.
 """
 
@@ -72,7 +72,7 @@ def parse(settings: Settings, texts: Iterable[str]) -> list[Token | Posted]:
     """
     tokens = list[Token | Posted]()
     for text in dict.fromkeys(texts):
-        if posted := re.fullmatch(r"([^@]+)@([a-z][a-z0-9_]*)/([0-9]{1,18}):[0-9]{1,18}", text):
+        if posted := re.fullmatch(r"([^@]+)@([a-z][a-z0-9_]*):([0-9]{1,18}):[0-9]{1,18}", text):
             stream = load_contract(settings, posted[1]).name
             tokens.append(Posted(stream, posted[2], int(posted[3]), text).known(settings))
             continue

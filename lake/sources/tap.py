@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -116,6 +117,13 @@ class TapSource:
             self._run.close()
         self._run, self._over, self._fault = None, False, None
 
+    def must_be_there(self) -> None:
+        """Raises DeclarationError where there is no such program."""
+        program = self.tap.command[0]
+        path = str(self.tap.folder / program) if os.sep in program else program
+        if shutil.which(path) is None:
+            raise _not_there(self.tap, "there is no such program")
+
     def _end(self) -> None:
         fault = self._fault
         self.close()
@@ -147,9 +155,7 @@ class _Run:
                     command, cwd=tap.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
                 )
             except OSError as error:
-                fix = "install it, in an environment of its own, and name it by its path"
-                what = f"{command[0]} cannot be run: {error.strerror}"
-                raise DeclarationError(what, where=tap.where, fix=fix) from None
+                raise _not_there(tap, str(error.strerror)) from None
 
     def deliver(self, spool: Spool) -> bool:
         """Puts the rows up to a STATE into `spool`, those of `records` rows or more; whether the tap has ended well.
@@ -240,6 +246,14 @@ class _Run:
         said = {fact: json.loads(parts[fact]) for fact in FACTS if fact in parts}
         facts = {f"singer.{fact}": str(value) for fact, value in said.items() if value is not None}
         return self._names[name], parts["record"], f"{self._began}:{self._line}", facts
+
+
+def _not_there(tap: Tap, why: str) -> DeclarationError:
+    return DeclarationError(
+        f"{tap.command[0]} cannot be run: {why}",
+        where=tap.where,
+        fix="install it, in an environment of its own, and name it by its path",
+    )
 
 
 def of(

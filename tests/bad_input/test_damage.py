@@ -30,6 +30,7 @@ COMMANDS = {
     "schemas": ["schemas"],
     "ingest": ["ingest"],
     "append": ["append orders x.jsonl"],
+    "tap": ["tap orders -- true"],
     "log": ["log orders", "log orders --check"],
     "quarantine": ["quarantine", "quarantine list", "quarantine counts", "quarantine replay"],
     "void": ["void orders 1:1:0 --reason x"],

@@ -10,13 +10,14 @@ from pyspark.sql import SparkSession
 from lake.config import Settings
 from lake.testing import Commands
 from tests.bench import __main__ as flights
+from tests.bench import http, tables
 from tests.bench import load as loading
-from tests.bench import tables
 from tests.bench.growth import copied, growth
 from tests.bench.kinds import Bench
 from tests.bench.large import Large
 from tests.bench.load import load
 from tests.bench.meters import Meters
+from tests.servers.http import installed
 
 KINDS = [declaration.name for declaration in tables.KINDS.values()]
 BEYOND = ("day_total", "meter_mode", "meter_state")
@@ -68,3 +69,13 @@ def test_load(
     others = (*BEYOND, "meter_total", "mode_total")
     load(copied(tmp_path / "load", without=others), minutes=0.1, every=0.5, size=20)
     assert "0 lines of failure" in capfd.readouterr().out
+
+
+@pytest.mark.http
+def test_http(tmp_path: Path) -> None:
+    installed()
+    assert http.disk(tmp_path / "disk", 0.1) > 0
+    with http.served(tmp_path) as server:
+        rate, latency = http.posted(server, 10, 2, 0.5)
+    assert rate > 0
+    assert latency > 0

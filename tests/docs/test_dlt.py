@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lake import project
 from lake.config import Settings
 from lake.ingest import formats, landing
 from lake.pipeline import run
@@ -46,8 +47,9 @@ def load(settings: Settings) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_page_has_all_files_of_a_project() -> None:
+def test_the_page_has_all_files_of_a_project(shop: Settings) -> None:
     assert list(FILES) == ["load_orders.py", "schemas/orders.avsc", "jobs/silver/order_now.py"]
+    assert list(project.load(shop).tables) == ["order_now"]
 
 
 def test_dlt_lands_a_file_of_rows_whose_lists_are_whole(shop: Settings) -> None:

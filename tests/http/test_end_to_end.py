@@ -20,11 +20,19 @@ from lake.store.log import Log
 from tests import intake
 from tests.processes import until
 from tests.servers.http import FIELDS, Http, installed
-from tests.shop import contract, declare, empty, job
+from tests.shop import contract, declare, empty, job, optional
 
 pytestmark = pytest.mark.http
-SENT = {"key": ("string?", {"from": "http.id", "transport": False}), "at": ("timestamp?", {"from": "http.received"})}
-KIND = {"kind": ("string?", {"from": "http.headers.x-kind"}), "made_by": ("string?", {"from": "cloudevents.source"})}
+
+
+def fact(kind: str, of: str, **more: object) -> object:
+    """A field that may be null, and comes from what is known of the request."""
+    optional_kind, default = optional(kind)
+    return optional_kind, {**default, "from": of, **more}
+
+
+SENT = {"key": fact("string", "http.id"), "at": fact("timestamp", "http.received")}
+KIND = {"kind": fact("string", "http.headers.x-kind"), "made_by": fact("string", "cloudevents.source")}
 
 
 @pytest.mark.spark
@@ -36,7 +44,7 @@ def test_what_was_posted_is_ingested_once_with_its_facts_and_its_token_waits_for
     declare(
         settings,
         contract("readings", FIELDS | SENT | KIND, id=["key"]),
-        jobs={"reading": job("reading", "Latest('station', by='number')", "log('readings')")},
+        jobs={"reading": job("reading", "Latest('station', sequence='number')", "log('readings')")},
     )
     settings.path("sources").mkdir()
     settings.path("sources/web.toml").write_text('kind = "http"\n')
@@ -59,7 +67,7 @@ def test_what_was_posted_is_ingested_once_with_its_facts_and_its_token_waits_for
             ("k2", "meter", None),
             ("7", None, "/s"),
         ]
-        assert [row["_source"] for row in rows] == ["web/1:0", "web/2:0", "web/4:0"]
+        assert [row["_source"] for row in rows] == ["web:1:0", "web:2:0", "web:4:0"]
         assert all(row["at"] is not None for row in rows)
         assert str(*parse(settings, [token])) == "readings@1"
         assert list(settings.path("landing/.http/web").glob("*.jsonl")) == []
@@ -81,4 +89,4 @@ def test_what_was_posted_is_ingested_once_with_its_facts_and_its_token_waits_for
         assert answer.status_code == 200, answer.text
         assert answer.json()["edition"] == wait(settings, [token, answer.json()["token"]], timeout=0).number
         with pytest.raises(DeclarationError, match="no stream 'nothing'"):
-            parse(settings, ["nothing@web/1:0"])
+            parse(settings, ["nothing@web:1:0"])

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -56,9 +57,9 @@ def test_what_is_acknowledged_is_what_a_source_reads_and_acknowledged_again_it_i
         second = http.post(gzip.compress(lines), content_type="application/x-ndjson", content_encoding="gzip")
         third = http.post([{"number": 4}], "notes")
         assert [answer.status_code for answer in (first, second, third)] == [202, 202, 202]
-        assert first.json() == {"token": "readings@web/1:0", "records": 1, "idempotent": True}
-        assert (second.json()["token"], second.json()["records"]) == ("readings@web/2:0", 2)
-        assert third.json() == {"token": "notes@web/3:0", "records": 1, "idempotent": False}
+        assert first.json() == {"token": "readings@web:1:0", "records": 1, "idempotent": True}
+        assert (second.json()["token"], second.json()["records"]) == ("readings@web:2:0", 2)
+        assert third.json() == {"token": "notes@web:3:0", "records": 1, "idempotent": False}
         records, progress = http.take(None)
         assert [(stream, record.place) for stream, record in records] == [
             ("readings", "1:0"),
@@ -77,6 +78,38 @@ def test_what_is_acknowledged_is_what_a_source_reads_and_acknowledged_again_it_i
         refused = http.post("{", content_type="application/json")
         assert (refused.status_code, refused.json()["type"]) == (400, "/problems#unparseable")
     assert http.serving.process.returncode == 0
+
+
+def test_records_of_several_streams_are_one_delivery(tmp_path: Path) -> None:
+    with server(tmp_path) as http:
+        post = partial(
+            httpx.post, f"{http.serving.url}/streams", headers=http.serving.allowed | {"idempotency-key": "k"}
+        )
+        answer = post(
+            json={"readings": [{"station": "a", "number": 1}, {"station": "b", "number": 2}], "notes": {"number": 3}}
+        )
+        assert answer.status_code == 202
+        assert answer.json()["tokens"] == {"readings": "readings@web:1:0", "notes": "notes@web:1:2"}
+        assert (answer.json()["records"], answer.json()["idempotent"]) == (3, False)
+        records, progress = http.take(None)
+        assert [(stream, record.facts["http.id"]) for stream, record in records] == [
+            ("readings", "k:1"),
+            ("readings", "k:2"),
+            ("notes", "k"),
+        ]
+        assert progress is not None
+        assert progress["upto"] == 1
+        for body, kind, told in (
+            ({"readings": [{}], "nots": []}, "no-stream", "did you mean 'notes'"),
+            ({"readings": [{}], "notes": [5]}, "unparseable", "notes: record 1: it is not a JSON object"),
+            ({}, "unparseable", "each stream once"),
+            ([], "unparseable", "each stream once"),
+            ({"readings": []}, "unparseable", "no record"),
+        ):
+            refused = post(json=body).json()
+            assert (refused["type"], told in refused["detail"]) == (f"/problems#{kind}", True), refused
+        assert post(json={"notes": {}}, headers={}).status_code == 401
+        assert len(groups(http.settings)) == 1
 
 
 def test_every_problem_is_one_by_rfc_9457_and_its_type_leads_to_an_explanation(http: Http) -> None:
@@ -219,7 +252,7 @@ def test_a_backlog_puts_off_until_it_is_taken_in(tmp_path: Path) -> None:
         assert progress is not None
         http.source.acknowledge(progress)
         until(lambda: http.get("/health").status_code == 200)
-        assert http.post({"station": "a", "number": 9}).json()["token"] == "readings@web/4:0"
+        assert http.post({"station": "a", "number": 9}).json()["token"] == "readings@web:4:0"
 
 
 def test_a_disk_that_is_nearly_full_puts_off(tmp_path: Path) -> None:
@@ -381,7 +414,7 @@ def test_each_answer_comes_after_the_file_its_name_and_its_folder_are_on_the_dis
             assert steps[-1] == "file", line
             name = match[1]
             steps.append("name")
-        for token in re.findall(r"readings@web/(\d+):", call) if "TCP" in call else ():
+        for token in re.findall(r"readings@web:(\d+):", call) if "TCP" in call else ():
             answered += 1
             assert f"{int(token):012}" in durable, line
     assert answered >= 40

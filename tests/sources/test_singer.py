@@ -15,7 +15,7 @@ from lake.store import delta
 from lake.store.log import Log
 from tests.intake import Taken
 from tests.servers.singer import Singer
-from tests.shop import contract, declare, empty
+from tests.shop import contract, declare, empty, optional
 
 pytestmark = pytest.mark.singer
 
@@ -24,7 +24,8 @@ pytestmark = pytest.mark.singer
 def shop(tmp_path: Path) -> Settings:
     settings = empty(tmp_path / "shop")
     names = ("last_modified", "filename", "stream")
-    own = {name: ("string?", {"aliases": [f"_sdc_{name}"], "transport": True}) for name in names}
+    kind, default = optional("string")
+    own = {name: (kind, {**default, "aliases": [f"_sdc_{name}"], "transport": True}) for name in names}
     declare(settings, contract("orders", {"order_id": "long", "amount": "decimal(9, 2)", **own}, id=["order_id"]))
     return settings
 

@@ -209,6 +209,10 @@ def test_closing_it_ends_the_tap(project: Settings) -> None:
 def test_a_program_that_is_not_there_is_told(project: Settings) -> None:
     with pytest.raises(DeclarationError, match="no-such-tap cannot be run: No such file"):
         on_the_line(project, "tap_rows", "rows", ["no-such-tap"]).read(None, Taken())
+    for name in ("no-such-tap", "./script.json"):
+        with pytest.raises(DeclarationError, match="there is no such program"):
+            on_the_line(project, "tap_rows", "rows", [name]).must_be_there()
+    on_the_line(project, "tap_rows", "rows", [sys.executable]).must_be_there()
 
 
 @options(deadline=None, max_examples=25)

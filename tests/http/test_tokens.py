@@ -1,0 +1,89 @@
+"""Which batch and which edition a token of an acknowledged event is in, as the logs' commits say. No JVM, no server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lake.config import Settings
+from lake.http.editions import Seen, seen
+from lake.read.wait import Posted, Token
+from lake.store import delta
+from lake.store.delta import Position
+from lake.store.ledger import cuts, editions
+from lake.store.ledger.cuts import Cut
+from lake.store.ledger.editions import Edition
+
+Commits = list[Position]
+
+
+@st.composite
+def logs(draw: Any) -> Commits:
+    """A log's commits, newest first: batches of deliveries of the source `web`, and others, that carry on what was."""
+    commits, upto, sources = Commits(), 0, dict[str, Any]()
+    for batch in range(1, draw(st.integers(0, 8)) + 1):
+        if taken := draw(st.integers(0, 3)):
+            upto += taken
+            sources = {**sources, "web": {"progress": {"spool": "s", "upto": upto}, "batch": batch}}
+        data = {"batch": batch, **({"sources": dict(sources)} if sources else {})}
+        commits.insert(0, Position("log", batch, data, batch))
+    return commits
+
+
+def batch_of(commits: Commits, group: int) -> int | None:
+    """The first batch whose delivery has a group, by looking at all."""
+    for commit in reversed(commits):
+        said = commit.data.get("sources", {}).get("web")
+        if said and said["progress"]["upto"] >= group:
+            return int(said["batch"])
+    return None
+
+
+@pytest.fixture(scope="module")
+def patched() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+@given(logs(), st.integers(1, 20))
+def test_a_token_is_in_the_batch_whose_delivery_had_its_group(
+    patched: pytest.MonkeyPatch, commits: Commits, group: int
+) -> None:
+    patched.setattr(delta, "exists", lambda _: bool(commits))
+    patched.setattr(delta, "positions", lambda *_: iter(commits))
+    posted = Posted("readings", "web", group, f"readings@web:{group}:0")
+    batch = batch_of(commits, group)
+    assert posted.known(Settings(project=_nowhere())) == (posted if batch is None else Token("readings", batch))
+    assert not posted.within({"readings": 99})
+
+
+@given(logs(), st.integers(0, 8), st.integers(1, 20))
+def test_readers_see_the_groups_of_their_editions_batch_and_no_others(
+    patched: pytest.MonkeyPatch, commits: Commits, cut_at: int, group: int
+) -> None:
+    batch = min(cut_at, len(commits))
+    now = datetime.now(UTC)
+    patched.setattr(delta, "positions", lambda *_: iter(commits))
+    patched.setattr(editions, "current_edition", lambda _: Edition(7, 3, {}, now))
+    patched.setattr(cuts, "get_cut", lambda *_: Cut(3, {"readings": batch}, 0, now))
+    told = seen(Settings(project=_nowhere()), "web", "readings")
+    had = batch_of(commits, group)
+    assert (told.upto >= group) == (had is not None and had <= batch)
+    assert told.edition == 7
+    assert seen(Settings(project=_nowhere()), "web", "readings", Seen(7, 99)) == Seen(7, 99)
+
+
+def test_what_no_log_has_is_in_no_batch(patched: pytest.MonkeyPatch) -> None:
+    patched.setattr(delta, "exists", lambda _: False)
+    posted = Posted("readings", "web", 1, "readings@web:1:0")
+    assert posted.known(Settings(project=_nowhere())) is posted
+
+
+def _nowhere() -> Path:
+    return Path("/nowhere")
