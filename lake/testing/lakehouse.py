@@ -81,6 +81,7 @@ class Lakehouse:
     def run(self, *, now: datetime | None = None) -> Lakehouse:
         """One cycle: ingest, cut, advance, check, publish. `now` is the time of arrival, the clock's if it is None."""
         run(self.settings, lambda: self.spark, lambda _: None, now=now)
+        self.__dict__["project"] = replace(self.project)  # which has seen no edition yet
         return self
 
     def table(self, name: str) -> list[dict[str, Any]]:
