@@ -58,7 +58,11 @@ FACTS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "cloudevents": ("id", "source", "type", "time", "subject", "dataschema"),
 }
 """What is known of a record beside its text: of the file that it is in, or from the source that it came by."""
-WITH_PARTS: Final[Mapping[tuple[str, ...], int]] = {("kafka", "headers"): 3, ("kafka", "key"): 2, ("http", "headers"): 3}
+WITH_PARTS: Final[Mapping[tuple[str, ...], int]] = {
+    ("kafka", "headers"): 3,
+    ("kafka", "key"): 2,
+    ("http", "headers"): 3,
+}
 """Facts of which a part may be taken, with the least length of a path: a part's name may have dots in it."""
 ORDERED: Final = ("int", "bigint", "float", "double", "decimal", "date", "timestamp")
 

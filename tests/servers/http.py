@@ -15,7 +15,7 @@ from lake.config import Settings
 from lake.contracts.contract import load_contracts
 from lake.sources.declared import sound_sources
 from lake.sources.http import HttpSource
-from lake.sources.source import Progress, Record
+from lake.sources.source import Progress, Record, Spool
 from tests import intake
 from tests.servers import needed
 from tests.shop import contract, declare, empty
@@ -25,7 +25,7 @@ FIELDS = {"station": "string", "number": "long", "value": "double?"}
 
 
 @dataclass
-class Taken:
+class Taken(Spool):
     """A spool in memory."""
 
     records: list[tuple[str, Record]] = field(default_factory=list)

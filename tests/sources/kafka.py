@@ -9,31 +9,23 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
 from lake.contracts.contract import Contract
 from lake.contracts.fields import Field
 from lake.sources.kafka.options import Options, options_of
 from lake.sources.kafka.reader import Kafka
-from lake.sources.source import Progress, Record
+from lake.sources.source import Progress, Record, Spool
 
 WHERE = "sources/shop.toml"
 
 
 @dataclass
-class Kept:
+class Kept(Spool):
     """A spool that is a list."""
 
     records: list[tuple[str, Record]] = field(default_factory=list)
 
     def put(self, stream: str, record: Record) -> None:
         self.records.append((stream, record))
-
-    def put_many(self, stream: str, texts: pa.Array, places: pa.Array, facts: Mapping[str, pa.Array]) -> None:
-        columns = {name: column.to_pylist() for name, column in facts.items()}
-        for row, (text, place) in enumerate(zip(texts.to_pylist(), places.to_pylist(), strict=True)):
-            said = {name: column[row] for name, column in columns.items() if column[row] is not None}
-            self.put(stream, Record(text, place, said))
 
     @property
     def texts(self) -> list[str]:
