@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from lake.sources.source import Record, Spool
+
 LAKE: Final = Path(sys.executable).with_name("lake")
 
 
@@ -81,6 +83,16 @@ def request(serving: Serving, stream: str, body: bytes, kind: str, headers: Mapp
     told = {"host": "127.0.0.1", "content-type": kind, "content-length": str(len(body))} | serving.allowed
     lines = "".join(f"{name}: {value}\r\n" for name, value in (told | dict(headers or {})).items())
     return f"POST /streams/{stream} HTTP/1.1\r\n{lines}\r\n".encode() + body
+
+
+@dataclass
+class Taken(Spool):
+    """A spool in memory."""
+
+    records: list[tuple[str, Record]] = field(default_factory=list)
+
+    def put(self, stream: str, record: Record) -> None:
+        self.records.append((stream, record))
 
 
 @dataclass

@@ -8,7 +8,7 @@ if compgen -G "/usr/lib/postgresql/*/bin/postgres" >/dev/null || command -v post
 fi
 if ! command -v apt-get >/dev/null; then
     echo "postgres: not installed, and there is no apt-get" >&2
-    echo "  fix: install PostgreSQL 12 or newer, so that \`postgres\` is on the path" >&2
+    echo "  fix: install PostgreSQL 13 or newer, so that \`postgres\` is on the path" >&2
     exit 2
 fi
 as_root=()

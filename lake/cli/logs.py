@@ -136,10 +136,10 @@ def append(shell: Shell, stream: str, files: tuple[str, ...]) -> None:
 @click.argument("command", nargs=-1, required=True)
 @shared
 def tap(shell: Shell, stream: str, command: tuple[str, ...]) -> None:
-    """Append what a Singer tap gives to the log of STREAM: run COMMAND, which goes on where its last run ended.
+    """Append the rows of a Singer tap to the log of STREAM.
 
-    The tap's STATE is in the log's commit with the rows up to it. A tap of several streams, or one that is run with
-    `lake ingest`, is declared in sources/NAME.toml.
+    COMMAND runs the tap; it goes on where its last run ended: its STATE is in the log's commit with the rows up to it.
+    A tap of several streams, or one that is run with `lake ingest`, is declared in sources/NAME.toml.
 
     \b
     Example: lake tap orders -- tap-shop --config shop.json
@@ -339,7 +339,7 @@ def void(
     if not (events or batches or sources):
         raise click.UsageError("nothing to void: name events, a --batch or a --source")
     voids = run(shell.settings, stream, events, batches=batches, sources=sources, reason=reason)
-    shell.emit([asdict(one) for one in voids], [f"void {one.number}: {stream} {one.place}" for one in voids])
+    shell.emit([asdict(one) for one in voids], [f"void {one.number}: {one.stream} {one.place}" for one in voids])
 
 
 def _emit_counts(shell: Shell, done: Mapping[str, BatchCounts], **more: Any) -> None:

@@ -181,21 +181,30 @@ def deploy(shell: Shell, *, yes: bool) -> None:
 @click.option(
     "--edition", type=int, metavar="N", help="Only verify that edition N still is what was published; no JVM."
 )
+@click.option("--source", metavar="STREAM", help="Compare tables over STREAM with what its source has at this moment.")
 @shared
-def verify(shell: Shell, tables: tuple[str, ...], *, everything: bool, shallow: bool, edition: int | None) -> None:
+def verify(
+    shell: Shell, tables: tuple[str, ...], *, everything: bool, shallow: bool, edition: int | None, source: str | None
+) -> None:
     """Prove that tables (default: all) equal their recomputation. Tables are recomputed from the first event.
 
     A verdict is `identical`, with the fingerprint of the rows; `differs`, with the first rows that do; or `unknown`,
     with the reason. Exit code 1 if any is not identical. Logs and key store are checked first: while they are damaged,
     tables are not blamed.
 
+    With --source, the rows of the stream's source at one place of its own log are compared with every Latest over the
+    stream, at a cut that is exactly there; others may go on writing.
+
     \b
     lake verify
     lake verify carrier_daily --shallow
     lake verify --edition 3
+    lake verify --source orders
     """
     from lake.engine.verify import verify_all
 
+    if source is not None:
+        return _verify_source(shell, source, alone=not (tables or everything or shallow or edition))
     if tables and everything:
         raise DeclarationError("tables and --all cannot be combined", fix="use only one of them")
     if edition is not None:
@@ -214,6 +223,20 @@ def verify(shell: Shell, tables: tuple[str, ...], *, everything: bool, shallow: 
     if wrong:
         damage = dict.fromkeys(verdict.why for verdict in verdicts if verdict.fix)
         raise LawError(f"not proved: {', '.join(wrong)}", where="; ".join(damage), fix=_fix(verdicts))
+
+
+def _verify_source(shell: Shell, stream: str, *, alone: bool) -> None:
+    from lake.publish.verify_source import verify_source
+
+    if not alone:
+        raise DeclarationError("--source cannot be combined", fix=f"lake verify --source {stream}")
+    verdicts = verify_source(project(shell), lambda: connect(shell), stream)
+    shell.emit({"stream": stream, "tables": [asdict(verdict) for verdict in verdicts]}, _told(verdicts))
+    if wrong := [verdict.table for verdict in verdicts if verdict.verdict != "identical"]:
+        raise LawError(
+            f"not what the source of {stream} has: {', '.join(wrong)}",
+            fix="lake verify tells whether the tables follow from the logs; lake quarantine list what was refused",
+        )
 
 
 def _verify_edition(shell: Shell, number: int, names: Sequence[str]) -> None:

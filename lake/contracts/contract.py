@@ -30,8 +30,11 @@ and the record a `lake` object with the project's facts:
     "dump":     "taken_on"       the field that says of which full dump a record is, where records are rows of such:
                                  then a record that is refused holds back the deletes of its own dump alone, and not
                                  those of every dump in its file
-    "complete": {"producer": "device", "number": "seq", "every": "1 day"}   what tells that events are missing: a number
-                                 that goes up by one with each event of a producer, an event in each span of time
+    "clock":    {"sent": "sent_at", "received": "received_at"}   two fields with the time at which the record was sent,
+                                 by the producer's clock and by the first receiver's: the event time is corrected by
+                                 what lies between them; what an event is goes by the uncorrected one
+    "complete": {"producer": "device", "number": "seq", "every": "1 day"}   what tells that events are missing: a
+                                 number that goes up by one with each event of a producer, an event in each span of time
     "csv":      {"delimiter": ";", …}   how CSV files are written; see `csv_options.py`
     "envelope": "debezium"       change messages of a database's table; see `lake.ingest.debezium` for this, and
     "table":    "shop.orders"    for the fields' attributes `from` and `encoding`
@@ -83,6 +86,14 @@ class Complete:
 
 
 @dataclass(frozen=True)
+class Clock:
+    """Two times of one moment, when a record was sent: by the clock of its producer, and by that of its receiver."""
+
+    sent: str
+    received: str
+
+
+@dataclass(frozen=True)
 class Contract:
     """What an event of one stream is. `identity` says whether `id`, the content or the position identifies it."""
 
@@ -104,6 +115,7 @@ class Contract:
     table: str | None = None
     csv: CsvOptions = UNSAID
     complete: Complete = Complete()
+    clock: Clock | None = None
     text: str = ""
 
     @property
@@ -135,6 +147,7 @@ class Contract:
             "key": self.key,
             "id": self.id or self.identity,
             "time": self.time,
+            "clock": (self.clock.sent, self.clock.received) if self.clock else None,
             "buckets": self.buckets,
             "broadcast": self.broadcast,
             "dump": self.dump,
@@ -245,6 +258,7 @@ def read_contract(text: str, *, file: str) -> Contract:
         table=facts.get("table"),
         csv=CsvOptions.of(facts.get("csv", {})),
         complete=_complete(facts.get("complete", {})),
+        clock=Clock(**facts["clock"]) if "clock" in facts else None,
         text=text,
     )
 

@@ -25,6 +25,7 @@ FACTS: Final = {
     "max_refused",
     "csv",
     "complete",
+    "clock",
 }
 ENVELOPES: Final[Mapping[str, frozenset[str]]] = {
     "debezium": frozenset({"op", "before", "after", "source", "transaction", "ts_ms", "ts_us", "ts_ns"}),
@@ -80,6 +81,7 @@ def wrong_facts(facts: Any, fields: list[Field], names: list[str] | None) -> Ite
         if "envelope" in facts:
             yield "csv", '"csv" together with "envelope"', "change messages are JSON: leave one of them out"
     yield from (("complete", what, fix) for what, fix in _wrong_complete(facts, fields, names))
+    yield from (("clock", what, fix) for what, fix in _wrong_clock(facts, fields, names))
     if facts.get("dump") is not None and names is not None:
         yield from _wrong_names("dump", [facts["dump"]], fields, names)
         if any(field.name == facts["dump"] and field.personal for field in fields):
@@ -104,6 +106,31 @@ def _wrong_limit(limit: Any) -> Iterator[tuple[str, str, str]]:
         yield "max_refused", f"invalid share of max_refused: {share!r}", "use a number from 0 to 1"
     if not isinstance(records, int) or isinstance(records, bool) or records < 0:
         yield "max_refused", f"invalid records of max_refused: {records!r}", "use a whole number, 0 or more"
+
+
+def _wrong_clock(facts: dict[str, Any], fields: list[Field], names: list[str] | None) -> Iterator[tuple[str, str]]:
+    if "clock" not in facts:
+        return
+    said, members = facts["clock"], ("sent", "received")
+    if not isinstance(said, dict) or set(said) != {*members}:
+        yield f"invalid clock: {said!r}", 'write {"sent": "sent_at", "received": "received_at"}'
+        return
+    if facts.get("time") is None:
+        yield "clock corrects the event time, and events have none", 'declare "time"'
+    known = {field.name: field for field in fields}
+    for member in members if names is not None else ():
+        field = known.get(said[member]) if isinstance(said[member], str) else None
+        if field is None:
+            yield f"clock names an unknown field {said[member]!r}", did_you_mean(str(said[member]), known)
+        elif field.type != "timestamp":
+            yield f"clock names {field.name!r} of type {field.type}", "use a field of type timestamp"
+        elif not field.transport:
+            yield (
+                f"clock names {field.name!r}, which a redelivery may not differ in",
+                'add "transport": true to the field',
+            )
+        elif field.name in facts["key"] or field.name in (facts.get("id") or ()):
+            yield f"clock names {field.name!r}, which is of the identity", "use a field that says how the event came"
 
 
 def _wrong_complete(facts: dict[str, Any], fields: list[Field], names: list[str] | None) -> Iterator[tuple[str, str]]:

@@ -161,7 +161,7 @@ def _judged(inputs: Inputs, declaration: Declaration, table: Table, version: int
     duplicates = old.groupBy(*identity).count().where("count > 1").count()
     if duplicates:
         return Verdict(name, cut, "differs", total, stored, duplicates, why=f"{duplicates} keys have several rows")
-    differing, differences = _differences(table, version, compare(unique(rows, identity), old, identity), identity)
+    differing, differences = first_differences(table, version, compare(unique(rows, identity), old, identity), identity)
     return Verdict(name, cut, "differs", total, stored, differing, differences)
 
 
@@ -172,7 +172,7 @@ def _otherwise(table: Table, version: int) -> str:
     return "" if actual == said else f"its rows are right, but not what its commit recorded: {said}, found {actual}"
 
 
-def _differences(
+def first_differences(
     table: Table, version: int, diff: DataFrame, identity: tuple[str, ...]
 ) -> tuple[int, tuple[dict[str, Any], ...]]:
     """How many rows differ, and the first ones."""

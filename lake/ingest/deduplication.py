@@ -1,8 +1,8 @@
 """Re-deliveries: events of a batch that the log, or an earlier record of the same batch, already has.
 
-An event and its re-delivery have one `_id`, hence one bucket and one event time. So the log is searched only in files
-whose bucket and range of event times meet the batch's: exact, and never a scan of the whole log. What has the same id
-and the same content is a duplicate; the same id and other content is a conflict.
+An event and its re-delivery have one `_id`, hence one bucket and, but for corrected clocks, one event time. So the log
+is searched only in files whose bucket and range of event times meet the batch's: exact, and never a scan of the whole
+log. What has the same id and the same content is a duplicate; the same id and other content is a conflict.
 
 What was voided may come again: a delivery as a whole, a single event with another content (lake.store.voids.Void).
 """
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 REPEATED: Final = "SELECT _bucket, _id FROM narrow GROUP BY _bucket, _id HAVING count(*) > 1"
+BUCKETS: Final = "SELECT DISTINCT _bucket, NULL::TIMESTAMPTZ AS hour FROM narrow"
 HOURS: Final = "SELECT DISTINCT _bucket, date_trunc('hour', _time) AS hour FROM narrow"
 
 # Delta truncates the times in a file's statistics to milliseconds.
@@ -131,10 +132,14 @@ class Search:
         return self.events.groupBy("_bucket", "_id").count().where("count > 1").drop("count").toArrow()
 
     def _hours(self) -> pa.Table:
-        """The buckets and hours of event time that the batch touches: `_bucket`, `hour`."""
+        """The buckets and hours of event time that the batch touches: `_bucket`, `hour`.
+
+        No hour where event times are corrected: those of an event and its re-delivery differ.
+        """
         if self.small:
-            return self._ask(HOURS)
-        return self.events.selectExpr("_bucket", "date_trunc('hour', _time) AS hour").distinct().toArrow()
+            return self._ask(BUCKETS if self.contract.clock else HOURS)
+        hour = "cast(NULL AS timestamp)" if self.contract.clock else "date_trunc('hour', _time)"
+        return self.events.selectExpr("_bucket", f"{hour} AS hour").distinct().toArrow()
 
     def _ask(self, query: str) -> pa.Table:
         with delta.connection() as con:

@@ -11,9 +11,9 @@ stream.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ from lake.ingest.standing import standing
 from lake.progress import step
 from lake.sources import spool
 from lake.sources.declared import Declared, sound_sources
-from lake.sources.source import Progress, Source
+from lake.sources.source import Progress, Source, Spool
 from lake.sources.spool import Spooled
 from lake.store.locks.lease import lease
 from lake.store.log import Log, LogHead
@@ -49,21 +49,30 @@ def drain(  # noqa: PLR0913  the last two are for callers that go on, and for te
     Raises as the source does, Gap where what is next is gone, DeclarationError where a delivery that some logs have
     is lost on disk, and Unavailable where another process is at it.
     """
-    work = _Work(settings, spark, contracts, source, now, {})
+    with delivering(settings, spark, contracts, source, now=now) as work, step("ingest", source.name):
+        done = 0
+        while (deliveries is None or done < deliveries) and work.take(work.reader.read):
+            done += 1
+    return work.counts
+
+
+@contextmanager
+def delivering(
+    settings: Settings,
+    spark: SparkSession,
+    contracts: Mapping[str, Contract],
+    source: Declared,
+    *,
+    now: datetime | None = None,
+) -> Iterator[Delivering]:
+    """The source, held by this process alone; what was read before is in the logs. Raises as `drain` does."""
     with lease(settings, f"source.{source.name}"), closing(source.open()) as reader:
+        work = Delivering(settings, spark, contracts, source, reader, now)
         work.finish()
         at = standing(settings, source.name, source.streams)
         if at.progress is not None:
             reader.acknowledge(at.progress)
-        done = 0
-        with step("ingest", source.name):
-            while deliveries is None or done < deliveries:
-                taken = work.take(reader)
-                if taken is None:
-                    break
-                done += 1
-                reader.acknowledge(taken.progress)
-    return work.counts
+        yield work
 
 
 def give_up_gap(settings: Settings, name: str, contracts: Mapping[str, Contract]) -> Progress:
@@ -84,13 +93,16 @@ def give_up_gap(settings: Settings, name: str, contracts: Mapping[str, Contract]
 
 
 @dataclass
-class _Work:
+class Delivering:
+    """A source at work: `reader` is at what was committed last, `counts` are those of its streams so far."""
+
     settings: Settings
     spark: SparkSession
     contracts: Mapping[str, Contract]
     source: Declared
+    reader: Source
     now: datetime | None
-    counts: dict[str, BatchCounts]
+    counts: dict[str, BatchCounts] = field(default_factory=dict)
 
     def finish(self) -> None:
         """Commits what is on disk and not in all logs that it is for."""
@@ -107,19 +119,20 @@ class _Work:
             if spooled.number >= at.number:
                 self.commit(spooled)
 
-    def take(self, reader: Source) -> Spooled | None:
-        """Reads the next delivery and commits it; None where there is nothing new."""
+    def take(self, read: Callable[[Progress | None, Spool], Progress | None]) -> bool:
+        """Commits what is `read` after what was committed last, and acknowledges it; whether there was anything."""
         name, at = self.source.name, standing(self.settings, self.source.name, self.source.streams)
         with spool.spooling(self.settings, name) as writer:
-            progress = reader.read(at.progress, writer)
+            progress = read(at.progress, writer)
             if progress is None:
-                return None
+                return False
             spooled = spool.keep(self.settings, name, at.number + 1, writer, progress)
         self.commit(spooled)
         for older in spool.spooled(self.settings, name):
             if older.number < spooled.number:
                 spool.drop(older)
-        return spooled
+        self.reader.acknowledge(progress)
+        return True
 
     def commit(self, spooled: Spooled) -> None:
         """Appends a delivery to the logs that lack it."""

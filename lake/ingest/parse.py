@@ -27,7 +27,7 @@ from lake.contracts.digits import (
     text_name,
     unmarked,
 )
-from lake.contracts.event_id import bucket, identity, literal, quoted
+from lake.contracts.event_id import bucket, identity, literal, quoted, told_time
 from lake.contracts.fields import Field
 from lake.contracts.reasons import Reason
 from lake.ingest import debezium, file_facts, quick_parse
@@ -285,4 +285,8 @@ def _is_broadcast(contract: Contract) -> str:
 
 
 def _time(contract: Contract) -> str:
-    return f"cast({contract.time or 'NULL'} AS timestamp)"
+    """SQL of an event's time, by the receiver's clock where the contract names it; null beyond the years of SQL."""
+    if contract.clock is None:
+        return told_time(contract)
+    late = f"{quoted(contract.clock.received)} - {quoted(contract.clock.sent)}"
+    return f"try_add({told_time(contract)}, coalesce({late}, INTERVAL '0' SECOND))"

@@ -30,8 +30,9 @@ def void(  # noqa: PLR0913  which events, said in three ways
     """Voids the events of `stream` at `places` (`BATCH:BUCKET:OFFSET`), of whole `batches`, and from the files
     `sources` as far as they have been taken in; all or none.
 
-    Raises DeclarationError for a place that is malformed, holds no event, or is void already; for a batch that is not
-    there, and a file that nothing came from.
+    A batch that is part of a source's delivery goes with what other streams have of it. Raises DeclarationError for a
+    place that is malformed, holds no event, or is void already; for a batch that is not there, and a file that nothing
+    came from.
     """
     load_contract(settings, stream)
     if not reason.strip():
@@ -39,10 +40,26 @@ def void(  # noqa: PLR0913  which events, said in three ways
     named = [_place(text) for text in places]
     _must_exist(settings, stream, named)
     upto = Log(settings, stream).head().batch
-    targets: list[Target] = [(*place, None) for place in named]
-    targets += [(_batch(stream, batch, upto), None, None, None) for batch in batches]
-    targets += [(upto, None, None, _source(settings, stream, source)) for source in sources]
-    return voids.record(settings, stream, targets, reason=reason, at=datetime.now(UTC), head=upto)
+    targets: list[tuple[str, Target]] = [(stream, (*place, None)) for place in named]
+    for batch in batches:
+        whole = {stream: _batch(stream, batch, upto)} | _beside(settings, stream, batch)
+        targets += [(other, (number, None, None, None)) for other, number in whole.items()]
+    targets += [(stream, (upto, None, None, _source(settings, stream, source))) for source in sources]
+    heads = {name: Log(settings, name).head().batch for name, _ in targets}
+    return voids.record(settings, targets, reason=reason, at=datetime.now(UTC), heads=heads)
+
+
+def _beside(settings: Settings, stream: str, batch: int) -> dict[str, int]:
+    """Which batches of other streams are of the delivery that a batch of `stream` is of: {stream: batch}."""
+    of = {name: said for name, said in Log(settings, stream).head_at(batch).sources.items() if said["batch"] == batch}
+    return {
+        other: head.batch
+        for name, said in of.items()
+        for other in said["streams"]
+        if other != stream
+        for head in Log(settings, other).heads()
+        if (its := head.sources.get(name)) and (its["delivery"], its["batch"]) == (said["delivery"], head.batch)
+    }
 
 
 def _place(text: str) -> Place:

@@ -72,7 +72,7 @@ class Declared:
 
 @dataclass
 class HttpSource:
-    """See lake.sources.source.Source. What comes after its first read is left for the next who opens it."""
+    """See Source, of lake.sources.source. What comes after its first read is left for the next who opens it."""
 
     declared: Declared
     _end: int | None = None

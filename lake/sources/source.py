@@ -10,9 +10,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from lake.errors import DeclarationError
 
@@ -95,3 +96,26 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Lets go of connections."""
+
+
+class Rows(Protocol):
+    """The rows that a source has for one stream exactly as of `lsn`, a place in its own log, each as one record."""
+
+    @property
+    def lsn(self) -> str:
+        """The place: what was committed before it is in the rows, and nothing else."""
+
+    @property
+    def records(self) -> Iterable[Record]:
+        """The rows."""
+
+
+@runtime_checkable
+class Exact(Protocol):
+    """A source that can say what its tables are at one place of its log, while others write."""
+
+    def rows(self, stream: str) -> AbstractContextManager[Rows]:
+        """The rows for `stream` as of a place of now, while the block lasts. Raises Unavailable."""
+
+    def read_upto(self, after: Progress, lsn: str, spool: Spool) -> Progress:
+        """As Source.read, of everything up to that place."""

@@ -63,7 +63,7 @@ class Tap:
 
 @dataclass
 class TapSource:
-    """See lake.sources.source.Source. One run of the tap, however many deliveries it gives."""
+    """See Source, of lake.sources.source. One run of the tap, however many deliveries it gives."""
 
     tap: Tap
     _run: _Run | None = None
@@ -158,7 +158,7 @@ class _Run:
         it says what is not Singer's, or rows that no stream takes; what was put before is then as it should be.
         """
         self.delivered = 0
-        with SpooledTemporaryFile(IN_MEMORY, mode="w+b", dir=self._tap.scratch) as rows:
+        with SpooledTemporaryFile(IN_MEMORY, mode="w+b", dir=str(self._tap.scratch)) as rows:
             for kind, parts in self._messages():
                 if kind == "RECORD":
                     rows.write(json.dumps(self._row(parts)).encode() + b"\n")

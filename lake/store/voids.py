@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -151,25 +151,29 @@ def taken_back(rows: DataFrame, voids: Iterable[Void]) -> DataFrame:
 Target = tuple[int, int | None, int | None, str | None]
 
 
-def record(  # noqa: PLR0913 - the columns of one entry
-    settings: Settings, stream: str, targets: Iterable[Target], *, reason: str, at: datetime, head: int
+def record(
+    settings: Settings, targets: Iterable[tuple[str, Target]], *, reason: str, at: datetime, heads: Mapping[str, int]
 ) -> list[Void]:
-    """Appends a void for each of `targets`, all in one commit. Raises DeclarationError where one is void already."""
+    """Appends a void for each of `targets`, events of streams, all in one commit; `heads` are their newest batches.
+
+    Raises DeclarationError where one is void already.
+    """
     with VOIDS.written(settings):
-        recorded = {void.target: void for void in all_voids(settings, stream)}
+        recorded = {(void.stream, void.target): void for void in all_voids(settings)}
         number = last_void(settings) + 1
         new: list[Void] = []
-        for batch, bucket, offset, source in targets:
-            target = (batch, bucket, offset, source)
-            if target in recorded:
-                void = recorded[target]
+        for stream, target in targets:
+            if (stream, target) in recorded:
+                void = recorded[stream, target]
                 raise DeclarationError(
                     f"{'event ' if void.bucket is not None else ''}{void.place} of {stream} is already void:"
                     f" {void.reason!r} (void {void.number})",
                     fix="nothing to do",
                 )
-            recorded[target] = Void(number + len(new), stream, batch, bucket, offset, reason, at, source, head)
-            new.append(recorded[target])
+            batch, bucket, offset, source = target
+            void = Void(number + len(new), stream, batch, bucket, offset, reason, at, source, heads[stream])
+            recorded[stream, target] = void
+            new.append(void)
         VOIDS.append(
             settings,
             [(v.number, v.stream, v.batch, v.bucket, v.offset, v.source, v.reason, v.at, v.head) for v in new],

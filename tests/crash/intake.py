@@ -25,8 +25,8 @@ from typing import Any
 
 from lake.sources.source import Progress
 from tests import intake
-from tests.intake import Client, request
-from tests.servers.http import Http, Taken, shop
+from tests.intake import Client, Taken, request
+from tests.servers.http import Http, shop
 
 SEVERAL = 20
 """Events of a body; every third request has so many."""

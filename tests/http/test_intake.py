@@ -25,10 +25,12 @@ from lake.http.pressure import Rate
 from lake.http.problems import KINDS, Problem
 from tests import intake
 from tests.crash.intake import soak
+from tests.docs.pages import DOCS
 from tests.intake import LAKE, Client, request, spooled
 from tests.processes import LOOPBACK, listening, until
 from tests.servers import needed
 from tests.servers.http import SECRET, Http, installed, shop
+from tests.shop import contract, declare, empty
 
 pytestmark = pytest.mark.http
 
@@ -324,6 +326,22 @@ def test_the_page_shows_each_stream_and_commands_that_work(http: Http) -> None:
             check=False,
         )
         assert json.loads(done.stdout)["records"] == 1, done
+
+
+def test_the_how_to_does_what_it_says(tmp_path: Path) -> None:
+    needed(shutil.which("curl"), "curl is not installed")
+    page = (DOCS / "how-to/http.md").read_text("utf-8")
+    blocks = dict(re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```$', page, re.DOTALL | re.MULTILINE))
+    settings = empty(tmp_path / "shop")
+    declare(
+        settings, contract("orders", {"order_id": "long", "status": "string", "amount": "decimal(9, 2)"}, id="content")
+    )
+    settings.path("sources").mkdir()
+    settings.path("sources/web.toml").write_text(blocks["sources/web.toml"])
+    with intake.serving(settings.project) as serving:
+        script = blocks["post"].replace("http://127.0.0.1:8480", serving.url)
+        done = subprocess.run(["sh", "-ec", script], cwd=settings.project, capture_output=True, text=True, check=False)
+    assert done.stdout == blocks["answer"].strip(), done.stderr
 
 
 def test_the_openapi_document_describes_what_the_contract_takes(http: Http) -> None:

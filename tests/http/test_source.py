@@ -21,7 +21,8 @@ from lake.sources.declared import sound_sources
 from lake.sources.http import HttpSource
 from lake.sources.http_files import Folder, Writer
 from lake.sources.source import Gap, Lag
-from tests.servers.http import Taken, shop
+from tests.intake import Taken
+from tests.servers.http import shop
 
 
 @pytest.fixture

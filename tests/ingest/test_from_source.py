@@ -182,6 +182,19 @@ def test_a_landed_file_and_a_source_feed_one_log_and_what_is_behind_half_a_deliv
     assert {row[0] for row in logged(bank)["credits"]} == {0, 77}
 
 
+def test_a_delivery_is_voided_in_all_of_its_logs(bank: Lakehouse, spark: SparkSession) -> None:
+    outside(bank, transfers(3), at_once=1)
+    bank.run()
+    assert run(bank, spark, "void", "debits", "--batch", "2", "--reason", "a test").splitlines() == [
+        "void 1: debits batch 2",
+        "void 2: credits batch 2",
+    ]
+    bank.run()
+    totals = [sum(row["pence"] for row in bank.table(f"{stream}_total")) for stream in STREAMS]
+    assert sum(totals) == 0
+    assert [sum(row["transfers"] for row in bank.table(f"{stream}_total")) for stream in STREAMS] == [2, 2]
+
+
 def test_what_is_refused_comes_back_with_what_its_source_said_of_it(bank: Lakehouse, spark: SparkSession) -> None:
     outside(bank, [[["debits", {"transfer": 1, "account": "a", "pence": "many"}]]])
     run(bank, spark, "ingest")

@@ -276,7 +276,9 @@ def test_what_a_batch_was_made_of_is_new_again_though_giving_it_up_was_cut_short
 
 def void(shop: Project, offset: int) -> int:
     at = datetime.now(UTC)
-    [made] = voids.record(shop.settings, "orders", [(1, 0, offset, None)], reason="a test", at=at, head=9)
+    [made] = voids.record(
+        shop.settings, [("orders", (1, 0, offset, None))], reason="a test", at=at, heads={"orders": 9}
+    )
     return made.number
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,23 +15,14 @@ from lake.config import Settings
 from lake.contracts.contract import load_contracts
 from lake.sources.declared import sound_sources
 from lake.sources.http import HttpSource
-from lake.sources.source import Progress, Record, Spool
+from lake.sources.source import Progress, Record
 from tests import intake
+from tests.intake import Taken
 from tests.servers import needed
 from tests.shop import contract, declare, empty
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 FIELDS = {"station": "string", "number": "long", "value": "double?"}
-
-
-@dataclass
-class Taken(Spool):
-    """A spool in memory."""
-
-    records: list[tuple[str, Record]] = field(default_factory=list)
-
-    def put(self, stream: str, record: Record) -> None:
-        self.records.append((stream, record))
 
 
 @dataclass

@@ -270,6 +270,20 @@ def test_a_first_read_that_died_is_made_again(shop: Shop) -> None:
     assert place is not None
 
 
+def test_a_stream_that_was_left_out_for_a_while_is_copied_anew(shop: Shop) -> None:
+    made(shop)
+    spool, state = Spooled(), State()
+    place = after(shop.source().read(None, spool))
+    some = {name: f"public.{name}" for name in TABLES if name != "orders"}
+    shop.execute("UPDATE orders SET name = 'unseen' WHERE id = 1", "DELETE FROM orders WHERE id = 2")
+    shop.execute("INSERT INTO lines VALUES (1, 1, 1, 'a')")
+    place = after(drained(shop.source(some), place, spool))
+    drained(shop.source(), place, spool)
+    for table, key in TABLES.items():
+        assert replay(spool.records, shop.contracts, state).get(table, {}) == shop.table(table, key)
+        state.clear()
+
+
 def test_without_a_copy_changes_begin_with_the_slot(shop: Shop) -> None:
     orders(shop)
     shop.execute("INSERT INTO orders VALUES (1)")
@@ -277,8 +291,16 @@ def test_without_a_copy_changes_begin_with_the_slot(shop: Shop) -> None:
     place = after(source.read(None, spool))
     assert spool.records == []
     shop.execute("UPDATE orders SET name = 'one'", "INSERT INTO orders VALUES (2)")
-    drained(source, place, spool)
+    place = after(drained(source, place, spool))
     assert [(message["op"], message["after"]["id"]) for message in spool.messages()] == [("u", 1), ("c", 2)]
+    shop.execute("CREATE TABLE more (id int PRIMARY KEY)", "INSERT INTO more VALUES (1)")
+    shop.execute("ALTER PUBLICATION lake ADD TABLE more")
+    shop.stream("more", ["id"], {"id": "int"})
+    source, spool = shop.source(snapshot=False), Spooled()
+    place = after(drained(source, place, spool))
+    shop.execute("INSERT INTO more VALUES (2)")
+    drained(source, place, spool)
+    assert [(message["op"], message["after"]["id"]) for message in spool.messages()] == [("c", 2)]
 
 
 def test_a_position_moves_once_a_minute_though_nothing_concerns_us(shop: Shop) -> None:

@@ -174,6 +174,12 @@ def test_another_server_of_the_same_name(
     monkeypatch.setenv(VARIABLE, other.reader_dsn)
     other.contracts = shop.contracts
     source = other.source()
+    other.execute(f"SELECT pg_create_logical_replication_slot('{other.slot}', 'pgoutput')")
+    confirmed = "SELECT confirmed_flush_lsn FROM pg_replication_slots"
+    before = other.query(confirmed)
+    other.execute("INSERT INTO orders VALUES (30)")
+    source.acknowledge({**place, "to": "FF/0"})
+    assert other.query(confirmed) == before
     end = given_up(other, source, place, state, "the server is another one", place["system"])
     assert (end["era"], end["system"] == place["system"]) == (1, False)
     spool = Spooled()

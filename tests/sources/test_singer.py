@@ -13,7 +13,7 @@ from lake.ingest.from_tap import append_tapped
 from lake.sources.tap import on_the_line
 from lake.store import delta
 from lake.store.log import Log
-from tests.servers.http import Taken
+from tests.intake import Taken
 from tests.servers.singer import Singer
 from tests.shop import contract, declare, empty
 

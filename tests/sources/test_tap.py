@@ -20,7 +20,7 @@ from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.sources.declared import sound_sources
 from lake.sources.source import Progress
 from lake.sources.tap import TapSource, on_the_line
-from tests.servers.http import Taken
+from tests.intake import Taken
 from tests.shop import contract, declare, empty
 
 FAKE = str(Path(__file__).with_name("fake_tap.py"))

@@ -76,7 +76,7 @@ class Postgres:
         place, tables = self._looked()
         if after is None:
             return self._begin(place, tables, spool)
-        known = Known.of(after)
+        known = self._known(after)
         self._refuse_gaps(known, place, tables)
         upto = read_lsn(known.to)
         if place.flushed > upto:
@@ -87,6 +87,9 @@ class Postgres:
             if taken.records and not self._uncopied(known):
                 return known.moved(shown(upto), place.at).progress
         if uncopied := self._uncopied(known):
+            if not self.options.snapshot:
+                entries = {stream: self._entry(stream, tables, shown(upto)) for stream in uncopied}
+                return known.with_copies(entries).moved(shown(upto), place.at).progress
             return self._with_copies(replace(known, to=shown(upto)), known.to, place, uncopied, spool)
         idle = upto > read_lsn(known.to) and place.at - known.at >= IDLE / timedelta(microseconds=1)
         return known.moved(shown(upto), place.at).progress if idle else None
@@ -94,14 +97,14 @@ class Postgres:
     def read_upto(self, after: Progress, lsn: str, spool: Spool) -> Progress:
         """Puts everything that was committed before `lsn` into `spool`, so that a cut is exactly there."""
         place, tables = self._looked()
-        known = Known.of(after)
+        known = self._known(after)
         self._refuse_gaps(known, place, tables)
         if uncopied := self._uncopied(known):
             raise Unavailable(
                 f"{', '.join(uncopied)}: not copied yet", where=self.options.where, fix="lake ingest, and try again"
             )
         taken, _ = self._changes(known, place, spool, read_lsn(lsn), None)
-        return known.moved(shown(max(read_lsn(lsn), taken.end)), place.at).progress
+        return known.moved(shown(max(read_lsn(lsn), taken.end, read_lsn(known.to))), place.at).progress
 
     @contextmanager
     def rows(self, stream: str, *, era: int = 0) -> Iterator[Rows]:
@@ -128,10 +131,11 @@ class Postgres:
 
     def acknowledge(self, upto: Progress) -> None:
         """Lets the server drop the log before `upto`. Does nothing when called again, or where there is a gap."""
-        slot = self._server.slot(self.options.slot)
-        to = Known.of(upto).to
-        if slot is not None and slot.confirmed is not None and not slot.lost and slot.confirmed < read_lsn(to):
-            self._server.advance(self.options.slot, to)
+        known, place, slot = Known.of(upto), self._server.place(), self._server.slot(self.options.slot)
+        to = read_lsn(known.to)
+        same = (known.system, known.timeline) == (place.system, place.timeline) and place.flushed >= to
+        if same and slot is not None and slot.confirmed is not None and not slot.lost and slot.confirmed < to:
+            self._server.advance(self.options.slot, known.to)
 
     def lag(self, after: Progress | None) -> Lag:
         """Bytes of log that the slot keeps, and since when the logs are behind where they are."""
@@ -151,7 +155,7 @@ class Postgres:
                 "nothing has been read yet, so nothing can be given up", where=self.options.where, fix="lake ingest"
             )
         place, tables = self._looked()
-        known, name = Known.of(after), self.options.slot
+        known, name = self._known(after), self.options.slot
         slot = self._server.slot(name)
         found = gaps(known, place, slot, tables, self.options)
         if not found:
@@ -193,6 +197,14 @@ class Postgres:
         if wrong:
             raise DeclarationError.all(wrong)
         return tables
+
+    def _known(self, after: Progress) -> Known:
+        """A position. A stream that has been left out since then has to be copied anew once it is back."""
+        known = Known.of(after)
+        left_out = {
+            stream: {**entry, "since": None} for stream, entry in known.tables.items() if stream not in self.streams
+        }
+        return known.with_copies(left_out)
 
     def _refuse_gaps(self, known: Known, place: Place, tables: Mapping[str, Table]) -> None:
         found = gaps(known, place, self._server.slot(self.options.slot), tables, self.options)

@@ -1,0 +1,142 @@
+"""Verify a source: what it has at one place of its own log, beside the tables that are to be the same there.
+
+1. The source shows its rows as of a place, while others go on to write; the logs are brought to exactly that place, and
+   a cut is taken there.
+2. Every Latest over the stream alone is advanced to the cut, and compared with what its own function and kind make of
+   the source's rows: column by column, but for those that tell of the change and not of the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Final
+
+from lake import file_modes
+from lake.config import Settings
+from lake.contracts.contract import Contract, known_stream
+from lake.contracts.fields import Field
+from lake.declaration import Declaration
+from lake.engine.advance import advance
+from lake.engine.fingerprint import fingerprints
+from lake.engine.verify import Verdict, first_differences
+from lake.errors import DeclarationError
+from lake.evaluation.columns import HANDED_ON
+from lake.evaluation.compare import compare
+from lake.evaluation.inputs import HIDDEN, Inputs, event_order
+from lake.ingest import file_facts, formats
+from lake.ingest.from_source import delivering
+from lake.ingest.parse import parse
+from lake.project import Project
+from lake.publish.cut import cut
+from lake.sources import spool
+from lake.sources.declared import Declared, sound_sources
+from lake.sources.source import Exact, Record
+from lake.store import log
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROW: Final = ("before", "after")
+"""Where in an envelope the row is; what is elsewhere tells of the change."""
+
+
+def verify_source(project: Project, connect: Callable[[], SparkSession], stream: str) -> list[Verdict]:
+    """The verdicts on the tables that are to be what the source of `stream` has, as of one place of its log.
+
+    Raises DeclarationError where no table is to be so, or the source cannot show its rows; else as `drain` does.
+    """
+    contract = known_stream(project.contracts, stream)
+    tables = [table for table in project.tables.values() if _mirrors(table, stream)]
+    if not tables:
+        raise DeclarationError(f"no Latest reads {stream} alone", fix="declare one: there is nothing to compare with")
+    with delivering(project.settings, connect(), project.contracts, _source_of(project, stream)) as work:
+        reader = work.reader
+        if not isinstance(reader, Exact):
+            raise DeclarationError(
+                f"a source of kind {work.source.kind} cannot show its rows as of one place",
+                where=work.source.where,
+                fix="lake verify proves the tables from the logs",
+            )
+        with reader.rows(stream) as rows, _kept(project.settings, stream, rows.records) as file:
+            place = rows.lsn
+            work.take(lambda after, to: None if after is None else reader.read_upto(after, place, to))
+            inputs = Inputs(connect, project, cut(project))
+            events = _events(connect(), project.settings, contract, file)
+            return [_verdict(inputs, table, events, place) for table in tables]
+
+
+def _verdict(inputs: Inputs, declaration: Declaration, events: DataFrame, at: str) -> Verdict:
+    advance(inputs, declaration)
+    project, table, [source] = inputs.project, inputs.table(declaration), declaration.inputs
+    head = table.head()
+    assert head is not None
+    said = (head.columns or {}).get(source.name, {}).get(HANDED_ON, {})
+    told = {field.name for field in project.contracts[source.name].fields if _of_row(field)}
+    identity = declaration.kind.identity
+    columns = [c for c in table.columns(head.version) if c in identity or said.get(c) in told]
+    old = table.read(inputs.spark, head.version).select(*columns)
+    there_alone = Inputs(inputs.connect, project, inputs.cut, kept={source.name: events})
+    rows = there_alone.evaluate(declaration).select(*columns)
+    stored, there = fingerprints(old, rows)
+    total, left = table.rows(head.version), [c for c in table.columns(head.version) if c not in columns]
+    why = f"at {at}" + (f", but for {', '.join(left)}, which tell of changes" if left else "")
+    if stored == there:
+        return Verdict(declaration.name, inputs.cut.number, "identical", total, stored, why=why)
+    differing, differences = first_differences(table, head.version, compare(rows, old, identity), identity)
+    return Verdict(declaration.name, inputs.cut.number, "differs", total, stored, differing, differences, why=why)
+
+
+def _mirrors(table: Declaration, stream: str) -> bool:
+    return table.kind.name == "Latest" and [source.name for source in table.inputs] == [stream] and not table.parked_of
+
+
+def _of_row(field: Field) -> bool:
+    return not field.path or field.path[0] in ROW
+
+
+def _source_of(project: Project, stream: str) -> Declared:
+    sources, faults = sound_sources(project.settings, project.contracts)
+    if faults:
+        raise DeclarationError.all(faults.values())
+    having = [source for source in sources.values() if stream in source.streams]
+    if len(having) != 1:
+        names = ", ".join(source.name for source in having)
+        raise DeclarationError(
+            f"{stream} has several sources, {names}" if having else f"{stream} has no source",
+            fix="only a stream of one source can be what that has",
+        )
+    return having[0]
+
+
+@contextmanager
+def _kept(settings: Settings, stream: str, records: Iterable[Record]) -> Iterator[Path]:
+    """The rows in a file, while the block lasts."""
+    with TemporaryDirectory(dir=file_modes.scratch(settings, "staging")) as folder:
+        writer = spool.Writer(Path(folder))
+        for record in records:
+            writer.put(stream, record)
+        writer.close()
+        yield Path(folder) / f"{stream}{spool.SUFFIX}"
+
+
+def _events(spark: SparkSession, settings: Settings, contract: Contract, file: Path) -> DataFrame:
+    """The rows as events of the stream's log would be. Raises DeclarationError where some break the contract."""
+    if not file.exists():
+        return event_order(log.empty(spark, contract).drop(*HIDDEN))
+    records = file_facts.told(spark, formats.spooled(spark, file), contract, ())
+    parsed = parse(records, contract, now=datetime.now(UTC), record_bytes=settings.record_bytes)
+    for refused in parsed.where("_reason IS NOT NULL").select("_at", "_reason", "_detail").limit(1).collect():
+        raise DeclarationError(
+            f"{contract.name}: a row of its source breaks the contract: {refused['_reason']}, {refused['_detail']}",
+            where=refused["_at"],
+            fix="correct the row, or the contract: lake quarantine list shows those that came as changes",
+        )
+    own = {"_batch": "0L", "_arrival": "_seq", "_offset": "_seq", "_source": "_at"}
+    types = {name: kind for name, kind in log.types(contract).items() if name not in HIDDEN}
+    made = [f"cast({own.get(name, f'`{name}`' if name in parsed.columns else 'NULL')} AS {kind}) AS `{name}`"
+            for name, kind in types.items()]  # fmt: skip
+    return event_order(parsed.selectExpr(*made))

@@ -1,0 +1,102 @@
+"""Event times corrected by what lies between a producer's clock and its receiver's."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lake.contracts.contract import load_contract
+from lake.engine.verify import verify_all
+from lake.errors import DeclarationError
+from lake.ingest.replay import waiting
+from lake.store import delta
+from lake.store.log import Log
+from lake.testing import Lakehouse
+from tests.shop import contract, declare, empty, job
+
+TRANSPORT = {"transport": True, "default": None}
+TIME = {"type": "long", "logicalType": "timestamp-micros"}
+FIELDS = {
+    "device": "string",
+    "taken": "timestamp",
+    "sent": (["null", TIME], TRANSPORT),
+    "received": (["null", TIME], TRANSPORT),
+}
+CLOCK = {"sent": "sent", "received": "received"}
+NOON = datetime(2024, 4, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def devices(tmp_path: Path) -> Lakehouse:
+    """Readings of devices, counted by the hour."""
+    settings = empty(tmp_path / "p")
+    hours = 'Aggregate(key="device", measures={"readings": Count()})'
+    reading = contract("reading", FIELDS, time="taken", id=["device"], clock=CLOCK)
+    return declare(settings, reading, jobs={"hourly": job("hourly", hours, 'log("reading")')})
+
+
+def record(device: str, taken: datetime, sent: datetime | None, received: datetime | None) -> dict[str, Any]:
+    times = {"taken": taken, "sent": sent, "received": received}
+    return {"device": device} | {name: time and time.isoformat() for name, time in times.items()}
+
+
+def times(house: Lakehouse) -> dict[str, Any]:
+    query = "SELECT device, _time FROM t ORDER BY device"
+    return {row["device"]: row["_time"] for row in delta.rows(Log(house.settings, "reading").path, query)}
+
+
+def test_a_time_is_moved_by_what_the_receivers_clock_is_ahead_in_every_combination(
+    devices: Lakehouse, spark: SparkSession
+) -> None:
+    shifts = [None, timedelta(0), timedelta(days=-400), timedelta(hours=3), timedelta(microseconds=1)]
+    cases = {
+        f"{one}-{two}": (one and NOON + one, two and NOON + two) if one is not None else (None, two and NOON + two)
+        for one, two in itertools.product(shifts, shifts)
+    }
+    cases |= {"none": (None, None), "equal": (NOON, NOON)}
+    devices.land("reading", *(record(name, NOON, *case) for name, case in cases.items())).run()
+    wanted = {
+        name: NOON + (received - sent) if sent is not None and received is not None else NOON
+        for name, (sent, received) in cases.items()
+    }
+    assert times(devices) == wanted
+    assert {one.verdict for one in verify_all(lambda: spark, devices.project, tell=lambda _: None)} == {"identical"}
+
+
+def test_a_reading_that_comes_again_by_another_way_is_a_duplicate(devices: Lakehouse, spark: SparkSession) -> None:
+    devices.land("reading", record("a", NOON, NOON, NOON + timedelta(days=40))).run()
+    again = record("a", NOON, NOON + timedelta(hours=1), NOON + timedelta(days=900))
+    devices.land("reading", again, record("b", NOON, NOON, NOON)).run()
+    assert times(devices) == {"a": NOON + timedelta(days=40), "b": NOON}
+    assert Log(devices.settings, "reading").head().counts["duplicates"] == 1
+
+
+def test_a_time_that_no_year_has_is_refused_and_stops_nobody(devices: Lakehouse, spark: SparkSession) -> None:
+    first, last = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
+    devices.land("reading", record("far", last, first, last), record("near", NOON, NOON, NOON)).run()
+    assert times(devices) == {"near": NOON}
+    assert len(waiting(devices.settings)) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"clock": {}}, "invalid clock"),
+        ({"clock": {"sent": "sent", "received": "recieved"}}, "did you mean 'received'?"),
+        ({"clock": {"sent": "taken", "received": "received"}}, 'add "transport": true'),
+        ({"clock": {"sent": "device", "received": "received"}}, "of type string"),
+        ({"time": None}, "events have none"),
+        ({"id": ["sent"]}, "is of the identity"),
+    ],
+)
+def test_what_makes_no_sense_is_told(tmp_path: Path, change: dict[str, Any], told: str) -> None:
+    settings = empty(tmp_path / "p")
+    declare(settings, contract("reading", FIELDS, **{"time": "taken", "clock": CLOCK} | change))
+    with pytest.raises(DeclarationError) as fault:
+        load_contract(settings, "reading")
+    assert told in str(fault.value)
