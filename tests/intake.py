@@ -16,10 +16,6 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import pyarrow as pa
-
-from lake.sources.source import Record
-
 LAKE: Final = Path(sys.executable).with_name("lake")
 
 
@@ -85,22 +81,6 @@ def request(serving: Serving, stream: str, body: bytes, kind: str, headers: Mapp
     told = {"host": "127.0.0.1", "content-type": kind, "content-length": str(len(body))} | serving.allowed
     lines = "".join(f"{name}: {value}\r\n" for name, value in (told | dict(headers or {})).items())
     return f"POST /streams/{stream} HTTP/1.1\r\n{lines}\r\n".encode() + body
-
-
-@dataclass
-class Taken:
-    """A spool in memory."""
-
-    records: list[tuple[str, Record]] = field(default_factory=list)
-
-    def put(self, stream: str, record: Record) -> None:
-        self.records.append((stream, record))
-
-    def put_many(self, stream: str, texts: pa.Array, places: pa.Array, facts: Mapping[str, pa.Array]) -> None:
-        columns = {name: values.to_pylist() for name, values in facts.items()}
-        for row, (text, place) in enumerate(zip(texts.to_pylist(), places.to_pylist(), strict=True)):
-            told = {name: values[row] for name, values in columns.items() if values[row] is not None}
-            self.put(stream, Record(text, place, told))
 
 
 @dataclass

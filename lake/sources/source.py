@@ -63,8 +63,12 @@ class Spool(Protocol):
     def put_many(self, stream: str, texts: pa.Array, places: pa.Array, facts: Mapping[str, pa.Array]) -> None:
         """Takes records for the log of `stream` in columns of text of one length; a fact that a record lacks is null.
 
-        Five times as fast as `put`, for sources of many records.
+        Five times as fast as `put` where the spool takes them as they are.
         """
+        columns = {name: column.to_pylist() for name, column in facts.items()}
+        for row, (text, place) in enumerate(zip(texts.to_pylist(), places.to_pylist(), strict=True)):
+            said = {name: column[row] for name, column in columns.items() if column[row] is not None}
+            self.put(stream, Record(text, place, said))
 
 
 class Source(Protocol):

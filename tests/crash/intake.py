@@ -25,8 +25,9 @@ from typing import Any
 
 from lake.sources.source import Progress
 from tests import intake
-from tests.intake import Client, Taken, request
+from tests.intake import Client, request
 from tests.servers.http import Http, shop
+from tests.spool import Kept
 
 SEVERAL = 20
 """Events of a body; every third request has so many."""
@@ -45,7 +46,7 @@ class Reader:
 
     def read(self) -> None:
         """One delivery, committed, and most of the time acknowledged."""
-        taken, source = Taken(), self.http.source
+        taken, source = Kept(), self.http.source
         if self.at is not None and self.random.random() < 0.5:
             source.acknowledge(self.at)
         progress = source.read(self.at, taken)

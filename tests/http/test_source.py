@@ -21,8 +21,8 @@ from lake.sources.declared import sound_sources
 from lake.sources.http import HttpSource
 from lake.sources.http_files import Folder, Writer
 from lake.sources.source import Gap, Lag
-from tests.intake import Taken
 from tests.servers.http import shop
+from tests.spool import Kept
 
 
 @pytest.fixture
@@ -52,14 +52,14 @@ def write(project: Settings, *groups: Sequence[int]) -> Folder:
 
 
 def read(project: Settings, after: Any = None) -> tuple[list[int], Any]:
-    taken = Taken()
+    taken = Kept()
     progress = source_of(project).read(after, taken)
     return [json.loads(record.text)["number"] for _, record in taken.records], progress
 
 
 def test_what_was_put_is_read_in_order_with_its_facts_and_places(project: Settings) -> None:
     folder = write(project, [1, 2], [3])
-    taken = Taken()
+    taken = Kept()
     progress = source_of(project).read(None, taken)
     assert progress == {"spool": folder.spool, "upto": 2}
     assert [record.place for _, record in taken.records] == ["1:0", "1:1", "2:0"]

@@ -17,9 +17,9 @@ from lake.sources.declared import sound_sources
 from lake.sources.http import HttpSource
 from lake.sources.source import Progress, Record
 from tests import intake
-from tests.intake import Taken
 from tests.servers import needed
 from tests.shop import contract, declare, empty
+from tests.spool import Kept
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 FIELDS = {"station": "string", "number": "long", "value": "double?"}
@@ -52,7 +52,7 @@ class Http:
 
     def take(self, after: Progress | None) -> tuple[list[tuple[str, Record]], Progress | None]:
         """What a delivery has, and where the source stands behind it."""
-        taken = Taken()
+        taken = Kept()
         progress = self.source.read(after, taken)
         return taken.records, progress
 

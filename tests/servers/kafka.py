@@ -112,7 +112,16 @@ class Kafka:
         name = name or f"topic-{self.made}"
         config = {option.replace("_", "."): value for option, value in config.items()}
         done(self.admin.create_topics([NewTopic(name, partitions, 1, config=config)]))
+        until(lambda: self.is_led(name))
         return name
+
+    def is_led(self, topic: str) -> bool:
+        """Whether every partition of a topic that was just made has a leader."""
+        from confluent_kafka import KafkaException
+
+        with suppress(KafkaException, KeyError):
+            return self.high(topic) == 0
+        return False
 
     def producer(self, **settings: object) -> Producer:
         from confluent_kafka import Producer
@@ -130,6 +139,7 @@ class Kafka:
     def transaction(self, topic: str, values: Iterable[str], *, end: str = "commit", **about: Any) -> Producer:
         """Records of one transaction that is committed, aborted, or left `open`: its producer ends it when it goes."""
         self.made += 1
+        values, before = list(values), self.high(topic)
         producer = self.producer(transactional_id=f"transaction-{self.made}", transaction_timeout_ms=600_000)
         producer.init_transactions(30)
         producer.begin_transaction()
@@ -138,7 +148,18 @@ class Kafka:
         assert producer.flush(30) == 0
         if end != "open":
             getattr(producer, f"{end}_transaction")(30)
+            until(lambda: self.high(topic) == before + len(values) + 1)  # its marker is written a little later
         return producer
+
+    def high(self, topic: str) -> int:
+        """The offsets of a topic that are taken, of all its partitions."""
+        from confluent_kafka import TopicPartition
+        from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # its stub forgets to export it
+
+        partitions = self.admin.list_topics(topic, timeout=30).topics[topic].partitions
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # so is the client
+        asked = self.admin.list_offsets({TopicPartition(topic, number): latest for number in partitions})
+        return sum(future.result(timeout=30).offset for future in asked.values())
 
 
 def done(futures: Mapping[Any, Future[Any]]) -> None:

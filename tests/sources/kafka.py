@@ -9,43 +9,14 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
 from lake.contracts.contract import Contract
 from lake.contracts.fields import Field
 from lake.sources.kafka.options import Options, options_of
 from lake.sources.kafka.reader import Kafka
-from lake.sources.source import Progress, Record
+from lake.sources.source import Progress
+from tests.spool import Kept
 
 WHERE = "sources/shop.toml"
-
-
-@dataclass
-class Kept:
-    """A spool that is a list."""
-
-    records: list[tuple[str, Record]] = field(default_factory=list)
-
-    def put(self, stream: str, record: Record) -> None:
-        self.records.append((stream, record))
-
-    def put_many(self, stream: str, texts: pa.Array, places: pa.Array, facts: Mapping[str, pa.Array]) -> None:
-        columns = {name: column.to_pylist() for name, column in facts.items()}
-        for row, (text, place) in enumerate(zip(texts.to_pylist(), places.to_pylist(), strict=True)):
-            said = {name: column[row] for name, column in columns.items() if column[row] is not None}
-            self.put(stream, Record(text, place, said))
-
-    @property
-    def texts(self) -> list[str]:
-        return [record.text for _, record in self.records]
-
-    @property
-    def places(self) -> list[str]:
-        return [record.place for _, record in self.records]
-
-    @property
-    def facts(self) -> list[Mapping[str, str]]:
-        return [record.facts for _, record in self.records]
 
 
 def stream(name: str, *facts: str, envelope: str | None = None) -> Contract:

@@ -16,7 +16,6 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import psycopg
-import pyarrow as pa
 from psycopg.conninfo import make_conninfo
 
 from lake.contracts.contract import Contract, read_contract
@@ -26,6 +25,7 @@ from lake.sources.postgres.reader import Postgres as Source
 from lake.sources.postgres.values import PLACEHOLDER
 from lake.sources.source import FromEnvironment, Progress, Record
 from tests.servers.postgres import Postgres
+from tests.spool import Kept
 
 READER: Final = "lake"
 PASSWORD: Final = "only in the environment"
@@ -53,19 +53,8 @@ def contract(
     return read_contract(json.dumps(schema), file=f"schemas/{stream}.avsc")
 
 
-@dataclass
-class Spooled:
-    """A spool in memory."""
-
-    records: list[tuple[str, Record]] = field(default_factory=list)
-
-    def put(self, stream: str, record: Record) -> None:
-        self.records.append((stream, record))
-
-    def put_many(self, stream: str, texts: pa.Array, places: pa.Array, facts: Mapping[str, pa.Array]) -> None:
-        assert facts == {}
-        for text, place in zip(texts.to_pylist(), places.to_pylist(), strict=True):
-            self.put(stream, Record(text, place))
+class Spooled(Kept):
+    """A spool of messages."""
 
     def messages(self, stream: str | None = None) -> list[dict[str, Any]]:
         """The messages as JSON, their numbers exact."""

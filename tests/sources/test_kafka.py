@@ -16,10 +16,11 @@ from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
 from lake.sources.declared import sound_sources
 from lake.sources.kafka.reader import Kafka as Source
-from lake.sources.source import Gap
+from lake.sources.source import FromEnvironment, Gap
 from tests.processes import free_port, until
 from tests.servers.kafka import USER, Kafka, done
-from tests.sources.kafka import Kept, options, read_all, stream
+from tests.sources.kafka import options, read_all, stream
+from tests.spool import Kept
 
 
 @pytest.fixture
@@ -128,6 +129,21 @@ def test_a_topic_that_was_made_anew_is_a_gap_until_it_is_given_up(kafka: Kafka, 
     assert "lake ingest shop --give-up takes all that the new one has as new" in told.value.fix
     kept, _, _ = read_all(source, source.skip_gap(after))
     assert kept.texts == ['{"n": 2}', '{"n": 3}']
+
+
+def test_a_topic_that_is_made_anew_while_it_is_read_gives_nothing(kafka: Kafka, opened: list[Source]) -> None:
+    topic = kafka.topic()
+    kafka.send(topic, '{"n": 1}')
+    source = source_of(opened, kafka.bootstrap, topics={"events": topic})
+
+    class Anew(Kept):
+        def put_many(self, *columns: Any) -> None:
+            done(kafka.admin.delete_topics([topic]))
+            until(lambda: made(kafka, topic))
+
+    with pytest.raises(Unavailable, match="was made anew while it was read"):
+        source.read(None, Anew())
+    assert source.read(None, Kept()) is None
 
 
 def made(kafka: Kafka, topic: str) -> bool:
@@ -284,7 +300,7 @@ def test_what_librdkafka_refuses_is_told_without_its_value(
         ({"sasl.pasword": "a-secret"}, 'No such configuration property: "sasl.pasword"'),
         ({"security.protocol": "a-secret"}, 'Invalid value for configuration property "security.protocol"'),
         ({"ssl.ca.location": "/nowhere", "security.protocol": "ssl"}, "ssl.ca.location failed"),
-        ({"ssl.key.pem": "a-secret", "security.protocol": "ssl"}, "ssl.key.pem failed"),
+        ({"ssl.key.pem": FromEnvironment("a-secret"), "security.protocol": "ssl"}, "ssl.key.pem failed"),
     ):
         with pytest.raises(DeclarationError, match="librdkafka refuses a setting") as told:
             source_of(opened, kafka.bootstrap, topics={"events": "events"}, client=client).read(None, Kept())

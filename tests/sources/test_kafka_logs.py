@@ -46,7 +46,7 @@ def customers(folder: Path, kafka: Kafka, topic: str, *, value: str = "json", li
 
 
 def logged(house: Lakehouse) -> list[dict[str, Any]]:
-    query = "SELECT id, at, gone, email, trace, _source FROM t WHERE _bucket >= 0 ORDER BY _batch, _arrival"
+    query = 'SELECT id, "at", gone, email, trace, _source FROM t WHERE _bucket >= 0 ORDER BY _batch, _arrival'
     return list(delta.rows(Log(house.settings, "customers").path, query))
 
 

@@ -11,7 +11,8 @@ from lake.sources.kafka import ranges
 from lake.sources.kafka.cluster import Cluster
 from lake.sources.kafka.reader import Kafka
 from lake.sources.source import Gap
-from tests.sources.kafka import Entry, Kept, MadeUp, Partition, options, places_of
+from tests.sources.kafka import Entry, MadeUp, Partition, options, places_of
+from tests.spool import Kept
 
 pytest.importorskip("confluent_kafka")
 SEEDS = range(60)

@@ -17,6 +17,7 @@ import pytest
 from lake.errors import DeclarationError, Unavailable
 from lake.sources.kafka.options import Options
 from lake.sources.kafka.values import Decode, Headers, UndecodableError, decoders, of_json
+from lake.sources.source import FromEnvironment
 from tests import registry as stand_in
 from tests.processes import free_port
 from tests.registry import Registry
@@ -262,11 +263,11 @@ def test_a_registry_that_is_silent_is_unavailable_and_one_that_refuses_is_told(
         decoded(registry, value, (), url=f"http://127.0.0.1:{free_port()}")
     secret = "reader:a-secret"
     monkeypatch.setattr(registry, "credentials", f"Basic {base64.b64encode(secret.encode()).decode()}")
-    said = {"basic.auth.user.info": "reader:another"}
+    said = {"basic.auth.user.info": FromEnvironment("reader:another")}
     with pytest.raises(DeclarationError, match="does not let us in") as told:
         decoded(registry, value, (), **said)
     assert "another" not in str(told.value)
-    said = {"basic.auth.user.info": secret}
+    said = {"basic.auth.user.info": FromEnvironment(secret)}
     assert json.loads(decoded(registry, value, (), **said)) == {"s": "abc", "n": 300}
     with pytest.raises(DeclarationError, match=r"the registry's client refuses a setting: .*ssl\.sertificate"):
         decoded(registry, value, (), **{"ssl.sertificate": "x"})

@@ -20,8 +20,8 @@ from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.sources.declared import sound_sources
 from lake.sources.source import Progress
 from lake.sources.tap import TapSource, on_the_line
-from tests.intake import Taken
 from tests.shop import contract, declare, empty
+from tests.spool import Kept
 
 FAKE = str(Path(__file__).with_name("fake_tap.py"))
 Step = tuple[str, Any]
@@ -68,7 +68,7 @@ def delivered(
     """All deliveries of one opening, as `lake ingest` takes them; where the source stands then; what it failed with."""
     deliveries, faults = list[list[int]](), list[LakeError]()
     while True:
-        taken = Taken()
+        taken = Kept()
         try:
             progress = source.read(at, taken)
         except LakeError as fault:
@@ -168,7 +168,7 @@ def test_streams_schemas_facts_and_digits(project: Settings) -> None:
         '{"type": "ACTIVATE_VERSION", "stream": "o", "version": 17}',
         '{"type": "STATE", "value": {"a": [1]}}',
     ]
-    source, taken = tap(project, ("line", "\n".join(lines) + "\n"), streams="rows = 's'\nothers = 'o'"), Taken()
+    source, taken = tap(project, ("line", "\n".join(lines) + "\n"), streams="rows = 's'\nothers = 'o'"), Kept()
     progress = source.read(None, taken)
     source.close()
     assert state(progress) == {"a": [1]}
@@ -198,7 +198,7 @@ def test_it_is_not_run_again_before_its_time(project: Settings) -> None:
 
 def test_closing_it_ends_the_tap(project: Settings) -> None:
     source = tap(project, ("row", 1), ("state", 1), ("wait", str(project.path("never"))), lines="records = 1")
-    assert source.read(None, Taken()) is not None
+    assert source.read(None, Kept()) is not None
     assert source._run is not None
     process = source._run._process
     assert process.poll() is None
@@ -208,7 +208,7 @@ def test_closing_it_ends_the_tap(project: Settings) -> None:
 
 def test_a_program_that_is_not_there_is_told(project: Settings) -> None:
     with pytest.raises(DeclarationError, match="no-such-tap cannot be run: No such file"):
-        on_the_line(project, "tap_rows", "rows", ["no-such-tap"]).read(None, Taken())
+        on_the_line(project, "tap_rows", "rows", ["no-such-tap"]).read(None, Kept())
     for name in ("no-such-tap", "./script.json"):
         with pytest.raises(DeclarationError, match="there is no such program"):
             on_the_line(project, "tap_rows", "rows", [name]).must_be_there()

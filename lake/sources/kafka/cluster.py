@@ -33,6 +33,7 @@ POLL_SECONDS: Final = 0.1
 FETCHING: Final[Mapping[str, Any]] = {
     "fetch.wait.max.ms": 10,  # a range that is read has records: there is nothing to wait for
     "queued.max.messages.kbytes": 32 << 10,
+    "max.poll.interval.ms": 86_400_000,  # between two ranges a commit may take long, and nobody else has partitions
 }
 """Defaults that a source's file may change."""
 READING: Final[Mapping[str, Any]] = {
@@ -90,7 +91,7 @@ class Cluster:
         from confluent_kafka.admin import AdminClient
 
         common: dict[str, Any] = {
-            **self.options.client,
+            **{name: str(value) for name, value in self.options.client.items()},
             "bootstrap.servers": self.options.bootstrap,
             "error_cb": self._heard,
         }
@@ -130,12 +131,10 @@ class Cluster:
                 self._admin.poll(POLL_SECONDS)
 
     def _topics(self, names: list[str]) -> dict[str, Here]:
-        from confluent_kafka import IsolationLevel, TopicCollection, TopicPartition
+        from confluent_kafka import IsolationLevel, TopicPartition
         from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # its stub forgets to export it
 
-        wait = self.options.seconds
-        asked = self._admin.describe_topics(TopicCollection(names), request_timeout=wait)
-        told = {name: self._answer(asked[name], f"the topic {name!r}: ") for name in names}
+        wait, told = self.options.seconds, self._described(names)
         latest, earliest = OffsetSpec.latest(), OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # so is the client
         places = [TopicPartition(name, part.id) for name in names for part in told[name].partitions]
         specs = (
@@ -156,6 +155,18 @@ class Cluster:
             for name in names
         }
 
+    def must_be(self, here: Mapping[str, Here]) -> None:
+        """Raises Unavailable where a topic is another by now: what was read may be of either."""
+        for name, told in self._described(list(here)).items():
+            if str(told.topic_id) != here[name].id:
+                raise self._unavailable(f"the topic {name!r} was made anew while it was read")
+
+    def _described(self, names: list[str]) -> dict[str, Any]:
+        from confluent_kafka import TopicCollection
+
+        asked = self._admin.describe_topics(TopicCollection(names), request_timeout=self.options.seconds)
+        return {name: self._answer(asked[name], f"the topic {name!r}: ") for name in names}
+
     def read(self, wanted: Range) -> Iterator[tuple[Sequence[Message], int]]:
         """The committed records of a range, in batches, each with the offset up to which there are no others."""
         from confluent_kafka import TopicPartition
@@ -165,8 +176,9 @@ class Cluster:
         while at < wanted.end:
             messages, upto = self._consumed(wanted, at)
             if upto > at:
-                at, heard = min(upto, wanted.end), time.monotonic()
+                at = min(upto, wanted.end)
                 yield messages, at
+                heard = time.monotonic()
             elif time.monotonic() - heard > self.options.seconds:
                 raise self._unavailable(f"nothing came of {_shown(wanted)} behind offset {at}")
 
@@ -197,7 +209,7 @@ class Cluster:
                 where=self.options.where,
                 fix=f"lake ingest {self.options.name} --give-up goes on without what is gone",
             )
-        if error.retriable():
+        if may_pass(error):
             self._heard(error)
             return 0
         raise self._meant(error, f"{_shown(wanted)}: ")

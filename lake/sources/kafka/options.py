@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, did_you_mean
+from lake.sources.source import FromEnvironment
 
 NAMES: Final = ("kind", "bootstrap", "group", "records", "bytes", "seconds", "streams", "client", "registry")
 OF_STREAM: Final = ("topic", "value", "key")
@@ -26,8 +27,10 @@ OURS: Final[Mapping[str, str]] = {
 }
 """Settings of librdkafka on which exactly-once reading stands."""
 MOST: Final[Mapping[str, int]] = {"records": 1_000_000, "bytes": 256 << 20, "seconds": 30}
-SECRET: Final = re.compile(r"password|secret|token|user\.info|credential|jaas|\.pem|oauthbearer\.config", re.IGNORECASE)
-"""Names of settings whose values are never shown."""
+SECRET: Final = re.compile(
+    r"password|secret|jaas|user\.info$|key\.pem$|auth\.token$|oauthbearer\.config$", re.IGNORECASE
+)
+"""Names of settings that the environment has to say."""
 FACTS: Final = "kafka"
 
 
@@ -63,9 +66,9 @@ class Options:
         return tuple(topic.stream for topic in self.topics)
 
     def redacted(self, text: str) -> str:
-        """`text` with the names of settings in place of their values, where these are secrets."""
+        """`text` with the names of settings in place of what the environment says."""
         for name, value in {**self.client, **self.registry}.items():
-            if SECRET.search(name) and value:
+            if isinstance(value, FromEnvironment) and value:
                 text = text.replace(value, f"<{name}>")
         return text
 
@@ -99,6 +102,8 @@ def _renamed(said: Mapping[str, str]) -> dict[str, str]:
 
 def _text(value: Any) -> str:
     """A setting as librdkafka reads it."""
+    if isinstance(value, str):
+        return value
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -130,8 +135,14 @@ def _faults_of_settings(table: str, settings: Any) -> Iterator[tuple[str, str]]:
     for name, value in settings.items():
         if not isinstance(value, str | int | float):  # the value may be a secret: it is not shown
             yield f"[{table}] {name!r} must be a text, a number or true or false", 'a secret is "env:NAME"'
+        if _is_secret(name, value) and not isinstance(value, FromEnvironment):
+            yield f"[{table}] {name!r} is a secret, which the environment has to say", f'"{name}" = "env:NAME"'
         if table == "client" and name in OURS:
             yield f"[client] {name!r} cannot be set", OURS[name]
+
+
+def _is_secret(name: str, value: Any) -> bool:
+    return bool(SECRET.search(name)) or (name == "url" and "@" in str(value))
 
 
 def _faults_of_streams(said: Mapping[str, Any], contracts: Mapping[str, Contract]) -> Iterator[tuple[str, str]]:

@@ -43,9 +43,9 @@ class Kafka:
 
     def read(self, after: Progress | None, spool: Spool) -> Progress | None:
         """Puts the committed records of one range a partition into `spool`; see lake.sources.source."""
-        here = self._topics()
-        position = self._position(after)
-        if faults := ranges.gaps(position, self.cluster.id, here, source=self.options.name, where=self.options.where):
+        position, cluster = self._position(after), self.cluster.id
+        here = self._topics() if position.cluster == cluster else {}
+        if faults := ranges.gaps(position, cluster, here, source=self.options.name, where=self.options.where):
             raise faults[0] if len(faults) == 1 else type(faults[0]).all(faults)
         for topic, partitions in ranges.added(position, here).items():
             logging.getLogger("lake").warning(
@@ -55,7 +55,10 @@ class Kafka:
                 ", ".join(map(str, partitions)),
             )
         taken = self._take(ranges.planned(ranges.waiting(position, here), self.options.records), spool)
-        return position.behind(here, taken).progress if taken else None
+        if not taken:
+            return None
+        self.cluster.must_be(here)
+        return position.behind(here, taken).progress
 
     def _take(self, planned: list[Range], spool: Spool) -> list[Range]:
         """Reads the ranges, each as far as its share of the bytes goes; returns what was taken of each."""

@@ -155,7 +155,7 @@ class Registry:
 
         for name in ("httpx", "httpcore"):  # they tell each request, which is nothing to a person
             logging.getLogger(name).setLevel(logging.WARNING)
-        given = {name: int(said) if said.isdecimal() else said for name, said in self.options.registry.items()}
+        given = {name: int(said) if said.isdecimal() else str(said) for name, said in self.options.registry.items()}
         settings: dict[str, Any] = {"timeout": self.options.seconds, "max.retries": 1, **given}
         try:
             return SchemaRegistryClient(settings)
