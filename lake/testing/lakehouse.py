@@ -54,8 +54,13 @@ class Lakehouse:
         )
 
     @cached_property
-    def project(self) -> Project:
+    def _loaded(self) -> Project:
         return load(self.settings)
+
+    @property
+    def project(self) -> Project:
+        """The declarations, and where their tables are now: another process may have deployed since."""
+        return replace(self._loaded)
 
     @property
     def spark(self) -> SparkSession:
@@ -81,7 +86,6 @@ class Lakehouse:
     def run(self, *, now: datetime | None = None) -> Lakehouse:
         """One cycle: ingest, cut, advance, check, publish. `now` is the time of arrival, the clock's if it is None."""
         run(self.settings, lambda: self.spark, lambda _: None, now=now)
-        self.__dict__["project"] = replace(self.project)  # which has seen no edition yet
         return self
 
     def table(self, name: str) -> list[dict[str, Any]]:

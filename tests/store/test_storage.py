@@ -48,6 +48,7 @@ LOCAL: Final = {
     "gate/gx.py": "its environment is set before it is imported",
     "erasure/audit.py": "the files outside the warehouse are named by the settings",
     "erasure/purge.py": "what Spark has written to its own log is cut off",
+    "publish/verify_source.py": "the rows of a source are kept beside the warehouse while they are compared",
     "read/export.py": "results go to a file that is named",
     "read/shell.py": "so do those of its shell, whose screen has a size",
     "read/database.py": "so does a whole edition",
