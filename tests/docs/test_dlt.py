@@ -72,7 +72,7 @@ def test_what_dlt_lands_is_ingested_and_what_comes_again_is_a_duplicate(shop: Se
     assert [row["_extra"] for row in rows] == [None, None]
     assert all(row["dlt_id"] and row["dlt_load_id"] for row in rows)
     load(shop)  # nothing is new
-    assert "orders" not in run(shop, lambda: spark, lambda _: None).streams
+    assert run(shop, lambda: spark, lambda _: None).streams["orders"].read == 0
     for file in shop.path(".lake/dlt").rglob("state.json"):
         file.unlink()
     for folder in ("_dlt_pipeline_state", "_dlt_loads", "_dlt_version"):  # dlt has lost its bookmark
