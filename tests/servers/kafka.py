@@ -139,7 +139,6 @@ class Kafka:
     def transaction(self, topic: str, values: Iterable[str], *, end: str = "commit", **about: Any) -> Producer:
         """Records of one transaction that is committed, aborted, or left `open`: its producer ends it when it goes."""
         self.made += 1
-        values, before = list(values), self.high(topic)
         producer = self.producer(transactional_id=f"transaction-{self.made}", transaction_timeout_ms=600_000)
         producer.init_transactions(30)
         producer.begin_transaction()
@@ -147,9 +146,14 @@ class Kafka:
             producer.produce(topic, value, **about)
         assert producer.flush(30) == 0
         if end != "open":
-            getattr(producer, f"{end}_transaction")(30)
-            until(lambda: self.high(topic) == before + len(values) + 1)  # its marker is written a little later
+            self.end(producer, topic, end)
         return producer
+
+    def end(self, producer: Producer, topic: str, end: str = "commit") -> None:
+        """Commits or aborts an open transaction of one partition of a topic."""
+        before = self.high(topic)
+        getattr(producer, f"{end}_transaction")(30)
+        until(lambda: self.high(topic) > before)  # its marker is written a little later
 
     def high(self, topic: str) -> int:
         """The offsets of a topic that are taken, of all its partitions."""

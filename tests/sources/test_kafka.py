@@ -55,7 +55,7 @@ def test_what_is_committed_is_read_once_and_holes_are_passed_over(kafka: Kafka, 
     source.acknowledge(progress)
     assert committed(kafka, "headwater", topic) == 18
     assert source.lag(progress).events == 0
-    unfinished.commit_transaction(30)
+    kafka.end(unfinished, topic)
     more, progress, _ = read_all(source, progress)
     assert more.texts == ['{"n": 15}']
     assert progress is not None
@@ -103,7 +103,7 @@ def test_any_limits_over_any_partitions_give_the_committed_records_once(
             progress = source.read(after, kept)
             after = progress or after
     for producer in unfinished:
-        producer.commit_transaction(30)
+        kafka.end(producer, topic)
     source = source_of(opened, kafka.bootstrap, topics={"events": topic}, records=random.randint(20, 100))
     rest, after, _ = read_all(source, after)
     found: dict[int, list[str]] = {partition: [] for partition in range(partitions)}
