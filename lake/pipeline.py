@@ -22,6 +22,7 @@ from lake.evaluation.inputs import Inputs
 from lake.gate import gate
 from lake.ingest.append import BatchCounts
 from lake.ingest.ingest import behind, ingest
+from lake.ingest.unordered import unordered
 from lake.maintenance import Policy, maintain
 from lake.project import Project, load
 from lake.publish.cut import cut
@@ -70,6 +71,8 @@ def run(
         raise
     gate.warm_up()
     streams, failures = _taken_in(settings, spark(), project.contracts, tell, batches, now)
+    for warning in unordered(project, [stream for stream, counts in streams.items() if counts.accepted]):
+        tell(f"warning {warning}")
     at, advanced, edition = catch_up(project, spark, tell)
     return Cycle(at.number, streams, advanced, edition, failures)
 

@@ -1,7 +1,8 @@
 """History: slowly changing dimensions of type 2, from changes or from full dumps.
 
 A version is the interval [valid_from, valid_to) in which a key's tracked columns stay the same. The events of a key
-are ordered by (`sequence`, log order), and an instant is a value of the first sequence column:
+are ordered by (`sequence`, log order), and an instant is a value of the first sequence column, or with `dated` the
+greatest value of that column up to the event:
 
 1. of the events of one instant the last counts: no version has length zero;
 2. an event opens a version where its tracked columns differ, null-safe, from those of the event before it;
@@ -32,15 +33,19 @@ if TYPE_CHECKING:
 VALID: Final = ("valid_from", "valid_to", "is_current", "version_id")
 CLOSED: Final = "_closed_by_delete"  # state: whether a delete ended the version
 INSTANT: Final = "_instant"  # the first sequence column's value
+DATED: Final = "_dated"  # state: the instant of a version's newest event, where that is not in its place
 SINCE: Final = "_since"  # the instant at which the version at an event began
 
 
 @dataclass(frozen=True, init=False)
 class History(Kind):
     """One row per `key` and version: the function's columns, `valid_from` and `valid_to` (null while it lasts), both
-    of the first sequence column's type, `is_current`, and `version_id`, a digest of key and `valid_from`.
+    of the type of `dated`, else of the first sequence column, `is_current`, and `version_id`, a digest of key and
+    `valid_from`.
 
     `sequence`: columns that order a key's events, most significant first; ties by log order.
+    `dated`: the column that says when a change was, where it is not the one that orders: the time of a commit beside
+    its place in a database's log. Of a time that goes back the greatest before it counts, and of none at all.
     `track`: columns whose change opens a version; `ignore`: those whose change does not. Unless said otherwise, all
     but key and sequence are tracked.
     `deletes`: SQL over the function's rows, which of them delete their key; `truncate`: which are broadcast events that
@@ -57,6 +62,7 @@ class History(Kind):
         History("tailnum", sequence="departed_at", track=["carrier", "seats"])
         History("customer", sequence="changed_at", ignore="seen_at", deletes="op = 'd'", truncate="op = 't'")
         History("customer", sequence="changed_at", former={"customer": "old_name"})
+        History("customer", sequence=("lsn", "ordinal"), dated="committed_at", deletes="op = 'd'")
         History("product", sequence="taken_on", snapshots=True, marker="kind = 'complete'")
         History("product", sequence="taken_on", snapshots=True, partition="region")
     """
@@ -66,6 +72,7 @@ class History(Kind):
 
     by: tuple[str, ...]
     sequence: tuple[str, ...]
+    dated: str | None
     track: tuple[str, ...] | None
     ignore: tuple[str, ...]
     removal: Removal
@@ -78,6 +85,7 @@ class History(Kind):
         key: str | Sequence[str],
         *,
         sequence: str | Sequence[str],
+        dated: str | None = None,
         track: str | Sequence[str] | None = None,
         ignore: str | Sequence[str] | None = None,
         deletes: str | None = None,
@@ -89,6 +97,7 @@ class History(Kind):
     ) -> None:
         object.__setattr__(self, "by", names(key))
         object.__setattr__(self, "sequence", names(sequence))
+        object.__setattr__(self, "dated", dated)
         object.__setattr__(self, "track", None if track is None else names(track))
         object.__setattr__(self, "ignore", names(ignore or ()))
         object.__setattr__(self, "removal", Removal.of(self.by, deletes, truncate, former))
@@ -132,7 +141,7 @@ class History(Kind):
 
     @property
     def meanings(self) -> Mapping[str, str]:
-        since = self.sequence[0].lstrip("_")
+        since = (self.dated or self.sequence[0]).lstrip("_")
         return {
             "valid_from": f"when the version began, by {since}",
             "valid_to": "when it ended, not included; null while it lasts",
@@ -161,7 +170,7 @@ class History(Kind):
 
     def requires(self, side: int = 0, /) -> dict[str, str]:
         others = dict.fromkeys(self.track or (), "track") | dict.fromkeys(self.ignore, "ignore")
-        others |= dict.fromkeys(self.partition, "partition")
+        others |= dict.fromkeys(self.partition, "partition") | dict.fromkeys(filter(None, [self.dated]), "dated")
         return others | dict.fromkeys(self.sequence, "sequence") | dict.fromkeys(self.by, "key")
 
     def prepare(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
@@ -174,16 +183,16 @@ class History(Kind):
         return self.removal.prepare(rows, self.by)
 
     def evaluate(self, rows: DataFrame) -> DataFrame:
-        """State: the place of a version's newest event, and whether a delete closed it."""
+        """State: the place of a version's newest event, whether a delete closed it, and with `dated` its instant."""
         if self.snapshots:
             rows = differences(rows, self.by, self.sequence[0], self.marker, self.partition)
-            return self._versions(self._events(rows, gone=GONE)).drop(AGAIN)
+            return self._versions(self._timed(self._events(rows, gone=GONE))).drop(AGAIN)
         events = self._events(rows.where(self.removal.kept), gone=self.removal.gone)
         if self.removal.truncate:
             everyone = self._events(rows.where(self.removal.truncate), gone="true").drop(*self.by)
             keys = events.select(*self.by).distinct()
             events = events.unionByName(keys.crossJoin(everyone.hint("broadcast")))
-        return self._versions(events).drop(AGAIN)
+        return self._versions(self._timed(events).where(f"{INSTANT} is not null")).drop(AGAIN)
 
     def absorb(self, old: DataFrame, changes: DataFrame) -> DataFrame:
         """A key with a current version, all of whose events come at later instants than that version's newest, goes
@@ -192,16 +201,18 @@ class History(Kind):
         from pyspark.sql import functions as F
 
         news = self._events(changes.where(self.removal.kept), gone=self.removal.gone)
-        held = old.withColumns({INSTANT: F.col(f"{AT}.`{self.sequence[0]}`"), GONE: F.lit(False), SIGN: F.lit(1)})
-        held = held.withColumn(SINCE, F.col("valid_from"))
-        rows = held.unionByName(news, allowMissingColumns=True)
+        instant = F.col(DATED if self.dated else f"{AT}.`{self.sequence[0]}`")
+        held = old.withColumns({INSTANT: instant, GONE: F.lit(False), SIGN: F.lit(1), SINCE: F.col("valid_from")})
+        rows = self._timed(held.unionByName(news, allowMissingColumns=True))
         over = f"over (partition by {self._by})"
         newest = f"max(if(is_current, {INSTANT}, null)) {over}"
         late = f"min(if(is_current is null, {INSTANT}, null)) {over} <= {newest}"
+        if self.dated:
+            late += f" or min(if(is_current is null, {AT}, null)) {over} <= max(if(is_current, {AT}, null)) {over}"
         unknown = f"{newest} is null" if self.removal.declared else "false"
         again = f"min({SIGN}) {over} < 0 or coalesce({late}, false) or {unknown}"
-        rows = rows.withColumn(AGAIN, F.expr(again))
-        versions = self._versions(rows.where("coalesce(is_current, true)").drop(*VALID, CLOSED))
+        rows = rows.withColumn(AGAIN, F.expr(again)).where(f"{AGAIN} or {INSTANT} is not null")
+        versions = self._versions(rows.where("coalesce(is_current, true)").drop(*VALID, CLOSED, DATED))
         return versions.unionByName(rows.where("not is_current").select(*versions.columns))
 
     def traced(self, rows: DataFrame, side: int = 0, /) -> DataFrame:
@@ -217,8 +228,8 @@ class History(Kind):
         over = f"over (partition by {self._by} order by {AT})"
         shown = ", ".join(f"if({GONE}, null, `{column}`)" for column in self._tracked(visible(rows.columns)))
         steps = {
-            INSTANT: f"`{self.sequence[0]}`",
             AT: place(*self.sequence),
+            INSTANT: self._greatest(self._instant) if self.dated else self._instant,
             GONE: self.removal.gone,
             "_counts": f"{INSTANT} is not null and not ({INSTANT} <=> lead({INSTANT}) {over})",
             "_state": f"if(_counts, struct({GONE}{', ' if shown else ''}{shown}), null)",
@@ -233,11 +244,22 @@ class History(Kind):
 
     def _events(self, rows: DataFrame, *, gone: str) -> DataFrame:
         """The rows that have an instant, each with its place; `gone`: SQL, which are deletes."""
-        instant = f"`{self.sequence[0]}`"
-        marks = [f"{place(*self.sequence)} as {AT}", f"{instant} as {INSTANT}", f"{gone} as {GONE}"]
+        marks = [f"{place(*self.sequence)} as {AT}", f"{self._instant} as {INSTANT}", f"{gone} as {GONE}"]
         columns = [f"`{column}`" for column in visible(rows.columns)]
-        events = kept(rows).selectExpr(*columns, *marks, SIGN).where(f"{INSTANT} is not null")
-        return events.withColumn(SINCE, events[INSTANT])
+        timed = kept(rows).where(f"`{self.sequence[0]}` is not null")
+        return timed.selectExpr(*columns, *marks, SIGN)
+
+    def _timed(self, events: DataFrame) -> DataFrame:
+        """The `events` with their instants, which are those at which a version that each opens begins.
+
+        An event has none where neither it nor one before it is dated.
+        """
+        from pyspark.sql import functions as F
+
+        if self.dated:
+            events = events.withColumn(INSTANT, F.expr(self._greatest(INSTANT)))
+        begun = f"coalesce({SINCE}, {INSTANT})" if SINCE in events.columns else INSTANT
+        return events.withColumn(SINCE, F.expr(begun))
 
     def _versions(self, events: DataFrame) -> DataFrame:
         """The versions that `events` make, numbered as in the module's docstring; an event that is a version which
@@ -272,12 +294,23 @@ class History(Kind):
             AT,
             CLOSED,
             AGAIN,
+            *([f"{INSTANT} as {DATED}"] if self.dated else []),
         )
 
     def _tracked(self, columns: Sequence[str]) -> Sequence[str]:
         if self.track is not None:
             return self.track
-        return [column for column in columns if column not in {*self.by, *self.sequence, *self.ignore}]
+        return [column for column in columns if column not in {*self.by, *self.sequence, self.dated, *self.ignore}]
+
+    @property
+    def _instant(self) -> str:
+        """SQL of the time that an event says itself; none where it has no place in the sequence."""
+        first = f"`{self.sequence[0]}`"
+        return f"if({first} is null, null, `{self.dated}`)" if self.dated else first
+
+    def _greatest(self, instant: str) -> str:
+        """SQL of the greatest `instant` of a key up to an event."""
+        return f"max({instant}) over (partition by {self._by} order by {AT} rows unbounded preceding)"
 
     @property
     def _by(self) -> str:
@@ -297,6 +330,8 @@ class History(Kind):
             raise DeclarationError(
                 "track and ignore cannot be combined", fix="use only one of them: the other columns are the rest"
             )
+        if self.dated and self.snapshots:
+            raise DeclarationError("snapshots cannot have dated", fix="leave it out: the dump says when it was taken")
         for column in self.track or ():
             if column.startswith("_") or column in self.by:
                 raise DeclarationError(

@@ -37,6 +37,7 @@ def as_data(status: Status) -> dict[str, Any]:
         ],
         "failed": [asdict(run) for run in _failed(status)],
         "sources": [asdict(source) for source in status.sources],
+        "unordered": status.unordered,
         "streams": [asdict(stream) for stream in status.streams],
         "tables": [
             asdict(table) | {"lag": None if table.lag is None else table.lag.total_seconds(), "late": _late(table)}
@@ -65,6 +66,7 @@ def as_text(status: Status) -> Iterator[str]:
         if stream.accepted and stream.quarantined:
             upto, reason = stream.accepted["batch"], stream.accepted["reason"]
             yield f"accepted what {stream.name} refused up to batch {upto}: {reason}"
+    yield from (f"warning  {line}" for line in status.unordered)
     if status.checks:
         checks = status.checks
         yield f"checks   {checks.passed} of {checks.total} checks passed, at cut {checks.cut}"

@@ -15,6 +15,7 @@ from lake.gate import refusal_limits
 from lake.graph import Graph, graph
 from lake.ingest import landing
 from lake.ingest.completeness import missing
+from lake.ingest.unordered import unordered
 from lake.project import Project
 from lake.report.sources import SourceStatus, sources
 from lake.session import first_line
@@ -128,6 +129,8 @@ class Status:
     failed: tuple[runs.Run, ...]
     """Runs about no table that failed, and were the last of their subject."""
     sources: tuple[SourceStatus, ...] = ()
+    unordered: tuple[str, ...] = ()
+    """What goes by an order of events that nothing says."""
 
 
 def status(project: Project) -> Status:
@@ -179,6 +182,7 @@ def status(project: Project) -> Status:
         damaged=tuple(looks.damaged.values()),
         failed=tuple(run for run in others.values() if run.outcome == "failed"),
         sources=tuple(sources(settings, project.contracts)),
+        unordered=tuple(unordered(project, walks)),
     )
 
 

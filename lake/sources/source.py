@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
@@ -96,6 +96,17 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Lets go of connections."""
+
+
+@runtime_checkable
+class Partitioned(Protocol):
+    """A source whose streams may be spread over partitions, between which their records have no order."""
+
+    together: Sequence[tuple[str, ...]]
+    """Facts of which records that are alike in one are of one partition, such as ("kafka", "key")."""
+
+    def partitions(self, after: Progress) -> Mapping[str, int]:
+        """How many partitions each stream has been read of."""
 
 
 class Rows(Protocol):

@@ -37,6 +37,15 @@ def test_slices_make_the_history_of_everything(spark: SparkSession, truncate: bo
     assert tried(KIND, frames(spark, parts), *VERSION) == model.table(kept(parts))
 
 
+@pytest.mark.parametrize("truncate", [True, pytest.param(False, marks=pytest.mark.long)], ids=["truncate", "deletes"])
+def test_versions_are_dated_by_another_column_than_the_one_that_orders(spark: SparkSession, truncate: bool) -> None:
+    kind = History("key", sequence="at", dated="c", track="a", **REMOVED)
+    parts = histories(seed=11 + truncate)
+    parts = truncated(parts, at=3, part=2, c=2) if truncate else parts
+    assert tried(kind, frames(spark, parts), *VERSION) == model.table(kept(parts), dated=True)
+    assert all_keep(kind, at_once(kind, frames(spark, parts)))
+
+
 @pytest.mark.long
 def test_events_that_are_no_deletes_make_a_history_without_gaps(spark: SparkSession) -> None:
     kind = History("key", sequence="at", track="a")

@@ -106,6 +106,7 @@ OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "History": {
         "key": KEYS,
         "sequence": ("'at'", "'seq'", "('at', 'seq')"),
+        "dated": ("None", "'seq'", "'at'"),
         "track": ("None", "('a', 's')"),
         "ignore": ("None", "('b', 'tags', 'event')"),
         "deletes": ("None", DELETES),

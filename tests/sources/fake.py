@@ -1,7 +1,7 @@
 """A system outside that is a file: transactions, each of records for several streams, and what was acknowledged to it.
 
 kind = "fake"
-file = "outside.json"      {"transactions": [[[stream, record], …], …], "acknowledged": 0, "lost": 0}
+file = "outside.json"      {"transactions": [[[stream, record], …], …], "acknowledged": 0, "lost": 0, "partitions": 1}
 at_once = 2                transactions in one range
 streams = ["debits", "credits"]
 """
@@ -25,6 +25,7 @@ class Fake:
     file: Path
     at_once: int
     streams: tuple[str, ...]
+    together = (("kafka", "partition"), ("kafka", "key"))
 
     def _outside(self) -> dict[str, Any]:
         said: dict[str, Any] = json.loads(self.file.read_text())
@@ -51,6 +52,10 @@ class Fake:
     def lag(self, after: Progress | None) -> Lag:
         """Transactions that wait."""
         return Lag(events=len(self._outside()["transactions"]) - (int(after["to"]) if after else 0))
+
+    def partitions(self, after: Progress) -> Mapping[str, int]:
+        """As many as the file says."""
+        return dict.fromkeys(self.streams, self._outside().get("partitions", 1))
 
     def skip_gap(self, after: Progress | None) -> Progress:
         """Behind what is lost."""

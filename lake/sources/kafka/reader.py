@@ -25,6 +25,8 @@ def of(name: str, said: Mapping[str, Any], contracts: Mapping[str, Contract], wh
 class Kafka:
     """One declared source of one cluster. Connects when it is first asked something."""
 
+    together = (("kafka", "partition"), ("kafka", "key"))
+
     def __init__(self, options: Options, connect: Callable[[Options], Cluster] = Cluster) -> None:
         self.options = options
         self._connect = connect
@@ -105,6 +107,11 @@ class Kafka:
         oldest = self.cluster.oldest(waiting)
         events = sum(each.end - each.first for each in waiting)
         return Lag(events=events, seconds=None if oldest is None else max(0.0, time.time() - oldest))
+
+    def partitions(self, after: Progress) -> Mapping[str, int]:
+        """How many partitions each stream has been read of."""
+        taken = Position.of(after).topics
+        return {topic.stream: len(taken[topic.name].ranges) for topic in self.options.topics if topic.name in taken}
 
     def skip_gap(self, after: Progress | None) -> Progress:
         """Where to go on without what is gone."""

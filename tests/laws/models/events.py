@@ -76,9 +76,9 @@ def histories(seed: int, *, total: bool = False, nulls: bool = True, voids: bool
     return parts
 
 
-def truncated(parts: list[list[Signed]], at: int, *, part: int) -> list[list[Signed]]:
+def truncated(parts: list[list[Signed]], at: int, *, part: int, c: int | None = None) -> list[list[Signed]]:
     """`parts` with a truncate at the time `at`, first in its part."""
-    event = Event(None, at, "truncate", None, None, None, None, part + 1, -1)
+    event = Event(None, at, "truncate", None, None, None, c, part + 1, -1)
     return [[*([(event, 1)] if number == part else []), *events] for number, events in enumerate(parts)]
 
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any
 
 from tests.laws.models.events import Event
 
 
-def history(events: Iterable[Event]) -> list[tuple[Any, ...]]:
-    """(a, b, valid_from, valid_to) of each version: `a` is tracked, `b` is that of the version's newest event."""
-    instants = {event.at: event for event in sorted(events, key=lambda each: each.order) if event.at is not None}
+def history(events: Iterable[Event], *, dated: bool = False) -> list[tuple[Any, ...]]:
+    """(a, b, valid_from, valid_to) of each version: `a` is tracked, `b` is that of the version's newest event.
+
+    `dated`: an event was at the greatest `c` so far.
+    """
+    ordered = sorted((event for event in events if event.at is not None), key=lambda each: each.order)
+    times = accumulate((event.c or 0 for event in ordered), max) if dated else (event.at for event in ordered)
+    instants = {time: event for time, event in zip(times, ordered, strict=True) if time or not dated}
     versions: list[list[Any]] = []
     for at, event in instants.items():
         going = versions[-1] if versions and versions[-1][3] is None else None
@@ -25,13 +30,13 @@ def history(events: Iterable[Event]) -> list[tuple[Any, ...]]:
     return [tuple(version) for version in versions]
 
 
-def table(events: Iterable[Event]) -> set[tuple[Any, ...]]:
+def table(events: Iterable[Event], *, dated: bool = False) -> set[tuple[Any, ...]]:
     """The versions of all keys, each after its key."""
     events = list(events)
     truncates = [event for event in events if event.key is None]
     keyed = sorted((event for event in events if event.key is not None), key=lambda each: each.key or 0)
     groups = groupby(keyed, key=lambda each: each.key)
-    return {(key, *version) for key, group in groups for version in history([*truncates, *group])}
+    return {(key, *version) for key, group in groups for version in history([*truncates, *group], dated=dated)}
 
 
 def of_dumps(batches: Iterable[Iterable[Event]]) -> set[tuple[Any, ...]]:

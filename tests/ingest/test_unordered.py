@@ -1,0 +1,72 @@
+"""Tables that go by the order between partitions, which there is none of, are named; others are not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lake.ingest import unordered
+from lake.ingest.standing import Standing
+from lake.project import load
+from lake.sources import declared
+from tests.shop import contract, declare, empty, job
+
+FACTS = {
+    "id": "long",
+    "n": "long",
+    "at": "timestamp",
+    "whole": ("string", {"from": "kafka.key"}),
+    "left": ("string", {"from": "kafka.key.left"}),
+    "right": ("string", {"from": "kafka.key.right"}),
+    "shard": ("int", {"from": "kafka.partition"}),
+}
+WHOLE, PARTS = ("id", "n", "at", "whole", "shard"), ("id", "n", "at", "left", "right")
+KINDS = {
+    'Latest("n")': True,
+    'Latest("n", sequence="at")': True,
+    'Latest("n", sequence="id")': False,
+    'Latest("id", sequence="_n")': False,
+    'Latest("n", sequence=("at", "_id"))': False,
+    'Latest("whole")': False,
+    'Latest(("n", "shard"))': False,
+    'Latest("left")': True,
+    'Latest(("left", "right"), sequence="at")': False,
+    'First("n")': True,
+    'History("n", sequence="at")': True,
+    'History("whole", sequence="at")': False,
+    'Aggregate("n", measures={"c": Count()})': False,
+    'Aggregate("n", measures={"c": FirstValue("at", by="at")})': True,
+    'Aggregate("n", measures={"c": FirstValue("at", by=("at", "id"))})': False,
+    'View("n", identity="id")': False,
+}
+
+
+@pytest.mark.parametrize("partitions", [1, 8])
+def test_a_table_is_named_where_no_partition_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partitions: int
+) -> None:
+    monkeypatch.setitem(declared.KINDS, "fake", ("tests.sources.fake", "fake"))
+    monkeypatch.setattr(unordered, "standing", lambda *_: Standing(1, {"to": 1}, ("events",)))
+    settings = empty(tmp_path / "shop")
+    streams = {"events": WHOLE, "parts": PARTS}
+    contracts = [
+        contract(name, {field: FACTS[field] for field in fields}, id=["id"]) for name, fields in streams.items()
+    ]
+    jobs, apart = {}, set()
+    for number, (kind, is_apart) in enumerate(KINDS.items()):
+        stream = "parts" if "left" in kind else "events"
+        jobs[f"t{number}"] = job(f"t{number}", kind, f'log("{stream}")')
+        apart |= {f"t{number}"} if is_apart and partitions > 1 else set()
+    declare(settings, *contracts, jobs=jobs)
+    outside = settings.project / "outside.json"
+    outside.write_text(json.dumps({"transactions": [], "acknowledged": 0, "partitions": partitions}))
+    (settings.project / "sources").mkdir()
+    lines = ['kind = "fake"', f'file = "{outside}"', f"streams = {[*streams]}"]
+    (settings.project / "sources/bank.toml").write_text("\n".join(lines) + "\n")
+    project = load(settings)
+    warnings = list(unordered.unordered(project, streams))
+    assert {warning.partition(" ")[0] for warning in warnings} == apart
+    assert all(f"{partitions} partitions" in warning for warning in warnings)
+    assert not list(unordered.unordered(project, []))
