@@ -82,8 +82,14 @@ def _change(change: Mapping[str, Any]) -> str:
     is_flag=True,
     help="Replace a lost batch that cannot be read again by an empty one; have a source go on behind what is gone.",
 )
+@click.option(
+    "--again",
+    multiple=True,
+    metavar="STREAM",
+    help="Have the source copy the table behind STREAM anew, too. Repeatable.",
+)
 @shared
-def ingest(shell: Shell, names: tuple[str, ...], give_up: bool) -> int:
+def ingest(shell: Shell, names: tuple[str, ...], give_up: bool, again: tuple[str, ...]) -> int:
     """Ingest what is new. NAMES are those of streams and sources (default: all).
 
     New is what has landed and what sources have. Prints the token of the newest batch of each stream.
@@ -95,13 +101,23 @@ def ingest(shell: Shell, names: tuple[str, ...], give_up: bool) -> int:
 
     if give_up and not names:
         raise click.UsageError("--give-up needs the names of the streams or sources")
+    if again and (len(names) != 1 or give_up):
+        raise click.UsageError("--again goes with the name of one source alone: lake ingest SOURCE --again STREAM")
     failures: list[LakeError] = []
 
     def failed(stream: str, error: LakeError) -> None:
         shell.say(f"lake: {stream}: {error}")
         failures.append(error)
 
-    done = ingest_named(shell.settings, lambda: shell.spark, names, give_up=give_up, tell=shell.say, on_failure=failed)
+    done = ingest_named(
+        shell.settings,
+        lambda: shell.spark,
+        names,
+        give_up=give_up,
+        again=again,
+        tell=shell.say,
+        on_failure=failed,
+    )
     _emit_counts(shell, done)
     return max((error.exit_code for error in failures), default=0)
 

@@ -11,7 +11,7 @@ stream.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING
 
 from lake.config import Settings
 from lake.contracts.contract import Contract
-from lake.errors import DeclarationError
+from lake.errors import DeclarationError, did_you_mean
 from lake.ingest.append import BatchCounts, append
 from lake.ingest.delivery import Fetched
 from lake.ingest.standing import standing
 from lake.progress import step
 from lake.sources import spool
 from lake.sources.declared import Declared, sound_sources
-from lake.sources.source import Progress, Source, Spool
+from lake.sources.source import Copying, Progress, Source, Spool
 from lake.sources.spool import Spooled
 from lake.store.locks.lease import lease
 from lake.store.log import Log, LogHead
@@ -78,17 +78,51 @@ def delivering(
 def give_up_gap(settings: Settings, name: str, contracts: Mapping[str, Contract]) -> Progress:
     """Where the source goes on once what is gone there is given up; the next delivery begins behind it.
 
-    Raises DeclarationError where it is declared wrongly, or nothing is gone.
+    Raises DeclarationError where it is declared wrongly, nothing is gone, or what was read is not in the logs yet.
     """
+    return _moved(settings, name, contracts, lambda reader, after: reader.skip_gap(after))
+
+
+def copy_again(settings: Settings, name: str, contracts: Mapping[str, Contract], streams: Sequence[str]) -> None:
+    """Has the source copy what is behind these of its streams anew with its next delivery.
+
+    Raises DeclarationError where it is declared wrongly or cannot, and where what was read is not in the logs yet.
+    """
+
+    def again(reader: Source, after: Progress | None) -> Progress:
+        for stream in streams:
+            if stream not in reader.streams:
+                what = f"{name} has no records for the stream {stream!r}"
+                raise DeclarationError(what, fix=did_you_mean(stream, reader.streams))
+        if not isinstance(reader, Copying):
+            raise DeclarationError(
+                f"{name} has no copy to take again", fix='only a database\'s tables are copied: kind = "postgres"'
+            )
+        if after is None:
+            raise DeclarationError(f"{name} has copied nothing yet", fix=f"lake ingest {name}")
+        return reader.copy_again(after, streams)
+
+    _moved(settings, name, contracts, again)
+
+
+def _moved(
+    settings: Settings,
+    name: str,
+    contracts: Mapping[str, Contract],
+    move: Callable[[Source, Progress | None], Progress],
+) -> Progress:
+    """Where the source goes on: a delivery without records, which the next run commits, says so."""
     sources, faults = sound_sources(settings, contracts)
     if name in faults:
         raise faults[name]
     source = sources[name]
     with lease(settings, f"source.{source.name}"), closing(source.open()) as reader:
         at = standing(settings, source.name, source.streams)
-        progress = reader.skip_gap(at.progress)
-        with spool.spooling(settings, source.name) as writer:
-            spool.keep(settings, source.name, at.number + 1, writer, progress)
+        if at.lacking or any(spooled.number > at.number for spooled in spool.spooled(settings, name)):
+            raise DeclarationError(f"what was read of {name} is not in the logs yet", fix=f"lake ingest {name}, first")
+        progress = move(reader, at.progress)
+        with spool.spooling(settings, name) as writer:
+            spool.keep(settings, name, at.number + 1, writer, progress)
     return progress
 
 

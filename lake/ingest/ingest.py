@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from lake.config import Settings
 from lake.contracts.contract import Contract, known_stream, load_contract, sound_contracts
-from lake.errors import LakeError
+from lake.errors import DeclarationError, LakeError, did_you_mean
 from lake.ingest import attempts, landing, recovery
 from lake.ingest.append import BatchCounts, append, unread
 from lake.ingest.delivery import Files
-from lake.ingest.from_source import drain, give_up_gap
+from lake.ingest.from_source import copy_again, drain, give_up_gap
 from lake.progress import step
 from lake.sources.declared import names as source_names
 from lake.sources.declared import sound_sources
@@ -90,14 +90,15 @@ def ingest_named(  # noqa: PLR0913  of which streams, and whom to tell
     names: Sequence[str] = (),
     *,
     give_up: bool = False,
+    again: Sequence[str] = (),
     tell: Callable[[str], None],
     on_failure: Callable[[str, LakeError], None],
 ) -> dict[str, BatchCounts]:
     """Ingests as `ingest` does for streams of sound contracts; those of faulty ones fail.
 
     With `give_up`, an empty batch is first put in the place of what a named stream has lost, and a named source goes on
-    behind what is gone there. Raises DeclarationError where a name is unknown, a named stream's contract is faulty, or
-    nothing of it is lost.
+    behind what is gone there. Of the streams `again` the one named source copies what is behind them anew. Raises
+    DeclarationError where a name is unknown, a named stream's contract is faulty, or nothing of it is lost.
     """
     contracts, faults = sound_contracts(settings)
     declared = {*source_names(settings)}
@@ -110,6 +111,12 @@ def ingest_named(  # noqa: PLR0913  of which streams, and whom to tell
             continue
         batch = recovery.give_up(settings, name)
         tell(f"batch {batch} of {name} is empty now: run lake rebuild --all once all streams can be read")
+    if again:
+        [source] = names
+        if source not in declared:
+            raise DeclarationError(f"{source!r} is no source", fix=did_you_mean(source, declared))
+        copy_again(settings, source, contracts, again)
+        tell(f"{source} copies {', '.join(again)} anew")
     for stream, fault in faults.items():
         on_failure(stream, fault)
     return ingest(settings, spark(), contracts, names or None, on_failure=on_failure)

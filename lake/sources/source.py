@@ -109,6 +109,14 @@ class Partitioned(Protocol):
         """How many partitions each stream has been read of."""
 
 
+@runtime_checkable
+class Copying(Protocol):
+    """A source whose streams begin with a copy of what is there, which it can take again."""
+
+    def copy_again(self, after: Progress, streams: Iterable[str]) -> Progress:
+        """A position from which the next read copies what is behind these streams anew, though nothing was missed."""
+
+
 class Rows(Protocol):
     """The rows that a source has for one stream exactly as of `lsn`, a place in its own log, each as one record."""
 

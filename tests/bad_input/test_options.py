@@ -96,6 +96,7 @@ APART = {
     ("graph", "--format", "--json"),
     ("sql", "--format", "--json"),
     ("sql", "--json", "--output"),
+    ("ingest", "--again", "--give-up"),
     ("init", "--project"),
 }
 

@@ -221,6 +221,30 @@ def test_a_gap_is_told_stops_nobody_else_and_is_given_up_on_purpose(bank: Lakeho
     assert standing(bank.settings, "bank", STREAMS).progress == {"to": 4}
 
 
+def test_what_is_on_disk_is_in_the_logs_before_a_source_goes_on_elsewhere(
+    bank: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside(bank, transfers(4))
+    run(bank, spark, "ingest")
+    outside(bank, transfers(6), lost=5)
+    with monkeypatch.context() as patched:
+        patched.setattr(from_source.Delivering, "commit", lambda *_: (_ for _ in ()).throw(LakeError("it dies")))
+        outside(bank, transfers(6))
+        run(bank, spark, "ingest", code=1)
+    outside(bank, transfers(6), lost=5)
+    assert "what was read of bank is not in the logs yet" in run(bank, spark, "ingest", "bank", "--give-up", code=2)
+    assert "transactions from 5 on" not in run(bank, spark, "ingest", "bank")
+    assert sorted(row[0] for row in logged(bank)["debits"]) == [*range(6)]
+
+
+def test_a_copy_is_taken_again_of_a_source_that_has_one(bank: Lakehouse, spark: SparkSession) -> None:
+    outside(bank, transfers(1))
+    assert "--again goes with the name of one source" in run(bank, spark, "ingest", "--again", "debits", code=2)
+    assert "'debits' is no source" in run(bank, spark, "ingest", "debits", "--again", "debits", code=2)
+    assert "did you mean 'debits'?" in run(bank, spark, "ingest", "bank", "--again", "debit", code=2)
+    assert "bank has no copy to take again" in run(bank, spark, "ingest", "bank", "--again", "debits", code=2)
+
+
 def test_a_batch_that_damage_took_is_made_again_of_the_spool(bank: Lakehouse, spark: SparkSession) -> None:
     outside(bank, transfers(3), at_once=3)
     run(bank, spark, "ingest")

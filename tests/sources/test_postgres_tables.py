@@ -14,7 +14,10 @@ from lake import pipeline
 from lake.contracts.contract import load_contracts
 from lake.engine.verify import verify_all
 from lake.ingest.from_source import give_up_gap
+from lake.ingest.ingest import ingest_named
 from lake.ingest.replay import waiting
+from lake.store import delta
+from lake.store.log import Log
 from lake.testing import Lakehouse
 from tests.checks import present
 from tests.servers.postgres import Postgres, binaries
@@ -45,6 +48,8 @@ def lakehouse(shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> La
     (project / "schemas/orders.avsc").write_text(guide("json", '{\n  "type": "record", "name": "orders"'))
     imports = f"{HEAD}from pyspark.sql import DataFrame\n\n\n"
     (project / "jobs/silver/order.py").write_text(imports + guide("python", "@table"))
+    history = guide("python", "@table(\n    History")
+    (project / "jobs/silver/order_history.py").write_text(imports + history)
     shop.execute(
         "CREATE TABLE orders (id int PRIMARY KEY, customer text, note text, price numeric(12, 2))",
         "ALTER TABLE orders ALTER note SET STORAGE EXTERNAL",
@@ -61,6 +66,22 @@ def in_the_database(shop: Shop) -> list[dict[str, Any]]:
 def in_the_lake(lakehouse: Lakehouse) -> list[dict[str, Any]]:
     rows = ({name: row[name] for name in COLUMNS} for row in lakehouse.table("order"))
     return sorted(rows, key=lambda row: int(row["id"]))
+
+
+def must_have_its_history(lakehouse: Lakehouse, shop: Shop) -> None:
+    """The versions that hold are the rows of now, and none began after the server's time."""
+    versions = lakehouse.table("order_history")
+    now = {row["id"]: (row["customer"], row["price"]) for row in versions if row["is_current"]}
+    assert now == {row["id"]: (row["customer"], row["price"]) for row in in_the_database(shop)}
+    [[latest]] = shop.query("SELECT now()")
+    assert max(row["valid_from"] for row in versions) < latest
+    assert len({row["valid_from"] for row in versions}) > 1
+
+
+def reads(lakehouse: Lakehouse) -> int:
+    """How many rows copies have put into the log."""
+    [counted] = delta.rows(Log(lakehouse.settings, "orders").path, "SELECT count(*) AS n FROM t WHERE op = 'r'")
+    return int(counted["n"])
 
 
 def run(lakehouse: Lakehouse, spark: SparkSession) -> None:
@@ -101,6 +122,7 @@ def test_the_guide_s_table_is_the_database_s(
     shop.execute("TRUNCATE orders", "INSERT INTO orders VALUES (1, 'after', NULL, 2.50), (2, NULL, 'x', NULL)")
     run(lakehouse, spark)
     assert in_the_lake(lakehouse) == in_the_database(shop)
+    must_have_its_history(lakehouse, shop)
     assert postgres.execute(f"SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '{shop.slot}'")
     assert not waiting(lakehouse.settings)
 
@@ -120,6 +142,11 @@ def test_what_was_missed_while_the_slot_was_gone_is_found_by_a_copy(
     run(lakehouse, spark)
     assert in_the_lake(lakehouse) == in_the_database(shop)
     shop.execute("UPDATE orders SET price = 7 WHERE id = 7")
+    run(lakehouse, spark)
+    assert in_the_lake(lakehouse) == in_the_database(shop)
+    before = reads(lakehouse)
+    ingest_named(lakehouse.settings, lambda: spark, ["shop"], again=["orders"], tell=print, on_failure=print)
+    assert reads(lakehouse) == before + len(in_the_database(shop))
     run(lakehouse, spark)
     assert in_the_lake(lakehouse) == in_the_database(shop)
     assert {one.verdict for one in verify_all(lambda: spark, lakehouse.project, tell=lambda _: None)} == {"identical"}
