@@ -19,7 +19,7 @@ NEEDS_JAVA = $(if $(shell test "0$(JAVA_VERSION)" -ge 17 && echo yes),,$(error a
 	$(JAVA) is $(or $(JAVA_VERSION),missing): apt install openjdk-17-jdk-headless, brew install openjdk@17, or set JAVA_HOME))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka quick test test-airflow test-kafka test-postgres test-http test-singer laws soak lint docs audit bench bench-kinds bench-large bench-http load airflow kafka postgres lock clean
+.PHONY: help setup demo demo-kafka quick test test-airflow test-kafka test-postgres test-http test-singer laws soak lint docs audit bench bench-kinds bench-large bench-http bench-sources load airflow kafka postgres lock clean
 .DELETE_ON_ERROR:
 
 help: ## these lines
@@ -92,6 +92,10 @@ bench-large: setup ## the figures: ten million events of a million keys, and a m
 
 bench-http: setup ## the figures: events a second that lake serve http acknowledges, each on the disk
 	$(BIN)/python -m tests.bench.http
+
+bench-sources: setup $(VENV)/.kafka ## the figures: Kafka and PostgreSQL into the log, beside programs by hand; INSERT to edition
+	@infra/postgres/install.sh
+	$(BIN)/python -m tests.bench.sources
 
 load: setup ## ten minutes of lake run --follow beside a producer that never waits; MINUTES=60 for an hour
 	$(BIN)/python -m tests.bench.load --minutes $(or $(MINUTES),10)

@@ -8,16 +8,20 @@ from typing import Any
 from airflow.sdk import DAG, XComArg, dag, task
 
 from lake_airflow import steps
+from lake_airflow.command import fail
 from lake_airflow.project import Project, task_id
 
 
 def microbatch(project: Project, schedule: str | None) -> DAG:
-    """Ingest, cut, one task per table in the order of the graph, check, publish."""
+    """Ingest, cut, one task per table in the order of the graph, check, publish.
+
+    A stream or a source that fails holds up no other: the run goes on with what the logs have, and fails in the end.
+    """
 
     @dag(project.dag_id("microbatch"), schedule=schedule, doc_md=microbatch.__doc__, **project.runs)
     def made() -> None:
-        number = steps.cut(project)
-        ingest(project) >> number
+        number = steps.cut(project, when="all_done")
+        ingest(project) >> [number, must_be_in()]
         work = project.per_table(lambda table: advance(project, table, number))
         work >> steps.check(project, number) >> steps.publish(project, number)
 
@@ -33,6 +37,19 @@ def ingest(project: Project) -> XComArg:
         grown = {name: counts for name, counts in streams.items() if counts["accepted"] and name in project.assets}
         steps.update(project, grown, outlet_events)
         return streams
+
+    return work()
+
+
+def must_be_in() -> XComArg:
+    """The task that fails a run whose `ingest` failed, as no table's does; it is skipped else."""
+
+    @task(task_id="ingest_failed", trigger_rule="one_failed")
+    def work() -> None:
+        fail(
+            "a stream or a source was not ingested",
+            "see the log of the task ingest: the tables are of what the logs have",
+        )
 
     return work()
 

@@ -22,10 +22,13 @@ def params() -> Mapping[str, Any]:
     return given
 
 
-def cut(project: Project) -> XComArg:
-    """The task that takes this run's cut: the one given, else a new one; a dry run uses the newest."""
+def cut(project: Project, when: str = "all_success") -> XComArg:
+    """The task that takes this run's cut: the one given, else a new one; a dry run uses the newest.
 
-    @task(task_id="cut")
+    `when`: the trigger rule, what has to have become of the tasks before it.
+    """
+
+    @task(task_id="cut", trigger_rule=when)
     def work() -> int:
         must_be_of(project)
         context, asked = get_current_context(), params()

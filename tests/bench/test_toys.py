@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from lake.config import Settings
 from lake.testing import Commands
 from tests.bench import __main__ as flights
-from tests.bench import http, tables
+from tests.bench import http, sources, tables
 from tests.bench import load as loading
 from tests.bench.growth import copied, growth
 from tests.bench.kinds import Bench
@@ -18,6 +18,9 @@ from tests.bench.large import Large
 from tests.bench.load import load
 from tests.bench.meters import Meters
 from tests.servers.http import installed
+from tests.servers.kafka import Kafka
+from tests.servers.postgres import Postgres
+from tests.sources.shop import VARIABLE, Shop
 
 KINDS = [declaration.name for declaration in tables.KINDS.values()]
 BEYOND = ("day_total", "meter_mode", "meter_state")
@@ -69,6 +72,30 @@ def test_load(
     others = (*BEYOND, "meter_total", "mode_total")
     load(copied(tmp_path / "load", without=others), minutes=0.1, every=0.5, size=20)
     assert "0 lines of failure" in capfd.readouterr().out
+
+
+@pytest.mark.kafka
+def test_kafka(spark: SparkSession, kafka: Kafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if not sources.JARS.exists():
+        pytest.skip("Spark's own Kafka source is missing: make bench-sources")
+    sources.with_kafka(spark)
+    sources.from_kafka(spark, kafka, tmp_path, messages=2000, repeat=1)
+    assert "of by hand" in capsys.readouterr().out
+
+
+@pytest.mark.postgres
+def test_postgres(
+    spark: SparkSession,
+    postgres: Postgres,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(VARIABLE, "")  # put back in the end
+    sources.from_postgres(spark, Shop(postgres, postgres.database()), tmp_path, rows=2000, repeat=1)
+    seconds = sources.delays(Shop(postgres, postgres.database()), tmp_path / "delay", inserts=1)
+    assert len(seconds) == 1
+    assert "changes" in capsys.readouterr().out
 
 
 @pytest.mark.http

@@ -178,12 +178,20 @@ def test_tables_follow_their_inputs_and_wait_for_nothing_else(
 ) -> None:
     known = tables(request.config.rootpath)
     tasks = {name: set(task["after"]) for name, task in parsed["dags"][f"flights.{dag}"].items()}
-    assert set(tasks) == {*before, *after, *(f"tables.{name}" for name in known)}
+    watches = {"ingest_failed"} if dag == "microbatch" else set()
+    assert set(tasks) == {*before, *after, *watches, *(f"tables.{name}" for name in known)}
     assert all(one in tasks[other] for one, other in [*pairwise(before), *pairwise(after)])
     for name, table in known.items():
         parents = {f"tables.{parent}" for parent in table["inputs"] if parent in known}
         assert tasks[f"tables.{name}"] == {"cut", before[-1], *parents}
     assert {f"tables.{name}" for name in known} <= tasks[after[0]]
+
+
+def test_a_stream_that_fails_holds_up_no_table_and_fails_the_run(parsed: Any) -> None:
+    tasks = parsed["dags"]["flights.microbatch"]
+    assert (tasks["cut"]["after"], tasks["cut"]["rule"]) == (["ingest"], "all_done")
+    assert (tasks["ingest_failed"]["after"], tasks["ingest_failed"]["rule"]) == (["ingest"], "one_failed")
+    assert not [name for name, task in tasks.items() if "ingest_failed" in task["after"]]
 
 
 def test_a_name_may_be_as_long_as_a_file_lets_it(parsed: Any) -> None:
@@ -198,6 +206,7 @@ def test_lineage_is_of_streams_and_tables_each_with_its_sentence(parsed: Any) ->
     assert {name: (task["inlets"], task["outlets"]) for name, task in tasks.items()} == {
         "ingest": ([], ["shop/log/orders"]),
         "cut": ([], []),
+        "ingest_failed": ([], []),
         "tables.current_order": (["shop/log/orders"], []),
         "tables.customer_daily": (["shop/silver/current_order"], []),
         "check": ([], []),
@@ -309,6 +318,16 @@ LATE = {
     "placed_at": "2024-03-30T10:40:00Z",
     "changed_at": "2024-03-30T11:30:00Z",
 }
+
+
+def test_a_stream_that_fails_holds_up_no_other(airflow: Airflow, commands: Commands) -> None:
+    shared = replace(airflow, server=commands.environment)
+    (airflow.folder / "sources").mkdir()
+    (airflow.folder / "sources/away.toml").write_text('kind = "fax"')
+    done = shared.start("airflow", "dags", "test", "shop.microbatch")
+    assert done.returncode != 0 or "state=failed" in done.stdout + done.stderr, done.stdout[-3000:]
+    assert "unknown kind 'fax'" in done.stdout + done.stderr
+    assert airflow.lake("status")["edition"]["number"] == 1
 
 
 def test_assets_are_updated_after_the_gate_and_only_where_rows_changed(airflow: Airflow, commands: Commands) -> None:
