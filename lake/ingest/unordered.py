@@ -1,9 +1,15 @@
-"""Tables that go by the order of a log, where its records come from partitions that have no order between them."""
+"""Tables that go by the order of a log, where its records come from places that have no order between them.
+
+Partitions of a source are such places, and sources of one stream. What ingestion decides is in the log and stays, but
+another ingestion of the same records might decide otherwise.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
+from typing import TypeAlias
 
 from lake.contracts.contract import Contract
 from lake.errors import LakeError
@@ -12,50 +18,62 @@ from lake.project import Project
 from lake.sources.declared import Declared, sound_sources
 from lake.sources.source import Partitioned
 
+Decided: TypeAlias = tuple[str, list[set[str]]]
+"""Between what there is no order, and sets of fields: events that are alike in all of one have an order."""
+
 
 def unordered(project: Project, streams: Iterable[str]) -> Iterator[str]:
-    """What neither the events of these streams decide nor the order of one partition, table by table, with the fix."""
+    """What neither the events of these streams decide nor the order of where they come from, a line for each table."""
     sound, _ = sound_sources(project.settings, project.contracts)
+    apart: dict[str, Decided] = {}
     for source in sound.values():
         try:
-            several = dict(_partitions(project, source))
+            apart |= _partitions(project, source)
         except LakeError:
             continue  # what is wrong with a source is told where it is read
-        for stream in sorted({*several} & {*streams}):
-            count, together = several[stream]
-            yield from _by_log_order(project, stream, count, together)
+    for stream, count in Counter(stream for source in sound.values() for stream in source.streams).items():
+        if count > 1:
+            apart[stream] = f"{count} sources", [*_one_event(project.contracts[stream])]
+    for stream in sorted({*apart} & {*streams}):
+        yield from _by_log_order(project, stream, *apart[stream])
 
 
-def _partitions(project: Project, source: Declared) -> Iterator[tuple[str, tuple[int, list[set[str]]]]]:
-    """Of each stream of several partitions how many they are, and fields of which events alike in all are in one."""
+def _partitions(project: Project, source: Declared) -> Mapping[str, Decided]:
+    """The streams that come from several partitions of the source."""
     progress = standing(project.settings, source.name, source.streams).progress
     with closing(source.open()) as reader:
         if progress is None or not isinstance(reader, Partitioned):
-            return
-        for stream, count in reader.partitions(progress).items():
-            if count > 1 and stream in project.contracts:
-                contract = project.contracts[stream]
-                yield stream, (count, [*_alike(contract, reader.together)])
+            return {}
+        counts = {stream: count for stream, count in reader.partitions(progress).items() if count > 1}
+        return {
+            stream: (f"{count} partitions", [*_one_event(contract), *_alike(contract, reader.together)])
+            for stream, count in counts.items()
+            if (contract := project.contracts.get(stream))
+        }
+
+
+def _one_event(contract: Contract) -> Iterator[set[str]]:
+    if contract.id:
+        yield {*contract.id}
 
 
 def _alike(contract: Contract, together: Iterable[tuple[str, ...]]) -> Iterator[set[str]]:
-    if contract.id:
-        yield {*contract.id}  # alike in all of it is one event
     for fact in together:
         fields = [field for field in contract.fields if field.path[: len(fact)] == fact]
         whole = [{field.name} for field in fields if field.path == fact]
         yield from whole or ([{field.name for field in fields}] if fields else [])
 
 
-def _by_log_order(project: Project, stream: str, count: int, together: list[set[str]]) -> Iterator[str]:
+def _by_log_order(project: Project, stream: str, between: str, ordered: list[set[str]]) -> Iterator[str]:
     for table in project.tables.values():
         sides = [side for side, given in enumerate(table.inputs) if given.table is None and given.name == stream]
-        for group in [group for side in sides for group in table.kind.ordered_within(side)]:
-            columns = [column.strip("`") for column in group]
-            if not any(names <= {column.lstrip("_") for column in columns} for names in together):
-                alike = f"alike in {', '.join(columns)}" if columns else "of any key"
-                yield (
-                    f"{table.name} goes by which of the events of {stream} {alike} came first, and no order is between "
-                    f"{count} partitions: order them by a sequence that tells any two apart, or take the key from the "
-                    f"record's"
-                )
+        groups = [group for side in sides for group in table.kind.ordered_within(side)]
+        for columns in [[column.strip("`") for column in group] for group in groups]:
+            if any(names <= {column.lstrip("_") for column in columns} for names in ordered):
+                continue
+            alike = f"alike in {', '.join(columns)}" if columns else "of any key"
+            yield (
+                f"{table.name} goes by which of the events of {stream} {alike} came first, and no order is between "
+                f"{between}: order them by a sequence that tells any two apart, or take the key from the record's"
+            )
+            break

@@ -41,6 +41,13 @@ KINDS = {
     'Aggregate("n", measures={"c": FirstValue("at", by=("at", "id"))})': False,
     'View("n", identity="id")': False,
 }
+ALIKE = {
+    'Latest("whole")',
+    'Latest(("n", "shard"))',
+    'Latest(("left", "right"), sequence="at")',
+    'History("whole", sequence="at")',
+}
+"""Kinds that go by the order of one partition."""
 
 
 @pytest.mark.parametrize("partitions", [1, 8])
@@ -70,3 +77,9 @@ def test_a_table_is_named_where_no_partition_decides(
     assert {warning.partition(" ")[0] for warning in warnings} == apart
     assert all(f"{partitions} partitions" in warning for warning in warnings)
     assert not list(unordered.unordered(project, []))
+    (settings.project / "sources/other.toml").write_text("\n".join(lines) + "\n")
+    warnings = list(unordered.unordered(project, streams))
+    by_partition = {f"t{number}" for number, kind in enumerate(KINDS) if kind in ALIKE}
+    named = {f"t{number}" for number, is_apart in enumerate(KINDS.values()) if is_apart}
+    assert {warning.partition(" ")[0] for warning in warnings} == named | by_partition
+    assert all("2 sources" in warning for warning in warnings)
