@@ -61,7 +61,7 @@ test-singer: setup ## a real Singer tap, in an environment of its own
 	$(BIN)/pytest -m singer
 
 laws: setup $(VENV)/.kafka ## the tests, and all further turns of the laws
-	$(BIN)/pytest -m ""
+	$(PYTEST) -m ""
 
 soak: setup ## processes and JVMs killed at every point of their writing, a state machine, hostile files: MINUTES=30, SEED=1
 	$(BIN)/python -m tests.crash --minutes $(or $(MINUTES),30) --seed $(or $(SEED),1)
