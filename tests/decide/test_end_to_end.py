@@ -77,5 +77,5 @@ def test_what_was_accepted_is_in_the_table_however_ingests_and_restarts_come_bet
         append_decided(settings, Events("entries", body))
     landed = settings.path("landing/late.jsonl")
     landed.write_bytes(body)
-    with pytest.raises(DeclarationError, match="decided before they are taken.*--decide"):
+    with pytest.raises(DeclarationError, match=r"decided before they are taken.*"):
         append_files(settings, spark, load_contract(settings, "entries"), [landed])
