@@ -93,8 +93,8 @@ class Committed:
         log = Log(settings, rule.stream)
         head = log.head()
         upto = self.upto(head)
-        for state in found.values():
-            state.upto = upto
+        for known in found.values():
+            known.upto = upto
         if not keys or not head.batch or not delta.exists(log.path):
             return found
         wanted = self._wanted(log, keys)

@@ -102,9 +102,11 @@ def _faults(project: Project, source: Declared, stream: str, table: str) -> Iter
         yield DeclarationError(
             f"{stream} cannot be decided: {what}", where=contract.where, fix="take it out of decide, or change that"
         )
-    if not any(contract.field(name).path == ID for name in contract.id):
+    ids = [contract.field(name) for name in contract.id if contract.field(name).path == ID]
+    if not ids or any(field.nullable or field.has_default for field in ids):
         yield DeclarationError(
-            f"{stream} cannot be decided: its id has no id of the request, by which it is known when it is sent again",
+            f"{stream} cannot be decided: its id has no id of the request, by which it is known when it is sent again"
+            f"{', that is always there' if ids else ''}",
             where=contract.where,
             fix='add {"name": "request", "type": "string", "from": "http.id"} to its fields and "request" to its id',
         )

@@ -62,7 +62,7 @@ class Intake:
         self.pressure = Pressure(self.declared.folder, self.declared.limits)
         self.rates = {stream: Rate(self.declared.limits.rate) for stream in self.declared.streams}
         self.headers = {stream: named_headers(self.contracts[stream]) for stream in self.declared.streams}
-        self.described = openapi(self.contracts[stream] for stream in self.declared.streams)
+        self.described = openapi((self.contracts[stream] for stream in self.declared.streams), self.rules)
 
     def stop(self) -> None:
         """Has those who wait for an edition answered now. Called by a signal, while the server runs."""
@@ -160,8 +160,8 @@ class Intake:
                 if decides:
                     decided, put = await self.deciding.decide(found, expected(headers))
                 else:
-                    records = [(stream, each) for stream, records in found.items() for each in records]
-                    decided, put = None, await self.commits.put(records)
+                    every = [(stream, each) for stream, records in found.items() for each in records]
+                    decided, put = None, await self.commits.put(every)
                 if put is not None:
                     self.pressure.kept(len(body))
                     return Taken(taken.now(found, self.declared.name, put), decided)
@@ -234,6 +234,7 @@ class Intake:
                 seconds=seconds,
                 taken=(self.commits.groups, self.commits.records),
                 token=f"TOKEN=$(cat {own})" if own else "the one that the server was started with",
+                decides=self.rules,
             )
         )
 

@@ -23,8 +23,6 @@ from tests import intake
 from tests.servers.accounts import accounts
 from tests.servers.http import Http, installed
 
-pytestmark = pytest.mark.http
-
 
 def entry(account: int, cents: int) -> dict[str, Any]:
     return {"account": account, "amount": str(Decimal(cents).scaleb(-2))}
@@ -72,10 +70,10 @@ def test_what_was_accepted_is_in_the_table_however_ingests_and_restarts_come_bet
     }
     assert {row["refused"] for row in rows} == {0}
     account = max(balances, key=lambda each: balances[each])
-    body = json.dumps(entry(account, -balances[account] - 1)).encode()
+    short = json.dumps(entry(account, -balances[account] - 1)).encode()
     with pytest.raises(Refused, match=r"0\.01 short"):
-        append_decided(settings, Events("entries", body))
+        append_decided(settings, Events("entries", short))
     landed = settings.path("landing/late.jsonl")
-    landed.write_bytes(body)
+    landed.write_bytes(short)
     with pytest.raises(DeclarationError, match=r"decided before they are taken.*"):
         append_files(settings, spark, load_contract(settings, "entries"), [landed])

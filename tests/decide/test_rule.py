@@ -68,6 +68,7 @@ def test_a_fold_of_a_stream_with_one_way_in_decides_on_it(tmp_path: Path) -> Non
         ),
         ({"job": job("account", "Latest('account')", "log('entries')")}, "account: is not the state of a Fold"),
         ({"job": ACCOUNT.replace("entries int", "entries interval")}, "entries: 'interval' is not a type"),
+        ({"fields": {"request": ("string", {"from": "http.id", "default": ""})}}, "no id of the request.*always there"),
         ({"id": "content"}, "its id has no id of the request.*http.id"),
         ({"fields": {"x": ({"type": "array", "items": "int"}, {})}}, "field x is of type array<int>"),
         ({"fields": {"x": "float"}}, "field x is of type float"),
