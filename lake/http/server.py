@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -74,7 +74,7 @@ def serve(
             url = f"http://{_in_url(host)}:{listening.getsockname()[1]}"
             told = Serving(url, declared.name, declared.streams, os.getpid(), access.token_file, intake.shared)
             intake.ready = lambda: ready(told)
-            with found_at(settings, declared.name, url):
+            with found_at(settings, declared.name, url) if declared.decide else nullcontext():
                 _run(intake.app, listening, stop=intake.stop)
         finally:
             writer.close()
