@@ -24,8 +24,8 @@ from lake.store.voids import all_voids
 
 State = Mapping[str, Any]
 PLACE: Final = ("_batch", "_arrival", "_bucket", "_offset", "_source")
-MOST_KEYS: Final = 5_000_000
-"""Keys of which it is known beforehand whether a log has them; a set of so many takes 40 MB."""
+MOST_ROWS: Final = 5_000_000
+"""Of a log, up to which it is known beforehand whether it has a key."""
 TRIES: Final = 3
 
 
@@ -54,12 +54,12 @@ class Committed:
     folder: Folder
 
     def keys(self) -> set[int] | None:
-        """The hashes of all keys that the log has; None where they are too many, and each has to be looked up."""
+        """The hashes of all keys that the log has; None where it is too large, and each has to be looked up."""
         log, names = Log(self.rule.project.settings, self.rule.stream), self.rule.contract.key
         if not log.head().batch or not delta.exists(log.path):
             return set()
         scan = Scan(log.path)
-        if scan.rows() > MOST_KEYS:
+        if scan.rows() > MOST_ROWS:
             return None
         return {hash(key) for key in _rows(scan.arrow(names), names)}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,7 +20,6 @@ from starlette.routing import Route
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.decide.decider import Decider
-from lake.decide.rule import Rule
 from lake.errors import LakeError, did_you_mean
 from lake.http import bodies, pages, taken
 from lake.http.access import Access
@@ -43,7 +42,10 @@ LONGEST: Final = 600.0
 
 @dataclass
 class Intake:
-    """One server of one source; `shared` says whether others than this machine reach it."""
+    """One server of one source; `shared` says whether others than this machine reach it.
+
+    `decider` has begun, where events of any stream are decided on.
+    """
 
     settings: Settings
     declared: Declared
@@ -52,17 +54,19 @@ class Intake:
     writer: Writer
     shared: bool = False
     ready: Callable[[], None] = lambda: None
-    rules: Mapping[str, Rule] = field(default_factory=dict)
+    decider: Decider | None = None
     commits: Commits = field(init=False)
     deciding: Deciding = field(init=False)
+    decides: Collection[str] = field(init=False)
     pressure: Pressure = field(init=False)
     ending: asyncio.Event = field(init=False)
 
     def __post_init__(self) -> None:
+        self.decides = self.decider.rules if self.decider else ()
         self.pressure = Pressure(self.declared.folder, self.declared.limits)
         self.rates = {stream: Rate(self.declared.limits.rate) for stream in self.declared.streams}
         self.headers = {stream: named_headers(self.contracts[stream]) for stream in self.declared.streams}
-        self.described = openapi((self.contracts[stream] for stream in self.declared.streams), self.rules)
+        self.described = openapi((self.contracts[stream] for stream in self.declared.streams), self.decides)
 
     def stop(self) -> None:
         """Has those who wait for an edition answered now. Called by a signal, while the server runs."""
@@ -171,7 +175,7 @@ class Intake:
                 held.let_go()
 
     def _must_decide(self, found: Mapping[str, list[Record]], decides: bool) -> None:
-        of_rules = [stream for stream in found if stream in self.rules]
+        of_rules = [stream for stream in found if stream in self.decides]
         if of_rules and not decides:
             raise Problem("must-decide", f"{of_rules[0]} takes events that are decided")
         if decides and not of_rules:
@@ -234,7 +238,7 @@ class Intake:
                 seconds=seconds,
                 taken=(self.commits.groups, self.commits.records),
                 token=f"TOKEN=$(cat {own})" if own else "the one that the server was started with",
-                decides=self.rules,
+                decides=self.decides,
             )
         )
 
@@ -263,9 +267,8 @@ class Intake:
     async def _living(self, _: Starlette) -> AsyncIterator[None]:
         self.commits, self.ending = Commits(self.writer), asyncio.Event()
         self.editions = Editions(self.settings, self.declared.name)
-        self.deciding = Deciding(Decider(self.declared, self.rules), self.commits, self.settings.record_bytes)
-        if self.rules:
-            await self.deciding.begin()
+        if self.decider is not None:
+            self.deciding = Deciding(self.decider, self.commits, self.settings.record_bytes, begun=True)
         self.pressure.seen(*await asyncio.to_thread(self.pressure.look))
         looking = asyncio.create_task(self._look())
         self.ready()
@@ -282,7 +285,8 @@ class Intake:
             await asyncio.sleep(LOOK_SECONDS)
             with suppress(OSError):
                 self.pressure.seen(*await asyncio.to_thread(self.pressure.look))
-                self.deciding.decider.taken = await asyncio.to_thread(lambda: self.declared.folder.taken)
+                if self.decider is not None:
+                    self.decider.taken = await asyncio.to_thread(lambda: self.declared.folder.taken)
 
 
 @dataclass

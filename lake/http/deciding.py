@@ -28,12 +28,12 @@ VERSION: Final = re.compile(r'"([^",]+)"|(\*)')
 
 @dataclass
 class Deciding:
-    """The decisions of one server. `begin` comes first."""
+    """The decisions of one server, over what its decider has read when it has `begun`."""
 
     decider: Decider
     commits: Commits
     record_bytes: int
-    _begun: bool = False
+    begun: bool = False
     _failures: int = 0
     _beginning: asyncio.Lock = field(default_factory=asyncio.Lock)
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -45,10 +45,10 @@ class Deciding:
     async def begin(self) -> None:
         """Reads what is waiting. Raises as Decider.begin does."""
         async with self._beginning:
-            while not self._begun:
+            while not self.begun:
                 failures = self._failures
                 await asyncio.to_thread(self.decider.begin)
-                self._begun = failures == self._failures
+                self.begun = failures == self._failures
 
     async def decide(self, found: Mapping[str, Sequence[Record]], expected: Expected) -> tuple[Decided, Place | None]:
         """Has all records of a request kept, if those of streams that are decided are accepted; where they are.
@@ -93,7 +93,7 @@ class Deciding:
         """Returns when all that decides on these events is here; nothing may come between that and the decision."""
         try:
             while True:
-                if not self._begun:
+                if not self.begun:
                     await self.begin()
                 if not (missing := self.decider.missing(commands)):
                     return
@@ -113,7 +113,7 @@ class Deciding:
                     self.decider.put(stream, read)
 
     def _forget(self) -> None:
-        self._begun = False
+        self.begun = False
         self._failures += 1
 
 

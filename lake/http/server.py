@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from lake import file_modes
 from lake.config import Settings
 from lake.contracts.contract import load_contracts
+from lake.decide.decider import Decider
 from lake.decide.rule import rules
 from lake.errors import DeclarationError, Unavailable
 from lake.http import declarations
@@ -65,16 +66,18 @@ def serve(
     contracts = load_contracts(settings)
     declared = declarations.declared(settings, contracts, source)
     access = Access.of(settings, declared)
-    deciding = rules(load(settings), declared) if declared.decide else {}
+    decider = Decider(declared, rules(load(settings), declared)) if declared.decide else None
     with _bound(host, port) as listening:
         writer = Writer(declared.folder)
         try:
+            if decider is not None:
+                decider.begin()
             shared = not is_loopback(host)
-            intake = Intake(settings, declared, contracts, access, writer, shared=shared, rules=deciding)
+            intake = Intake(settings, declared, contracts, access, writer, shared=shared, decider=decider)
             url = f"http://{_in_url(host)}:{listening.getsockname()[1]}"
             told = Serving(url, declared.name, declared.streams, os.getpid(), access.token_file, intake.shared)
             intake.ready = lambda: ready(told)
-            with found_at(settings, declared.name, url) if declared.decide else nullcontext():
+            with found_at(settings, declared.name, url) if decider else nullcontext():
                 _run(intake.app, listening, stop=intake.stop)
         finally:
             writer.close()

@@ -35,7 +35,7 @@ from typing import Any, Final
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, did_you_mean
-from lake.sources.http_files import Folder, Group
+from lake.sources.http_files import Folder, Group, Writer
 from lake.sources.source import Gap, Lag, Progress, Record, Spool
 
 KIND: Final = "http"
@@ -115,8 +115,10 @@ class HttpSource:
         return Lag(waiting.events, seconds, waiting.size)
 
     def skip_gap(self, after: Progress | None) -> Progress:
-        """Before the first group that is there."""
+        """Before the first group that is there. Raises Unavailable under a server that decides by what is gone."""
         folder, upto = self.declared.folder, _number(after)
+        if self.declared.decide:
+            Writer(folder).close()
         if after is not None and after["spool"] != folder.spool:
             upto = 0
         upto = max(upto, folder.taken)

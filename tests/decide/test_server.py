@@ -169,6 +169,21 @@ def test_nothing_is_voided_under_a_server_that_decides(tmp_path: Path) -> None:
     assert (state.state, state.version, [*state.ids.values()]) == (None, "", ["web:1:0"])
 
 
+def test_a_server_that_cannot_decide_does_not_start(tmp_path: Path) -> None:
+    installed()
+    settings = accounts(tmp_path / "bank")
+    line = json.dumps(["entries", '{"account": 1, "amount": 1.001}', {"http.id": "a"}]).encode() + b"\n"
+    writer = Bank(settings).writer()
+    writer.put([line], 1)
+    writer.close()
+    with intake.start(settings.project) as process:
+        assert process.stdout is not None
+        told = json.loads(process.stdout.read())["error"]
+    assert (process.returncode, told["exit_code"]) == (2, 2)
+    assert "an event that was not decided on waits: wrong type: amount: 1.001" in told["what"]
+    assert "take decide out of sources/web.toml" in told["fix"]
+
+
 def test_the_command_answers_alike_with_a_server_and_without_one(tmp_path: Path) -> None:
     installed()
     settings, seen = accounts(tmp_path / "bank"), list[Any]()
