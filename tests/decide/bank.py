@@ -128,15 +128,15 @@ class Bank:
         if acknowledge:
             source.acknowledge(progress)
 
-    def advance(self) -> None:
-        """The table, made anew at the log's head."""
+    def advance(self, fingerprint: str = "", **wrong: Any) -> None:
+        """The table, made anew at the log's head; by another definition, its states `wrong`."""
         declaration = self.project.tables["account"]
         table, head = self.project.table(declaration), self.log.head()
         said: dict[str, Any] = {"verb": "build", "cut": head.batch, "voids": 0, "inputs": {"entries": head.batch}}
-        said |= {"homes": {}, "fingerprint": self.project.fingerprint(declaration)}
+        said |= {"homes": {}, "fingerprint": fingerprint or self.project.fingerprint(declaration)}
         said |= {"counts": {"inserted": 0, "updated": 0, "deleted": 0}}
         said |= {"definition": self.project.definition(declaration)}
-        rows = [{"account": account, **state} for account, state in self.folded().items()]
+        rows = [{"account": account, **state, **wrong} for account, state in self.folded().items()]
         position = delta.standing(table.path, table.app).next(**said)
         _write(table.path, pa.Table.from_pylist(rows, STATES), position, "overwrite", None)
 

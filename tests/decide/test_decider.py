@@ -29,7 +29,8 @@ from lake.http.deciding import Deciding
 from lake.http.problems import Problem
 from lake.sources.http_files import Writer
 from tests.decide.bank import Bank
-from tests.servers.accounts import accounts
+from tests.servers.accounts import ACCOUNT, ENTRIES, accounts
+from tests.shop import contract, declare
 
 Entry = tuple[int, int]
 FACTS = "http.id"
@@ -97,7 +98,7 @@ class Teller:
         self.start()
 
 
-ENTRIES = st.tuples(st.integers(0, 3), st.integers(-500, 500))
+ENTRY = st.tuples(st.integers(0, 3), st.integers(-500, 500))
 STEPS = {"ask": 60, "commit": 16, "ingest": 6, "ingest and die": 3, "advance": 5, "killed": 4, "killed late": 4}
 EXPECTS = ["anything"] * 6 + ["right", "right", "wrong", "new", "some"]
 
@@ -201,7 +202,7 @@ class Failing(Writer):
 
 @trying(deadline=None, max_examples=25)
 @given(
-    bursts=st.lists(st.lists(st.lists(ENTRIES, min_size=1, max_size=2), min_size=1, max_size=12), max_size=5),
+    bursts=st.lists(st.lists(st.lists(ENTRY, min_size=1, max_size=2), min_size=1, max_size=12), max_size=5),
     faults=st.lists(st.sampled_from(["", "", "before", "after"]), max_size=6),
 )
 def test_many_at_once_on_a_disk_that_fails_never_have_a_refused_event_in_the_log(
@@ -286,6 +287,52 @@ def test_what_was_decided_by_events_that_the_disk_did_not_take_fails_with_them(t
 
     assert asyncio.run(run()) == ["disk", "disk", "disk", "disk", "refused", "web:1:0", "web:2:0"]
     writer.close()
+
+
+def filled(folder: Path, *cents: int) -> Bank:
+    """A bank whose log has entries of account 1."""
+    bank = Bank(accounts(folder / "bank", 'decide.entries = "account"\n'))
+    writer = bank.writer()
+    for number, each in enumerate(cents):
+        line = json.dumps(["entries", text((1, each)), {FACTS: f"i{number}"}]).encode() + b"\n"
+        writer.put([line], 1)
+        bank.ingest()
+    writer.close()
+    return bank
+
+
+def balance(bank: Bank) -> Decimal:
+    """That of account 1, as a decider reads it."""
+    decider = bank.decider()
+    decider.begin()
+    [state] = decider.read("entries", [(1,)]).values()
+    assert state.state is not None
+    found: Decimal = state.state["balance"]
+    return found
+
+
+def test_a_table_is_gone_on_from_and_one_of_another_definition_is_not(tmp_path: Path) -> None:
+    bank = filled(tmp_path, 100, 200)
+    bank.advance(balance=Decimal("50.00"))
+    assert balance(bank) == 50
+    bank.advance("of another definition", balance=Decimal("70.00"))
+    assert balance(bank) == 3
+
+
+def test_an_entry_that_the_fold_refused_before_anything_was_decided_changes_nothing(tmp_path: Path) -> None:
+    bank = filled(tmp_path, 100, -200, 50)
+    assert balance(bank) == Decimal("1.50")
+    assert {state["refused"] for state in bank.folded().values()} == {1}
+
+
+def test_an_event_from_before_a_field_came_to_its_contract_has_its_default(tmp_path: Path) -> None:
+    bank = filled(tmp_path, 100, 200)
+    fields = {**ENTRIES, "more": ("decimal(9, 2)", {"default": "0.50"})}
+    job = ACCOUNT.replace('+ event["amount"]', '+ event["amount"] + event["more"]').replace(
+        '"amount")', '"amount", "more")'
+    )
+    declare(bank.settings, contract("entries", fields, id=["request"]), jobs={"account": job})
+    assert balance(Bank(bank.settings)) == 4
 
 
 def test_an_event_that_waits_and_was_not_decided_on_is_told(tmp_path: Path) -> None:
