@@ -168,7 +168,7 @@ class Committed:
 
 def folded(rule: Rule, state: State | None, values: Mapping[str, Any]) -> State:
     """A key's state after an event that its log has; one that the Fold refuses leaves it, but is counted."""
-    outcome = rule.folding.next(state, rule.event(values))
+    outcome = rule.next(state, values)
     if not isinstance(outcome, Refusal):
         return outcome
     before = {**dict.fromkeys(rule.folding.types.names), REFUSED: 0, **(rule.folding.start if state is None else state)}

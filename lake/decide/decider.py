@@ -179,7 +179,7 @@ class Decider:
         new = {key: replace(state, ids={}) for key, state in states.items()}
         for number, command in enumerate(commands):
             rule, state = self.rules[command.stream], new[self._names(command)]
-            outcome = rule.folding.next(state.state, rule.event(command.values))
+            outcome = rule.next(state.state, command.values)
             if isinstance(outcome, Refusal):
                 nth = sum(other.stream == command.stream for other in commands[: number + 1])
                 raise NotAllowed(command.stream, nth, outcome.reason)

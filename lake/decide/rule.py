@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ from lake.declaration import Declaration
 from lake.errors import DeclarationError, did_you_mean
 from lake.ingest import landing
 from lake.kinds.fold import Fold
-from lake.kinds.reducer import REFUSED, Folding, PythonReducer
+from lake.kinds.reducer import REFUSED, Folding, Forms, PythonReducer, Refusal
 from lake.kinds.sql_types import arrow_type
 from lake.project import Project
 from lake.sources.declared import sound_sources
@@ -61,9 +62,13 @@ class Rule:
         """By what an event that is sent again is known, within its key."""
         return tuple(values[name] for name in self.contract.id)
 
-    def event(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """What the step is given."""
-        return {name: values[name] for name in self.columns}
+    @cached_property
+    def _forms(self) -> Forms:
+        return self.folding.forms
+
+    def next(self, before: Mapping[str, Any] | None, values: Mapping[str, Any]) -> dict[str, Any] | Refusal:
+        """What an event with these values makes of its key's state. Raises WorkerFault where the step fails."""
+        return self.folding.next(before, {name: values[name] for name in self.columns}, self._forms)
 
 
 def rules(project: Project, source: Declared) -> dict[str, Rule]:

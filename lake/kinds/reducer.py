@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
@@ -204,7 +203,7 @@ class Folding:
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The states of the keys of `batch`, or their refused events."""
-        events, forms = records(batch, self.events), {field.name: normal(field.type) for field in self.types}
+        events, forms = records(batch, self.events), self.forms
         starts = key_starts(batch, self.key)
         bounds = list(zip(starts, [*starts[1:], batch.num_rows], strict=True))
         states: list[dict[str, Any]] = []
@@ -228,22 +227,25 @@ class Folding:
             return self._made(batch, [i for i, _ in refusals], [{REASON: reason} for _, reason in refusals])
         return self._made(batch, [end - 1 for _, end in bounds], states)
 
-    def next(self, before: Mapping[str, Any] | None, event: Mapping[str, Any]) -> dict[str, Any] | Refusal:
+    def next(
+        self, before: Mapping[str, Any] | None, event: Mapping[str, Any], forms: Forms
+    ) -> dict[str, Any] | Refusal:
         """What one event makes of a key's state, REFUSED among its fields; None is the state before the first event.
 
-        `event` has the values that Arrow gives. Raises WorkerFault where the step fails.
+        `event` has the values that Arrow gives, `forms` are the folding's own. Raises WorkerFault where the step fails.
         """
-        state = self._begin(before, self._forms)
+        state = self._begin(before, forms)
         refused = state.pop(REFUSED)
         with many_digits():
             try:
-                outcome = self._stepped(state, dict(event), self._forms)
+                outcome = self._stepped(state, dict(event), forms)
             except Exception as error:
                 raise self._fault(error, event, {ORDER: {}}) from error
         return outcome if isinstance(outcome, Refusal) else {**outcome, REFUSED: refused}
 
-    @cached_property
-    def _forms(self) -> Forms:
+    @property
+    def forms(self) -> Forms:
+        """What gives each field of the state its one form."""
         return {field.name: normal(field.type) for field in self.types}
 
     def _begin(self, before: Mapping[str, Any] | None, forms: Forms) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def test_what_was_accepted_is_in_the_table_however_ingests_and_restarts_come_bet
     settings, chance = accounts(tmp_path / "bank"), random.Random(7)
     balances, versions = dict.fromkeys(range(6), 0), dict.fromkeys(range(6), "")
     decided, number = {"accepted": 0, "refused": 0, "again": 0}, 0
-    for step in ("ingest", "run", "ingest", "nothing", "run"):
+    for step in ("run", "ingest", "run"):
         with intake.serving(settings.project) as serving:
             http = Http(settings, serving)
             for _ in range(25):

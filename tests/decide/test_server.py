@@ -140,7 +140,7 @@ def test_the_page_and_the_openapi_document_tell_that_it_decides(http: Http) -> N
 
 def command(settings: Settings, body: Any, *options: str) -> tuple[int, str, str]:
     """`lake append entries - --decide`: its exit code, and what it prints."""
-    line = [intake.LAKE, "append", "entries", "-", "--decide", *options]
+    line = [str(intake.LAKE), "append", "entries", "-", "--decide", *options]
     done = subprocess.run(
         line,
         cwd=settings.project,
