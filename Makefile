@@ -67,6 +67,7 @@ soak: setup ## processes and JVMs killed at every point of their writing, a stat
 	$(BIN)/python -m tests.crash --minutes $(or $(MINUTES),30) --seed $(or $(SEED),1)
 	$(BIN)/python -m tests.crash.costs --minutes $(or $(MINUTES),5) --seed $(or $(SEED),1)
 	$(BIN)/python -m tests.crash.intake --kills 200 --seed $(or $(SEED),1)
+	$(BIN)/python -m tests.crash.commands --kills 200 --seed $(or $(SEED),1)
 
 lint: setup ## ruff, mypy --strict and the layers
 	$(BIN)/ruff check .

@@ -4,6 +4,7 @@ LakeError
 ├── DeclarationError   a job, contract, expectation or setting is wrong    exit 2
 ├── ContractError      events break their contract                         exit 1
 ├── QualityError       a gate stopped                                      exit 1
+├── Refused            an event that its key's state does not allow        exit 1
 ├── LawError           a table and its recomputation differ                exit 1
 ├── StorageError       stored files are damaged, missing or not readable   exit 1
 └── Unavailable        a lease, storage or cluster; try again              exit 75
@@ -64,6 +65,10 @@ class ContractError(LakeError):
 
 class QualityError(LakeError):
     """A quality gate stopped."""
+
+
+class Refused(LakeError):
+    """A Fold refuses an event, or a key has changed since who sent it looked: nothing was kept."""
 
 
 class LawError(LakeError):

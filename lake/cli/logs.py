@@ -125,15 +125,35 @@ def ingest(shell: Shell, names: tuple[str, ...], give_up: bool, again: tuple[str
 @click.command()
 @click.argument("stream")
 @click.argument("files", nargs=-1, required=True)
+@click.option("--decide", is_flag=True, help="Append them if the Fold that decides on STREAM accepts them all.")
+@click.option("--expect", metavar="VERSION", help="With --decide: if that is the version of their key; * for any.")
+@click.option("--new", is_flag=True, help="With --decide: if their key has no event yet.")
+@click.option("--id", metavar="ID", help="With --decide: what they are known by when sent again (default: by content).")
 @shared
-def append(shell: Shell, stream: str, files: tuple[str, ...]) -> None:
+def append(
+    shell: Shell,
+    stream: str,
+    files: tuple[str, ...],
+    decide: bool,
+    expect: str | None,
+    new: bool,
+    id: str | None,
+) -> None:
     """Append FILES to the log of STREAM. - is standard input, as JSON Lines.
 
     Prints a token, stream@batch, for `lake wait` and `lake sql --after`.
 
+    With --decide, one file of JSON Lines is accepted as a whole, or refused: exit code 1, with the reason of the Fold.
+    The next ingest takes what was accepted. Spark is not started.
+
     \b
     Example: echo '{"carrier": "UA", ...}' | lake append flights -
+    Example: echo '{"order_id": 1, "what": "paid"}' | lake append orders - --decide --expect web:42:0
     """
+    if decide:
+        return _decide(shell, stream, files, expect or "", new, id or "")
+    if expect or new or id:
+        raise click.UsageError("--expect, --new and --id need --decide")
     from lake.contracts.contract import load_contract
     from lake.ingest.append import append_files, keep_stdin, must_exist
 
@@ -145,6 +165,22 @@ def append(shell: Shell, stream: str, files: tuple[str, ...]) -> None:
         shell.say(f"{counts.quarantined} of {counts.read} records are in quarantine: lake quarantine list {stream}")
     token = f"{stream}@{counts.batch}"
     shell.emit({"token": token, **asdict(counts)}, token)
+
+
+def _decide(shell: Shell, stream: str, files: tuple[str, ...], expect: str, new: bool, id: str) -> None:
+    from lake.http.command import Events, append_decided
+    from lake.ingest.append import must_exist
+
+    if len(files) > 1:
+        raise click.UsageError("--decide takes one file")
+    if expect and new:
+        raise click.UsageError("--expect and --new cannot be combined")
+    [name] = files
+    if name != "-":
+        must_exist([Path(name).absolute()])
+    body = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    answer = append_decided(shell.settings, Events(stream, body, id, expect, new))
+    shell.emit(answer, [answer["token"], *([f"version {answer['version']}"] if "version" in answer else [])])
 
 
 @click.command(context_settings={"ignore_unknown_options": True})

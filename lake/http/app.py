@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,42 +19,33 @@ from starlette.routing import Route
 
 from lake.config import Settings
 from lake.contracts.contract import Contract
+from lake.decide.decider import Decider
 from lake.errors import LakeError, did_you_mean
-from lake.http import bodies, pages
+from lake.http import bodies, pages, taken
 from lake.http.access import Access
 from lake.http.bodies import Record
-from lake.http.commits import Commits, Place
+from lake.http.commits import Commits
+from lake.http.deciding import Deciding, expected
 from lake.http.describe import is_idempotent, named_headers, needs_id, openapi
 from lake.http.editions import Editions
 from lake.http.pressure import LOOK_SECONDS, Pressure, Rate
 from lake.http.problems import Problem
-from lake.sources.http import Declared, place
+from lake.http.taken import Taken, Took
+from lake.sources.http import Declared
 from lake.sources.http_files import Writer
 
-PARAMETERS: Final = {"wait", "timeout"}
+PARAMETERS: Final = {"wait", "timeout", "decide"}
 PATIENCE: Final = 30.0
 LONGEST: Final = 600.0
 """Seconds that ?wait=edition may take: by default, and at most."""
 
 
-@dataclass(frozen=True)
-class Took:
-    """What a request gave: `token` is what `lake wait` takes."""
-
-    stream: str
-    source: str
-    place: Place
-    records: int
-
-    @property
-    def token(self) -> str:
-        """STREAM@SOURCE:GROUP:ORDINAL, of its first record."""
-        return f"{self.stream}@{self.source}:{place(self.place.number, self.place.first)}"
-
-
 @dataclass
 class Intake:
-    """One server of one source; `shared` says whether others than this machine reach it."""
+    """One server of one source; `shared` says whether others than this machine reach it.
+
+    `decider` has begun, where events of any stream are decided on.
+    """
 
     settings: Settings
     declared: Declared
@@ -63,15 +54,19 @@ class Intake:
     writer: Writer
     shared: bool = False
     ready: Callable[[], None] = lambda: None
+    decider: Decider | None = None
     commits: Commits = field(init=False)
+    deciding: Deciding = field(init=False)
+    decides: Collection[str] = field(init=False)
     pressure: Pressure = field(init=False)
     ending: asyncio.Event = field(init=False)
 
     def __post_init__(self) -> None:
+        self.decides = self.decider.rules if self.decider else ()
         self.pressure = Pressure(self.declared.folder, self.declared.limits)
         self.rates = {stream: Rate(self.declared.limits.rate) for stream in self.declared.streams}
         self.headers = {stream: named_headers(self.contracts[stream]) for stream in self.declared.streams}
-        self.described = openapi(self.contracts[stream] for stream in self.declared.streams)
+        self.described = openapi((self.contracts[stream] for stream in self.declared.streams), self.decides)
 
     def stop(self) -> None:
         """Has those who wait for an edition answered now. Called by a signal, while the server runs."""
@@ -92,7 +87,7 @@ class Intake:
 
     async def post(self, request: Request) -> Response:
         """Takes the events of a request, all or none, and answers when the disk has them."""
-        received, stream = _now(), str(request.path_params["stream"])
+        received, stream, decides = _now(), str(request.path_params["stream"]), _decides(request)
         if stream not in self.rates:
             hint = did_you_mean(stream, self.rates)
             raise Problem("no-stream", f"no stream {stream!r} here; {hint}")
@@ -104,12 +99,12 @@ class Intake:
                 stream: bodies.records(body, request.headers, named=self.headers[stream], **self._held_to(received))
             }
 
-        [took] = await self._take(request, [stream], read)
-        return await self._answer([took], waits, {"token": took.token})
+        took = await self._take(request, [stream], read, decides)
+        return await self._answer(took, waits, {"token": took.each[0].token})
 
     async def post_to_several(self, request: Request) -> Response:
         """As `post`, for several streams at once: no cut has a part of it."""
-        received, waits = _now(), _waits(request)
+        received, waits, decides = _now(), _waits(request), _decides(request)
         if not self.access.may_look(request.headers):
             raise Problem("no-token", "no token for any stream")
 
@@ -119,27 +114,33 @@ class Intake:
                 signed(stream)
             return found
 
-        took = await self._take(request, [], read)
-        return await self._answer(took, waits, {"tokens": {each.stream: each.token for each in took}})
+        took = await self._take(request, [], read, decides)
+        return await self._answer(took, waits, {"tokens": {each.stream: each.token for each in took.each}})
 
-    async def _answer(self, took: list[Took], waits: float | None, said: dict[str, Any]) -> Response:
-        said["records"] = sum(each.records for each in took)
-        said["idempotent"] = all(is_idempotent(self.contracts[each.stream]) for each in took)
+    async def _answer(self, took: Taken, waits: float | None, said: dict[str, Any]) -> Response:
+        said["records"] = sum(each.records for each in took.each)
+        said["idempotent"] = all(is_idempotent(self.contracts[each.stream]) for each in took.each)
+        headers = {}
+        if took.decided is not None:
+            said |= taken.said(took.decided, self.contracts)
+            headers = {"etag": f'"{said["version"]}"'} if "version" in said else {}
         if waits is None:
-            return JSONResponse(said, 202)
-        seen = [await self._edition(each, waits) for each in took]
+            return JSONResponse(said, 202, headers)
+        seen = [await self._edition(each, waits) for each in took.each]
         said["edition"] = None if None in seen else seen[-1]
-        return JSONResponse(said, 202 if None in seen else 200)
+        return JSONResponse(said, 202 if None in seen else 200, headers)
 
     async def _take(
         self,
         request: Request,
         streams: list[str],
         read: Callable[[bytes, Callable[[str], None]], dict[str, list[Record]]],
-    ) -> list[Took]:
+        decides: bool,
+    ) -> Taken:
         """Commits what `read` makes of the body, whose second argument is to be called for each stream.
 
-        It raises Problem where the request may not post to it; for `streams`, that is known before the body has come.
+        Where it `decides`, all of it if it is accepted. It raises Problem where the request may not post to it; for
+        `streams`, that is known before the body has come.
         """
         held, headers = _Held(self.pressure), request.headers
         with self.pressure.request():
@@ -156,18 +157,29 @@ class Intake:
                     self._must_have_ids(stream, records)
                 if not any(found.values()):
                     raise Problem("unparseable", "the body has no record")
+                self._must_decide(found, decides)
                 for stream, records in found.items():
                     self.rates[stream].take(len(records))
-                put = await self.commits.put([(stream, each) for stream, records in found.items() for each in records])
-                self.pressure.kept(len(body))
+                found = {stream: records for stream, records in found.items() if records}
+                if decides:
+                    decided, put = await self.deciding.decide(found, expected(headers))
+                else:
+                    every = [(stream, each) for stream, records in found.items() for each in records]
+                    decided, put = None, await self.commits.put(every)
+                if put is not None:
+                    self.pressure.kept(len(body))
+                    return Taken(taken.now(found, self.declared.name, put), decided)
+                assert decided is not None
+                return Taken(taken.before(found, decided), decided)
             finally:
                 held.let_go()
-        took, first = list[Took](), put.first
-        for stream, records in found.items():
-            if records:
-                took.append(Took(stream, self.declared.name, Place(put.number, first), len(records)))
-            first += len(records)
-        return took
+
+    def _must_decide(self, found: Mapping[str, list[Record]], decides: bool) -> None:
+        of_rules = [stream for stream in found if stream in self.decides]
+        if of_rules and not decides:
+            raise Problem("must-decide", f"{of_rules[0]} takes events that are decided")
+        if decides and not of_rules:
+            raise Problem("wrong-request", f"nothing decides on {', '.join(found)}: see docs/how-to/commands.md")
 
     def _must_have_ids(self, stream: str, records: list[Record]) -> None:
         if needs_id(self.contracts[stream]) and any("http.id" not in record.facts for record in records):
@@ -226,6 +238,7 @@ class Intake:
                 seconds=seconds,
                 taken=(self.commits.groups, self.commits.records),
                 token=f"TOKEN=$(cat {own})" if own else "the one that the server was started with",
+                decides=self.decides,
             )
         )
 
@@ -254,6 +267,8 @@ class Intake:
     async def _living(self, _: Starlette) -> AsyncIterator[None]:
         self.commits, self.ending = Commits(self.writer), asyncio.Event()
         self.editions = Editions(self.settings, self.declared.name)
+        if self.decider is not None:
+            self.deciding = Deciding(self.decider, self.commits, self.settings.record_bytes, begun=True)
         self.pressure.seen(*await asyncio.to_thread(self.pressure.look))
         looking = asyncio.create_task(self._look())
         self.ready()
@@ -270,6 +285,8 @@ class Intake:
             await asyncio.sleep(LOOK_SECONDS)
             with suppress(OSError):
                 self.pressure.seen(*await asyncio.to_thread(self.pressure.look))
+                if self.decider is not None:
+                    self.decider.taken = await asyncio.to_thread(lambda: self.declared.folder.taken)
 
 
 @dataclass
@@ -289,6 +306,12 @@ class _Held:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def _decides(request: Request) -> bool:
+    if request.query_params.get("decide", "") != "":
+        raise Problem("wrong-request", f"decide={request.query_params['decide']}: write ?decide")
+    return "decide" in request.query_params
 
 
 def _waits(request: Request) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from lake.contracts.contract import Contract
@@ -62,21 +62,22 @@ def example(contract: Contract) -> dict[str, Any]:
     return {field.name: _value(field) for field in posted(contract)}
 
 
-def curl(contract: Contract, base: str) -> str:
-    """A command that posts it; the token is expected in $TOKEN."""
+def curl(contract: Contract, base: str, *, decides: bool = False) -> str:
+    """A command that posts it, to be decided on where that is so; the token is expected in $TOKEN."""
     record = json.dumps(example(contract), ensure_ascii=False, indent=2).replace("'", "'\\''")
     needed = " \\\n  -H 'Idempotency-Key: order-4711'" if needs_id(contract) else ""
-    return f"curl {base}/streams/{contract.name} -H \"Authorization: Bearer $TOKEN\"{needed} \\\n  --json '{record}'"
+    address = f"'{base}/streams/{contract.name}?decide'" if decides else f"{base}/streams/{contract.name}"
+    return f"curl {address} -H \"Authorization: Bearer $TOKEN\"{needed} \\\n  --json '{record}'"
 
 
-def openapi(contracts: Iterable[Contract]) -> dict[str, Any]:
-    """The OpenAPI document of a server that takes events for these."""
+def openapi(contracts: Iterable[Contract], decides: Collection[str] = ()) -> dict[str, Any]:
+    """The OpenAPI document of a server that takes events for these, and `decides` on those of some."""
     contracts = list(contracts)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Headwater: intake", "version": "1", "description": "Acknowledged events are on the disk."},
         "security": [{"token": []}],
-        "paths": {f"/streams/{contract.name}": {"post": _operation(contract)} for contract in contracts},
+        "paths": {f"/streams/{contract.name}": {"post": _operation(contract, decides)} for contract in contracts},
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             "schemas": {contract.name: schema(contract) for contract in contracts} | {"Problem": _PROBLEM},
@@ -145,12 +146,19 @@ _PROBLEM: Final = {
 }
 
 
-def _operation(contract: Contract) -> dict[str, Any]:
+_DECIDED: Final = (
+    ("decide", "query", True, "Events are kept if the state of their key allows them all."),
+    ("If-Match", "header", False, "The version of the key, in quotes: as an earlier answer had it."),
+    ("If-None-Match", "header", False, "*: the key has no event yet."),
+)
+
+
+def _operation(contract: Contract, decides: Collection[str]) -> dict[str, Any]:
     one = {"$ref": f"#/components/schemas/{contract.name}"}
     many = {"type": "array", "items": one}
-    taken = {
-        name: {"type": kind} for name, kind in {"token": "string", "records": "integer", "edition": "integer"}.items()
-    }
+    parts = {"token": "string", "records": "integer", "edition": "integer"}
+    parts |= {"version": "string", "again": "boolean"} if contract.name in decides else {}
+    taken = {name: {"type": kind} for name, kind in parts.items()}
     problems: dict[int, list[str]] = {}
     for status, title, _ in KINDS.values():
         problems.setdefault(status, []).append(title)
@@ -173,6 +181,10 @@ def _operation(contract: Contract) -> dict[str, Any]:
                 "schema": {"type": "string"},
                 "description": "The same for a request that is sent again.",
             },
+            *(
+                {"name": name, "in": where, "required": needed, "schema": {"type": "string"}, "description": what}
+                for name, where, needed, what in (_DECIDED if contract.name in decides else ())
+            ),
         ],
         "requestBody": {
             "required": True,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import timedelta
 from html import escape
 from typing import Final
@@ -43,8 +43,12 @@ def home(  # noqa: PLR0913  what a person wants to know
     seconds: float | None,
     taken: tuple[int, int],
     token: str,
+    decides: Collection[str] = (),
 ) -> str:
-    """The page of a server: `taken` are the requests and records since it began, `token` says where the token is."""
+    """The page of a server: `taken` are the requests and records since it began, `token` says where the token is.
+
+    `decides` are the streams whose events are decided on.
+    """
     oldest = "nothing waits" if seconds is None else f"the oldest for {span(timedelta(seconds=seconds))}"
     facts = {
         "Waiting for lake ingest": f"{waiting.events:,} events in {waiting.files:,} files; {oldest}",
@@ -52,7 +56,7 @@ def home(  # noqa: PLR0913  what a person wants to know
         "Token": token,
     }
     about = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
-    streams = "".join(_stream(contract, base) for contract in contracts)
+    streams = "".join(_stream(contract, base, contract.name in decides) for contract in contracts)
     return _page(
         f"Events for {source}",
         f"<h1>Events for {escape(source)}</h1>"
@@ -75,7 +79,7 @@ def problems() -> str:
     )
 
 
-def _stream(contract: Contract, base: str) -> str:
+def _stream(contract: Contract, base: str, decides: bool) -> str:
     rows = "".join(map(_row, contract.fields))
     again = (
         "A request that is sent again gives the same events: they are counted as duplicates."
@@ -84,12 +88,14 @@ def _stream(contract: Contract, base: str) -> str:
     )
     if needs_id(contract):
         again += " Each request needs an id: the header Idempotency-Key."
+    if decides:
+        again += " Events are decided before they are taken: 409 says why one is refused."
     if contract.envelope:
         again += f" Records are {escape(contract.envelope)} messages; these are the columns of their rows."
     return (
         f'<section id="{escape(contract.name)}"><h2>{escape(contract.name)}</h2><p>{escape(contract.doc)}</p>'
         f'<div class="wide"><table><tr><th>Field</th><th>Type</th><th>Meaning</th></tr>{rows}</table></div>'
-        f'<p class="muted">{again}</p><pre>{escape(curl(contract, base))}</pre></section>'
+        f'<p class="muted">{again}</p><pre>{escape(curl(contract, base, decides=decides))}</pre></section>'
     )
 
 

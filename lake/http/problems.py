@@ -22,6 +22,17 @@ KINDS: Final[Mapping[str, tuple[int, str, str]]] = {
     "unparseable": (400, "Not valid JSON", "Every record is one JSON object. None of the request's records was taken."),
     "oversized": (413, "Record too long", "A record is longer than the project's setting record_bytes."),
     "missing-id": (400, "No id", "The stream's contract takes an event's id from the request: send Idempotency-Key."),
+    "must-decide": (400, "Events are decided", "The stream's events are decided before they are taken: add ?decide."),
+    "not-by-contract": (
+        400,
+        "Not by the contract",
+        "None was kept. What is decided must be written as it is told here.",
+    ),
+    "refused": (409, "Refused", "The state of its key does not allow the event. None of the request was kept."),
+    "outdated": (412, "Another version", "The key has changed: look at it, and send its version. None was kept."),
+    "sent-before": (422, "Id used before", "Send a request again as it was, or with an id of its own. None was kept."),
+    "step-fails": (500, "The step fails", "The Fold's function cannot take the event: correct it. None was kept."),
+    "undecided": (503, "Not decided", "What decides cannot be read at the moment. Nothing of the request was kept."),
     "too-fast": (429, "Too many events", "The stream takes so many events a second. Try again later."),
     "too-many": (503, "Too many requests", "As many requests as may be are at work. Try again later."),
     "backlog": (

@@ -12,17 +12,21 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
+from lake import file_modes
 from lake.config import Settings
 from lake.contracts.contract import load_contracts
+from lake.decide.decider import Decider
+from lake.decide.rule import rules
 from lake.errors import DeclarationError, Unavailable
 from lake.http import declarations
+from lake.project import load
 from lake.sources.http_files import Writer
 from lake.store.locks import activity
 
@@ -62,16 +66,39 @@ def serve(
     contracts = load_contracts(settings)
     declared = declarations.declared(settings, contracts, source)
     access = Access.of(settings, declared)
+    decider = Decider(declared, rules(load(settings), declared)) if declared.decide else None
     with _bound(host, port) as listening:
         writer = Writer(declared.folder)
         try:
-            intake = Intake(settings, declared, contracts, access, writer, shared=not is_loopback(host))
+            if decider is not None:
+                decider.begin()
+            shared = not is_loopback(host)
+            intake = Intake(settings, declared, contracts, access, writer, shared=shared, decider=decider)
             url = f"http://{_in_url(host)}:{listening.getsockname()[1]}"
             told = Serving(url, declared.name, declared.streams, os.getpid(), access.token_file, intake.shared)
             intake.ready = lambda: ready(told)
-            _run(intake.app, listening, stop=intake.stop)
+            with found_at(settings, declared.name, url) if decider else nullcontext():
+                _run(intake.app, listening, stop=intake.stop)
         finally:
             writer.close()
+
+
+@contextmanager
+def found_at(settings: Settings, source: str, url: str) -> Iterator[None]:
+    """Has `lake append --decide` find the server of a source, which holds its folder."""
+    note = address_of(settings, source)
+    new = note.with_suffix(".new")
+    new.write_text(url, "utf-8")
+    new.replace(note)
+    try:
+        yield
+    finally:
+        note.unlink(missing_ok=True)
+
+
+def address_of(settings: Settings, source: str) -> Path:
+    """The file with the address of the server of a source, while one runs."""
+    return file_modes.scratch(settings, "http") / f"{source}.address"
 
 
 def must_be_installed() -> None:

@@ -30,6 +30,7 @@ from lake.ingest.batch import Batch, reading
 from lake.ingest.delivery import Acceptance, Delivery, Fetched, Files, Replayed
 from lake.ingest.landing import Mark
 from lake.ingest.personal import sealed_with
+from lake.sources.declared import decided_by
 from lake.store import chain, compaction, delta, erasures, quarantine, side_tables
 from lake.store.ledger import contract_versions, runs
 from lake.store.locks.lease import lease
@@ -94,12 +95,26 @@ def append(
             delivery = deliver(head)
             if delivery is None:
                 return BatchCounts(head.batch)
+            _must_have_been_decided(settings, contract, delivery)
             log.contracts(head)
             contracts = contract_versions.register(settings, contract)
             with reading(spark, settings, contracts, head, delivery, now=now or datetime.now(UTC)) as batch:
                 counts = _write(batch)
         landing.remember(log)
     return append(settings, spark, contract, deliver, now=now) if again else counts
+
+
+def _must_have_been_decided(settings: Settings, contract: Contract, delivery: Delivery) -> None:
+    """Raises DeclarationError where events would come past what decides on those of their stream."""
+    source = decided_by(settings, contract.name)
+    if source is None or isinstance(delivery, Acceptance):
+        return
+    if not isinstance(delivery, Fetched) or delivery.spooled.source != source:
+        raise DeclarationError(
+            f"events of {contract.name} are decided before they are taken, and these were not",
+            where=f"{settings.sources}/{source}.toml",
+            fix=f"lake append {contract.name} FILE --decide; or post them to lake serve http, with ?decide",
+        )
 
 
 def append_files(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -12,6 +13,8 @@ from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError
 from lake.ingest.events import PLACE
+from lake.sources.declared import decided_by
+from lake.sources.http_files import Folder, Writer
 from lake.store import delta, voids
 from lake.store.log import Log
 from lake.store.scan import Scan
@@ -32,7 +35,7 @@ def void(  # noqa: PLR0913  which events, said in three ways
 
     A batch that is part of a source's delivery goes with what other streams have of it. Raises DeclarationError for a
     place that is malformed, holds no event, or is void already; for a batch that is not there, and a file that nothing
-    came from.
+    came from. Raises Unavailable where a server decides on events of the stream: it has answered by what is to be void.
     """
     load_contract(settings, stream)
     if not reason.strip():
@@ -46,7 +49,10 @@ def void(  # noqa: PLR0913  which events, said in three ways
         targets += [(other, (number, None, None, None)) for other, number in whole.items()]
     targets += [(stream, (upto, None, None, _source(settings, stream, source))) for source in sources]
     heads = {name: Log(settings, name).head().batch for name, _ in targets}
-    return voids.record(settings, targets, reason=reason, at=datetime.now(UTC), heads=heads)
+    with ExitStack() as undecided:
+        for name in sorted({decided_by(settings, name) or "" for name in heads} - {""}):
+            undecided.enter_context(closing(Writer(Folder.of(settings, name))))
+        return voids.record(settings, targets, reason=reason, at=datetime.now(UTC), heads=heads)
 
 
 def _beside(settings: Settings, stream: str, batch: int) -> dict[str, int]:

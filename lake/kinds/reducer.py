@@ -203,17 +203,20 @@ class Folding:
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The states of the keys of `batch`, or their refused events."""
-        events, forms = records(batch, self.events), {field.name: normal(field.type) for field in self.types}
+        events, forms = records(batch, self.events), self.forms
         starts = key_starts(batch, self.key)
         bounds = list(zip(starts, [*starts[1:], batch.num_rows], strict=True))
         states: list[dict[str, Any]] = []
         refusals: list[tuple[int, str]] = []
         with many_digits():
             for begin, end in bounds:
-                state = self._begin(batch, begin, forms)
+                state = self._begin(batch.column(HELD)[begin].as_py() if HELD in batch.schema.names else None, forms)
                 refused = state.pop(REFUSED)
                 for i in range(begin, end):
-                    outcome = self._stepped(state, events[i], forms, batch, i)
+                    try:
+                        outcome = self._stepped(state, events[i], forms)
+                    except Exception as error:
+                        raise self._fault(error, events[i], batch.column(AT)[i].as_py()) from error
                     if isinstance(outcome, Refusal):
                         refusals.append((i, outcome.reason))
                         refused += 1
@@ -224,27 +227,42 @@ class Folding:
             return self._made(batch, [i for i, _ in refusals], [{REASON: reason} for _, reason in refusals])
         return self._made(batch, [end - 1 for _, end in bounds], states)
 
-    def _begin(self, batch: pa.RecordBatch, row: int, forms: Forms) -> dict[str, Any]:
-        """The state that the fold of the key at `row` starts from, and REFUSED."""
-        before = batch.column(HELD)[row].as_py() if HELD in batch.schema.names else None
+    def next(
+        self, before: Mapping[str, Any] | None, event: Mapping[str, Any], forms: Forms
+    ) -> dict[str, Any] | Refusal:
+        """What one event makes of a key's state, REFUSED among its fields; None is the state before the first event.
+
+        `event` has the values that Arrow gives, `forms` are the folding's own. Raises WorkerFault where the step fails.
+        """
+        state = self._begin(before, forms)
+        refused = state.pop(REFUSED)
+        with many_digits():
+            try:
+                outcome = self._stepped(state, dict(event), forms)
+            except Exception as error:
+                raise self._fault(error, event, {ORDER: {}}) from error
+        return outcome if isinstance(outcome, Refusal) else {**outcome, REFUSED: refused}
+
+    @property
+    def forms(self) -> Forms:
+        """What gives each field of the state its one form."""
+        return {field.name: normal(field.type) for field in self.types}
+
+    def _begin(self, before: Mapping[str, Any] | None, forms: Forms) -> dict[str, Any]:
+        """The state that the fold of a key goes on from, and REFUSED."""
         state = {REFUSED: 0, **self.start} if before is None else before
         return {name: apply(state.get(name)) for name, apply in forms.items()}
 
-    def _stepped(
-        self, state: dict[str, Any], event: dict[str, Any], forms: Forms, batch: pa.RecordBatch, row: int
-    ) -> dict[str, Any] | Refusal:
-        try:
-            outcome = self.step(dict(state), event)
-            if isinstance(outcome, Refusal):
-                return outcome
-            if not isinstance(outcome, dict) or outcome.keys() != state.keys():
-                given = f"fields {', '.join(map(str, outcome))}" if isinstance(outcome, dict) else repr(outcome)
-                raise TypeError(f"returned {given}, not the state's {', '.join(state)}")
-            for name, value in outcome.items():
-                if value is not state[name]:
-                    outcome[name] = _as_kept(name, value, forms[name])
-        except Exception as error:
-            raise self._fault(f"{type(error).__name__}: {error}", event, batch.column(AT)[row].as_py()) from error
+    def _stepped(self, state: dict[str, Any], event: dict[str, Any], forms: Forms) -> dict[str, Any] | Refusal:
+        outcome = self.step(dict(state), event)
+        if isinstance(outcome, Refusal):
+            return outcome
+        if not isinstance(outcome, dict) or outcome.keys() != state.keys():
+            given = f"fields {', '.join(map(str, outcome))}" if isinstance(outcome, dict) else repr(outcome)
+            raise TypeError(f"returned {given}, not the state's {', '.join(state)}")
+        for name, value in outcome.items():
+            if value is not state[name]:
+                outcome[name] = _as_kept(name, value, forms[name])
         return outcome
 
     def _made(self, batch: pa.RecordBatch, rows: list[int], values: list[dict[str, Any]]) -> pa.RecordBatch:
@@ -257,7 +275,8 @@ class Folding:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.out)
 
-    def _fault(self, what: str, event: dict[str, Any], at: dict[str, Any]) -> WorkerFault:
+    def _fault(self, error: Exception, event: Mapping[str, Any], at: Mapping[str, Any]) -> WorkerFault:
+        what = f"{type(error).__name__}: {error}"
         placed = [at[ORDER][name] for name in ("_batch", "_bucket", "_offset") if name in at[ORDER]]
         key = ", ".join(f"{name}={event[name]!r}" for name in self.key if name in event)
         return WorkerFault(

@@ -72,6 +72,22 @@ def names(settings: Settings) -> list[str]:
     return sorted(file.stem for file in settings.path(settings.sources).glob("*.toml"))
 
 
+def decided_by(settings: Settings, stream: str) -> str | None:
+    """The source whose server decides on the events of a stream, and by which alone they come; None where none does.
+
+    As the files say it, sound or not.
+    """
+    for file in sorted(settings.path(settings.sources).glob("*.toml")):
+        try:
+            said = tomllib.loads(file.read_text("utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+            continue
+        decide = said.get("decide")
+        if said.get("kind") == "http" and isinstance(decide, dict) and stream in decide:
+            return file.stem
+    return None
+
+
 def _read(settings: Settings, file: Path, contracts: Mapping[str, Contract]) -> Declared:
     where = str(file.relative_to(settings.project)) if file.is_relative_to(settings.project) else str(file)
     if not NAME.fullmatch(file.stem):

@@ -14,6 +14,9 @@
     backlog_bytes = 1073741824
     free_bytes = 1073741824           bytes that the disk must have left
     body_seconds = 30                 within which a body must have come
+    [decide]
+    orders = "order_state"            events of the stream are decided by this Fold before they are taken; they come
+                                      by this source alone, by POST …?decide and lake append --decide (lake.decide)
 
 Facts of its records: "http.id" (see lake.http.bodies), "http.received" (the server's clock when the request came, in
 UTC with microseconds), and "cloudevents.<attribute>" where a record is a CloudEvent.
@@ -32,7 +35,7 @@ from typing import Any, Final
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, did_you_mean
-from lake.sources.http_files import Folder, Group
+from lake.sources.http_files import Folder, Group, Writer
 from lake.sources.source import Gap, Lag, Progress, Record, Spool
 
 KIND: Final = "http"
@@ -68,6 +71,8 @@ class Declared:
     tokens: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)
     where: str = ""
+    decide: Mapping[str, str] = field(default_factory=dict)
+    """The table of the Fold that decides, by stream."""
 
 
 @dataclass
@@ -110,8 +115,10 @@ class HttpSource:
         return Lag(waiting.events, seconds, waiting.size)
 
     def skip_gap(self, after: Progress | None) -> Progress:
-        """Before the first group that is there."""
+        """Before the first group that is there. Raises Unavailable under a server that decides by what is gone."""
         folder, upto = self.declared.folder, _number(after)
+        if self.declared.decide:
+            Writer(folder).close()
         if after is not None and after["spool"] != folder.spool:
             upto = 0
         upto = max(upto, folder.taken)
@@ -178,7 +185,7 @@ def declared(
     """As `of`: what the server needs to know."""
     faults: list[DeclarationError] = []
     numbers = {each.name: each for each in fields(Limits)}
-    known = {"kind", "streams", "token", "secret", *numbers}
+    known = {"kind", "streams", "token", "secret", "decide", *numbers}
     for key in said.keys() - known:
         faults.append(DeclarationError(f"unknown key {key!r}", where=where, fix=did_you_mean(key, known)))
     streams = _streams(said.get("streams", sorted(contracts)), contracts, where, faults)
@@ -191,9 +198,10 @@ def declared(
         else:
             given[key] = said[key]
     tokens, secrets = (_variables(key, said.get(key, {}), streams, where, faults) for key in ("token", "secret"))
+    decide = _deciding(said.get("decide", {}), streams, where, faults)
     if faults:
         raise DeclarationError.all(faults)
-    return Declared(name, streams, Folder.of(settings, name), Limits(**given), tokens, secrets, where)
+    return Declared(name, streams, Folder.of(settings, name), Limits(**given), tokens, secrets, where, decide)
 
 
 def from_environment(variable: str, where: str) -> str:
@@ -221,6 +229,19 @@ def _streams(
             fix = did_you_mean(stream, contracts)
             faults.append(DeclarationError(f"no stream {stream!r}", where=where, fix=fix))
     return tuple(said)
+
+
+def _deciding(said: Any, streams: tuple[str, ...], where: str, faults: list[DeclarationError]) -> dict[str, str]:
+    """The tables of `decide`, by stream."""
+    if not isinstance(said, Mapping) or not all(isinstance(table, str) for table in said.values()):
+        fix = 'name the table of a Fold for each stream: decide.orders = "order_state"'
+        faults.append(DeclarationError(f"invalid decide: {said!r}", where=where, fix=fix))
+        return {}
+    for stream in said:
+        if stream not in streams:
+            fix = did_you_mean(stream, streams)
+            faults.append(DeclarationError(f"decide of {stream!r}, which is not a stream of it", where=where, fix=fix))
+    return dict(said)
 
 
 def _variables(

@@ -167,6 +167,11 @@ class Writer:
         self._descriptor = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
         self._last = max([folder.taken, *(group.number for group in folder.groups())])
 
+    @property
+    def last(self) -> int:
+        """The number of the last group; 0 before the first."""
+        return self._last
+
     def put(self, lines: Iterable[bytes], records: int) -> Group:
         """Has the disk hold a group of so many records, one a line: file, then name, then folder.
 

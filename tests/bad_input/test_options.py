@@ -55,6 +55,8 @@ GIVEN = {
     "--fail-if": "--fail-if behind",
     "--value": "--value joan",
     "--format": "--format csv",
+    "--expect": "--expect web:1:0",
+    "--id": "--id a",
 }
 REQUIRED = {
     "void": ["--reason"],
@@ -68,11 +70,15 @@ WANTS = {
     ("forget", "--value"): "--proof",
     ("maintain", "--yes"): "--drop-retired",
     ("log", "--since"): "--check",
+    ("append", "--expect"): "--decide",
+    ("append", "--id"): "--decide",
+    ("append", "--new"): "--decide",
 }
 APART = {
     ("publish", "--cut", "--edition"),
     ("publish", "--cut", "--resume"),
     ("publish", "--edition", "--resume"),
+    ("append", "--expect", "--new"),
     ("log", "--check", "--head"),
     ("log", "--check", "--missing"),
     ("log", "--head", "--missing"),

@@ -1,5 +1,7 @@
 """Events a second that one `lake serve http` acknowledges, each on the disk before its answer. Linux, loopback.
 
+And decisions: events of 1,000 accounts, each decided on by a Fold, a tenth of which it refuses.
+
 The client is a process of its own on the same machine; its cost is within the figures. Beside them, what the disk
 gives: files a second of one event, each fsynced, renamed, and its folder fsynced, without any server.
 """
@@ -18,6 +20,7 @@ from pathlib import Path
 
 from lake.sources.http_files import Folder, Writer
 from tests.intake import Client, Serving, request, serving
+from tests.servers.accounts import DECIDE, accounts
 from tests.shop import contract, declare, empty
 
 EVENT = {"station": "S1", "number": 0, "value": 19.5, "note": "a reading of a meter, with some text beside its number"}
@@ -38,6 +41,14 @@ def main() -> None:
             rate, latency = posted(server, each, connections, arguments.seconds)
             what = f"{each} events a request, {connections} connections"
             print(f"{what:<40} {rate:>10,.0f} events/s, {latency * 1000:.1f} ms a request (median)")
+    with (
+        tempfile.TemporaryDirectory(prefix="headwater-bench-", dir=Path.cwd()) as folder,
+        serving(accounts(Path(folder) / "bank", f"{DECIDE}free_bytes = 0\n").project) as server,
+    ):
+        for each, connections in ((1, 1), (1, arguments.connections), (1, 256), (100, 16)):
+            rate, latency = decided(server, each, connections, arguments.seconds)
+            what = f"{each} commands a request, {connections} connections"
+            print(f"{what:<40} {rate:>10,.0f} decisions/s, {latency * 1000:.1f} ms a request (median)")
 
 
 @contextmanager
@@ -71,6 +82,23 @@ def posted(server: Serving, each: int, connections: int, seconds: float) -> tupl
     asyncio.run(client.post(connections, lambda: time.monotonic() >= end))
     assert set(client.statuses) == {202}, client.statuses
     return len(client.acknowledged) * each / seconds, statistics.median(client.seconds)
+
+
+def decided(server: Serving, each: int, connections: int, seconds: float) -> tuple[float, float]:
+    """Decisions a second, one a key of those in a request, and the median of a request's seconds."""
+    began = time.monotonic_ns()
+
+    def make(number: int) -> bytes:
+        amounts = (-1_000_000 if number % 10 == 0 else 1 for _ in range(each))
+        entries = ({"account": (number * each + nth) % 1000, "amount": amount} for nth, amount in enumerate(amounts))
+        body = b"".join(json.dumps(entry).encode() + b"\n" for entry in entries)
+        key = {"idempotency-key": f"{began}-{number}"}
+        return request(server, "entries?decide", body, "application/x-ndjson", key)
+
+    client, end = Client(server.port, make), time.monotonic() + seconds
+    asyncio.run(client.post(connections, lambda: time.monotonic() >= end))
+    assert {*client.statuses} <= {202, 409}, client.statuses
+    return sum(client.statuses.values()) * each / seconds, statistics.median(client.seconds)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ from tests.bench.kinds import Bench
 from tests.bench.large import Large
 from tests.bench.load import load
 from tests.bench.meters import Meters
+from tests.intake import serving
+from tests.servers.accounts import DECIDE, accounts
 from tests.servers.http import installed
 from tests.servers.kafka import Kafka
 from tests.servers.postgres import Postgres
@@ -105,4 +107,6 @@ def test_http(tmp_path: Path) -> None:
     with http.served(tmp_path) as server:
         rate, latency = http.posted(server, 10, 2, 0.5)
     assert rate > 0
+    with serving(accounts(tmp_path / "bank", f"{DECIDE}free_bytes = 0\n").project) as server:
+        assert http.decided(server, 2, 2, 0.5)[0] > 0
     assert latency > 0

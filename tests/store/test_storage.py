@@ -25,6 +25,7 @@ ROOMS: Final = (
     "explain/",
     "read/",
     "report/",
+    "decide/",
 )
 TOUCHING: Final = {"os", "shutil", "tempfile", "pathlib", "fcntl"}
 LOCAL: Final = {

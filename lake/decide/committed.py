@@ -1,0 +1,179 @@
+"""What the warehouse has of keys, read without Spark: their states at the head of the log, and what each has seen.
+
+A key's state is the Fold's row where its table stands, folded on with the events that the log has since; from the first
+event on where the table is not of the definition that decides, or lacks a void. Reading may come at any time: a table
+and a log only ever go on, and the table is looked at first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lake.decide.rule import Key, Rule
+from lake.errors import DeclarationError, StorageError
+from lake.kinds.reducer import REFUSED, Refusal
+from lake.sources.http_files import Folder
+from lake.store import delta
+from lake.store.log import REFUSAL, Log, LogHead
+from lake.store.scan import Scan
+from lake.store.voids import all_voids
+
+State = Mapping[str, Any]
+PLACE: Final = ("_batch", "_arrival", "_bucket", "_offset", "_source")
+MOST_ROWS: Final = 5_000_000
+"""Of a log, up to which it is known beforehand whether it has a key."""
+TRIES: Final = 3
+
+
+@dataclass
+class KeyState:
+    """A key as it would be seen by its next event.
+
+    `state` is what the Fold has of it, None before its first event; `version` the place of its last event, "" before
+    the first; `ids` the place of each event by its id. Of the source's groups it has those up to `upto` by the log, and
+    those up to `group` of which any concerns it.
+    """
+
+    state: State | None = None
+    version: str = ""
+    ids: dict[Key, str] = field(default_factory=dict)
+    upto: int = 0
+    group: int = 0
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What the log of a stream and the table of its Fold have of keys. `source` is the one that decides."""
+
+    rule: Rule
+    source: str
+    folder: Folder
+
+    def keys(self) -> set[int] | None:
+        """The hashes of all keys that the log has; None where it is too large, and each has to be looked up."""
+        log, names = Log(self.rule.project.settings, self.rule.stream), self.rule.contract.key
+        if not log.head().batch or not delta.exists(log.path):
+            return set()
+        scan = Scan(log.path)
+        if scan.rows() > MOST_ROWS:
+            return None
+        return {hash(key) for key in _rows(scan.arrow(names), names)}
+
+    def read(self, keys: Collection[Key]) -> dict[Key, KeyState]:
+        """The states of keys: of each that is asked for, also where nothing is known of it."""
+        for left in reversed(range(TRIES)):
+            try:
+                return self._read(keys)
+            except (StorageError, OSError):  # files of a version that was newest a moment ago were deleted
+                if not left:
+                    raise
+        raise AssertionError
+
+    def upto(self, head: LogHead) -> int:
+        """The last group of the source that the log has. Raises DeclarationError where it is of another folder."""
+        said = head.sources.get(self.source)
+        if said is None:
+            return 0
+        if said["progress"]["spool"] != self.folder.spool:
+            raise DeclarationError(
+                f"the events that {self.source} acknowledged before are in another folder: this one was made anew",
+                where=str(self.folder.path),
+                fix=f"lake ingest {self.source} --give-up goes on with what is there",
+            )
+        return int(said["progress"]["upto"])
+
+    def _read(self, keys: Collection[Key]) -> dict[Key, KeyState]:
+        rule, settings = self.rule, self.rule.project.settings
+        found = {key: KeyState() for key in keys}
+        version, after = self._table()
+        log = Log(settings, rule.stream)
+        head = log.head()
+        upto = self.upto(head)
+        for known in found.values():
+            known.upto = upto
+        if not keys or not head.batch or not delta.exists(log.path):
+            return found
+        wanted = self._wanted(log, keys)
+        if version is not None:
+            for key, state in self._states(wanted, version):
+                found[key].state = state
+        voids = all_voids(settings, rule.stream)
+        for row in self._events(log, head, wanted):
+            known = found[rule.key(row)]
+            known.ids.setdefault(rule.id(row), row["_source"])
+            place = (row["_batch"], row["_bucket"], row["_offset"])
+            if any(void.covers(place, row["_source"]) for void in voids):
+                continue
+            known.version = row["_source"]
+            if row["_batch"] > after:
+                known.state = folded(rule, known.state, row)
+        return found
+
+    def _table(self) -> tuple[int | None, int]:
+        """The version of the table to begin with, and the log's batch up to which it is; None and 0 for none."""
+        project, declaration = self.rule.project, self.rule.declaration
+        table = project.table(declaration)
+        head = table.head() if table.exists() else None
+        if head is None or not project.is_built(declaration, head):
+            return None, 0
+        if any(void.number > head.voids for void in all_voids(project.settings, self.rule.stream)):
+            return None, 0
+        return head.version, int(head.inputs.get(self.rule.stream, 0))
+
+    def _wanted(self, log: Log, keys: Collection[Key]) -> pa.Table:
+        schema, names = Scan(log.path).schema(), self.rule.contract.key
+        columns = zip(*keys, strict=True)
+        return pa.table(
+            [pa.array(values, schema.field(name).type) for name, values in zip(names, columns, strict=True)],
+            names=list(names),
+        )
+
+    def _states(self, wanted: pa.Table, version: int) -> Iterator[tuple[Key, State]]:
+        rule, table = self.rule, self.rule.project.table(self.rule.declaration)
+        fields = [*rule.folding.types.names]
+        assert REFUSED in fields
+        rows = Scan(table.path, version).arrow([*rule.contract.key, *fields], keys=wanted)
+        for row in rows.to_pylist():
+            yield rule.key(row), {name: row[name] for name in fields}
+
+    def _events(self, log: Log, head: LogHead, wanted: pa.Table) -> Iterator[dict[str, Any]]:
+        """The events of keys in the log's order, with the values of fields that came to the contract later."""
+        rule, scan = self.rule, Scan(log.path, bounds={"_batch": (1, head.batch)})
+        there = set(scan.schema().names)
+        names = dict.fromkeys([*rule.contract.key, *rule.contract.id, *rule.columns])
+        columns = [name for name in (*names, *PLACE, "_version", "_extra") if name in there]
+        where = f"{REFUSAL} IS NULL" if REFUSAL in there else "true"
+        rows = scan.arrow(columns, keys=wanted, where=where).to_pylist()
+        rows.sort(key=lambda row: (row["_batch"], row.get("_arrival") or 0, row["_offset"]))
+        contracts = log.contracts(head)
+        for row in rows:
+            yield row | self._later(row, contracts, names)
+
+    def _later(self, row: Mapping[str, Any], contracts: Iterable[Any], names: Iterable[str]) -> dict[str, Any]:
+        contracts = tuple(contracts)
+        of = {field.name for field in contracts[row["_version"] - 1].fields}
+        missing = [name for name in names if name not in of]
+        if missing and row.get("_extra") is not None:
+            raise DeclarationError(
+                f"an event of {self.rule.stream} has {missing[0]} as a field that its contract did not know then",
+                where=str(row["_source"]),
+                fix="publish a new stream for what is decided",
+            )
+        return {name: self.rule.reader.default(name) for name in missing}
+
+
+def folded(rule: Rule, state: State | None, values: Mapping[str, Any]) -> State:
+    """A key's state after an event that its log has; one that the Fold refuses leaves it, but is counted."""
+    outcome = rule.next(state, values)
+    if not isinstance(outcome, Refusal):
+        return outcome
+    before = {**dict.fromkeys(rule.folding.types.names), REFUSED: 0, **(rule.folding.start if state is None else state)}
+    return before | {REFUSED: before[REFUSED] + 1}
+
+
+def _rows(table: pa.Table, names: Collection[str]) -> Iterator[Key]:
+    yield from zip(*(table[name].to_pylist() for name in names), strict=True)

@@ -1,0 +1,280 @@
+"""Decisions on events in the order in which they come, over what the log has and what is acknowledged and waits.
+
+One process decides for a source, the one that writes its folder. What a request's events make of their keys is kept
+here before the disk has them: whoever asks next is answered by it. So an answer may only be given when the disk has
+everything that it rests on (`Decided.rests_on`); where that fails, everything here is forgotten and read again.
+
+Keys are kept as long as their events wait in the folder, others while there is room; what else is asked for is read.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, Final
+
+from lake.contracts.strict import NotTaken
+from lake.decide.committed import Committed, KeyState, folded
+from lake.decide.rule import Key, Rule
+from lake.errors import DeclarationError, Refused, StorageError
+from lake.kinds.reducer import Refusal
+from lake.sources.http import Declared, place
+
+MOST_EVENTS: Final = 1_000_000
+"""Ids of events that are kept of keys none of whose events wait: some 200 MB."""
+CHUNK: Final = 10_000
+NEW: Final = "*"
+"""In the place of a version, with `is_new`: the key has no event yet."""
+
+
+class Outdated(Refused):
+    """A key's version is not the one that was expected: `version` is."""
+
+    def __init__(self, what: str, version: str) -> None:
+        super().__init__(what, fix="look at what came since, and send it with that version")
+        self.version = version
+
+
+class NotAllowed(Refused):
+    """The Fold refuses event number `number`, from 1, of those that a request has for `stream`, for a `reason`."""
+
+    def __init__(self, stream: str, number: int, reason: str) -> None:
+        super().__init__(reason, where=f"{stream}, event {number}")
+        self.stream, self.number, self.reason = stream, number, reason
+
+
+class Reused(Refused):
+    """Some events of a request were sent before, and others were not."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """An event that is to be decided: its values by field."""
+
+    stream: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What whoever asks knows of the key: its `version`, "*" for any; or that it has none yet."""
+
+    version: str = ""
+    is_new: bool = False
+
+    @property
+    def said(self) -> bool:
+        return bool(self.version) or self.is_new
+
+
+ANYTHING: Final = Expected()
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What was accepted: the place of each event, and the version that each key has by it.
+
+    `again` says that it was so before, and nothing is to be kept. It holds once the disk has group `rests_on`.
+    """
+
+    places: Sequence[str]
+    versions: Sequence[tuple[str, Key, str]]
+    again: bool
+    rests_on: int
+
+
+@dataclass
+class Decider:
+    """What is decided for one source; `taken` is the last group that all logs have.
+
+    It learns first which keys the logs have, unless it `looks_up` each: for the few that one command has.
+    """
+
+    declared: Declared
+    rules: Mapping[str, Rule]
+    most: int = MOST_EVENTS
+    looks_up: bool = False
+    taken: int = 0
+    _keys: dict[str, OrderedDict[Key, KeyState]] = field(default_factory=dict)
+    _known: dict[str, set[int] | None] = field(default_factory=dict)
+    _events: int = 0
+
+    def command(self, stream: str, text: str, facts: Mapping[str, str], *, record_bytes: int) -> Command:
+        """A record as an event. Raises NotTaken, also where the log's parser might take it."""
+        values = self.rules[stream].reader.values(text, facts, record_bytes=record_bytes, now=datetime.now(UTC))
+        return Command(stream, values)
+
+    def begin(self) -> None:
+        """Reads what is acknowledged and in no log yet. Raises DeclarationError where that was not decided on."""
+        self.forget()
+        folder = self.declared.folder
+        self.taken = folder.taken
+        if not self.looks_up:
+            self._known = {stream: self._committed(stream).keys() for stream in self.rules}
+        for stream in self.rules:
+            self._committed(stream).read(())  # that the log goes on in this folder
+        waiting = self._waiting()
+        while chunk := [*islice(waiting, CHUNK)]:
+            for stream in self.rules:
+                keys = {self._key(command) for *_, command in chunk if command.stream == stream}
+                self.put(stream, self.read(stream, [key for key in keys if key not in self._keys[stream]]))
+            for number, at, command in chunk:
+                self._go_on(number, at, command)
+
+    def forget(self) -> None:
+        """Drops all that is known, as the disk may not have it."""
+        self._keys = {stream: OrderedDict() for stream in self.rules}
+        self._known, self._events = {}, 0
+
+    def missing(self, commands: Sequence[Command]) -> dict[str, list[Key]]:
+        """The keys of events that have to be read first, by stream."""
+        found: dict[str, dict[Key, None]] = {}
+        for command in commands:
+            key, keys = self._key(command), self._keys[command.stream]
+            if key in keys:
+                continue
+            known = self._known.get(command.stream)
+            if known is not None and hash(key) not in known:
+                self.put(command.stream, {key: KeyState()})
+            else:
+                found.setdefault(command.stream, {})[key] = None
+        return {stream: [*keys] for stream, keys in found.items()}
+
+    def read(self, stream: str, keys: Sequence[Key]) -> dict[Key, KeyState]:
+        """What the log has of keys. Changes nothing here: any thread may do it."""
+        return self._committed(stream).read(keys) if keys else {}
+
+    def put(self, stream: str, read: Mapping[Key, KeyState]) -> None:
+        """Keeps what was read, of keys that are not here."""
+        keys = self._keys[stream]
+        for key, state in read.items():
+            if key not in keys:
+                keys[key] = state
+                self._events += 1 + len(state.ids)
+
+    def decide(
+        self, commands: Sequence[Command], at: Callable[[int], str], group: int, expected: Expected = ANYTHING
+    ) -> Decided:
+        """Accepts all events, which are to be in a group at places `at` of their numbers from 0, or none.
+
+        None of their keys is `missing`. Raises NotAllowed, Outdated, Reused, WorkerFault where the step fails, and
+        DeclarationError where a version is expected of several keys; all that rests on the group that `about` names.
+        """
+        self._make_room([self._names(command) for command in commands])
+        states = {self._names(command): self._of(command) for command in commands}
+        before = [self._of(command).ids.get(self._id(command)) for command in commands]
+        rests_on = max(state.group for state in states.values())
+        if None not in before:
+            return Decided([*map(str, before)], self._versions(commands, [*map(str, before)]), True, rests_on)
+        if any(before) or len({(*self._names(c), self._id(c)) for c in commands}) < len(commands):
+            raise Reused(
+                "some of these events have an id that was sent before, or that another one of them has",
+                fix="send events again as they were sent, or with an id of their own",
+            )
+        if expected.said:
+            self._must_be(expected, states)
+        new = {key: replace(state, ids={}) for key, state in states.items()}
+        for number, command in enumerate(commands):
+            rule, state = self.rules[command.stream], new[self._names(command)]
+            outcome = rule.next(state.state, command.values)
+            if isinstance(outcome, Refusal):
+                nth = sum(other.stream == command.stream for other in commands[: number + 1])
+                raise NotAllowed(command.stream, nth, outcome.reason)
+            state.state, state.version, state.group = outcome, at(number), group
+            state.ids[self._id(command)] = at(number)
+        for (stream, key), state in new.items():
+            kept = self._keys[stream][key]
+            kept.state, kept.version, kept.group = state.state, state.version, state.group
+            kept.ids |= state.ids
+            self._events += len(state.ids)
+        places = [at(number) for number in range(len(commands))]
+        return Decided(places, self._versions(commands, places), False, group)
+
+    def about(self, commands: Sequence[Command]) -> int:
+        """The group that an answer about these events rests on."""
+        return max((self._of(command).group for command in commands), default=0)
+
+    def _versions(self, commands: Sequence[Command], places: Sequence[str]) -> list[tuple[str, Key, str]]:
+        by_key = {self._names(c): at for c, at in zip(commands, places, strict=True)}
+        return [(stream, key, at) for (stream, key), at in by_key.items()]
+
+    def _must_be(self, expected: Expected, states: Mapping[tuple[str, Key], KeyState]) -> None:
+        if len(states) > 1:
+            raise DeclarationError(
+                "an expected version is of one key, and these events are of several",
+                fix="send the events of each key by themselves",
+            )
+        [state] = states.values()
+        if expected.is_new and state.version:
+            raise Outdated(f"the key is not new: its version is {state.version}", state.version)
+        if expected.version == NEW and not state.version:
+            raise Outdated("the key has no event yet", "")
+        if expected.version not in {"", NEW, state.version}:
+            raise Outdated(
+                f"the key's version is {state.version or 'that of a new key'}, not {expected.version}", state.version
+            )
+
+    def _make_room(self, wanted: Sequence[tuple[str, Key]]) -> None:
+        """Drops keys that were not asked for lately, none of whose events wait, and that are not `wanted`."""
+        if self._events <= self.most:
+            return
+        needed = {*wanted}
+        for stream, keys in self._keys.items():
+            for key in [*islice(keys, CHUNK)]:
+                if self._events > self.most and keys[key].group <= self.taken and (stream, key) not in needed:
+                    state, known = keys.pop(key), self._known.get(stream)
+                    self._events -= 1 + len(state.ids)
+                    if known is not None and state.version:
+                        known.add(hash(key))
+
+    def _waiting(self) -> Iterator[tuple[int, str, Command]]:
+        """The events in the folder: the number of their group, their place, and what they say."""
+        folder = self.declared.folder
+        for group in folder.groups():
+            try:
+                records = [*folder.records(group)]
+            except StorageError:
+                if group.number <= folder.taken:  # taken meanwhile
+                    continue
+                raise
+            for ordinal, (stream, text, facts) in enumerate(records):
+                if stream in self.rules:
+                    try:
+                        command = self.command(stream, text, facts, record_bytes=len(text) * 4)
+                    except NotTaken as error:
+                        raise DeclarationError(
+                            f"{stream} is decided, and an event that was not decided on waits: {error}",
+                            where=str(folder.path / group.name),
+                            fix=f"take decide out of {self.declared.where}, run lake ingest {self.declared.name},"
+                            " and put it back",
+                        ) from None
+                    yield group.number, f"{self.declared.name}:{place(group.number, ordinal)}", command
+
+    def _go_on(self, number: int, at: str, command: Command) -> None:
+        """Has an event that waits, unless the log had it when its key was read."""
+        rule, state = self.rules[command.stream], self._of(command)
+        if number > state.upto and self._id(command) not in state.ids:
+            self._events += 1
+            state.state = folded(rule, state.state, command.values)
+            state.version, state.group = at, number
+            state.ids[self._id(command)] = at
+
+    def _of(self, command: Command) -> KeyState:
+        keys, key = self._keys[command.stream], self._key(command)
+        keys.move_to_end(key)
+        return keys[key]
+
+    def _names(self, command: Command) -> tuple[str, Key]:
+        return command.stream, self._key(command)
+
+    def _key(self, command: Command) -> Key:
+        return self.rules[command.stream].key(command.values)
+
+    def _id(self, command: Command) -> Key:
+        return self.rules[command.stream].id(command.values)
+
+    def _committed(self, stream: str) -> Committed:
+        return Committed(self.rules[stream], self.declared.name, self.declared.folder)

@@ -1,0 +1,221 @@
+"""What decides on a stream's events: the Fold of one table, where nothing can come between it and the log.
+
+An accepted event stays accepted if the Fold sees the key's events in the order in which they were decided, each as it
+was decided on. So what a source declares in `decide` is refused unless
+
+- the stream has this one way in: no other source, no landing file that its log does not have;
+- the table is a Fold of exactly this log, by the contract's key, in the order of the log;
+- its step is in Python, as this process runs the very code that Spark's workers do;
+- its function chooses columns, and makes none;
+- every record can be read strictly (lake.contracts.strict), and has the id of its request in its contract's id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lake.config import Settings
+from lake.contracts import evolution
+from lake.contracts.contract import Contract
+from lake.contracts.strict import StrictReader, unreadable
+from lake.declaration import Declaration
+from lake.errors import DeclarationError, did_you_mean
+from lake.ingest import landing
+from lake.kinds.fold import Fold
+from lake.kinds.reducer import REFUSED, Folding, Forms, PythonReducer, Refusal
+from lake.kinds.sql_types import arrow_type
+from lake.project import Project
+from lake.sources.declared import sound_sources
+from lake.sources.http import Declared
+from lake.store.ledger import contract_versions
+from lake.store.log import Log
+
+ID: Final = ("http", "id")
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The Fold that decides on the events of a stream; `columns` are those that its function chooses."""
+
+    project: Project
+    declaration: Declaration
+    contract: Contract
+    reader: StrictReader
+    folding: Folding
+    columns: tuple[str, ...]
+
+    @property
+    def stream(self) -> str:
+        return self.contract.name
+
+    def key(self, values: Mapping[str, Any]) -> Key:
+        """The key of an event with these values."""
+        return tuple(values[name] for name in self.contract.key)
+
+    def id(self, values: Mapping[str, Any]) -> Key:
+        """By what an event that is sent again is known, within its key."""
+        return tuple(values[name] for name in self.contract.id)
+
+    @cached_property
+    def _forms(self) -> Forms:
+        return self.folding.forms
+
+    def next(self, before: Mapping[str, Any] | None, values: Mapping[str, Any]) -> dict[str, Any] | Refusal:
+        """What an event with these values makes of its key's state. Raises WorkerFault where the step fails."""
+        return self.folding.next(before, {name: values[name] for name in self.columns}, self._forms)
+
+
+def rules(project: Project, source: Declared) -> dict[str, Rule]:
+    """What decides on the streams of a source, by stream. Raises one DeclarationError for all that is wrong."""
+    faults, found = list[DeclarationError](), dict[str, Rule]()
+    for stream, table in source.decide.items():
+        wrong = [*_faults(project, source, stream, table)]
+        faults += wrong
+        if not wrong:
+            found[stream] = _rule(project, stream, table)
+    if faults:
+        raise DeclarationError.all(faults)
+    return found
+
+
+def _rule(project: Project, stream: str, table: str) -> Rule:
+    declaration, contract = project.tables[table], project.contracts[stream]
+    fold, columns = declaration.kind, _chosen(declaration, contract)
+    assert isinstance(fold, Fold)
+    assert isinstance(fold.reducer, PythonReducer)
+    assert columns is not None
+    fields = [*fold.reducer.fields.items(), (REFUSED, "bigint")]
+    types = pa.schema([(name, arrow_type(kind)) for name, kind in fields])
+    reducer = fold.reducer
+    folding = Folding(fold.key, columns, reducer.start, reducer.step, types, types)
+    return Rule(project, declaration, contract, StrictReader(contract), folding, columns)
+
+
+def _faults(project: Project, source: Declared, stream: str, table: str) -> Iterator[DeclarationError]:
+    contract, declaration = project.contracts[stream], project.tables.get(table)
+    if declaration is None:
+        yield DeclarationError(f"no table {table!r}", where=source.where, fix=did_you_mean(table, project.tables))
+    else:
+        yield from _faults_of_table(declaration, contract)
+    for what in unreadable(contract):
+        yield DeclarationError(
+            f"{stream} cannot be decided: {what}", where=contract.where, fix="take it out of decide, or change that"
+        )
+    ids = [contract.field(name) for name in contract.id if contract.field(name).path == ID]
+    if not ids or any(field.nullable or field.has_default for field in ids):
+        yield DeclarationError(
+            f"{stream} cannot be decided: its id has no id of the request, by which it is known when it is sent again"
+            f"{', that is always there' if ids else ''}",
+            where=contract.where,
+            fix='add {"name": "request", "type": "string", "from": "http.id"} to its fields and "request" to its id',
+        )
+    yield from _other_ways(project, source, stream)
+    yield from _former(project.settings, contract)
+
+
+def _faults_of_table(declaration: Declaration, contract: Contract) -> Iterator[DeclarationError]:
+    fold, decides = declaration.kind, f"it cannot decide on {contract.name}"
+    if not isinstance(fold, Fold) or fold.rows != "state":
+        yield declaration.fault(f"is not the state of a Fold: {decides}", fix="name the table of a Fold in decide")
+        return
+    if [source.name for source in declaration.inputs if source.is_log] != [contract.name]:
+        yield declaration.fault(
+            f"is not derived from log({contract.name!r}): {decides}", fix="name the Fold of this stream"
+        )
+        return
+    if fold.sequence:
+        yield declaration.fault(
+            f"orders events by {', '.join(fold.sequence)}: an older one could come after one that was accepted",
+            fix="leave out sequence=…: then it goes by the order of the log, which is that of the decisions",
+        )
+    if set(fold.key) != set(contract.key):
+        yield declaration.fault(
+            f"its key is {', '.join(fold.key)}, and that of {contract.name} {', '.join(contract.key)}",
+            fix="only events of one key of the log have an order that is known before they are there",
+        )
+    if not isinstance(fold.reducer, PythonReducer):
+        yield declaration.fault(
+            f"its step is SQL, which only Spark evaluates: {decides}",
+            fix="write the step as a Python function (state, event) that returns the new state or Refusal(reason)",
+        )
+    else:
+        for name, kind in fold.reducer.fields.items():
+            try:
+                arrow_type(kind)
+            except ValueError as error:
+                yield declaration.fault(f"{name}: {error}", fix="use int, decimal(9, 2), string, array<…> and the like")
+    columns = _chosen(declaration, contract)
+    if columns is None:
+        yield declaration.fault(
+            f"its function does more than to choose fields of {contract.name}: {decides}",
+            fix="return events.select(…) of names, and have the step work out what it needs",
+        )
+    elif missing := [name for name in fold.key if name not in columns]:
+        yield declaration.fault(f"the function returns no column {missing[0]!r} (key)", fix="add it to the select")
+
+
+class _Choice:
+    """In the place of a frame: knows `select` of names, and nothing else."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
+
+    def select(self, *names: Any) -> _Choice:
+        given = names[0] if len(names) == 1 and isinstance(names[0], list | tuple) else names
+        if not all(isinstance(name, str) and name in self._names for name in given) or len({*given}) < len(given):
+            raise TypeError(given)
+        return _Choice(tuple(given))
+
+
+def _chosen(declaration: Declaration, contract: Contract) -> tuple[str, ...] | None:
+    """The columns that a function chooses; None where it does anything else."""
+    every = _Choice(tuple(field.name for field in contract.fields))
+    try:
+        chosen = declaration.function(every)
+    except Exception:  # whatever it does that is no choice
+        return None
+    return chosen._names if isinstance(chosen, _Choice) and chosen is not every else None
+
+
+def _other_ways(project: Project, source: Declared, stream: str) -> Iterator[DeclarationError]:
+    """By what else events could come into the log."""
+    settings = project.settings
+    sources, _ = sound_sources(settings, project.contracts)
+    for other in sources.values():
+        if other.name != source.name and stream in other.streams:
+            yield DeclarationError(
+                f"{stream} is decided by {source.name}, and also a stream of {other.name}",
+                where=other.where,
+                fix="events that are decided come by one source alone: say which streams the other one has",
+            )
+    landed = landing.landed(Log(settings, stream))
+    waiting = [file for file in landing.listing(settings, stream) if file.mark not in landed]
+    if waiting:
+        yield DeclarationError(
+            f"{len(waiting)} landing files of {stream}, which is decided, are not in its log",
+            where=str(settings.path(settings.landing) / stream),
+            fix=f"take decide out of {source.where}, run lake ingest {stream}, and put it back;"
+            f" or move them away, and use lake append {stream} FILE --decide",
+        )
+
+
+def _former(settings: Settings, contract: Contract) -> Iterator[DeclarationError]:
+    """Fields that the log has in other columns than their own."""
+    versions = evolution.with_current(tuple(contract_versions.versions(settings, contract.name)), contract)
+    physical = evolution.columns(versions)
+    for field in contract.fields:
+        if physical[field.name, field.type] != field.name or any(
+            alias in {name for name, _ in physical} for alias in field.aliases
+        ):
+            yield DeclarationError(
+                f"{contract.name} cannot be decided: its log has older events with {field.name} under another name"
+                " or of another type",
+                where=f"{contract.file}:{field.line}",
+                fix="publish a new stream for what is decided",
+            )

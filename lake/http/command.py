@@ -1,0 +1,149 @@
+"""`lake append --decide`: the events of one file as one request, to the server of their source where one runs.
+
+Where none runs, this process holds the source's folder in its place, for as long as it takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+from lake.config import Settings
+from lake.contracts.contract import known_stream, load_contracts
+from lake.decide.decider import Decider
+from lake.decide.rule import rules
+from lake.errors import ContractError, DeclarationError, LakeError, Refused, Unavailable
+from lake.http import bodies, declarations, taken
+from lake.http.access import Access
+from lake.http.commits import Commits
+from lake.http.deciding import Deciding, expected
+from lake.http.problems import KINDS, Problem
+from lake.http.server import address_of, must_be_installed
+from lake.project import load
+from lake.sources.declared import decided_by
+from lake.sources.http import Declared
+from lake.sources.http_files import Writer
+
+JSON_LINES: Final = "application/x-ndjson"
+PATIENCE: Final = 10.0
+"""Seconds that another command may hold the folder."""
+WAIT: Final = 0.05
+ANSWER_SECONDS: Final = 60.0
+REFUSED: Final = ("refused", "outdated", "sent-before")
+
+
+@dataclass(frozen=True)
+class Events:
+    """What is to be decided: JSON Lines, by what it is known when it is sent again, what is expected of its key."""
+
+    stream: str
+    body: bytes
+    id: str = ""
+    expect: str = ""
+    new: bool = False
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Those of the request that it would be."""
+        said = {"content-type": JSON_LINES, "idempotency-key": self.id or hashlib.sha256(self.body).hexdigest()[:32]}
+        said |= {"if-match": self.expect if self.expect == "*" else f'"{self.expect}"'} if self.expect else {}
+        return said | ({"if-none-match": "*"} if self.new else {})
+
+
+def append_decided(settings: Settings, events: Events) -> dict[str, Any]:
+    """What the server answers: token, records, idempotent, again, and version or versions.
+
+    Raises Refused where the Fold refuses an event or the version is another, ContractError where a record is not as it
+    must be, DeclarationError where nothing decides on the stream, Unavailable where another process is at it.
+    """
+    must_be_installed()
+    contracts = load_contracts(settings)
+    known_stream(contracts, events.stream)
+    source = decided_by(settings, events.stream)
+    if source is None:
+        raise DeclarationError(
+            f"nothing decides on {events.stream}",
+            where=f"{settings.sources}/",
+            fix=f'a source of kind http does, with decide.{events.stream} = "a table"; see docs/how-to/commands.md',
+        )
+    declared, ends = declarations.declared(settings, contracts, source), time.monotonic() + PATIENCE
+    while True:
+        try:
+            writer = Writer(declared.folder)
+        except Unavailable:
+            answer = _posted(settings, declared, events)
+            if answer is not None:
+                return answer
+            if time.monotonic() > ends:
+                raise
+            time.sleep(WAIT)
+            continue
+        try:
+            return asyncio.run(_here(settings, declared, writer, events))
+        except Problem as problem:
+            raise _error(problem.kind, problem.detail, problem.more) from None
+        finally:
+            writer.close()
+
+
+async def _here(settings: Settings, declared: Declared, writer: Writer, events: Events) -> dict[str, Any]:
+    project = load(settings)
+    commits = Commits(writer)
+    decider = Decider(declared, rules(project, declared), looks_up=True)
+    deciding = Deciding(decider, commits, settings.record_bytes)
+    try:
+        records = bodies.records(
+            events.body,
+            events.headers,
+            received=datetime.now(UTC).isoformat(timespec="microseconds"),
+            record_bytes=settings.record_bytes,
+            max_records=declared.limits.max_records,
+        )
+        if not records:
+            raise Problem("unparseable", "there is no record")
+        await deciding.begin()
+        found = {events.stream: records}
+        decided, put = await deciding.decide(found, expected(events.headers))
+    finally:
+        await commits.close()
+    [took] = taken.now(found, declared.name, put) if put is not None else taken.before(found, decided)
+    about = {"token": took.token, "records": took.records, "idempotent": True}
+    return about | taken.said(decided, project.contracts)
+
+
+def _posted(settings: Settings, declared: Declared, events: Events) -> dict[str, Any] | None:
+    """The answer of the server that runs; None where none is found."""
+    try:
+        url = address_of(settings, declared.name).read_text("utf-8").strip()
+    except FileNotFoundError:
+        return None
+    token = Access.of(settings, declared).tokens[events.stream]
+    headers = events.headers | {"authorization": f"Bearer {token}"}
+    request = Request(f"{url}/streams/{events.stream}?decide", events.body, headers, method="POST")
+    try:
+        with urlopen(request, timeout=ANSWER_SECONDS) as answer:
+            said: dict[str, Any] = json.loads(answer.read())
+            return said
+    except HTTPError as error:
+        problem = json.loads(error.read())
+        kind = str(problem["type"]).rpartition("#")[2]
+        raise _error(kind, str(problem["detail"]), problem) from None
+    except (URLError, OSError):
+        return None
+
+
+def _error(kind: str, detail: str, more: dict[str, Any]) -> LakeError:
+    status, title, fix = KINDS[kind]
+    where = ", ".join(f"{name} {more[name]}" for name in ("stream", "record", "version") if name in more)
+    if kind in REFUSED:
+        return Refused(f"{title.lower()}: {detail}", where=where, fix=fix)
+    if status >= 500 or status == 429:
+        return Unavailable(f"{title.lower()}: {detail}", where=where, fix=fix)
+    return ContractError(f"{title.lower()}: {detail}", where=where, fix=fix)

@@ -1,0 +1,143 @@
+"""Requests whose events are decided on: read, decided in the order in which they come, and answered when that holds.
+
+Between a decision and its place in the group that is gathered nothing else runs, so groups have events in the order of
+their decisions. What is refused by an event that the disk does not have yet is answered when it has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from lake.contracts.strict import NotTaken
+from lake.decide.decider import NEW, Command, Decided, Decider, Expected, NotAllowed, Outdated
+from lake.decide.rule import Key
+from lake.errors import DeclarationError, LakeError, Refused
+from lake.http.bodies import SHOWN, Record
+from lake.http.commits import Commits, Place
+from lake.http.problems import Problem
+from lake.kinds.grouped_map import WorkerFault, fault_of
+from lake.sources.http import place
+
+RETRY_SECONDS: Final = 10.0
+VERSION: Final = re.compile(r'"([^",]+)"|(\*)')
+
+
+@dataclass
+class Deciding:
+    """The decisions of one server, over what its decider has read when it has `begun`."""
+
+    decider: Decider
+    commits: Commits
+    record_bytes: int
+    begun: bool = False
+    _failures: int = 0
+    _beginning: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _wanted: dict[str, dict[Key, None]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.commits.on_failure = self._forget
+
+    async def begin(self) -> None:
+        """Reads what is waiting. Raises as Decider.begin does."""
+        async with self._beginning:
+            while not self.begun:
+                failures = self._failures
+                await asyncio.to_thread(self.decider.begin)
+                self.begun = failures == self._failures
+
+    async def decide(self, found: Mapping[str, Sequence[Record]], expected: Expected) -> tuple[Decided, Place | None]:
+        """Has all records of a request kept, if those of streams that are decided are accepted; where they are.
+
+        Nowhere, None, where they were kept before. Raises Problem, where nothing of it was kept.
+        """
+        every = [(stream, record) for stream, records in found.items() for record in records]
+        decided = [number for number, (stream, _) in enumerate(every) if stream in self.decider.rules]
+        commands = self._commands(every, decided)
+        await self._have(commands)
+        at = self.commits.next
+
+        def told(number: int) -> str:
+            return f"{self.decider.declared.name}:{place(at.number, at.first + decided[number])}"
+
+        try:
+            outcome = self.decider.decide(commands, told, at.number, expected)
+        except (Refused, DeclarationError, WorkerFault) as error:
+            await self.commits.hold(self.decider.about(commands))
+            raise _problem(error) from None
+        if outcome.again:
+            await self.commits.hold(outcome.rests_on)
+            return outcome, None
+        return outcome, await self.commits.put(every, decided=True)
+
+    def _commands(self, every: Sequence[tuple[str, Record]], decided: Sequence[int]) -> list[Command]:
+        commands, bad = list[Command](), list[dict[str, Any]]()
+        for number in decided:
+            stream, record = every[number]
+            try:
+                commands.append(self.decider.command(stream, record.text, record.facts, record_bytes=self.record_bytes))
+            except NotTaken as error:
+                nth = sum(other == stream for other, _ in every[: number + 1])
+                bad.append({"record": nth, "stream": stream, "reason": str(error.reason), "detail": error.detail})
+        if bad:
+            first = bad[0]
+            detail = f"record {first['record']}: {first['reason']}: {first['detail']}"
+            raise Problem("not-by-contract", detail, reason=first["reason"], stream=first["stream"], errors=bad[:SHOWN])
+        return commands
+
+    async def _have(self, commands: Sequence[Command]) -> None:
+        """Returns when all that decides on these events is here; nothing may come between that and the decision."""
+        try:
+            while True:
+                if not self.begun:
+                    await self.begin()
+                if not (missing := self.decider.missing(commands)):
+                    return
+                for stream, keys in missing.items():
+                    await self._read(stream, keys)
+        except (LakeError, OSError) as error:
+            raise Problem("undecided", str(error), after=RETRY_SECONDS) from None
+
+    async def _read(self, stream: str, keys: Sequence[Key]) -> None:
+        """Reads these keys, with those that others ask for meanwhile."""
+        self._wanted.setdefault(stream, {}).update(dict.fromkeys(keys))
+        async with self._reading:
+            wanted, failures = self._wanted.pop(stream, {}), self._failures
+            if wanted:
+                read = await asyncio.to_thread(self.decider.read, stream, [*wanted])
+                if failures == self._failures:
+                    self.decider.put(stream, read)
+
+    def _forget(self) -> None:
+        self.begun = False
+        self._failures += 1
+
+
+def expected(headers: Mapping[str, str]) -> Expected:
+    """What a request expects of its key. Raises Problem where that is not said as it should be."""
+    said, new = headers.get("if-match"), headers.get("if-none-match")
+    if new not in {None, "*"} or (said is not None and new is not None):
+        raise Problem("wrong-request", "write If-None-Match: * for a new key, or If-Match with its version")
+    if said is None:
+        return Expected(is_new=new is not None)
+    if (version := VERSION.fullmatch(said.strip())) is None:
+        raise Problem("wrong-request", f'If-Match: {said}: write the version in quotes, as "web:42:3", or *')
+    return Expected(NEW if version[2] else version[1])
+
+
+def _problem(error: Exception) -> Problem:
+    match error:
+        case NotAllowed():
+            return Problem("refused", error.reason, stream=error.stream, record=error.number)
+        case Outdated():
+            return Problem("outdated", error.what, version=error.version)
+        case Refused():
+            return Problem("sent-before", error.what)
+        case DeclarationError():
+            return Problem("wrong-request", error.what)
+    fault = fault_of(error)
+    return Problem("step-fails", str(error) if fault is None else fault[0].what)

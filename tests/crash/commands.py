@@ -1,0 +1,109 @@
+"""`lake serve http` killed while it decides, again and again, while another ingests: what it accepted, none refuses.
+
+Each life of the server decides on entries of a few accounts that many connections post, until SIGKILL comes. Another
+process takes what was accepted into a log and a table meanwhile, and dies between commit and removal now and
+then. In the end the log has every entry that was accepted once, in an order in which none overdraws its account.
+
+python -m tests.crash.commands --kills 200 --seed 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tests import intake
+from tests.decide.bank import Bank
+from tests.intake import Client, request
+from tests.servers.accounts import accounts
+
+ACCOUNTS = 5
+
+
+@dataclass
+class Outcome:
+    """What became of it: answers 202 and 409, entries in the log, those that are lost, twice, or overdraw."""
+
+    kills: int
+    accepted: int
+    refused: int
+    entries: int
+    lost: int
+    twice: int
+    overdrawn: int
+    others: dict[int, int]
+
+
+def soak(folder: Path, kills: int, seed: int) -> Outcome:
+    """Kills a server so many times."""
+    bank, chance = Bank(accounts(folder / "bank", 'decide.entries = "account"\n')), random.Random(seed)
+    accepted, statuses = set[str](), dict[int, int]()
+    done, faults = threading.Event(), list[BaseException]()
+    beside = threading.Thread(target=_running, args=(bank, random.Random(seed + 1), done, faults))
+    beside.start()
+    try:
+        for life in range(kills):
+            with intake.start(bank.settings.project) as process:
+                serving = intake.ready(process)
+                client = Client(serving.port, partial(_request, serving, life))
+                killing = threading.Timer(chance.uniform(0.02, 0.6), process.kill)
+                killing.start()
+                asyncio.run(client.post(12, lambda: bool(faults)))
+                assert process.wait() == -9 or faults, process.stderr and process.stderr.read()
+            accepted |= {f"{life}-{number}" for number in client.acknowledged}
+            for status, count in client.statuses.items():
+                statuses[status] = statuses.get(status, 0) + count
+    finally:
+        done.set()
+        beside.join()
+    if faults:
+        raise faults[0]
+    bank.ingest()
+    ids = [event["request"] for event in bank.events()]
+    overdrawn = sum(state["refused"] for state in bank.folded().values())
+    others = {status: count for status, count in statuses.items() if status not in {202, 409}}
+    lost, twice = len(accepted - {*ids}), len(ids) - len({*ids})
+    return Outcome(kills, len(accepted), statuses.get(409, 0), len(ids), lost, twice, overdrawn, others)
+
+
+def _running(bank: Bank, chance: random.Random, done: threading.Event, faults: list[BaseException]) -> None:
+    while not done.wait(0.1):
+        try:
+            bank.ingest(acknowledge=chance.random() < 0.7)
+            if bank.log.head().batch and chance.random() < 0.2:
+                bank.advance()
+        except BaseException as fault:
+            faults.append(fault)
+            return
+
+
+def _request(serving: intake.Serving, life: int, number: int) -> bytes:
+    chance = random.Random(f"{life}-{number}")
+    body = json.dumps({"account": chance.randrange(ACCOUNTS), "amount": str(chance.randrange(-120, 100))}).encode()
+    headers = {"idempotency-key": f"{life}-{number}"}
+    return request(serving, "entries?decide", body, "application/json", headers)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="crash-") as folder:
+        began = time.monotonic()
+        outcome = soak(Path(folder), given.kills, given.seed)
+    print(f"{time.monotonic() - began:.0f} s: {outcome}")
+    sys.exit(bool(outcome.lost or outcome.twice or outcome.overdrawn or not outcome.accepted or not outcome.refused))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,344 @@
+"""Decisions against a plain model, whatever comes between them: commits, their failures, ingests, runs, restarts.
+
+No JVM, no server; the log and the table are written as Spark writes them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as trying
+from hypothesis import strategies as st
+
+pytest.importorskip("starlette", reason="the extra `serve` is not installed")
+
+from lake.decide.decider import ANYTHING, Command, Decider, Expected, NotAllowed, Outdated, Reused
+from lake.http.bodies import Record
+from lake.http.commits import Commits
+from lake.http.deciding import Deciding
+from lake.http.problems import Problem
+from lake.sources.http_files import Writer
+from tests.decide.bank import Bank
+from tests.servers.accounts import ACCOUNT, ENTRIES, accounts
+from tests.shop import contract, declare
+
+Entry = tuple[int, int]
+FACTS = "http.id"
+
+
+def text(entry: Entry) -> str:
+    return json.dumps({"account": entry[0], "amount": str(Decimal(entry[1]).scaleb(-2))})
+
+
+@dataclass
+class Model:
+    """Accounts as whoever was answered knows them: balance, places of all entries, ids."""
+
+    balances: dict[int, int] = field(default_factory=dict)
+    versions: dict[int, str] = field(default_factory=dict)
+    ids: dict[tuple[int, str], str] = field(default_factory=dict)
+
+    def copy(self) -> Model:
+        return Model({**self.balances}, {**self.versions}, {**self.ids})
+
+
+@dataclass
+class Teller:
+    """A process that decides, and gathers groups by hand."""
+
+    bank: Bank
+    most: int
+    writer: Writer = field(init=False)
+    decider: Decider = field(init=False)
+    lines: list[bytes] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        self.writer, self.decider, self.lines = self.bank.writer(), self.bank.decider(most=self.most), []
+        self.decider.begin()
+
+    def ask(self, entries: Sequence[Entry], id: str, expected: Expected) -> Any:
+        ids = [id] if len(entries) == 1 else [f"{id}:{number}" for number in range(1, len(entries) + 1)]
+        commands = list[Command]()
+        for entry, each in zip(entries, ids, strict=True):
+            commands.append(self.decider.command("entries", text(entry), {FACTS: each}, record_bytes=1000))
+        for stream, keys in self.decider.missing(commands).items():
+            self.decider.put(stream, self.decider.read(stream, keys))
+        assert not self.decider.missing(commands)
+        group, first = self.writer.last + 1, len(self.lines)
+        decided = self.decider.decide(commands, lambda number: f"web:{group}:{first + number}", group, expected)
+        if not decided.again:
+            for entry, each in zip(entries, ids, strict=True):
+                self.lines.append(json.dumps(["entries", text(entry), {FACTS: each}]).encode() + b"\n")
+        return decided
+
+    def commit(self) -> None:
+        if self.lines:
+            self.writer.put(self.lines, len(self.lines))
+            self.lines = []
+        self.decider.taken = self.writer.folder.taken
+
+    def die(self, *, appeared: bool) -> None:
+        """The disk fails, or the process is killed, before or after the group's name is there; another starts."""
+        if appeared:
+            self.commit()
+        self.writer.close()
+        self.start()
+
+
+ENTRY = st.tuples(st.integers(0, 3), st.integers(-500, 500))
+STEPS = {"ask": 60, "commit": 16, "ingest": 6, "ingest and die": 3, "advance": 5, "killed": 4, "killed late": 4}
+EXPECTS = ["anything"] * 6 + ["right", "right", "wrong", "new", "some"]
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("most", [20, 0, 1_000_000])
+def test_each_answer_is_that_of_a_plain_model_whatever_comes_between(tmp_path: Path, seed: int, most: int) -> None:
+    bank = Bank(accounts(tmp_path / "bank", 'decide.entries = "account"\n'))
+    chance, teller, model, safe = random.Random(seed), Teller(bank, most), Model(), Model()
+    for sent in range(250):
+        match chance.choices([*STEPS], [*STEPS.values()])[0]:
+            case "ask":
+                entries = [
+                    (chance.randrange(8), chance.randrange(-700, 500)) for _ in range(chance.choice([1, 1, 2, 3]))
+                ]
+                id = str(chance.randrange(sent)) if sent and chance.random() < 0.2 else str(sent)
+                ask(teller, model, entries, id, chance.choice(EXPECTS))
+            case "commit":
+                teller.commit()
+                safe = model.copy()
+            case "ingest":
+                bank.ingest()
+            case "ingest and die":
+                bank.ingest(acknowledge=False)
+            case "advance" if bank.log.head().batch:
+                bank.advance()
+            case "killed":
+                teller.die(appeared=False)
+                model = safe.copy()
+            case "killed late":
+                teller.die(appeared=True)
+                safe = model.copy()
+    teller.commit()
+    teller.writer.close()
+    bank.ingest()
+    states = bank.folded()
+    assert {account: int(state["balance"] * 100) for account, state in states.items()} == model.balances
+    assert {state["refused"] for state in states.values()} == {0}
+    assert {event["_source"] for event in bank.events()} == {*model.ids.values()}
+
+
+def ask(teller: Teller, model: Model, entries: list[Entry], id: str, expects: str) -> None:
+    """Asks, and compares the answer with the model's, which goes on."""
+    ids = [id] if len(entries) == 1 else [f"{id}:{number}" for number in range(1, len(entries) + 1)]
+    names = [(account, each) for (account, _), each in zip(entries, ids, strict=True)]
+    first, before = entries[0][0], [model.ids.get(name) for name in names]
+    version = model.versions.get(first, "")
+    several = len({account for account, _ in entries}) > 1
+    expected = {
+        "right": Expected(version, is_new=not version),
+        "wrong": Expected("web:0:0"),
+        "new": Expected(is_new=True),
+        "some": Expected("*"),
+    }.get(expects, ANYTHING)
+    if several:
+        expected = ANYTHING
+    after, refused = model.copy(), False
+    for account, cents in entries:
+        after.balances[account] = after.balances.get(account, 0) + cents
+        refused |= after.balances[account] < 0
+    outdated = {"wrong": True, "new": bool(version), "some": not version}.get(expects, False) and not several
+    if None not in before:
+        decided = teller.ask(entries, id, expected)
+        assert (decided.again, list(decided.places)) == (True, before)
+    elif any(before):
+        with pytest.raises(Reused):
+            teller.ask(entries, id, expected)
+    elif outdated:
+        with pytest.raises(Outdated) as told:
+            teller.ask(entries, id, expected)
+        assert told.value.version == version
+    elif refused:
+        with pytest.raises(NotAllowed, match="short"):
+            teller.ask(entries, id, expected)
+    else:
+        decided = teller.ask(entries, id, expected)
+        assert not decided.again
+        for name, place in zip(names, decided.places, strict=True):
+            after.ids[name] = after.versions[name[0]] = place
+        assert {key[0]: at for _, key, at in decided.versions} == {
+            account: after.versions[account] for account, _ in entries
+        }
+        model.balances, model.versions, model.ids = after.balances, after.versions, after.ids
+
+
+class Failing(Writer):
+    """A disk that fails now and then, before or after the name of a group is there."""
+
+    faults: list[str]
+
+    def put(self, lines: Any, records: int) -> Any:
+        fault = self.faults.pop() if self.faults else ""
+        if fault == "before":
+            raise OSError(5, "Input/output error")
+        group = super().put(lines, records)
+        if fault == "after":
+            raise OSError(5, "Input/output error")
+        return group
+
+
+@trying(deadline=None, max_examples=25)
+@given(
+    bursts=st.lists(st.lists(st.lists(ENTRY, min_size=1, max_size=2), min_size=1, max_size=12), max_size=5),
+    faults=st.lists(st.sampled_from(["", "", "before", "after"]), max_size=6),
+)
+def test_many_at_once_on_a_disk_that_fails_never_have_a_refused_event_in_the_log(
+    tmp_path_factory: pytest.TempPathFactory, bursts: list[list[list[Entry]]], faults: list[str]
+) -> None:
+    bank = Bank(accounts(tmp_path_factory.mktemp("bank") / "bank", 'decide.entries = "account"\n'))
+    writer = Failing(bank.source.declared.folder)
+    writer.faults = faults
+    accepted, refused = dict[str, int](), list[int]()
+
+    async def run() -> None:
+        commits = Commits(writer)
+        deciding = Deciding(bank.decider(), commits, 1000)
+        number = 0
+        for burst in bursts:
+            number += 100
+            await asyncio.gather(*(post(deciding, number + nth, entries) for nth, entries in enumerate(burst)))
+            bank.ingest()
+        await commits.close()
+
+    async def post(deciding: Deciding, number: int, entries: list[Entry]) -> None:
+        ids = [f"{number}:{nth}" for nth in range(len(entries))]
+        records = [Record(text(entry), {FACTS: id}) for entry, id in zip(entries, ids, strict=True)]
+        for _ in range(8):
+            try:
+                decided, _ = await deciding.decide({"entries": records}, ANYTHING)
+            except Problem as problem:
+                if problem.kind == "refused":
+                    refused.append(number)
+                    return
+                if problem.kind != "disk":
+                    raise
+            else:
+                accepted.update(zip(decided.places, [cents for _, cents in entries], strict=True))
+                return
+        raise AssertionError(faults)
+
+    asyncio.run(run())
+    writer.close()
+    bank.ingest()
+    assert {state["refused"] for state in bank.folded().values()} <= {0}
+    events = bank.events()
+    assert {event["_source"]: int(event["amount"] * 100) for event in events} == accepted
+    assert len(accepted) + len(refused) >= sum(map(len, bursts)) if accepted or refused else not any(bursts)
+    assert len({event["request"] for event in events}) == len(events)
+
+
+def test_what_was_decided_by_events_that_the_disk_did_not_take_fails_with_them(tmp_path: Path) -> None:
+    bank = Bank(accounts(tmp_path / "bank", 'decide.entries = "account"\n'))
+    at_work, go_on = threading.Event(), threading.Event()
+
+    class Slow(Failing):
+        def put(self, lines: Any, records: int) -> Any:
+            at_work.set()
+            assert go_on.wait(30)
+            return super().put(lines, records)
+
+    writer = Slow(bank.source.declared.folder)
+    writer.faults = ["before"]
+
+    async def run() -> list[str]:
+        commits = Commits(writer)
+        deciding = Deciding(bank.decider(), commits, 1000)
+
+        async def told(cents: int, id: str) -> str:
+            try:
+                decided, _ = await deciding.decide({"entries": [Record(text((1, cents)), {FACTS: id})]}, ANYTHING)
+            except Problem as problem:
+                return problem.kind
+            return decided.places[0]
+
+        first = asyncio.create_task(told(1000, "a"))
+        await asyncio.to_thread(at_work.wait)
+        later = [asyncio.create_task(told(cents, id)) for cents, id in ((-500, "b"), (1000, "a"), (-9000, "c"))]
+        while commits.next.first < 1:
+            await asyncio.sleep(0)
+        go_on.set()
+        answers = [await task for task in (first, *later)]
+        answers += [await told(-500, "b"), await told(700, "d"), await told(-500, "b")]
+        await commits.close()
+        return answers
+
+    assert asyncio.run(run()) == ["disk", "disk", "disk", "disk", "refused", "web:1:0", "web:2:0"]
+    writer.close()
+
+
+def filled(folder: Path, *cents: int) -> Bank:
+    """A bank whose log has entries of account 1."""
+    bank = Bank(accounts(folder / "bank", 'decide.entries = "account"\n'))
+    writer = bank.writer()
+    for number, each in enumerate(cents):
+        line = json.dumps(["entries", text((1, each)), {FACTS: f"i{number}"}]).encode() + b"\n"
+        writer.put([line], 1)
+        bank.ingest()
+    writer.close()
+    return bank
+
+
+def balance(bank: Bank) -> Decimal:
+    """That of account 1, as a decider reads it."""
+    decider = bank.decider()
+    decider.begin()
+    [state] = decider.read("entries", [(1,)]).values()
+    assert state.state is not None
+    found: Decimal = state.state["balance"]
+    return found
+
+
+def test_a_table_is_gone_on_from_and_one_of_another_definition_is_not(tmp_path: Path) -> None:
+    bank = filled(tmp_path, 100, 200)
+    bank.advance(balance=Decimal("50.00"))
+    assert balance(bank) == 50
+    bank.advance("of another definition", balance=Decimal("70.00"))
+    assert balance(bank) == 3
+
+
+def test_an_entry_that_the_fold_refused_before_anything_was_decided_changes_nothing(tmp_path: Path) -> None:
+    bank = filled(tmp_path, 100, -200, 50)
+    assert balance(bank) == Decimal("1.50")
+    assert {state["refused"] for state in bank.folded().values()} == {1}
+
+
+def test_an_event_from_before_a_field_came_to_its_contract_has_its_default(tmp_path: Path) -> None:
+    bank = filled(tmp_path, 100, 200)
+    fields = {**ENTRIES, "more": ("decimal(9, 2)", {"default": "0.50"})}
+    job = ACCOUNT.replace('+ event["amount"]', '+ event["amount"] + event["more"]').replace(
+        '"amount")', '"amount", "more")'
+    )
+    declare(bank.settings, contract("entries", fields, id=["request"]), jobs={"account": job})
+    assert balance(Bank(bank.settings)) == 4
+
+
+def test_an_event_that_waits_and_was_not_decided_on_is_told(tmp_path: Path) -> None:
+    bank = Bank(accounts(tmp_path / "bank", 'decide.entries = "account"\n'))
+    writer = bank.writer()
+    writer.put([json.dumps(["entries", '{"account": 1.5}', {FACTS: "a"}]).encode() + b"\n"], 1)
+    writer.close()
+    with pytest.raises(Exception, match="an event that was not decided on waits"):
+        bank.decider().begin()

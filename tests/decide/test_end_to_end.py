@@ -1,0 +1,79 @@
+"""From a decision to the Fold's table, by Spark: what was accepted is in it, and nothing of it was refused there."""
+
+from __future__ import annotations
+
+import json
+import random
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lake.contracts.contract import load_contract, load_contracts
+from lake.errors import DeclarationError, Refused
+from lake.http.command import Events, append_decided
+from lake.ingest.append import append_files
+from lake.ingest.ingest import ingest
+from lake.pipeline import run
+from lake.project import load
+from lake.store.scan import Scan
+from tests import intake
+from tests.servers.accounts import accounts
+from tests.servers.http import Http, installed
+
+
+def entry(account: int, cents: int) -> dict[str, Any]:
+    return {"account": account, "amount": str(Decimal(cents).scaleb(-2))}
+
+
+@pytest.mark.spark
+def test_what_was_accepted_is_in_the_table_however_ingests_and_restarts_come_between(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    installed()
+    settings, chance = accounts(tmp_path / "bank"), random.Random(7)
+    balances, versions = dict.fromkeys(range(6), 0), dict.fromkeys(range(6), "")
+    decided, number = {"accepted": 0, "refused": 0, "again": 0}, 0
+    for step in ("run", "ingest", "run"):
+        with intake.serving(settings.project) as serving:
+            http = Http(settings, serving)
+            for _ in range(25):
+                number += 1
+                account, cents = chance.randrange(6), chance.randrange(-900, 800)
+                body, key = entry(account, cents), f"k{number}"
+                expect = {"if_match": f'"{versions[account]}"'} if versions[account] and number % 2 else {}
+                answer = http.post(body, "entries", "?decide", idempotency_key=key, **expect)
+                if balances[account] + cents < 0:
+                    assert answer.status_code == 409, answer.text
+                    decided["refused"] += 1
+                    continue
+                assert answer.status_code == 202, answer.text
+                balances[account] += cents
+                versions[account] = answer.json()["version"]
+                decided["accepted"] += 1
+                if number % 7 == 0:
+                    again = http.post(body, "entries", "?decide", idempotency_key=key)
+                    assert again.json() == answer.json() | {"again": True}
+                    decided["again"] += 1
+            if step == "run":
+                run(settings, lambda: spark, lambda _: None)
+            elif step == "ingest":
+                ingest(settings, spark, load_contracts(settings))
+    assert min(decided.values()) > 0
+    project = load(settings)
+    table = project.table(project.tables["account"])
+    rows = Scan(table.path).arrow(["account", "balance", "refused"]).to_pylist()
+    assert {row["account"]: row["balance"] for row in rows} == {
+        account: Decimal(cents).scaleb(-2) for account, cents in balances.items() if versions[account]
+    }
+    assert {row["refused"] for row in rows} == {0}
+    account = max(balances, key=lambda each: balances[each])
+    short = json.dumps(entry(account, -balances[account] - 1)).encode()
+    with pytest.raises(Refused, match=r"0\.01 short"):
+        append_decided(settings, Events("entries", short))
+    landed = settings.path("landing/late.jsonl")
+    landed.write_bytes(short)
+    with pytest.raises(DeclarationError, match=r"decided before they are taken.*"):
+        append_files(settings, spark, load_contract(settings, "entries"), [landed])

@@ -1,0 +1,107 @@
+"""What cannot decide is refused when it is loaded, with what to do about it. No JVM, no server."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lake.decide.rule import Rule, rules
+from lake.errors import DeclarationError
+from lake.http import declarations
+from lake.kinds.sql_types import arrow_type
+from lake.project import load
+from lake.sources.declared import decided_by
+from tests.servers.accounts import ACCOUNT, ENTRIES, accounts
+from tests.shop import contract, declare, job
+
+ONLY = 'decide.entries = "account"\n'
+SQL = (
+    "Fold('account', state='balance decimal(18, 2)', step={'balance': 'event.amount'}, refuse=\"if(false, '', null)\")"
+)
+NUMBER = ("int", {"from": "file.time"})
+
+
+def loaded(folder: Path, *, job: str = ACCOUNT, options: str = ONLY, file: str = "", **about: Any) -> dict[str, Rule]:
+    fields = about.pop("fields", {})
+    settings = accounts(folder / "bank", options)
+    declare(settings, contract("entries", {**ENTRIES, **fields}, **{"id": ["request"], **about}), jobs={"account": job})
+    if file:
+        name, _, text = file.partition(":")
+        settings.path(name).parent.mkdir(parents=True, exist_ok=True)
+        settings.path(name).write_text(text)
+    project = load(settings)
+    return rules(project, declarations.declared(settings, project.contracts, "web"))
+
+
+def test_a_fold_of_a_stream_with_one_way_in_decides_on_it(tmp_path: Path) -> None:
+    rule = loaded(tmp_path)["entries"]
+    assert rule.columns == ("account", "amount")
+    assert rule.folding.types.names == ["balance", "entries", "last", "refused"]
+    assert decided_by(rule.project.settings, "entries") == "web"
+    assert decided_by(rule.project.settings, "notes") is None
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"options": 'decide.entries = "acount"\n'}, "no table 'acount'.*did you mean 'account'"),
+        ({"options": 'decide.entris = "account"\n'}, "decide of 'entris'.*did you mean 'entries'"),
+        ({"options": 'decide = "account"\n'}, "invalid decide.*decide.orders ="),
+        ({"options": 'decide.entries = "order"\n'}, r"order: is not derived from log\('entries'\)"),
+        (
+            {"job": ACCOUNT.replace('"account",\n', '"account",\n        sequence="amount",\n', 1)},
+            "orders events by amount",
+        ),
+        (
+            {"job": ACCOUNT.replace('Fold(\n        "account"', 'Fold(\n        "amount"')},
+            "its key is amount, and that.*account",
+        ),
+        ({"job": ACCOUNT.replace('.select("account", "amount")', "")}, "does more than to choose fields"),
+        ({"job": ACCOUNT.replace('"amount")', '"amount").where("amount > 0")')}, "does more than to choose fields"),
+        ({"job": ACCOUNT.replace('"account", "amount")', '"amount")')}, "returns no column 'account'"),
+        (
+            {"job": job("account", SQL, "log('entries')", returns="rows.select('account', 'amount')")},
+            "SQL.*as a Python",
+        ),
+        ({"job": job("account", "Latest('account')", "log('entries')")}, "account: is not the state of a Fold"),
+        ({"job": ACCOUNT.replace("entries int", "entries interval")}, "entries: 'interval' is not a type"),
+        ({"fields": {"request": ("string", {"from": "http.id", "default": ""})}}, "no id of the request.*always there"),
+        ({"id": "content"}, "its id has no id of the request.*http.id"),
+        ({"fields": {"x": ({"type": "array", "items": "int"}, {})}}, "field x is of type array<int>"),
+        ({"fields": {"x": "float"}}, "field x is of type float"),
+        ({"fields": {"x": NUMBER}}, "field x is taken from file.time"),
+        ({"fields": {"x": ("decimal(9, 2)", {"decimal": ","})}}, "field x is written in a form of its own"),
+        ({"fields": {"x": ("string", {"personal": True})}, "subject": "note"}, "personal fields"),
+        ({"fields": {"at": "timestamp"}, "time": "at + interval 1 hour"}, "its time.*is not a field"),
+        ({"broadcast": "note = 'all'"}, "it has broadcasts"),
+        ({"file": 'landing/entries/a.jsonl:{"account": 1}'}, "1 landing files of entries.*--decide"),
+        ({"file": 'sources/other.toml:kind = "http"\nstreams = ["entries"]'}, "also a stream of other"),
+    ],
+)
+def test_what_cannot_decide_is_told(tmp_path: Path, given: dict[str, Any], told: str) -> None:
+    with pytest.raises(DeclarationError) as fault:
+        loaded(tmp_path, **given)
+    assert re.search(f"(?s){told}", str(fault.value)), fault.value
+    assert fault.value.fix or fault.value.tells_several
+
+
+def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(DeclarationError, match=r"(?s)faults.*orders events by.*no id of the request"):
+        loaded(
+            tmp_path, job=ACCOUNT.replace('"account",\n', '"account",\n        sequence="amount",\n', 1), id="content"
+        )
+
+
+@pytest.mark.parametrize(
+    ("sql", "arrow"),
+    [
+        ("Decimal(9, 2)", "decimal128(9, 2)"),
+        ("array<struct<a: int, `b c`: array<string>>>", "list<element: struct<a: int32, b c: list<element: string>>>"),
+        ("TIMESTAMP", "timestamp[us, tz=UTC]"),
+    ],
+)
+def test_types_of_a_state_are_those_of_arrow(sql: str, arrow: str) -> None:
+    assert str(arrow_type(sql)) == arrow

@@ -1,0 +1,213 @@
+"""`POST …?decide` and `lake append --decide`: each answer, by a server and without one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from lake.config import Settings
+from lake.errors import Unavailable
+from lake.ingest.void import void
+from tests import intake
+from tests.decide.bank import Bank
+from tests.servers.accounts import accounts
+from tests.servers.http import Http, installed
+
+pytestmark = pytest.mark.http
+
+
+@pytest.fixture(scope="module")
+def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Http]:
+    installed()
+    settings = accounts(tmp_path_factory.mktemp("deciding") / "bank")
+    with intake.serving(settings.project) as serving:
+        yield Http(settings, serving)
+
+
+class Teller:
+    """Asks about accounts of one test: `at` is the first of ten that nobody else has."""
+
+    def __init__(self, http: Http, at: int) -> None:
+        self.http, self.at, self.asked = http, at, 0
+
+    def ask(self, *entries: tuple[int, str], id: str = "", query: str = "?decide", **headers: str) -> httpx.Response:
+        self.asked += 1
+        body = [{"account": self.at + account, "amount": amount} for account, amount in entries]
+        key = id or f"{self.at}-{self.asked}"
+        return self.http.post(body[0] if len(body) == 1 else body, "entries", query, idempotency_key=key, **headers)
+
+
+def problem(answer: httpx.Response) -> tuple[int, str, str]:
+    said = answer.json()
+    assert answer.headers["content-type"] == "application/problem+json"
+    return answer.status_code, said["type"].partition("#")[2], said["detail"]
+
+
+def test_what_the_state_of_its_key_allows_is_accepted_and_all_else_refused(http: Http) -> None:
+    teller = Teller(http, 100)
+    first = teller.ask((1, "10.00"))
+    assert first.status_code == 202
+    assert first.json()["version"] == first.json()["token"].partition("@")[2]
+    assert first.headers["etag"] == f'"{first.json()["version"]}"'
+    assert problem(teller.ask((1, "-10.01"))) == (409, "refused", "0.01 short")
+    assert problem(teller.ask((2, "3.00"), (1, "-5.00"), (1, "-5.01"))) == (409, "refused", "0.01 short")
+    several = teller.ask((2, "3.00"), (1, "-5.00"), (1, "-5.00"))
+    assert [(each["key"], each["version"][-1]) for each in several.json()["versions"]] == [
+        ({"account": 102}, "0"),
+        ({"account": 101}, "2"),
+    ]
+    assert problem(teller.ask((2, "-3.01")))[0] == 409
+    assert teller.ask((2, "-3.00")).status_code == 202
+
+
+def test_a_version_is_what_was_expected_or_the_present_one_is_told(http: Http) -> None:
+    teller = Teller(http, 200)
+    assert problem(teller.ask((1, "1.00"), if_match="*")) == (412, "outdated", "the key has no event yet")
+    one = teller.ask((1, "1.00"), if_none_match="*").headers["etag"]
+    late = teller.ask((1, "1.00"), if_none_match="*")
+    assert (problem(late)[:2], late.json()["version"]) == ((412, "outdated"), one.strip('"'))
+    two = teller.ask((1, "1.00"), if_match=one).headers["etag"]
+    assert teller.ask((1, "1.00"), if_match=one).json()["version"] == two.strip('"')
+    assert teller.ask((1, "1.00"), if_match="*").status_code == 202
+    for wrong in ({"if_match": "web:1:0"}, {"if_match": one, "if_none_match": "*"}, {"if_none_match": one}):
+        assert problem(teller.ask((1, "1.00"), **wrong))[:2] == (400, "wrong-request")
+    assert problem(teller.ask((1, "1.00"), (2, "1.00"), if_match=two))[:2] == (400, "wrong-request")
+
+
+def test_a_request_that_is_sent_again_is_answered_as_before(http: Http) -> None:
+    teller = Teller(http, 300)
+    answers = [teller.ask((1, "1.00"), id="again", if_none_match="*").json() for _ in range(2)]
+    assert answers[1] == answers[0] | {"again": True}
+    waits = teller.ask((1, "1.00"), id="again", query="?decide&wait=edition&timeout=0").json()
+    assert waits == answers[1] | {"edition": None}
+    both = [teller.ask((1, "-1.00"), (2, "2.00"), id="two").json() for _ in range(2)]
+    assert both[1] == both[0] | {"again": True}
+    assert problem(teller.ask((1, "7.00"), (2, "2.00"), (3, "2.00"), id="two"))[:2] == (422, "sent-before")
+    refused = teller.ask((3, "-1.00"), id="later")
+    assert refused.status_code == 409
+    assert teller.ask((3, "1.00")).status_code == 202
+    assert teller.ask((3, "-1.00"), id="later").json()["again"] is False
+
+
+def test_what_is_not_read_strictly_or_not_decided_on_is_told(http: Http) -> None:
+    teller = Teller(http, 400)
+    status, kind, detail = problem(teller.ask((1, "1.00"), (1, "1.001")))
+    assert (status, kind) == (400, "not-by-contract")
+    assert detail.startswith("record 2: wrong type: amount: 1.001 is not decimal(9,2)")
+    assert problem(teller.ask((1, "1.00"), query=""))[:2] == (400, "must-decide")
+    assert problem(teller.ask((1, "1.00"), query="?decide=1"))[:2] == (400, "wrong-request")
+    assert problem(http.post({"number": 1}, "notes", "?decide"))[:2] == (400, "wrong-request")
+    assert http.post({"number": 1}, "notes").status_code == 202
+    assert problem(http.post({"account": 1, "amount": 1}, "entries", "?decide"))[:2] == (400, "missing-id")
+
+
+def test_events_of_several_streams_are_all_accepted_or_none_is_kept(http: Http) -> None:
+    def ask(id: str, query: str = "?decide", **streams: Any) -> httpx.Response:
+        headers = http.serving.allowed | {"idempotency-key": id}
+        return httpx.post(f"{http.serving.url}/streams{query}", json=streams, headers=headers)
+
+    paid = {"order_id": "o", "what": "paid"}
+    taken = {"account": 500, "amount": "-5.00"}
+    assert ask("s1", entries=taken | {"amount": "5.00"}, orders={"order_id": "o", "what": "placed"}).status_code == 202
+    before = intake.spooled([*http.settings.path("landing/.http/web").glob("*.jsonl")])
+    assert problem(ask("s2", entries=taken, orders=[paid, paid], notes={"number": 1})) == (409, "refused", "it is paid")
+    assert intake.spooled([*http.settings.path("landing/.http/web").glob("*.jsonl")]) == before
+    assert problem(ask("s3", "", entries=taken, notes={"number": 1}))[:2] == (400, "must-decide")
+    answer = ask("s4", notes={"number": 1}, entries=taken, orders=[paid]).json()
+    places = {stream: token.partition("@")[2] for stream, token in answer["tokens"].items()}
+    assert len({place.rpartition(":")[0] for place in places.values()}) == 1
+    assert [place[-1] for place in places.values()] == ["0", "1", "2"]
+    again = ask("s4", notes={"number": 1}, entries=taken, orders=[paid]).json()
+    assert again["tokens"] == {stream: answer["tokens"][stream] for stream in ("entries", "orders")}
+    assert problem(ask("s5", entries=taken))[:2] == (409, "refused")
+
+
+def test_the_page_and_the_openapi_document_tell_that_it_decides(http: Http) -> None:
+    assert re.search(r"/streams/entries\?decide", http.get("/").text)
+    said = http.get("/openapi.json").json()
+    of = {name: [each["name"] for each in path["post"]["parameters"]] for name, path in said["paths"].items()}
+    assert {"decide", "If-Match", "If-None-Match"} <= {*of["/streams/entries"]}
+    assert "decide" not in of["/streams/notes"]
+
+
+def command(settings: Settings, body: Any, *options: str) -> tuple[int, str, str]:
+    """`lake append entries - --decide`: its exit code, and what it prints."""
+    line = [str(intake.LAKE), "append", "entries", "-", "--decide", *options]
+    done = subprocess.run(
+        line,
+        cwd=settings.project,
+        env={**os.environ},
+        input=json.dumps(body),
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    return done.returncode, done.stdout.strip(), done.stderr.strip()
+
+
+def test_nothing_is_voided_under_a_server_that_decides(tmp_path: Path) -> None:
+    bank = Bank(accounts(tmp_path / "bank", 'decide.entries = "account"\n'))
+    writer = bank.writer()
+    line = json.dumps(["entries", '{"account": 1, "amount": "1.00"}', {"http.id": "a"}]).encode() + b"\n"
+    writer.put([line], 1)
+    bank.ingest()
+    with pytest.raises(Unavailable, match="another lake serve http"):
+        void(bank.settings, "entries", ["1:1:0"], reason="it decides")
+    writer.close()
+    void(bank.settings, "entries", ["1:1:0"], reason="it does not")
+    decider = bank.decider()
+    decider.begin()
+    [state] = decider.read("entries", [(1,)]).values()
+    assert (state.state, state.version, [*state.ids.values()]) == (None, "", ["web:1:0"])
+
+
+def test_a_server_that_cannot_decide_does_not_start(tmp_path: Path) -> None:
+    installed()
+    settings = accounts(tmp_path / "bank")
+    line = json.dumps(["entries", '{"account": 1, "amount": 1.001}', {"http.id": "a"}]).encode() + b"\n"
+    writer = Bank(settings).writer()
+    writer.put([line], 1)
+    writer.close()
+    with intake.start(settings.project) as process:
+        assert process.stdout is not None
+        told = json.loads(process.stdout.read())["error"]
+    assert (process.returncode, told["exit_code"]) == (2, 2)
+    assert "an event that was not decided on waits: wrong type: amount: 1.001" in told["what"]
+    assert "take decide out of sources/web.toml" in told["fix"]
+
+
+def test_the_command_answers_alike_with_a_server_and_without_one(tmp_path: Path) -> None:
+    installed()
+    settings, seen = accounts(tmp_path / "bank"), list[Any]()
+    ten, short = {"account": 1, "amount": "10.00"}, {"account": 1, "amount": "-99.00"}
+    with intake.serving(settings.project):
+        for id in ("a", "a"):
+            seen.append(command(settings, ten, "--id", id))
+        seen += [command(settings, short), command(settings, ten, "--new"), command(settings, {"account": "x"})]
+    assert [code for code, *_ in seen] == [0, 0, 1, 1, 1], seen
+    assert seen[0][1] == seen[1][1] == "entries@web:1:0\nversion web:1:0"
+    assert "89.00 short" in seen[2][2]
+    assert "its version is web:1:0" in seen[3][2]
+    assert "wrong type: account" in seen[4][2]
+    alone = [command(settings, ten, "--id", "a"), command(settings, short), command(settings, ten, "--new")]
+    assert alone == [seen[1], seen[2], seen[3]]
+    assert command(settings, ten, "--expect", "web:1:0", "--id", "b")[:2] == (0, "entries@web:2:0\nversion web:2:0")
+    assert "nothing decides on notes" in " ".join(
+        subprocess.run(
+            [intake.LAKE, "append", "notes", "-", "--decide"],
+            cwd=settings.project,
+            text=True,
+            input="{}",
+            capture_output=True,
+            check=False,
+        ).stderr.split()
+    )
+    assert Bank(settings).source.lag(None).events == 2
