@@ -1,6 +1,7 @@
 """What should have come and has not: numbers that producers gave and skipped, spans of time without an event.
 
-Only what lies between two events is known to be missing. An event that was voided has come.
+Only what lies between two events is known to be missing, or up to the horizon of the producers. An event that was
+voided has come.
 """
 
 from __future__ import annotations
@@ -81,14 +82,14 @@ def _numbers(settings: Settings, contract: Contract) -> Iterator[Numbers]:
         return
     known = evolution.with_current(log.contracts(log.head()), contract)
     there = {*delta.columns(log.path)}
-    of = f"CAST({_field(known, producer, there)} AS VARCHAR)" if producer else "NULL"
-    query = GAPS.format(producer=of, number=f"CAST({_field(known, number, there)} AS HUGEINT)")
+    of = stored(known, producer, there) if producer else "NULL"
+    query = GAPS.format(producer=of, number=f"CAST({stored(known, number, there)} AS HUGEINT)")
     for row in delta.rows(log.path, query):
         yield Numbers(row["producer"], int(row["first"]), int(row["last"]))
 
 
-def _field(known: tuple[Contract, ...], name: str, there: set[str]) -> str:
-    """SQL of a field in whichever column the log has it."""
+def stored(known: tuple[Contract, ...], name: str, there: set[str]) -> str:
+    """SQL of a field's text in whichever of the columns that are `there` the log has it."""
     names = known[-1].field(name).names
     columns = [
         f"CAST({quoted(column)} AS VARCHAR)"
@@ -105,7 +106,11 @@ def _spans(settings: Settings, contract: Contract) -> Iterator[Span]:
     length = every // MICROSECOND
     begin = f"epoch_us(_time) - (epoch_us(_time) % {length} + {length}) % {length}"  # % has the sign of the time
     query = f"SELECT DISTINCT ({begin}) // {length} AS number FROM t WHERE _time IS NOT NULL"
-    numbers = sorted(row["number"] for row in delta.rows(Log(settings, contract.name).path, query))
+    log = Log(settings, contract.name)
+    numbers = sorted(row["number"] for row in delta.rows(log.path, query))
+    head = log.head()
+    if numbers and contract.horizon and head.watermark:  # nothing before it comes any more
+        numbers = sorted({*numbers, max(numbers[-1], (head.watermark - EPOCH) // every)})
     for before, after in pairwise(numbers):
         if after > before + 1:
             yield Span(EPOCH + (before + 1) * every, EPOCH + after * every)

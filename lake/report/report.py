@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from lake.report.sources import SourceStatus
-from lake.report.status import Status, Stopper, Stream, TableStatus
+from lake.report.status import Held, Status, Stopper, Stream, TableStatus
 from lake.store.damage import name_of
 from lake.store.ledger.runs import Run
 from lake.text import as_table, plain, printable, span
@@ -58,6 +58,8 @@ def as_text(status: Status) -> Iterator[str]:
     for stopper in status.stoppers:
         yield from _stopped(stopper)
     for stream in status.streams:
+        if stream.horizon:
+            yield f"horizon  {_holding(status, stream, stream.horizon)}"
         if stream.missing:
             yield f"missing  {stream.name}: {stream.missing}: lake log {stream.name} --missing"
         if stream.held:
@@ -163,6 +165,15 @@ def _stopped(stopper: Stopper) -> Iterator[str]:
     yield f"stopped  {check.table} at cut {check.cut}, {_instant(check.checked_at)}; blocks {waiting}"
     for reason in stopper.reasons:
         yield f"         {reason}"
+
+
+def _holding(status: Status, stream: Stream, held: Held) -> str:
+    """`reading: 2024-04-01 10:00:00Z, held back by 'a', 2 h behind the newest event; nothing from it for 3 h`."""
+    at = _instant(held.at) if held.at else "none yet"
+    behind = f", {span(stream.event_time - held.latest)} behind the newest event" if stream.event_time else ""
+    silent = span(max(status.at - held.heard, timedelta()))
+    of = f" of {held.producers} producers" if held.producers > 1 else ""
+    return f"{stream.name}: {at}, held back by {printable(held.producer)!r}{of}{behind}; nothing from it for {silent}"
 
 
 def _source(source: SourceStatus) -> list[Any]:
