@@ -18,6 +18,7 @@ from lake.contracts.contract import Contract
 from lake.quoting import quoted
 from lake.store import delta
 from lake.store.log import Log
+from lake.text import counted
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 GAPS: Final = """
@@ -62,11 +63,17 @@ class Missing:
 
     @property
     def told(self) -> str:
-        """`12 numbers of 2 producers, 3 spans of time`; "" where nothing is missing."""
+        """`12 numbers of 2 producers, 1 span of time without an event: 2024-04-02 00:00:00Z to 2024-04-03 00:00:00Z`;
+        "" where nothing is missing.
+        """
         count, producers = sum(gap.count for gap in self.numbers), len({gap.producer for gap in self.numbers})
-        of = "" if all(gap.producer is None for gap in self.numbers) else f" of {producers} producers"
-        parts = [f"{count} numbers{of}"] if count else []
-        parts += [f"{len(self.spans)} spans of time without an event"] if self.spans else []
+        of = "" if all(gap.producer is None for gap in self.numbers) else f" of {counted(producers, 'producer')}"
+        parts = [f"{counted(count, 'number')}{of}"] if count else []
+        if self.spans:
+            newest = self.spans[-1]
+            which = "" if len(self.spans) == 1 else ", the newest"
+            when = f"{newest.begin:%Y-%m-%d %H:%M:%SZ} to {newest.end:%Y-%m-%d %H:%M:%SZ}"
+            parts.append(f"{counted(len(self.spans), 'span')} of time without an event{which}: {when}")
         return ", ".join(parts)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
 from typing import Any, Final
@@ -206,31 +206,32 @@ def _watermarks(
 ) -> Iterator[str]:
     """What is wrong with the watermarks of the batches, oldest first: that of the rows, and that of the head."""
     contracts = Log(settings, heads[-1].stream).contracts(heads[-1]) if heads else ()
-    watermark, before = None, LogHead("", delta.start(""))
+    reached = watermark = None
+    before = LogHead("", delta.start(""))
     for head, times in _with_producers(settings, heads, contracts, events):
         row = rows.get(head.batch, {"events": 0})
         if row["events"] and (row["watermarks"] != 1 or row["watermark"] != watermark):
             yield f"batch {head.batch}: watermark {row['watermark']}, expected {watermark}"
         latest = row["latest"] if row["events"] else None
         if head.horizon and head.files:
-            horizon = _horizon(before, head, contracts[head.contract - 1], times, latest)
-            watermark = horizon.at
+            was = replace(Horizon.of(before, contracts[head.contract - 1]), at=watermark, latest=reached)
+            horizon = _horizon(was, head, contracts[head.contract - 1], times, latest)
+            reached, watermark = horizon.latest, horizon.at
             if horizon.as_json != head.horizon:
                 yield f"batch {head.batch}: the head says of producers what its rows and its closings do not"
         elif not head.horizon:
-            watermark = max((time for time in (latest, before.latest) if time), default=None)
+            reached = watermark = max((time for time in (latest, reached) if time), default=None)
         if head.watermark != watermark:
             yield f"batch {head.batch}: the head says watermark {head.watermark}, the rows say {watermark}"
         before = head
 
 
 def _horizon(
-    before: LogHead, head: LogHead, contract: Contract, times: Mapping[str, datetime], latest: datetime | None
+    was: Horizon, head: LogHead, contract: Contract, times: Mapping[str, datetime], latest: datetime | None
 ) -> Horizon:
     """Where the producers stand after the batch of `head`, by its rows and by what was told beside them."""
-    mark = head.files[0]["path"], head.files[0]["size"], head.files[0]["mtime"]
-    was, closing, said = Horizon.of(before, contract), Closing.of(mark), contract.horizon
-    if closing is not None:
+    mark, said = (head.files[0]["path"], head.files[0]["size"], head.files[0]["mtime"]), contract.horizon
+    if closing := Closing.of(mark):
         return was.without(was.idle(closing.at, said.idle) if said and said.idle else ())
     told = Horizon.of(head, contract).told
     greatest = max((time for time in (latest, *told.values()) if time), default=None)
@@ -241,11 +242,11 @@ def _with_producers(
     settings: Settings, heads: Sequence[LogHead], contracts: tuple[Contract, ...], events: str
 ) -> Iterator[tuple[LogHead, Mapping[str, datetime]]]:
     """Each head with the greatest times of the producers that its batch has events of."""
-    path = Log(settings, heads[0].stream).path if heads else None
     for first in range(0, len(heads), AT_ONCE):
         part = heads[first : first + AT_ONCE]
+        path = Log(settings, part[0].stream).path
         times: dict[int, dict[str, datetime]] = {head.batch: {} for head in part}
-        for name in {head.horizon["producer"] for head in part if head.horizon} if path is not None else ():
+        for name in {head.horizon["producer"] for head in part if head.horizon}:
             asked = [head for head in part if head.horizon.get("producer") == name]
             producer = stored(contracts[: asked[-1].contract], name, {*delta.columns(path)})
             query = PRODUCERS.format(producer=producer, events=events)

@@ -11,7 +11,7 @@ from lake.report.sources import SourceStatus
 from lake.report.status import Held, Status, Stopper, Stream, TableStatus
 from lake.store.damage import name_of
 from lake.store.ledger.runs import Run
-from lake.text import as_table, plain, printable, span
+from lake.text import as_table, counted, plain, printable, span
 
 NO_CUT: Final = "cut      none yet: lake cut"
 UNTOLD: Final = "no reason recorded"
@@ -101,11 +101,11 @@ def _stopped_ones(status: Status) -> Iterator[str]:
 def _behind_ones(status: Status) -> Iterator[str]:
     for stream in status.streams:
         if stream.pending:
-            yield f"{_counted(stream.pending, 'file')} of {stream.name} wait to be ingested"
+            yield f"{counted(stream.pending, 'file')} of {stream.name} wait to be ingested"
     yield from (source.waits for source in status.sources if source.waits)
     for table in status.tables:
         if table.behind:
-            yield f"{table.name} by {_counted(table.behind, 'batch', 'batches')}"
+            yield f"{table.name} by {counted(table.behind, 'batch', 'batches')}"
 
 
 def _stale_ones(status: Status) -> Iterator[str]:
@@ -119,7 +119,7 @@ def _stale_ones(status: Status) -> Iterator[str]:
 def _quarantined_ones(status: Status) -> Iterator[str]:
     for stream in status.streams:
         if count := sum(stream.quarantined.values()):
-            yield f"{_counted(count, 'record')} of {stream.name}"
+            yield f"{counted(count, 'record')} of {stream.name}"
 
 
 def _missing_ones(status: Status) -> Iterator[str]:
@@ -222,10 +222,6 @@ def _table(status: Status, table: TableStatus) -> list[Any]:
 def _late(table: TableStatus) -> dict[str, Any] | None:
     late = table.late
     return None if late is None else asdict(late) | {"lateness": late.lateness.total_seconds()}
-
-
-def _counted(count: int, noun: str, several: str = "") -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {several or f'{noun}s'}"
 
 
 def _since(status: Status, moment: datetime) -> str:

@@ -20,7 +20,7 @@ class Told:
 
 @dataclass
 class Batch:
-    """One batch: when it came, its records without those that came before, and whom it closed."""
+    """One batch: when it came, its records without events that came before, and whom it closed."""
 
     now: datetime
     told: list[Told] = field(default_factory=list)
@@ -37,11 +37,11 @@ class Model:
     voided: set[int] = field(default_factory=set)
 
     def take(self, now: datetime, told: list[Told]) -> None:
-        """A batch of records, of which those that came before are left out."""
+        """A batch of records, of which events that came before are left out."""
         numbers = {one.number for batch in self.batches for one in batch.told}
         fresh: list[Told] = []
         for one in told:
-            if one.number not in numbers:
+            if one.room is None or one.number not in numbers:
                 numbers.add(one.number)
                 fresh.append(one)
         self.batches.append(Batch(now, fresh))
@@ -86,7 +86,7 @@ class Model:
             for one in batch.told:
                 late = horizon is not None and one.at < horizon - self.lateness
                 if one.room is not None and one.number not in self.voided and not late:
-                    hour = one.room, one.at - (one.at - one.at.replace(minute=0, second=0, microsecond=0))
+                    hour = one.room, one.at.replace(minute=0, second=0, microsecond=0)
                     found[hour] = found.get(hour, 0) + 1
         now = self.horizon(len(self.batches))
         return {
