@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lake.config import Settings
 from lake.contracts.contract import Contract
@@ -22,6 +23,8 @@ from lake.store.log import Log, LogHead
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+SHOWN: Final = 3
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,12 @@ class Silence:
         def deliver(head: LogHead) -> Closing | None:
             return Closing(self.began) if self._idle(head) else None
 
-        return {self.stream: append(self.settings, spark, self.contract, deliver, now=now)}
+        counts = append(self.settings, spark, self.contract, deliver, now=now)
+        if closed := log.head().horizon.get("closed", ()):
+            more = f" and {len(closed) - SHOWN} more" if closed[SHOWN:] else ""
+            names = ", ".join(map(repr, closed[:SHOWN]))
+            logging.getLogger("lake").warning("%s no longer waits for %s%s: they are silent", self.stream, names, more)
+        return {self.stream: counts}
 
     def _idle(self, head: LogHead) -> tuple[str, ...]:
         said = self.contract.horizon

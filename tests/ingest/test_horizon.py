@@ -364,6 +364,18 @@ def test_tables_call_late_and_final_what_the_model_does(rooms: Lakehouse, spark:
     assert {one.verdict for one in verify_all(lambda: spark, rooms.project, tell=lambda _: None)} == {"identical"}
 
 
+@pytest.mark.long
+def test_slices_leave_out_what_goes_by_producers(tmp_path: Path, spark: SparkSession) -> None:
+    final = HOURLY.replace('late="drop"', 'late="correct"')
+    plain = final.replace(", is_final=True", "").replace("hourly", "plain")
+    house = declare(empty(tmp_path / "p"), reading(), jobs={"hourly": final, "plain": plain})
+    for hours in range(1, 4):
+        house.land("reading", *at(("a", 60 * hours, "x"), ("b" if hours == 1 else "c", 50 * hours, "y")))
+        house.run(now=NOON + timedelta(hours=3 * hours))
+    assert any("closed" in head.horizon for head in Log(house.settings, "reading").heads())
+    house.check_laws()
+
+
 def contract_of(tmp_path: Path, **about: Any) -> Contract:
     settings = empty(tmp_path / "p")
     declare(settings, reading(**about))
