@@ -205,7 +205,8 @@ def _watermarks(
     settings: Settings, heads: Sequence[LogHead], rows: Mapping[int, dict[str, Any]], events: str
 ) -> Iterator[str]:
     """What is wrong with the watermarks of the batches, oldest first: that of the rows, and that of the head."""
-    contracts = Log(settings, heads[-1].stream).contracts(heads[-1]) if heads else ()
+    has_producers = any(head.horizon for head in heads)
+    contracts = Log(settings, heads[-1].stream).contracts(heads[-1]) if has_producers else ()
     reached = watermark = None
     before = LogHead("", delta.start(""))
     for head, times in _with_producers(settings, heads, contracts, events):

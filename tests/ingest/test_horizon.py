@@ -246,7 +246,7 @@ class Waiting:
         (Lag(), False),
     ],
 )
-def test_who_is_silent_is_closed_once_all_that_had_come_is_in_the_log(  # noqa: PLR0917
+def test_who_is_silent_is_closed_once_all_that_had_come_is_in_the_log(  # noqa: PLR0917  in all combinations
     rooms: Lakehouse,
     monkeypatch: pytest.MonkeyPatch,
     silent: timedelta,
