@@ -147,6 +147,11 @@ def distinct(names: Sequence[str], fold: Callable[[str], str] = str) -> list[str
     return unique
 
 
+def counted(count: int, noun: str, several: str = "") -> str:
+    """`1 file`, `2 files`; `2 batches` where that is how `several` are called."""
+    return f"{count} {noun}" if count == 1 else f"{count} {several or f'{noun}s'}"
+
+
 def span(lag: timedelta) -> str:
     """`2 d 3 h`, `3 h 20 min`, `40 s`; `0` where there is none."""
     seconds = int(lag.total_seconds())

@@ -443,9 +443,11 @@ def _log_data(log: LogReport) -> dict[str, Any]:
         "stream": log.stream,
         "batch": head.batch if head else 0,
         "watermark": head.watermark if head else None,
+        "producers": log.producers,
         "offsets": dict(head.offsets) if head else {},
         "batches": [
             {"batch": one.batch, "at": one.at, **one.counts, "contract": one.contract, "files": list(one.files)}
+            | ({"closed": one.horizon["closed"]} if "closed" in one.horizon else {})
             for one in log.batches
         ],
         "voids": [asdict(one) for one in log.voids],
@@ -464,8 +466,23 @@ def _log_text(log: LogReport) -> list[str]:
     offsets = [{"bucket": bucket, "next offset": offset} for bucket, offset in sorted(head.offsets.items())]
     voids = [{"void": one.number, "event": one.place, "at": one.at, "reason": one.reason} for one in log.voids]
     lines = table(rows, "batch", "at", *_counts_of(rows), "contract", "sources")
-    lines += ["", f"watermark {head.watermark}", "", *table(offsets, "bucket", "next offset")]
+    lines += [
+        "",
+        f"watermark {head.watermark}",
+        "",
+        *_producers(log.producers),
+        *table(offsets, "bucket", "next offset"),
+    ]
     return lines + (["", *table(voids, "void", "event", "at", "reason")] if voids else [])
+
+
+def _producers(producers: list[dict[str, Any]]) -> list[str]:
+    """Those that are furthest behind, where the log waits for any."""
+    if not producers:
+        return []
+    left = len(producers) - SHOWN
+    more = [f"and {left} more: --json lists all"] if left > 0 else []
+    return [*table(producers[:SHOWN], "producer", "latest", "heard"), *more, ""]
 
 
 def _sources(files: Any) -> str:

@@ -35,6 +35,12 @@ and the record a `lake` object with the project's facts:
                                  what lies between them; what an event is goes by the uncorrected one
     "complete": {"producer": "device", "number": "seq", "every": "1 day"}   what tells that events are missing: a
                                  number that goes up by one with each event of a producer, an event in each span of time
+    "horizon":  {"producer": "device", "punctuation": "kind = 'alive'", "idle": "2 hours", "limit": 10000}   whose
+                                 events are waited for: an event is late by how far it is behind the least time that a
+                                 producer has told, instead of the greatest of all; see `lake.ingest.horizon`. A record
+                                 that meets `punctuation` is no event: its producer says that nothing before its time
+                                 comes any more. A producer of whom nothing came for `idle` is waited for no longer; no
+                                 more than `limit` are waited for at once, and records of others are refused
     "csv":      {"delimiter": ";", …}   how CSV files are written; see `csv_options.py`
     "envelope": "debezium"       change messages of a database's table; see `lake.ingest.debezium` for this, and
     "table":    "shop.orders"    for the fields' attributes `from` and `encoding`
@@ -86,6 +92,20 @@ class Complete:
 
 
 @dataclass(frozen=True)
+class Producers:
+    """Whose events a log waits for: those of each value of the field `producer`, `limit` of them at most.
+
+    `punctuation` is a SQL condition for records that say up to when their producer has told everything; nobody is
+    waited for of whom nothing came for the time `idle`.
+    """
+
+    producer: str
+    punctuation: str | None = None
+    idle: timedelta | None = None
+    limit: int = 10_000
+
+
+@dataclass(frozen=True)
 class Clock:
     """Two times of one moment, when a record was sent: by the clock of its producer, and by that of its receiver."""
 
@@ -116,6 +136,7 @@ class Contract:
     csv: CsvOptions = UNSAID
     complete: Complete = Complete()
     clock: Clock | None = None
+    horizon: Producers | None = None
     text: str = ""
 
     @property
@@ -259,6 +280,7 @@ def read_contract(text: str, *, file: str) -> Contract:
         csv=CsvOptions.of(facts.get("csv", {})),
         complete=_complete(facts.get("complete", {})),
         clock=Clock(**facts["clock"]) if "clock" in facts else None,
+        horizon=_producers(facts["horizon"]) if "horizon" in facts else None,
         text=text,
     )
 
@@ -266,6 +288,10 @@ def read_contract(text: str, *, file: str) -> Contract:
 def _complete(said: Mapping[str, Any]) -> Complete:
     every = said.get("every")
     return Complete(said.get("producer"), said.get("number"), None if every is None else duration(every))
+
+
+def _producers(said: Mapping[str, Any]) -> Producers:
+    return Producers(**{**said, "idle": duration(said.get("idle"))})
 
 
 def _identifying(field: Field, facts: Mapping[str, Any], record: avro.schema.RecordSchema) -> Field:

@@ -26,6 +26,7 @@ FACTS: Final = {
     "csv",
     "complete",
     "clock",
+    "horizon",
 }
 ENVELOPES: Final[Mapping[str, frozenset[str]]] = {
     "debezium": frozenset({"op", "before", "after", "source", "transaction", "ts_ms", "ts_us", "ts_ns"}),
@@ -82,6 +83,7 @@ def wrong_facts(facts: Any, fields: list[Field], names: list[str] | None) -> Ite
             yield "csv", '"csv" together with "envelope"', "change messages are JSON: leave one of them out"
     yield from (("complete", what, fix) for what, fix in _wrong_complete(facts, fields, names))
     yield from (("clock", what, fix) for what, fix in _wrong_clock(facts, fields, names))
+    yield from (("horizon", what, fix) for what, fix in _wrong_horizon(facts, fields, names))
     if facts.get("dump") is not None and names is not None:
         yield from _wrong_names("dump", [facts["dump"]], fields, names)
         if any(field.name == facts["dump"] and field.personal for field in fields):
@@ -161,6 +163,50 @@ def _wrong_complete(facts: dict[str, Any], fields: list[Field], names: list[str]
             )
         elif member == "number" and field.type not in {"int", "bigint"} and not field.type.endswith(",0)"):
             yield f"complete names {field.name!r} of type {field.type} as number", "use a whole number"
+
+
+def _wrong_horizon(facts: dict[str, Any], fields: list[Field], names: list[str] | None) -> Iterator[tuple[str, str]]:
+    if "horizon" not in facts:
+        return
+    said, members = facts["horizon"], ("producer", "punctuation", "idle", "limit")
+    if not isinstance(said, dict) or "producer" not in said:
+        yield (
+            f"invalid horizon: {said!r}",
+            'write {"producer": "device"}, and "punctuation", "idle", "limit" if need be',
+        )
+        return
+    for name in sorted(set(said) - {*members}):
+        yield f"unknown member {name!r} of horizon", did_you_mean(name, members)
+    if facts.get("time") is None:
+        yield "horizon waits for event times, and events have none", 'declare "time"'
+    if "idle" in said and duration(said["idle"]) in {None, timedelta(0)}:
+        yield f"invalid idle of horizon: {said['idle']!r}", 'write a duration such as "2 hours" or "1 day"'
+    limit = said.get("limit", 1)
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+        yield f"invalid limit of horizon: {limit!r}", "use a whole number, 1 or more"
+    if "punctuation" in said:
+        yield from _wrong_punctuation(said["punctuation"], names)
+    field = next((field for field in fields if field.name == said["producer"]), None)
+    if names is None:
+        return
+    if field is None:
+        yield f"horizon names an unknown producer {said['producer']!r}", did_you_mean(str(said["producer"]), names)
+    elif field.personal:
+        yield (
+            f"horizon names {field.name!r}, which is personal",
+            "use another field: the log's commits name producers in clear",
+        )
+    elif field.type not in {"string", "int", "bigint"}:
+        yield f"horizon names {field.name!r} of type {field.type} as producer", "use a text or a whole number"
+
+
+def _wrong_punctuation(said: Any, names: list[str] | None) -> Iterator[tuple[str, str]]:
+    if not isinstance(said, str):
+        yield f"invalid punctuation of horizon: {said!r}", "write a SQL condition over the fields"
+    elif clock := CLOCK.search(said):
+        yield f"punctuation {said!r} is not deterministic: {clock[0]}", "derive it from the record"
+    elif names is not None and not set(re.findall(r"\w+", said)) & set(names):
+        yield f"punctuation {said!r} uses no field", f"known: {', '.join(names)}"
 
 
 def _wrong_subject(facts: dict[str, Any], fields: list[Field], names: list[str]) -> Iterator[tuple[str, str, str]]:

@@ -18,6 +18,7 @@ class Reason(StrEnum):
     NULL_SUBJECT = "null subject"
     NULL_TIME = "null event time"
     AHEAD = "too far ahead"
+    TOO_MANY_PRODUCERS = "too many producers"
     CONFLICT = "conflict"
     FILE = "file"
     ENVELOPE = "envelope"

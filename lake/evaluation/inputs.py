@@ -167,7 +167,7 @@ class Inputs:
         return rows.where(f"{ORDER}._bucket <> {log.BROADCAST}")
 
     def horizon(self, declaration: Declaration) -> datetime | None:
-        """The greatest event time of the table's log at the cut; None where its kind does not go by it."""
+        """The watermark of the table's log at the cut; None where its kind does not go by it."""
         source = declaration.inputs[0]
         if not declaration.kind.needs_time:
             return None

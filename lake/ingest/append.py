@@ -224,7 +224,8 @@ def _carried_on(batch: Batch) -> dict[str, Any]:
     sources = dict(batch.head.sources)
     if isinstance(batch.delivery, Fetched):
         sources[batch.delivery.spooled.source] = {**batch.delivery.spooled.said, "batch": batch.number}
-    said = {"refusals": batch.refusals, "accepted": accepted, "sources": sources}
+    horizon = batch.horizon.as_json if batch.horizon else None
+    said = {"refusals": batch.refusals, "accepted": accepted, "sources": sources, "horizon": horizon}
     return {name: value for name, value in said.items() if value}
 
 

@@ -22,11 +22,12 @@ from lake.contracts.contract import Contract
 from lake.contracts.event_id import identity
 from lake.contracts.reasons import Reason
 from lake.errors import DeclarationError, Unavailable
-from lake.ingest import attempts, file_facts, refusals
+from lake.ingest import attempts, file_facts, producers, refusals
 from lake.ingest.debezium import CONTROL
 from lake.ingest.deduplication import VERDICT_SCHEMA, Search
-from lake.ingest.delivery import LINE_BITS, Delivery, Said
+from lake.ingest.delivery import LINE_BITS, Closing, Delivery, Said
 from lake.ingest.file_facts import SOURCE
+from lake.ingest.horizon import Horizon
 from lake.ingest.parse import BLANK, parse
 from lake.ingest.personal import BLANKED, extras, sealable, shown
 from lake.session import Gone, first_line, gone, raise_if_gone
@@ -146,9 +147,33 @@ class Batch:
 
     @property
     def watermark(self) -> datetime | None:
-        """The greatest event time of the log with this batch. A re-delivery's is its original's."""
-        latest = pc.max(self.tally["latest"]).as_py()
-        return max((time for time in (latest, self.head.watermark) if time is not None), default=None)
+        """The greatest event time of the log with this batch, or its horizon."""
+        if self.horizon is not None:
+            return self.horizon.at
+        return max((time for time in (self._latest, self.head.latest) if time is not None), default=None)
+
+    @cached_property
+    def _latest(self) -> datetime | None:
+        if self.contract.clock and self.verdict.num_rows:  # by which a re-delivery may have another time
+            found = self._kept(self.parsed).agg(F.max("_time").alias("latest")).toArrow()
+        else:
+            found = self.tally
+        latest: datetime | None = pc.max(found["latest"]).as_py()
+        return latest
+
+    @cached_property
+    def horizon(self) -> Horizon | None:
+        """Where the producers stand after this batch; None where the contract names none."""
+        said = self.contract.horizon
+        if said is None:
+            return None
+        before = Horizon.of(self.head, self.contract)
+        if isinstance(self.delivery, Closing):
+            return before.without(before.idle(self.delivery.at, said.idle) if said.idle else ())
+        times = producers.times(self._kept(self.parsed), self.contract)
+        told = producers.times(self.parsed.where(producers.PUNCTUATED), self.contract) if said.punctuation else {}
+        latest = max((time for time in (self._latest, *told.values()) if time is not None), default=None)
+        return before.after(times, told, latest, self.now)
 
     @cached_property
     def accepted(self) -> dict[int, int]:
@@ -261,10 +286,7 @@ class Batch:
 
     def events(self) -> DataFrame:
         """The rows for the log, in its physical columns, numbered within their buckets."""
-        kept = self.placed.where("_reason IS NULL")
-        if self.verdict.num_rows:
-            dropped = self.spark.createDataFrame(self.verdict.select(["_seq"]))
-            kept = kept.join(dropped, "_seq", "left_anti")
+        kept = self._kept(self.placed)
         said = self._said()
         for rows in said:
             kept = kept.unionByName(rows, allowMissingColumns=True)
@@ -289,6 +311,13 @@ class Batch:
             *evolution.written(self.contracts),
         )
 
+    def _kept(self, records: DataFrame) -> DataFrame:
+        """The events of `records` that the log gets."""
+        kept = records.where("_reason IS NULL")
+        if not self.verdict.num_rows:
+            return kept
+        return kept.join(self.spark.createDataFrame(self.verdict.select(["_seq"])), "_seq", "left_anti")
+
     @property
     def _now(self) -> str:
         return f"timestamp '{self.now.isoformat()}'"
@@ -312,7 +341,7 @@ def reading(  # noqa: PLR0913  what a batch is made of
             while True:
                 parsed = _parsed(spark, settings, contracts[-1], delivery, now).repartition("_bucket").persist()
                 try:
-                    tally = _tally(parsed)
+                    parsed, tally = _counted(parsed, settings, contracts[-1], head, delivery)
                 except Exception as error:  # PySparkException, or what the gateway to the JVM makes of a failed job
                     raise_if_gone(error)
                     left: Delivery = delivery.without_broken(spark)
@@ -334,6 +363,22 @@ def reading(  # noqa: PLR0913  what a batch is made of
         if parsed is not None:
             with suppress(Gone):
                 _drop(parsed)
+
+
+def _counted(
+    parsed: DataFrame, settings: Settings, contract: Contract, head: LogHead, delivery: Delivery
+) -> tuple[DataFrame, pa.Table]:
+    """What is `parsed` without records of too many producers, kept by Spark, and its tally."""
+    if contract.horizon is None:
+        return parsed, _tally(parsed)
+    known = Horizon.of(head, contract).producers
+    fewer = producers.refused(parsed, contract, known, delivery, settings.record_bytes)
+    if fewer is None:
+        return parsed, _tally(parsed)
+    fewer = fewer.repartition("_bucket").persist()
+    tally = _tally(fewer)
+    parsed.unpersist()
+    return fewer, tally
 
 
 def _drop(kept: DataFrame) -> None:
@@ -373,7 +418,7 @@ def _parsed(
         parsed.schema  # noqa: B018  over Connect, a plan is looked at only when it is asked about
     except AnalysisException as error:
         raise DeclarationError(
-            f"{contract.name}: Spark cannot parse its time or broadcast expression: {error.getMessage()}",
+            f"{contract.name}: Spark cannot parse its time, broadcast or punctuation expression: {error.getMessage()}",
             where=contract.where,
             fix="use Spark SQL over the fields of the contract",
         ) from None

@@ -1,6 +1,7 @@
 """What should have come and has not: numbers that producers gave and skipped, spans of time without an event.
 
-Only what lies between two events is known to be missing. An event that was voided has come.
+Only what lies between two events is known to be missing, or up to the horizon of the producers. An event that was
+voided has come.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from lake.contracts.contract import Contract
 from lake.quoting import quoted
 from lake.store import delta
 from lake.store.log import Log
+from lake.text import counted
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 GAPS: Final = """
@@ -61,11 +63,17 @@ class Missing:
 
     @property
     def told(self) -> str:
-        """`12 numbers of 2 producers, 3 spans of time`; "" where nothing is missing."""
+        """`12 numbers of 2 producers, 1 span of time without an event: 2024-04-02 00:00:00Z to 2024-04-03 00:00:00Z`;
+        "" where nothing is missing.
+        """
         count, producers = sum(gap.count for gap in self.numbers), len({gap.producer for gap in self.numbers})
-        of = "" if all(gap.producer is None for gap in self.numbers) else f" of {producers} producers"
-        parts = [f"{count} numbers{of}"] if count else []
-        parts += [f"{len(self.spans)} spans of time without an event"] if self.spans else []
+        of = "" if all(gap.producer is None for gap in self.numbers) else f" of {counted(producers, 'producer')}"
+        parts = [f"{counted(count, 'number')}{of}"] if count else []
+        if self.spans:
+            newest = self.spans[-1]
+            which = "" if len(self.spans) == 1 else ", the newest"
+            when = f"{newest.begin:%Y-%m-%d %H:%M:%SZ} to {newest.end:%Y-%m-%d %H:%M:%SZ}"
+            parts.append(f"{counted(len(self.spans), 'span')} of time without an event{which}: {when}")
         return ", ".join(parts)
 
 
@@ -81,14 +89,14 @@ def _numbers(settings: Settings, contract: Contract) -> Iterator[Numbers]:
         return
     known = evolution.with_current(log.contracts(log.head()), contract)
     there = {*delta.columns(log.path)}
-    of = f"CAST({_field(known, producer, there)} AS VARCHAR)" if producer else "NULL"
-    query = GAPS.format(producer=of, number=f"CAST({_field(known, number, there)} AS HUGEINT)")
+    of = stored(known, producer, there) if producer else "NULL"
+    query = GAPS.format(producer=of, number=f"CAST({stored(known, number, there)} AS HUGEINT)")
     for row in delta.rows(log.path, query):
         yield Numbers(row["producer"], int(row["first"]), int(row["last"]))
 
 
-def _field(known: tuple[Contract, ...], name: str, there: set[str]) -> str:
-    """SQL of a field in whichever column the log has it."""
+def stored(known: tuple[Contract, ...], name: str, there: set[str]) -> str:
+    """SQL of a field's text in whichever of the columns that are `there` the log has it."""
     names = known[-1].field(name).names
     columns = [
         f"CAST({quoted(column)} AS VARCHAR)"
@@ -105,7 +113,11 @@ def _spans(settings: Settings, contract: Contract) -> Iterator[Span]:
     length = every // MICROSECOND
     begin = f"epoch_us(_time) - (epoch_us(_time) % {length} + {length}) % {length}"  # % has the sign of the time
     query = f"SELECT DISTINCT ({begin}) // {length} AS number FROM t WHERE _time IS NOT NULL"
-    numbers = sorted(row["number"] for row in delta.rows(Log(settings, contract.name).path, query))
+    log = Log(settings, contract.name)
+    numbers = sorted(row["number"] for row in delta.rows(log.path, query))
+    head = log.head()
+    if numbers and contract.horizon and head.watermark:  # nothing before it comes any more
+        numbers = sorted({*numbers, max(numbers[-1], (head.watermark - EPOCH) // every)})
     for before, after in pairwise(numbers):
         if after > before + 1:
             yield Span(EPOCH + (before + 1) * every, EPOCH + after * every)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 import pyarrow as pa
 
@@ -35,6 +36,7 @@ LINE_BITS: Final = 40  # a record's position is its file's rank followed by this
 LINE: Final = re.compile(r":[0-9]+$")
 ACCEPTS: Final = "accepted:"
 FETCHES: Final = "source:"
+CLOSES: Final = "idle at "
 GIVE_UP: Final = "lake ingest {stream} --give-up, which makes the batch empty, then lake rebuild --all"
 
 
@@ -338,18 +340,11 @@ class Fetched:
         return self
 
 
-@dataclass(frozen=True)
-class Acceptance:
-    """That all which was refused so far is accepted, with the `reason`: a batch without records."""
+class Recordless:
+    """A batch without records, which says something about the log itself."""
 
-    reason: str
-    keeps_rejects: bool = True
+    keeps_rejects = True
     faults: tuple[tuple[str, str], ...] = ()
-
-    @classmethod
-    def of(cls, mark: Mark) -> Acceptance | None:
-        """What `mark` remembers, where it is of an acceptance."""
-        return cls(mark[0].removeprefix(ACCEPTS)) if mark[0].startswith(ACCEPTS) else None
 
     def records(self, spark: SparkSession) -> DataFrame:
         return spark.createDataFrame(RECORDS.empty_table())
@@ -363,17 +358,48 @@ class Acceptance:
     def origin(self, address: str) -> Origin:
         raise KeyError(address)
 
+    def says(self, batch: int, refused: set[int]) -> Iterable[Said]:
+        return ()
+
+    def settled(self) -> Self:
+        return self
+
+    def without_broken(self, spark: SparkSession) -> Self:
+        return self
+
+
+@dataclass(frozen=True)
+class Acceptance(Recordless):
+    """That all which was refused so far is accepted, with the `reason`."""
+
+    reason: str
+
+    @classmethod
+    def of(cls, mark: Mark) -> Acceptance | None:
+        """What `mark` remembers, where it is of an acceptance."""
+        return cls(mark[0].removeprefix(ACCEPTS)) if mark[0].startswith(ACCEPTS) else None
+
     def marks(self, refused: set[int]) -> list[Mark]:
         return [(ACCEPTS + self.reason, 0, 0)]
 
     def says(self, batch: int, refused: set[int]) -> Iterator[Said]:
         yield Said(0, "", "all", ACCEPTED)
 
-    def settled(self) -> Acceptance:
-        return self
 
-    def without_broken(self, spark: SparkSession) -> Acceptance:
-        return self
+@dataclass(frozen=True)
+class Closing(Recordless):
+    """That producers are waited for no longer of whom nothing had come for too long `at` that instant."""
+
+    at: datetime
+
+    @classmethod
+    def of(cls, mark: Mark) -> Closing | None:
+        """What `mark` remembers, where it is of a closing."""
+        text = mark[0].removeprefix(CLOSES)
+        return cls(datetime.fromisoformat(text)) if mark[0].startswith(CLOSES) else None
+
+    def marks(self, refused: set[int]) -> list[Mark]:
+        return [(CLOSES + self.at.isoformat(), 0, 0)]
 
 
 def _only(bad: Mapping[File, str], files: Iterable[File]) -> dict[File, str]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from itertools import islice
 from typing import Any, Final
 
 from lake.config import Settings
-from lake.contracts.contract import load_contract
+from lake.contracts.contract import Contract, load_contract
 from lake.errors import LakeError
+from lake.ingest.completeness import stored
+from lake.ingest.delivery import Closing
+from lake.ingest.horizon import Horizon
 from lake.ingest.recovery import lacking
 from lake.store import chain, delta, log, voids
 from lake.store.log import Log, LogHead
@@ -36,6 +40,11 @@ DISORDER: Final = """
             PARTITION BY _bucket ORDER BY _offset
         ) AS back FROM t
     ) WHERE back ORDER BY ALL LIMIT 20"""
+PRODUCERS: Final = """
+    SELECT _batch AS batch, {producer} AS producer, max(_time)::TIMESTAMPTZ AS latest
+    FROM t {events} AND _batch BETWEEN $1 AND $2 AND {producer} IS NOT NULL GROUP BY ALL"""
+AT_ONCE: Final = 20
+"""Of how many batches the producers are in memory at once: a batch may have many."""
 TOGETHER: Final = """
     SELECT _batch AS batch, count(*) AS events, count(DISTINCT _arrival) AS arrivals FROM t
     GROUP BY _batch HAVING arrivals NOT IN (0, events) ORDER BY _batch LIMIT 20"""
@@ -43,11 +52,15 @@ TOGETHER: Final = """
 
 @dataclass(frozen=True)
 class LogReport:
-    """A log at a glance: its batches (newest first), where it stands, and what was voided."""
+    """A log at a glance: its batches (newest first), where it stands, what was voided.
+
+    `producers` are those that it waits for, the one that has told the least first.
+    """
 
     stream: str
     batches: list[LogHead]
     voids: list[Void]
+    producers: list[dict[str, Any]]
 
     @property
     def head(self) -> LogHead | None:
@@ -56,8 +69,11 @@ class LogReport:
 
 def report(settings: Settings, stream: str) -> LogReport:
     """What the log of `stream` holds. Raises DeclarationError for an unknown stream."""
-    load_contract(settings, stream)
-    return LogReport(stream, Log(settings, stream).heads(), voids.all_voids(settings, stream))
+    contract, heads = load_contract(settings, stream), Log(settings, stream).heads()
+    known = Horizon.of(heads[0], contract).producers if heads and contract.horizon else {}
+    producers = [{"producer": name, "latest": one.latest, "heard": one.heard} for name, one in known.items()]
+    producers.sort(key=lambda one: (one["latest"], one["producer"]))
+    return LogReport(stream, heads, voids.all_voids(settings, stream), producers)
 
 
 @dataclass(frozen=True)
@@ -83,10 +99,10 @@ def checked(settings: Settings, stream: str, *, since: str = "") -> Checked:
 
     Batches are numbered without gaps; offsets in each bucket run from 0 without gaps, in the order of the batches and
     of arrival; of a batch all events have an arrival of their own, or none has; ids are unique but for what was voided;
-    nothing remembers more batches than there are; each batch's `_watermark` is the greatest event time before it; for
-    each batch read = accepted + duplicates + quarantined + control, with as many rows in the log, in quarantine and
-    among the re-deliveries as it says; its rows are those that were written, by their fingerprints; and, with the
-    digest that `head_of` gave once, the log goes on from what it was `since` then.
+    nothing remembers more batches than there are; each batch's `_watermark` is the greatest event time before it, or
+    the horizon that its producers had left; for each batch read = accepted + duplicates + quarantined + control, with
+    as many rows in the log, in quarantine and among the re-deliveries as it says; its rows are those that were written,
+    by their fingerprints; and, with the digest that `head_of` gave once, the log goes on from what it was `since` then.
     """
     log_report = report(settings, stream)
     path, heads = Log(settings, stream).path, log_report.batches[::-1]
@@ -137,6 +153,7 @@ def _numbers(settings: Settings, log_report: LogReport) -> list[str]:
     )
     batches = {row["batch"]: row for row in delta.rows(path, BATCHES.format(events=events))}
     faults = [*_offsets(log_report.head, buckets), *_batches(log_report.batches, batches)]
+    faults += _watermarks(settings, log_report.batches[::-1], batches, events)
     faults += islice(_repeated(delta.rows(path, TWICE), log_report.voids), 20)
     ordered = any(column["column_name"] == "_arrival" for column in delta.rows(path, "DESCRIBE t"))
     back = delta.rows(path, DISORDER.format(arrival="_arrival" if ordered else "NULL"))
@@ -171,7 +188,6 @@ def _offsets(head: LogHead | None, buckets: list[dict[str, Any]]) -> Iterator[st
 
 
 def _batches(heads: list[LogHead], rows: Mapping[int, dict[str, Any]]) -> Iterator[str]:
-    watermark = None
     for number, head in enumerate(reversed(heads), 1):
         row = rows.get(head.batch, {"events": 0})
         counts = head.counts
@@ -181,11 +197,60 @@ def _batches(heads: list[LogHead], rows: Mapping[int, dict[str, Any]]) -> Iterat
             yield f"batch {head.batch}: read is not accepted + duplicates + quarantined + control: {dict(counts)}"
         if row["events"] != counts["accepted"]:
             yield f"batch {head.batch}: {counts['accepted']} accepted, {row['events']} in the log"
-        if row["events"] and (row["watermarks"] != 1 or row["watermark"] != watermark):
-            yield f"batch {head.batch}: watermark {row['watermark']}, expected {watermark}"
-        if row["events"] and row["latest"] is not None:
-            watermark = max(row["latest"], watermark) if watermark else row["latest"]
-        if head.watermark != watermark:
-            yield f"batch {head.batch}: the head says watermark {head.watermark}, the rows say {watermark}"
     for number in sorted(set(rows) - {head.batch for head in heads}):
         yield f"batch {number} has {rows[number]['events']} rows but no head"
+
+
+def _watermarks(
+    settings: Settings, heads: Sequence[LogHead], rows: Mapping[int, dict[str, Any]], events: str
+) -> Iterator[str]:
+    """What is wrong with the watermarks of the batches, oldest first: that of the rows, and that of the head."""
+    has_producers = any(head.horizon for head in heads)
+    contracts = Log(settings, heads[-1].stream).contracts(heads[-1]) if has_producers else ()
+    reached = watermark = None
+    before = LogHead("", delta.start(""))
+    for head, times in _with_producers(settings, heads, contracts, events):
+        row = rows.get(head.batch, {"events": 0})
+        if row["events"] and (row["watermarks"] != 1 or row["watermark"] != watermark):
+            yield f"batch {head.batch}: watermark {row['watermark']}, expected {watermark}"
+        latest = row["latest"] if row["events"] else None
+        if head.horizon and head.files:
+            was = replace(Horizon.of(before, contracts[head.contract - 1]), at=watermark, latest=reached)
+            horizon = _horizon(was, head, contracts[head.contract - 1], times, latest)
+            reached, watermark = horizon.latest, horizon.at
+            if horizon.as_json != head.horizon:
+                yield f"batch {head.batch}: the head says of producers what its rows and its closings do not"
+        elif not head.horizon:
+            reached = watermark = max((time for time in (latest, reached) if time), default=None)
+        if head.watermark != watermark:
+            yield f"batch {head.batch}: the head says watermark {head.watermark}, the rows say {watermark}"
+        before = head
+
+
+def _horizon(
+    was: Horizon, head: LogHead, contract: Contract, times: Mapping[str, datetime], latest: datetime | None
+) -> Horizon:
+    """Where the producers stand after the batch of `head`, by its rows and by what was told beside them."""
+    mark, said = (head.files[0]["path"], head.files[0]["size"], head.files[0]["mtime"]), contract.horizon
+    if closing := Closing.of(mark):
+        return was.without(was.idle(closing.at, said.idle) if said and said.idle else ())
+    told = Horizon.of(head, contract).told
+    greatest = max((time for time in (latest, *told.values()) if time), default=None)
+    return was.after(times, told, greatest, datetime.fromisoformat(head.at))
+
+
+def _with_producers(
+    settings: Settings, heads: Sequence[LogHead], contracts: tuple[Contract, ...], events: str
+) -> Iterator[tuple[LogHead, Mapping[str, datetime]]]:
+    """Each head with the greatest times of the producers that its batch has events of."""
+    for first in range(0, len(heads), AT_ONCE):
+        part = heads[first : first + AT_ONCE]
+        path = Log(settings, part[0].stream).path
+        times: dict[int, dict[str, datetime]] = {head.batch: {} for head in part}
+        for name in {head.horizon["producer"] for head in part if head.horizon}:
+            asked = [head for head in part if head.horizon.get("producer") == name]
+            producer = stored(contracts[: asked[-1].contract], name, {*delta.columns(path)})
+            query = PRODUCERS.format(producer=producer, events=events)
+            for row in delta.rows(path, query, asked[0].batch, asked[-1].batch):
+                times[row["batch"]][row["producer"]] = row["latest"]
+        yield from ((head, times[head.batch]) for head in part)

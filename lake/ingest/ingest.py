@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from typing import TYPE_CHECKING
 
 from lake.config import Settings
@@ -17,6 +17,7 @@ from lake.ingest import attempts, landing, recovery
 from lake.ingest.append import BatchCounts, append, unread
 from lake.ingest.delivery import Files
 from lake.ingest.from_source import copy_again, drain, give_up_gap
+from lake.ingest.idle import silences
 from lake.progress import step
 from lake.sources.declared import names as source_names
 from lake.sources.declared import sound_sources
@@ -42,9 +43,10 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
     """Takes what has come for the streams and by the sources of these `names` (all by default) into their logs.
 
     Landing files and deliveries, in `batches` of each at most. What comes meanwhile is left for the next call, so that
-    this one ends however fast it comes. Returns each stream's counts over the batches that were made. A stream or a
-    source that fails does not stop the others: `on_failure` is called as soon as it fails; without it, the error is
-    raised when all are done. Raises DeclarationError for an unknown name.
+    this one ends however fast it comes. Then producers are closed of whom nothing came for as long as their contract
+    says. Returns each stream's counts over the batches that were made. A stream or a source that fails does not stop
+    the others: `on_failure` is called as soon as it fails; without it, the error is raised when all are done. Raises
+    DeclarationError for an unknown name.
     """
     declared, faults = sound_sources(settings, contracts)
     named = None if names is None else list(names)
@@ -53,8 +55,10 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
     chosen = [known_stream(contracts, stream) for stream in wanted]
     chosen.sort(key=lambda contract: bool(attempts.suspects(settings, contract.name)))  # who may die does so last
     streams = {contract.name for contract in chosen}
+    silent = silences(settings, chosen, declared, now) if not faults else []
     done: dict[str, BatchCounts] = {}
     failures: list[LakeError] = []
+    failed: set[str] = set()
     work = [(contract.name, partial(_landed, settings, spark, contract, batches, now)) for contract in chosen]
     work += [
         (name, partial(drain, settings, spark, contracts, source, deliveries=batches, now=now))
@@ -62,7 +66,12 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
         if named is None or name in named or streams & {*source.streams}
     ]
     work += [(name, partial(_raise, fault)) for name, fault in faults.items() if named is None or name in named]
-    for subject, take in work:
+    closings = (
+        (one.stream, partial(one.close, spark, drained=batches is None, now=now))
+        for one in silent
+        if not failed & one.subjects
+    )
+    for subject, take in chain(work, closings):
         began = datetime.now(UTC)
         try:
             with failing(settings, "ingest", subject):
@@ -78,6 +87,7 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
             fault = error if isinstance(error, LakeError) else blamed(settings, error)
             if fault is None:
                 raise
+            failed.add(subject)
             (on_failure or (lambda _, error: failures.append(error)))(subject, fault)
     if failures:
         raise failures[0] if len(failures) == 1 else type(failures[0])("\n".join(map(str, failures)))

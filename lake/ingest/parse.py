@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 BLANK: Final = "blank line"  # in the place of a reason: it is no record
+PUNCTUATION: Final = "punctuation"  # the detail of a control message that a contract declares in its `horizon`
 
 PLACES: Final = ("_file", "_block", "_seq", "_raw")
 OF_SOURCE: Final = ("_at", "_facts")
@@ -264,11 +265,13 @@ def _field_checks(contract: Contract, reading: Reading) -> Iterator[tuple[str, s
 
 
 def _event_checks(contract: Contract, now: datetime) -> Iterator[tuple[str, str, str]]:
+    punctuates = is_punctuation(contract)
+    keyless = f"({_is_broadcast(contract)} OR {punctuates})"
     for name in contract.key:
-        yield f"{quoted(name)} IS NULL AND NOT {_is_broadcast(contract)}", Reason.NULL_KEY, literal(name)
+        yield f"{quoted(name)} IS NULL AND NOT {keyless}", Reason.NULL_KEY, literal(name)
     if contract.sealed:
         subject = contract.subject or ""
-        yield f"{quoted(subject)} IS NULL AND NOT {_is_broadcast(contract)}", Reason.NULL_SUBJECT, literal(subject)
+        yield f"{quoted(subject)} IS NULL AND NOT {keyless}", Reason.NULL_SUBJECT, literal(subject)
     if contract.time is None:
         return
     yield "_time IS NULL", Reason.NULL_TIME, literal(contract.time)
@@ -278,6 +281,16 @@ def _event_checks(contract: Contract, now: datetime) -> Iterator[tuple[str, str,
         Reason.AHEAD,
         f"concat(_time, {literal(f' is more than {contract.max_ahead} ahead of its arrival')})",
     )
+    if contract.horizon is not None and contract.horizon.punctuation:
+        producer = contract.horizon.producer
+        yield f"{punctuates} AND {quoted(producer)} IS NULL", Reason.MISSING, literal(producer)
+        yield punctuates, debezium.CONTROL, literal(PUNCTUATION)
+
+
+def is_punctuation(contract: Contract) -> str:
+    """SQL over a record's fields: whether it is no event, but says up to when its producer has told everything."""
+    said = contract.horizon.punctuation if contract.horizon else None
+    return f"coalesce({said}, false)" if said else "false"
 
 
 def _is_broadcast(contract: Contract) -> str:

@@ -22,7 +22,7 @@ from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, LakeError, StorageError
 from lake.ingest import file_facts, landing
-from lake.ingest.delivery import FETCHES, GIVE_UP, Acceptance, Delivery, Fetched, Files, Replayed
+from lake.ingest.delivery import FETCHES, GIVE_UP, Acceptance, Closing, Delivery, Fetched, Files, Replayed
 from lake.ingest.landing import Mark, Taken
 from lake.store import delta, quarantine, side_tables, torn
 from lake.store.ledger import contract_versions
@@ -66,6 +66,8 @@ def delivery_of(settings: Settings, contract: Contract, taken: Taken) -> Deliver
         return Replayed(rows, whole=True, times=times_of(settings, contract, rows))
     if accepted := Acceptance.of(taken.marks[0]):
         return accepted
+    if closing := Closing.of(taken.marks[0]):
+        return closing
     if taken.marks[0][0].startswith(FETCHES):
         fetched = Fetched.of(settings, contract.name, taken.marks[0])
         if fetched is None:

@@ -38,6 +38,8 @@ FIXES: Final[Mapping[str, str]] = {
     Reason.NULL_SUBJECT: f"have the producer send the subject; {REPLAY}",
     Reason.NULL_TIME: f"have the producer send the event time; {REPLAY}",
     Reason.AHEAD: f"correct the producer's clock, or raise max_ahead in the contract; {REPLAY}",
+    Reason.TOO_MANY_PRODUCERS: "have the contract's `horizon` name a field with fewer values, or raise its `limit`, or"
+    " give it an `idle`; then lake quarantine replay STREAM",
     Reason.CONFLICT: 'the first record stays; if they differ only in transport, set "transport": true for those fields '
     "in the contract and replay, else have this one sent under its own id",
     Reason.FILE: "correct the file, or say in the contract's `csv` how it is written, and land it again: a file with"

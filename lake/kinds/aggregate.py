@@ -38,9 +38,10 @@ class Aggregate(Kind):
     """One row per `key` and window: the key's columns, the window's, and one column a measure.
 
     `late` says what becomes of a log's rows whose event time is more than `lateness` before the greatest of earlier
-    batches: they correct their window, or are dropped. Either is decided by the row, never by when it was processed.
-    `is_final` adds a column of that name: no row that is not late by more than `lateness` can change the window any
-    more, because the log's greatest event time has passed its end by that much. With late="drop" such a window never
+    batches, or before their horizon where the contract names producers: they correct their window, or are dropped.
+    Either is decided by the row, never by when it was processed. `is_final` adds a column of that name: no row that is
+    not late by more than `lateness` can change the window any more, because the log's greatest event time, or its
+    horizon, has passed its end by that much. With late="drop" such a window never
     changes; with "correct" a later event still corrects it. It takes `window.on` to be the event time.
 
     Example:

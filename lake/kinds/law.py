@@ -88,7 +88,7 @@ class Law(ABC):
     """
 
     def at_horizon(self, rows: DataFrame, horizon: datetime | None) -> DataFrame:
-        """`rows` of a result with the columns that depend on `horizon`, the log's greatest event time at the cut."""
+        """`rows` of a result with the columns that depend on `horizon`, the log's watermark at the cut."""
         return rows
 
     def changed_by_horizon(self, horizon: datetime | None) -> str | None:

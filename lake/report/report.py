@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from lake.report.sources import SourceStatus
-from lake.report.status import Status, Stopper, Stream, TableStatus
+from lake.report.status import Held, Status, Stopper, Stream, TableStatus
 from lake.store.damage import name_of
 from lake.store.ledger.runs import Run
-from lake.text import as_table, plain, printable, span
+from lake.text import as_table, counted, plain, printable, span
 
 NO_CUT: Final = "cut      none yet: lake cut"
 UNTOLD: Final = "no reason recorded"
@@ -59,6 +59,8 @@ def as_text(status: Status) -> Iterator[str]:
     for stopper in status.stoppers:
         yield from _stopped(stopper)
     for stream in status.streams:
+        if stream.horizon:
+            yield f"horizon  {_holding(status, stream, stream.horizon)}"
         if stream.missing:
             yield f"missing  {stream.name}: {stream.missing}: lake log {stream.name} --missing"
         if stream.held:
@@ -101,11 +103,11 @@ def _stopped_ones(status: Status) -> Iterator[str]:
 def _behind_ones(status: Status) -> Iterator[str]:
     for stream in status.streams:
         if stream.pending:
-            yield f"{_counted(stream.pending, 'file')} of {stream.name} wait to be ingested"
+            yield f"{counted(stream.pending, 'file')} of {stream.name} wait to be ingested"
     yield from (source.waits for source in status.sources if source.waits)
     for table in status.tables:
         if table.behind:
-            yield f"{table.name} by {_counted(table.behind, 'batch', 'batches')}"
+            yield f"{table.name} by {counted(table.behind, 'batch', 'batches')}"
 
 
 def _stale_ones(status: Status) -> Iterator[str]:
@@ -119,7 +121,7 @@ def _stale_ones(status: Status) -> Iterator[str]:
 def _quarantined_ones(status: Status) -> Iterator[str]:
     for stream in status.streams:
         if count := sum(stream.quarantined.values()):
-            yield f"{_counted(count, 'record')} of {stream.name}"
+            yield f"{counted(count, 'record')} of {stream.name}"
 
 
 def _missing_ones(status: Status) -> Iterator[str]:
@@ -165,6 +167,15 @@ def _stopped(stopper: Stopper) -> Iterator[str]:
     yield f"stopped  {check.table} at cut {check.cut}, {_instant(check.checked_at)}; blocks {waiting}"
     for reason in stopper.reasons:
         yield f"         {reason}"
+
+
+def _holding(status: Status, stream: Stream, held: Held) -> str:
+    """`reading: 2024-04-01 10:00:00Z, held back by 'a', 2 h behind the newest event; nothing from it for 3 h`."""
+    at = _instant(held.at) if held.at else "none yet"
+    behind = f", {span(stream.event_time - held.latest)} behind the newest event" if stream.event_time else ""
+    silent = span(max(status.at - held.heard, timedelta()))
+    of = f" of {held.producers} producers" if held.producers > 1 else ""
+    return f"{stream.name}: {at}, held back by {printable(held.producer)!r}{of}{behind}; nothing from it for {silent}"
 
 
 def _source(source: SourceStatus) -> list[Any]:
@@ -213,10 +224,6 @@ def _table(status: Status, table: TableStatus) -> list[Any]:
 def _late(table: TableStatus) -> dict[str, Any] | None:
     late = table.late
     return None if late is None else asdict(late) | {"lateness": late.lateness.total_seconds()}
-
-
-def _counted(count: int, noun: str, several: str = "") -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {several or f'{noun}s'}"
 
 
 def _since(status: Status, moment: datetime) -> str:

@@ -9,12 +9,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from lake.config import Settings
+from lake.contracts.contract import Contract
 from lake.declaration import Declaration
 from lake.errors import LakeError
 from lake.gate import refusal_limits
 from lake.graph import Graph, graph
 from lake.ingest import landing
 from lake.ingest.completeness import missing
+from lake.ingest.horizon import Horizon
 from lake.ingest.unordered import unordered
 from lake.project import Project
 from lake.report.sources import SourceStatus, sources
@@ -22,7 +24,7 @@ from lake.session import first_line
 from lake.store import delta, quarantine, recovery
 from lake.store.damage import Damage, damage, damages
 from lake.store.ledger import checks, cuts, editions, runs
-from lake.store.log import Log
+from lake.store.log import Log, LogHead
 from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
 from lake.text import printable
@@ -34,10 +36,26 @@ OTHERS: Final = ("ingest", "append", "publish", "forget")
 
 
 @dataclass(frozen=True)
+class Held:
+    """The horizon `at` of a stream, and the producer that holds it back: of `producers` that are waited for, the one
+    that has told the least.
+
+    `latest` is the greatest time that it told, `heard` when its newest batch was made.
+    """
+
+    at: datetime | None
+    producer: str
+    latest: datetime
+    heard: datetime
+    producers: int
+
+
+@dataclass(frozen=True)
 class Stream:
     """A log: its newest batch and when that was made, events accepted so far, greatest event time; files that wait,
     quarantine by reason. One of a damaged log is empty.
 
+    `horizon`: who holds it back, where the contract names producers and one of them is behind the greatest event time;
     `missing`: what should have come and has not; `held`: why what is made of it is not published; `accepted`: up to
     which batch refusals are, and why.
     """
@@ -50,6 +68,7 @@ class Stream:
     pending: int = 0
     quarantined: Mapping[str, int] = field(default_factory=dict)
     run: runs.Run | None = None
+    horizon: Held | None = None
     missing: str = ""
     held: str | None = None
     accepted: Mapping[str, Any] = field(default_factory=dict)
@@ -225,13 +244,13 @@ class _Walk:
         self.stream = stream
         self.head = Log(settings, stream).head()
         self._settings = settings
-        self._watermarks: dict[int, datetime | None] = {self.head.batch: self.head.watermark, 0: None}
+        self._latest: dict[int, datetime | None] = {self.head.batch: self.head.latest, 0: None}
 
     def event_time(self, batch: int) -> datetime | None:
         """The greatest event time up to `batch`."""
-        if batch not in self._watermarks:
-            self._watermarks |= {head.batch: head.watermark for head in Log(self._settings, self.stream).heads()}
-        return self._watermarks.get(batch)
+        if batch not in self._latest:
+            self._latest |= {head.batch: head.latest for head in Log(self._settings, self.stream).heads()}
+        return self._latest.get(batch)
 
 
 class _Cuts:
@@ -267,14 +286,25 @@ def _stream(project: Project, walk: _Walk, cut: cuts.Cut | None, run: runs.Run |
         batch=head.batch,
         at=datetime.fromisoformat(head.at) if head.at else None,
         events=head.events,
-        event_time=head.watermark,
+        event_time=head.latest,
         pending=sum(file.mark not in marks for file in landing.listing(settings, walk.stream)),
         quarantined=dict(waiting.most_common()),
         run=run,
+        horizon=_held(head, project.contracts[walk.stream]),
         missing=missing(settings, project.contracts[walk.stream]).told,
         held=str(held) if held else None,
         accepted=head.accepted,
     )
+
+
+def _held(head: LogHead, contract: Contract) -> Held | None:
+    horizon = Horizon.of(head, contract) if contract.horizon else None
+    if horizon is None or horizon.holding is None:
+        return None
+    one, name = horizon.producers[horizon.holding], horizon.holding
+    if horizon.latest is not None and one.latest >= horizon.latest:
+        return None
+    return Held(horizon.at, name, one.latest, one.heard, len(horizon.producers))
 
 
 def _table(
@@ -287,9 +317,9 @@ def _table(
     streams = [walks[name] for name in project.logs(table) if name in walks and batches is not None]
     batches = batches or {}
     lags = [
-        walk.head.watermark - reached
+        walk.head.latest - reached
         for walk in streams
-        if walk.head.watermark and (reached := walk.event_time(batches.get(walk.stream, 0)))
+        if walk.head.latest and (reached := walk.event_time(batches.get(walk.stream, 0)))
     ]
     return TableStatus(
         name=table.name,

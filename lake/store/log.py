@@ -3,8 +3,9 @@
 Its own columns: `_batch` (1, 2, 3 … without gaps), `_arrival` (an ordinal over all buckets and broadcasts of the batch,
 in the order in which its source gave the events; unique there, with gaps; null in batches written before there was
 one), `_bucket`, `_offset` (gap-free and increasing within a bucket, in the order of batch and arrival), `_id`, `_time`
-(event time), `_watermark` (the greatest `_time` of earlier batches), `_ingested_at` (for people; no derivation may read
-it), `_source`, `_version` (of the contract), `_extra` (what the contract does not know, as JSON).
+(event time), `_watermark` (the greatest `_time` of earlier batches; where the contract names producers, the horizon
+that they leave: see lake.ingest.horizon), `_ingested_at` (for people; no derivation may read it), `_source`, `_version`
+(of the contract), `_extra` (what the contract does not know, as JSON).
 
 A log also has, as broadcasts, what its stream refused: a row with REFUSAL for each record that went to quarantine, one
 for each that was taken in after all, one for each time that somebody accepted all that had been refused. They are no
@@ -66,7 +67,8 @@ PROPERTIES: Final = {
 class LogHead:
     """Where a log stands after its newest batch; all zero before the first.
 
-    `offsets` is the next offset per bucket, `watermark` the greatest event time so far (that of the next batch),
+    `offsets` is the next offset per bucket, `watermark` that of the next batch: the greatest event time so far, or the
+    horizon of the producers,
     `counts` what the batch read, accepted, dropped as duplicates and put to quarantine, `files` what it read,
     `version` the Delta version of its commit, `contract` the version of the contract it was written under.
     """
@@ -109,6 +111,18 @@ class LogHead:
         """
         said: dict[str, dict[str, Any]] = self.position.data.get("sources", {})
         return said
+
+    @property
+    def horizon(self) -> dict[str, Any]:
+        """What it says of producers, see lake.ingest.horizon; empty where the contract names none."""
+        said: dict[str, Any] = self.position.data.get("horizon", {})
+        return said
+
+    @property
+    def latest(self) -> datetime | None:
+        """The greatest event time so far, also where the watermark stays behind it."""
+        said = self.horizon.get("latest")
+        return datetime.fromisoformat(said) if said else self.watermark
 
     @property
     def keys(self) -> dict[str, Any]:
@@ -301,6 +315,8 @@ class Log:
         counts = dict.fromkeys(("read", "accepted", "duplicates", "quarantined", "control"), 0)
         empty = {"offsets": {}, "watermark": None, "contract": 0} | same
         empty["content"] = chain.entry(head.content, head.batch + 1, {}, [])
+        if horizon := {name: said for name, said in head.horizon.items() if name not in {"told", "closed"}}:
+            empty["horizon"] = horizon
         empty |= {"batch": head.batch + 1, "counts": counts, "files": [], "at": at.isoformat()}
         position = head.position.next(**empty)
         if not recovery.commit_nothing(self.path, next(delta.commits(self.path)), position):

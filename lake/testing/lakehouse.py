@@ -105,8 +105,8 @@ class Lakehouse:
         - half of its keys, evaluated alone, are that half of the whole,
         - and the landed records give the same rows when they come in `slices` micro-batches and in files that are cut
           at random, some of them again, and in another order: of what shares no key, or has a place of its own in the
-          sequence. Tables that go by the batches or the files of the log (what is late; which dump a refused record
-          is of), and what is derived from them, are exempt.
+          sequence. Tables that go by the batches or the files of the log (what is late; what is final where a contract
+          names producers; which dump a refused record is of), and what is derived from them, are exempt.
 
         Raises DeclarationError where a log was not made of landing files that are still there.
         """

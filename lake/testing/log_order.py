@@ -19,13 +19,17 @@ BATCHED: Final = ("_batch", "_arrival", "_offset", "_source", "_watermark")
 
 def goes_by_batches(inputs: Inputs, declaration: Declaration) -> bool:
     """Whether a table goes by how its events came in files and batches: without the columns that tell, it cannot be."""
+    contracts = inputs.project.contracts
+    first = declaration.inputs[0]
+    if declaration.kind.needs_time and first.is_log and contracts[first.name].horizon:
+        return True  # which producers come together, and who is closed, decides what is final
     frames = []
     for source in declaration.inputs:
         if source.table is not None and goes_by_batches(inputs, source.table):
             return True
         rows = inputs.nothing(source)
         if source.table is None:
-            by_place = inputs.project.contracts[source.name].identity == "position"
+            by_place = contracts[source.name].identity == "position"
             rows = rows.drop(*BATCHED, *(["_id"] if by_place else []))
         frames.append(rows)
     try:

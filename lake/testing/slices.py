@@ -19,7 +19,7 @@ from lake.contracts.contract import Contract
 from lake.contracts.reasons import Reason
 from lake.errors import DeclarationError
 from lake.ingest import file_facts, landing
-from lake.ingest.delivery import Acceptance
+from lake.ingest.delivery import Acceptance, Closing
 from lake.store import delta, quarantine
 from lake.store.log import Log
 from lake.store.scan import Scan
@@ -130,7 +130,7 @@ def landed(settings: Settings, contract: Contract) -> Landed:
     for head in reversed(heads):
         for each in head.files:
             mark = each["path"], each["size"], each["mtime"]
-            if Acceptance.of(mark):  # which has no records
+            if Acceptance.of(mark) or Closing.of(mark):  # which have no records
                 continue
             file = None if quarantine.is_mark(mark[0]) else landing.found_again(settings, stream, mark)
             if file is None:

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from lake.contracts.contract import load_contract
 from lake.engine.verify import verify_all
 from lake.errors import DeclarationError
+from lake.ingest.fsck import check
 from lake.ingest.replay import waiting
 from lake.store import delta
 from lake.store.log import Log
@@ -71,6 +72,7 @@ def test_a_reading_that_comes_again_by_another_way_is_a_duplicate(devices: Lakeh
     devices.land("reading", again, record("b", NOON, NOON, NOON)).run()
     assert times(devices) == {"a": NOON + timedelta(days=40), "b": NOON}
     assert Log(devices.settings, "reading").head().counts["duplicates"] == 1
+    assert check(devices.settings, "reading") == []  # and moves no watermark
 
 
 def test_a_time_that_no_year_has_is_refused_and_stops_nobody(devices: Lakehouse, spark: SparkSession) -> None:

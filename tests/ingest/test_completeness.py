@@ -99,14 +99,15 @@ def test_numbers_beyond_doubles_and_a_stream_without_producers(tmp_path: Path) -
     settings = logged(tmp_path / "p", events, {"number": "seq"})
     found = missing(settings, load_contract(settings, "reading"))
     assert found == Missing("reading", (Numbers(None, 2**62 + 2, 2**62 + 2),))
-    assert found.told == "1 numbers"
+    assert found.told == "1 number"
 
 
 def test_the_commands_tell_it(tmp_path: Path) -> None:
     events: Events = [("a", 1, START), ("a", 4, START + timedelta(days=2))]
     settings = logged(tmp_path / "p", events, {"producer": "device", "number": "seq", "every": "1 day"})
     state = status(load(settings))
-    told = "reading: 2 numbers of 1 producers, 1 spans of time without an event"
+    told = "reading: 2 numbers of 1 producer, 1 span of time without an event: "
+    told += "1969-12-31 00:00:00Z to 1970-01-01 00:00:00Z"
     assert f"missing  {told}: lake log reading --missing" in [*as_text(state)]
     assert wrong(state, ["missing"]) == [f"missing: {told}"]
     command = ["log", "reading", "--missing", "--project", str(settings.project)]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def late(frame: DataFrame, *, by: timedelta = timedelta(0)) -> DataFrame:
-    """The rows of a log whose event time is more than `by` before the greatest of earlier batches.
+    """The rows of a log whose event time is more than `by` before the greatest of earlier batches, or their horizon.
 
     For a table of late events: `late(flights, by=timedelta(hours=1)).selectExpr("_id as event_id", …)`.
     """

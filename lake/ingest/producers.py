@@ -1,0 +1,80 @@
+"""What a batch says of the producers that its contract names: how far each has come, and who is one too many."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from lake.contracts.contract import Contract
+from lake.contracts.reasons import Reason
+from lake.ingest.debezium import CONTROL
+from lake.ingest.delivery import Delivery
+from lake.ingest.parse import PUNCTUATION
+from lake.quoting import SPARK, quoted
+from lake.store.scan import to_frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+PUNCTUATED: Final = f"_reason = '{CONTROL}' AND _detail = '{PUNCTUATION}'"
+
+
+def times(records: DataFrame, contract: Contract) -> dict[str, datetime]:
+    """The greatest time that `records` tell of each producer that they name."""
+    named = records.where(f"{_name(contract)} IS NOT NULL")
+    rows = named.groupBy(named[_field(contract)].cast("string").alias("name")).agg({"_time": "max"}).toArrow()
+    return dict(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+
+
+def refused(
+    parsed: DataFrame, contract: Contract, known: Collection[str], delivery: Delivery, record_bytes: int
+) -> DataFrame | None:
+    """`parsed` with the records refused that are of more producers than the contract takes; None where all are taken.
+
+    Those that are `known` stay. Of the others the first by name are taken, so that a batch made again takes the same.
+    """
+    from pyspark.sql import functions as F
+
+    if contract.horizon is None:
+        return None
+    spark, limit = parsed.sparkSession, contract.horizon.limit
+    heard = parsed.where(f"(_reason IS NULL OR {PUNCTUATED}) AND {_name(contract)} IS NOT NULL")
+    heard = heard.withColumn("_producer", F.expr(_name(contract)))
+    before = F.broadcast(to_frame(spark, _names(known)))
+    free = max(limit - len(known), 0)
+    new = heard.join(before, "_producer", "left_anti").select("_producer").distinct()
+    first = new.orderBy("_producer").limit(free + 1).toArrow()
+    if first.num_rows <= free:
+        return None
+    taken = F.broadcast(to_frame(spark, _names([*known, *first.column(0).to_pylist()[:free]])))
+    texts = delivery.records(spark).select("_seq", F.expr(f"left(_raw, {record_bytes})").alias("_text"))
+    many = heard.join(taken, "_producer", "left_anti").select("_seq", "_producer").join(texts, "_seq")
+    told = F.expr(f"concat(_producer, ' is not among the {limit} producers that the horizon waits for')")
+    is_many = F.col("_producer").isNotNull()
+    judged = parsed.join(many, "_seq", "left").withColumns(
+        {
+            "_reason": F.when(is_many, str(Reason.TOO_MANY_PRODUCERS)).otherwise(F.col("_reason")),
+            "_detail": F.when(is_many, told).otherwise(F.col("_detail")),
+            "_raw": F.when(is_many, F.col("_text")).otherwise(F.col("_raw")),
+            "_bucket": F.when(~is_many, F.col("_bucket")),
+        }
+    )
+    return judged.select(*parsed.columns)
+
+
+def _names(known: Collection[str]) -> pa.Table:
+    """One column, `_producer`."""
+    return pa.table({"_producer": pa.array(sorted(known), pa.string())})
+
+
+def _field(contract: Contract) -> str:
+    assert contract.horizon is not None
+    return contract.horizon.producer
+
+
+def _name(contract: Contract) -> str:
+    """SQL of the text that names a record's producer."""
+    return f"cast({quoted(_field(contract), SPARK)} AS string)"

@@ -1,0 +1,95 @@
+"""Producers' horizons, counted anew from everything that a log was told; and windows by the hour that go by them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a record told: an event of a `room`, or with None that nothing before `at` comes any more."""
+
+    producer: str | None
+    at: datetime
+    number: int
+    room: str | None = None
+
+
+@dataclass
+class Batch:
+    """One batch: when it came, its records without events that came before, and whom it closed."""
+
+    now: datetime
+    told: list[Told] = field(default_factory=list)
+    closed: set[str] = field(default_factory=set)
+
+
+@dataclass
+class Model:
+    """A log and its windows. Every question is answered from the first batch on; nothing is remembered."""
+
+    idle: timedelta
+    lateness: timedelta
+    batches: list[Batch] = field(default_factory=list)
+    voided: set[int] = field(default_factory=set)
+
+    def take(self, now: datetime, told: list[Told]) -> None:
+        """A batch of records, of which events that came before are left out."""
+        numbers = {one.number for batch in self.batches for one in batch.told}
+        fresh: list[Told] = []
+        for one in told:
+            if one.room is None or one.number not in numbers:
+                numbers.add(one.number)
+                fresh.append(one)
+        self.batches.append(Batch(now, fresh))
+
+    def quiet(self, now: datetime) -> bool:
+        """Closes who was silent for too long; whether that makes a batch."""
+        closed = {
+            name
+            for name in self.open(len(self.batches))
+            if now - max(batch.now for batch in self.batches for one in batch.told if one.producer == name) >= self.idle
+        }
+        if closed:
+            self.batches.append(Batch(now, closed=closed))
+        return bool(closed)
+
+    def open(self, upto: int) -> dict[str, datetime]:
+        """The producers that are open after so many batches, with the greatest time since each was opened."""
+        found: dict[str, datetime] = {}
+        for batch in self.batches[:upto]:
+            found = {name: at for name, at in found.items() if name not in batch.closed}
+            for one in batch.told:
+                if one.producer is not None:
+                    found[one.producer] = max(one.at, found.get(one.producer, one.at))
+        return found
+
+    def horizon(self, upto: int) -> datetime | None:
+        """The horizon after so many batches."""
+        reached: list[datetime] = []
+        for number in range(1, upto + 1):
+            waiting = self.open(number)
+            if waiting:
+                reached.append(min(waiting.values()))
+            elif self.batches[number - 1].closed:
+                reached.append(max(one.at for batch in self.batches[:number] for one in batch.told))
+        return max(reached, default=None)
+
+    def windows(self) -> dict[tuple[str, datetime], tuple[int, bool]]:
+        """By room and hour how many events count, and whether the hour is final."""
+        found: dict[tuple[str, datetime], int] = {}
+        for number, batch in enumerate(self.batches):
+            horizon = self.horizon(number)
+            for one in batch.told:
+                late = horizon is not None and one.at < horizon - self.lateness
+                if one.room is not None and one.number not in self.voided and not late:
+                    hour = one.room, one.at.replace(minute=0, second=0, microsecond=0)
+                    found[hour] = found.get(hour, 0) + 1
+        now = self.horizon(len(self.batches))
+        return {
+            (room, hour): (count, now is not None and hour + HOUR <= now - self.lateness)
+            for (room, hour), count in found.items()
+        }
