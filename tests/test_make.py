@@ -98,8 +98,9 @@ def test_every_program_takes_the_arguments_that_it_is_given(monkeypatch: pytest.
                 monkeypatch.setattr("sys.argv", words[1:])
                 with pytest.raises(Taken):
                     module.main()
-    benches = ("tests.bench", "tests.bench.http", "tests.bench.kinds", "tests.bench.large", "tests.bench.load")
-    assert sorted(modules) == [*benches, "tests.crash", "tests.crash.costs", "tests.crash.intake"]
+    benches = [f"tests.bench.{name}" for name in ("http", "kinds", "large", "load", "sources")]
+    crashes = [f"tests.crash.{name}" for name in ("commands", "costs", "intake")]
+    assert sorted(modules) == ["tests.bench", *benches, "tests.crash", *crashes]
 
 
 def test_marks_that_choose_tests_are_those_of_tests() -> None:
