@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lake.sources.http_files import Folder, Writer
+from tests.decide.accounts import DECIDE, accounts
 from tests.intake import Client, Serving, request, serving
-from tests.servers.accounts import DECIDE, accounts
 from tests.shop import contract, declare, empty
 
 EVENT = {"station": "S1", "number": 0, "value": 19.5, "note": "a reading of a meter, with some text beside its number"}

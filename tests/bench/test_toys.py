@@ -17,8 +17,8 @@ from tests.bench.kinds import Bench
 from tests.bench.large import Large
 from tests.bench.load import load
 from tests.bench.meters import Meters
+from tests.decide.accounts import DECIDE, accounts
 from tests.intake import serving
-from tests.servers.accounts import DECIDE, accounts
 from tests.servers.http import installed
 
 KINDS = [declaration.name for declaration in tables.KINDS.values()]

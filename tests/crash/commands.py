@@ -22,9 +22,9 @@ from functools import partial
 from pathlib import Path
 
 from tests import intake
+from tests.decide.accounts import accounts
 from tests.decide.bank import Bank
 from tests.intake import Client, request
-from tests.servers.accounts import accounts
 
 ACCOUNTS = 5
 

@@ -57,7 +57,7 @@ STATES: Final = pa.schema(
 
 @dataclass
 class Bank:
-    """The project of `tests.servers.accounts`, its stream `entries` alone."""
+    """The project of `tests.decide.accounts`, its stream `entries` alone."""
 
     settings: Settings
     offsets: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 0})

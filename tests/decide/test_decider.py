@@ -29,8 +29,8 @@ from lake.http.commits import Commits
 from lake.http.deciding import Deciding
 from lake.http.problems import Problem
 from lake.sources.http_files import Writer
+from tests.decide.accounts import ACCOUNT, ENTRIES, accounts
 from tests.decide.bank import Bank
-from tests.servers.accounts import ACCOUNT, ENTRIES, accounts
 from tests.shop import contract, declare
 
 Entry = tuple[int, int]

@@ -20,7 +20,7 @@ from lake.pipeline import run
 from lake.project import load
 from lake.store.scan import Scan
 from tests import intake
-from tests.servers.accounts import accounts
+from tests.decide.accounts import accounts
 from tests.servers.http import Http, installed
 
 

@@ -14,7 +14,7 @@ from lake.http import declarations
 from lake.kinds.sql_types import arrow_type
 from lake.project import load
 from lake.sources.declared import decided_by
-from tests.servers.accounts import ACCOUNT, ENTRIES, accounts
+from tests.decide.accounts import ACCOUNT, ENTRIES, accounts
 from tests.shop import contract, declare, job
 
 ONLY = 'decide.entries = "account"\n'

@@ -17,8 +17,8 @@ from lake.config import Settings
 from lake.errors import Unavailable
 from lake.ingest.void import void
 from tests import intake
+from tests.decide.accounts import accounts
 from tests.decide.bank import Bank
-from tests.servers.accounts import accounts
 from tests.servers.http import Http, installed
 
 pytestmark = pytest.mark.http
