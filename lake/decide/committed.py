@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from lake.decide.rule import Key, Rule
 from lake.errors import DeclarationError, StorageError
+from lake.kinds.grouped_map import WorkerFault, fault_of
 from lake.kinds.reducer import REFUSED, Refusal
 from lake.sources.http_files import Folder
 from lake.store import delta
@@ -167,8 +168,15 @@ class Committed:
 
 
 def folded(rule: Rule, state: State | None, values: Mapping[str, Any]) -> State:
-    """A key's state after an event that its log has; one that the Fold refuses leaves it, but is counted."""
-    outcome = rule.next(state, values)
+    """A key's state after an event that its log has; one that the Fold refuses leaves it, but is counted.
+
+    Raises DeclarationError where the step fails.
+    """
+    try:
+        outcome = rule.next(state, values)
+    except WorkerFault as error:
+        fault = fault_of(error)
+        raise (fault[0] if fault else error) from None
     if not isinstance(outcome, Refusal):
         return outcome
     before = {**dict.fromkeys(rule.folding.types.names), REFUSED: 0, **(rule.folding.start if state is None else state)}

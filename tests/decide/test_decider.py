@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 pytest.importorskip("starlette", reason="the extra `serve` is not installed")
 
 from lake.decide.decider import ANYTHING, Command, Decider, Expected, NotAllowed, Outdated, Reused
+from lake.errors import DeclarationError
 from lake.http.bodies import Record
 from lake.http.commits import Commits
 from lake.http.deciding import Deciding
@@ -323,6 +324,15 @@ def test_an_entry_that_the_fold_refused_before_anything_was_decided_changes_noth
     bank = filled(tmp_path, 100, -200, 50)
     assert balance(bank) == Decimal("1.50")
     assert {state["refused"] for state in bank.folded().values()} == {1}
+
+
+def test_a_step_that_fails_on_what_the_log_has_is_told(tmp_path: Path) -> None:
+    bank = filled(tmp_path, 100)
+    declare(
+        bank.settings, jobs={"account": ACCOUNT.replace('left = state["balance"] + event["amount"]', "left = 1 / 0")}
+    )
+    with pytest.raises(DeclarationError, match="reducer enter: ZeroDivisionError"):
+        balance(Bank(bank.settings))
 
 
 def test_an_event_from_before_a_field_came_to_its_contract_has_its_default(tmp_path: Path) -> None:

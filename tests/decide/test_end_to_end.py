@@ -29,14 +29,16 @@ def entry(account: int, cents: int) -> dict[str, Any]:
 
 
 @pytest.mark.spark
+@pytest.mark.turns
+@pytest.mark.parametrize("steps", ["ingest run", "run ingest run nothing run"])
 def test_what_was_accepted_is_in_the_table_however_ingests_and_restarts_come_between(
-    tmp_path: Path, spark: SparkSession
+    tmp_path: Path, spark: SparkSession, steps: str
 ) -> None:
     installed()
     settings, chance = accounts(tmp_path / "bank"), random.Random(7)
     balances, versions = dict.fromkeys(range(6), 0), dict.fromkeys(range(6), "")
     decided, number = {"accepted": 0, "refused": 0, "again": 0}, 0
-    for step in ("run", "ingest", "run"):
+    for step in steps.split():
         with intake.serving(settings.project) as serving:
             http = Http(settings, serving)
             for _ in range(25):
