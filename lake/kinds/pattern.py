@@ -17,7 +17,7 @@ from lake.kinds.kind import Kind
 from lake.kinds.matcher import CLOCK, HOLDS, MATCH, Matching
 from lake.kinds.measures.measure import Measure
 from lake.kinds.ordering import AT, place
-from lake.kinds.steps import PLACE, STEP, In, Step
+from lake.kinds.steps import PLACE, STEP, Either, In, Part, Step, every_step, least_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,13 +32,14 @@ _PREV: Final = re.compile(r"\bprev\.`?(\w+)")
 class Pattern(Kind):
     """One row per match of `steps` over a key's consecutive rows, in the order of (`sequence`, log order).
 
+    steps: each a Step, or an Either of several
     measures: what is told of a match: FirstOf, LastOf, and the measures of an Aggregate, but CountDistinct,
         ApproxDistinct and Quantile; In(step, …) over one step
     skip: where the next match may begin: "past last", after the last row of this one, or "to next", at its second row
     within: a match's last row is less than this after its first, by the first column of `sequence`, a timestamp
 
-    The leftmost match wins, and of those that begin at one row the one that greedy and reluctant steps prefer. The
-    `match_id` follows from the key and the place in the sequence of the match's first row.
+    The leftmost match wins, and of those that begin at one row the one that greedy and reluctant steps and the order of
+    alternatives prefer. The `match_id` follows from the key and the place in the sequence of the match's first row.
 
     Example:
         Pattern(
@@ -56,7 +57,7 @@ class Pattern(Kind):
 
     key: tuple[str, ...]
     sequence: tuple[str, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[Part, ...]
     measures: Mapping[str, Measure]
     skip: Literal["past last", "to next"]
     within: timedelta | None
@@ -66,7 +67,7 @@ class Pattern(Kind):
         key: str | Sequence[str],
         *,
         sequence: str | Sequence[str],
-        steps: Sequence[Step],
+        steps: Sequence[Step | Either],
         measures: Mapping[str, Measure | In],
         skip: Literal["past last", "to next"] = "past last",
         within: timedelta | None = None,
@@ -81,7 +82,8 @@ class Pattern(Kind):
             raise DeclarationError(
                 f"invalid within: {within}", fix="use a positive timedelta, and a sequence that begins with a time"
             )
-        of_rows = {name: _measure(name, measure, steps) for name, measure in measures.items()}
+        called = [step.name for step in every_step(steps)]
+        of_rows = {name: _measure(name, measure, called) for name, measure in measures.items()}
         values: tuple[Any, ...] = (names(key), names(sequence), tuple(steps), of_rows, skip, within)
         for field, value in zip(fields(self), values, strict=True):
             object.__setattr__(self, field.name, value)
@@ -161,7 +163,7 @@ class Pattern(Kind):
 
         in_order = Window.partitionBy(*self.key).orderBy(*self.sequence, ORDER)
         equals = Window.partitionBy(*self.key, *self.sequence).orderBy(ORDER)
-        conditions = [step.condition if isinstance(step.condition, str) else "" for step in self.steps]
+        conditions = [step.condition if isinstance(step.condition, str) else "" for step in every_step(self.steps)]
         before = sorted({name for sql in conditions for name in _PREV.findall(sql)})
         if before:
             rows = rows.withColumn("prev", F.lag(F.struct(*before)).over(in_order))
@@ -187,22 +189,22 @@ class Pattern(Kind):
                 raise DeclarationError(f"{name} adds up floats", fix="add decimals: cast(… as decimal(18, 2))")
 
 
-def _possible(steps: Sequence[Step]) -> None:
+def _possible(steps: Sequence[Part]) -> None:
     """Raises DeclarationError where no rows, or rows without a name, would match."""
-    called = [step.name for step in steps]
+    called = [step.name for step in every_step(steps)]
     twice = {name for name in called if called.count(name) > 1}
     if twice:
         raise DeclarationError(f"two steps are named {min(twice)!r}", fix="give each a name of its own")
-    if not any(step.least for step in steps):
-        raise DeclarationError("the pattern can match no rows at all", fix="make at least one step require a row")
-    if len(steps) > 60:
-        raise DeclarationError(f"{len(steps)} steps are too many", fix="use at most 60")
+    if not least_rows(steps):
+        fix = "make at least one step require a row, of an Either one in each alternative"
+        raise DeclarationError("the pattern can match no rows at all", fix=fix)
+    if len(called) > 60:
+        raise DeclarationError(f"{len(called)} steps are too many", fix="use at most 60")
 
 
-def _measure(name: str, given: Measure | In, steps: Sequence[Step]) -> Measure:
+def _measure(name: str, given: Measure | In, called: Sequence[str]) -> Measure:
     """The measure as one over the rows of a match. Raises DeclarationError for an unknown step or one it cannot be."""
     if isinstance(given, In):
-        called = [step.name for step in steps]
         if given.step not in called:
             raise DeclarationError(
                 f"measure {name!r} is over the unknown step {given.step!r}", fix=did_you_mean(given.step, called)

@@ -21,6 +21,7 @@ from lake import (
     Count,
     CountDistinct,
     DeclarationError,
+    Either,
     FirstOf,
     FirstValue,
     In,
@@ -38,6 +39,7 @@ from lake.kinds.measures.measure import Measure
 from lake.kinds.steps import Condition
 from tests.checks import present
 
+NO_STEP: Any = "b"
 TEN = datetime(2024, 1, 1, 10, tzinfo=UTC)
 
 
@@ -150,6 +152,27 @@ def test_quantifiers_take_many_rows_or_few(
         assert [letters[m.start : m.start + m.rows] for m in found] == expected
 
 
+@pytest.mark.parametrize("in_python", [False, True])
+def test_the_first_alternative_wins_over_a_longer_match(spark: SparkSession, in_python: bool) -> None:
+    """SQL's `x (a | a b) c?` and the like: the leftmost alternative that leaves the rest possible."""
+
+    def step(name: str, letter: str, times: str = "{1}") -> Step:
+        return Step(name, one_of(letter) if in_python else f"letter = '{letter}'", times=times)
+
+    def found(letters: str, *steps: Step | Either) -> list[str]:
+        data = [(1, i, letter) for i, letter in enumerate(letters)]
+        kind = Pattern("key", sequence="at", steps=steps, measures={"start": FirstOf("at"), "rows": Count()})
+        table = kind.evaluate(rows(spark, data, "key int, at int, letter string")).orderBy("start")
+        return [letters[m.start : m.start + m.rows] for m in table.collect()]
+
+    short_first = Either(step("a", "a"), [step("a2", "a"), step("b", "b")])
+    long_first = Either([step("a2", "a"), step("b", "b")], step("a", "a"))
+    assert found("xab", step("x", "x"), short_first) == ["xa"]
+    assert found("xab", step("x", "x"), long_first) == ["xab"]
+    assert found("xabc", step("x", "x"), short_first, step("c", "c")) == ["xabc"]
+    assert found("xaby", step("x", "x"), long_first, step("y", "y", "?")) == ["xaby"]
+
+
 def test_within_a_match_ends_before_its_time_is_over(spark: SparkSession) -> None:
     burst = Pattern(
         "symbol",
@@ -228,6 +251,11 @@ def pattern(**options: object) -> Pattern:
         (lambda: pattern(steps=[]), "match no rows"),
         (lambda: pattern(steps=[Step("a", times="*"), Step("b", times="?")]), "match no rows"),
         (lambda: pattern(steps=[Step("a"), Step("a")]), "two steps are named 'a'"),
+        (lambda: pattern(steps=[Either(Step("a"), [Step("b"), Step("a")])]), "two steps are named 'a'"),
+        (lambda: pattern(steps=[Either(Step("a"), Step("b", times="*"))]), "match no rows"),
+        (lambda: Either(Step("a")), "Either needs alternatives"),
+        (lambda: Either(Step("a"), []), "neither a step nor a list"),
+        (lambda: Either(Step("a"), NO_STEP), "neither a step nor a list"),
         (lambda: pattern(steps=[Step("a", times=(3, 2))]), "from 3 to 2 rows"),
         (lambda: pattern(steps=[Step("a", times=0)]), "from 0 to 0 rows"),
         (lambda: pattern(steps=[Step("a", times="++")]), "times="),

@@ -12,8 +12,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lake import Count, FirstOf, In, LastOf, Max, Pattern, Step, Sum
+from lake import Count, Either, FirstOf, In, LastOf, Max, Pattern, Step, Sum
 from lake.kinds.columns import ORDER
+from lake.kinds.steps import Condition
 from lake.testing.laws import at_once, by_slices
 from tests.laws.models import pattern as model
 from tests.laws.models.pattern import Tick
@@ -21,8 +22,13 @@ from tests.laws.models.pattern import Tick
 HISTORIES, PARTS = 2000, 4
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
 
+
+def letter_of(letters: str) -> Condition:
+    return lambda event, _: event["letter"] in letters
+
+
 # Each with the regular expression that says the same; letters can satisfy several steps.
-PATTERNS: dict[str, tuple[list[Step], str]] = {
+PATTERNS: dict[str, tuple[list[Step | Either], str]] = {
     "greedy": (
         [
             Step("a", "letter = 'a'"),
@@ -47,6 +53,25 @@ PATTERNS: dict[str, tuple[list[Step], str]] = {
     "reluctant at the end": (
         [Step("a", "letter = 'a'", times="+?"), Step("b", times="{1,3}?"), Step("c", "letter <> 'b'", times="+?")],
         "(?P<a>a+?)(?P<b>.{1,3}?)(?P<c>[^b]+?)",
+    ),
+    "alternatives": (
+        [
+            Step("a", "letter <> 'c'", times="*"),
+            Either(
+                [Step("b", "letter <> 'a'", times="+?"), Step("c", "letter = 'a'")],
+                Step("d", "letter = 'a'", times=2),
+                Either(Step("e", "letter = 'c'"), [Step("f", "letter = 'b'", times="{1,2}"), Step("g", times="?")]),
+            ),
+            Step("h", "letter <> 'b'", times="?"),
+        ],
+        "(?P<a>[^c]*)(?:(?P<b>[^a]+?)(?P<c>a)|(?P<d>aa)|(?:(?P<e>c)|(?P<f>b{1,2})(?P<g>.?)))(?P<h>[^b]?)",
+    ),
+    "alternatives of functions": (
+        [
+            Either(Step("a", letter_of("ac"), times="??"), [Step("b", "letter = 'b'"), Step("c", times="*?")]),
+            Either([Step("d", letter_of("a"), times="+"), Step("e", letter_of("c"))], Step("f", letter_of("ab"))),
+        ],
+        "(?:(?P<a>[ac]??)|(?P<b>b)(?P<c>.*?))(?:(?P<d>a+)(?P<e>c)|(?P<f>[ab]))",
     ),
 }
 

@@ -79,6 +79,13 @@ OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "condition": ("''", "'a <= prev.a'", "'a > 0'", "is_first"),
         "times": ("1", "(1, 2)", "'?'", "'+'", "'*'", "'{1,}'", "'+?'"),
     },
+    "Either": {
+        "alternatives": (
+            "Step('down', 'a > 0'), Step('up', 'a <= prev.a')",
+            "[Step('down', is_first), Step('x', times='?')], Step('up', times='+')",
+            "Either(Step('up', 'a > 0', times=2), [Step('down', 'a <= prev.a'), Step('y')]), Step('z', 'a is null')",
+        ),
+    },
     "AsOf": {
         "on": ("'k'", "('k', 'l')"),
         "time": ("'valid_from'", "'rat'"),
@@ -151,7 +158,7 @@ OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "Pattern": {
         "key": KEYS,
         "sequence": ("'at'", "('at', 'seq')", "'seq'"),
-        "steps": (),  # those that Step makes
+        "steps": (),  # those that Step and Either make
         "measures": ("MATCHED",),
         "skip": ("'past last'", "'to next'"),
         "within": ("None", "2 * DAY"),
@@ -168,7 +175,7 @@ OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
 def classes() -> dict[str, type]:
     """What a declaration is made of: {name: class}."""
     told = {name: getattr(lake, name) for name in lake.__all__}
-    parts = ("AsOf", "In", "Step")
+    parts = ("AsOf", "Either", "In", "Step")
     return {
         name: each
         for name, each in told.items()

@@ -90,7 +90,7 @@ class Table:
 
 def call(name: str, options: Chosen) -> str:
     """The call of a class; what comes before several things of one name (`*dimensions`), and these, goes by place."""
-    by_place = ("id", "dimensions") if "dimensions" in options else ()
+    by_place = ("id", "dimensions") if "dimensions" in options else ("alternatives",)
     arguments = (value if option in by_place else f"{option}={value}" for option, value in options.items())
     return f"{name}({', '.join(arguments)})"
 
@@ -170,7 +170,10 @@ def _tables(kind: str) -> Iterator[Table]:
         options["dimensions"] = (*each, *(f"{a}, {b}" for a, b in pairwise(each)))
     if kind == "Pattern":
         down, up = ([text for text in calls("Step") if name in text] for name in ("'down'", "'up'"))
-        options["steps"] = tuple(f"[{a}, {b}]" for a, b in zip(down, reversed(up), strict=False))
+        options["steps"] = (
+            *(f"[{a}, {b}]" for a, b in zip(down, reversed(up), strict=False)),
+            *(f"[Step('any', times='?'), {either}]" for either in calls("Either")),
+        )
     choices = pairs(options, lambda chosen: _fits(kind, chosen))
     if kind == "Aggregate":  # and every other window, one beside each of these choices
         others = [text for name in WINDOWS for text in calls(name)[1:]]
