@@ -305,7 +305,7 @@ def _wrong_inputs(declared: Declaration, contracts: Mapping[str, Contract]) -> I
     timed = all(s.is_log and (s.name not in contracts or contracts[s.name].time) for s in declared.inputs)
     if kind.needs_time and not timed:
         yield declared.fault(
-            "late events and closed windows need a log's event time, which an input lacks",
+            "late events and is_final need a log's event time, which an input lacks",
             fix='derive it from a log whose contract declares "time", or let late events correct it: late="correct"',
         )
 

@@ -5,14 +5,17 @@ alternatives that were not taken. Where conditions look at rows alone, the earli
 can have is found for every row from right to left; then each step, from left to right, takes as many rows (greedy) or
 as few (reluctant) as leave the rest possible, and of alternatives the first that does: what a backtracking matcher
 finds first, in time linear in rows times steps. Conditions over the running match do backtrack.
+
+Which later rows could change a match follows from the last row that the search for it looked at, in vain or not: what
+comes behind that row leaves the search as it was. Conditions say nothing there: any other row might satisfy any.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -24,17 +27,39 @@ HOLDS: Final = "_holds"  # bit i: whether the row satisfies step i
 CLOCK: Final = "_clock"  # microseconds, for `within`
 MATCH: Final = "_match"  # the number in its key of a match's first row
 
-Find = Callable[[int], list[int] | None]
+NOTHING: Final = -(1 << 63)  # the time of what is before all rows, and of rows without one: they come first
+LATEST: Final = (1 << 63) - 1  # the time of what is behind the last row
+
+
+class Found(NamedTuple):
+    """What a search from a row found: the rows of each step, None where there is no match; and how far it looked, as
+    the time of the last row that it looked at.
+    """
+
+    counts: list[int] | None
+    seen: int
+
+
+Find = Callable[[int], Found]
+
+
+class Ahead(NamedTuple):
+    """Of the rest of a pattern, for each row and the end: the earliest end that it can have from there on, and how far
+    a search looks that tries all of it in vain. Without times the latter is not known, and empty.
+    """
+
+    ends: list[int]
+    seen: list[int]
 
 
 @dataclass(frozen=True)
 class Link:
-    """A step in a chain: `runs`, how many rows it can take from each row on; `after`, the ends of what comes after."""
+    """A step in a chain: `runs`, how many rows it can take from each row on; `after`, what comes after it."""
 
     step: Step
     number: int
     runs: list[int]
-    after: list[int]
+    after: Ahead
 
 
 @dataclass(frozen=True)
@@ -46,21 +71,25 @@ class Fork:
 
 @dataclass(frozen=True)
 class Chain:
-    """What comes one after the other, and for each row the earliest end of it and of all that comes after it."""
+    """What comes one after the other; `ahead` is of it and all that comes after it."""
 
     links: list[Link | Fork]
-    ends: list[int]
+    ahead: Ahead
 
 
 @dataclass(frozen=True)
 class Matching:
-    """What a worker does with a batch of whole keys: the rows of their matches, with MATCH, PLACE and STEP."""
+    """What a worker does with a batch of whole keys: the rows of their matches, with MATCH, PLACE and STEP.
+
+    `until` names the column with the last time of a row that could change the match; "" where none is asked for.
+    """
 
     key: tuple[str, ...]
     events: tuple[str, ...]
     steps: tuple[Part, ...]
     within_us: int | None
     past_last: bool
+    until: str
     out: pa.Schema
 
     @property
@@ -71,23 +100,25 @@ class Matching:
         """The rows of the matches in `batch`, match by match; a row is there once for each match it is in."""
         holds = batch.column(HOLDS).to_pylist()
         seen = records(batch, self.events) if self.functions else []
-        stops = self._stops(batch)
+        times = [NOTHING if time is None else time for time in batch.column(CLOCK).to_pylist()]
         starts = key_starts(batch, self.key)
         called = [step.name for step in every_step(self.steps)]
-        taken: list[tuple[int, int, int, str]] = []
+        taken: list[tuple[int, int, int, str, int]] = []
         for begin, end in zip(starts, [*starts[1:], batch.num_rows], strict=True):
+            stops, bounds = limits(times[begin:end], self.within_us)
+            shown = [*times[begin:end], LATEST] if self.until else []
             find: Find
             if self.functions:
-                find = Backtracking(self.steps, holds[begin:end], stops(begin, end), seen[begin:end]).find
+                find = Backtracking(self.steps, holds[begin:end], stops, seen[begin:end], shown).find
             else:
-                find = Reaching(self.steps, holds[begin:end], stops(begin, end)).find
+                find = Reaching(self.steps, holds[begin:end], stops, shown).find
             with many_digits():
-                matched = list(matches(find, end - begin, past_last=self.past_last))
-            for first, counts in matched:
+                matched = list(matches(find, bounds, past_last=self.past_last))
+            for first, counts, until in matched:
                 names = [name for name, count in zip(called, counts, strict=True) for _ in range(count)]
-                taken += [(begin + first + i, first, i, name) for i, name in enumerate(names)]
-        rows, first_rows, places, steps = zip(*taken, strict=True) if taken else ((), (), (), ())
-        new = {MATCH: first_rows, PLACE: places, STEP: steps}
+                taken += [(begin + first + i, first, i, name, until) for i, name in enumerate(names)]
+        rows, first_rows, places, steps, untils = zip(*taken, strict=True) if taken else ((), (), (), (), ())
+        new = {MATCH: first_rows, PLACE: places, STEP: steps, self.until: untils}
         events = batch.take(pa.array(rows, pa.int64()))
         columns = [
             pa.array(new[field.name], field.type) if field.name in new else events.column(field.name)
@@ -95,74 +126,97 @@ class Matching:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.out)
 
-    def _stops(self, batch: pa.RecordBatch) -> Callable[[int, int], list[int]]:
-        """For rows begin to end of a key: for each the row before which a match from it must end."""
-        within = self.within_us
-        if within is None:
-            return lambda begin, end: [end - begin] * (end - begin)
-        # Rows without a time come first, and are together in a time of their own.
-        times = [-(1 << 63) if time is None else time for time in batch.column(CLOCK).to_pylist()]
 
-        def stops(begin: int, end: int) -> list[int]:
-            return [bisect_left(times, time + within, begin, end) - begin for time in times[begin:end]]
-
-        return stops
+def limits(times: Sequence[int], within: int | None) -> tuple[list[int], list[int]]:
+    """For each row of a key the row before which a match from it must end, and the last time that it can still have."""
+    if within is None:
+        return [len(times)] * len(times), [LATEST] * len(times)
+    return [bisect_left(times, time + within) for time in times], [time + within - 1 for time in times]
 
 
-def matches(find: Find, rows: int, *, past_last: bool) -> Iterator[tuple[int, list[int]]]:
-    """The first row of each match, and the number of rows of each step."""
-    row = 0
-    while row < rows:
-        counts = find(row)
+def matches(find: Find, bounds: Sequence[int], *, past_last: bool) -> Iterator[tuple[int, list[int], int]]:
+    """The first row of each match, the rows of each step, and the last time of a row that could change the match.
+
+    `bounds`: for each row the last time of a match that begins there; no row behind it is of any matter. Where a match
+    begins past the last row of the one before, all that the searches before it looked at decides where it begins.
+    """
+    row, before = 0, NOTHING
+    while row < len(bounds):
+        counts, seen = find(row)
+        until = max(before, min(seen, bounds[row]))
         if counts is not None:
-            yield row, counts
+            yield row, counts, until
+        if past_last:
+            before = until
         row += sum(counts) if counts is not None and past_last else 1
 
 
 class Reaching:
-    """Finds matches by the earliest end that each row allows. `holds` has a bit for each step, `stops` is exclusive."""
+    """Finds matches by the earliest end that each row allows.
 
-    def __init__(self, parts: Sequence[Part], holds: Sequence[int], stops: Sequence[int]) -> None:
-        self.stops = stops
+    `holds` has a bit for each step, `stops` is exclusive; `times` are of the rows and of the end, or empty.
+    """
+
+    def __init__(
+        self, parts: Sequence[Part], holds: Sequence[int], stops: Sequence[int], times: Sequence[int] = ()
+    ) -> None:
+        self.stops, self.times = stops, times
         self.never = len(holds) + 1
         self.numbers = {step.name: number for number, step in enumerate(every_step(parts))}
-        self.whole = self._chain(parts, holds, list(range(self.never)))
+        self.whole = self._chain(parts, holds, Ahead(list(range(self.never)), [NOTHING] * len(times)))
+        self.seen = NOTHING
 
-    def find(self, row: int) -> list[int] | None:
-        """The match that begins at `row`: rows a step; None if there is none."""
-        if self.whole.ends[row] > self.stops[row]:
-            return None
-        counts = [0] * len(self.numbers)
-        self._take(self.whole, row, self.stops[row], counts)
-        return counts
+    def find(self, row: int) -> Found:
+        """The match that begins at `row`."""
+        ahead, stop = self.whole.ahead, self.stops[row]
+        if ahead.ends[row] > stop:
+            return Found(None, ahead.seen[row] if ahead.seen else LATEST)
+        counts, self.seen = [0] * len(self.numbers), NOTHING
+        self._take(self.whole, row, stop, counts)
+        return Found(counts, self.seen if self.times else LATEST)
 
     def _take(self, chain: Chain, row: int, stop: int, counts: list[int]) -> int:
         """Puts into `counts` what the links of `chain` take from `row` on; returns the row after that."""
         for link in chain.links:
             if isinstance(link, Fork):
-                row = self._take(next(each for each in link.chains if each.ends[row] <= stop), row, stop, counts)
+                chosen = next(each for each in link.chains if each.ahead.ends[row] <= stop)
+                self._tried(each.ahead.seen[row] for each in link.chains[: link.chains.index(chosen)] if self.times)
+                row = self._take(chosen, row, stop, counts)
                 continue
             step, after = link.step, link.after
             most = link.runs[row] if step.most is None else min(step.most, link.runs[row])
             choices = range(most, step.least - 1, -1) if step.greedy else range(step.least, most + 1)
-            count = next(count for count in choices if after[row + count] <= stop)
+            count = next(count for count in choices if after.ends[row + count] <= stop)
+            if self.times:
+                self._tried(after.seen[row + each] for each in choices[: choices.index(count)])
+                looked = self._looked(link.step, row, link.runs[row]) if step.greedy else row + count - 1
+                self._tried([self.times[looked]] if looked >= row else [])
             counts[link.number] = count
             row += count
         return row
 
-    def _chain(self, parts: Sequence[Part], holds: Sequence[int], after: list[int]) -> Chain:
-        """`parts` with the earliest ends that they allow, where `after` are those of what comes after them."""
+    def _tried(self, seen: Iterable[int]) -> None:
+        self.seen = max(self.seen, *seen, NOTHING)
+
+    def _looked(self, step: Step, row: int, run: int) -> int:
+        """The last row that a step looks at that takes as many rows from `row` on as it can."""
+        return row + (run if step.most is None else min(run, step.most - 1))
+
+    def _chain(self, parts: Sequence[Part], holds: Sequence[int], after: Ahead) -> Chain:
+        """`parts`, where `after` is what comes after them."""
         links: list[Link | Fork] = []
         for part in reversed(parts):
             if isinstance(part, Step):
                 number = self.numbers[part.name]
                 runs = _runs(holds, 1 << number)
                 links.append(Link(part, number, runs, after))
-                after = self._earliest(part, runs, after)
+                seen = self._furthest(part, runs, after.seen) if self.times else []
+                after = Ahead(self._earliest(part, runs, after.ends), seen)
             else:
                 chains = [self._chain(each, holds, after) for each in part.alternatives]
                 links.append(Fork(chains))
-                after = [min(ends) for ends in zip(*(chain.ends for chain in chains), strict=True)]
+                ends = [min(each) for each in zip(*(chain.ahead.ends for chain in chains), strict=True)]
+                after = Ahead(ends, [max(each) for each in zip(*(chain.ahead.seen for chain in chains), strict=True)])
         return Chain(links[::-1], after)
 
     def _earliest(self, step: Step, runs: list[int], after: list[int]) -> list[int]:
@@ -179,6 +233,21 @@ class Reaching:
                 star[row] = star[row + 1]
         return [star[row + least] if run >= least else never for row, run in enumerate(runs)]
 
+    def _furthest(self, step: Step, runs: list[int], after: list[int]) -> list[int]:
+        """For each row how far a search looks that tries `step`, and what comes after it, in vain."""
+        least, most = step.least, step.most
+        own = [self.times[self._looked(step, row, run)] for row, run in enumerate(runs)]
+        if most is not None:
+            return [
+                max(own[row], *(after[row + count] for count in range(least, min(most, run) + 1)), NOTHING)
+                for row, run in enumerate(runs)
+            ]
+        star = list(after)
+        for row in range(len(runs) - 2, -1, -1):
+            if runs[row] and star[row + 1] > star[row]:
+                star[row] = star[row + 1]
+        return [max(own[row], star[row + least]) if run >= least else own[row] for row, run in enumerate(runs)]
+
 
 def _runs(holds: Sequence[int], bit: int) -> list[int]:
     """For each row, and the end, how many rows from it on have `bit`."""
@@ -192,18 +261,26 @@ class Backtracking:
     """Finds matches where conditions look at the rows matched so far."""
 
     def __init__(
-        self, parts: Sequence[Part], holds: Sequence[int], stops: Sequence[int], events: list[dict[str, Any]]
+        self,
+        parts: Sequence[Part],
+        holds: Sequence[int],
+        stops: Sequence[int],
+        events: list[dict[str, Any]],
+        times: Sequence[int] = (),
     ) -> None:
-        self.parts, self.holds, self.stops, self.events = tuple(parts), holds, stops, events
+        self.parts, self.holds, self.stops, self.events, self.times = tuple(parts), holds, stops, events, times
+        self.looked = 0
         self.numbers = {step.name: number for number, step in enumerate(every_step(parts))}
         self.matched: dict[str, list[dict[str, Any]]] = {name: [] for name in self.numbers}
 
-    def find(self, row: int) -> list[int] | None:
-        """The match that begins at `row`: rows a step; None if there is none."""
+    def find(self, row: int) -> Found:
+        """The match that begins at `row`."""
         for rows in self.matched.values():
             rows.clear()
+        self.looked = row
         found = self._rest(self.parts, row, self.stops[row])
-        return [len(rows) for rows in self.matched.values()] if found else None
+        seen = self.times[self.looked] if self.times else LATEST
+        return Found([len(rows) for rows in self.matched.values()] if found else None, seen)
 
     def _rest(self, parts: tuple[Part, ...], row: int, stop: int) -> bool:
         """Whether `parts` can take rows from `row` on, which are matched then; where not, nothing is left matched."""
@@ -229,9 +306,10 @@ class Backtracking:
 
     def _takes(self, step: Step, row: int, stop: int) -> bool:
         """Whether the step takes one more row."""
-        if row >= stop or len(self.matched[step.name]) == step.most:
+        if len(self.matched[step.name]) == step.most:
             return False
-        if not self.holds[row] >> self.numbers[step.name] & 1:
+        self.looked = max(self.looked, row)
+        if row >= stop or not self.holds[row] >> self.numbers[step.name] & 1:
             return False
         if not callable(step.condition):
             return True

@@ -12,8 +12,8 @@ from lake.errors import DeclarationError, did_you_mean
 from lake.kinds.columns import CARRIED, ORDER, SIGN, as_sql, digest, names
 from lake.kinds.explanation import INTO, ROLE
 from lake.kinds.explanation import STEP as ROLE_STEP
+from lake.kinds.finality import FINAL, TIMES, WithFinality, check_lateness, instant, until
 from lake.kinds.grouped_map import arrow_schema, by_key, together
-from lake.kinds.kind import Kind
 from lake.kinds.matcher import CLOCK, HOLDS, MATCH, Matching
 from lake.kinds.measures.measure import Measure
 from lake.kinds.ordering import AT, place
@@ -29,7 +29,7 @@ _PREV: Final = re.compile(r"\bprev\.`?(\w+)")
 
 
 @dataclass(frozen=True, init=False)
-class Pattern(Kind):
+class Pattern(WithFinality):
     """One row per match of `steps` over a key's consecutive rows, in the order of (`sequence`, log order).
 
     steps: each a Step, or an Either of several
@@ -37,6 +37,8 @@ class Pattern(Kind):
         ApproxDistinct and Quantile; In(step, …) over one step
     skip: where the next match may begin: "past last", after the last row of this one, or "to next", at its second row
     within: a match's last row is less than this after its first, by the first column of `sequence`, a timestamp
+    is_final: adds a column of that name: no row that is not late by more than `lateness` can change the match any more,
+        whatever conditions it satisfies. It takes the first column of `sequence` to be the event time
 
     The leftmost match wins, and of those that begin at one row the one that greedy and reluctant steps and the order of
     alternatives prefer. The `match_id` follows from the key and the place in the sequence of the match's first row.
@@ -49,6 +51,8 @@ class Pattern(Kind):
             measures={"started_at": FirstOf("departed_at"), "worst": In("late", Max("arrival_delay"))},
             skip="to next",
             within=timedelta(days=2),
+            lateness=timedelta(hours=1),
+            is_final=True,
         )
     """
 
@@ -61,6 +65,8 @@ class Pattern(Kind):
     measures: Mapping[str, Measure]
     skip: Literal["past last", "to next"]
     within: timedelta | None
+    lateness: timedelta
+    is_final: bool
 
     def __init__(  # noqa: PLR0913 a parameter each that the class documents
         self,
@@ -71,9 +77,12 @@ class Pattern(Kind):
         measures: Mapping[str, Measure | In],
         skip: Literal["past last", "to next"] = "past last",
         within: timedelta | None = None,
+        lateness: timedelta = timedelta(0),
+        is_final: bool = False,
     ) -> None:
         _possible(steps)
-        taken = {*names(key), MATCH_ID} & set(measures)
+        check_lateness(lateness)
+        taken = {*names(key), MATCH_ID, *([FINAL] if is_final else [])} & set(measures)
         if taken:
             raise DeclarationError(f"measure {min(taken)!r} is already a column", fix="rename it")
         if skip not in ("past last", "to next"):
@@ -83,8 +92,11 @@ class Pattern(Kind):
                 f"invalid within: {within}", fix="use a positive timedelta, and a sequence that begins with a time"
             )
         called = [step.name for step in every_step(steps)]
+        if is_final and not names(sequence):
+            raise DeclarationError("is_final needs a sequence", fix="name one that begins with the event time")
         of_rows = {name: _measure(name, measure, called) for name, measure in measures.items()}
-        values: tuple[Any, ...] = (names(key), names(sequence), tuple(steps), of_rows, skip, within)
+        options = (names(key), names(sequence), tuple(steps), of_rows, skip, within, lateness, is_final)
+        values: tuple[Any, ...] = options
         for field, value in zip(fields(self), values, strict=True):
             object.__setattr__(self, field.name, value)
 
@@ -98,7 +110,7 @@ class Pattern(Kind):
 
     @property
     def meanings(self) -> Mapping[str, str]:
-        return {MATCH_ID: "identifies the match, by its key and its first row"}
+        return {MATCH_ID: "identifies the match, by its key and its first row", **super().meanings}
 
     @property
     def absorbs(self) -> bool:
@@ -119,10 +131,14 @@ class Pattern(Kind):
         matched = self._matched(rows).withColumn(SIGN, F.lit(1))
         state = {column: s.fill for name, m in self.measures.items() for column, s in m.state(name).items()}
         first = self._first
+        if self.is_final:
+            state[until(0)] = f"min(`{until(0)}`)"
         grouped = matched.groupBy(*self.key, MATCH).agg(
             *[F.expr(sql).alias(column) for column, sql in {**first, **state}.items()]
         )
         values = [F.expr(measure.value(name)).alias(name) for name, measure in self.measures.items()]
+        if self.is_final:
+            values += [F.lit(False).alias(FINAL), F.col(until(0))]
         return grouped.select(*self.key, F.expr(digest(grouped, [*self.key, *first])).alias(MATCH_ID), *values)
 
     def faults(self, rows: DataFrame) -> Iterator[DeclarationError]:
@@ -150,10 +166,12 @@ class Pattern(Kind):
 
         events = [column for column in rows.columns if column not in CARRIED]
         judged = self._judged(together(rows.select(*events, ORDER), self.key))
-        new = [F.lit(None).cast(kind).alias(name) for name, kind in ((MATCH, "long"), (PLACE, "int"), (STEP, "string"))]
+        types = {MATCH: "long", PLACE: "int", STEP: "string", **({until(0): "long"} if self.is_final else {})}
+        new = [F.lit(None).cast(kind).alias(name) for name, kind in types.items()]
         out = judged.select(*events, ORDER, TIE, *new).schema
         within = None if self.within is None else self.within // timedelta(microseconds=1)
-        work = Matching(self.key, tuple(events), self.steps, within, self.skip == "past last", arrow_schema(out))
+        past_last, last = self.skip == "past last", until(0) if self.is_final else ""
+        work = Matching(self.key, tuple(events), self.steps, within, past_last, last, arrow_schema(out))
         return by_key(judged, self.key, [*self.sequence, ORDER], work, out)
 
     def _judged(self, rows: DataFrame) -> DataFrame:
@@ -168,7 +186,7 @@ class Pattern(Kind):
         if before:
             rows = rows.withColumn("prev", F.lag(F.struct(*before)).over(in_order))
         holds = " | ".join(f"if({sql or True}, {1 << i}L, 0L)" for i, sql in enumerate(conditions))
-        clock = f"unix_micros(cast(`{self.sequence[0]}` as timestamp))" if self.within else "0L"
+        clock = instant(rows, self.sequence[0]) if self.within or self.is_final else "0L"
         return rows.withColumns({HOLDS: F.expr(holds), CLOCK: F.expr(clock), TIE: F.row_number().over(equals)}).drop(
             "prev"
         )
@@ -179,7 +197,7 @@ class Pattern(Kind):
             raise DeclarationError(
                 "the function returns a column 'prev'", fix="rename it: conditions refer to the previous row as prev"
             )
-        if self.within and types[self.sequence[0]] not in ("timestamp", "timestamp_ntz", "date"):
+        if self.within and types[self.sequence[0]] not in TIMES:
             raise DeclarationError(
                 f"within needs a time, but {self.sequence[0]!r} is of type {types[self.sequence[0]]}",
                 fix="begin the sequence with a time",

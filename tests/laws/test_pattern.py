@@ -13,13 +13,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake import Count, Either, FirstOf, In, LastOf, Max, Pattern, Step, Sum
-from lake.kinds.columns import ORDER
+from lake.kinds.columns import ORDER, TIME
 from lake.kinds.steps import Condition
 from lake.testing.laws import at_once, by_slices
 from tests.laws.models import pattern as model
 from tests.laws.models.pattern import Tick
 
 HISTORIES, PARTS = 2000, 4
+LATENESS = 2
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
 
 
@@ -141,6 +142,43 @@ def expected(
             sizes = sum(tick.size for tick in rows)
             found.add((key, len(rows), rows[0].place, rows[-1].place, sizes, max(bs, default=None), len(bs)))
     return found
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize(("name", "to_next"), [("alternatives", False), ("reluctant", True), ("greedy", False)])
+def test_a_match_that_is_final_stays_where_no_row_is_late(spark: SparkSession, name: str, to_next: bool) -> None:
+    """Those that are final are those that the matcher says, which `tests/kinds/test_matcher.py` proves."""
+    kind = replace_final(name, to_next=to_next)
+    parts = [[(tick, sign) for tick, sign in part if sign > 0] for part in histories(total=True)]
+    on_time: list[list[tuple[Tick, int]]] = []
+    for part in parts:
+        latest = max((tick.at for earlier in on_time for tick, _ in earlier), default=0)
+        moved = [(replace(tick, at=latest - LATENESS + tick.at // 3), sign) for tick, sign in part]
+        on_time.append(moved)
+    closed: set[tuple[Any, ...]] = set()
+    for number in range(1, PARTS + 1):
+        slices = [rows.withColumn(TIME, F.col("at")) for rows in frames(spark, on_time[:number])]
+        table = by_slices(kind, slices)
+        assert table.exceptAll(at_once(kind, slices)).isEmpty()
+        final = {tuple(row) for row in table.where("is_final").collect()}
+        assert closed <= final
+        assert number < PARTS or final > closed
+        closed = final
+    assert not table.where("not is_final").isEmpty()
+
+
+def replace_final(name: str, *, to_next: bool) -> Pattern:
+    """The kind with `is_final`."""
+    plain = kind(name, to_next=to_next, within=None)
+    return Pattern(
+        plain.key,
+        sequence=plain.sequence,
+        steps=plain.steps,
+        measures=plain.measures,
+        skip=plain.skip,
+        lateness=timedelta(seconds=LATENESS),
+        is_final=True,
+    )
 
 
 def visible(table: DataFrame) -> set[tuple[Any, ...]]:

@@ -146,6 +146,8 @@ OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "dimensions": (),  # those that AsOf makes
         "time": ("'at'",),
         "how": ("'left'", "'inner'"),
+        "lateness": ("0 * HOUR", "HOUR"),
+        "is_final": ("False", "True"),
     },
     "Join": {
         "key": ("'k'", "('k', 'l')"),
@@ -154,6 +156,8 @@ OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "how": ("'inner'", "'left'", "'right'", "'full'"),
         "within": ("None", "DAY", "(HOUR, 2 * DAY)"),
         "times": ("None", "('at', 'rat')"),
+        "lateness": ("0 * HOUR", "HOUR"),
+        "is_final": ("False", "True"),
     },
     "Pattern": {
         "key": KEYS,
@@ -162,6 +166,8 @@ OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "measures": ("MATCHED",),
         "skip": ("'past last'", "'to next'"),
         "within": ("None", "2 * DAY"),
+        "lateness": ("0 * HOUR", "HOUR"),
+        "is_final": ("False", "True"),
     },
     "View": {
         "key": ("'k'", "('k', 'l')", "()"),

@@ -201,7 +201,8 @@ def _fits(kind: str, chosen: Chosen) -> bool:
         timed = options.get("late") == "'drop'" or options.get("is_final") == "True"
         if timed:
             return False
-    if options.get("within", "None") != "None" and options.get("sequence") == "'seq'":
+    timed = options.get("within", "None") != "None" or options.get("is_final") == "True"
+    if timed and options.get("sequence") == "'seq'":
         return False  # no time to go by
     text = call(kind, options)
     return possible(text, of_kinds()) and bool(eval(text, of_kinds()).identity)
