@@ -82,12 +82,14 @@ class Matching:
     """What a worker does with a batch of whole keys: the rows of their matches, with MATCH, PLACE and STEP.
 
     `until` names the column with the last time of a row that could change the match; "" where none is asked for.
+    `absent_us`: for how long after a match no row may come that has the bit after those of the steps.
     """
 
     key: tuple[str, ...]
     events: tuple[str, ...]
     steps: tuple[Part, ...]
     within_us: int | None
+    absent_us: int | None
     past_last: bool
     until: str
     out: pa.Schema
@@ -105,21 +107,20 @@ class Matching:
         called = [step.name for step in every_step(self.steps)]
         taken: list[tuple[int, int, int, str, int]] = []
         for begin, end in zip(starts, [*starts[1:], batch.num_rows], strict=True):
-            stops, bounds = limits(times[begin:end], self.within_us)
-            shown = [*times[begin:end], LATEST] if self.until else []
+            rows = Rows.of(holds[begin:end], times[begin:end], self.within_us, self.absent_us, 1 << len(called))
             find: Find
             if self.functions:
-                find = Backtracking(self.steps, holds[begin:end], stops, seen[begin:end], shown).find
+                find = Backtracking(self.steps, rows, seen[begin:end]).find
             else:
-                find = Reaching(self.steps, holds[begin:end], stops, shown).find
+                find = Reaching(self.steps, rows, looking=bool(self.until)).find
             with many_digits():
-                matched = list(matches(find, bounds, past_last=self.past_last))
+                matched = list(matches(find, rows, past_last=self.past_last))
             for first, counts, until in matched:
                 names = [name for name, count in zip(called, counts, strict=True) for _ in range(count)]
                 taken += [(begin + first + i, first, i, name, until) for i, name in enumerate(names)]
-        rows, first_rows, places, steps, untils = zip(*taken, strict=True) if taken else ((), (), (), (), ())
+        numbers, first_rows, places, steps, untils = zip(*taken, strict=True) if taken else ((), (), (), (), ())
         new = {MATCH: first_rows, PLACE: places, STEP: steps, self.until: untils}
-        events = batch.take(pa.array(rows, pa.int64()))
+        events = batch.take(pa.array(numbers, pa.int64()))
         columns = [
             pa.array(new[field.name], field.type) if field.name in new else events.column(field.name)
             for field in self.out
@@ -127,24 +128,63 @@ class Matching:
         return pa.RecordBatch.from_arrays(columns, schema=self.out)
 
 
-def limits(times: Sequence[int], within: int | None) -> tuple[list[int], list[int]]:
-    """For each row of a key the row before which a match from it must end, and the last time that it can still have."""
-    if within is None:
-        return [len(times)] * len(times), [LATEST] * len(times)
-    return [bisect_left(times, time + within) for time in times], [time + within - 1 for time in times]
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a key, in order. `times` has one more, for the end; `stops` and `ends` are exclusive.
+
+    holds: of each row the steps that it satisfies, as bits
+    stops: for each row, before which row a match from it must end, and `bounds`: the last time that it can have
+    quiet: for each row until when nothing may come where a match ends with it
+    ends: for each row, and the end, the row itself where a match may end before it, else more rows than there are
+    """
+
+    holds: Sequence[int]
+    times: Sequence[int]
+    stops: Sequence[int]
+    bounds: Sequence[int]
+    quiet: Sequence[int]
+    ends: list[int]
+
+    @classmethod
+    def of(
+        cls,
+        holds: Sequence[int],
+        times: Sequence[int],
+        within: int | None = None,
+        absent: int | None = None,
+        bit: int = 0,
+    ) -> Rows:
+        """Matches are `within` a time, and no row that has `bit` comes for so long as is `absent` after their last."""
+        number, shown = len(holds), [*times, LATEST]
+        stops, bounds = [number] * number, [LATEST] * number
+        if within is not None:
+            stops = [bisect_left(times, time + within) for time in times]
+            bounds = [time + within - 1 for time in times]
+        if absent is None:
+            return cls(holds, shown, stops, bounds, [NOTHING] * number, list(range(number + 1)))
+        quiet = [time + absent - 1 for time in times]
+        ends, following = [number + 1] * (number + 1), number
+        for row in range(number, 0, -1):
+            if row < number and holds[row] & bit:
+                following = row
+            # Of a row without a time nobody knows what came after it.
+            if times[row - 1] != NOTHING and shown[following] > quiet[row - 1]:
+                ends[row] = row
+        return cls(holds, shown, stops, bounds, quiet, ends)
 
 
-def matches(find: Find, bounds: Sequence[int], *, past_last: bool) -> Iterator[tuple[int, list[int], int]]:
+def matches(find: Find, rows: Rows, *, past_last: bool) -> Iterator[tuple[int, list[int], int]]:
     """The first row of each match, the rows of each step, and the last time of a row that could change the match.
 
-    `bounds`: for each row the last time of a match that begins there; no row behind it is of any matter. Where a match
-    begins past the last row of the one before, all that the searches before it looked at decides where it begins.
+    Where a match begins past the last row of the one before, all that the searches before it looked at decides where
+    it begins.
     """
     row, before = 0, NOTHING
-    while row < len(bounds):
+    while row < len(rows.holds):
         counts, seen = find(row)
-        until = max(before, min(seen, bounds[row]))
+        until = max(before, min(seen, rows.bounds[row]))
         if counts is not None:
+            until = max(until, rows.quiet[row + sum(counts) - 1])
             yield row, counts, until
         if past_last:
             before = until
@@ -152,18 +192,13 @@ def matches(find: Find, bounds: Sequence[int], *, past_last: bool) -> Iterator[t
 
 
 class Reaching:
-    """Finds matches by the earliest end that each row allows.
+    """Finds matches by the earliest end that each row allows; how far it looks for them only where it is `looking`."""
 
-    `holds` has a bit for each step, `stops` is exclusive; `times` are of the rows and of the end, or empty.
-    """
-
-    def __init__(
-        self, parts: Sequence[Part], holds: Sequence[int], stops: Sequence[int], times: Sequence[int] = ()
-    ) -> None:
-        self.stops, self.times = stops, times
-        self.never = len(holds) + 1
+    def __init__(self, parts: Sequence[Part], rows: Rows, *, looking: bool = True) -> None:
+        self.stops, self.times = rows.stops, rows.times if looking else ()
+        self.never = len(rows.holds) + 1
         self.numbers = {step.name: number for number, step in enumerate(every_step(parts))}
-        self.whole = self._chain(parts, holds, Ahead(list(range(self.never)), [NOTHING] * len(times)))
+        self.whole = self._chain(parts, rows.holds, Ahead(rows.ends, [NOTHING] * len(self.times)))
         self.seen = NOTHING
 
     def find(self, row: int) -> Found:
@@ -260,32 +295,25 @@ def _runs(holds: Sequence[int], bit: int) -> list[int]:
 class Backtracking:
     """Finds matches where conditions look at the rows matched so far."""
 
-    def __init__(
-        self,
-        parts: Sequence[Part],
-        holds: Sequence[int],
-        stops: Sequence[int],
-        events: list[dict[str, Any]],
-        times: Sequence[int] = (),
-    ) -> None:
-        self.parts, self.holds, self.stops, self.events, self.times = tuple(parts), holds, stops, events, times
-        self.looked = 0
+    def __init__(self, parts: Sequence[Part], rows: Rows, events: list[dict[str, Any]]) -> None:
+        self.parts, self.rows, self.events = tuple(parts), rows, events
         self.numbers = {step.name: number for number, step in enumerate(every_step(parts))}
         self.matched: dict[str, list[dict[str, Any]]] = {name: [] for name in self.numbers}
+        self.looked = 0
 
     def find(self, row: int) -> Found:
         """The match that begins at `row`."""
         for rows in self.matched.values():
             rows.clear()
         self.looked = row
-        found = self._rest(self.parts, row, self.stops[row])
-        seen = self.times[self.looked] if self.times else LATEST
-        return Found([len(rows) for rows in self.matched.values()] if found else None, seen)
+        found = self._rest(self.parts, row, self.rows.stops[row])
+        counts = [len(rows) for rows in self.matched.values()] if found else None
+        return Found(counts, self.rows.times[self.looked])
 
     def _rest(self, parts: tuple[Part, ...], row: int, stop: int) -> bool:
         """Whether `parts` can take rows from `row` on, which are matched then; where not, nothing is left matched."""
         if not parts:
-            return True
+            return self.rows.ends[row] == row
         step, later = parts[0], parts[1:]
         if isinstance(step, Either):
             return any(self._rest((*each, *later), row, stop) for each in step.alternatives)
@@ -309,7 +337,7 @@ class Backtracking:
         if len(self.matched[step.name]) == step.most:
             return False
         self.looked = max(self.looked, row)
-        if row >= stop or not self.holds[row] >> self.numbers[step.name] & 1:
+        if row >= stop or not self.rows.holds[row] >> self.numbers[step.name] & 1:
             return False
         if not callable(step.condition):
             return True

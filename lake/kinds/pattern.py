@@ -17,7 +17,7 @@ from lake.kinds.grouped_map import arrow_schema, by_key, together
 from lake.kinds.matcher import CLOCK, HOLDS, MATCH, Matching
 from lake.kinds.measures.measure import Measure
 from lake.kinds.ordering import AT, place
-from lake.kinds.steps import PLACE, STEP, Either, In, Part, Step, every_step, least_rows
+from lake.kinds.steps import PLACE, STEP, Absent, Either, In, Part, Step, every_step, least_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,13 +32,14 @@ _PREV: Final = re.compile(r"\bprev\.`?(\w+)")
 class Pattern(WithFinality):
     """One row per match of `steps` over a key's consecutive rows, in the order of (`sequence`, log order).
 
-    steps: each a Step, or an Either of several
+    steps: each a Step, or an Either of several; the last may be an Absent
     measures: what is told of a match: FirstOf, LastOf, and the measures of an Aggregate, but CountDistinct,
         ApproxDistinct and Quantile; In(step, …) over one step
     skip: where the next match may begin: "past last", after the last row of this one, or "to next", at its second row
     within: a match's last row is less than this after its first, by the first column of `sequence`, a timestamp
     is_final: adds a column of that name: no row that is not late by more than `lateness` can change the match any more,
-        whatever conditions it satisfies. It takes the first column of `sequence` to be the event time
+        whatever conditions it satisfies. It takes the first column of `sequence` to be the event time. With an Absent
+        a match is there from its last row on, and is one for good when it is final
 
     The leftmost match wins, and of those that begin at one row the one that greedy and reluctant steps and the order of
     alternatives prefer. The `match_id` follows from the key and the place in the sequence of the match's first row.
@@ -67,21 +68,27 @@ class Pattern(WithFinality):
     within: timedelta | None
     lateness: timedelta
     is_final: bool
+    absent: Absent | None
 
     def __init__(  # noqa: PLR0913 a parameter each that the class documents
         self,
         key: str | Sequence[str],
         *,
         sequence: str | Sequence[str],
-        steps: Sequence[Step | Either],
+        steps: Sequence[Step | Either | Absent],
         measures: Mapping[str, Measure | In],
         skip: Literal["past last", "to next"] = "past last",
         within: timedelta | None = None,
         lateness: timedelta = timedelta(0),
         is_final: bool = False,
     ) -> None:
-        _possible(steps)
+        parts, absent = _parted(steps)
+        _possible(parts)
         check_lateness(lateness)
+        if absent is not None and not is_final:
+            raise DeclarationError(
+                "that a row is absent is only known once no more can come", fix="declare is_final=True"
+            )
         taken = {*names(key), MATCH_ID, *([FINAL] if is_final else [])} & set(measures)
         if taken:
             raise DeclarationError(f"measure {min(taken)!r} is already a column", fix="rename it")
@@ -91,11 +98,11 @@ class Pattern(WithFinality):
             raise DeclarationError(
                 f"invalid within: {within}", fix="use a positive timedelta, and a sequence that begins with a time"
             )
-        called = [step.name for step in every_step(steps)]
+        called = [step.name for step in every_step(parts)]
         if is_final and not names(sequence):
             raise DeclarationError("is_final needs a sequence", fix="name one that begins with the event time")
         of_rows = {name: _measure(name, measure, called) for name, measure in measures.items()}
-        options = (names(key), names(sequence), tuple(steps), of_rows, skip, within, lateness, is_final)
+        options = (names(key), names(sequence), parts, of_rows, skip, within, lateness, is_final, absent)
         values: tuple[Any, ...] = options
         for field, value in zip(fields(self), values, strict=True):
             object.__setattr__(self, field.name, value)
@@ -169,9 +176,12 @@ class Pattern(WithFinality):
         types = {MATCH: "long", PLACE: "int", STEP: "string", **({until(0): "long"} if self.is_final else {})}
         new = [F.lit(None).cast(kind).alias(name) for name, kind in types.items()]
         out = judged.select(*events, ORDER, TIE, *new).schema
-        within = None if self.within is None else self.within // timedelta(microseconds=1)
+        within, absent = (
+            None if length is None else length // timedelta(microseconds=1)
+            for length in (self.within, None if self.absent is None else self.absent.within)
+        )
         past_last, last = self.skip == "past last", until(0) if self.is_final else ""
-        work = Matching(self.key, tuple(events), self.steps, within, past_last, last, arrow_schema(out))
+        work = Matching(self.key, tuple(events), self.steps, within, absent, past_last, last, arrow_schema(out))
         return by_key(judged, self.key, [*self.sequence, ORDER], work, out)
 
     def _judged(self, rows: DataFrame) -> DataFrame:
@@ -182,6 +192,8 @@ class Pattern(WithFinality):
         in_order = Window.partitionBy(*self.key).orderBy(*self.sequence, ORDER)
         equals = Window.partitionBy(*self.key, *self.sequence).orderBy(ORDER)
         conditions = [step.condition if isinstance(step.condition, str) else "" for step in every_step(self.steps)]
+        if self.absent is not None:
+            conditions.append(self.absent.condition)
         before = sorted({name for sql in conditions for name in _PREV.findall(sql)})
         if before:
             rows = rows.withColumn("prev", F.lag(F.struct(*before)).over(in_order))
@@ -205,6 +217,17 @@ class Pattern(WithFinality):
         for name, measure in self.measures.items():
             if measure.summed and rows.selectExpr(f"{measure.summed} as summed").dtypes[0][1] in ("float", "double"):
                 raise DeclarationError(f"{name} adds up floats", fix="add decimals: cast(… as decimal(18, 2))")
+
+
+def _parted(steps: Sequence[Part | Absent]) -> tuple[tuple[Part, ...], Absent | None]:
+    """The steps that take rows, and the Absent at their end. Raises DeclarationError where it is elsewhere."""
+    parts = tuple(step for step in steps if not isinstance(step, Absent))
+    absent = next((step for step in steps if isinstance(step, Absent)), None)
+    if absent is not None and (len(steps) > len(parts) + 1 or steps[-1] is not absent):
+        raise DeclarationError(
+            "only the last step may be an Absent", fix="what may not come in between, leave out of the steps"
+        )
+    return parts, absent
 
 
 def _possible(steps: Sequence[Part]) -> None:

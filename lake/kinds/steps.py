@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any, ClassVar, Final
 
 from lake.errors import DeclarationError
@@ -89,6 +90,29 @@ class Either:
 
 
 Part = Step | Either
+
+
+@dataclass(frozen=True)
+class Absent:
+    """The last step of a pattern: no row for which `condition` holds comes less than `within` after the match's last.
+
+    It takes no rows. condition: SQL over such a row's columns; any row without one. As in Flink's CEP library, where
+    notFollowedBy may end a pattern only if it is within a time.
+    """
+
+    condition: str = ""
+    within: timedelta = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.condition, str):
+            raise DeclarationError("the condition of Absent is not SQL", fix="write it as text")
+        if re.search(r"\bprev\.", self.condition):
+            raise DeclarationError(
+                "the condition of Absent asks for prev",
+                fix="let it go by the row alone, which later rows do not change",
+            )
+        if self.within <= timedelta(0):
+            raise DeclarationError(f"invalid within of Absent: {self.within}", fix="use a positive timedelta")
 
 
 def every_step(parts: Sequence[Part]) -> Iterator[Step]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lake.kinds.matcher import LATEST, Backtracking, Find, Reaching, limits, matches
+from lake.kinds.matcher import Backtracking, Find, Reaching, Rows, matches
 from lake.kinds.steps import Either, Part, Step, every_step
 
 HISTORIES = 25
@@ -21,29 +21,31 @@ PATTERNS: dict[str, list[Part]] = {
     "in the middle": [Step("a"), Step("b", times="*"), Step("c")],
     "optional": [Step("a"), Step("b", times="{0,2}"), Step("c", times="?")],
     "alternatives": [Step("a", times="?"), Either([Step("b"), Step("c")], Step("d"))],
+    "absent after many": [Step("a", times="+")],
+    "absent after few": [Step("a", times="+?"), Step("b", times="?")],
 }
+ABSENT: dict[str, int] = {"absent after many": 2, "absent after few": 3}
+"""Where a row of one more kind must not come for so long after a match."""
 
 History = list[tuple[int, int]]
 """Rows of a key in order: the time, and the steps that it satisfies as bits."""
 
 
 def found(
-    parts: list[Part], rows: History, *, in_python: bool, within: int | None, past_last: bool
+    parts: list[Part], history: History, *, in_python: bool, within: int | None, past_last: bool, absent: int | None
 ) -> list[tuple[tuple[int, ...], int]]:
     """Of each match the rows of each step, and the last time of a row that could change it."""
-    times, holds = [time for time, _ in rows], [bits for _, bits in rows]
-    stops, bounds = limits(times, within)
-    shown = [*times, LATEST]
-    events: list[dict[str, Any]] = [{} for _ in rows]
-    find: Find = Reaching(parts, holds, stops, shown).find
-    if in_python:
-        find = Backtracking(parts, holds, stops, events, shown).find
-    return [((first, *counts), until) for first, counts, until in matches(find, bounds, past_last=past_last)]
+    times, holds = [time for time, _ in history], [bits for _, bits in history]
+    rows = Rows.of(holds, times, within, absent, 1 << len(list(every_step(parts))))
+    events: list[dict[str, Any]] = [{} for _ in history]
+    find: Find = Backtracking(parts, rows, events).find if in_python else Reaching(parts, rows).find
+    return [((first, *counts), until) for first, counts, until in matches(find, rows, past_last=past_last)]
 
 
-def later(rows: History, before: int, steps: int) -> Iterator[tuple[History, list[int]]]:
+def later(rows: History, before: int, steps: int, fixed: int) -> Iterator[tuple[History, list[int]]]:
     """`rows` with a few more that came later, whose times are not late before `before`, among ties anywhere; and the
-    number that each had, -1 of a new one. The row after the new ones may satisfy other steps: conditions ask for `prev`.
+    number that each had, -1 of a new one. The row after the new ones may satisfy other steps, as conditions ask for
+    `prev`, but what is to be absent does not: its bit is `fixed`.
     """
     every = range(1, 1 << steps)
     settled = sum(time < before for time, _ in rows)
@@ -55,7 +57,7 @@ def later(rows: History, before: int, steps: int) -> Iterator[tuple[History, lis
                 yield [*rows[:place], *((at, each) for each in bits), *rows[place:]], numbers
                 if place < len(rows) and number == 1:
                     for other in every:
-                        changed = (rows[place][0], other)
+                        changed = (rows[place][0], (other & ~fixed) | (rows[place][1] & fixed))
                         yield [*rows[:place], (at, bits[0]), changed, *rows[place + 1 :]], numbers
 
 
@@ -66,17 +68,20 @@ def test_a_match_is_final_when_no_row_that_is_not_late_can_change_it(
     name: str, past_last: bool, within: int | None, in_python: bool
 ) -> None:
     parts, chance = PATTERNS[name], random.Random(name)
-    steps = len(list(every_step(parts)))
+    steps, fixed = len(list(every_step(parts))), 0
+    if name in ABSENT:
+        steps, fixed = steps + 1, 1 << steps
     told = set()
     for _ in range(HISTORIES):
         times = sorted(chance.choices(range(6), k=chance.randrange(1, 6)))
         rows = [(time, chance.randrange(1 << steps)) for time in times]
         before = chance.randrange(9)
         options: dict[str, Any] = {"in_python": in_python, "within": within, "past_last": past_last}
+        options["absent"] = ABSENT.get(name)
         matched = found(parts, rows, **options)
         shown = {rows_of(match, range(len(rows))): until for match, until in matched}
         lasting = dict.fromkeys(shown, True)
-        for more, numbers in later(rows, before, steps):
+        for more, numbers in later(rows, before, steps, fixed):
             if not any(lasting.values()):
                 break
             there = {rows_of(match, numbers) for match, _ in found(parts, more, **options)}

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake import (
+    Absent,
     Aggregate,
     Avg,
     Count,
@@ -256,6 +257,12 @@ def pattern(**options: object) -> Pattern:
         (lambda: Either(Step("a")), "Either needs alternatives"),
         (lambda: Either(Step("a"), []), "neither a step nor a list"),
         (lambda: Either(Step("a"), NO_STEP), "neither a step nor a list"),
+        (lambda: pattern(steps=[Step("a"), Absent(within=timedelta(1))]), "declare is_final=True"),
+        (lambda: pattern(steps=[Absent(within=timedelta(1)), Step("a")], is_final=True), "only the last step"),
+        (lambda: pattern(steps=[Step("a"), *[Absent(within=timedelta(1))] * 2], is_final=True), "only the last step"),
+        (lambda: pattern(steps=[Absent(within=timedelta(1))], is_final=True), "match no rows"),
+        (lambda: Absent("v < prev.v", within=timedelta(1)), "asks for prev"),
+        (lambda: Absent(within=timedelta(0)), "invalid within of Absent"),
         (lambda: pattern(steps=[Step("a", times=(3, 2))]), "from 3 to 2 rows"),
         (lambda: pattern(steps=[Step("a", times=0)]), "from 0 to 0 rows"),
         (lambda: pattern(steps=[Step("a", times="++")]), "times="),
@@ -277,6 +284,7 @@ def test_an_impossible_pattern_is_refused_when_it_is_declared(wrong: Any, words:
     ("options", "words"),
     [
         ({"within": timedelta(1)}, "within needs a time, but 'at' is of type int"),
+        ({"is_final": True}, "is_final needs a time, but 'at' is of type int"),
         ({"measures": {"x": Sum("cast(at as double)")}}, "x adds up floats"),
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lake import Count, Either, FirstOf, In, LastOf, Max, Pattern, Step, Sum
+from lake import Absent, Count, Either, FirstOf, In, LastOf, Max, Pattern, Step, Sum
 from lake.kinds.columns import ORDER, TIME
 from lake.kinds.steps import Condition
 from lake.testing.laws import at_once, by_slices
@@ -21,6 +21,7 @@ from tests.laws.models.pattern import Tick
 
 HISTORIES, PARTS = 2000, 4
 LATENESS = 2
+MEASURED = ("key", "rows", "first", "last", "total", "largest_b", "bs")
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
 
 
@@ -74,17 +75,29 @@ PATTERNS: dict[str, tuple[list[Step | Either], str]] = {
         ],
         "(?:(?P<a>[ac]??)|(?P<b>b)(?P<c>.*?))(?:(?P<d>a+)(?P<e>c)|(?P<f>[ab]))",
     ),
+    "absent": (
+        [Step("a", "letter <> 'c'", times="+"), Step("b", "letter <> 'a'", times="?")],
+        "(?P<a>[^c]+)(?P<b>[^a]?)",
+    ),
+    "absent after functions": ([Step("a", letter_of("ac")), Step("b", times="*?")], "(?P<a>[ac])(?P<b>.*?)"),
 }
+ABSENT = {"absent": ("c", 3), "absent after functions": ("b", 2)}
+"""The letter that must not come for so many seconds after a match."""
 
 
-def kind(name: str, *, to_next: bool, within: int | None) -> Pattern:
-    steps, _ = PATTERNS[name]
+def kind(name: str, *, to_next: bool, within: int | None = None, is_final: bool = False) -> Pattern:
+    steps: list[Step | Either | Absent] = [*PATTERNS[name][0]]
+    if name in ABSENT:
+        letter, seconds = ABSENT[name]
+        steps.append(Absent(f"letter = '{letter}'", within=timedelta(seconds=seconds)))
     return Pattern(
         "key",
         sequence="at",
         steps=steps,
         skip="to next" if to_next else "past last",
         within=None if within is None else timedelta(seconds=within),
+        lateness=timedelta(seconds=LATENESS),
+        is_final=is_final or name in ABSENT,
         measures={
             "rows": Count(),
             "first": FirstOf("place"),
@@ -123,7 +136,8 @@ def histories(*, total: bool = False) -> list[list[tuple[Tick, int]]]:
 def frames(spark: SparkSession, parts: list[list[tuple[Tick, int]]]) -> list[DataFrame]:
     schema = "key int, at timestamp, letter string, size int, place int, _sign int"
     rows = [[(t.key, EPOCH + timedelta(seconds=t.at), t.letter, t.size, t.place, s) for t, s in part] for part in parts]
-    return [spark.createDataFrame(part, schema).withColumn(ORDER, F.struct("place")) for part in rows]
+    made = [spark.createDataFrame(part, schema) for part in rows]
+    return [part.withColumns({ORDER: F.struct("place"), TIME: F.col("at")}) for part in made]
 
 
 def expected(
@@ -137,7 +151,9 @@ def expected(
                 keys[tick.key].append(tick)
     found = set()
     for key, ticks in keys.items():
-        for match in model.matches(model.in_order(ticks), PATTERNS[name][1], to_next=to_next, within=within):
+        for match in model.matches(
+            model.in_order(ticks), PATTERNS[name][1], to_next=to_next, within=within, absent=ABSENT.get(name)
+        ):
             rows, bs = [tick for tick, _ in match], [tick.size for tick, step in match if step == "b"]
             sizes = sum(tick.size for tick in rows)
             found.add((key, len(rows), rows[0].place, rows[-1].place, sizes, max(bs, default=None), len(bs)))
@@ -145,10 +161,13 @@ def expected(
 
 
 @pytest.mark.turns
-@pytest.mark.parametrize(("name", "to_next"), [("alternatives", False), ("reluctant", True), ("greedy", False)])
+@pytest.mark.parametrize(
+    ("name", "to_next"),
+    [("absent", False), ("alternatives", False), ("reluctant", True), ("absent after functions", True)],
+)
 def test_a_match_that_is_final_stays_where_no_row_is_late(spark: SparkSession, name: str, to_next: bool) -> None:
     """Those that are final are those that the matcher says, which `tests/kinds/test_matcher.py` proves."""
-    kind = replace_final(name, to_next=to_next)
+    final = kind(name, to_next=to_next, is_final=True)
     parts = [[(tick, sign) for tick, sign in part if sign > 0] for part in histories(total=True)]
     on_time: list[list[tuple[Tick, int]]] = []
     for part in parts:
@@ -157,32 +176,18 @@ def test_a_match_that_is_final_stays_where_no_row_is_late(spark: SparkSession, n
         on_time.append(moved)
     closed: set[tuple[Any, ...]] = set()
     for number in range(1, PARTS + 1):
-        slices = [rows.withColumn(TIME, F.col("at")) for rows in frames(spark, on_time[:number])]
-        table = by_slices(kind, slices)
-        assert table.exceptAll(at_once(kind, slices)).isEmpty()
-        final = {tuple(row) for row in table.where("is_final").collect()}
-        assert closed <= final
-        assert number < PARTS or final > closed
-        closed = final
+        slices = frames(spark, on_time[:number])
+        table, whole = by_slices(final, slices), at_once(final, slices)
+        assert table.exceptAll(whole).isEmpty()
+        assert whole.exceptAll(table).isEmpty()
+        lasting = {tuple(row) for row in table.where("is_final").collect()}
+        assert closed < lasting
+        closed = lasting
     assert not table.where("not is_final").isEmpty()
 
 
-def replace_final(name: str, *, to_next: bool) -> Pattern:
-    """The kind with `is_final`."""
-    plain = kind(name, to_next=to_next, within=None)
-    return Pattern(
-        plain.key,
-        sequence=plain.sequence,
-        steps=plain.steps,
-        measures=plain.measures,
-        skip=plain.skip,
-        lateness=timedelta(seconds=LATENESS),
-        is_final=True,
-    )
-
-
 def visible(table: DataFrame) -> set[tuple[Any, ...]]:
-    rows = table.drop("match_id").collect()
+    rows = table.select(*MEASURED).collect()
     assert len(set(rows)) == len(rows)
     return {tuple(row) for row in rows}
 

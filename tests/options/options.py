@@ -79,6 +79,7 @@ OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "condition": ("''", "'a <= prev.a'", "'a > 0'", "is_first"),
         "times": ("1", "(1, 2)", "'?'", "'+'", "'*'", "'{1,}'", "'+?'"),
     },
+    "Absent": {"condition": ("''", "'a > 1'", "'a is null'"), "within": ("HOUR", "2 * DAY")},
     "Either": {
         "alternatives": (
             "Step('down', 'a > 0'), Step('up', 'a <= prev.a')",
@@ -162,7 +163,7 @@ OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "Pattern": {
         "key": KEYS,
         "sequence": ("'at'", "('at', 'seq')", "'seq'"),
-        "steps": (),  # those that Step and Either make
+        "steps": (),  # those that Step, Either and Absent make
         "measures": ("MATCHED",),
         "skip": ("'past last'", "'to next'"),
         "within": ("None", "2 * DAY"),
@@ -181,7 +182,7 @@ OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
 def classes() -> dict[str, type]:
     """What a declaration is made of: {name: class}."""
     told = {name: getattr(lake, name) for name in lake.__all__}
-    parts = ("AsOf", "Either", "In", "Step")
+    parts = ("Absent", "AsOf", "Either", "In", "Step")
     return {
         name: each
         for name, each in told.items()

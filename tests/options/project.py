@@ -173,6 +173,7 @@ def _tables(kind: str) -> Iterator[Table]:
         options["steps"] = (
             *(f"[{a}, {b}]" for a, b in zip(down, reversed(up), strict=False)),
             *(f"[Step('any', times='?'), {either}]" for either in calls("Either")),
+            *(f"[Step('down', 'a > 0', times='+?'), Step('up', times='?'), {absent}]" for absent in calls("Absent")),
         )
     choices = pairs(options, lambda chosen: _fits(kind, chosen))
     if kind == "Aggregate":  # and every other window, one beside each of these choices
