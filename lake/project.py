@@ -297,7 +297,7 @@ def _wrong_inputs(declared: Declaration, contracts: Mapping[str, Contract]) -> I
     least, most = kind.inputs
     if declared.inputs and not least <= count <= most:
         exactly = {1: "one input", 2: "two inputs"}.get(least, f"{least} inputs")
-        wanted = exactly if least == most else f"{least} or more inputs"
+        wanted = exactly if least == most else "one or two inputs" if most == 2 else f"{least} or more inputs"
         yield declared.fault(
             f"{kind.name} takes {wanted}, found {count}",
             fix="name one input for each frame, or join in a View",

@@ -157,7 +157,8 @@ class Aggregate(Kind):
         [horizon] = horizons
         return FINAL if horizon is None else f"{FINAL} <> ({ENDS} <= {self._closed_until(horizon)})"
 
-    def faults(self, rows: DataFrame) -> Iterator[DeclarationError]:
+    def faults(self, *sides: DataFrame) -> Iterator[DeclarationError]:
+        [rows] = sides
         summed = {name: measure.summed for name, measure in self.measures.items() if measure.summed}
         texts = [f"{sql} as {quoted(name, SPARK)}" for name, sql in summed.items()]
         for name, type_ in rows.selectExpr(*texts).dtypes if summed else []:

@@ -229,7 +229,7 @@ class Enrich(WithFinality):
             instant(dimensions[side - 1], dimension.time)
             found = " and ".join(f"`{column}` is not null" for column in dimension.on)
             state[side] = f"if({found}, {instant(rows, self.time)}, null)"
-        return self._with_state(rows, state)
+        return rows.select("*", *self._told(columns, state))
 
     def _as_of(self, events: DataFrame, dimension: AsOf, versions: DataFrame, side: int) -> DataFrame:
         """`events` with the columns of the version that held: one pass over both in the order of time."""

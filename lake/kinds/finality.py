@@ -8,7 +8,7 @@ an Aggregate's closed windows: of any slicing of the logs the same rows are fina
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +16,7 @@ from lake.errors import DeclarationError
 from lake.kinds.kind import Kind
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 FINAL: Final = "is_final"
 TIMES: Final = ("date", "timestamp", "timestamp_ntz")
@@ -79,14 +79,14 @@ class WithFinality(Kind):
             tests.append(f"coalesce({until(side)} < {before}, true)")
         return " and ".join(tests)
 
-    def _with_state(self, rows: DataFrame, state: Mapping[int, str]) -> DataFrame:
-        """`rows` with FINAL and the state columns, `{input: SQL}`."""
+    def _told(self, columns: Iterable[str], state: Mapping[int, str]) -> list[Column]:
+        """What comes beside `columns`: FINAL, and the state columns of `{input: SQL}`."""
         from pyspark.sql import functions as F
 
-        if FINAL in rows.columns:
+        if FINAL in columns:
             raise DeclarationError(f"{FINAL!r} is already a column", fix="rename it, or leave out is_final")
-        columns = {until(side): F.expr(f"cast({sql} as bigint)") for side, sql in state.items()}
-        return rows.withColumns({FINAL: F.lit(False), **columns})
+        untils = [F.expr(f"cast({sql} as bigint)").alias(until(side)) for side, sql in state.items()]
+        return [F.lit(False).alias(FINAL), *untils]
 
 
 def check_lateness(lateness: timedelta) -> None:

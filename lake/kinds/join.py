@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 from lake.errors import DeclarationError
 from lake.kinds.columns import as_sql, names, visible
 from lake.kinds.explanation import ROLE, newest_of
-from lake.kinds.finality import FINAL, OPEN, WithFinality, check_lateness, instant, until
+from lake.kinds.finality import OPEN, WithFinality, check_lateness, instant
 from lake.kinds.ordering import newest
 from lake.kinds.windows.window import interval, micros
 
@@ -135,8 +135,7 @@ class Join(WithFinality):
         shown = [*key, *[F.col(c) for c in (*ours, *theirs) if c not in self.key]]
         if self.is_final:
             state = {side: self._until(rows, side) for side, rows in enumerate(reversed(sides))}
-            pairs = self._with_state(pairs, state)
-            shown += [F.col(column) for column in (FINAL, *map(until, state))]
+            shown += self._told((*ours, *theirs), state)
         if self.how != "full" or self._bare:
             return pairs.select(*shown)
         rows = pairs.select(*shown, F.col("l._there"))

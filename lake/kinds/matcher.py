@@ -214,9 +214,10 @@ class Reaching:
         """Puts into `counts` what the links of `chain` take from `row` on; returns the row after that."""
         for link in chain.links:
             if isinstance(link, Fork):
-                chosen = next(each for each in link.chains if each.ahead.ends[row] <= stop)
-                self._tried(each.ahead.seen[row] for each in link.chains[: link.chains.index(chosen)] if self.times)
-                row = self._take(chosen, row, stop, counts)
+                number = next(number for number, each in enumerate(link.chains) if each.ahead.ends[row] <= stop)
+                if self.times:
+                    self._tried(each.ahead.seen[row] for each in link.chains[:number])
+                row = self._take(link.chains[number], row, stop, counts)
                 continue
             step, after = link.step, link.after
             most = link.runs[row] if step.most is None else min(step.most, link.runs[row])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError, did_you_mean
@@ -16,7 +17,7 @@ from lake.kinds.finality import FINAL, TIMES, WithFinality, check_lateness, inst
 from lake.kinds.grouped_map import arrow_schema, by_key, together
 from lake.kinds.matcher import CLOCK, HOLDS, MATCH, Matching
 from lake.kinds.measures.measure import Measure
-from lake.kinds.ordering import AT, place
+from lake.kinds.ordering import AT, in_log_order, place
 from lake.kinds.steps import PLACE, STEP, Absent, Either, In, Part, Step, every_step, least_rows
 
 if TYPE_CHECKING:
@@ -25,12 +26,17 @@ if TYPE_CHECKING:
 MATCH_ID: Final = "match_id"
 TIE: Final = "_tie"  # a row's number among those of its key with the same sequence
 
+_INPUT: Final = "_input"  # in the order of rows of several inputs: the number of theirs
+
 _PREV: Final = re.compile(r"\bprev\.`?(\w+)")
 
 
 @dataclass(frozen=True, init=False)
 class Pattern(WithFinality):
     """One row per match of `steps` over a key's consecutive rows, in the order of (`sequence`, log order).
+
+    Over two logs the function returns a frame of each; their rows are one sequence, in the order of (`sequence`, input,
+    log order). Both have the columns of `key` and `sequence`; what else one of them lacks is null in its rows.
 
     steps: each a Step, or an Either of several; the last may be an Absent
     measures: what is told of a match: FirstOf, LastOf, and the measures of an Aggregate, but CountDistinct,
@@ -124,16 +130,27 @@ class Pattern(WithFinality):
         """A late row may undo a match, and a new one may complete one: the keys that rows touch are matched again."""
         return False
 
+    @property
+    def inputs(self) -> tuple[int, int]:
+        return 1, 2
+
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
         return [as_sql(*self.key, *self.sequence)]
 
     def requires(self, side: int = 0, /) -> dict[str, str]:
         return dict.fromkeys(self.sequence, "sequence") | dict.fromkeys(self.key, "key")
 
-    def evaluate(self, rows: DataFrame) -> DataFrame:
+    def at_horizon(self, rows: DataFrame, /, *horizons: datetime | None) -> DataFrame:
+        return super().at_horizon(rows, _least(horizons))
+
+    def changed_by_horizon(self, *horizons: datetime | None) -> str | None:
+        return super().changed_by_horizon(_least(horizons))
+
+    def evaluate(self, *sides: DataFrame) -> DataFrame:
         """Raises DeclarationError where `within` has no time to go by, or a measure would add up floats."""
         from pyspark.sql import functions as F
 
+        rows = _in_one(sides)
         self._check(rows)
         matched = self._matched(rows).withColumn(SIGN, F.lit(1))
         state = {column: s.fill for name, m in self.measures.items() for column, s in m.state(name).items()}
@@ -148,7 +165,8 @@ class Pattern(WithFinality):
             values += [F.lit(False).alias(FINAL), F.col(until(0))]
         return grouped.select(*self.key, F.expr(digest(grouped, [*self.key, *first])).alias(MATCH_ID), *values)
 
-    def faults(self, rows: DataFrame) -> Iterator[DeclarationError]:
+    def faults(self, *sides: DataFrame) -> Iterator[DeclarationError]:
+        rows = _in_one(sides)
         for name, measure in self.measures.items():
             yield from measure.faults(name, rows)
 
@@ -161,6 +179,15 @@ class Pattern(WithFinality):
         matched = self._matched(rows).withColumns({SIGN: F.lit(1), AT: F.expr(place(*self.sequence)), **firsts})
         into = F.struct(*self.key, F.expr(digest(matched, [*self.key, *firsts])).alias(MATCH_ID))
         return matched.withColumns({INTO: into, ROLE: F.expr(f"concat('{ROLE_STEP} ', {STEP})")})
+
+    def traced_among(self, sides: Sequence[DataFrame], side: int, /) -> DataFrame:
+        """Of two inputs the rows make matches together."""
+        from pyspark.sql import functions as F
+
+        if len(sides) == 1:
+            return self.traced(sides[0])
+        traced = self.traced(_in_one(sides)).where(f"{ORDER}.{_INPUT} = {side}")
+        return traced.withColumn(ORDER, F.col(ORDER).dropFields(_INPUT))
 
     @property
     def _first(self) -> dict[str, str]:
@@ -217,6 +244,32 @@ class Pattern(WithFinality):
         for name, measure in self.measures.items():
             if measure.summed and rows.selectExpr(f"{measure.summed} as summed").dtypes[0][1] in ("float", "double"):
                 raise DeclarationError(f"{name} adds up floats", fix="add decimals: cast(… as decimal(18, 2))")
+
+
+def _in_one(sides: Sequence[DataFrame]) -> DataFrame:
+    """The rows of all inputs; of several, their order is that of the inputs, then that of their log.
+
+    Raises DeclarationError for several that are not all logs: rows of tables have no order in common with others.
+    """
+    from pyspark.sql import functions as F
+
+    if len(sides) == 1:
+        return sides[0]
+    if not all(in_log_order(rows) for rows in sides):
+        raise DeclarationError(
+            "a Pattern over two inputs needs two logs", fix="name logs, or bring the rows together in a View first"
+        )
+    placed = []
+    for side, rows in enumerate(sides):
+        parts = [F.col(f"{ORDER}.{part}").alias(part) for part in rows.select(f"{ORDER}.*").columns]
+        placed.append(rows.withColumn(ORDER, F.struct(F.lit(side).alias(_INPUT), *parts)))
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), placed)
+
+
+def _least(horizons: Sequence[datetime | None]) -> datetime | None:
+    """Where every log has come to; None where one has no events, or none is asked for."""
+    come = [horizon for horizon in horizons if horizon is not None]
+    return min(come) if come and len(come) == len(horizons) else None
 
 
 def _parted(steps: Sequence[Part | Absent]) -> tuple[tuple[Part, ...], Absent | None]:

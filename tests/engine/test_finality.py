@@ -1,4 +1,4 @@
-"""What can still change, told through the engine: rows become final as the logs go on, though none of their own came."""
+"""What can still change, told through the engine: rows become final as the logs go on, though none of theirs came."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.errors import DeclarationError
-from lake.testing import Lakehouse
+from lake.explain.explain import explain
 from tests.shop import HEAD, contract, declare, empty
 
 TEN = datetime(2024, 5, 1, 10, tzinfo=UTC)
@@ -77,6 +77,49 @@ def test_rows_become_final_as_the_logs_go_on(spark: SparkSession, tmp_path: Path
     assert final("priced", "order_id") == {1: True, 2: True, 3: False}
     shop.land("orders", order(4, 110), order(5, 111)).run()
     assert final("flurry", "orders") == {2: True, 3: False}
+    shop.check_laws(slices=2)
+
+
+STREAMS = {
+    "unpaid": """
+@table(
+    Pattern(
+        "order_id",
+        sequence="at",
+        steps=[Step("ordered", "what = 'ordered'"), Absent("what = 'paid'", within=timedelta(hours=1))],
+        measures={"ordered_at": FirstOf("at"), "price": In("ordered", Max("price"))},
+        is_final=True,
+    ),
+    log("orders"),
+    log("payments"),
+)
+def unpaid(orders, payments):
+    '''An order without a payment within an hour.'''
+    ordered = orders.selectExpr("order_id", "ordered_at as at", "'ordered' as what", "5 as price")
+    return ordered, payments.selectExpr("order_id", "paid_at as at", "'paid' as what")
+""",
+}
+
+
+def test_what_does_not_follow_in_another_stream_is_known_when_both_have_gone_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    jobs = {name: HEAD + text for name, text in STREAMS.items()}
+    shop = declare(empty(tmp_path / "shop"), ORDERS, PAYMENTS, jobs=jobs)
+
+    def unpaid() -> dict[Any, bool]:
+        return {row["order_id"]: row["is_final"] for row in shop.table("unpaid")}
+
+    shop.land("orders", order(1, 0), order(2, 5), order(3, 10), order(4, 90)).run()
+    assert unpaid() == {1: False, 2: False, 3: False, 4: False}
+    shop.land("payments", {"order_id": 1, "paid_at": at(20)}, {"order_id": 3, "paid_at": at(69)}).run()
+    assert unpaid() == {2: True, 4: False}
+    shop.land("payments", {"order_id": 3, "paid_at": at(200)}).run()
+    assert unpaid() == {2: True, 4: False}  # of orders, the last is of minute 90
+    shop.land("orders", order(5, 160)).run()
+    assert unpaid() == {2: True, 4: True, 5: False}
+    [row] = explain(shop.project, lambda: shop.spark, "unpaid", ["order_id=2"]).rows
+    assert [[cause.role for cause in side.causes] for side in row.sides] == [["step ordered"], []]
     shop.check_laws(slices=2)
 
 

@@ -140,6 +140,12 @@ def frames(spark: SparkSession, parts: list[list[tuple[Tick, int]]]) -> list[Dat
     return [part.withColumns({ORDER: F.struct("place"), TIME: F.col("at")}) for part in made]
 
 
+def two_streams(spark: SparkSession, parts: list[list[tuple[Tick, int]]]) -> list[tuple[DataFrame, DataFrame]]:
+    """The ticks as two logs: those with a `b` are of the second, which has no size."""
+    made = [part.withColumn(ORDER, F.struct(F.col("place").alias("_batch"))) for part in frames(spark, parts)]
+    return [(part.where("letter <> 'b'"), part.where("letter = 'b'").drop("size")) for part in made]
+
+
 def expected(
     parts: list[list[tuple[Tick, int]]], name: str, *, to_next: bool, within: int | None
 ) -> set[tuple[Any, ...]]:
@@ -184,6 +190,30 @@ def test_a_match_that_is_final_stays_where_no_row_is_late(spark: SparkSession, n
         assert closed < lasting
         closed = lasting
     assert not table.where("not is_final").isEmpty()
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize(("name", "to_next"), [("alternatives", True), ("absent", False), ("reluctant", False)])
+def test_two_streams_are_one_sequence(spark: SparkSession, name: str, to_next: bool) -> None:
+    """Of one time the rows of the first stream come first, whatever came first."""
+    parts = histories()
+    gone = {tick for part in parts for tick, sign in part if sign < 0}
+    keys = defaultdict(list)
+    for tick, sign in (each for part in parts for each in part):
+        if sign > 0 and tick not in gone:
+            keys[tick.key].append(tick)
+    found = set()
+    for key, ticks in keys.items():
+        in_order = sorted(ticks, key=lambda tick: (tick.at, tick.letter == "b", tick.place))
+        for match in model.matches(in_order, PATTERNS[name][1], to_next=to_next, absent=ABSENT.get(name)):
+            rows = [tick for tick, _ in match]
+            sizes = [tick.size for tick in rows if tick.letter != "b"]
+            found.add((key, len(rows), rows[0].place, rows[-1].place, sum(sizes) if sizes else None))
+    pattern, slices = kind(name, to_next=to_next, is_final=True), two_streams(spark, parts)
+    whole, sliced = at_once(pattern, slices), by_slices(pattern, slices)
+    assert whole.exceptAll(sliced).isEmpty()
+    assert sliced.exceptAll(whole).isEmpty()
+    assert {tuple(row) for row in whole.select(*MEASURED[:5]).collect()} == found
 
 
 def visible(table: DataFrame) -> set[tuple[Any, ...]]:

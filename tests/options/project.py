@@ -30,6 +30,8 @@ COLUMNS = {
     "log": [*PLAIN, MADE, "_id as event", "op as _op", "was as _was"],
     "table": [*PLAIN, "s", "event", "op as _op", "was as _was"],
 }
+SECOND = ["k", "l", "if(rs is null, null, named_struct('u', 1, 'v', rs)) as s", "rat as at", "rs as seq", "rs as a"]
+"""What the other log gives a Pattern over two."""
 HEAD = """from datetime import timedelta
 
 from pyspark.sql import functions as F
@@ -169,6 +171,7 @@ def _tables(kind: str) -> Iterator[Table]:
         each = calls("AsOf")
         options["dimensions"] = (*each, *(f"{a}, {b}" for a, b in pairwise(each)))
     if kind == "Pattern":
+        options["input"] = ("table", "log", "logs")
         down, up = ([text for text in calls("Step") if name in text] for name in ("'down'", "'up'"))
         options["steps"] = (
             *(f"[{a}, {b}]" for a, b in zip(down, reversed(up), strict=False)),
@@ -188,12 +191,11 @@ def _tables(kind: str) -> Iterator[Table]:
         choices.append(choices[0] | {"measures": "EVERY_MATCHED"})
     for number, chosen in enumerate(choices):
         source = chosen.pop("input")
-        inputs: tuple[str, ...] = ('log("events")', 'log("others")') if source == "log" else ("current", "other")
+        inputs: tuple[str, ...] = ("current", "other") if source == "table" else ('log("events")', 'log("others")')
+        both = kind in ("Enrich", "Join", "View") or source == "logs"
         if kind == "Enrich":
             inputs = (inputs[0], *[inputs[1]] * chosen["dimensions"].count("AsOf"))
-        yield Table(
-            f"{kind.lower()}_{number}", kind, chosen, inputs if kind in ("Enrich", "Join", "View") else inputs[:1]
-        )
+        yield Table(f"{kind.lower()}_{number}", kind, chosen, inputs if both else inputs[:1])
 
 
 def _fits(kind: str, chosen: Chosen) -> bool:
@@ -223,6 +225,8 @@ def _returned(table: Table) -> str:
     """What the job's function returns."""
     source = "log" if table.inputs[0].startswith("log(") else "table"
     made, event = COLUMNS[source][-4:-2]
+    if table.kind == "Pattern" and len(table.inputs) == 2:
+        return f"rows.selectExpr(*{COLUMNS[source]!r}), rows1.selectExpr(*{SECOND!r})"
     of = {"Join": _joined, "Enrich": _enriched, "View": _viewed}.get(table.kind)
     return of(table.options, made, event) if of else f"rows.selectExpr(*{COLUMNS[source]!r})"
 
