@@ -58,6 +58,7 @@ def order(number: int, minutes: int) -> dict[str, Any]:
     return {"order_id": number, "ordered_at": at(minutes)}
 
 
+@pytest.mark.long
 def test_rows_become_final_as_the_logs_go_on(spark: SparkSession, tmp_path: Path) -> None:
     jobs = {name: HEAD + text for name, text in JOBS.items()}
     shop = declare(empty(tmp_path / "shop"), ORDERS, PAYMENTS, PRICES, jobs=jobs)
