@@ -43,7 +43,14 @@ if TYPE_CHECKING:  # what _HOMES says, for tools that read types
     from lake.kinds.measures.variance import Stddev as Stddev, Variance as Variance
     from lake.kinds.pattern import Pattern as Pattern
     from lake.kinds.reducer import Refusal as Refusal
-    from lake.kinds.steps import FirstOf as FirstOf, In as In, LastOf as LastOf, Step as Step
+    from lake.kinds.steps import (
+        Absent as Absent,
+        Either as Either,
+        FirstOf as FirstOf,
+        In as In,
+        LastOf as LastOf,
+        Step as Step,
+    )
     from lake.kinds.view import View as View
     from lake.kinds.windows.hopping import Cumulative as Cumulative, Hopping as Hopping
     from lake.kinds.windows.late import late as late
@@ -66,7 +73,7 @@ _HOMES = {
     "lake.kinds.measures.variance": "Stddev Variance",
     "lake.kinds.pattern": "Pattern",
     "lake.kinds.reducer": "Refusal",
-    "lake.kinds.steps": "FirstOf In LastOf Step",
+    "lake.kinds.steps": "Absent Either FirstOf In LastOf Step",
     "lake.kinds.view": "View",
     "lake.kinds.windows.hopping": "Cumulative Hopping",
     "lake.kinds.windows.late": "late",

@@ -297,7 +297,7 @@ def _wrong_inputs(declared: Declaration, contracts: Mapping[str, Contract]) -> I
     least, most = kind.inputs
     if declared.inputs and not least <= count <= most:
         exactly = {1: "one input", 2: "two inputs"}.get(least, f"{least} inputs")
-        wanted = exactly if least == most else f"{least} or more inputs"
+        wanted = exactly if least == most else "one or two inputs" if most == 2 else f"{least} or more inputs"
         yield declared.fault(
             f"{kind.name} takes {wanted}, found {count}",
             fix="name one input for each frame, or join in a View",
@@ -305,7 +305,7 @@ def _wrong_inputs(declared: Declaration, contracts: Mapping[str, Contract]) -> I
     timed = all(s.is_log and (s.name not in contracts or contracts[s.name].time) for s in declared.inputs)
     if kind.needs_time and not timed:
         yield declared.fault(
-            "late events and closed windows need a log's event time, which an input lacks",
+            "late events and is_final need a log's event time, which an input lacks",
             fix='derive it from a log whose contract declares "time", or let late events correct it: late="correct"',
         )
 

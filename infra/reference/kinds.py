@@ -17,13 +17,13 @@ from reference.words import ROOT, cell, prose, said_of, type_cell
 RAISED_BY = {
     "Latest": ("kinds/latest", "kinds/deletes"),
     "History": ("kinds/history", "kinds/deletes"),
-    "Aggregate": ("kinds/aggregate",),
+    "Aggregate": ("kinds/aggregate", "kinds/finality"),
     "measures": ("kinds/measures/measure", "kinds/measures/sketches", "kinds/measures/variance"),
     "windows": ("kinds/windows/window", "kinds/windows/hopping", "kinds/windows/sessions", "kinds/windows/sliding"),
     "Fold": ("kinds/fold", "kinds/reducer"),
-    "Enrich": ("kinds/enrich",),
-    "Join": ("kinds/join",),
-    "Pattern": ("kinds/pattern", "kinds/steps"),
+    "Enrich": ("kinds/enrich", "kinds/finality"),
+    "Join": ("kinds/join", "kinds/finality"),
+    "Pattern": ("kinds/pattern", "kinds/steps", "kinds/finality"),
     "View": ("kinds/view",),
     "declarations": (
         *("declaration", "kinds/columns", "jobfile", "job_loader", "evaluation/function_output", "evaluation/validate"),

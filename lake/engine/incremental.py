@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def difference(evaluation: Evaluation, affected: Keys) -> pa.Table | DataFrame:
     """The rows to insert, update and delete so that the `affected` keys are right, and all rows as of the horizon."""
     kind, table, version = evaluation.kind, evaluation.table, evaluation.table.version()
-    changed = kind.changed_by_horizon(evaluation.horizon)
+    changed = kind.changed_by_horizon(*evaluation.horizons)
     empty = nothing(table)
     diffs, keys = [empty], None
     if affected is not NOTHING:
@@ -89,7 +89,7 @@ def _rows(evaluation: Evaluation, affected: Keys, old: pa.Table | DataFrame) -> 
         rows = evaluation.all_rows() if affected.rows is None else evaluated(evaluation, affected.rows)
         return to_arrow(rows) if local else rows
     held = to_frame(evaluation.spark, old) if isinstance(old, pa.Table) else old
-    absorbed = kind.at_horizon(kind.absorb(held, *affected.changes), evaluation.horizon)
+    absorbed = kind.at_horizon(kind.absorb(held, *affected.changes), *evaluation.horizons)
     kept, again = _split(to_arrow(absorbed) if local else absorbed, kind.key)
     if not again.num_rows:
         return kept
@@ -138,7 +138,7 @@ def _at_horizon(evaluation: Evaluation, changed: str, version: int, *, without: 
     """The updates of the rows that the horizon has `changed`, but those of some keys."""
     table = evaluation.table
     old = table.rows_where(changed, version, without=without)
-    rows = evaluation.kind.at_horizon(to_frame(evaluation.spark, old), evaluation.horizon).select(*old.column_names)
+    rows = evaluation.kind.at_horizon(to_frame(evaluation.spark, old), *evaluation.horizons).select(*old.column_names)
     updates = to_arrow(rows)
     diff = updates.append_column(CHANGE, pa.array(["update"] * updates.num_rows, pa.string()))
     key = _key(table)

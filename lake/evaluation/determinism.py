@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import re
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Final
 
@@ -70,9 +70,20 @@ def check(declaration: Declaration, rows: DataFrame, inputs: list[DataFrame]) ->
     else:
         faults += [declaration.fault(what, fix=fix) for what, fix in _not_local(declaration.kind, text)]
         faults += [declaration.fault(what, fix=DECIMALS) for what in _float_sums([rows, *inputs], text)]
-    faults += [declaration.fault(fault.what, fix=fault.fix) for fault in declaration.kind.faults(rows)]
+    if len(declaration.inputs) == 1 or not declaration.kind.row_by_row:
+        faults += _of_kind(declaration, [rows])
     if faults:
         raise DeclarationError.all(faults)
+
+
+def check_together(declaration: Declaration, sides: Sequence[DataFrame]) -> None:
+    """As `check`, of what only the function's rows for several inputs show together."""
+    if len(sides) > 1 and (faults := _of_kind(declaration, sides)):
+        raise DeclarationError.all(faults)
+
+
+def _of_kind(declaration: Declaration, sides: Sequence[DataFrame]) -> list[DeclarationError]:
+    return [declaration.fault(fault.what, fix=fault.fix) for fault in declaration.kind.faults(*sides)]
 
 
 def _not_local(kind: Kind, text: str) -> Iterator[tuple[str, str]]:

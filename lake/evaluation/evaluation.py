@@ -52,9 +52,11 @@ class Evaluation:
         return self.declaration.kind.identity
 
     @property
-    def horizon(self) -> datetime | None:
-        """The greatest event time of the table's log at the cut; None where its kind does not go by it."""
-        return self.inputs.horizon(self.declaration)
+    def horizons(self) -> tuple[datetime | None, ...]:
+        """Of each input of the table the greatest event time of the log at the cut; none where its kind does not go by
+        them.
+        """
+        return self.inputs.horizons(self.declaration)
 
     def all_rows(self) -> DataFrame:
         """The whole table at the cut, state columns included."""

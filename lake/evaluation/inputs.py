@@ -80,7 +80,7 @@ class Inputs:
 
     def evaluated(self, declaration: Declaration, sides: Sequence[DataFrame]) -> DataFrame:
         """What the declaration's kind makes of `sides`, as of the cut."""
-        return declaration.kind.at_horizon(declaration.kind.evaluate(*sides), self.horizon(declaration))
+        return declaration.kind.at_horizon(declaration.kind.evaluate(*sides), *self.horizons(declaration))
 
     def sides(self, declaration: Declaration, frames: Sequence[DataFrame]) -> tuple[DataFrame, ...]:
         """What the declared function makes of `frames`, of which it is given the columns that its table was built with.
@@ -166,11 +166,12 @@ class Inputs:
             return rows
         return rows.where(f"{ORDER}._bucket <> {log.BROADCAST}")
 
-    def horizon(self, declaration: Declaration) -> datetime | None:
-        """The watermark of the table's log at the cut; None where its kind does not go by it."""
-        source = declaration.inputs[0]
-        if not declaration.kind.needs_time:
-            return None
+    def horizons(self, declaration: Declaration) -> tuple[datetime | None, ...]:
+        """Of each input of the table `horizon`; none where its kind does not go by them."""
+        return tuple(map(self.horizon, declaration.inputs)) if declaration.kind.needs_time else ()
+
+    def horizon(self, source: Input) -> datetime | None:
+        """The watermark of a log at the cut; None where it has no events."""
         return Log(self.project.settings, source.name).head_at(self.version(source)).watermark
 
     def nothing(self, source: Input) -> DataFrame:

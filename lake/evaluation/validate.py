@@ -100,6 +100,7 @@ def _analysed(inputs: Inputs, declaration: Declaration) -> Analysed:
         for side, rows in enumerate(sides):
             quoting.check(rows.columns)
             determinism.check(declaration, rows, [frames[side]] if kind.row_by_row else frames)
+        determinism.check_together(declaration, sides)
         evaluated = inputs.evaluated(declaration, sides)
         columns = evaluated.columns
         quoting.check(columns)

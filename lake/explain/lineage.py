@@ -45,8 +45,8 @@ def trace(inputs: Inputs, declaration: Declaration, rows: Sequence[Values], few:
     frames = [
         narrowed(inputs, s, names[side], _keys(declaration, side, rows)) for side, s in enumerate(keeping_late.inputs)
     ]
-    sides = enumerate(inputs.sides(keeping_late, frames))
-    living = [_traced(declaration, prepared, side, rows).findings(few) for side, prepared in sides]
+    sides = inputs.sides(keeping_late, frames)
+    living = [_traced(declaration, sides, side, rows).findings(few) for side in range(len(sides))]
     gone = [inputs.voided(source) for source in declaration.inputs]
     voided = _of_keys(inputs, keeping_late, gone, rows, few, role=lambda _: f"'{VOIDED}'")
     return _by_row([[a + b for a, b in zip(*pair, strict=True)] for pair in zip(living, voided, strict=True)])
@@ -91,11 +91,12 @@ def _change(source: Input) -> str:
     return f"if({SIGN} < 0, '{VOIDED}', null)" if source.is_log else f"if({SIGN} < 0, '{WAS}', '{IS}')"
 
 
-def _traced(declaration: Declaration, prepared: DataFrame, side: int, rows: Sequence[Values]) -> Lookup:
-    """The `prepared` rows of an input that went into `rows`, as the kind traces them."""
+def _traced(declaration: Declaration, sides: Sequence[DataFrame], side: int, rows: Sequence[Values]) -> Lookup:
+    """The rows of input number `side`, of those prepared for all, that went into `rows`, as the kind traces them."""
     kind = declaration.kind
-    keys = _key_lookup(declaration, prepared, side, rows)
-    traced = kind.traced(replace(keys, broadcast=kind.broadcast or "false").matching(), side)
+    lookups = [_key_lookup(declaration, prepared, number, rows) for number, prepared in enumerate(sides)]
+    found = [replace(keys, broadcast=kind.broadcast or "false").matching() for keys in lookups]
+    traced = kind.traced_among(found, side)
     into = traced.select(f"{INTO}.*").columns if INTO in traced.columns else []
     wanted = [kind.lookup_values(row, side) for row in rows]
     columns = {column: _column(column, of=INTO if column in into else "") for column in _asked(wanted)}

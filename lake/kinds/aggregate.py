@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
 
 from lake.errors import DeclarationError
 from lake.kinds.columns import AGAIN, SIGN, as_sql, names, same
 from lake.kinds.explanation import COUNTS, DROPPED, INTO, ROLE
+from lake.kinds.finality import FINAL, TIMES, check_lateness, late_before
 from lake.kinds.kind import Kind
 from lake.kinds.measures.decimals import retracted
 from lake.kinds.measures.measure import ADD, COUNTED, GREATEST, Measure, Ranked, State, not_null
@@ -26,10 +27,8 @@ if TYPE_CHECKING:
 # How many rows a group has: a group is there as long as it has one.
 ROWS: Final = "_rows"
 RETRACTED: Final = "_retracted"
-FINAL: Final = "is_final"
 # When a group's window ends: microseconds since 1970, which Spark and DuckDB compare alike.
 ENDS: Final = "_ends_us"
-TIMES: Final = ("date", "timestamp", "timestamp_ntz")
 INEXACT: Final = ("float", "double", "string")  # whose sums are floats
 
 
@@ -144,20 +143,23 @@ class Aggregate(Kind):
         gone = {_gone(name): state.gone for name, state in self._state.items() if state.gone}
         return self._finish(self._added(old, self._filled(changes, gone)))
 
-    def at_horizon(self, rows: DataFrame, horizon: datetime | None) -> DataFrame:
+    def at_horizon(self, rows: DataFrame, /, *horizons: datetime | None) -> DataFrame:
         from pyspark.sql import functions as F
 
         if not self.is_final:
             return rows
+        [horizon] = horizons
         closed = "false" if horizon is None else f"{ENDS} <= {self._closed_until(horizon)}"
         return rows.withColumn(FINAL, F.expr(closed))
 
-    def changed_by_horizon(self, horizon: datetime | None) -> str | None:
+    def changed_by_horizon(self, *horizons: datetime | None) -> str | None:
         if not self.is_final:
             return None
+        [horizon] = horizons
         return FINAL if horizon is None else f"{FINAL} <> ({ENDS} <= {self._closed_until(horizon)})"
 
-    def faults(self, rows: DataFrame) -> Iterator[DeclarationError]:
+    def faults(self, *sides: DataFrame) -> Iterator[DeclarationError]:
+        [rows] = sides
         summed = {name: measure.summed for name, measure in self.measures.items() if measure.summed}
         texts = [f"{sql} as {quoted(name, SPARK)}" for name, sql in summed.items()]
         for name, type_ in rows.selectExpr(*texts).dtypes if summed else []:
@@ -199,9 +201,8 @@ class Aggregate(Kind):
 
         A row at the instant itself is not late yet: a window that holds it is still open.
         """
-        instant = horizon if horizon.tzinfo else horizon.replace(tzinfo=UTC)
-        late_before = (instant - self.lateness - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-        return late_before - 1 if self.window is not None and self.window.closed else late_before
+        before = late_before(horizon, self.lateness)
+        return before - 1 if self.window is not None and self.window.closed else before
 
     def _filled(self, rows: DataFrame, gone: dict[str, str] | None = None) -> DataFrame:
         """One row per group with the state that `rows` alone give, what is `gone`, and whether a row is."""
@@ -315,8 +316,7 @@ class Aggregate(Kind):
             raise DeclarationError(f"column names occur twice: {', '.join(taken)}", fix="use each name only once")
         if self.late not in ("correct", "drop"):
             raise DeclarationError(f"unknown late policy {self.late!r}", fix="use 'correct' or 'drop'")
-        if self.lateness < timedelta(0):
-            raise DeclarationError(f"invalid lateness {self.lateness}", fix="use zero or more")
+        check_lateness(self.lateness)
         if self.is_final and self.window is None:
             raise DeclarationError("is_final needs a window", fix="declare a window")
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class Checks(Law):
     """What plans, gates and expectations ask."""
 
-    def faults(self, rows: DataFrame) -> Iterator[DeclarationError]:
-        """What this declaration could not repeat, or would round, over the function's `rows`; by their types alone."""
+    def faults(self, *sides: DataFrame) -> Iterator[DeclarationError]:
+        """What this declaration could not repeat, or would round, over the function's rows; by their types alone."""
         yield from ()
 
     @property

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from lake.errors import DeclarationError
 from lake.kinds.columns import AGAIN, ORDER, SIGN, as_sql, names, same, visible
 from lake.kinds.explanation import ROLE, newest_of
-from lake.kinds.kind import Kind
+from lake.kinds.finality import WithFinality, check_lateness, instant
 from lake.kinds.ordering import in_log_order, newest
 
 if TYPE_CHECKING:
@@ -58,17 +58,20 @@ class AsOf:
 
 
 @dataclass(frozen=True, init=False)
-class Enrich(Kind):
+class Enrich(WithFinality):
     """One row per event, told apart by `id`: the event's columns, then those of each dimension, null where none held.
 
     `time`: the event's column that says when it happened.
     The function returns the frame of the events and one for each dimension, in the order of the inputs. Of several
     events of one id the last in the log counts. `how="inner"` leaves out events for which a dimension has no version.
     A late or corrected version changes exactly the events that it held for; a late event finds the version of its time.
+    `is_final` adds a column of that name: no version that is not late by more than `lateness` can hold at the event's
+    time any more. It takes the time of each AsOf to be its log's event time, and an id to be of one event.
 
     Example:
         Enrich("sale_id", AsOf("product"), time="sold_at")
         Enrich("invoice_id", AsOf("currency", time="since"), AsOf("customer"), time="at", how="inner")
+        Enrich("sale_id", AsOf("product", time="since"), time="sold_at", lateness=timedelta(hours=1), is_final=True)
     """
 
     name: ClassVar[str] = "Enrich"
@@ -79,14 +82,25 @@ class Enrich(Kind):
     dimensions: tuple[AsOf, ...]
     time: str
     how: Literal["left", "inner"]
+    lateness: timedelta
+    is_final: bool
 
     def __init__(
-        self, id: str | Sequence[str], *dimensions: AsOf, time: str, how: Literal["left", "inner"] = "left"
+        self,
+        id: str | Sequence[str],
+        *dimensions: AsOf,
+        time: str,
+        how: Literal["left", "inner"] = "left",
+        lateness: timedelta = timedelta(0),
+        is_final: bool = False,
     ) -> None:
         object.__setattr__(self, "id", names(id))
         object.__setattr__(self, "dimensions", dimensions)
         object.__setattr__(self, "time", time)
         object.__setattr__(self, "how", how)
+        object.__setattr__(self, "lateness", lateness)
+        object.__setattr__(self, "is_final", is_final)
+        check_lateness(lateness)
         hidden = [c for c in (*self.id, time, *(c for d in dimensions for c in d.on)) if c.startswith("_")]
         if hidden:
             raise DeclarationError(
@@ -115,6 +129,10 @@ class Enrich(Kind):
     def absorbs(self) -> bool:
         """An inner join forgets the events it left out, so they are looked up in their input."""
         return self.how == "left"
+
+    @property
+    def open_sides(self) -> Sequence[int]:
+        return range(1, 1 + len(self.dimensions))
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
         """Log order decides among events of one id, and among versions that began at one time."""
@@ -203,7 +221,15 @@ class Enrich(Kind):
         for side, (dimension, rows) in enumerate(zip(self.dimensions, dimensions, strict=True), start=1):
             events = self._as_of(events, dimension, rows, side)
         columns = visible(events.columns)
-        return events.select(*columns, *[_held(side) for side in range(1, len(dimensions) + 1)])
+        rows = events.select(*columns, *[_held(side) for side in range(1, len(dimensions) + 1)])
+        if not self.is_final:
+            return rows
+        state = {}
+        for side, dimension in enumerate(self.dimensions, start=1):
+            instant(dimensions[side - 1], dimension.time)
+            found = " and ".join(f"`{column}` is not null" for column in dimension.on)
+            state[side] = f"if({found}, {instant(rows, self.time)}, null)"
+        return rows.select("*", *self._told(columns, state))
 
     def _as_of(self, events: DataFrame, dimension: AsOf, versions: DataFrame, side: int) -> DataFrame:
         """`events` with the columns of the version that held: one pass over both in the order of time."""

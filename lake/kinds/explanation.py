@@ -64,6 +64,10 @@ class Explanation(Law):
         identity = [column for column in self.identity if column in rows.columns]
         return rows.withColumns({INTO: F.struct(*identity), ROLE: F.lit(None).cast("string")})
 
+    def traced_among(self, sides: Sequence[DataFrame], side: int, /) -> DataFrame:
+        """`traced` of input number `side`, given the rows of those keys of all inputs."""
+        return self.traced(sides[side], side)
+
     def lookup_values(self, row: Mapping[str, Any], side: int, /) -> dict[str, Any] | None:
         """What rows of input number `side` that went into a table's `row` have in INTO, or in columns of their own.
 

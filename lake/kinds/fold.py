@@ -175,7 +175,8 @@ class Fold(Kind):
         others = marked.where(AGAIN).groupBy(*self.key).agg(F.max(AT).alias(AT), F.lit(True).alias(AGAIN))
         return folded.unionByName(others, allowMissingColumns=True)
 
-    def faults(self, rows: DataFrame) -> Iterator[DeclarationError]:
+    def faults(self, *sides: DataFrame) -> Iterator[DeclarationError]:
+        [rows] = sides
         from pyspark.sql import functions as F
 
         yield from self.reducer.faults(rows)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 from lake.errors import DeclarationError
 from lake.kinds.columns import as_sql, names, visible
 from lake.kinds.explanation import ROLE, newest_of
-from lake.kinds.kind import Kind
+from lake.kinds.finality import OPEN, WithFinality, check_lateness, instant
 from lake.kinds.ordering import newest
-from lake.kinds.windows.window import interval
+from lake.kinds.windows.window import interval, micros
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -21,7 +21,7 @@ How = Literal["inner", "left", "right", "full"]
 
 
 @dataclass(frozen=True, init=False)
-class Join(Kind):
+class Join(WithFinality):
     """One row per pair of a left and a right row of equal `key`, and per row without a partner as `how` says.
 
     The function returns the frames of the left and the right input; both have the columns of `key`. `left` and `right`
@@ -32,11 +32,22 @@ class Join(Kind):
     `times`: the columns with these times, of the left side and of the right. Without it every pair of a key is meant.
     A null key has no partner; only in a full join of two sides without ids it is a key like any other, of one row.
     Where of a key a left row and a right row have no partner in a full join and no id either, the left one counts.
-    There is no output delay: a partner that comes later corrects the unmatched row.
+    There is no output delay: a partner that comes later corrects the unmatched row. `is_final` adds a column of that
+    name, which says of a row without a partner "not yet" or "never": whether one can still come that is not late by
+    more than `lateness`. A pair is final at once, and so is what can have no partner; without `within` a row that has
+    none never is. It takes `times` to be the event times of the two logs, and ids to be of one event each.
 
     Example:
         Join("order_id", left="line", right="payment_id", how="full")
         Join("order_id", right="payment_id", how="left", within=timedelta(hours=1), times=("ordered_at", "paid_at"))
+        Join(
+            "order_id",
+            how="left",
+            within=(timedelta(0), timedelta(days=1)),
+            times=("ordered_at", "paid_at"),
+            lateness=timedelta(hours=2),
+            is_final=True,
+        )
     """
 
     name: ClassVar[str] = "Join"
@@ -48,6 +59,8 @@ class Join(Kind):
     how: How
     within: tuple[timedelta, timedelta] | None
     times: tuple[str, str] | None
+    lateness: timedelta
+    is_final: bool
 
     def __init__(  # noqa: PLR0913 the options of a declaration, said by name
         self,
@@ -58,6 +71,8 @@ class Join(Kind):
         how: How = "inner",
         within: timedelta | tuple[timedelta, timedelta] | None = None,
         times: tuple[str, str] | None = None,
+        lateness: timedelta = timedelta(0),
+        is_final: bool = False,
     ) -> None:
         object.__setattr__(self, "key", names(key))
         object.__setattr__(self, "left", names(left))
@@ -65,6 +80,9 @@ class Join(Kind):
         object.__setattr__(self, "how", how)
         object.__setattr__(self, "within", (within, within) if isinstance(within, timedelta) else within)
         object.__setattr__(self, "times", times)
+        object.__setattr__(self, "lateness", lateness)
+        object.__setattr__(self, "is_final", is_final)
+        check_lateness(lateness)
         if not self.key:
             raise DeclarationError("Join needs a key", fix="name the columns that both sides share, or use a View")
         if how not in get_args(How):
@@ -111,10 +129,13 @@ class Join(Kind):
         if twice:
             raise DeclarationError(f"{twice[0]!r} is a column of both sides", fix=f"rename one: {twice[0]} as …")
         one = sides[0].select(*ours, F.lit(True).alias("_there")).alias("l")
-        other = sides[1].select(*theirs).alias("r")
+        other = sides[1].select(*theirs, F.lit(True).alias("_there")).alias("r")
         pairs = one.join(other, F.expr(self._condition()), {"full": "full_outer"}.get(self.how, self.how))
         key = [F.coalesce(f"l.`{k}`", f"r.`{k}`").alias(k) for k in self.key]
         shown = [*key, *[F.col(c) for c in (*ours, *theirs) if c not in self.key]]
+        if self.is_final:
+            state = {side: self._until(rows, side) for side, rows in enumerate(reversed(sides))}
+            shown += self._told((*ours, *theirs), state)
         if self.how != "full" or self._bare:
             return pairs.select(*shown)
         rows = pairs.select(*shown, F.col("l._there"))
@@ -134,6 +155,21 @@ class Join(Kind):
         if self.times is not None and row.get(self.times[side], "unknown") is None:
             return None
         return {column: row[column] for column in (*self.key, *(self.left, self.right)[side]) if column in row}
+
+    @property
+    def open_sides(self) -> Sequence[int]:
+        return [0, 1]
+
+    def _until(self, alone: DataFrame, side: int) -> str:
+        """SQL over joined rows: the last time of a row of input number `side` that would be a first partner of one of
+        the rows `alone`, those of the other.
+        """
+        ours, there = "rl"[side], f"{'lr'[side]}._there"
+        key = "true" if self._bare else " and ".join(f"{ours}.`{column}` is not null" for column in self.key)
+        last = f"{OPEN}L"
+        if self.within is not None and self.times is not None:
+            last = f"{instant(alone, self.times[1 - side], of=f'{ours}.')} + {micros(self.within[side])}"
+        return f"if({there} is null and {key}, {last}, null)"
 
     @property
     def _bare(self) -> bool:

@@ -87,10 +87,12 @@ class Law(ABC):
     least one row must be there, its other columns are ignored. An affected key without a row is gone.
     """
 
-    def at_horizon(self, rows: DataFrame, horizon: datetime | None) -> DataFrame:
-        """`rows` of a result with the columns that depend on `horizon`, the log's watermark at the cut."""
+    def at_horizon(self, rows: DataFrame, /, *horizons: datetime | None) -> DataFrame:
+        """`rows` of a result with the columns that depend on `horizons`: of each input, which is a log, the
+        watermark at the cut; none where the kind does not need time.
+        """
         return rows
 
-    def changed_by_horizon(self, horizon: datetime | None) -> str | None:
+    def changed_by_horizon(self, *horizons: datetime | None) -> str | None:
         """SQL over rows of the table: which of them `at_horizon` changes; None where it changes none, ever."""
         return None

@@ -1,120 +1,259 @@
 """The matcher of a Pattern: which rows of a key are matches, leftmost first.
 
-Every step of a pattern takes consecutive rows, so a match is a number of rows for each step. Where conditions look at
-rows alone, the earliest end that the rest of the pattern can have is found for every row from right to left; then each
-step, from left to right, takes as many rows (greedy) or as few (reluctant) as leave the rest possible: what a
-backtracking matcher finds first, in time linear in rows times steps. Conditions over the running match do backtrack.
+Every step of a pattern takes consecutive rows, so a match is a number of rows for each step, none for those of
+alternatives that were not taken. Where conditions look at rows alone, the earliest end that the rest of the pattern
+can have is found for every row from right to left; then each step, from left to right, takes as many rows (greedy) or
+as few (reluctant) as leave the rest possible, and of alternatives the first that does: what a backtracking matcher
+finds first, in time linear in rows times steps. Conditions over the running match do backtrack.
+
+Which later rows could change a match follows from the last row that the search for it looked at, in vain or not: what
+comes behind that row leaves the search as it was. Conditions say nothing there: any other row might satisfy any.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from lake.kinds.grouped_map import WorkerFault, key_starts, records, written
 from lake.kinds.python_values import many_digits
-from lake.kinds.steps import PLACE, STEP, Condition, Step
+from lake.kinds.steps import PLACE, STEP, Condition, Either, Part, Step, every_step
 
 HOLDS: Final = "_holds"  # bit i: whether the row satisfies step i
 CLOCK: Final = "_clock"  # microseconds, for `within`
 MATCH: Final = "_match"  # the number in its key of a match's first row
 
-Find = Callable[[int], list[int] | None]
+NOTHING: Final = -(1 << 63)  # the time of what is before all rows, and of rows without one: they come first
+LATEST: Final = (1 << 63) - 1  # the time of what is behind the last row
+
+
+class Found(NamedTuple):
+    """What a search from a row found: the rows of each step, None where there is no match; and how far it looked, as
+    the time of the last row that it looked at.
+    """
+
+    counts: list[int] | None
+    seen: int
+
+
+Find = Callable[[int], Found]
+
+
+class Ahead(NamedTuple):
+    """Of the rest of a pattern, for each row and the end: the earliest end that it can have from there on, and how far
+    a search looks that tries all of it in vain. Without times the latter is not known, and empty.
+    """
+
+    ends: list[int]
+    seen: list[int]
+
+
+@dataclass(frozen=True)
+class Link:
+    """A step in a chain: `runs`, how many rows it can take from each row on; `after`, what comes after it."""
+
+    step: Step
+    number: int
+    runs: list[int]
+    after: Ahead
+
+
+@dataclass(frozen=True)
+class Fork:
+    """An Either in a chain."""
+
+    chains: list[Chain]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What comes one after the other; `ahead` is of it and all that comes after it."""
+
+    links: list[Link | Fork]
+    ahead: Ahead
 
 
 @dataclass(frozen=True)
 class Matching:
-    """What a worker does with a batch of whole keys: the rows of their matches, with MATCH, PLACE and STEP."""
+    """What a worker does with a batch of whole keys: the rows of their matches, with MATCH, PLACE and STEP.
+
+    `until` names the column with the last time of a row that could change the match; "" where none is asked for.
+    `absent_us`: for how long after a match no row may come that has the bit after those of the steps.
+    """
 
     key: tuple[str, ...]
     events: tuple[str, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[Part, ...]
     within_us: int | None
+    absent_us: int | None
     past_last: bool
+    until: str
     out: pa.Schema
 
     @property
     def functions(self) -> tuple[Condition, ...]:
-        return tuple(step.condition for step in self.steps if callable(step.condition))
+        return tuple(step.condition for step in every_step(self.steps) if callable(step.condition))
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of the matches in `batch`, match by match; a row is there once for each match it is in."""
         holds = batch.column(HOLDS).to_pylist()
         seen = records(batch, self.events) if self.functions else []
-        stops = self._stops(batch)
+        times = [NOTHING if time is None else time for time in batch.column(CLOCK).to_pylist()]
         starts = key_starts(batch, self.key)
-        taken: list[tuple[int, int, int, str]] = []
+        called = [step.name for step in every_step(self.steps)]
+        taken: list[tuple[int, int, int, str, int]] = []
         for begin, end in zip(starts, [*starts[1:], batch.num_rows], strict=True):
+            rows = Rows.of(holds[begin:end], times[begin:end], self.within_us, self.absent_us, 1 << len(called))
             find: Find
             if self.functions:
-                find = Backtracking(self.steps, holds[begin:end], stops(begin, end), seen[begin:end]).find
+                find = Backtracking(self.steps, rows, seen[begin:end]).find
             else:
-                find = Reaching(self.steps, holds[begin:end], stops(begin, end)).find
+                find = Reaching(self.steps, rows, looking=bool(self.until)).find
             with many_digits():
-                matched = list(matches(find, end - begin, past_last=self.past_last))
-            for first, counts in matched:
-                names = [step.name for step, count in zip(self.steps, counts, strict=True) for _ in range(count)]
-                taken += [(begin + first + i, first, i, name) for i, name in enumerate(names)]
-        rows, first_rows, places, steps = zip(*taken, strict=True) if taken else ((), (), (), ())
-        new = {MATCH: first_rows, PLACE: places, STEP: steps}
-        events = batch.take(pa.array(rows, pa.int64()))
+                matched = list(matches(find, rows, past_last=self.past_last))
+            for first, counts, until in matched:
+                names = [name for name, count in zip(called, counts, strict=True) for _ in range(count)]
+                taken += [(begin + first + i, first, i, name, until) for i, name in enumerate(names)]
+        numbers, first_rows, places, steps, untils = zip(*taken, strict=True) if taken else ((), (), (), (), ())
+        new = {MATCH: first_rows, PLACE: places, STEP: steps, self.until: untils}
+        events = batch.take(pa.array(numbers, pa.int64()))
         columns = [
             pa.array(new[field.name], field.type) if field.name in new else events.column(field.name)
             for field in self.out
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.out)
 
-    def _stops(self, batch: pa.RecordBatch) -> Callable[[int, int], list[int]]:
-        """For rows begin to end of a key: for each the row before which a match from it must end."""
-        within = self.within_us
-        if within is None:
-            return lambda begin, end: [end - begin] * (end - begin)
-        # Rows without a time come first, and are together in a time of their own.
-        times = [-(1 << 63) if time is None else time for time in batch.column(CLOCK).to_pylist()]
 
-        def stops(begin: int, end: int) -> list[int]:
-            return [bisect_left(times, time + within, begin, end) - begin for time in times[begin:end]]
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a key, in order. `times` has one more, for the end; `stops` and `ends` are exclusive.
 
-        return stops
+    holds: of each row the steps that it satisfies, as bits
+    stops: for each row, before which row a match from it must end, and `bounds`: the last time that it can have
+    quiet: for each row until when nothing may come where a match ends with it
+    ends: for each row, and the end, the row itself where a match may end before it, else more rows than there are
+    """
+
+    holds: Sequence[int]
+    times: Sequence[int]
+    stops: Sequence[int]
+    bounds: Sequence[int]
+    quiet: Sequence[int]
+    ends: list[int]
+
+    @classmethod
+    def of(
+        cls,
+        holds: Sequence[int],
+        times: Sequence[int],
+        within: int | None = None,
+        absent: int | None = None,
+        bit: int = 0,
+    ) -> Rows:
+        """Matches are `within` a time, and no row that has `bit` comes for so long as is `absent` after their last."""
+        number, shown = len(holds), [*times, LATEST]
+        stops, bounds = [number] * number, [LATEST] * number
+        if within is not None:
+            stops = [bisect_left(times, time + within) for time in times]
+            bounds = [time + within - 1 for time in times]
+        if absent is None:
+            return cls(holds, shown, stops, bounds, [NOTHING] * number, list(range(number + 1)))
+        quiet = [time + absent - 1 for time in times]
+        ends, following = [number + 1] * (number + 1), number
+        for row in range(number, 0, -1):
+            if row < number and holds[row] & bit:
+                following = row
+            # Of a row without a time nobody knows what came after it.
+            if times[row - 1] != NOTHING and shown[following] > quiet[row - 1]:
+                ends[row] = row
+        return cls(holds, shown, stops, bounds, quiet, ends)
 
 
-def matches(find: Find, rows: int, *, past_last: bool) -> Iterator[tuple[int, list[int]]]:
-    """The first row of each match, and the number of rows of each step."""
-    row = 0
-    while row < rows:
-        counts = find(row)
+def matches(find: Find, rows: Rows, *, past_last: bool) -> Iterator[tuple[int, list[int], int]]:
+    """The first row of each match, the rows of each step, and the last time of a row that could change the match.
+
+    Where a match begins past the last row of the one before, all that the searches before it looked at decides where
+    it begins.
+    """
+    row, before = 0, NOTHING
+    while row < len(rows.holds):
+        counts, seen = find(row)
+        until = max(before, min(seen, rows.bounds[row]))
         if counts is not None:
-            yield row, counts
+            until = max(until, rows.quiet[row + sum(counts) - 1])
+            yield row, counts, until
+        if past_last:
+            before = until
         row += sum(counts) if counts is not None and past_last else 1
 
 
 class Reaching:
-    """Finds matches by the earliest end that each row allows. `holds` has a bit for each step, `stops` is exclusive."""
+    """Finds matches by the earliest end that each row allows; how far it looks for them only where it is `looking`."""
 
-    def __init__(self, steps: Sequence[Step], holds: Sequence[int], stops: Sequence[int]) -> None:
-        self.steps, self.stops = steps, stops
-        self.never = len(holds) + 1
-        self.runs = [_runs(holds, 1 << i) for i in range(len(steps))]
-        self.ends = [list(range(self.never))]
-        for step, runs in zip(reversed(steps), reversed(self.runs), strict=True):
-            self.ends.insert(0, self._earliest(step, runs, self.ends[0]))
+    def __init__(self, parts: Sequence[Part], rows: Rows, *, looking: bool = True) -> None:
+        self.stops, self.times = rows.stops, rows.times if looking else ()
+        self.never = len(rows.holds) + 1
+        self.numbers = {step.name: number for number, step in enumerate(every_step(parts))}
+        self.whole = self._chain(parts, rows.holds, Ahead(rows.ends, [NOTHING] * len(self.times)))
+        self.seen = NOTHING
 
-    def find(self, row: int) -> list[int] | None:
-        """The match that begins at `row`: rows a step; None if there is none."""
-        stop = self.stops[row]
-        if self.ends[0][row] > stop:
-            return None
-        counts = []
-        for step, runs, after in zip(self.steps, self.runs, self.ends[1:], strict=True):
-            most = runs[row] if step.most is None else min(step.most, runs[row])
+    def find(self, row: int) -> Found:
+        """The match that begins at `row`."""
+        ahead, stop = self.whole.ahead, self.stops[row]
+        if ahead.ends[row] > stop:
+            return Found(None, ahead.seen[row] if ahead.seen else LATEST)
+        counts, self.seen = [0] * len(self.numbers), NOTHING
+        self._take(self.whole, row, stop, counts)
+        return Found(counts, self.seen if self.times else LATEST)
+
+    def _take(self, chain: Chain, row: int, stop: int, counts: list[int]) -> int:
+        """Puts into `counts` what the links of `chain` take from `row` on; returns the row after that."""
+        for link in chain.links:
+            if isinstance(link, Fork):
+                number = next(number for number, each in enumerate(link.chains) if each.ahead.ends[row] <= stop)
+                if self.times:
+                    self._tried(each.ahead.seen[row] for each in link.chains[:number])
+                row = self._take(link.chains[number], row, stop, counts)
+                continue
+            step, after = link.step, link.after
+            most = link.runs[row] if step.most is None else min(step.most, link.runs[row])
             choices = range(most, step.least - 1, -1) if step.greedy else range(step.least, most + 1)
-            counts.append(next(count for count in choices if after[row + count] <= stop))
-            row += counts[-1]
-        return counts
+            count = next(count for count in choices if after.ends[row + count] <= stop)
+            if self.times:
+                self._tried(after.seen[row + each] for each in choices[: choices.index(count)])
+                looked = self._looked(link.step, row, link.runs[row]) if step.greedy else row + count - 1
+                self._tried([self.times[looked]] if looked >= row else [])
+            counts[link.number] = count
+            row += count
+        return row
+
+    def _tried(self, seen: Iterable[int]) -> None:
+        self.seen = max(self.seen, *seen, NOTHING)
+
+    def _looked(self, step: Step, row: int, run: int) -> int:
+        """The last row that a step looks at that takes as many rows from `row` on as it can."""
+        return row + (run if step.most is None else min(run, step.most - 1))
+
+    def _chain(self, parts: Sequence[Part], holds: Sequence[int], after: Ahead) -> Chain:
+        """`parts`, where `after` is what comes after them."""
+        links: list[Link | Fork] = []
+        for part in reversed(parts):
+            if isinstance(part, Step):
+                number = self.numbers[part.name]
+                runs = _runs(holds, 1 << number)
+                links.append(Link(part, number, runs, after))
+                seen = self._furthest(part, runs, after.seen) if self.times else []
+                after = Ahead(self._earliest(part, runs, after.ends), seen)
+            else:
+                chains = [self._chain(each, holds, after) for each in part.alternatives]
+                links.append(Fork(chains))
+                ends = [min(each) for each in zip(*(chain.ahead.ends for chain in chains), strict=True)]
+                after = Ahead(ends, [max(each) for each in zip(*(chain.ahead.seen for chain in chains), strict=True)])
+        return Chain(links[::-1], after)
 
     def _earliest(self, step: Step, runs: list[int], after: list[int]) -> list[int]:
         """For each row the earliest end of `step` and what comes after it, whose ends are `after`."""
@@ -130,6 +269,21 @@ class Reaching:
                 star[row] = star[row + 1]
         return [star[row + least] if run >= least else never for row, run in enumerate(runs)]
 
+    def _furthest(self, step: Step, runs: list[int], after: list[int]) -> list[int]:
+        """For each row how far a search looks that tries `step`, and what comes after it, in vain."""
+        least, most = step.least, step.most
+        own = [self.times[self._looked(step, row, run)] for row, run in enumerate(runs)]
+        if most is not None:
+            return [
+                max(own[row], *(after[row + count] for count in range(least, min(most, run) + 1)), NOTHING)
+                for row, run in enumerate(runs)
+            ]
+        star = list(after)
+        for row in range(len(runs) - 2, -1, -1):
+            if runs[row] and star[row + 1] > star[row]:
+                star[row] = star[row + 1]
+        return [max(own[row], star[row + least]) if run >= least else own[row] for row, run in enumerate(runs)]
+
 
 def _runs(holds: Sequence[int], bit: int) -> list[int]:
     """For each row, and the end, how many rows from it on have `bit`."""
@@ -142,43 +296,49 @@ def _runs(holds: Sequence[int], bit: int) -> list[int]:
 class Backtracking:
     """Finds matches where conditions look at the rows matched so far."""
 
-    def __init__(
-        self, steps: Sequence[Step], holds: Sequence[int], stops: Sequence[int], events: list[dict[str, Any]]
-    ) -> None:
-        self.steps, self.holds, self.stops, self.events = steps, holds, stops, events
-        self.matched: dict[str, list[dict[str, Any]]] = {step.name: [] for step in steps}
+    def __init__(self, parts: Sequence[Part], rows: Rows, events: list[dict[str, Any]]) -> None:
+        self.parts, self.rows, self.events = tuple(parts), rows, events
+        self.numbers = {step.name: number for number, step in enumerate(every_step(parts))}
+        self.matched: dict[str, list[dict[str, Any]]] = {name: [] for name in self.numbers}
+        self.looked = 0
 
-    def find(self, row: int) -> list[int] | None:
-        """The match that begins at `row`: rows a step; None if there is none."""
+    def find(self, row: int) -> Found:
+        """The match that begins at `row`."""
         for rows in self.matched.values():
             rows.clear()
-        return self._rest(0, row, self.stops[row])
+        self.looked = row
+        found = self._rest(self.parts, row, self.rows.stops[row])
+        counts = [len(rows) for rows in self.matched.values()] if found else None
+        return Found(counts, self.rows.times[self.looked])
 
-    def _rest(self, number: int, row: int, stop: int) -> list[int] | None:
-        """The rows that steps `number` and later take from `row` on; leaves nothing matched where they cannot."""
-        if number == len(self.steps):
-            return []
-        step, rows = self.steps[number], self.matched[self.steps[number].name]
+    def _rest(self, parts: tuple[Part, ...], row: int, stop: int) -> bool:
+        """Whether `parts` can take rows from `row` on, which are matched then; where not, nothing is left matched."""
+        if not parts:
+            return self.rows.ends[row] == row
+        step, later = parts[0], parts[1:]
+        if isinstance(step, Either):
+            return any(self._rest((*each, *later), row, stop) for each in step.alternatives)
+        rows = self.matched[step.name]
         if step.greedy:
-            while self._takes(number, row + len(rows), stop):
+            while self._takes(step, row + len(rows), stop):
                 rows.append(self.events[row + len(rows)])
         while True:
-            if len(rows) >= step.least:
-                rest = self._rest(number + 1, row + len(rows), stop)
-                if rest is not None:
-                    return [len(rows), *rest]
+            if len(rows) >= step.least and self._rest(later, row + len(rows), stop):
+                return True
             if step.greedy and len(rows) > step.least:
                 rows.pop()
-            elif not step.greedy and self._takes(number, row + len(rows), stop):
+            elif not step.greedy and self._takes(step, row + len(rows), stop):
                 rows.append(self.events[row + len(rows)])
             else:
                 rows.clear()
-                return None
+                return False
 
-    def _takes(self, number: int, row: int, stop: int) -> bool:
+    def _takes(self, step: Step, row: int, stop: int) -> bool:
         """Whether the step takes one more row."""
-        step = self.steps[number]
-        if row >= stop or len(self.matched[step.name]) == step.most or not self.holds[row] >> number & 1:
+        if len(self.matched[step.name]) == step.most:
+            return False
+        self.looked = max(self.looked, row)
+        if row >= stop or not self.rows.holds[row] >> self.numbers[step.name] & 1:
             return False
         if not callable(step.condition):
             return True

@@ -5,19 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError, did_you_mean
 from lake.kinds.columns import CARRIED, ORDER, SIGN, as_sql, digest, names
 from lake.kinds.explanation import INTO, ROLE
 from lake.kinds.explanation import STEP as ROLE_STEP
+from lake.kinds.finality import FINAL, TIMES, WithFinality, check_lateness, instant, until
 from lake.kinds.grouped_map import arrow_schema, by_key, together
-from lake.kinds.kind import Kind
 from lake.kinds.matcher import CLOCK, HOLDS, MATCH, Matching
 from lake.kinds.measures.measure import Measure
-from lake.kinds.ordering import AT, place
-from lake.kinds.steps import PLACE, STEP, In, Step
+from lake.kinds.ordering import AT, in_log_order, place
+from lake.kinds.steps import PLACE, STEP, Absent, Either, In, Part, Step, every_step, least_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,20 +26,29 @@ if TYPE_CHECKING:
 MATCH_ID: Final = "match_id"
 TIE: Final = "_tie"  # a row's number among those of its key with the same sequence
 
+_INPUT: Final = "_input"  # in the order of rows of several inputs: the number of theirs
+
 _PREV: Final = re.compile(r"\bprev\.`?(\w+)")
 
 
 @dataclass(frozen=True, init=False)
-class Pattern(Kind):
+class Pattern(WithFinality):
     """One row per match of `steps` over a key's consecutive rows, in the order of (`sequence`, log order).
 
+    Over two logs the function returns a frame of each; their rows are one sequence, in the order of (`sequence`, input,
+    log order). Both have the columns of `key` and `sequence`; what else one of them lacks is null in its rows.
+
+    steps: each a Step, or an Either of several; the last may be an Absent
     measures: what is told of a match: FirstOf, LastOf, and the measures of an Aggregate, but CountDistinct,
         ApproxDistinct and Quantile; In(step, …) over one step
     skip: where the next match may begin: "past last", after the last row of this one, or "to next", at its second row
     within: a match's last row is less than this after its first, by the first column of `sequence`, a timestamp
+    is_final: adds a column of that name: no row that is not late by more than `lateness` can change the match any more,
+        whatever conditions it satisfies. It takes the first column of `sequence` to be the event time. With an Absent
+        a match is there from its last row on, and is one for good when it is final
 
-    The leftmost match wins, and of those that begin at one row the one that greedy and reluctant steps prefer. The
-    `match_id` follows from the key and the place in the sequence of the match's first row.
+    The leftmost match wins, and of those that begin at one row the one that greedy and reluctant steps and the order of
+    alternatives prefer. The `match_id` follows from the key and the place in the sequence of the match's first row.
 
     Example:
         Pattern(
@@ -48,6 +58,8 @@ class Pattern(Kind):
             measures={"started_at": FirstOf("departed_at"), "worst": In("late", Max("arrival_delay"))},
             skip="to next",
             within=timedelta(days=2),
+            lateness=timedelta(hours=1),
+            is_final=True,
         )
     """
 
@@ -56,23 +68,34 @@ class Pattern(Kind):
 
     key: tuple[str, ...]
     sequence: tuple[str, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[Part, ...]
     measures: Mapping[str, Measure]
     skip: Literal["past last", "to next"]
     within: timedelta | None
+    lateness: timedelta
+    is_final: bool
+    absent: Absent | None
 
     def __init__(  # noqa: PLR0913 a parameter each that the class documents
         self,
         key: str | Sequence[str],
         *,
         sequence: str | Sequence[str],
-        steps: Sequence[Step],
+        steps: Sequence[Step | Either | Absent],
         measures: Mapping[str, Measure | In],
         skip: Literal["past last", "to next"] = "past last",
         within: timedelta | None = None,
+        lateness: timedelta = timedelta(0),
+        is_final: bool = False,
     ) -> None:
-        _possible(steps)
-        taken = {*names(key), MATCH_ID} & set(measures)
+        parts, absent = _parted(steps)
+        _possible(parts)
+        check_lateness(lateness)
+        if absent is not None and not is_final:
+            raise DeclarationError(
+                "that a row is absent is only known once no more can come", fix="declare is_final=True"
+            )
+        taken = {*names(key), MATCH_ID, *([FINAL] if is_final else [])} & set(measures)
         if taken:
             raise DeclarationError(f"measure {min(taken)!r} is already a column", fix="rename it")
         if skip not in ("past last", "to next"):
@@ -81,8 +104,12 @@ class Pattern(Kind):
             raise DeclarationError(
                 f"invalid within: {within}", fix="use a positive timedelta, and a sequence that begins with a time"
             )
-        of_rows = {name: _measure(name, measure, steps) for name, measure in measures.items()}
-        values: tuple[Any, ...] = (names(key), names(sequence), tuple(steps), of_rows, skip, within)
+        called = [step.name for step in every_step(parts)]
+        if is_final and not names(sequence):
+            raise DeclarationError("is_final needs a sequence", fix="name one that begins with the event time")
+        of_rows = {name: _measure(name, measure, called) for name, measure in measures.items()}
+        options = (names(key), names(sequence), parts, of_rows, skip, within, lateness, is_final, absent)
+        values: tuple[Any, ...] = options
         for field, value in zip(fields(self), values, strict=True):
             object.__setattr__(self, field.name, value)
 
@@ -96,12 +123,16 @@ class Pattern(Kind):
 
     @property
     def meanings(self) -> Mapping[str, str]:
-        return {MATCH_ID: "identifies the match, by its key and its first row"}
+        return {MATCH_ID: "identifies the match, by its key and its first row", **super().meanings}
 
     @property
     def absorbs(self) -> bool:
         """A late row may undo a match, and a new one may complete one: the keys that rows touch are matched again."""
         return False
+
+    @property
+    def inputs(self) -> tuple[int, int]:
+        return 1, 2
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
         return [as_sql(*self.key, *self.sequence)]
@@ -109,21 +140,33 @@ class Pattern(Kind):
     def requires(self, side: int = 0, /) -> dict[str, str]:
         return dict.fromkeys(self.sequence, "sequence") | dict.fromkeys(self.key, "key")
 
-    def evaluate(self, rows: DataFrame) -> DataFrame:
+    def at_horizon(self, rows: DataFrame, /, *horizons: datetime | None) -> DataFrame:
+        return super().at_horizon(rows, _least(horizons))
+
+    def changed_by_horizon(self, *horizons: datetime | None) -> str | None:
+        return super().changed_by_horizon(_least(horizons))
+
+    def evaluate(self, *sides: DataFrame) -> DataFrame:
         """Raises DeclarationError where `within` has no time to go by, or a measure would add up floats."""
         from pyspark.sql import functions as F
 
+        rows = _in_one(sides)
         self._check(rows)
         matched = self._matched(rows).withColumn(SIGN, F.lit(1))
         state = {column: s.fill for name, m in self.measures.items() for column, s in m.state(name).items()}
         first = self._first
+        if self.is_final:
+            state[until(0)] = f"min(`{until(0)}`)"
         grouped = matched.groupBy(*self.key, MATCH).agg(
             *[F.expr(sql).alias(column) for column, sql in {**first, **state}.items()]
         )
         values = [F.expr(measure.value(name)).alias(name) for name, measure in self.measures.items()]
+        if self.is_final:
+            values += [F.lit(False).alias(FINAL), F.col(until(0))]
         return grouped.select(*self.key, F.expr(digest(grouped, [*self.key, *first])).alias(MATCH_ID), *values)
 
-    def faults(self, rows: DataFrame) -> Iterator[DeclarationError]:
+    def faults(self, *sides: DataFrame) -> Iterator[DeclarationError]:
+        rows = _in_one(sides)
         for name, measure in self.measures.items():
             yield from measure.faults(name, rows)
 
@@ -137,6 +180,15 @@ class Pattern(Kind):
         into = F.struct(*self.key, F.expr(digest(matched, [*self.key, *firsts])).alias(MATCH_ID))
         return matched.withColumns({INTO: into, ROLE: F.expr(f"concat('{ROLE_STEP} ', {STEP})")})
 
+    def traced_among(self, sides: Sequence[DataFrame], side: int, /) -> DataFrame:
+        """Of two inputs the rows make matches together."""
+        from pyspark.sql import functions as F
+
+        if len(sides) == 1:
+            return self.traced(sides[0])
+        traced = self.traced(_in_one(sides)).where(f"{ORDER}.{_INPUT} = {side}")
+        return traced.withColumn(ORDER, F.col(ORDER).dropFields(_INPUT))
+
     @property
     def _first(self) -> dict[str, str]:
         """SQL aggregates over the rows of a match: the place in the sequence of its first row."""
@@ -148,10 +200,15 @@ class Pattern(Kind):
 
         events = [column for column in rows.columns if column not in CARRIED]
         judged = self._judged(together(rows.select(*events, ORDER), self.key))
-        new = [F.lit(None).cast(kind).alias(name) for name, kind in ((MATCH, "long"), (PLACE, "int"), (STEP, "string"))]
+        types = {MATCH: "long", PLACE: "int", STEP: "string", **({until(0): "long"} if self.is_final else {})}
+        new = [F.lit(None).cast(kind).alias(name) for name, kind in types.items()]
         out = judged.select(*events, ORDER, TIE, *new).schema
-        within = None if self.within is None else self.within // timedelta(microseconds=1)
-        work = Matching(self.key, tuple(events), self.steps, within, self.skip == "past last", arrow_schema(out))
+        within, absent = (
+            None if length is None else length // timedelta(microseconds=1)
+            for length in (self.within, None if self.absent is None else self.absent.within)
+        )
+        past_last, last = self.skip == "past last", until(0) if self.is_final else ""
+        work = Matching(self.key, tuple(events), self.steps, within, absent, past_last, last, arrow_schema(out))
         return by_key(judged, self.key, [*self.sequence, ORDER], work, out)
 
     def _judged(self, rows: DataFrame) -> DataFrame:
@@ -161,12 +218,14 @@ class Pattern(Kind):
 
         in_order = Window.partitionBy(*self.key).orderBy(*self.sequence, ORDER)
         equals = Window.partitionBy(*self.key, *self.sequence).orderBy(ORDER)
-        conditions = [step.condition if isinstance(step.condition, str) else "" for step in self.steps]
+        conditions = [step.condition if isinstance(step.condition, str) else "" for step in every_step(self.steps)]
+        if self.absent is not None:
+            conditions.append(self.absent.condition)
         before = sorted({name for sql in conditions for name in _PREV.findall(sql)})
         if before:
             rows = rows.withColumn("prev", F.lag(F.struct(*before)).over(in_order))
         holds = " | ".join(f"if({sql or True}, {1 << i}L, 0L)" for i, sql in enumerate(conditions))
-        clock = f"unix_micros(cast(`{self.sequence[0]}` as timestamp))" if self.within else "0L"
+        clock = instant(rows, self.sequence[0]) if self.within or self.is_final else "0L"
         return rows.withColumns({HOLDS: F.expr(holds), CLOCK: F.expr(clock), TIE: F.row_number().over(equals)}).drop(
             "prev"
         )
@@ -177,7 +236,7 @@ class Pattern(Kind):
             raise DeclarationError(
                 "the function returns a column 'prev'", fix="rename it: conditions refer to the previous row as prev"
             )
-        if self.within and types[self.sequence[0]] not in ("timestamp", "timestamp_ntz", "date"):
+        if self.within and types[self.sequence[0]] not in TIMES:
             raise DeclarationError(
                 f"within needs a time, but {self.sequence[0]!r} is of type {types[self.sequence[0]]}",
                 fix="begin the sequence with a time",
@@ -187,22 +246,59 @@ class Pattern(Kind):
                 raise DeclarationError(f"{name} adds up floats", fix="add decimals: cast(… as decimal(18, 2))")
 
 
-def _possible(steps: Sequence[Step]) -> None:
+def _in_one(sides: Sequence[DataFrame]) -> DataFrame:
+    """The rows of all inputs; of several, their order is that of the inputs, then that of their log.
+
+    Raises DeclarationError for several that are not all logs: rows of tables have no order in common with others.
+    """
+    from pyspark.sql import functions as F
+
+    if len(sides) == 1:
+        return sides[0]
+    if not all(in_log_order(rows) for rows in sides):
+        raise DeclarationError(
+            "a Pattern over two inputs needs two logs", fix="name logs, or bring the rows together in a View first"
+        )
+    placed = []
+    for side, rows in enumerate(sides):
+        parts = [F.col(f"{ORDER}.{part}").alias(part) for part in rows.select(f"{ORDER}.*").columns]
+        placed.append(rows.withColumn(ORDER, F.struct(F.lit(side).alias(_INPUT), *parts)))
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), placed)
+
+
+def _least(horizons: Sequence[datetime | None]) -> datetime | None:
+    """Where every log has come to; None where one has no events, or none is asked for."""
+    come = [horizon for horizon in horizons if horizon is not None]
+    return min(come) if come and len(come) == len(horizons) else None
+
+
+def _parted(steps: Sequence[Part | Absent]) -> tuple[tuple[Part, ...], Absent | None]:
+    """The steps that take rows, and the Absent at their end. Raises DeclarationError where it is elsewhere."""
+    parts = tuple(step for step in steps if not isinstance(step, Absent))
+    absent = next((step for step in steps if isinstance(step, Absent)), None)
+    if absent is not None and (len(steps) > len(parts) + 1 or steps[-1] is not absent):
+        raise DeclarationError(
+            "only the last step may be an Absent", fix="what may not come in between, leave out of the steps"
+        )
+    return parts, absent
+
+
+def _possible(steps: Sequence[Part]) -> None:
     """Raises DeclarationError where no rows, or rows without a name, would match."""
-    called = [step.name for step in steps]
+    called = [step.name for step in every_step(steps)]
     twice = {name for name in called if called.count(name) > 1}
     if twice:
         raise DeclarationError(f"two steps are named {min(twice)!r}", fix="give each a name of its own")
-    if not any(step.least for step in steps):
-        raise DeclarationError("the pattern can match no rows at all", fix="make at least one step require a row")
-    if len(steps) > 60:
-        raise DeclarationError(f"{len(steps)} steps are too many", fix="use at most 60")
+    if not least_rows(steps):
+        fix = "make at least one step require a row, of an Either one in each alternative"
+        raise DeclarationError("the pattern can match no rows at all", fix=fix)
+    if len(called) > 60:
+        raise DeclarationError(f"{len(called)} steps are too many", fix="use at most 60")
 
 
-def _measure(name: str, given: Measure | In, steps: Sequence[Step]) -> Measure:
+def _measure(name: str, given: Measure | In, called: Sequence[str]) -> Measure:
     """The measure as one over the rows of a match. Raises DeclarationError for an unknown step or one it cannot be."""
     if isinstance(given, In):
-        called = [step.name for step in steps]
         if given.step not in called:
             raise DeclarationError(
                 f"measure {name!r} is over the unknown step {given.step!r}", fix=did_you_mean(given.step, called)

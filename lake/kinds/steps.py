@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any, ClassVar, Final
 
 from lake.errors import DeclarationError
@@ -63,6 +64,70 @@ def _parsed(name: str, times: int | tuple[int, int] | str) -> tuple[int, int | N
     if sign:
         return (*_BOUNDS[sign], not reluctant)
     return int(least), int(most) if most else None if comma else int(least), not reluctant
+
+
+@dataclass(frozen=True, init=False)
+class Either:
+    """One of several alternatives, each a step or a list of steps, as `a | b c` in MATCH_RECOGNIZE.
+
+    The first of them that leaves the rest of the pattern possible is taken, whatever the others would give: ISO/IEC
+    19075-5, 7.2, prefers the leftmost alternative. An alternative may hold an Either again. The steps of alternatives
+    that are not taken have no rows.
+    """
+
+    alternatives: tuple[tuple[Step | Either, ...], ...]
+
+    def __init__(self, *alternatives: Step | Either | Sequence[Step | Either]) -> None:
+        made = tuple((each,) if isinstance(each, Step | Either) else tuple(each) for each in alternatives)
+        if len(made) < 2:
+            raise DeclarationError("Either needs alternatives", fix='name two or more: Either(Step("a"), Step("b"))')
+        if not all(made) or not all(isinstance(part, Step | Either) for parts in made for part in parts):
+            raise DeclarationError(
+                "an alternative of Either is neither a step nor a list of steps",
+                fix='write Either(Step("a"), [Step("b"), Step("c")])',
+            )
+        object.__setattr__(self, "alternatives", made)
+
+
+Part = Step | Either
+
+
+@dataclass(frozen=True)
+class Absent:
+    """The last step of a pattern: no row for which `condition` holds comes less than `within` after the match's last.
+
+    It takes no rows. condition: SQL over such a row's columns; any row without one. As in Flink's CEP library, where
+    notFollowedBy may end a pattern only if it is within a time.
+    """
+
+    condition: str = ""
+    within: timedelta = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.condition, str):
+            raise DeclarationError("the condition of Absent is not SQL", fix="write it as text")
+        if re.search(r"\bprev\.", self.condition):
+            raise DeclarationError(
+                "the condition of Absent asks for prev",
+                fix="let it go by the row alone, which later rows do not change",
+            )
+        if self.within <= timedelta(0):
+            raise DeclarationError(f"invalid within of Absent: {self.within}", fix="use a positive timedelta")
+
+
+def every_step(parts: Sequence[Part]) -> Iterator[Step]:
+    """The steps of a pattern, those of all alternatives too, in the order in which they are written."""
+    for part in parts:
+        if isinstance(part, Step):
+            yield part
+        else:
+            for alternative in part.alternatives:
+                yield from every_step(alternative)
+
+
+def least_rows(parts: Sequence[Part]) -> int:
+    """The number of rows without which `parts` never match."""
+    return sum(part.least if isinstance(part, Step) else min(map(least_rows, part.alternatives)) for part in parts)
 
 
 @dataclass(frozen=True)

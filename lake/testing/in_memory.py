@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake.declaration import Declaration, Input
+from lake.declaration import Input
 from lake.evaluation.inputs import Inputs
 from lake.kinds.columns import SIGN, TIME
 from lake.quoting import quoted
@@ -48,10 +48,8 @@ class LogsInMemory(Inputs):
     def _refusals(self, source: Input) -> DataFrame | None:
         return None
 
-    def horizon(self, declaration: Declaration) -> datetime | None:
-        if not declaration.kind.needs_time:
-            return None
-        rows = pa.concat_tables(self.logs[declaration.inputs[0].name])
+    def horizon(self, source: Input) -> datetime | None:
+        rows = pa.concat_tables(self.logs[source.name])
         latest: datetime | None = pc.max(rows.column(TIME)).as_py()
         return latest
 

@@ -16,11 +16,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake import (
+    Absent,
     Aggregate,
     Avg,
     Count,
     CountDistinct,
     DeclarationError,
+    Either,
     FirstOf,
     FirstValue,
     In,
@@ -38,6 +40,7 @@ from lake.kinds.measures.measure import Measure
 from lake.kinds.steps import Condition
 from tests.checks import present
 
+NO_STEP: Any = "b"
 TEN = datetime(2024, 1, 1, 10, tzinfo=UTC)
 
 
@@ -150,6 +153,27 @@ def test_quantifiers_take_many_rows_or_few(
         assert [letters[m.start : m.start + m.rows] for m in found] == expected
 
 
+@pytest.mark.parametrize("in_python", [False, True])
+def test_the_first_alternative_wins_over_a_longer_match(spark: SparkSession, in_python: bool) -> None:
+    """SQL's `x (a | a b) c?` and the like: the leftmost alternative that leaves the rest possible."""
+
+    def step(name: str, letter: str, times: str = "{1}") -> Step:
+        return Step(name, one_of(letter) if in_python else f"letter = '{letter}'", times=times)
+
+    def found(letters: str, *steps: Step | Either) -> list[str]:
+        data = [(1, i, letter) for i, letter in enumerate(letters)]
+        kind = Pattern("key", sequence="at", steps=steps, measures={"start": FirstOf("at"), "rows": Count()})
+        table = kind.evaluate(rows(spark, data, "key int, at int, letter string")).orderBy("start")
+        return [letters[m.start : m.start + m.rows] for m in table.collect()]
+
+    short_first = Either(step("a", "a"), [step("a2", "a"), step("b", "b")])
+    long_first = Either([step("a2", "a"), step("b", "b")], step("a", "a"))
+    assert found("xab", step("x", "x"), short_first) == ["xa"]
+    assert found("xab", step("x", "x"), long_first) == ["xab"]
+    assert found("xabc", step("x", "x"), short_first, step("c", "c")) == ["xabc"]
+    assert found("xaby", step("x", "x"), long_first, step("y", "y", "?")) == ["xaby"]
+
+
 def test_within_a_match_ends_before_its_time_is_over(spark: SparkSession) -> None:
     burst = Pattern(
         "symbol",
@@ -228,6 +252,17 @@ def pattern(**options: object) -> Pattern:
         (lambda: pattern(steps=[]), "match no rows"),
         (lambda: pattern(steps=[Step("a", times="*"), Step("b", times="?")]), "match no rows"),
         (lambda: pattern(steps=[Step("a"), Step("a")]), "two steps are named 'a'"),
+        (lambda: pattern(steps=[Either(Step("a"), [Step("b"), Step("a")])]), "two steps are named 'a'"),
+        (lambda: pattern(steps=[Either(Step("a"), Step("b", times="*"))]), "match no rows"),
+        (lambda: Either(Step("a")), "Either needs alternatives"),
+        (lambda: Either(Step("a"), []), "neither a step nor a list"),
+        (lambda: Either(Step("a"), NO_STEP), "neither a step nor a list"),
+        (lambda: pattern(steps=[Step("a"), Absent(within=timedelta(1))]), "declare is_final=True"),
+        (lambda: pattern(steps=[Absent(within=timedelta(1)), Step("a")], is_final=True), "only the last step"),
+        (lambda: pattern(steps=[Step("a"), *[Absent(within=timedelta(1))] * 2], is_final=True), "only the last step"),
+        (lambda: pattern(steps=[Absent(within=timedelta(1))], is_final=True), "match no rows"),
+        (lambda: Absent("v < prev.v", within=timedelta(1)), "asks for prev"),
+        (lambda: Absent(within=timedelta(0)), "invalid within of Absent"),
         (lambda: pattern(steps=[Step("a", times=(3, 2))]), "from 3 to 2 rows"),
         (lambda: pattern(steps=[Step("a", times=0)]), "from 0 to 0 rows"),
         (lambda: pattern(steps=[Step("a", times="++")]), "times="),
@@ -249,6 +284,7 @@ def test_an_impossible_pattern_is_refused_when_it_is_declared(wrong: Any, words:
     ("options", "words"),
     [
         ({"within": timedelta(1)}, "within needs a time, but 'at' is of type int"),
+        ({"is_final": True}, "is_final needs a time, but 'at' is of type int"),
         ({"measures": {"x": Sum("cast(at as double)")}}, "x adds up floats"),
     ],
 )

@@ -115,6 +115,19 @@ def test_of_a_pattern_rows_are_steps_of_their_match(spark: SparkSession) -> None
     assert told(kind, frame) == [(1, row["match_id"], "step low"), (1, row["match_id"], "step high")]
 
 
+def test_of_a_pattern_over_two_logs_the_rows_of_both_make_matches(spark: SparkSession) -> None:
+    kind = Pattern("k", sequence="at", steps=[Step("low", "v = 'l'"), Step("high", "w > 0")], measures={"n": Count()})
+    lows, highs = batch(spark, 1, ORDERS, (1, 1, "l"), (1, 2, "l")), batch(spark, 1, "k int, at int, w int", (1, 2, 5))
+    [row] = kind.evaluate(lows, highs).collect()
+    told = []
+    for side, columns in enumerate((lows.columns, highs.columns)):
+        traced = kind.traced_among([lows, highs], side)
+        assert traced.select(f"{ORDER}.*").columns == lows.select(f"{ORDER}.*").columns
+        assert set(columns) <= set(traced.columns)
+        told += [(side, each["at"], each[INTO]["match_id"] == row["match_id"], each[ROLE]) for each in traced.collect()]
+    assert told == [(0, 2, True, "step low"), (1, 2, True, "step high")]
+
+
 def test_of_one_id_the_last_in_the_log_decides(spark: SparkSession) -> None:
     one, other = batches(spark, ORDERS, [(1, 1, "a"), (1, 1, "b")], [(1, 2, "c")])
     assert told(Join("k", left="at"), one) == [(1, 1, "superseded"), (1, 1, "decides")]

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake import AsOf, Enrich
-from lake.kinds.columns import ORDER, visible
+from lake.kinds.columns import ORDER, TIME, visible
 from lake.testing.laws import at_once, by_slices
 from tests.laws.frames import there
 from tests.laws.models.enrich import Event, Version, enrich
@@ -106,3 +106,36 @@ def test_any_slicing_gives_each_event_the_version_of_its_time(
     assert content(whole) == model
     assert content(sliced) == model
     assert sliced.select(*whole.columns).exceptAll(whole).isEmpty()
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize("lateness", [2, 0])
+@pytest.mark.parametrize("how", ["left", "inner"])
+def test_an_event_is_final_when_no_version_of_its_time_can_come_that_is_not_late(
+    spark: SparkSession, how: Literal["left", "inner"], lateness: int
+) -> None:
+    dimension = AsOf(("key", "part"), time="begins")
+    kind = Enrich("id", dimension, time="at", how=how, lateness=timedelta(days=lateness), is_final=True)
+    events, versions = histories(seed=5, history=False)
+    versions[0] = [
+        (version, sign) for version, sign in versions[0] if version.begins is not None and version.begins < 5
+    ]
+    for number in (1, PARTS):
+        sides = [frames(spark, *part) for part in zip(events[:number], versions[:number], strict=True)]
+        parts = [(timed(ours, "at"), timed(theirs, "begins")) for ours, theirs in sides]
+        begun = [v.begins for part in versions[:number] for v, _ in part if v.begins is not None]
+        rows = enrich(there(events[:number]), there(versions[:number]), tolerance=None)
+        expected = {
+            id: (day(at), value, on is None or at is None or at < max(begun) - lateness)
+            for id, (_, on, at, value) in rows.items()
+            if how == "left" or value is not None
+        }
+        assert {final for *_, final in expected.values()} == {False, True}
+        for table in (at_once(kind, parts), by_slices(kind, parts)):
+            found = {row["id"]: (row["at"], row["value"], row["is_final"]) for row in table.collect()}
+            assert found == expected
+
+
+def timed(rows: DataFrame, at: str) -> DataFrame:
+    """`rows` with what a log says of their time."""
+    return rows.withColumn(TIME, F.col(at).cast("timestamp"))

@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake import Join
-from lake.kinds.columns import ORDER
+from lake.kinds.columns import ORDER, TIME
 from lake.testing.laws import at_once, by_slices
 from tests.laws.frames import there
-from tests.laws.models.join import Side, join
+from tests.laws.models.join import Side, final, join
 
 HISTORIES, PARTS, WITHIN, EPOCH = 2000, 4, 2, date(2020, 1, 1)
 
@@ -60,6 +60,50 @@ def test_any_slicing_gives_the_same_pairs(spark: SparkSession, how: Any, within:
         rows = [(row["key"], row["order"], row["payment"]) for row in table.collect()]
         assert len(set(rows)) == len(rows)
         assert set(rows) == model
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize(("within", "lateness"), [(WITHIN, 1), (WITHIN, 0), (None, 0)])
+def test_a_row_without_a_partner_is_final_when_none_can_come_that_is_not_late(
+    spark: SparkSession, within: Any, lateness: int
+) -> None:
+    kind = Join(
+        "key",
+        left="order",
+        right="payment",
+        how="full",
+        within=None if within is None else timedelta(days=within),
+        times=None if within is None else ("order_at", "payment_at"),
+        lateness=timedelta(days=lateness),
+        is_final=True,
+    )
+    sides = histories(seed=9)
+    for side in sides:
+        side[0] = [row for row in side[0] if row[0].at < 4]
+    for number in (1, PARTS):
+        left, right = (side[:number] for side in sides)
+        parts = [
+            (timed(frame(spark, ours, "order"), "order"), timed(frame(spark, theirs, "payment"), "payment"))
+            for ours, theirs in zip(left, right, strict=True)
+        ]
+        left_at, right_at = ({row.id: row.at for part in side for row, _ in part} for side in (left, right))
+        horizons = (max(left_at.values()), max(right_at.values()))
+        expected = set()
+        for key, order, payment in join(there(left), there(right), how="full", within=within):
+            ours = None if order is None else left_at[order]
+            theirs = None if payment is None else right_at[payment]
+            never = final(ours, theirs, within=within, lateness=lateness, horizons=horizons)
+            expected.add((key, order, payment, key is None or never))
+        assert {row[3] for row in expected} == {False, True}
+        for table in (at_once(kind, parts), by_slices(kind, parts)):
+            rows = [(row["key"], row["order"], row["payment"], row["is_final"]) for row in table.collect()]
+            assert len(set(rows)) == len(rows)
+            assert set(rows) == expected
+
+
+def timed(rows: DataFrame, name: str) -> DataFrame:
+    """`rows` with what a log says of their time."""
+    return rows.withColumn(TIME, F.col(f"{name}_at").cast("timestamp"))
 
 
 def test_inner_is_part_of_left_is_part_of_full(spark: SparkSession) -> None:

@@ -12,17 +12,25 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lake import Count, FirstOf, In, LastOf, Max, Pattern, Step, Sum
-from lake.kinds.columns import ORDER
+from lake import Absent, Count, Either, FirstOf, In, LastOf, Max, Pattern, Step, Sum
+from lake.kinds.columns import ORDER, TIME
+from lake.kinds.steps import Condition
 from lake.testing.laws import at_once, by_slices
 from tests.laws.models import pattern as model
 from tests.laws.models.pattern import Tick
 
 HISTORIES, PARTS = 2000, 4
+LATENESS = 2
+MEASURED = ("key", "rows", "first", "last", "total", "largest_b", "bs")
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
 
+
+def letter_of(letters: str) -> Condition:
+    return lambda event, _: event["letter"] in letters
+
+
 # Each with the regular expression that says the same; letters can satisfy several steps.
-PATTERNS: dict[str, tuple[list[Step], str]] = {
+PATTERNS: dict[str, tuple[list[Step | Either], str]] = {
     "greedy": (
         [
             Step("a", "letter = 'a'"),
@@ -48,17 +56,48 @@ PATTERNS: dict[str, tuple[list[Step], str]] = {
         [Step("a", "letter = 'a'", times="+?"), Step("b", times="{1,3}?"), Step("c", "letter <> 'b'", times="+?")],
         "(?P<a>a+?)(?P<b>.{1,3}?)(?P<c>[^b]+?)",
     ),
+    "alternatives": (
+        [
+            Step("a", "letter <> 'c'", times="*"),
+            Either(
+                [Step("b", "letter <> 'a'", times="+?"), Step("c", "letter = 'a'")],
+                Step("d", "letter = 'a'", times=2),
+                Either(Step("e", "letter = 'c'"), [Step("f", "letter = 'b'", times="{1,2}"), Step("g", times="?")]),
+            ),
+            Step("h", "letter <> 'b'", times="?"),
+        ],
+        "(?P<a>[^c]*)(?:(?P<b>[^a]+?)(?P<c>a)|(?P<d>aa)|(?:(?P<e>c)|(?P<f>b{1,2})(?P<g>.?)))(?P<h>[^b]?)",
+    ),
+    "alternatives of functions": (
+        [
+            Either(Step("a", letter_of("ac"), times="??"), [Step("b", "letter = 'b'"), Step("c", times="*?")]),
+            Either([Step("d", letter_of("a"), times="+"), Step("e", letter_of("c"))], Step("f", letter_of("ab"))),
+        ],
+        "(?:(?P<a>[ac]??)|(?P<b>b)(?P<c>.*?))(?:(?P<d>a+)(?P<e>c)|(?P<f>[ab]))",
+    ),
+    "absent": (
+        [Step("a", "letter <> 'c'", times="+"), Step("b", "letter <> 'a'", times="?")],
+        "(?P<a>[^c]+)(?P<b>[^a]?)",
+    ),
+    "absent after functions": ([Step("a", letter_of("ac")), Step("b", times="*?")], "(?P<a>[ac])(?P<b>.*?)"),
 }
+ABSENT = {"absent": ("c", 3), "absent after functions": ("b", 2)}
+"""The letter that must not come for so many seconds after a match."""
 
 
-def kind(name: str, *, to_next: bool, within: int | None) -> Pattern:
-    steps, _ = PATTERNS[name]
+def kind(name: str, *, to_next: bool, within: int | None = None, is_final: bool = False) -> Pattern:
+    steps: list[Step | Either | Absent] = [*PATTERNS[name][0]]
+    if name in ABSENT:
+        letter, seconds = ABSENT[name]
+        steps.append(Absent(f"letter = '{letter}'", within=timedelta(seconds=seconds)))
     return Pattern(
         "key",
         sequence="at",
         steps=steps,
         skip="to next" if to_next else "past last",
         within=None if within is None else timedelta(seconds=within),
+        lateness=timedelta(seconds=LATENESS),
+        is_final=is_final or name in ABSENT,
         measures={
             "rows": Count(),
             "first": FirstOf("place"),
@@ -97,7 +136,14 @@ def histories(*, total: bool = False) -> list[list[tuple[Tick, int]]]:
 def frames(spark: SparkSession, parts: list[list[tuple[Tick, int]]]) -> list[DataFrame]:
     schema = "key int, at timestamp, letter string, size int, place int, _sign int"
     rows = [[(t.key, EPOCH + timedelta(seconds=t.at), t.letter, t.size, t.place, s) for t, s in part] for part in parts]
-    return [spark.createDataFrame(part, schema).withColumn(ORDER, F.struct("place")) for part in rows]
+    made = [spark.createDataFrame(part, schema) for part in rows]
+    return [part.withColumns({ORDER: F.struct("place"), TIME: F.col("at")}) for part in made]
+
+
+def two_streams(spark: SparkSession, parts: list[list[tuple[Tick, int]]]) -> list[tuple[DataFrame, DataFrame]]:
+    """The ticks as two logs: those with a `b` are of the second, which has no size."""
+    made = [part.withColumn(ORDER, F.struct(F.col("place").alias("_batch"))) for part in frames(spark, parts)]
+    return [(part.where("letter <> 'b'"), part.where("letter = 'b'").drop("size")) for part in made]
 
 
 def expected(
@@ -111,15 +157,67 @@ def expected(
                 keys[tick.key].append(tick)
     found = set()
     for key, ticks in keys.items():
-        for match in model.matches(model.in_order(ticks), PATTERNS[name][1], to_next=to_next, within=within):
+        for match in model.matches(
+            model.in_order(ticks), PATTERNS[name][1], to_next=to_next, within=within, absent=ABSENT.get(name)
+        ):
             rows, bs = [tick for tick, _ in match], [tick.size for tick, step in match if step == "b"]
             sizes = sum(tick.size for tick in rows)
             found.add((key, len(rows), rows[0].place, rows[-1].place, sizes, max(bs, default=None), len(bs)))
     return found
 
 
+@pytest.mark.turns
+@pytest.mark.parametrize(
+    ("name", "to_next"),
+    [("absent", False), ("alternatives", False), ("reluctant", True), ("absent after functions", True)],
+)
+def test_a_match_that_is_final_stays_where_no_row_is_late(spark: SparkSession, name: str, to_next: bool) -> None:
+    """Those that are final are those that the matcher says, which `tests/kinds/test_matcher.py` proves."""
+    final = kind(name, to_next=to_next, is_final=True)
+    parts = [[(tick, sign) for tick, sign in part if sign > 0] for part in histories(total=True)]
+    on_time: list[list[tuple[Tick, int]]] = []
+    for part in parts:
+        latest = max((tick.at for earlier in on_time for tick, _ in earlier), default=0)
+        moved = [(replace(tick, at=latest - LATENESS + tick.at // 3), sign) for tick, sign in part]
+        on_time.append(moved)
+    closed: set[tuple[Any, ...]] = set()
+    for number in range(1, PARTS + 1):
+        slices = frames(spark, on_time[:number])
+        table, whole = by_slices(final, slices), at_once(final, slices)
+        assert table.exceptAll(whole).isEmpty()
+        assert whole.exceptAll(table).isEmpty()
+        lasting = {tuple(row) for row in table.where("is_final").collect()}
+        assert closed < lasting
+        closed = lasting
+    assert not table.where("not is_final").isEmpty()
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize(("name", "to_next"), [("alternatives", True), ("absent", False), ("reluctant", False)])
+def test_two_streams_are_one_sequence(spark: SparkSession, name: str, to_next: bool) -> None:
+    """Of one time the rows of the first stream come first, whatever came first."""
+    parts = histories()
+    gone = {tick for part in parts for tick, sign in part if sign < 0}
+    keys = defaultdict(list)
+    for tick, sign in (each for part in parts for each in part):
+        if sign > 0 and tick not in gone:
+            keys[tick.key].append(tick)
+    found = set()
+    for key, ticks in keys.items():
+        in_order = sorted(ticks, key=lambda tick: (tick.at, tick.letter == "b", tick.place))
+        for match in model.matches(in_order, PATTERNS[name][1], to_next=to_next, absent=ABSENT.get(name)):
+            rows = [tick for tick, _ in match]
+            sizes = [tick.size for tick in rows if tick.letter != "b"]
+            found.add((key, len(rows), rows[0].place, rows[-1].place, sum(sizes) if sizes else None))
+    pattern, slices = kind(name, to_next=to_next, is_final=True), two_streams(spark, parts)
+    whole, sliced = at_once(pattern, slices), by_slices(pattern, slices)
+    assert whole.exceptAll(sliced).isEmpty()
+    assert sliced.exceptAll(whole).isEmpty()
+    assert {tuple(row) for row in whole.select(*MEASURED[:5]).collect()} == found
+
+
 def visible(table: DataFrame) -> set[tuple[Any, ...]]:
-    rows = table.drop("match_id").collect()
+    rows = table.select(*MEASURED).collect()
     assert len(set(rows)) == len(rows)
     return {tuple(row) for row in rows}
 

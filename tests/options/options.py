@@ -79,6 +79,14 @@ OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "condition": ("''", "'a <= prev.a'", "'a > 0'", "is_first"),
         "times": ("1", "(1, 2)", "'?'", "'+'", "'*'", "'{1,}'", "'+?'"),
     },
+    "Absent": {"condition": ("''", "'a > 1'", "'a is null'"), "within": ("HOUR", "2 * DAY")},
+    "Either": {
+        "alternatives": (
+            "Step('down', 'a > 0'), Step('up', 'a <= prev.a')",
+            "[Step('down', is_first), Step('x', times='?')], Step('up', times='+')",
+            "Either(Step('up', 'a > 0', times=2), [Step('down', 'a <= prev.a'), Step('y')]), Step('z', 'a is null')",
+        ),
+    },
     "AsOf": {
         "on": ("'k'", "('k', 'l')"),
         "time": ("'valid_from'", "'rat'"),
@@ -140,6 +148,8 @@ OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "dimensions": (),  # those that AsOf makes
         "time": ("'at'",),
         "how": ("'left'", "'inner'"),
+        "lateness": ("0 * HOUR", "HOUR"),
+        "is_final": ("False", "True"),
     },
     "Join": {
         "key": ("'k'", "('k', 'l')"),
@@ -148,14 +158,18 @@ OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "how": ("'inner'", "'left'", "'right'", "'full'"),
         "within": ("None", "DAY", "(HOUR, 2 * DAY)"),
         "times": ("None", "('at', 'rat')"),
+        "lateness": ("0 * HOUR", "HOUR"),
+        "is_final": ("False", "True"),
     },
     "Pattern": {
         "key": KEYS,
         "sequence": ("'at'", "('at', 'seq')", "'seq'"),
-        "steps": (),  # those that Step makes
+        "steps": (),  # those that Step, Either and Absent make
         "measures": ("MATCHED",),
         "skip": ("'past last'", "'to next'"),
         "within": ("None", "2 * DAY"),
+        "lateness": ("0 * HOUR", "HOUR"),
+        "is_final": ("False", "True"),
     },
     "View": {
         "key": ("'k'", "('k', 'l')", "()"),
@@ -169,7 +183,7 @@ OPTIONS: Mapping[str, Mapping[str, Sequence[str]]] = {
 def classes() -> dict[str, type]:
     """What a declaration is made of: {name: class}."""
     told = {name: getattr(lake, name) for name in lake.__all__}
-    parts = ("AsOf", "In", "Step")
+    parts = ("Absent", "AsOf", "Either", "In", "Step")
     return {
         name: each
         for name, each in told.items()

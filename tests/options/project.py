@@ -30,6 +30,8 @@ COLUMNS = {
     "log": [*PLAIN, MADE, "_id as event", "op as _op", "was as _was"],
     "table": [*PLAIN, "s", "event", "op as _op", "was as _was"],
 }
+SECOND = ["k", "l", "if(rs is null, null, named_struct('u', 1, 'v', rs)) as s", "rat as at", "rs as seq", "rs as a"]
+"""What the other log gives a Pattern over two."""
 HEAD = """from datetime import timedelta
 
 from pyspark.sql import functions as F
@@ -90,7 +92,7 @@ class Table:
 
 def call(name: str, options: Chosen) -> str:
     """The call of a class; what comes before several things of one name (`*dimensions`), and these, goes by place."""
-    by_place = ("id", "dimensions") if "dimensions" in options else ()
+    by_place = ("id", "dimensions") if "dimensions" in options else ("alternatives",)
     arguments = (value if option in by_place else f"{option}={value}" for option, value in options.items())
     return f"{name}({', '.join(arguments)})"
 
@@ -169,8 +171,13 @@ def _tables(kind: str) -> Iterator[Table]:
         each = calls("AsOf")
         options["dimensions"] = (*each, *(f"{a}, {b}" for a, b in pairwise(each)))
     if kind == "Pattern":
+        options["input"] = ("table", "log", "logs")
         down, up = ([text for text in calls("Step") if name in text] for name in ("'down'", "'up'"))
-        options["steps"] = tuple(f"[{a}, {b}]" for a, b in zip(down, reversed(up), strict=False))
+        options["steps"] = (
+            *(f"[{a}, {b}]" for a, b in zip(down, reversed(up), strict=False)),
+            *(f"[Step('any', times='?'), {either}]" for either in calls("Either")),
+            *(f"[Step('down', 'a > 0', times='+?'), Step('up', times='?'), {absent}]" for absent in calls("Absent")),
+        )
     choices = pairs(options, lambda chosen: _fits(kind, chosen))
     if kind == "Aggregate":  # and every other window, one beside each of these choices
         others = [text for name in WINDOWS for text in calls(name)[1:]]
@@ -184,12 +191,11 @@ def _tables(kind: str) -> Iterator[Table]:
         choices.append(choices[0] | {"measures": "EVERY_MATCHED"})
     for number, chosen in enumerate(choices):
         source = chosen.pop("input")
-        inputs: tuple[str, ...] = ('log("events")', 'log("others")') if source == "log" else ("current", "other")
+        inputs: tuple[str, ...] = ("current", "other") if source == "table" else ('log("events")', 'log("others")')
+        both = kind in ("Enrich", "Join", "View") or source == "logs"
         if kind == "Enrich":
             inputs = (inputs[0], *[inputs[1]] * chosen["dimensions"].count("AsOf"))
-        yield Table(
-            f"{kind.lower()}_{number}", kind, chosen, inputs if kind in ("Enrich", "Join", "View") else inputs[:1]
-        )
+        yield Table(f"{kind.lower()}_{number}", kind, chosen, inputs if both else inputs[:1])
 
 
 def _fits(kind: str, chosen: Chosen) -> bool:
@@ -198,7 +204,8 @@ def _fits(kind: str, chosen: Chosen) -> bool:
         timed = options.get("late") == "'drop'" or options.get("is_final") == "True"
         if timed:
             return False
-    if options.get("within", "None") != "None" and options.get("sequence") == "'seq'":
+    timed = options.get("within", "None") != "None" or options.get("is_final") == "True"
+    if timed and options.get("sequence") == "'seq'":
         return False  # no time to go by
     text = call(kind, options)
     return possible(text, of_kinds()) and bool(eval(text, of_kinds()).identity)
@@ -218,6 +225,8 @@ def _returned(table: Table) -> str:
     """What the job's function returns."""
     source = "log" if table.inputs[0].startswith("log(") else "table"
     made, event = COLUMNS[source][-4:-2]
+    if table.kind == "Pattern" and len(table.inputs) == 2:
+        return f"rows.selectExpr(*{COLUMNS[source]!r}), rows1.selectExpr(*{SECOND!r})"
     of = {"Join": _joined, "Enrich": _enriched, "View": _viewed}.get(table.kind)
     return of(table.options, made, event) if of else f"rows.selectExpr(*{COLUMNS[source]!r})"
 

@@ -12,6 +12,16 @@ class Side:
     at: int
 
 
+def final(
+    left_at: int | None, right_at: int | None, *, within: int | None, lateness: int, horizons: tuple[int, int]
+) -> bool:
+    """Whether a row of a key that is not null can have no other partner that is not late; a pair has its partner."""
+    if left_at is not None and right_at is not None:
+        return True
+    alone, others = (left_at, horizons[1]) if left_at is not None else (right_at, horizons[0])
+    return within is not None and alone is not None and alone + within < others - lateness
+
+
 def join(left: list[Side], right: list[Side], *, how: str, within: int | None) -> set[tuple[int | None, ...]]:
     """{(key, left id, right id)}"""
     pairs = {

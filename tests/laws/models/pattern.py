@@ -23,10 +23,28 @@ def in_order(ticks: list[Tick]) -> list[Tick]:
 
 
 def matches(
-    ticks: list[Tick], pattern: str, *, to_next: bool = False, within: int | None = None
+    ticks: list[Tick],
+    pattern: str,
+    *,
+    to_next: bool = False,
+    within: int | None = None,
+    absent: tuple[str, int] | None = None,
 ) -> Iterator[list[tuple[Tick, str]]]:
-    """The rows of each match, each with the name of its group; the ticks are of one key, in order."""
+    """The rows of each match, each with the name of its group; the ticks are of one key, in order.
+
+    absent: a letter, and for how many seconds after a match there must be none of it. Ticks after which there is none
+        are written large, and a match must end with a large letter.
+    """
     text, start = "".join(tick.letter for tick in ticks), 0
+    if absent is not None:
+        letter, seconds = absent
+        text = "".join(
+            tick.letter
+            if any(t.letter == letter and t.at < tick.at + seconds for t in ticks[i:])
+            else tick.letter.upper()
+            for i, tick in enumerate(ticks, start=1)
+        )
+        pattern = f"(?i:{pattern})(?<=[A-Z])"
     while start < len(ticks):
         late = [i for i, tick in enumerate(ticks) if within is not None and tick.at >= ticks[start].at + within]
         found = re.compile(pattern).match(text, start, min(late, default=len(ticks)))

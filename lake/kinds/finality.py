@@ -1,0 +1,106 @@
+"""Finality: whether a later event that is not late can still change a row of a table.
+
+An event is late when its time is before its log's *horizon*, the greatest event time at the cut, less the lateness. A
+row's state says of each input the last event time with which an event of it could change the row; once that is before
+all times that are not late, nothing but a late event changes it. The horizon is an input of the evaluation, as it is of
+an Aggregate's closed windows: of any slicing of the logs the same rows are final.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from lake.errors import DeclarationError
+from lake.kinds.kind import Kind
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+FINAL: Final = "is_final"
+TIMES: Final = ("date", "timestamp", "timestamp_ntz")
+OPEN: Final = (1 << 63) - 1  # where an event of any time could change the row
+
+
+def until(side: int) -> str:
+    """The state column with the last time, in microseconds since 1970, with which an event of input number `side` could
+    change the row; null where none can.
+    """
+    return f"_until_{side}_us"
+
+
+def late_before(horizon: datetime, lateness: timedelta) -> int:
+    """Events before this instant, in microseconds since 1970, are late at `horizon`."""
+    instant = horizon if horizon.tzinfo else horizon.replace(tzinfo=UTC)
+    return (instant - lateness - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+class WithFinality(Kind):
+    """A kind with the options `is_final` and `lateness`, whose rows have the state column `until` of some inputs."""
+
+    if TYPE_CHECKING:  # kinds have them as fields
+
+        @property
+        def is_final(self) -> bool:
+            """Whether the table has the column FINAL."""
+
+        @property
+        def lateness(self) -> timedelta:
+            """How far behind the horizon an event is late."""
+
+    @property
+    def open_sides(self) -> Sequence[int]:
+        """The inputs whose events can change a row that is there."""
+        return [0]
+
+    @property
+    def needs_time(self) -> bool:
+        return self.is_final
+
+    @property
+    def meanings(self) -> Mapping[str, str]:
+        return {FINAL: "whether only late events can change the row any more"} if self.is_final else {}
+
+    def at_horizon(self, rows: DataFrame, /, *horizons: datetime | None) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        return rows.withColumn(FINAL, F.expr(self._decided(horizons))) if self.is_final else rows
+
+    def changed_by_horizon(self, *horizons: datetime | None) -> str | None:
+        return f"{FINAL} <> ({self._decided(horizons)})" if self.is_final else None
+
+    def _decided(self, horizons: Sequence[datetime | None]) -> str:
+        """SQL, for Spark and DuckDB, of whether a row is final."""
+        tests = []
+        for side in self.open_sides:
+            horizon = horizons[side]
+            before = -OPEN if horizon is None else late_before(horizon, self.lateness)
+            tests.append(f"coalesce({until(side)} < {before}, true)")
+        return " and ".join(tests)
+
+    def _told(self, columns: Iterable[str], state: Mapping[int, str]) -> list[Column]:
+        """What comes beside `columns`: FINAL, and the state columns of `{input: SQL}`."""
+        from pyspark.sql import functions as F
+
+        if FINAL in columns:
+            raise DeclarationError(f"{FINAL!r} is already a column", fix="rename it, or leave out is_final")
+        untils = [F.expr(f"cast({sql} as bigint)").alias(until(side)) for side, sql in state.items()]
+        return [F.lit(False).alias(FINAL), *untils]
+
+
+def check_lateness(lateness: timedelta) -> None:
+    """Raises DeclarationError for a negative one."""
+    if lateness < timedelta(0):
+        raise DeclarationError(f"invalid lateness {lateness}", fix="use zero or more")
+
+
+def instant(rows: DataFrame, column: str, *, of: str = "") -> str:
+    """SQL of a time as microseconds since 1970; `of` is the alias of `rows`, with its dot.
+
+    Raises DeclarationError where the column is no time.
+    """
+    type_ = dict(rows.dtypes)[column]
+    if type_ not in TIMES:
+        raise DeclarationError(f"is_final needs a time, but {column!r} is of type {type_}", fix="use an event's time")
+    return f"unix_micros(cast({of}`{column}` as timestamp))"
