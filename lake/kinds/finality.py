@@ -1,9 +1,9 @@
 """Finality: whether a later event that is not late can still change a row of a table.
 
-An event is late when its time is before its log's *horizon*, the greatest event time at the cut, less the lateness. A
-row's state says of each input the last event time with which an event of it could change the row; once that is before
-all times that are not late, nothing but a late event changes it. The horizon is an input of the evaluation, as it is of
-an Aggregate's closed windows: of any slicing of the logs the same rows are final.
+An event is late when its time is before its log's *horizon*, the watermark at the cut, less the lateness. A row's state
+says of each input the last event time with which an event of it could change the row; once that is before all times
+that are not late, nothing but a late event changes it. The horizon is an input of the evaluation, as it is of an
+Aggregate's closed windows: of any slicing of the logs the same rows are final.
 """
 
 from __future__ import annotations
