@@ -227,9 +227,10 @@ class History(Kind):
             return super().traced(rows)
         over = f"over (partition by {self._by} order by {AT})"
         shown = ", ".join(f"if({GONE}, null, `{column}`)" for column in self._tracked(visible(rows.columns)))
+        rows = rows.withColumn(INSTANT, F.expr(self._instant))  # before AT, which may be the name of a column of theirs
         steps = {
             AT: place(*self.sequence),
-            INSTANT: self._greatest(self._instant) if self.dated else self._instant,
+            INSTANT: self._greatest(INSTANT) if self.dated else INSTANT,
             GONE: self.removal.gone,
             "_counts": f"{INSTANT} is not null and not ({INSTANT} <=> lead({INSTANT}) {over})",
             "_state": f"if(_counts, struct({GONE}{', ' if shown else ''}{shown}), null)",

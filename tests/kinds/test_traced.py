@@ -73,8 +73,8 @@ def test_of_a_history_one_begins_each_version(spark: SparkSession) -> None:
 
 def test_of_a_history_that_is_dated_by_another_column_the_greatest_time_so_far_counts(spark: SparkSession) -> None:
     rows = [(1, 9, None, "z"), (1, 1, 10, "a"), (1, 2, 30, "a"), (1, 3, 20, "b"), (1, 5, 40, None), (1, 4, None, "c")]
-    kind = History("k", sequence="lsn", dated="at", track="v", deletes="v is null")
-    assert told(kind, batch(spark, 1, "k int, lsn int, at int, v string", *rows)) == [
+    kind = History("k", sequence="_at", dated="_dated", track="v", deletes="v is null")
+    assert told(kind, batch(spark, 1, "k int, _at int, _dated int, v string", *rows)) == [
         (1, 40, "begins a version"),
         (1, 10, "begins a version"),
         (1, 30, "superseded"),
