@@ -24,17 +24,21 @@ Decided: TypeAlias = tuple[str, list[set[str]]]
 
 def unordered(project: Project, streams: Iterable[str]) -> Iterator[str]:
     """What neither the events of these streams decide nor the order of where they come from, a line for each table."""
+    wanted = {*streams}
+    if not wanted:
+        return
     sound, _ = sound_sources(project.settings, project.contracts)
+    feeding = [source for source in sound.values() if wanted & {*source.streams}]
     apart: dict[str, Decided] = {}
-    for source in sound.values():
+    for source in feeding:
         try:
             apart |= _partitions(project, source)
         except LakeError:
             continue  # what is wrong with a source is told where it is read
-    for stream, count in Counter(stream for source in sound.values() for stream in source.streams).items():
+    for stream, count in Counter(stream for source in feeding for stream in source.streams).items():
         if count > 1:
             apart[stream] = f"{count} sources", [*_one_event(project.contracts[stream])]
-    for stream in sorted({*apart} & {*streams}):
+    for stream in sorted({*apart} & wanted):
         yield from _by_log_order(project, stream, *apart[stream])
 
 
