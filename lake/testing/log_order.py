@@ -20,8 +20,8 @@ BATCHED: Final = ("_batch", "_arrival", "_offset", "_source", "_watermark")
 def goes_by_batches(inputs: Inputs, declaration: Declaration) -> bool:
     """Whether a table goes by how its events came in files and batches: without the columns that tell, it cannot be."""
     contracts = inputs.project.contracts
-    first = declaration.inputs[0]
-    if declaration.kind.needs_time and first.is_log and contracts[first.name].horizon:
+    logs = [source.name for source in declaration.inputs if source.is_log]
+    if declaration.kind.needs_time and any(contracts[stream].horizon for stream in logs):
         return True  # which producers come together, and who is closed, decides what is final
     frames = []
     for source in declaration.inputs:
