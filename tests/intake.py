@@ -8,10 +8,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -121,3 +123,14 @@ class Client:
 def spooled(files: Sequence[Path]) -> list[Any]:
     """The records of files as they are on the disk: [stream, text, facts]."""
     return [json.loads(line) for file in sorted(files) for line in file.read_text().splitlines()]
+
+
+def killed(project: Path, after: float, make: Callable[[Serving, int], bytes], until: Callable[[], bool]) -> Client:
+    """A life of a server that many connections post to until SIGKILL comes, `after` so many seconds; what they did."""
+    with start(project) as process:
+        serving = ready(process)
+        client = Client(serving.port, partial(make, serving))
+        threading.Timer(after, process.kill).start()
+        asyncio.run(client.post(12, until))
+        assert process.wait() == -signal.SIGKILL, process.stderr and process.stderr.read()
+    return client

@@ -10,7 +10,6 @@ python -m tests.crash.commands --kills 200 --seed 1
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import random
 import sys
@@ -21,10 +20,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tests import intake
 from tests.decide.accounts import accounts
 from tests.decide.bank import Bank
-from tests.intake import Client, request
+from tests.intake import Serving, killed, request
 
 ACCOUNTS = 5
 
@@ -52,13 +50,8 @@ def soak(folder: Path, kills: int, seed: int) -> Outcome:
     beside.start()
     try:
         for life in range(kills):
-            with intake.start(bank.settings.project) as process:
-                serving = intake.ready(process)
-                client = Client(serving.port, partial(_request, serving, life))
-                killing = threading.Timer(chance.uniform(0.02, 0.6), process.kill)
-                killing.start()
-                asyncio.run(client.post(12, lambda: bool(faults)))
-                assert process.wait() == -9 or faults, process.stderr and process.stderr.read()
+            make = partial(_request, life)
+            client = killed(bank.settings.project, chance.uniform(0.02, 0.6), make, lambda: bool(faults))
             accepted |= {f"{life}-{number}" for number in client.acknowledged}
             for status, count in client.statuses.items():
                 statuses[status] = statuses.get(status, 0) + count
@@ -86,7 +79,7 @@ def _running(bank: Bank, chance: random.Random, done: threading.Event, faults: l
             return
 
 
-def _request(serving: intake.Serving, life: int, number: int) -> bytes:
+def _request(life: int, serving: Serving, number: int) -> bytes:
     chance = random.Random(f"{life}-{number}")
     body = json.dumps({"account": chance.randrange(ACCOUNTS), "amount": str(chance.randrange(-120, 100))}).encode()
     headers = {"idempotency-key": f"{life}-{number}"}

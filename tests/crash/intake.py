@@ -10,7 +10,6 @@ python -m tests.crash.intake --kills 200 --seed 1
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import random
 import sys
@@ -24,8 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from lake.sources.source import Progress
-from tests import intake
-from tests.intake import Client, request
+from tests.intake import Serving, killed, request
 from tests.servers.http import Http, shop
 from tests.spool import Kept
 
@@ -81,12 +79,8 @@ def soak(folder: Path, kills: int, seed: int) -> Outcome:
     beside.start()
     try:
         for _ in range(kills):
-            with intake.start(settings.project) as process:
-                serving = intake.ready(process)
-                client = Client(serving.port, partial(_request, serving, first))
-                threading.Timer(chance.uniform(0.02, 0.6), process.kill).start()
-                asyncio.run(client.post(12, lambda: bool(faults)))
-                assert process.wait() == -9
+            make = partial(_request, first)
+            client = killed(settings.project, chance.uniform(0.02, 0.6), make, lambda: bool(faults))
             for number in client.acknowledged:
                 acknowledged.update(_numbers(first + number * SEVERAL))
             sent += client.last
@@ -122,7 +116,7 @@ def _numbers(first: int) -> range:
     return range(first, first + (SEVERAL if first // SEVERAL % 3 == 0 else 1))
 
 
-def _request(serving: intake.Serving, before: int, number: int) -> bytes:
+def _request(before: int, serving: Serving, number: int) -> bytes:
     numbers = _numbers(before + number * SEVERAL)
     body = b"".join(json.dumps({"station": "a", "number": each}).encode() + b"\n" for each in numbers)
     return request(serving, "readings", body, "application/x-ndjson")
