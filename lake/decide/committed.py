@@ -7,7 +7,7 @@ and a log only ever go on, and the table is looked at first.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -150,14 +150,13 @@ class Committed:
         where = f"{REFUSAL} IS NULL" if REFUSAL in there else "true"
         rows = scan.arrow(columns, keys=wanted, where=where).to_pylist()
         rows.sort(key=lambda row: (row["_batch"], row.get("_arrival") or 0, row["_offset"]))
-        contracts = log.contracts(head)
+        fields = [{field.name for field in contract.fields} for contract in log.contracts(head)]
+        missing = [[name for name in names if name not in known] for known in fields]
         for row in rows:
-            yield row | self._later(row, contracts, names)
+            yield row | self._later(row, missing[row["_version"] - 1])
 
-    def _later(self, row: Mapping[str, Any], contracts: Iterable[Any], names: Iterable[str]) -> dict[str, Any]:
-        contracts = tuple(contracts)
-        of = {field.name for field in contracts[row["_version"] - 1].fields}
-        missing = [name for name in names if name not in of]
+    def _later(self, row: Mapping[str, Any], missing: Sequence[str]) -> dict[str, Any]:
+        """The values in an event of the fields that its contract was `missing`."""
         if missing and row.get("_extra") is not None:
             raise DeclarationError(
                 f"an event of {self.rule.stream} has {missing[0]} as a field that its contract did not know then",
