@@ -27,12 +27,10 @@ JUDGED_ROWS = 2_000_000
 """Rows of a table that expectations check in this process, in about half the time that Spark takes."""
 JUDGED_AT_ONCE = 20_000
 """Fewer rows are checked as they are: one frame for all expectations costs less than finding distinct values."""
-DEDUPLICATED_ROWS = 50_000
-"""Events of a batch whose ids are looked for in this process."""
-DEDUPLICATED_LOG_ROWS = 2_000_000
-"""Rows of the log's files that are searched for them, of which only `_bucket` and `_id` are read."""
-FINGERPRINTED_ROWS = 20_000
-FINGERPRINTED_BYTES = 8 << 20
-"""A batch of so many rows, in files of so many bytes, is fingerprinted in this process."""
+DEDUPLICATED_LOG_ROWS = 20_000_000
+"""Rows of the log's files that are searched in this process for the ids of a batch: `_bucket` and `_id` are read."""
+APPENDED_ROWS = 500_000
+APPENDED_BYTES = 64 << 20
+"""A batch of so many rows, in files of so many bytes, goes to its log from this process: 1 GB, half of Spark's time."""
 FINGERPRINTED_TABLE_ROWS = 200_000
 """A table of so many rows is read whole for its fingerprint in 0.2 s; of a larger one that is done at publication."""

@@ -30,6 +30,7 @@ RUNTIME_CONF = {
     "spark.sql.sources.partitionColumnTypeInference.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.localRelationThreshold": "2MB",  # rows as objects take ten times the heap
+    "spark.sql.codegen.hugeMethodLimit": "8000",  # bytes: HotSpot compiles no longer method, such a stage runs in parts
     "spark.sql.inMemoryColumnarStorage.compressed": "false",  # what is kept is read twice: packing it costs more
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.databricks.delta.schema.autoMerge.enabled": "false",

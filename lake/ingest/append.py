@@ -39,6 +39,7 @@ from lake.store.recovery import clear_above
 from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 STAGING: Final = ".lake/staging"
@@ -229,13 +230,15 @@ def _carried_on(batch: Batch) -> dict[str, Any]:
     return {name: value for name, value in said.items() if value}
 
 
-def _content(batch: Batch, marks: Sequence[Mark], was: Mapping[str, Any] | None) -> tuple[DataFrame, dict[str, Any]]:
+def _content(
+    batch: Batch, marks: Sequence[Mark], was: Mapping[str, Any] | None
+) -> tuple[pa.Table | DataFrame, dict[str, Any]]:
     """The rows to be written, and what the commit says of them: also what it `was` where it is made again otherwise."""
     size = sum(bytes_ * (PACKED if Path(name).suffix in PACKED_KINDS else 1) for name, bytes_, _ in marks)
     rows = sum(batch.offsets.values()) - sum(batch.head.offsets.values())
-    few = rows <= cost.FINGERPRINTED_ROWS and size <= cost.FINGERPRINTED_BYTES
+    few = rows <= cost.APPENDED_ROWS and size <= cost.APPENDED_BYTES
     sealed = chain.sealed_columns(batch.contracts)
-    events, prints = chain.fingerprinted(batch.spark, batch.events(), sealed, few=few)
+    events, prints = chain.fingerprinted(batch.events(), sealed, few=few)
     content = chain.entry(batch.head.content, batch.number, prints, sealed)
     if was and was["digest"] != content["digest"]:
         content["was"] = {name: said for name, said in was.items() if name != "was"}

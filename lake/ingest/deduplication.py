@@ -88,7 +88,7 @@ class Search:
 
     @property
     def small(self) -> bool:
-        return self.rows <= min(cost.DEDUPLICATED_ROWS, self.settings.small_diff_rows)
+        return self.rows <= min(cost.APPENDED_ROWS, self.settings.small_diff_rows)
 
     def verdict(self) -> pa.Table:
         """The events not to be appended: whether each is a `conflict`, and where the `original` is.

@@ -20,11 +20,12 @@ from lake.contracts.contract import Contract
 from lake.quoting import SPARK, quoted
 from lake.store import delta, fingerprints
 from lake.store.fingerprints import MODULUS, Field, Print
-from lake.store.scan import to_arrow, to_frame
+from lake.store.scan import to_arrow
 from lake.store.storage import Address
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
 
 
 class Told(Protocol):
@@ -52,10 +53,8 @@ def sealed_columns(contracts: Sequence[Contract]) -> list[str]:
     return sorted({*names, encryption.EXTRA})
 
 
-def fingerprinted(
-    spark: SparkSession, rows: DataFrame, sealed: Sequence[str], *, few: bool
-) -> tuple[DataFrame, Prints]:
-    """The rows of a batch, to be written, and their fingerprints: found in this process where they are `few`."""
+def fingerprinted(rows: DataFrame, sealed: Sequence[str], *, few: bool) -> tuple[pa.Table | DataFrame, Prints]:
+    """The rows of a batch, to be written, and their fingerprints: in this process's memory where they are `few`."""
     if few:
         table = to_arrow(rows)
         fields = fingerprints.fields_of(table.schema)
@@ -64,7 +63,7 @@ def fingerprinted(
             values = f"SELECT {fingerprints.duck_values(fields, rows.columns)} FROM t"
             query = f"SELECT _bucket, {_sums(fields, sealed)} FROM ({values}) GROUP BY ALL"
             sums = con.execute(query).fetchall()
-        return to_frame(spark, table), {bucket: _prints(counted) for bucket, *counted in sums}
+        return table, {bucket: _prints(counted) for bucket, *counted in sums}
     fields = [(field["name"], field["type"]) for field in json.loads(rows.schema.json())["fields"]]
     hashes = [f"sum({fingerprints.spark_hash(part)})" for part in _parts(fields, sealed)]
     summed = rows.groupBy("_bucket").agg(*_expressions(["count(1)", *hashes])).collect()

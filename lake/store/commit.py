@@ -120,7 +120,7 @@ def _only_writer(table: Table, position: Position) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if "Concurrent" in f"{type(error).__name__} {error}" or "CommitConflict" in str(error):
+        if isinstance(error, delta.Beaten) or "Concurrent" in f"{type(error).__name__} {error}":
             raise _outrun(table) from error
         raise
 

@@ -4,8 +4,9 @@ There are two. `lake maintain` makes large files of all. Writers pack the small 
 there are CROWDED of them, so that no commit finds more than that: the cost of the next one does not grow.
 
 The commit changes no row, so it repeats the table's position: numbers, cuts and change feed go on as if it were not
-there. Derived tables are compacted by delta-rs; logs by Spark, because delta-rs refuses to write tables with in-commit
-timestamps. What is read together lies together afterwards: rows are put in Z-order of their identity or key.
+there. `lake maintain` has Spark compact logs, which spills what is too large for its memory; all else is for delta-rs,
+but for logs that have in-commit timestamps. What is read together lies together afterwards: `lake maintain` puts rows
+in Z-order of their identity or key.
 """
 
 from __future__ import annotations
@@ -92,8 +93,12 @@ def pack_table(path: Address, position: Position | None = None) -> None:
 def pack_log(spark: SparkSession, path: Address, position: Position) -> None:
     """Packs the small files of the buckets of a log that have many. Raises as `compact_table` does."""
     crowded = [part.bucket for part in parts(path) if part.crowded and part.bucket is not None]
-    if crowded and not _foreign(path, position):
+    if not crowded or _foreign(path, position):
+        return
+    if delta.is_timed(path):
         compact_log(spark, path, position, crowded, target=PACKED_BYTES)
+    else:
+        compact_table(path, position, buckets=crowded, target=PACKED_BYTES)
 
 
 def _foreign(path: Address, position: Position | None) -> bool:
@@ -102,12 +107,17 @@ def _foreign(path: Address, position: Position | None) -> bool:
 
 
 def compact_table(
-    path: Address, position: Position | None, identity: Sequence[str] = (), *, target: int = TARGET_BYTES
+    path: Address,
+    position: Position | None,
+    identity: Sequence[str] = (),
+    *,
+    buckets: Iterable[int] = (),
+    target: int = TARGET_BYTES,
 ) -> Compacted:
     """Compacts the files of less than `target` bytes by delta-rs; the caller holds the table's lease.
 
-    With `identity`, all files, by it. Raises LawError where the rows afterwards are not those before; the table is then
-    restored.
+    With `identity`, all files, by it; with `buckets`, those of a log alone. Raises LawError where the rows afterwards
+    are not those before; the table is then restored.
     """
     table = delta.load(path)
     version, again = table.version(), _carrying(position)
@@ -116,7 +126,8 @@ def compact_table(
     if by:
         table.optimize.z_order(by, target_size=target, commit_properties=again)
     else:
-        table.optimize.compact(target_size=target, commit_properties=again)
+        parts = [("_bucket", "in", [str(bucket) for bucket in buckets])] if buckets else None
+        table.optimize.compact(parts, target_size=target, commit_properties=again)
     return _proved(path, version, undo=lambda: delta.load(path).restore(version, commit_properties=again))
 
 

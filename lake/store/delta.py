@@ -20,7 +20,7 @@ from urllib.parse import unquote
 import duckdb
 from arro3.core import Table
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from lake.errors import LakeError, StorageError
 from lake.store.storage import Address
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 Unreadable = DeltaError
 """What is raised for a table that cannot be read, whatever damaged it."""
+Beaten = CommitFailedError
+"""What is raised where another writer has made a commit that is to carry a position."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,11 @@ class Position:
 
     @property
     def commit_properties(self) -> CommitProperties:
-        """What a delta-rs commit takes."""
+        """What a delta-rs commit takes: it is made on the version that it was prepared for, or not at all."""
         return CommitProperties(
-            custom_metadata={"userMetadata": self.metadata}, app_transactions=[Transaction(self.app, self.txn)]
+            custom_metadata={"userMetadata": self.metadata},
+            max_commit_retries=0,
+            app_transactions=[Transaction(self.app, self.txn)],
         )
 
     @property
@@ -79,10 +83,9 @@ def load(path: Address, version: int | None = None) -> DeltaTable:
     return DeltaTable(path.url, version=version)
 
 
-def create(path: Address, schema: Schema, *, name: str, description: str) -> None:
-    """Makes an empty table with a change feed."""
-    feed = {**KEEP_LOGS, "delta.enableChangeDataFeed": "true"}
-    DeltaTable.create(path.url, schema, name=name, description=description, configuration=feed)
+def create(path: Address, schema: Schema, properties: Mapping[str, str | None], **how: Any) -> None:
+    """Makes an empty table, where there is none, with the `properties` and KEEP_LOGS, else as deltalake is told."""
+    DeltaTable.create(path.url, schema, mode="ignore", configuration={**KEEP_LOGS, **properties}, **how)
 
 
 def write(to: Address | DeltaTable, rows: pa.Table | Table, *, position: Position | None = None, **how: Any) -> None:
@@ -160,6 +163,12 @@ def exists(path: Address) -> bool:
             return True
     except TableNotFoundError:
         return False
+
+
+def is_timed(path: Address) -> bool:
+    """Whether the table at `path`, an older log, has in-commit timestamps: delta-rs writes to no such table."""
+    with opened(path) as table:
+        return "inCommitTimestamp" in (table.protocol().writer_features or ())
 
 
 def columns(path: Address) -> list[str]:
@@ -302,14 +311,14 @@ def rows(path: Address, query: str, *parameters: Any, version: int | None = None
     """The rows of a DuckDB `query` over the small table at `path`, which it calls `t`; [] where there is no table."""
     try:
         with opened(path, version) as table:
-            paths = files(table)
+            paths, partitioned = files(table), bool(table.metadata().partition_columns)
     except TableNotFoundError:
         return []
     if not paths:
         return []
     with connection() as con:
         try:
-            con.register("t", con.read_parquet(paths, union_by_name=True))
+            con.register("t", con.read_parquet(paths, union_by_name=True, hive_partitioning=partitioned))
             result = con.execute(query, list(parameters))
             names = [column[0] for column in result.description]
             return [dict(zip(names, row, strict=True)) for row in result.fetchall()]

@@ -20,6 +20,8 @@ from datetime import datetime
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
+from deltalake import Schema
+
 from lake.config import Settings
 from lake.contracts import encryption, evolution
 from lake.contracts.contract import Contract
@@ -56,10 +58,7 @@ OWN: Final = {
 }
 PROPERTIES: Final = {
     "delta.appendOnly": "true",
-    "delta.enableInCommitTimestamps": "true",
-    "delta.enableExpiredLogCleanup": "false",
     "delta.enableDeletionVectors": "false",
-    "delta.logRetentionDuration": "interval 3650 days",
 }
 
 
@@ -282,31 +281,53 @@ class Log:
         tokens = {row["token"] for row in delta.rows(self.path, query)}
         return tokens - store.known(self.stream) - erasures.subjects(self.settings, self.stream)
 
-    def commit(self, contract: Contract, rows: DataFrame, position: Position) -> LogHead:
+    def commit(self, contract: Contract, rows: pa.Table | DataFrame, position: Position) -> LogHead:
         """Appends a batch and its position in one Delta commit, and proves by reading it back that it is there.
 
-        `rows` have the log's own columns and the physical ones of `contract`.
+        `rows` have the log's own columns and the physical ones of `contract`; those in this process's memory are
+        committed by delta-rs, unless the log has in-commit timestamps.
         Raises Unavailable where another writer was first.
         """
-        path = self.path
-        own = [column for column in (*OWN, REFUSAL) if column in rows.columns]
-        ordered = rows.select(*own, *(column for column in rows.columns if column not in own))
-        writer = ordered.write.format("delta").mode("append").partitionBy("_bucket").option("mergeSchema", "true")
+        import pyarrow as pa
+
+        names = rows.column_names if isinstance(rows, pa.Table) else rows.columns
+        own = [column for column in (*OWN, REFUSAL) if column in names]
+        ordered = rows.select([*own, *(column for column in names if column not in own)])
         # Made before its first batch, so that who comes after a dead writer finds a log to fence off.
-        if not delta.exists(path):
-            properties = PROPERTIES | {"delta.dataSkippingStatsColumns": _counted(contract)}
-            made = ordered.limit(0).write.format("delta").mode("ignore").partitionBy("_bucket")
-            made.options(**properties).save(path.spark)
+        if not delta.exists(self.path):
+            properties = {**PROPERTIES, "delta.dataSkippingStatsColumns": _counted(contract)}
+            delta.create(self.path, _schema(ordered), properties, partition_by=["_bucket"])
+        if isinstance(ordered, pa.Table) and self.settings.committer != "spark" and not delta.is_timed(self.path):
+            self._append(ordered, position)
+        else:
+            self._append_by_spark(ordered, position)
+        head = delta.head(self.path, position.app)
+        if head is None or (head.txn, head.data) != (position.txn, position.data):
+            raise _beaten(self.stream, position)
+        return _head(self.stream, head)
+
+    def _append(self, rows: pa.Table, position: Position) -> None:
+        with delta.opened(self.path) as table:
+            if delta.standing(self.path, self.app).txn != position.txn - 1:
+                raise _beaten(self.stream, position)
+            try:
+                delta.write(table, rows, position=position, schema_mode="merge")
+            except delta.Beaten:
+                raise _beaten(self.stream, position) from None
+
+    def _append_by_spark(self, rows: pa.Table | DataFrame, position: Position) -> None:
+        import pyarrow as pa
+        from pyspark.sql import SparkSession
+
+        if isinstance(rows, pa.Table):
+            rows = to_frame(SparkSession.active(), rows)
+        writer = rows.write.format("delta").mode("append").partitionBy("_bucket").option("mergeSchema", "true")
         try:
-            writer.options(**position.writer_options).save(path.spark)
+            writer.options(**position.writer_options).save(self.path.spark)
         except Exception as error:
             if "ConcurrentTransactionException" in str(error) or "DELTA_CONCURRENT" in str(error):
                 raise _beaten(self.stream, position) from None
             raise
-        head = delta.head(path, position.app)
-        if head is None or (head.txn, head.data) != (position.txn, position.data):
-            raise _beaten(self.stream, position)
-        return _head(self.stream, head)
 
     def skip(self, head: LogHead, *, at: datetime) -> None:
         """Commits the batch after `head` without any event. Raises Unavailable where another writer was first."""
@@ -321,6 +342,14 @@ class Log:
         position = head.position.next(**empty)
         if not recovery.commit_nothing(self.path, next(delta.commits(self.path)), position):
             raise _beaten(head.stream, position)
+
+
+def _schema(rows: pa.Table | DataFrame) -> Schema:
+    import pyarrow as pa
+
+    if isinstance(rows, pa.Table):
+        return Schema.from_arrow(rows.schema)
+    return Schema.from_json(rows.schema.toNullable().json())
 
 
 def _head(stream: str, position: Position) -> LogHead:

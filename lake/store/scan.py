@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType
 
 
 @dataclass(frozen=True)
@@ -191,25 +190,12 @@ def to_arrow(rows: DataFrame) -> pa.Table:
     import pyarrow as pa
     from pyspark.sql import functions as F
 
-    types = {field.name: (field.dataType, _optional(field.dataType)) for field in rows.schema}
-    if any(declared != optional for declared, optional in types.values()):
-        columns = {name: F.col(quoted(name, SPARK)) for name in types}
-        rows = rows.select(*[columns[name].cast(optional).alias(name) for name, (_, optional) in types.items()])
+    optional = {field.name: field.dataType for field in rows.schema.toNullable()}
+    if stricter := {field.name for field in rows.schema if field.dataType != optional[field.name]}:
+        columns = {name: F.col(quoted(name, SPARK)) for name in optional}
+        rows = rows.select(*[c.cast(optional[n]).alias(n) if n in stricter else c for n, c in columns.items()])
     table = rows.toArrow()
     return pa.Table.from_arrays(table.columns, schema=pa.schema([f.with_nullable(True) for f in table.schema]))
-
-
-def _optional(kind: DataType) -> DataType:
-    """A Spark type, all parts of which may be null."""
-    from pyspark.sql import types as T
-
-    if isinstance(kind, T.StructType):
-        return T.StructType([T.StructField(f.name, _optional(f.dataType), True, f.metadata) for f in kind.fields])
-    if isinstance(kind, T.ArrayType):
-        return T.ArrayType(_optional(kind.elementType), True)
-    if isinstance(kind, T.MapType):
-        return T.MapType(kind.keyType, _optional(kind.valueType), True)
-    return kind
 
 
 def arrow_schema(table: DeltaTable) -> pa.Schema:

@@ -179,4 +179,5 @@ class Table:
     def create(self, schema: pa.Schema, *, description: str) -> None:
         """Makes the empty table. Its protocol is one that every Delta reader understands."""
         fields = [Field(f.name, f.type, nullable=True) for f in Schema.from_arrow(schema).fields]
-        delta.create(self.path, Schema(fields), name=self.name, description=description)
+        feed = {"delta.enableChangeDataFeed": "true"}
+        delta.create(self.path, Schema(fields), feed, name=self.name, description=description)

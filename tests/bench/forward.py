@@ -8,10 +8,8 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
-from lake.config import Settings
 from lake.declaration import Declaration
 from lake.engine.rebuild import rebuild
 from lake.engine.write import recorded, write
@@ -30,9 +28,6 @@ from lake.store.warehouse import Warehouse
 TOUCHED: Final = 200
 """So many rows of a table does a cycle change, by writing them again as they are."""
 
-CHECKPOINT: Final = 10
-"""Spark writes a checkpoint of a log at every so many commits."""
-
 NEXT_BATCH: Final = """
     SELECT * REPLACE (
         _batch + 1 AS _batch,
@@ -46,15 +41,12 @@ NEXT_BATCH: Final = """
 
 
 def forward(project: Project, stream: str, spark: Callable[[], SparkSession], *, batches: int) -> None:
-    """As many cycles. Each batch is the one before, moved on in time; in the end the tables are what the log says.
-
-    delta-rs writes only to a log without in-commit timestamps.
-    """
+    """As many cycles. Each batch is the one before, moved on in time; in the end the tables are what the log says."""
     last = Log(project.settings, stream).head().batch
     batch = Scan(Warehouse(project.settings).log(stream).path, bounds={"_batch": (last, last)}).arrow()
     diffs = {each.name: _same_again(project, each) for each in project.tables.values()}
     for _ in range(batches):
-        batch = _append(project.settings, stream, batch)
+        batch = _append(project, stream, batch)
         pack_log(spark(), Warehouse(project.settings).log(stream).path, Log(project.settings, stream).head().position)
         inputs = Inputs(spark, project, cut(project))
         for declaration in project.tables.values():
@@ -71,12 +63,13 @@ def _same_again(project: Project, declaration: Declaration) -> pa.Table:
     return rows.append_column(CHANGE, pa.array(["update"] * rows.num_rows, pa.string()))
 
 
-def _append(settings: Settings, stream: str, batch: pa.Table) -> pa.Table:
+def _append(project: Project, stream: str, batch: pa.Table) -> pa.Table:
     """Commits the batch that follows `batch`, and returns it."""
     with delta.connection() as con:
         con.register("batch", batch)
         rows = con.sql(NEXT_BATCH).to_arrow_table().cast(batch.schema)
-    head = Log(settings, stream).head()
+    log = Log(project.settings, stream)
+    head = log.head()
     added = {each["values"]: each["counts"] for each in rows.column("_bucket").value_counts().to_pylist()}
     position = head.next(
         offsets={str(bucket): offset + added.get(bucket, 0) for bucket, offset in head.offsets.items()},
@@ -86,10 +79,5 @@ def _append(settings: Settings, stream: str, batch: pa.Table) -> pa.Table:
         contract=head.contract,
         at=head.at,
     )
-    with delta.opened(Warehouse(settings).log(stream).path) as table:
-        write_deltalake(
-            table, rows, mode="append", partition_by=["_bucket"], commit_properties=position.commit_properties
-        )
-        if table.version() % CHECKPOINT == 0:
-            table.create_checkpoint()
+    log.commit(project.contracts[stream], rows, position)
     return rows

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
-from unittest.mock import patch
 
 from pyspark.sql import SparkSession
 
@@ -28,7 +27,6 @@ from lake.project import Project, load
 from lake.publish.cut import cut
 from lake.publish.publish import publish
 from lake.session import start
-from lake.store import log
 from lake.store.log import Log
 from tests.bench.forward import forward
 from tests.bench.meters import Meters, contract
@@ -73,9 +71,8 @@ def copied(home: Path, *, without: Iterable[str] = ()) -> Settings:
 def growth(spark: SparkSession, settings: Settings, commits: Sequence[int], *, around: int = AROUND) -> None:
     """Measures `around` each of `commits`, in rising order, and prints the medians."""
     times = Times()
-    with patch.dict(log.PROPERTIES, {"delta.enableInCommitTimestamps": "false"}):
-        for _ in range(commits[0] - around - 1):
-            cycle(spark, settings, Times())
+    for _ in range(commits[0] - around - 1):
+        cycle(spark, settings, Times())
     for commit in commits:
         done = Log(settings, STREAM).head().batch
         if batches := commit - around - 1 - done:

@@ -191,8 +191,8 @@ def test_a_batch_has_the_fingerprints_of_its_files_whoever_counted_them(
     some = some.append_column("_bucket", numbers).append_column("_offset", rows["n"])
     some = some.append_column("_batch", pa.array([1] * ROWS, pa.int64()))
     frame = to_frame(spark, some)
-    _, small = chain.fingerprinted(spark, frame, ["text", "bytes"], few=True)
-    _, large = chain.fingerprinted(spark, frame, ["text", "bytes"], few=False)
+    _, small = chain.fingerprinted(frame, ["text", "bytes"], few=True)
+    _, large = chain.fingerprinted(frame, ["text", "bytes"], few=False)
     assert (small, sorted(small)) == (large, [-1, 0, 1])
     assert [len(prints) for prints in small.values()] == [2, 2, 2]
     path = Address(str(tmp_path / "log"))
