@@ -141,13 +141,14 @@ def _newest(path: Address) -> DeltaTable:
 
 
 def _brought_up(path: Address, table: DeltaTable) -> DeltaTable:
-    """`table` with the commits since; opened anew where the last of them was cut short."""
+    """`table` with the commits since; opened anew where the last of them was cut short, or its newest one is gone."""
     before = table.version()
     try:
         table.update_incremental()
     except DeltaError:
         return _newest(path)
-    return table if table.version() == before or torn(path) is None else _newest(path)
+    sound = commit_file(path, before).exists() if table.version() == before else torn(path) is None
+    return table if sound else _newest(path)
 
 
 def _born(path: Address) -> float:
