@@ -15,11 +15,13 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from lake import cost
 from lake.config import Settings
 from lake.contracts.contract import Contract, read_contract
 from lake.contracts.event_id import bucket, identity
 from lake.store.ledger import contract_versions
 from lake.store.log import Log
+from lake.store.scan import to_arrow
 
 START: Final = datetime(2024, 1, 4, tzinfo=UTC)
 WEEKS: Final = timedelta(weeks=4)
@@ -109,4 +111,4 @@ def append(settings: Settings, contract: Contract, rows: DataFrame) -> None:
         contract=1,
         at=START.isoformat(),
     )
-    Log(settings, contract.name).commit(contract, events, position)
+    Log(settings, contract.name).commit(contract, to_arrow(events) if read <= cost.APPENDED_ROWS else events, position)

@@ -37,6 +37,7 @@ def test_one_command_mends_what_a_crash_left(shop: Shop, commands: Commands, cra
     assert outcome.landed
 
 
+@pytest.mark.long
 def test_a_kill_counts_only_where_it_landed(commands: Commands, tmp_path: Path) -> None:
     shop = Shop(tmp_path, random.Random(1))
     for kill, landed in ((Kill("meta.before", 2), False), (Kill("meta.before"), True), (Kill("meta.after"), True)):

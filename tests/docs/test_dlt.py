@@ -52,6 +52,7 @@ def test_the_page_has_all_files_of_a_project(shop: Settings) -> None:
     assert list(project.load(shop).tables) == ["order_now"]
 
 
+@pytest.mark.long
 def test_dlt_lands_a_file_of_rows_whose_lists_are_whole(shop: Settings) -> None:
     load(shop)
     [file] = shop.path("landing/orders").iterdir()

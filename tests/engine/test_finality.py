@@ -102,6 +102,7 @@ def unpaid(orders, payments):
 }
 
 
+@pytest.mark.long
 def test_what_does_not_follow_in_another_stream_is_known_when_both_have_gone_on(
     spark: SparkSession, tmp_path: Path
 ) -> None:

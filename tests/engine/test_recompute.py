@@ -94,6 +94,7 @@ def inputs_of(shop: Lakehouse) -> Inputs:
 IDENTICAL = {"current_order": "identical", "customer_daily": "identical"}
 
 
+@pytest.mark.long
 def test_a_changed_definition_is_planned_built_beside_the_live_table_and_rolled_back(shop: Lakehouse) -> None:
     assert states(shop) == {"current_order": "unchanged", "customer_daily": "unchanged"}
     twice = '(orders.amount * 2).cast("decimal(18, 2)").alias("amount"), orders.changed_at.alias("noted"),'

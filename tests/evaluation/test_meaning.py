@@ -235,6 +235,7 @@ def test_a_column_means_what_the_field_means_that_it_is_and_no_other(spark: Spar
     assert {"name": "late", "type": "INTEGER", "comment": "", "unit": "minutes"} in told["columns"]
 
 
+@pytest.mark.long
 def test_a_table_that_was_built_before_heads_said_it_learns_it_with_its_next_rows(
     spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -146,6 +146,7 @@ def change(op: str, key: int, name: str, lsn: int, before: Any = None) -> dict[s
     return {"op": op, "before": before, "after": {"id": key, "first_name": name}, "source": {"lsn": lsn}}
 
 
+@pytest.mark.long
 def test_the_documented_messages(lakehouse: Make) -> None:
     """Create and update have one lsn, and ts_ms runs backwards: log order decides."""
     columns = ["id", "first_name", "email", *PLACED]

@@ -221,6 +221,7 @@ def test_a_gap_is_told_stops_nobody_else_and_is_given_up_on_purpose(bank: Lakeho
     assert standing(bank.settings, "bank", STREAMS).progress == {"to": 4}
 
 
+@pytest.mark.long
 def test_what_is_on_disk_is_in_the_logs_before_a_source_goes_on_elsewhere(
     bank: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

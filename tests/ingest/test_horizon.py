@@ -333,7 +333,7 @@ def test_a_horizon_that_a_contract_begins_with_later_or_ends_never_goes_back(
     assert check(house.settings, "reading") == []
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize(("seed", "steps"), [(1, 5), *((seed, 15) for seed in range(2, 8))])
 def test_tables_call_late_and_final_what_the_model_does(
     rooms: Lakehouse, spark: SparkSession, seed: int, steps: int

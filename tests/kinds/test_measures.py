@@ -153,7 +153,7 @@ def test_quotients_are_those_of_fractions(spark: SparkSession, places: int) -> N
             assert (total, by, Fraction(value)) == (total, by, Fraction(nearest, 10**scale))
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize("window", [None, Session(gap=timedelta(days=2), on="t")], ids=["whole", "session"])
 def test_sums_of_sums_lose_no_place(spark: SparkSession, window: Any) -> None:
     """Spark's + of two decimal(38, 9) has eight places."""

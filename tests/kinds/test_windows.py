@@ -199,7 +199,6 @@ DATE_CHANGES = {
     "Pacific/Apia": "2011-12-30", "Pacific/Kwajalein": "1993-08-21", "Pacific/Kiritimati": "1995-01-01",
     "America/St_Johns": "2010-11-07", "America/Moncton": "2006-10-29", "Antarctica/Casey": "2010-03-05",
 }  # fmt: skip
-CORE = ("Pacific/Apia",)
 
 
 def of_all_kinds(zone: str, offset: timedelta) -> list[Window]:
@@ -210,7 +209,8 @@ def of_all_kinds(zone: str, offset: timedelta) -> list[Window]:
     return tumbling + hopping + [Cumulative(length=n, step=s, on="t", zone=zone, offset=offset) for n, s in steps]
 
 
-@pytest.mark.parametrize("zone", [pytest.param(z, marks=[] if z in CORE else pytest.mark.long) for z in DATE_CHANGES])
+@pytest.mark.long
+@pytest.mark.parametrize("zone", DATE_CHANGES)
 def test_a_window_is_one_and_holds_its_rows_where_a_zone_changes_the_date(spark: SparkSession, zone: str) -> None:
     day = datetime.fromisoformat(DATE_CHANGES[zone]).replace(tzinfo=UTC)
     rows = spark.createDataFrame([(day + n * 29 * MINUTE,) for n in range(-250, 250)], "t timestamp").coalesce(1)

@@ -238,7 +238,8 @@ def test_any_order_of_arrival_makes_the_same_table(spark: SparkSession, name: st
     )
 
 
-@pytest.mark.parametrize("name", [pytest.param("session", marks=pytest.mark.long), "tumbling"])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["session", "tumbling"])
 def test_late_rows_are_dropped_alike_however_the_log_is_sliced(spark: SparkSession, name: str) -> None:
     window, assigned = WINDOWS[name]
     parts = histories(5)

@@ -44,7 +44,8 @@ def test_a_dump_with_a_refused_record_closes_nobody(spark: SparkSession, seeds: 
     _check(spark, {}, seeds, parts=1)
 
 
-@pytest.mark.parametrize("seeds", [range(4), pytest.param(range(4, 60), marks=pytest.mark.long)], ids=["some", "many"])
+@pytest.mark.long
+@pytest.mark.parametrize("seeds", [range(4), range(4, 60)], ids=["some", "many"])
 def test_a_dump_of_a_partition_closes_who_is_in_no_other(spark: SparkSession, seeds: range) -> None:
     """As above, of dumps of three partitions, one of which is null; keys move between them."""
     _check(spark, {"partition": "part"}, seeds, parts=3)

@@ -108,7 +108,7 @@ def test_any_slicing_gives_each_event_the_version_of_its_time(
     assert sliced.select(*whole.columns).exceptAll(whole).isEmpty()
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize("lateness", [2, 0])
 @pytest.mark.parametrize("how", ["left", "inner"])
 def test_an_event_is_final_when_no_version_of_its_time_can_come_that_is_not_late(

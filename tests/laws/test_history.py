@@ -37,7 +37,8 @@ def test_slices_make_the_history_of_everything(spark: SparkSession, truncate: bo
     assert tried(KIND, frames(spark, parts), *VERSION) == model.table(kept(parts))
 
 
-@pytest.mark.parametrize("truncate", [True, pytest.param(False, marks=pytest.mark.long)], ids=["truncate", "deletes"])
+@pytest.mark.long
+@pytest.mark.parametrize("truncate", [True, False], ids=["truncate", "deletes"])
 def test_versions_are_dated_by_another_column_than_the_one_that_orders(spark: SparkSession, truncate: bool) -> None:
     kind = History("key", sequence="at", dated="c", track="a", **REMOVED)
     parts = histories(seed=11 + truncate)

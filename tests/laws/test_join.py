@@ -62,7 +62,7 @@ def test_any_slicing_gives_the_same_pairs(spark: SparkSession, how: Any, within:
         assert set(rows) == model
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize(("within", "lateness"), [(WITHIN, 1), (WITHIN, 0), (None, 0)])
 def test_a_row_without_a_partner_is_final_when_none_can_come_that_is_not_late(
     spark: SparkSession, within: Any, lateness: int

@@ -166,7 +166,7 @@ def expected(
     return found
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "to_next"),
     [("absent", False), ("alternatives", False), ("reluctant", True), ("absent after functions", True)],
@@ -192,7 +192,7 @@ def test_a_match_that_is_final_stays_where_no_row_is_late(spark: SparkSession, n
     assert not table.where("not is_final").isEmpty()
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "to_next"), [("alternatives", True), ("absent", False), ("reluctant", False)])
 def test_two_streams_are_one_sequence(spark: SparkSession, name: str, to_next: bool) -> None:
     """Of one time the rows of the first stream come first, whatever came first."""

@@ -30,7 +30,7 @@ def test_every_option_of_every_class_has_values() -> None:
     assert set(KINDS) < set(OPTIONS)
 
 
-@pytest.mark.parametrize("kinds", [("Aggregate", "Latest"), pytest.param(KINDS, marks=pytest.mark.long)], ids=str)
+@pytest.mark.parametrize("kinds", [("Latest",), pytest.param(KINDS, marks=pytest.mark.long)], ids=str)
 def test_the_boldest_choice_of_each_kind_keeps_its_promise(
     spark: SparkSession, tmp_path: Path, kinds: tuple[str, ...]
 ) -> None:

@@ -66,6 +66,7 @@ def verdicts(shop: Lakehouse) -> set[str]:
     return {each.verdict for each in verify_all(lambda: shop.spark, shop.project, tell=lambda _: None)}
 
 
+@pytest.mark.long
 def test_maintain_leaves_fewer_files_and_the_same_rows_numbers_and_editions(
     shop: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
