@@ -84,6 +84,7 @@ def test_rows_are_compared_whatever_their_columns_are_called(spark: SparkSession
     assert [row["_change"] for row in by_spark.collect()] == ["update"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("committer", ["auto", "spark"])
 def test_the_projects_folder_may_have_any_name(tmp_path: Path, spark: SparkSession, committer: str) -> None:
     home = tmp_path / "Ann's `lake`; {diff} --"

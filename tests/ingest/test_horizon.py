@@ -172,6 +172,7 @@ def at(*told: tuple[str, int, str | None]) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("hours", [3, 1], ids=["it closed a producer", "it has a punctuation"])
 def test_a_lost_batch_says_the_same_of_producers_when_it_is_made_again(
     rooms: Lakehouse, spark: SparkSession, hours: int

@@ -16,6 +16,7 @@ from tests.checks import present
 GROUPS = 60
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [30, 600, 2500, 12000])
 def test_the_standard_error_of_about_how_many_is_the_one_stated(spark: SparkSession, size: int) -> None:
     """Small, around the number of registers, and many: no range where the estimator is worse."""

@@ -43,7 +43,6 @@ from tests.laws.models import aggregate as model
 from tests.laws.models.aggregate import Row
 
 HISTORIES, PARTS, MINUTES = 2000, 4, 40
-CORE = ("session",)  # the window that asks most of the engine; `make laws` tries all
 EPOCH = datetime(2024, 3, 1, tzinfo=UTC)
 SCHEMA = "key int, id int, t timestamp, value int, place int, _time timestamp, _watermark timestamp, _sign int"
 EXACT = {
@@ -149,7 +148,8 @@ def check(
     assert everything.exceptAll(sliced).isEmpty()
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in CORE else pytest.mark.long) for n in WINDOWS])
+@pytest.mark.long
+@pytest.mark.parametrize("name", WINDOWS)
 def test_any_slicing_of_windows_makes_the_table_of_one_evaluation(spark: SparkSession, name: Any) -> None:
     window, assigned = WINDOWS[name]
     parts = histories(len(name))

@@ -106,7 +106,8 @@ def test_a_fold_by_slices_is_the_fold_of_everything(spark: SparkSession, reducer
     assert everything.select(columns).exceptAll(sliced.select(columns)).isEmpty()
 
 
-@pytest.mark.parametrize("reducer", ["sql", pytest.param("python", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("reducer", ["sql", "python"])
 def test_refused_events_are_the_same_rows_however_they_came(spark: SparkSession, reducer: Any) -> None:
     kind = KINDS[reducer].refusals(id="place")
     parts = histories()

@@ -151,6 +151,7 @@ def test_replacing_a_table_changes_its_columns_in_one_commit(writer: Writer) -> 
     assert Scan(writer.table.path, before.version).arrow().num_rows == 2
 
 
+@pytest.mark.long
 def test_readers_see_descriptions_and_need_no_reader_features(writer: Writer) -> None:
     writer.write(row(DAYS[0], "AA", 1))
     describe(writer.table, "Sums.", {"n": {"comment": "how many", "unit": "pieces"}})
