@@ -27,7 +27,7 @@ from lake.contracts.contract import Contract
 from lake.errors import DeclarationError
 from lake.ingest import landing, recovery
 from lake.ingest.batch import Batch, reading
-from lake.ingest.delivery import Acceptance, Delivery, Fetched, Files, Replayed
+from lake.ingest.delivery import FETCHES, Acceptance, Delivery, Fetched, Files, Replayed
 from lake.ingest.landing import Mark
 from lake.ingest.personal import sealed_with
 from lake.sources.declared import decided_by
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 STAGING: Final = ".lake/staging"
 STDIN: Final = "stdin-"
 CHUNK: Final = 1 << 20
-PACKED_KINDS: Final = (".gz", ".parquet")
-PACKED: Final = 20
-"""Assumed ratio of unpacked to stored size for these kinds of files."""
+PACKED: Final = {".gz": 20, ".parquet": 20}
+PACKED_SPOOL: Final = 6
+"""Assumed ratios of unpacked to stored size: of these kinds of files, and of what a source has read."""
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ def _content(
     batch: Batch, marks: Sequence[Mark], was: Mapping[str, Any] | None
 ) -> tuple[pa.Table | DataFrame, dict[str, Any]]:
     """The rows to be written, and what the commit says of them: also what it `was` where it is made again otherwise."""
-    size = sum(bytes_ * (PACKED if Path(name).suffix in PACKED_KINDS else 1) for name, bytes_, _ in marks)
+    size = sum(bytes_ * _ratio(name) for name, bytes_, _ in marks)
     rows = sum(batch.offsets.values()) - sum(batch.head.offsets.values())
     few = rows <= cost.APPENDED_ROWS and size <= cost.APPENDED_BYTES
     sealed = chain.sealed_columns(batch.contracts)
@@ -251,6 +251,10 @@ def _content(
                 batch.contract.name,
             )
     return events, content
+
+
+def _ratio(name: str) -> int:
+    return PACKED_SPOOL if name.startswith(FETCHES) else PACKED.get(Path(name).suffix, 1)
 
 
 def _counts(batch: Batch) -> BatchCounts:

@@ -39,7 +39,7 @@ from lake.sources.http_files import Folder, Group, Writer
 from lake.sources.source import Gap, Lag, Progress, Record, Spool
 
 KIND: Final = "http"
-BATCH_BYTES: Final = 256 << 20
+BATCH_BYTES: Final = 64 << 20
 """Of files that one range has, beside the first."""
 FROM_ENVIRONMENT: Final = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
 GIVE_UP: Final = "find out who removed it; lake ingest {name} --give-up goes on with what is there"

@@ -14,6 +14,7 @@ events: `read` gives either these or those.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -28,6 +29,7 @@ from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, StorageError, Unavailable
 from lake.quoting import SPARK, quoted
 from lake.store import chain, delta, erasures, recovery
+from lake.store.commit import session_settings
 from lake.store.delta import Position
 from lake.store.keys import COPY, KeyStore, open_store
 from lake.store.ledger import contract_versions
@@ -56,6 +58,7 @@ OWN: Final = {
     "_version": "int",
     "_extra": "string",
 }
+LOCAL_TIME: Final = "timestamp_ntz"
 PROPERTIES: Final = {
     "delta.appendOnly": "true",
     "delta.enableDeletionVectors": "false",
@@ -319,15 +322,38 @@ class Log:
         import pyarrow as pa
         from pyspark.sql import SparkSession
 
-        if isinstance(rows, pa.Table):
-            rows = to_frame(SparkSession.active(), rows)
-        writer = rows.write.format("delta").mode("append").partitionBy("_bucket").option("mergeSchema", "true")
+        spark = SparkSession.active()
+        frame = self._as_stored(spark, to_frame(spark, rows) if isinstance(rows, pa.Table) else rows)
+        writer = frame.write.format("delta").mode("append").partitionBy("_bucket").option("mergeSchema", "true")
         try:
             writer.options(**position.writer_options).save(self.path.spark)
         except Exception as error:
             if "ConcurrentTransactionException" in str(error) or "DELTA_CONCURRENT" in str(error):
                 raise _beaten(self.stream, position) from None
             raise
+
+    def _as_stored(self, spark: SparkSession, rows: DataFrame) -> DataFrame:
+        """`rows` in the types of the log, which in older ones has times with a zone for such without.
+
+        A log that has had none without a zone is told that there are such: Spark adds no such column unasked.
+        """
+        from pyspark.sql.types import StructType
+
+        with delta.opened(self.path) as table:
+            stored = StructType.fromJson(json.loads(table.schema().to_json()))
+            features = table.protocol().writer_features or ()
+        kinds = {column.name: column.dataType for column in stored}
+        for column in rows.schema.toNullable():
+            if kinds.get(column.name, column.dataType) != column.dataType:
+                name = column.name
+                rows = rows.withColumn(name, rows[quoted(name, SPARK)].cast(kinds[name]))
+        if LOCAL_TIME in rows.schema.simpleString() and "timestampNtz" not in features:
+            standing = delta.standing(self.path, self.app)
+            said = {"spark.databricks.delta.commitInfo.userMetadata": standing.again().metadata}
+            with session_settings(spark, said if standing.data else {}):
+                feature = "'delta.feature.timestampNtz' = 'supported'"
+                spark.sql(f"ALTER TABLE delta.{quoted(self.path.spark, SPARK)} SET TBLPROPERTIES ({feature})").collect()
+        return rows
 
     def skip(self, head: LogHead, *, at: datetime) -> None:
         """Commits the batch after `head` without any event. Raises Unavailable where another writer was first."""

@@ -156,16 +156,14 @@ class Scan:
 def to_frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
     """Rows in this process's memory as a DataFrame."""
     import pyarrow as pa
+    from pyspark.sql.pandas.types import from_arrow_schema
 
-    schema = None
     if not rows.num_rows:
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        # A column without a single chunk, which an empty result has, is refused; Connect wants no rows' types told.
+        # A column without a single chunk, which an empty result has, is refused.
         rows = pa.Table.from_arrays([pa.array([], f.type) for f in rows.schema], schema=rows.schema)
-        schema = from_arrow_schema(rows.schema)
     hand_over(rows.nbytes)
-    frame = spark.createDataFrame(rows, schema)
+    # Types are told: else times without a zone get the session's, and Connect knows none where there are no rows.
+    frame = spark.createDataFrame(rows, from_arrow_schema(rows.schema))
     # One partition satisfies every grouping and join, so a small job is one task without a shuffle.
     return frame.coalesce(1) if rows.num_rows <= cost.SCAN_ROWS else frame
 

@@ -26,7 +26,7 @@ OURS: Final[Mapping[str, str]] = {
     "enable.partition.eof": "leave it out: it is switched on",
 }
 """Settings of librdkafka on which exactly-once reading stands."""
-MOST: Final[Mapping[str, int]] = {"records": 1_000_000, "bytes": 256 << 20, "seconds": 30}
+MOST: Final[Mapping[str, int]] = {"records": 500_000, "bytes": 64 << 20, "seconds": 30}
 SECRET: Final = re.compile(
     r"password|secret|jaas|user\.info$|key\.pem$|auth\.token$|oauthbearer\.config$", re.IGNORECASE
 )

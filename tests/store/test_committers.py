@@ -1,0 +1,92 @@
+"""Who commits makes no difference: every type, nulls and extremes, by delta-rs and by Spark in turn, as fields come."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lake.contracts.contract import load_contracts
+from lake.ingest.fsck import check
+from lake.ingest.ingest import ingest
+from lake.store.log import Log, types
+from tests.shop import avro, contract, declare, empty, optional
+from tests.store.events import NOW
+
+LOCAL: Final = {"type": "long", "logicalType": "local-timestamp-micros"}
+PART: Final = {
+    "type": "record",
+    "name": "Part",
+    "fields": [
+        {"name": "n", "type": ["null", "long"]},
+        {"name": "local", "type": ["null", LOCAL]},
+        {"name": "of", "type": {"type": "array", "items": ["null", "string"]}},
+    ],
+}
+FIRST: Final[dict[str, Any]] = {"meter": "string", "at": "timestamp"}
+SIMPLE: Final[dict[str, tuple[Any, Sequence[Any]]]] = {
+    "whole": ("int", (-(1 << 31), (1 << 31) - 1)),
+    "large": ("long", (-(1 << 63), (1 << 63) - 1)),
+    "near": ("float", (0.1, -3.4e38)),
+    "real": ("double", (5e-324, -1.7976931348623157e308)),
+    "yes": ("boolean", (True, False)),
+    "text": ("string", ("", "ünï\U0001f600\u2028")),
+    "bytes": ("bytes", ("", "AP8=")),
+    "amount": ("decimal(38, 10)", ("9999999999999999999999999999.9999999999", "-0.0000000001")),
+    "share": ("decimal(3, 3)", ("0.999", "-0.001")),
+    "day": ("date", ("0001-01-01", "9999-12-31")),
+    "seen": ("timestamp", ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z")),
+    "local": (LOCAL, ("1582-10-10T00:00:00", "2024-02-29T23:59:59.999999")),
+    "kind": ({"type": "enum", "name": "Kind", "symbols": ["GAS", "POWER"]}, ("GAS", "POWER")),
+}
+NESTED: Final[dict[str, tuple[Any, Sequence[Any]]]] = {
+    "numbers": ({"type": "array", "items": ["null", "int"]}, ([], [1, None, -1])),
+    "names": ({"type": "map", "values": ["null", "long"]}, ({}, {"": 1, "a b": None})),
+    "part": (PART, ({"n": 7, "local": None, "of": []}, {"n": None, "local": "2024-01-01T00:00:00", "of": ["x", None]})),
+    "parts": ({"type": "array", "items": PART | {"name": "Parts"}}, ([], [{"n": 1, "local": None, "of": [None]}])),
+}
+Committer = Literal["auto", "spark"]
+TURNS: Final[list[tuple[Committer, ...]]] = [
+    ("auto", "spark", "auto"),
+    ("spark", "auto", "spark"),
+    ("auto", "auto", "auto"),
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("committers", TURNS, ids=" ".join)
+def test_who_commits_makes_no_difference(spark: SparkSession, tmp_path: Path, committers: Sequence[Committer]) -> None:
+    assert written(spark, tmp_path / "turns", committers) == written(spark, tmp_path / "spark", ["spark"] * 3)
+
+
+def written(spark: SparkSession, home: Path, committers: Sequence[Committer]) -> tuple[str, list[str]]:
+    """The digest and the events of a log of three batches, whose contract has more fields each time."""
+    settings = empty(home)
+    (settings.path(settings.landing) / "readings").mkdir()
+    known: dict[str, tuple[Any, Sequence[Any]]] = {}
+    for number, committer in enumerate(committers):
+        known |= [{}, SIMPLE, NESTED][number]
+        more = {name: optional(avro(kind)) for name, (kind, _) in known.items()}
+        declare(settings, contract("readings", FIRST | more, id=["meter", "at"], time="at"))
+        records = [
+            {"meter": f"m{row}", "at": f"2024-03-01T0{number}:00:00Z"}
+            | {name: values[row] for name, (_, values) in known.items()}
+            for row in range(2)
+        ]
+        records.append({"meter": None, "at": "2024-03-01T00:00:00Z"} if number else {"meter": "m", "at": "2024-02-01"})
+        file = settings.path(settings.landing) / "readings" / f"{number}.jsonl"
+        file.write_text("".join(json.dumps(record) + "\n" for record in records))
+        counts = ingest(replace(settings, committer=committer), spark, load_contracts(settings), now=NOW)["readings"]
+        assert (counts.accepted, counts.quarantined) == ((3, 0), (2, 1), (2, 1))[number]
+    log = Log(settings, "readings")
+    assert check(settings, "readings") == []
+    rows = log.read(spark, load_contracts(settings)["readings"], upto=3).orderBy("_batch", "_bucket", "_offset")
+    assert {field.name: field.dataType.simpleString() for field in rows.schema} == types(
+        load_contracts(settings)["readings"]
+    )
+    return log.head().content["digest"], [row[0] for row in rows.selectExpr("to_json(struct(*))").collect()]
