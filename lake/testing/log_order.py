@@ -30,7 +30,8 @@ def goes_by_batches(inputs: Inputs, declaration: Declaration) -> bool:
         rows = inputs.nothing(source)
         if source.table is None:
             by_place = contracts[source.name].identity == "position"
-            rows = rows.drop(*BATCHED, *(["_id"] if by_place else []))
+            left = rows.drop(*BATCHED, *(["_id"] if by_place else []))
+            rows = inputs.spark.createDataFrame([], left.schema)  # a filter on what was dropped alone finds it below
         frames.append(rows)
     try:
         return not all(side.schema for side in inputs.sides(declaration, frames))
