@@ -4,6 +4,7 @@ while its contract grows.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -248,8 +249,10 @@ def test_every_way_to_use_columns_gives_the_same_by_every_verb(
     things.land("things", thing(10, note_x="o"), thing(1, k=9, note_x="p")).run()
     assert changed(rebuilt(things)) == {}
     assert unproved(things) == []
-    fresh = Lakehouse(project.project, tmp_path_factory.mktemp("fresh")).land_samples().run()
-    assert content(fresh) == content(things)
+    fresh = Lakehouse(project.project, tmp_path_factory.mktemp("fresh"))
+    landed, anew = (each.settings.path(each.settings.landing) for each in (things, fresh))
+    shutil.copytree(landed, anew, dirs_exist_ok=True)
+    assert content(fresh.run()) == content(things)
 
 
 @pytest.mark.long
