@@ -29,7 +29,6 @@ from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, StorageError, Unavailable
 from lake.quoting import SPARK, quoted
 from lake.store import chain, delta, erasures, recovery
-from lake.store.commit import session_settings
 from lake.store.delta import Position
 from lake.store.keys import COPY, KeyStore, open_store
 from lake.store.ledger import contract_versions
@@ -338,6 +337,8 @@ class Log:
         A log that has had none without a zone is told that there are such: Spark adds no such column unasked.
         """
         from pyspark.sql.types import StructType
+
+        from lake.store.commit import session_settings
 
         with delta.opened(self.path) as table:
             stored = StructType.fromJson(json.loads(table.schema().to_json()))

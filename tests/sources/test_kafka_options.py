@@ -21,7 +21,7 @@ WRONG: tuple[tuple[dict[str, Any], str, str], ...] = (
     ({"bootstrp": "x"}, "unknown option 'bootstrp'", "did you mean 'bootstrap'?"),
     ({"bootstrap": 7}, "bootstrap must be text, found 7", "localhost:9092"),
     ({"group": ""}, "group must be text", 'group = "headwater"'),
-    ({"records": 0}, "records must be a whole number of at least 1, found 0", "its default is 1000000"),
+    ({"records": 0}, "records must be a whole number of at least 1, found 0", "its default is 500000"),
     ({"bytes": True}, "bytes must be a whole number", "its default is"),
     ({"seconds": 1.5}, "seconds must be a whole number", "its default is 30"),
     ({"client": 3}, "client must be a table", "write [client]"),
