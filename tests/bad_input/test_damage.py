@@ -209,8 +209,9 @@ def test_damage_is_told_by_every_command_in_our_words(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("at", [*(f"warehouse/{table}" for table in TABLES), *FILES])
 def test_every_damage_is_told_by_every_command(
-    sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    at: str, sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    every = [(line, place, how) for line in LINES for place, how, _ in damages()]
+    every = [(line, place, how) for line in LINES for place, how, _ in damages() if place == at]
     try_all(every, sound, tmp_path, monkeypatch, capfd)
