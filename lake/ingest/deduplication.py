@@ -15,7 +15,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-import duckdb
 import pyarrow as pa
 
 from lake import cost
@@ -157,9 +156,7 @@ class Search:
         if not files.num_rows:
             return None
         if self.small and sum(files["num_records"].to_pylist()) <= cost.DEDUPLICATED_LOG_ROWS:
-            paths = [str(path / unquote(file)) for file in files["path"].to_pylist()]
-            with delta.connection() as con:
-                events = self._found(con, paths)
+            events = self._found([str(path / unquote(file)) for file in files["path"].to_pylist()])
             if not events.num_rows:
                 return None
             fields = [field for field in stored if field.name in events.column_names]
@@ -169,13 +166,14 @@ class Search:
         rows = kept(rows, [void for void in self._voids if void.whole])
         return log.current(rows, self.contracts, Log(self.settings, self.contract.name).keys_of(self.contract))
 
-    def _found(self, con: duckdb.DuckDBPyConnection, paths: list[str]) -> pa.Table:
-        con.register("narrow", self._narrow)
-        con.register("log", con.read_parquet(paths, union_by_name=True, hive_partitioning=True))
-        return con.sql(
-            f"""SELECT * FROM log WHERE _batch < {self.before}
-                AND EXISTS (SELECT 1 FROM narrow b WHERE b._bucket = log._bucket AND b._id = log._id)"""
-        ).to_arrow_table()
+    def _found(self, files: Sequence[str]) -> pa.Table:
+        path = Log(self.settings, self.contract.name).path
+        with delta.opened(path) as table, delta.reading(path, table, files) as (con, _):
+            con.register("narrow", self._narrow)
+            return con.sql(
+                f"""SELECT * FROM t WHERE _batch < {self.before}
+                    AND EXISTS (SELECT 1 FROM narrow b WHERE b._bucket = t._bucket AND b._id = t._id)"""
+            ).to_arrow_table()
 
     def _narrowed(self, files: pa.Table) -> DataFrame:
         """The log, with bounds by which Delta passes over the files that are not among `files`."""

@@ -13,8 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import duckdb
-
 from lake.contracts import encryption, evolution
 from lake.contracts.contract import Contract
 from lake.quoting import SPARK, quoted
@@ -147,24 +145,16 @@ def _found(path: Address, sealed: Sequence[str], batches: Sequence[int]) -> list
     """By file, batch and bucket: how many rows, and the sums of their hashes."""
     with delta.opened(path) as table:
         paths = delta.files(table)
+        if not paths:
+            return []
         fields = [(field["name"], field["type"]) for field in json.loads(table.schema().to_json())["fields"]]
-        partitioned = bool(table.metadata().partition_columns)
-    if not paths:
-        return []
-    with delta.connection() as con:
-        try:
-            rows = con.read_parquet(paths, union_by_name=True, hive_partitioning=partitioned, filename=True)
-            con.register("t", rows)
-            values = fingerprints.duck_values(fields, rows.columns)
+        with delta.reading(path, table, paths, filename=True) as (con, columns):
+            values = fingerprints.duck_values(fields, columns)
             return con.execute(
                 f"SELECT filename, _batch, _bucket, {_sums(fields, sealed)} FROM (SELECT filename, {values} FROM t)"
                 " WHERE _batch IN (SELECT unnest($1)) GROUP BY ALL ORDER BY ALL",
                 [list(batches)],
             ).fetchall()
-        except duckdb.Error as error:
-            if broken := delta.unreadable(path, paths):
-                raise broken from None
-            raise error
 
 
 def _told(

@@ -8,7 +8,6 @@ in this process is written by delta-rs.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from lake.errors import Unavailable
 from lake.quoting import SPARK, quoted
 from lake.store import delta
 from lake.store.delta import Position
+from lake.store.numbered import METADATA, alter, only_writer, proven, session_settings
 from lake.store.recovery import commit_nothing
 from lake.store.scan import arrow_schema, to_frame
 from lake.store.table_head import CHANGE, COMMENT, UNIT, Counts, Meanings
@@ -28,9 +28,6 @@ from lake.store.tables import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-# Spark's MERGE takes its transaction from session settings, so one MERGE runs at a time.
-_merging = threading.Lock()
 
 
 def commit(
@@ -41,12 +38,12 @@ def commit(
     Returns the position with the Delta version that now carries it. Raises Unavailable when another writer was first;
     then nothing of the diff is in the table.
     """
-    with _only_writer(table, position):
+    with only_writer(table.location, position, _outrun(table)):
         if isinstance(diff, pa.Table) and table.settings.committer != "spark":
             _commit_arrow(table, diff, counts, identity, position)
         else:
             _commit_spark(table, diff, counts, identity, position)
-    return _proven(table, position)
+    return proven(table.location, position, _outrun(table))
 
 
 def replace(
@@ -61,7 +58,7 @@ def replace(
 
     Raises as `commit` does.
     """
-    with _only_writer(table, position):
+    with only_writer(table.location, position, _outrun(table)):
         if isinstance(rows, pa.Table):
             laid_out = _described(_laid_out(rows, identity), meanings)
             delta.write(table.path, laid_out, mode="overwrite", schema_mode="overwrite", position=position)
@@ -70,7 +67,7 @@ def replace(
                 rows = rows.withMetadata(name, dict(meanings.get(name, {})))
             writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
             writer.options(**position.writer_options).save(table.path.spark)
-    return _proven(table, position)
+    return proven(table.location, position, _outrun(table))
 
 
 def describe(table: Table, description: str, meanings: Meanings) -> None:
@@ -106,31 +103,6 @@ def describe(table: Table, description: str, meanings: Meanings) -> None:
 def _meant(metadata: Mapping[str, Any], meaning: Mapping[str, str]) -> dict[str, Any]:
     """A field's `metadata` with this meaning, and with what else other tools have said there."""
     return {**{key: value for key, value in metadata.items() if key not in (COMMENT, UNIT)}, **meaning}
-
-
-@contextmanager
-def _only_writer(table: Table, position: Position) -> Iterator[None]:
-    """Lets a commit pass only on top of the position it was made for.
-
-    delta-rs does not compare transaction numbers, and Spark's MERGE skips a taken one in silence: so they are compared
-    here first. Between this and the commit itself stand the lease and Delta's own conflict detection.
-    """
-    if table.standing().txn != position.txn - 1:
-        raise _outrun(table)
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, delta.Beaten) or "Concurrent" in f"{type(error).__name__} {error}":
-            raise _outrun(table) from error
-        raise
-
-
-def _proven(table: Table, position: Position) -> Position:
-    """Reads the head back: it must be the position just committed."""
-    head = table.position()
-    if head is None or head.metadata != position.metadata:
-        raise _outrun(table)
-    return head
 
 
 def _outrun(table: Table) -> Unavailable:
@@ -237,12 +209,8 @@ def _let_be_null(spark: SparkSession, table: Table) -> None:
     with delta.opened(table.path) as current:
         parts = [part for field in pa.schema(current.schema()) for part in _never_null(field.type, (field.name,))]
     if parts:
-        said = table.standing().again().metadata
-        with session_settings(spark, {"spark.databricks.delta.commitInfo.userMetadata": said}):
-            for part in parts:
-                name = ".".join(quoted(step, SPARK) for step in part)
-                path = quoted(table.path.spark, SPARK)
-                spark.sql(f"ALTER TABLE delta.{path} ALTER COLUMN {name} DROP NOT NULL").collect()
+        names = (".".join(quoted(step, SPARK) for step in part) for part in parts)
+        alter(spark, table.location, *(f"ALTER COLUMN {name} DROP NOT NULL" for name in names))
 
 
 def _never_null(kind: pa.DataType, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -280,20 +248,7 @@ def _transaction(spark: SparkSession, position: Position) -> Iterator[None]:
         "spark.databricks.delta.write.txnAppId": position.app,
         "spark.databricks.delta.write.txnVersion": str(position.txn),
         "spark.databricks.delta.write.txnVersion.autoReset.enabled": "true",
-        "spark.databricks.delta.commitInfo.userMetadata": position.metadata,
+        METADATA: position.metadata,
     }
     with session_settings(spark, options):
         yield
-
-
-@contextmanager
-def session_settings(spark: SparkSession, options: Mapping[str, str]) -> Iterator[None]:
-    """Lets one statement at a time run with `options`, which no reader's option can say."""
-    with _merging:
-        for key, value in options.items():
-            spark.conf.set(key, value)
-        try:
-            yield
-        finally:
-            for key in options:
-                spark.conf.unset(key)

@@ -23,8 +23,8 @@ from deltalake import CommitProperties, DeltaTable
 from lake.errors import LawError
 from lake.quoting import SPARK, quoted
 from lake.store import delta
-from lake.store.commit import session_settings
 from lake.store.delta import Position
+from lake.store.numbered import session_settings
 from lake.store.snapshot import duckdb_type
 from lake.store.storage import Address
 
@@ -162,18 +162,14 @@ def compact_log(  # noqa: PLR0913 which parts of which log, and how
     return _proved(path, version, undo=lambda: run(f"RESTORE TABLE {log} TO VERSION AS OF {version}"))
 
 
-def fingerprint(table: DeltaTable, files: Sequence[str]) -> tuple[int, str]:
-    """How many rows `files` of `table` hold, and a hash of them that no order of rows and no cut into files changes."""
+def fingerprint(path: Address, table: DeltaTable, files: Sequence[str]) -> tuple[int, str]:
+    """How many rows `files` of the `table` at `path` hold, and a hash that no order and no cut into files changes."""
     if not files:
         return 0, "0"
     fields = json.loads(table.schema().to_json())["fields"]
-    with delta.connection() as con:
-        partitioned = bool(table.metadata().partition_columns)
-        stored = con.read_parquet(list(files), union_by_name=True, hive_partitioning=partitioned)
-        con.register("t", stored)
+    with delta.reading(path, table, files) as (con, columns):
         values = ", ".join(
-            f"CAST({quoted(f['name']) if f['name'] in stored.columns else 'NULL'} AS {duckdb_type(f['type'])})"
-            for f in fields
+            f"CAST({quoted(f['name']) if f['name'] in columns else 'NULL'} AS {duckdb_type(f['type'])})" for f in fields
         )
         counted = con.execute(f"SELECT count(*), sum(hash({values})::HUGEINT)::VARCHAR FROM t").fetchone()
     assert counted is not None
@@ -185,7 +181,7 @@ def _proved(path: Address, version: int, *, undo: Callable[[], object]) -> Compa
     before, after = delta.load(path, version), delta.load(path)
     old, new = set(delta.files(before)), set(delta.files(after))
     gone, come = sorted(old - new), sorted(new - old)
-    removed, added = fingerprint(before, gone), fingerprint(after, come)
+    removed, added = fingerprint(path, before, gone), fingerprint(path, after, come)
     if removed != added:
         undo()
         raise LawError(

@@ -308,28 +308,44 @@ def connection() -> duckdb.DuckDBPyConnection:
     return con
 
 
-def rows(path: Address, query: str, *parameters: Any, version: int | None = None) -> list[dict[str, Any]]:
-    """The rows of a DuckDB `query` over the small table at `path`, which it calls `t`; [] where there is no table."""
-    try:
-        with opened(path, version) as table:
-            paths, partitioned = files(table), bool(table.metadata().partition_columns)
-    except TableNotFoundError:
-        return []
-    if not paths:
-        return []
+@contextmanager
+def reading(
+    path: Address, table: DeltaTable, files: Sequence[str], **how: Any
+) -> Iterator[tuple[duckdb.DuckDBPyConnection, Sequence[str]]]:
+    """A DuckDB that has the rows of these `files` of the `table` at `path` as `t`, and the names of its columns.
+
+    A column that only some files have is null in the others; those by which the table is partitioned are read from the
+    names of their folders. `how` are further options of DuckDB's `read_parquet`. Raises StorageError where a file is
+    gone or damaged.
+    """
+    partitioned = bool(table.metadata().partition_columns)
     with connection() as con:
         try:
-            con.register("t", con.read_parquet(paths, union_by_name=True, hive_partitioning=partitioned))
-            result = con.execute(query, list(parameters))
-            names = [column[0] for column in result.description]
-            return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+            rows = con.read_parquet(list(files), union_by_name=True, hive_partitioning=partitioned, **how)
+            con.register("t", rows)
+            yield con, rows.columns
         except duckdb.Error as error:
-            if broken := unreadable(path, paths):
+            if broken := _unreadable(path, files):
                 raise broken from None
             raise error
 
 
-def unreadable(path: Address, paths: Sequence[str]) -> LakeError | None:
+def rows(path: Address, query: str, *parameters: Any, version: int | None = None) -> list[dict[str, Any]]:
+    """The rows of a DuckDB `query` over the small table at `path`, which it calls `t`; [] where there is no table."""
+    try:
+        with opened(path, version) as table:
+            paths = files(table)
+            if not paths:
+                return []
+            with reading(path, table, paths) as (con, _):
+                result = con.execute(query, list(parameters))
+                names = [column[0] for column in result.description]
+                return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+    except TableNotFoundError:
+        return []
+
+
+def _unreadable(path: Address, paths: Sequence[str]) -> LakeError | None:
     """Which of the files `paths` of the table at `path` is gone, or cannot be read; None where all can."""
     for file in paths:
         if missing(path, [file]):

@@ -23,8 +23,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import duckdb
-
 from lake.quoting import DUCKDB, SPARK, literal, quoted
 from lake.store import delta
 from lake.store.snapshot import duckdb_type
@@ -257,18 +255,11 @@ def of_version(path: Address, version: int | None = None, key: str = "") -> Prin
     """The fingerprint of all rows of the table at `path`, found by reading them."""
     with delta.opened(path, version) as table:
         paths = delta.files(table)
+        if not paths:
+            return Print()
         fields = [(field["name"], field["type"]) for field in json.loads(table.schema().to_json())["fields"]]
-    if not paths:
-        return Print()
-    with delta.connection() as con:
-        try:
-            rows = con.read_parquet(paths, union_by_name=True, hive_partitioning=False)
-            con.register("t", rows)
-            values = f"SELECT {duck_values(fields, rows.columns)} FROM t"
+        with delta.reading(path, table, paths) as (con, columns):
+            values = f"SELECT {duck_values(fields, columns)} FROM t"
             query = f"SELECT count(*), coalesce(sum({duck_hash(fields, '$1')}::HUGEINT), 0) FROM ({values})"
             count, total = con.execute(query, [key]).fetchall()[0]
-        except duckdb.Error as error:
-            if broken := delta.unreadable(path, paths):
-                raise broken from None
-            raise error
     return Print(count, int(total) % MODULUS)

@@ -32,6 +32,7 @@ from lake.store import chain, delta, erasures, recovery
 from lake.store.delta import Position
 from lake.store.keys import COPY, KeyStore, open_store
 from lake.store.ledger import contract_versions
+from lake.store.numbered import alter, only_writer, proven
 from lake.store.scan import Scan, to_frame
 from lake.store.storage import Address
 from lake.store.voids import kept, voided
@@ -299,23 +300,14 @@ class Log:
         if not delta.exists(self.path):
             properties = {**PROPERTIES, "delta.dataSkippingStatsColumns": _counted(contract)}
             delta.create(self.path, _schema(ordered), properties, partition_by=["_bucket"])
-        if isinstance(ordered, pa.Table) and self.settings.committer != "spark" and not delta.is_timed(self.path):
-            self._append(ordered, position)
-        else:
-            self._append_by_spark(ordered, position)
-        head = delta.head(self.path, position.app)
-        if head is None or (head.txn, head.data) != (position.txn, position.data):
-            raise _beaten(self.stream, position)
-        return _head(self.stream, head)
-
-    def _append(self, rows: pa.Table, position: Position) -> None:
-        with delta.opened(self.path) as table:
-            if delta.standing(self.path, self.app).txn != position.txn - 1:
-                raise _beaten(self.stream, position)
-            try:
-                delta.write(table, rows, position=position, schema_mode="merge")
-            except delta.Beaten:
-                raise _beaten(self.stream, position) from None
+        beaten = _beaten(self.stream, position)
+        with only_writer(self.location, position, beaten):
+            if isinstance(ordered, pa.Table) and self.settings.committer != "spark" and not delta.is_timed(self.path):
+                with delta.opened(self.path) as table:
+                    delta.write(table, ordered, position=position, schema_mode="merge")
+            else:
+                self._append_by_spark(ordered, position)
+        return _head(self.stream, proven(self.location, position, beaten))
 
     def _append_by_spark(self, rows: pa.Table | DataFrame, position: Position) -> None:
         import pyarrow as pa
@@ -324,12 +316,7 @@ class Log:
         spark = SparkSession.active()
         frame = self._as_stored(spark, to_frame(spark, rows) if isinstance(rows, pa.Table) else rows)
         writer = frame.write.format("delta").mode("append").partitionBy("_bucket").option("mergeSchema", "true")
-        try:
-            writer.options(**position.writer_options).save(self.path.spark)
-        except Exception as error:
-            if "ConcurrentTransactionException" in str(error) or "DELTA_CONCURRENT" in str(error):
-                raise _beaten(self.stream, position) from None
-            raise
+        writer.options(**position.writer_options).save(self.path.spark)
 
     def _as_stored(self, spark: SparkSession, rows: DataFrame) -> DataFrame:
         """`rows` in the types of the log, which in older ones has times with a zone for such without.
@@ -338,10 +325,8 @@ class Log:
         """
         from pyspark.sql.types import StructType
 
-        from lake.store.commit import session_settings
-
         with delta.opened(self.path) as table:
-            stored = StructType.fromJson(json.loads(table.schema().to_json()))
+            stored = StructType.fromJson(json.loads(table.schema().to_json())).toNullable()
             features = table.protocol().writer_features or ()
         kinds = {column.name: column.dataType for column in stored}
         for column in rows.schema.toNullable():
@@ -349,11 +334,7 @@ class Log:
                 name = column.name
                 rows = rows.withColumn(name, rows[quoted(name, SPARK)].cast(kinds[name]))
         if LOCAL_TIME in rows.schema.simpleString() and "timestampNtz" not in features:
-            standing = delta.standing(self.path, self.app)
-            said = {"spark.databricks.delta.commitInfo.userMetadata": standing.again().metadata}
-            with session_settings(spark, said if standing.data else {}):
-                feature = "'delta.feature.timestampNtz' = 'supported'"
-                spark.sql(f"ALTER TABLE delta.{quoted(self.path.spark, SPARK)} SET TBLPROPERTIES ({feature})").collect()
+            alter(spark, self.location, "SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')")
         return rows
 
     def skip(self, head: LogHead, *, at: datetime) -> None:

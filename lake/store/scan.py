@@ -15,7 +15,7 @@ from lake import cost
 from lake.errors import StorageError
 from lake.quoting import DUCKDB, SPARK, quoted
 from lake.session import hand_over
-from lake.store.delta import connection, missing, opened
+from lake.store.delta import connection, missing, opened, reading
 from lake.store.storage import Address
 
 if TYPE_CHECKING:
@@ -104,13 +104,10 @@ class Scan:
             schema = pa.schema([schema.field(column) for column in columns])
         if not files:
             return schema.empty_table()
-        partitions = table.metadata().partition_columns
-        with connection() as con:
-            rows = con.read_parquet(files, union_by_name=True, hive_partitioning=bool(partitions))
-            con.register("t", rows)
+        with reading(self.path, table, files) as (con, stored_columns):
             if keys is not None:
                 con.register("k", keys)
-            stored = set(map(quoted, rows.columns))
+            stored = set(map(quoted, stored_columns))
             wanted = ", ".join(name if name in stored else f"NULL AS {name}" for name in map(quoted, schema.names))
             query = f"SELECT {wanted} FROM t WHERE {self._where(DUCKDB)} AND {test}"
             return con.sql(query).to_arrow_table().cast(schema)

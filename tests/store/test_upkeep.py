@@ -176,14 +176,14 @@ def test_a_compaction_that_changes_rows_is_undone_and_told(table: Table, monkeyp
 
 def test_a_fingerprint_is_that_of_the_rows_and_of_nothing_else(table: Table) -> None:
     opened = DeltaTable(str(table.path))
-    rows, print_ = compaction.fingerprint(opened, delta.files(opened))
+    rows, print_ = compaction.fingerprint(table.path, opened, delta.files(opened))
     compaction.compact_table(table.path, table.position(), [])
     opened = DeltaTable(str(table.path))
-    assert compaction.fingerprint(opened, delta.files(opened)) == (rows, print_)
+    assert compaction.fingerprint(table.path, opened, delta.files(opened)) == (rows, print_)
     change(table, "update", 1, text="other")
     opened = DeltaTable(str(table.path))
-    assert compaction.fingerprint(opened, delta.files(opened)) != (rows, print_)
-    assert compaction.fingerprint(opened, []) == (0, "0")
+    assert compaction.fingerprint(table.path, opened, delta.files(opened)) != (rows, print_)
+    assert compaction.fingerprint(table.path, opened, []) == (0, "0")
 
 
 def test_parts_are_due_when_there_are_many_more_files_than_bytes_need() -> None:
