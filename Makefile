@@ -37,7 +37,7 @@ demo-kafka: setup $(VENV)/.kafka ## the same flights by a Kafka broker, with abo
 	$(BIN)/python infra/kafka/demo.py $(if $(DAYS),--days $(DAYS))
 
 quick: lint ## linters, then the tests that start no JVM: under a minute
-	$(PYTEST) -m "not long and not spark and not smoke"
+	$(PYTEST) -m "not long and not spark and not smoke and not slow"
 
 test: lint $(VENV)/.kafka ## linters, then the tests
 	$(PYTEST)

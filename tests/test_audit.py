@@ -78,6 +78,7 @@ def test_a_package_that_the_database_lacks_is_named(audit: ModuleType) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_pip_audit_takes_the_lock_as_it_is() -> None:
     command = [sys.executable, "-m", "pip_audit", "--dry-run", "--disable-pip", "--progress-spinner=off"]
     run = subprocess.run([*command, "-r", str(ROOT / "requirements.lock")], capture_output=True, text=True, check=False)

@@ -178,6 +178,7 @@ def test_lock_pins_each_package_with_its_hash_and_no_address(folder: Path) -> No
         assert str(folder) not in text
 
 
+@pytest.mark.slow
 def test_audit_tells_what_it_cannot_look_up_and_is_no_fault() -> None:
     nowhere = "http://127.0.0.1:9"
     done = make("audit", HTTPS_PROXY=nowhere, https_proxy=nowhere, NO_PROXY="", no_proxy="")

@@ -54,6 +54,7 @@ def scheduled(flight: dict[str, Any]) -> datetime:
     return datetime.fromisoformat(flight["time_hour"]) + timedelta(minutes=flight["minute"])
 
 
+@pytest.mark.slow
 def test_three_days_are_the_files_that_the_script_says(landed: Path) -> None:
     assert {name: digest[:16] for name, digest in digests(landed).items()} == {
         "airlines/airlines.csv": "162551bd3401a12d",
@@ -334,6 +335,7 @@ def test_doctor_tells_wrong_settings_and_still_looks_at_the_machine(tmp_path: Pa
     assert subjects["python"].ok
 
 
+@pytest.mark.slow
 def test_doctor_exits_with_1_where_something_is_not_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     result = CliRunner().invoke(lake, ["doctor", "--json", "--project", str(ROOT)])

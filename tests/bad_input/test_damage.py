@@ -202,6 +202,7 @@ def test_every_command_is_tried() -> None:
     assert {*COMMANDS} | {"serve", "setup"} == {*cli.COMMANDS}
 
 
+@pytest.mark.slow
 def test_damage_is_told_by_every_command_in_our_words(
     sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -197,6 +197,7 @@ def goes_alone(name: str, pair: tuple[str, str]) -> bool:
     return bool(wanted & {*pair}) or any((name, *sorted([o, w])) in APART for o in pair for w in wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({*cli.COMMANDS} - HARMFUL))
 def test_options_that_cannot_both_count_are_refused_and_others_are_not(run: Run, name: str) -> None:
     choices: dict[str, click.Option | None] = {**options(dict(commands())[name]), "--json": None}
@@ -225,6 +226,7 @@ def test_a_new_project_is_in_no_other(run: Run) -> None:
     assert "--project" in err
 
 
+@pytest.mark.slow
 def test_numbers_of_any_size_are_taken_or_refused_in_our_words(run: Run) -> None:
     lines = [
         line(name, written(option, each, value))

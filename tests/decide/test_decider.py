@@ -104,6 +104,7 @@ STEPS = {"ask": 60, "commit": 16, "ingest": 6, "ingest and die": 3, "advance": 5
 EXPECTS = ["anything"] * 6 + ["right", "right", "wrong", "new", "some"]
 
 
+@pytest.mark.slow
 @pytest.mark.turns
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("most", [20, 0, 1_000_000])
@@ -201,6 +202,7 @@ class Failing(Writer):
         return group
 
 
+@pytest.mark.slow
 @trying(deadline=None, max_examples=25)
 @given(
     bursts=st.lists(st.lists(st.lists(ENTRY, min_size=1, max_size=2), min_size=1, max_size=12), max_size=5),

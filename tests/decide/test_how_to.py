@@ -8,6 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from tests import intake
 from tests.servers.http import installed
 from tests.shop import empty
@@ -15,6 +17,7 @@ from tests.shop import empty
 PAGE: Final = Path(__file__).parents[2] / "docs/how-to/commands.md"
 
 
+@pytest.mark.slow
 def test_the_how_to_does_what_it_says(tmp_path: Path) -> None:
     installed()
     page = PAGE.read_text("utf-8")

@@ -62,6 +62,7 @@ def reference(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("reference")
 
 
+@pytest.mark.slow
 def test_every_link_within_the_site_leads_to_a_page_and_a_heading(pages: dict[Path, Page]) -> None:
     for file, page in pages.items():
         if file.name == "404.html":  # its links begin at the root of a server

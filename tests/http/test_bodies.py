@@ -56,6 +56,7 @@ def taken(body: str | bytes, kind: str, *, record_bytes: int = 1 << 20, **header
     return records(whole, told, received="now", record_bytes=record_bytes, max_records=100)
 
 
+@pytest.mark.slow
 @given(st.lists(OBJECTS, max_size=5), st.booleans(), SPACES)
 def test_objects_in_an_array_come_out_as_they_went_in(objects: list[Any], ascii_only: bool, space: str) -> None:
     texts = [json.dumps(each, ensure_ascii=ascii_only) for each in objects]
@@ -78,6 +79,7 @@ def test_one_object_over_however_many_lines_is_a_record(value: Any, indent: int 
     assert [record.text for record in taken(f" {text}\n", "application/json; charset=UTF-8")] == [text]
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(OBJECTS, st.text(min_size=1, max_size=20)), min_size=1, max_size=4))
 def test_the_data_of_cloud_events_come_out_with_their_ids(events: list[tuple[Any, str]]) -> None:
     envelopes = [

@@ -255,6 +255,7 @@ def test_a_schema_that_is_another_kind_or_without_bounds_is_told(registry: Regis
             decoded(registry, b"\x00" + struct.pack(">I", len(registry.schemas)) + b"\x00")
 
 
+@pytest.mark.slow
 def test_a_registry_that_is_silent_is_unavailable_and_one_that_refuses_is_told(
     registry: Registry, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,7 @@ def waiter(shop: Settings, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("holder", ["table.current_order"], indirect=True)
 def test_who_waits_too_long_says_for_whom_and_may_try_again(
     shop: Settings, holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
@@ -62,6 +63,7 @@ def test_who_waits_too_long_says_for_whom_and_may_try_again(
     assert waiting.returncode == 75
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("holder", ["meta.cuts"], indirect=True)
 def test_who_waits_goes_on_when_the_other_is_done(shop: Settings, holder: subprocess.Popen[str]) -> None:
     with waiter(shop, "cut", "--label", "after") as waiting:
@@ -89,6 +91,7 @@ def test_a_holder_is_told_without_the_values_that_it_was_called_with(
     assert "joan" not in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("holder", ["meta.cuts"], indirect=True)
 def test_who_waits_is_ended_by_any_signal(
     shop: Settings, holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch

@@ -132,6 +132,7 @@ def touches(tree: ast.Module) -> bool:
     return bool(imported & TOUCHING or "open" in called)
 
 
+@pytest.mark.slow
 def test_only_the_modules_named_here_touch_files() -> None:
     rooms = {name: tree for name, tree in modules().items() if name.startswith(ROOMS)}
     assert {name for name, tree in rooms.items() if touches(tree)} == LOCAL.keys()

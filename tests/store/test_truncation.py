@@ -58,6 +58,7 @@ def test_a_note_of_the_checkpoint_that_was_cut_short_is_none(guests: Address) ->
     assert truncation.begins(guests) == -1
 
 
+@pytest.mark.slow
 def test_what_was_published_stays_where_the_table_has_gone_on_over_a_checkpoint(guests: Address) -> None:
     published = truncation.begin_anew(guests, delta.head(guests, APP), purge=1)
     for number in range(25):
