@@ -31,7 +31,7 @@ from lake.sources.source import Lag, Source
 from lake.store import delta
 from lake.store.log import Log
 from lake.store.torn import commit_file
-from lake.testing import Lakehouse
+from lake.testing import Commands, Kill, Lakehouse
 from tests.laws.models.horizon import Model, Told
 from tests.shop import contract, declare, empty, job
 from tests.warehouse import commit
@@ -193,6 +193,21 @@ def test_a_lost_batch_says_the_same_of_producers_when_it_is_made_again(
     again = [head.position.data for head in log.heads()]
     assert again[-len(before) :] == before
     assert again[0]["horizon"]["closed"] == (["b", "c"] if closed else ["a", "b", "c"])
+    assert check(rooms.settings, "reading") == []
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize("moment", ["after", "before"])
+def test_who_is_killed_at_the_commit_of_a_closing_closes_nobody_twice(
+    rooms: Lakehouse, commands: Commands, moment: str
+) -> None:
+    rooms.land("reading", *at(("a", 0, "x"), ("b", 50, "x")))
+    take(rooms, NOON)
+    assert commands.lake("ingest", at=rooms, kill=Kill(f"log.{moment}")).landed
+    assert [commands.lake(*words, at=rooms).code for words in (["run"], ["ingest"], ["verify"])] == [0, 0, 0]
+    delta._kept.clear()
+    said = [head.horizon.get("closed") for head in Log(rooms.settings, "reading").heads()]
+    assert said == [["a", "b"], None]
     assert check(rooms.settings, "reading") == []
 
 
