@@ -135,6 +135,7 @@ def unreadable(contract: Contract) -> Iterator[str]:
         (f"its records are {contract.envelope} messages", contract.envelope),
         ("it has broadcasts", contract.broadcast),
         ("it corrects clocks", contract.clock),
+        ("it names producers: what comes of one too many is refused", contract.horizon),
         ("its records are rows of dumps", contract.dump),
         ("it has personal fields: forgetting a person would change what was decided", contract.personal),
     ):

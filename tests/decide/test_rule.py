@@ -77,6 +77,7 @@ def test_a_fold_of_a_stream_with_one_way_in_decides_on_it(tmp_path: Path) -> Non
         ({"fields": {"x": ("string", {"personal": True})}, "subject": "note"}, "personal fields"),
         ({"fields": {"at": "timestamp"}, "time": "at + interval 1 hour"}, "its time.*is not a field"),
         ({"broadcast": "note = 'all'"}, "it has broadcasts"),
+        ({"fields": {"at": "timestamp"}, "time": "at", "horizon": {"producer": "account"}}, "it names producers"),
         ({"file": 'landing/entries/a.jsonl:{"account": 1}'}, "1 landing files of entries.*--decide"),
         ({"file": 'sources/other.toml:kind = "http"\nstreams = ["entries"]'}, "also a stream of other"),
     ],

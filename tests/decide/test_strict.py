@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 from datetime import UTC, datetime
@@ -131,6 +132,15 @@ def record(chance: random.Random) -> str:
 
 def meant() -> Contract:
     return read_contract(json.dumps(contract("things", FIELDS, id=["request"])), file="things.avsc")
+
+
+def test_nothing_that_a_contract_says_of_records_is_passed_over() -> None:
+    """What a record has to be to get into the log is read strictly, or no stream that says so can be decided."""
+    strictly = {"fields", "key", "id", "identity", "time", "max_ahead"}
+    refused = {"envelope", "broadcast", "dump", "clock", "horizon", "subject"}
+    of_files, of_batches = {"csv", "table"}, {"buckets", "max_refused", "complete"}
+    named = {"name", "doc", "file", "text"}
+    assert {each.name for each in dataclasses.fields(Contract)} == strictly | refused | of_files | of_batches | named
 
 
 @pytest.mark.spark
