@@ -41,13 +41,17 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Cycle:
-    """What one cycle did: rows by stream, tables, and the edition readers now see (None while one is pinned)."""
+    """What one cycle did: rows by stream, tables, and the edition readers now see (None while one is pinned).
+
+    `more`: the sources that had more than it took.
+    """
 
     cut: int
     streams: dict[str, Any]
     tables: list[Advanced]
     edition: Edition | None
     failures: dict[str, LakeError]
+    more: list[str]
 
 
 def run(
@@ -70,11 +74,12 @@ def run(
         _take_in_what_waits(settings, spark, tell)
         raise
     gate.warm_up()
-    streams, failures = _taken_in(settings, spark(), project.contracts, tell, batches, now)
+    more: list[str] = []
+    streams, failures = _taken_in(settings, spark(), project.contracts, tell, more.append, batches, now)
     for warning in unordered(project, [stream for stream, counts in streams.items() if counts.accepted]):
         tell(f"warning {warning}")
     at, advanced, edition = catch_up(project, spark, tell)
-    return Cycle(at.number, streams, advanced, edition, failures)
+    return Cycle(at.number, streams, advanced, edition, failures, more)
 
 
 def catch_up(
@@ -114,6 +119,7 @@ def _taken_in(  # noqa: PLR0913, PLR0917  of what, how much, and when
     session: SparkSession,
     contracts: Mapping[str, Contract],
     tell: Tell,
+    on_more: Callable[[str], None] = lambda _: None,
     batches: int | None = None,
     now: datetime | None = None,
 ) -> tuple[dict[str, BatchCounts], dict[str, LakeError]]:
@@ -124,7 +130,7 @@ def _taken_in(  # noqa: PLR0913, PLR0917  of what, how much, and when
         failures[stream] = failure
         tell(f"ingest  {stream} failed: {failure}")
 
-    streams = ingest(settings, session, contracts, on_failure=failed, batches=batches, now=now)
+    streams = ingest(settings, session, contracts, on_failure=failed, on_more=on_more, batches=batches, now=now)
     for stream, counts in streams.items():
         tell(f"ingest  {stream}: {_counted(counts)}")
     return streams, failures
@@ -141,8 +147,9 @@ def _take_in_what_waits(settings: Settings, spark: Callable[[], SparkSession], t
 def follow(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *, every: float) -> None:
     """Cycles `every` so many seconds until SIGTERM or SIGINT, which end it after the cycle at work.
 
-    A cycle takes one batch of each stream, so that readers see events soon however many land; while some are left, the
-    next follows without a pause. Every `maintain_every` cycles the warehouse is put in order.
+    A cycle takes one batch of each stream and one delivery of each source, so that readers see events soon however many
+    there are; while some are left, the next follows without a pause. Every `maintain_every` cycles the warehouse is put
+    in order.
 
     Failures are reported and retried in the next cycle. Raises Unavailable when the session is gone.
     """
@@ -177,12 +184,14 @@ def follow(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *,
 
 
 def _is_behind(settings: Settings, done: Cycle, tell: Tell) -> bool:
-    """Whether the streams of the cycle have more to ingest; reports how much."""
+    """Whether the streams and sources of the cycle have more to ingest; reports how much, where that is known."""
     left = {stream: behind(settings, stream) for stream in done.streams}
     for stream, (files, size) in left.items():
         if files:
             tell(f"behind  {stream}: {files} files, {size:,} bytes still to ingest")
-    return any(files and done.streams[stream].read for stream, (files, _) in left.items())
+    for source in done.more:
+        tell(f"behind  {source}: more is waiting there")
+    return bool(done.more) or any(files and done.streams[stream].read for stream, (files, _) in left.items())
 
 
 def _keep_in_order(settings: Settings, spark: Callable[[], SparkSession], tell: Tell) -> None:

@@ -42,9 +42,12 @@ def drain(  # noqa: PLR0913  the last two are for callers that go on, and for te
     source: Declared,
     *,
     deliveries: int | None = None,
+    on_more: Callable[[str], None] = lambda _: None,
     now: datetime | None = None,
 ) -> dict[str, BatchCounts]:
     """Takes what `source` has into the logs of its streams, in so many `deliveries` at most; the counts of each.
+
+    Calls `on_more` where those were not all that was there.
 
     Raises as the source does, Gap where what is next is gone, DeclarationError where a delivery that some logs have
     is lost on disk, and Unavailable where another process is at it.
@@ -53,6 +56,8 @@ def drain(  # noqa: PLR0913  the last two are for callers that go on, and for te
         done = 0
         while (deliveries is None or done < deliveries) and work.take(work.reader.read):
             done += 1
+        if done == deliveries and work.reader.more:
+            on_more(source.name)
     return work.counts
 
 
@@ -148,6 +153,14 @@ class Delivering:
                 " and its records are gone",
                 where=str(self.settings.path(f".lake/{spool.FOLDER}") / name),
                 fix="restore that folder from a backup, or take back what is there: lake void STREAM --batch N",
+            )
+        new = [spooled.number for spooled in on_disk if spooled.number > at.number]
+        if new != [*range(at.number + 1, at.number + 1 + len(new))]:
+            raise DeclarationError(
+                f"delivery {new[0]} of {name} is on the disk, and the logs have none after {at.number}",
+                where=str(self.settings.path(f".lake/{spool.FOLDER}") / name),
+                fix=f"restore a copy of the warehouse that has those between, or remove that folder: {name} is then"
+                f" read again from behind delivery {at.number}",
             )
         for spooled in on_disk:
             if spooled.number >= at.number:

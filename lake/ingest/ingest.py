@@ -37,6 +37,7 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
     names: Iterable[str] | None = None,
     *,
     on_failure: Callable[[str, LakeError], None] | None = None,
+    on_more: Callable[[str], None] = lambda _: None,
     batches: int | None = None,
     now: datetime | None = None,
 ) -> dict[str, BatchCounts]:
@@ -45,8 +46,8 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
     Landing files and deliveries, in `batches` of each at most. What comes meanwhile is left for the next call, so that
     this one ends however fast it comes. Then producers are closed of whom nothing came for as long as their contract
     says. Returns each stream's counts over the batches that were made. A stream or a source that fails does not stop
-    the others: `on_failure` is called as soon as it fails; without it, the error is raised when all are done. Raises
-    DeclarationError for an unknown name.
+    the others: `on_failure` is called as soon as it fails; without it, the error is raised when all are done. `on_more`
+    is called for a source that has more than `batches` of it took. Raises DeclarationError for an unknown name.
     """
     declared, faults = sound_sources(settings, contracts)
     named = None if names is None else list(names)
@@ -61,7 +62,7 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
     failed: set[str] = set()
     work = [(contract.name, partial(_landed, settings, spark, contract, batches, now)) for contract in chosen]
     work += [
-        (name, partial(drain, settings, spark, contracts, source, deliveries=batches, now=now))
+        (name, partial(drain, settings, spark, contracts, source, deliveries=batches, on_more=on_more, now=now))
         for name, source in declared.items()
         if named is None or name in named or streams & {*source.streams}
     ]

@@ -80,6 +80,7 @@ class HttpSource:
     """See Source, of lake.sources.source. What comes after its first read is left for the next who opens it."""
 
     declared: Declared
+    more: bool = False
     _end: int | None = None
 
     @property
@@ -87,11 +88,12 @@ class HttpSource:
         return self.declared.streams
 
     def read(self, after: Progress | None, spool: Spool) -> Progress | None:
-        """See Source. One range is what is there, up to 256 MiB. Raises Gap where acknowledged groups are not."""
+        """See Source. One range is what is there, up to BATCH_BYTES. Raises Gap where acknowledged groups are not."""
         folder, upto = self.declared.folder, self._upto(after)
         if self._end is None:
             self._end = max((group.number for group in folder.groups()), default=0)
         groups = [group for group in self._next(upto) if group.number <= self._end]
+        self.more = bool(groups) and groups[-1].number < self._end
         for group in groups:
             for ordinal, (stream, text, facts) in enumerate(folder.records(group)):
                 if stream not in self.streams:

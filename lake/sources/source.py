@@ -78,6 +78,10 @@ class Source(Protocol):
     def streams(self) -> tuple[str, ...]:
         """The streams that it has records for."""
 
+    @property
+    def more(self) -> bool:
+        """Whether the last read left something that was there when it began."""
+
     def read(self, after: Progress | None, spool: Spool) -> Progress | None:
         """Puts all records of one bounded range after `after` (None: from the beginning) into `spool`.
 

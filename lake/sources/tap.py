@@ -67,6 +67,7 @@ class TapSource:
     """See Source, of lake.sources.source. One run of the tap, however many deliveries it gives."""
 
     tap: Tap
+    more: bool = False
     _run: _Run | None = None
     _over: bool = False
     _fault: LakeError | None = None
@@ -95,6 +96,7 @@ class TapSource:
                 raise
             self._fault = fault
             return run.progress
+        self.more = not done
         if done:
             self._end()
             (self.tap.scratch / "ended").touch()

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from lake.config import Settings
 from lake.contracts.contract import load_contracts
 from lake.errors import DeclarationError, StorageError, Unavailable
+from lake.sources import http
 from lake.sources.declared import sound_sources
 from lake.sources.http import HttpSource
 from lake.sources.http_files import Folder, Writer
@@ -67,6 +68,17 @@ def test_what_was_put_is_read_in_order_with_its_facts_and_places(project: Settin
     assert read(project, progress) == ([], None)
     assert source_of(project).lag(None).events == 3
     assert source_of(project).lag(progress) == Lag(0, None, 0)
+
+
+def test_what_one_range_cannot_hold_is_left_for_the_next(project: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(project, [1], [2, 3], [4])
+    monkeypatch.setattr(http, "BATCH_BYTES", 1)
+    source, at, told = source_of(project), None, []
+    for _ in range(4):
+        taken = Kept()
+        at = source.read(at, taken) or at
+        told.append((len(taken.records), source.more))
+    assert told == [(1, True), (2, True), (1, False), (0, False)]
 
 
 @settings(deadline=None, max_examples=60)

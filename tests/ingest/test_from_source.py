@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,35 @@ def test_the_logs_have_each_record_once_with_its_place_and_facts_and_the_source_
     assert [one.number for one in spool.spooled(bank.settings, "bank")] == [3]
     again = ingest(bank.settings, spark, load_contracts(bank.settings))
     assert not any(one.read for one in again.values())
+
+
+def test_a_source_that_has_more_than_was_taken_is_told(bank: Lakehouse, spark: SparkSession) -> None:
+    outside(bank, transfers(3), at_once=2)
+    told: list[list[str]] = [[], [], []]
+    for more in told:
+        ingest(bank.settings, spark, load_contracts(bank.settings), on_more=more.append, batches=1)
+    assert told == [["bank"], [], []]
+    assert [row[0] for row in logged(bank)["debits"]] == [0, 1, 2]
+
+
+def test_a_spool_that_does_not_follow_the_logs_is_told_and_what_is_between_is_read_again(
+    bank: Lakehouse, spark: SparkSession, tmp_path: Path
+) -> None:
+    outside(bank, transfers(2))
+    run(bank, spark, "ingest")
+    copy, warehouse = tmp_path / "copy", bank.settings.warehouse_path
+    shutil.copytree(warehouse, copy)
+    outside(bank, transfers(5))
+    run(bank, spark, "ingest")
+    before = logged(bank)
+    shutil.rmtree(warehouse)
+    copy.rename(warehouse)
+    delta._kept.clear()
+    told = run(bank, spark, "ingest", code=2)
+    assert "delivery 5 of bank is on the disk, and the logs have none after 2" in told
+    shutil.rmtree(bank.settings.path(f".lake/{spool.FOLDER}/bank"))
+    run(bank, spark, "ingest")
+    assert logged(bank) == before
 
 
 class Dies:

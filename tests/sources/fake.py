@@ -18,13 +18,14 @@ from lake.contracts.contract import Contract
 from lake.sources.source import Gap, Lag, Progress, Record, Spool
 
 
-@dataclass(frozen=True)
+@dataclass
 class Fake:
     """What reads it."""
 
     file: Path
     at_once: int
     streams: tuple[str, ...]
+    more: bool = False
     together = (("kafka", "partition"), ("kafka", "key"))
 
     def _outside(self) -> dict[str, Any]:
@@ -37,6 +38,7 @@ class Fake:
         if begin < outside.get("lost", 0):
             raise Gap(f"transactions from {begin} on are gone", where=str(self.file), fix="lake ingest bank --give-up")
         end = min(begin + self.at_once, len(outside["transactions"]))
+        self.more = end < len(outside["transactions"])
         if end == begin:
             return None
         for number in range(begin, end):

@@ -53,6 +53,9 @@ def test_any_slices_give_every_committed_record_once_and_in_order(seed: int) -> 
         progress = source.read(after, came)
         assert list(offsets(came)) == sorted(offsets(came))
         kept.records += came.records
+        ranges_ = progress["topics"]["events"]["ranges"] if progress else {}
+        ends = before | {int(p): end for p, (_, end) in ranges_.items()}
+        assert source.more == any(ends.get(p, 0) < each.end for p, each in enumerate(cluster.partitions))
         if progress is not None:
             after = progress
             for p, (first, end) in progress["topics"]["events"]["ranges"].items():

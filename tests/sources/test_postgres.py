@@ -146,7 +146,9 @@ def test_a_transaction_larger_than_a_delivery_is_one_delivery(shop: Shop) -> Non
     )
     first, second = Spooled(), Spooled()
     place = after(source.read(begun, first))
+    assert source.more
     place = after(source.read(place, second))
+    assert not source.more
     found = [[message["after"]["id"] for message in spool.messages()] for spool in (first, second)]
     assert found == [[*range(100_001)], [-1]]
     ordinals = [message["source"]["ordinal"] for message in first.messages()]

@@ -31,6 +31,7 @@ class Kafka:
         self.options = options
         self._connect = connect
         self._cluster: Cluster | None = None
+        self.more = False
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -56,7 +57,9 @@ class Kafka:
                 topic,
                 ", ".join(map(str, partitions)),
             )
-        taken = self._take(ranges.planned(ranges.waiting(position, here), self.options.records), spool)
+        waiting = ranges.waiting(position, here)
+        taken = self._take(ranges.planned(waiting, self.options.records), spool)
+        self.more = [each.end for each in taken] != [each.end for each in waiting]
         if not taken:
             return None
         self.cluster.must_be(here)

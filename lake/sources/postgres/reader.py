@@ -49,6 +49,7 @@ class Postgres:
     def __init__(self, options: Options) -> None:
         self.options = options
         self._server = Server(options.dsn, name=options.name, where=options.where)
+        self.more = False
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -58,6 +59,7 @@ class Postgres:
     def read(self, after: Progress | None, spool: Spool) -> Progress | None:
         """Puts the next whole transactions into `spool`, or the copy of the tables at first. See Source."""
         place, tables = self._looked()
+        self.more = False
         if after is None:
             return self._begin(place, tables, spool)
         known = self._known(after)
@@ -66,6 +68,7 @@ class Postgres:
         if place.flushed > upto:
             taken, whole = self._changes(known, place, spool, place.flushed, self.options.changes)
             if not whole:
+                self.more = True
                 return known.moved(shown(taken.end), place.at).progress
             upto = max(place.flushed, taken.end)
             if taken.records and not self._uncopied(known):
