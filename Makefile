@@ -36,7 +36,7 @@ demo: setup ## the flights of 2013 from landing files to a published gold table;
 demo-kafka: setup $(VENV)/.kafka ## the same flights by a Kafka broker, with aborted transactions: the same tables; DAYS=7
 	$(BIN)/python infra/kafka/demo.py $(if $(DAYS),--days $(DAYS))
 
-quick: lint ## linters, then the tests that start no JVM: under a minute
+quick: lint ## linters, then the tests that take neither a JVM nor a second: under a minute
 	$(PYTEST) -m "not long and not spark and not smoke and not slow"
 
 test: lint $(VENV)/.kafka ## linters, then the tests

@@ -14,7 +14,7 @@ from lake.cli import lake as command_line
 from lake.errors import LakeError
 from reference.words import Drift, cell
 
-SHARED = ("project", "json", "quiet", "debug", "help")
+SHARED = ("project", "json", "quiet", "log_format", "debug", "help")
 
 
 def commands() -> Iterator[str]:
@@ -22,9 +22,9 @@ def commands() -> Iterator[str]:
     yield "# Commands\n"
     yield (
         "`lake COMMAND --help` prints the same. Every command takes `--project DIR` (default: the nearest folder with "
-        "`[tool.lake]` in its `pyproject.toml`), `--json`, `--quiet` (nothing on standard error) and `--debug` (the "
-        "stack trace of an error). Standard output is data, standard error is talk; "
-        "[exit codes](exit-codes.md) are the same for all.\n"
+        "`[tool.lake]` in its `pyproject.toml`), `--json`, `--quiet` (nothing on standard error), "
+        "`--log-format json` (progress and errors as JSON Lines) and `--debug` (the stack trace of an error). Standard "
+        "output is data, standard error is progress and errors; [exit codes](exit-codes.md) are the same for all.\n"
     )
     for name in COMMANDS:
         command = command_line.get_command(click.Context(command_line), name)
@@ -75,8 +75,14 @@ def exit_codes() -> Iterator[str]:
     yield "# Exit codes and errors\n"
     yield "| code | meaning |\n|---|---|"
     yield "| 0 | done |"
-    yield "| 1 | the data is wrong: a gate stopped, a verification differed, a log is damaged |"
-    yield "| 2 | the command line, a setting, a contract, a job or a quality file is wrong; no data was touched |"
+    yield (
+        "| 1 | the data is wrong: a gate stopped, a verification differed, a log is damaged, a Fold refuses an event; "
+        "`lake doctor` or `lake status --fail-if` found something; or an error that nobody has foreseen |"
+    )
+    yield (
+        "| 2 | the command line, a setting, a contract, a job, a quality file or a source is wrong; what does not "
+        "depend on it is done all the same |"
+    )
     yield "| 75 | somebody else is writing, or storage or the cluster does not answer: try the same command again |"
     yield "| 128 + n | ended by signal n: 130 after Ctrl-C, 143 after SIGTERM |\n"
     yield (

@@ -50,6 +50,10 @@ def environment() -> Iterator[str]:
     pattern = re.compile(r"environ(?:\.\w+\(|\[)\s*\"(\w+)\"")
     sources = (ROOT / "lake").rglob("*.py")
     read = {name for file in sources for name in pattern.findall(file.read_text("utf-8"))}
-    read |= {"SPARK_CONNECT_AUTHENTICATE_TOKEN", "PYSPARK_SUBMIT_ARGS"}  # by way of a constant
+    read |= {
+        "SPARK_CONNECT_AUTHENTICATE_TOKEN",
+        "PYSPARK_SUBMIT_ARGS",
+        "LAKE_LOG_FORMAT",
+    }  # by way of a constant, or click
     said = said_of("environment", read)
     yield from (f"| `{name}` | {said[name]} |" for name in said)

@@ -144,6 +144,6 @@ def _error(kind: str, detail: str, more: dict[str, Any]) -> LakeError:
     where = ", ".join(f"{name} {more[name]}" for name in ("stream", "record", "version") if name in more)
     if kind in REFUSED:
         return Refused(f"{title.lower()}: {detail}", where=where, fix=fix)
-    if status >= 500 or status == 429:
+    if status in {429, 503}:
         return Unavailable(f"{title.lower()}: {detail}", where=where, fix=fix)
     return ContractError(f"{title.lower()}: {detail}", where=where, fix=fix)

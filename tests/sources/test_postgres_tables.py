@@ -47,7 +47,7 @@ def lakehouse(shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> La
     (project / "sources/shop.toml").write_text(said)
     (project / "schemas/orders.avsc").write_text(guide("json", '{\n  "type": "record", "name": "orders"'))
     imports = f"{HEAD}from pyspark.sql import DataFrame\n\n\n"
-    (project / "jobs/silver/order.py").write_text(imports + guide("python", "@table"))
+    (project / "jobs/silver/current_order.py").write_text(imports + guide("python", "@table"))
     history = guide("python", "@table(\n    History")
     (project / "jobs/silver/order_history.py").write_text(imports + history)
     shop.execute(
@@ -64,7 +64,7 @@ def in_the_database(shop: Shop) -> list[dict[str, Any]]:
 
 
 def in_the_lake(lakehouse: Lakehouse) -> list[dict[str, Any]]:
-    rows = ({name: row[name] for name in COLUMNS} for row in lakehouse.table("order"))
+    rows = ({name: row[name] for name in COLUMNS} for row in lakehouse.table("current_order"))
     return sorted(rows, key=lambda row: int(row["id"]))
 
 
