@@ -328,10 +328,11 @@ def _checked(field: Field, before: list[Field]) -> Field:
         raise DeclarationError(
             f"field {field.name!r} begins with '_'", fix="such names are reserved for the log; rename it"
         )
-    taken = {name.lower() for other in before for name in other.names}
-    twice = next((name for name in field.names if name.lower() in taken), None)
-    if twice:
-        raise DeclarationError(f"{twice!r} names two fields", fix="names differ by more than case, aliases included")
+    taken = {name.lower(): "two fields" for other in before for name in other.names}
+    for name in field.names:
+        if what := taken.get(name.lower()):
+            raise DeclarationError(f"{name!r} names {what}", fix="names differ by more than case, aliases included")
+        taken[name.lower()] = f"the field {field.name!r} twice"
     return field
 
 

@@ -167,6 +167,14 @@ def _widened(before: Field, column: str, field: Field) -> str:
 def _field_faults(field: Field, before: Field | None, new: Contract, old: Contract) -> Iterator[DeclarationError]:
     where = f"{new.file}:{field.line}"
     name = f"{new.name} field {field.name!r}"
+    spelt = next((each.name for each in old.fields if each.name.lower() == field.name.lower()), field.name)
+    if spelt != field.name:
+        yield DeclarationError(
+            f"{name} was {spelt!r} in {old.file}: the names differ in nothing but case",
+            where=where,
+            fix="restore it, or choose another name: in tables the two would be one column",
+        )
+        return
     if before is None:
         if not field.has_default:
             yield DeclarationError(

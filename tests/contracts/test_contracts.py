@@ -80,6 +80,7 @@ def test_a_contract_says_what_an_event_is() -> None:
         ({"lake": {"key": ["customer"], "max_ahead": "soon"}}, "invalid max_ahead: 'soon'"),
         ({"fields": fields({"name": "_hidden", "type": "int"})}, "begins with '_'"),
         ({"fields": fields({"name": "Customer", "type": "int"})}, "names two fields"),
+        ({"fields": fields({"name": "x", "type": "int", "aliases": ["y", "X"]})}, "'X' names the field 'x' twice"),
         ({"fields": fields({"name": "x", "type": ["int", "string"]})}, "a union of 2 types"),
         ({"fields": fields({"name": "x", "type": "int", "uint": "m"})}, "did you mean 'unit'"),
         ({"fields": fields({"name": "x", "type": "string", "minimum": 1})}, "cannot have a minimum"),
@@ -211,6 +212,9 @@ INCOMPATIBLE = {
                 "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}],
             }
         )
+    },
+    "'Pieces' was 'pieces'": {
+        "fields": [{**each, "name": "Pieces"} if each["name"] == "pieces" else each for each in ORDER["fields"]]
     },
     "lost the symbols PAID": {
         "fields": fields({"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["NEW"]}})
