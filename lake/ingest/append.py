@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 STAGING: Final = ".lake/staging"
 STDIN: Final = "stdin-"
 CHUNK: Final = 1 << 20
-PACKED: Final = {".gz": 20, ".parquet": 20}
+PACKED: Final = {".gz": 20, ".parquet": 20, ".avro": 20}
 PACKED_SPOOL: Final = 6
 """Assumed ratios of unpacked to stored size: of these kinds of files, and of what a source has read."""
 
@@ -236,7 +236,8 @@ def _content(
     """The rows to be written, and what the commit says of them: also what it `was` where it is made again otherwise."""
     size = sum(bytes_ * _ratio(name) for name, bytes_, _ in marks)
     rows = sum(batch.offsets.values()) - sum(batch.head.offsets.values())
-    few = rows <= cost.APPENDED_ROWS and size <= cost.APPENDED_BYTES
+    most = cost.SCAN_ROWS if Log(batch.settings, batch.contract.name).by_spark else cost.APPENDED_ROWS
+    few = rows <= most and size <= cost.APPENDED_BYTES
     sealed = chain.sealed_columns(batch.contracts)
     events, prints = chain.fingerprinted(batch.events(), sealed, few=few)
     content = chain.entry(batch.head.content, batch.number, prints, sealed)
@@ -254,7 +255,7 @@ def _content(
 
 
 def _ratio(name: str) -> int:
-    return PACKED_SPOOL if name.startswith(FETCHES) else PACKED.get(Path(name).suffix, 1)
+    return PACKED_SPOOL if name.startswith(FETCHES) else PACKED.get(Path(name).suffix.lower(), 1)
 
 
 def _counts(batch: Batch) -> BatchCounts:

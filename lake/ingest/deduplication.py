@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
+from pyspark.sql import functions as F
 
 from lake import cost
 from lake.config import Settings
 from lake.contracts.contract import Contract
-from lake.contracts.event_id import content, literal
+from lake.contracts.event_id import content, literal, quoted
 from lake.store import delta, log
 from lake.store.log import Log
 from lake.store.scan import arrow_schema, to_frame
@@ -35,7 +36,8 @@ HOURS: Final = "SELECT DISTINCT _bucket, date_trunc('hour', _time) AS hour FROM 
 
 # Delta truncates the times in a file's statistics to milliseconds.
 MEETING: Final = """
-    SELECT path, "partition._bucket" AS bucket, {least} AS least, {greatest} AS greatest, num_records FROM files
+    SELECT path, "partition._bucket" AS bucket, {least} AS least, {greatest} AS greatest, num_records, size_bytes
+    FROM files
     WHERE EXISTS (
         SELECT 1 FROM hours WHERE hours._bucket = "partition._bucket"
         AND coalesce(hours.hour <= {greatest} AND hours.hour + INTERVAL 1 HOUR >= {least}, true)
@@ -155,25 +157,37 @@ class Search:
         files = meeting(files, self._hours())
         if not files.num_rows:
             return None
+        events: pa.Table | None = None
         if self.small and sum(files["num_records"].to_pylist()) <= cost.DEDUPLICATED_LOG_ROWS:
-            events = self._found([str(path / unquote(file)) for file in files["path"].to_pylist()])
-            if not events.num_rows:
+            events = self._found(files)
+            if events is not None and not events.num_rows:
                 return None
+        if events is not None:
             fields = [field for field in stored if field.name in events.column_names]
-            rows = self.spark.createDataFrame(events.select([f.name for f in fields]).cast(pa.schema(fields)))
+            rows = to_frame(self.spark, events.select([f.name for f in fields]).cast(pa.schema(fields)))
         else:
             rows = self._narrowed(files).join(self.events.select("_bucket", "_id"), ["_bucket", "_id"], "left_semi")
         rows = kept(rows, [void for void in self._voids if void.whole])
-        return log.current(rows, self.contracts, Log(self.settings, self.contract.name).keys_of(self.contract))
+        rows = log.current(rows, self.contracts, Log(self.settings, self.contract.name).keys_of(self.contract))
+        # The text of what is nested tells times with a zone, which older logs have for such without, from these.
+        for field in self.contract.fields:
+            if field.nested:
+                rows = rows.withColumn(field.name, F.col(quoted(field.name)).cast(field.type))
+        return rows
 
-    def _found(self, files: Sequence[str]) -> pa.Table:
+    def _found(self, files: pa.Table) -> pa.Table | None:
+        """The log's events in `files` with an id of the batch; None where they are too much for this process."""
         path = Log(self.settings, self.contract.name).path
-        with delta.opened(path) as table, delta.reading(path, table, files) as (con, _):
+        paths = [str(path / unquote(file)) for file in files["path"].to_pylist()]
+        same = f"""_batch < {self.before}
+            AND EXISTS (SELECT 1 FROM narrow b WHERE b._bucket = t._bucket AND b._id = t._id)"""
+        with delta.opened(path) as table, delta.reading(path, table, paths) as (con, _):
             con.register("narrow", self._narrow)
-            return con.sql(
-                f"""SELECT * FROM t WHERE _batch < {self.before}
-                    AND EXISTS (SELECT 1 FROM narrow b WHERE b._bucket = t._bucket AND b._id = t._id)"""
-            ).to_arrow_table()
+            [[count]] = con.sql(f"SELECT count(*) FROM t WHERE {same}").fetchall()
+            share = count / (sum(files["num_records"].to_pylist()) or 1)
+            if share * sum(files["size_bytes"].to_pylist()) > cost.APPENDED_BYTES:
+                return None
+            return con.sql(f"SELECT * FROM t WHERE {same} {'' if count else 'LIMIT 0'}").to_arrow_table()
 
     def _narrowed(self, files: pa.Table) -> DataFrame:
         """The log, with bounds by which Delta passes over the files that are not among `files`."""
@@ -189,7 +203,7 @@ class Search:
 
 
 def meeting(files: pa.Table, hours: pa.Table) -> pa.Table:
-    """Those `files` of a log whose bucket and event times meet `hours` (`_bucket`, `hour`): path, range, rows."""
+    """Those `files` of a log whose bucket and event times meet `hours` (`_bucket`, `hour`): path, range, rows, size."""
     timed = "min._time" in files.column_names
     with delta.connection() as con:
         con.register("files", files)

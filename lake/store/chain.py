@@ -52,9 +52,11 @@ def sealed_columns(contracts: Sequence[Contract]) -> list[str]:
 
 
 def fingerprinted(rows: DataFrame, sealed: Sequence[str], *, few: bool) -> tuple[pa.Table | DataFrame, Prints]:
-    """The rows of a batch, to be written, and their fingerprints: in this process's memory where they are `few`."""
-    if few:
-        table = to_arrow(rows)
+    """The rows of a batch, to be written, and their fingerprints: in this process's memory where they are `few`, and
+    not more than a driver takes after all.
+    """
+    table = _in_memory(rows) if few else None
+    if table is not None:
         fields = fingerprints.fields_of(table.schema)
         with delta.connection() as con:
             con.register("t", table)
@@ -66,6 +68,17 @@ def fingerprinted(rows: DataFrame, sealed: Sequence[str], *, few: bool) -> tuple
     hashes = [f"sum({fingerprints.spark_hash(part)})" for part in _parts(fields, sealed)]
     summed = rows.groupBy("_bucket").agg(*_expressions(["count(1)", *hashes])).collect()
     return rows, {bucket: _prints(counted) for bucket, *counted in map(tuple, summed)}
+
+
+def _in_memory(rows: DataFrame) -> pa.Table | None:
+    from pyspark.errors import PySparkException
+
+    try:
+        return to_arrow(rows)
+    except PySparkException as error:
+        if "spark.driver.maxResultSize" in str(error):
+            return None
+        raise
 
 
 def _expressions(texts: Sequence[str]) -> list[Any]:
@@ -148,10 +161,10 @@ def _found(path: Address, sealed: Sequence[str], batches: Sequence[int]) -> list
         if not paths:
             return []
         fields = [(field["name"], field["type"]) for field in json.loads(table.schema().to_json())["fields"]]
-        with delta.reading(path, table, paths, filename=True) as (con, columns):
-            values = fingerprints.duck_values(fields, columns)
+        with delta.reading(path, table, paths, by_file=True) as (con, columns):
+            values = f"SELECT {delta.FILE}, {fingerprints.duck_values(fields, columns)} FROM t"
             return con.execute(
-                f"SELECT filename, _batch, _bucket, {_sums(fields, sealed)} FROM (SELECT filename, {values} FROM t)"
+                f"SELECT {delta.FILE}, _batch, _bucket, {_sums(fields, sealed)} FROM ({values})"
                 " WHERE _batch IN (SELECT unnest($1)) GROUP BY ALL ORDER BY ALL",
                 [list(batches)],
             ).fetchall()

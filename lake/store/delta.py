@@ -23,7 +23,8 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_d
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from lake.errors import LakeError, StorageError
-from lake.store.storage import Address
+from lake.quoting import literal, quoted
+from lake.store.storage import Address, Entry
 from lake.store.torn import commit_file, torn, torn_after
 
 if TYPE_CHECKING:
@@ -85,7 +86,14 @@ def load(path: Address, version: int | None = None) -> DeltaTable:
 
 def create(path: Address, schema: Schema, properties: Mapping[str, str | None], **how: Any) -> None:
     """Makes an empty table, where there is none, with the `properties` and KEEP_LOGS, else as deltalake is told."""
-    DeltaTable.create(path.url, schema, mode="ignore", configuration={**KEEP_LOGS, **properties}, **how)
+    try:
+        DeltaTable.create(path.url, schema, mode="ignore", configuration={**KEEP_LOGS, **properties}, **how)
+    except TableNotFoundError:  # of commits that were lost, what Spark had written beside them is left
+        log = path / "_delta_log"
+        for entry in log.list():
+            if entry.name.endswith(".crc"):
+                (log / entry.name).delete()
+        DeltaTable.create(path.url, schema, mode="ignore", configuration={**KEEP_LOGS, **properties}, **how)
 
 
 def write(to: Address | DeltaTable, rows: pa.Table | Table, *, position: Position | None = None, **how: Any) -> None:
@@ -98,12 +106,19 @@ def write(to: Address | DeltaTable, rows: pa.Table | Table, *, position: Positio
     )
 
 
+def must_precede(table: DeltaTable, position: Position) -> None:
+    """Raises Beaten where the state `table`, on which a commit is to be made, is not that just before `position`."""
+    if (table.transaction_version(position.app) or 0) != position.txn - 1:
+        raise Beaten(f"{position.app} is at {table.transaction_version(position.app)}, not just before {position.txn}")
+
+
 def start(app: str) -> Position:
     """The position before the first commit of `app`."""
     return Position(app, 0)
 
 
-_kept: Final[defaultdict[tuple[Address, float], list[DeltaTable]]] = defaultdict(list)
+_kept: Final[defaultdict[tuple[Address, float], list[tuple[DeltaTable, Entry | None]]]] = defaultdict(list)
+"""The states of tables that nobody has, by address and birth: each with its newest commit as it was then."""
 
 
 @contextmanager
@@ -115,11 +130,12 @@ def opened(path: Address, version: int | None = None) -> Iterator[DeltaTable]:
     and LakeError where `version` is that of a commit that was cut short.
     """
     idle = _kept[path, _born(path)]
-    table = _brought_up(path, idle.pop()) if idle else _newest(path)
+    table = _brought_up(path, *idle.pop()) if idle else _newest(path)
+    newest = commit_file(path, table.version()).head()
     if version is not None and version > table.version():
         must_be_whole(path, version)
     yield table if version in {None, table.version()} else load(path, version)
-    idle.append(table)
+    idle.append((table, newest))
 
 
 def must_be_whole(path: Address, version: int) -> None:
@@ -140,15 +156,18 @@ def _newest(path: Address) -> DeltaTable:
     return load(path, version and version - 1)
 
 
-def _brought_up(path: Address, table: DeltaTable) -> DeltaTable:
-    """`table` with the commits since; opened anew where the last of them was cut short, or its newest one is gone."""
+def _brought_up(path: Address, table: DeltaTable, newest: Entry | None) -> DeltaTable:
+    """`table` with the commits since; opened anew where the last of them was cut short, or `newest`, the last that it
+    had, is gone or was made again.
+    """
     before = table.version()
+    if newest is None or commit_file(path, before).head() != newest:
+        return _newest(path)
     try:
         table.update_incremental()
     except DeltaError:
         return _newest(path)
-    sound = commit_file(path, before).exists() if table.version() == before else torn(path) is None
-    return table if sound else _newest(path)
+    return table if table.version() == before or torn(path) is None else _newest(path)
 
 
 def _born(path: Address) -> float:
@@ -182,6 +201,14 @@ def version(path: Address) -> int:
     """The newest version of the table at `path`."""
     with opened(path) as table:
         return table.version()
+
+
+def newest_version(path: Address) -> int | None:
+    """The newest version of the table at `path`; None where there is no table."""
+    try:
+        return version(path)
+    except TableNotFoundError:
+        return None
 
 
 def open_table(path: Address, version: int | None = None) -> DeltaTable | None:
@@ -310,18 +337,27 @@ def connection() -> duckdb.DuckDBPyConnection:
 
 @contextmanager
 def reading(
-    path: Address, table: DeltaTable, files: Sequence[str], **how: Any
+    path: Address, table: DeltaTable, files: Sequence[str], *, by_file: bool = False
 ) -> Iterator[tuple[duckdb.DuckDBPyConnection, Sequence[str]]]:
     """A DuckDB that has the rows of these `files` of the `table` at `path` as `t`, and the names of its columns.
 
     A column that only some files have is null in the others; those by which the table is partitioned are read from the
-    names of their folders. `how` are further options of DuckDB's `read_parquet`. Raises StorageError where a file is
-    gone or damaged.
+    names of their folders below the table. With `by_file`, a column FILE says which of the files a row is of. Raises
+    StorageError where one is gone or damaged.
     """
-    partitioned = bool(table.metadata().partition_columns)
+    partitions = table.metadata().partition_columns
+    types = {field.name: PARTITION_TYPES.get(str(field.type.type), "VARCHAR") for field in table.schema().fields}
     with connection() as con:
         try:
-            rows = con.read_parquet(list(files), union_by_name=True, hive_partitioning=partitioned, **how)
+            # DuckDB's own reading of folders' names takes those above the table too, for columns of its files.
+            told = f", filename = '{FILE}'" if partitions or by_file else ""
+            listed = ", ".join(map(literal, files))
+            rows = con.sql(f"FROM read_parquet([{listed}], union_by_name = true, hive_partitioning = false{told})")
+            if partitions:
+                own = [name for name in rows.columns if name not in partitions and (by_file or name != FILE)]
+                part = f"regexp_extract({FILE}, '.*/{{}}=([^/]*)/', 1)"
+                named = [f"CAST({part.format(name)} AS {types[name]}) AS {quoted(name)}" for name in partitions]
+                rows = rows.project(", ".join([*map(quoted, own), *named]))
             con.register("t", rows)
             yield con, rows.columns
         except duckdb.Error as error:
@@ -374,6 +410,10 @@ def append(path: Address, schema: str, records: Sequence[Sequence[Any]], positio
     else:
         write(path, data, configuration=KEEP_LOGS, position=position)
 
+
+FILE: Final = "_file"
+PARTITION_TYPES: Final = {"integer": "INTEGER", "long": "BIGINT"}
+"""Of columns whose values stand in the names of folders, as DuckDB has them."""
 
 # Old versions stay readable until `lake maintain` says otherwise. Opening a table reads every commit since its last
 # checkpoint, 0.4 ms each; writing one takes a few ms.

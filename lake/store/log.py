@@ -168,6 +168,11 @@ class Log:
         """The name under which one writer at a time holds the log."""
         return self.location.lease
 
+    @property
+    def by_spark(self) -> bool:
+        """Whether Spark commits every batch, however small: as the setting says, or as older logs need it."""
+        return self.settings.committer == "spark" or (delta.exists(self.path) and delta.is_timed(self.path))
+
     def head(self) -> LogHead:
         """Where the log stands."""
         position = delta.standing(self.path, self.app)
@@ -302,8 +307,9 @@ class Log:
             delta.create(self.path, _schema(ordered), properties, partition_by=["_bucket"])
         beaten = _beaten(self.stream, position)
         with only_writer(self.location, position, beaten):
-            if isinstance(ordered, pa.Table) and self.settings.committer != "spark" and not delta.is_timed(self.path):
+            if isinstance(ordered, pa.Table) and not self.by_spark:
                 with delta.opened(self.path) as table:
+                    delta.must_precede(table, position)
                     delta.write(table, ordered, position=position, schema_mode="merge")
             else:
                 self._append_by_spark(ordered, position)

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from lake.errors import Unavailable
+from lake.errors import StorageError, Unavailable
 from lake.quoting import SPARK, quoted
+from lake.session import first_line
 from lake.store import delta
 from lake.store.delta import Position
 from lake.store.warehouse import Location
@@ -24,18 +25,27 @@ _statement = threading.Lock()
 
 @contextmanager
 def only_writer(at: Location, position: Position, beaten: Unavailable) -> Iterator[None]:
-    """Lets a commit pass only on top of the position it was made for. Raises `beaten` where another was first.
+    """Lets a commit pass only on top of the position it was made for. Raises `beaten` where another was first, and
+    StorageError where delta-rs takes no commit to the table at all.
 
     delta-rs does not compare transaction numbers, and Spark's MERGE skips a taken one in silence: so they are compared
     here first. Between this and the commit itself stand the lease and Delta's own conflict detection.
     """
     if delta.standing(at.path, at.app).txn != position.txn - 1:
         raise beaten
+    before = delta.newest_version(at.path)
     try:
         yield
     except Exception as error:
-        if isinstance(error, delta.Beaten) or "Concurrent" in f"{type(error).__name__} {error}":
+        refused = isinstance(error, delta.Beaten)
+        if (refused or "Concurrent" in f"{type(error).__name__} {error}") and delta.newest_version(at.path) != before:
             raise beaten from error
+        if refused:
+            raise StorageError(
+                f"{at.path.name} takes no commit: {first_line(error)}",
+                where=str(at.path),
+                fix="another tool has changed what it asks of its writers: take that back, or restore a backup",
+            ) from error
         raise
 
 

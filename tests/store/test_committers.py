@@ -11,6 +11,8 @@ from typing import Any, Final, Literal
 import pytest
 from pyspark.sql import SparkSession
 
+from lake import cost
+from lake.config import Settings
 from lake.contracts.contract import load_contracts
 from lake.ingest.fsck import check
 from lake.ingest.ingest import ingest
@@ -58,10 +60,23 @@ TURNS: Final[list[tuple[Committer, ...]]] = [
 ]
 
 
+def delivered_again(settings: Settings, spark: SparkSession, committer: Committer) -> None:
+    """What comes again is known, whether it is looked up in this process or by Spark."""
+    folder = settings.path(settings.landing) / "readings"
+    batches = [file.read_text() for file in sorted(folder.glob("?.jsonl"))]
+    for number, bound in enumerate((cost.APPENDED_BYTES, 0)):
+        (folder / f"again-{number}.jsonl").write_text("".join(batches))
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(cost, "APPENDED_BYTES", bound)
+            done = ingest(replace(settings, committer=committer), spark, load_contracts(settings), now=NOW)["readings"]
+        assert (done.accepted, done.duplicates, done.quarantined) == (0, 7, 2)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("committers", TURNS, ids=" ".join)
 def test_who_commits_makes_no_difference(spark: SparkSession, tmp_path: Path, committers: Sequence[Committer]) -> None:
-    assert written(spark, tmp_path / "turns", committers) == written(spark, tmp_path / "spark", ["spark"] * 3)
+    home = tmp_path / "meter=other"  # no name of a folder is a value
+    assert written(spark, home / "turns", committers) == written(spark, home / "spark", ["spark"] * 3)
 
 
 def written(spark: SparkSession, home: Path, committers: Sequence[Committer]) -> tuple[str, list[str]]:
@@ -83,6 +98,7 @@ def written(spark: SparkSession, home: Path, committers: Sequence[Committer]) ->
         file.write_text("".join(json.dumps(record) + "\n" for record in records))
         counts = ingest(replace(settings, committer=committer), spark, load_contracts(settings), now=NOW)["readings"]
         assert (counts.accepted, counts.quarantined) == ((3, 0), (2, 1), (2, 1))[number]
+    delivered_again(settings, spark, committers[-1])
     log = Log(settings, "readings")
     assert check(settings, "readings") == []
     rows = log.read(spark, load_contracts(settings)["readings"], upto=3).orderBy("_batch", "_bucket", "_offset")

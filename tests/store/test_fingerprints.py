@@ -14,7 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 
 from lake.store import chain, delta, fingerprints
 from lake.store.fingerprints import DUCK, MODULUS, SPARKS, Kind, Print, fields_of, of_arrow, row_text
@@ -183,8 +184,12 @@ def hash_of(fields: list[Any]) -> str:
     return f"{fingerprints.spark_hash(fields)} AS hash"
 
 
+def too_large(_: DataFrame) -> pa.Table:
+    raise PySparkException("Total size of serialized results of 8 tasks is bigger than spark.driver.maxResultSize")
+
+
 def test_a_batch_has_the_fingerprints_of_its_files_whoever_counted_them(
-    rows: pa.Table, spark: SparkSession, tmp_path: Path
+    rows: pa.Table, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     some = rows.drop_columns([name for name in rows.column_names if name.startswith("odd")])
     numbers = pa.array([n % 3 - 1 for n in range(ROWS)], pa.int32())
@@ -194,6 +199,10 @@ def test_a_batch_has_the_fingerprints_of_its_files_whoever_counted_them(
     _, small = chain.fingerprinted(frame, ["text", "bytes"], few=True)
     _, large = chain.fingerprinted(frame, ["text", "bytes"], few=False)
     assert (small, sorted(small)) == (large, [-1, 0, 1])
+    with monkeypatch.context() as more_than_a_driver_takes:
+        more_than_a_driver_takes.setattr(chain, "to_arrow", too_large)
+        left, same = chain.fingerprinted(frame, ["text", "bytes"], few=True)
+    assert (same, isinstance(left, pa.Table)) == (small, False)
     assert [len(prints) for prints in small.values()] == [2, 2, 2]
     path = Address(str(tmp_path / "log"))
     frame.write.format("delta").partitionBy("_bucket").save(str(path))

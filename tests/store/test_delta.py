@@ -1,0 +1,110 @@
+"""Delta tables by path: what is stored is read as it is, wherever the table is and whatever became of its commits."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, Schema, TableFeatures, write_deltalake
+
+from lake.errors import LakeError, Unavailable
+from lake.store import delta
+from lake.store.delta import Position
+from lake.store.numbered import only_writer
+from lake.store.scan import Scan
+from lake.store.storage import Address
+from lake.store.torn import commit_file
+from lake.store.warehouse import Location
+
+APP = "table:t"
+
+
+def numbers(path: Path) -> list[int]:
+    return [row["n"] for row in delta.rows(Address(str(path)), "SELECT n FROM t ORDER BY n")]
+
+
+@pytest.mark.parametrize("folder", ["kind=other", "_bucket=9", "n=7/kind=x", "_file=1"])
+def test_no_folder_above_a_table_stands_for_a_column_of_it(tmp_path: Path, folder: str) -> None:
+    path = tmp_path / folder / "t"
+    rows = pa.table(
+        {
+            "_bucket": pa.array([-1, 3], pa.int32()),
+            "n": pa.array([1, 2], pa.int64()),
+            "kind": ["a", None],
+            "filename": ["f", "g"],
+        }
+    )
+    write_deltalake(path, rows, partition_by=["_bucket"])
+    told = delta.rows(Address(str(path)), "SELECT * FROM t ORDER BY n")
+    assert told == [
+        dict(sorted(row.items(), key=lambda item: list(told[0]).index(item[0]))) for row in rows.to_pylist()
+    ]
+    assert Scan(Address(str(path))).arrow(["n", "kind", "_bucket", "filename"]).sort_by("n").to_pylist() == [
+        {"n": 1, "kind": "a", "_bucket": -1, "filename": "f"},
+        {"n": 2, "kind": None, "_bucket": 3, "filename": "g"},
+    ]
+    assert Scan(Address(str(path)), bounds={"_bucket": (-1, -1)}).arrow(["n"]).to_pylist() == [{"n": 1}]
+
+
+def test_a_commit_that_was_lost_and_made_again_by_another_is_seen(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    for n in (1, 2, 3):
+        write_deltalake(path, pa.table({"n": [n]}), mode="append")
+    assert numbers(path) == [1, 2, 3]
+    commit_file(Address(str(path)), 2).delete()
+    program = "import sys, pyarrow as pa; from deltalake import write_deltalake\n"
+    program += "for n in (4, 5): write_deltalake(sys.argv[1], pa.table({'n': [n]}), mode='append')"
+    subprocess.run([sys.executable, "-c", program, path], check=True)
+    assert numbers(path) == [1, 2, 4, 5]
+
+
+def row(n: int) -> pa.Table:
+    return pa.table({"n": [n]})
+
+
+def another_writes_meanwhile(at: Location) -> None:
+    with delta.opened(at.path) as table:
+        write_deltalake(at.path.url, row(2), mode="append")
+        delta.write(table, row(3), position=Position(APP, 2))
+
+
+def another_took_the_number(at: Location) -> None:
+    write_deltalake(at.path.url, row(4), mode="append", commit_properties=Position(APP, 2).commit_properties)
+    with delta.opened(at.path) as table:
+        delta.must_precede(table, Position(APP, 2))
+
+
+def another_tool_asks_for_more(at: Location) -> None:
+    delta.write(at.path, row(5), position=Position(APP, 3))
+
+
+def test_who_is_beaten_is_told_so_and_what_no_try_can_mend_is_told_otherwise(tmp_path: Path) -> None:
+    at = Location("table", Address(str(tmp_path / "t")))
+    write_deltalake(at.path.url, row(1), commit_properties=Position(APP, 1).commit_properties)
+
+    def told(number: int, write: Callable[[Location], None]) -> str:
+        with (
+            pytest.raises(LakeError) as raised,
+            only_writer(at, Position(APP, number), Unavailable("another was first")),
+        ):
+            write(at)
+        return raised.value.what
+
+    assert told(2, another_writes_meanwhile) == "another was first"
+    assert told(2, another_took_the_number) == "another was first"
+    assert told(2, another_took_the_number) == "another was first"
+    DeltaTable(at.path.url).alter.add_feature(TableFeatures.RowTracking, allow_protocol_versions_increase=True)
+    assert re.match("t takes no commit: .*RowTracking", told(3, another_tool_asks_for_more))
+
+
+def test_a_table_is_made_where_only_what_spark_wrote_beside_lost_commits_is_left(tmp_path: Path) -> None:
+    path = Address(str(tmp_path / "t"))
+    (tmp_path / "t/_delta_log").mkdir(parents=True)
+    (tmp_path / "t/_delta_log/00000000000000000000.crc").write_text("{}")
+    delta.create(path, Schema.from_arrow(pa.schema([("n", pa.int64())])), {})
+    assert delta.version(path) == 0
