@@ -25,9 +25,10 @@ pytest_plugins = [f"tests.servers.{name}" for name in servers.NAMES]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Has a SIGHUP end what tests start, where the tests themselves are run by nohup, which has it ignored."""
-    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, lambda *_: None)  # a handler is no one's heir; what is ignored stays so
+    """Has signals end what tests start, where the tests are run by nohup or behind `&`, which have some ignored."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)  # a handler is no one's heir; what is ignored stays so
     if is_brief(config):
         os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     for name in servers.NAMES:
