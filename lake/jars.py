@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -159,7 +160,8 @@ def _fetch(jars: Sequence[Jar], folder: Path, settings: Path | None) -> None:
 def _reason(said: str) -> str:
     """The line of Ivy's output that says why."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    telling = [line for line in lines if "UNRESOLVED" in line.upper() or "Exception" in line or "Error" in line]
+    unresolved = [line for line in lines if re.match(r":: \S+#\S+;\S+: ", line)]
+    telling = unresolved or [line for line in lines if "Exception" in line or "Error" in line]
     return (telling or lines or ["Ivy says nothing"])[0].lstrip(": ")
 
 
@@ -178,7 +180,7 @@ def _ivy_module(jars: Sequence[Jar]) -> bytes:
     wanted = ElementTree.SubElement(root, "dependencies")
     for jar in jars:
         where = {"org": jar.group, "name": jar.artifact, "rev": jar.version}
-        ElementTree.SubElement(wanted, "dependency", where, conf="default->master", transitive="false")
+        ElementTree.SubElement(wanted, "dependency", where, conf="default->master(default)", transitive="false")
     return ElementTree.tostring(root)
 
 

@@ -312,7 +312,6 @@ def test_replay_takes_what_is_mended_exactly_once(
     newest = commit_file(path, delta.version(path)).local
     newest.write_bytes(newest.read_bytes()[:100])  # as a machine that lost its power leaves it
     delta._kept.clear()
-    spark.sql(f"REFRESH TABLE delta.`{path}`")
     assert take(project, spark).batch == 3
     assert (waiting(project), events(project, spark)) == ([], before)
     assert log_run.check(project, "readings") == []

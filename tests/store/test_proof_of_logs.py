@@ -238,7 +238,6 @@ def test_the_chain_survives_a_forget_a_compaction_and_a_batch_that_is_made_again
     newest = commit_file(path, position.version).local
     newest.write_bytes(newest.read_bytes()[:100])
     delta._kept.clear()
-    shop.spark.sql(f"REFRESH TABLE delta.`{path}`")
     ingest(settings, shop.spark, shop.project.contracts)
     head = Log(settings, "orders").head()
     was, now = head.content["was"], head.content
