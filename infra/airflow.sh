@@ -37,7 +37,19 @@ fi
 
 "$bin/airflow" db migrate
 
-trap 'trap - EXIT; kill $(jobs -p) 2>/dev/null || true; wait' EXIT
+# Ctrl-C reaches the components too: a scheduler that is then told to end a second time may wait for its executor for ever.
+stop() {
+    trap - EXIT
+    kill $(jobs -p) 2>/dev/null || true
+    for _ in {1..40}; do
+        [[ -n $(jobs -pr) ]] || return 0
+        sleep 0.5
+    done
+    pkill -KILL -P "$(jobs -pr | paste -sd,)" || true
+    kill -KILL $(jobs -pr) 2>/dev/null || true
+    wait
+}
+trap stop EXIT
 trap 'exit 0' INT TERM
 "$bin/airflow" api-server &
 "$bin/airflow" scheduler --skip-serve-logs &
