@@ -225,7 +225,7 @@ class Batch:
         return self.refused + self.conflicts + len(self.faults) if self.delivery.keeps_rejects else 0
 
     def rejects(self) -> DataFrame:
-        """The rows for the quarantine, numbered after the faults. A conflict's text is read from its source again.
+        """The rows for the quarantine, numbered after the faults. A conflict's text and facts are read again.
 
         Text about people who were forgotten is blanked.
         """
@@ -235,8 +235,8 @@ class Batch:
         facts = f"to_json({SOURCE})" if self._says else "cast(NULL AS string)"
         rejects = refused.selectExpr("_position", "_reason", detail, raw, "_source", facts).toDF(*REJECT)
         if self.conflicts:
-            texts = self.delivery.records(self.spark).select("_seq", "_raw")
-            conflicting = self._conflicting.drop("_raw").join(texts, "_seq")
+            texts = self.delivery.records(self.spark).select("_seq", "_raw", *([SOURCE] if self._says else []))
+            conflicting = self._conflicting.drop("_raw", SOURCE).join(texts, "_seq")
             rejects = rejects.union(
                 conflicting.selectExpr("_position", f"'{Reason.CONFLICT}'", f"concat({same})", raw, "_source", facts)
             )

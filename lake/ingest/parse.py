@@ -31,6 +31,7 @@ from lake.contracts.event_id import bucket, identity, literal, quoted, told_time
 from lake.contracts.fields import Field
 from lake.contracts.reasons import Reason
 from lake.ingest import debezium, file_facts, quick_parse
+from lake.ingest.file_facts import SOURCE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,7 +40,7 @@ BLANK: Final = "blank line"  # in the place of a reason: it is no record
 PUNCTUATION: Final = "punctuation"  # the detail of a control message that a contract declares in its `horizon`
 
 PLACES: Final = ("_file", "_block", "_seq", "_raw")
-OF_SOURCE: Final = ("_at", "_facts")
+OF_SOURCE: Final = ("_at", SOURCE)
 """What records have besides that came by a source: their place in it, what it says of them; see lake.sources.spool."""
 ESCAPE: Final = r"\u"
 ESCAPED: Final = r"(?<!\\)(?:\\\\)*+\\u"  # a backslash may itself be escaped
@@ -52,9 +53,9 @@ def parse(records: DataFrame, contract: Contract, *, now: datetime, record_bytes
 
     Where fields are facts of files or sources, the records have them too (see `file_facts`).
 
-    A record is accepted where `_reason` is null; the others keep in `_raw` the first `record_bytes` characters of their
-    text. `_numbers` names the fields of text for which a number came. `_id` is null as yet where an event is identified
-    by its position.
+    A record is accepted where `_reason` is null; the others keep the first `record_bytes` characters of their text, in
+    `_raw`, and what their source said of them. `_numbers` names the fields of text for which a number came. `_id` is
+    null as yet where an event is identified by its position.
     """
     fields = contract.fields
     reading = _opened(records, contract, record_bytes) if contract.envelope else _read(records, fields, record_bytes)
@@ -65,9 +66,10 @@ def parse(records: DataFrame, contract: Contract, *, now: datetime, record_bytes
     cases = (f"CASE WHEN {test} THEN struct('{reason}', {detail}) END" for test, reason, detail in checks)
     refusals = ", ".join([*reading.verdicts, *cases])
     broadcast = f"CASE WHEN {_is_broadcast(contract)} THEN -1 ELSE {bucket(contract)} END"
+    *places, _ = _places(records)
     judged = typed.selectExpr("*", f"coalesce({refusals}) AS _refusal")
     return judged.selectExpr(
-        *_places(records)[:-1],
+        *(f"CASE WHEN _refusal IS NOT NULL THEN {name} END AS {name}" if name == SOURCE else name for name in places),
         f"CASE WHEN _refusal IS NOT NULL THEN left(_raw, {record_bytes}) END AS _raw",
         "_refusal.col1 AS _reason",
         "_refusal.col2 AS _detail",

@@ -236,6 +236,18 @@ def test_what_is_refused_comes_back_with_what_its_source_said_of_it(bank: Lakeho
     assert logged(bank)["debits"] == [(1, "a", 5, "k0", "bank:0:0")]
 
 
+def test_a_conflict_keeps_what_its_source_said_of_it(bank: Lakehouse, spark: SparkSession) -> None:
+    known = contract("debits", {"transfer": "long", "account": "string", "pence": "long"}, id=["transfer"])
+    known["fields"].append(WHO)
+    declare(bank.settings, known)
+    outside(bank, [[["debits", {"transfer": 1, "account": "a", "pence": pence}]] for pence in (5, 6)])
+    run(bank, spark, "ingest")
+    [row] = waiting(bank.settings)
+    assert (row.reason, row.source, json.loads(row.facts or "")) == ("conflict", "bank:1:0", {"kafka.key": "k1"})
+    assert json.loads(row.raw)["pence"] == 6
+    assert logged(bank)["debits"] == [(1, "a", 5, "k0", "bank:0:0")]
+
+
 def test_a_gap_is_told_stops_nobody_else_and_is_given_up_on_purpose(bank: Lakehouse, spark: SparkSession) -> None:
     made = transfers(4)
     outside(bank, made[:1])
