@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -23,6 +24,14 @@ def test_every_linter_exception_has_its_reason_beside_it() -> None:
     files = [path for folder in folders for path in (ROOT / folder).rglob("*.py") if path != Path(__file__)]
     lines = [(path, line) for path in files for line in path.read_text("utf-8").splitlines()]
     assert not [f"{path}: {line.strip()}" for path, line in lines if UNREASONED.search(line)]
+
+
+def test_every_frame_is_made_with_its_types_told() -> None:
+    """Spark Connect infers none where there are no rows, and either engine gives times without a zone the session's."""
+    for path in (ROOT / "lake").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                assert node.func.attr != "createDataFrame" or len(node.args) == 2, f"{path}:{node.lineno}"
 
 
 def test_a_module_that_is_named_in_prose_is_there() -> None:

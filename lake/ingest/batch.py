@@ -264,7 +264,7 @@ class Batch:
     def _conflicting(self) -> DataFrame:
         """The records that are conflicts, with their `original`."""
         conflicts = self.verdict.filter(self.verdict["conflict"]).select(["_seq", "original"])
-        return self.placed.join(F.broadcast(self.spark.createDataFrame(conflicts)), "_seq")
+        return self.placed.join(F.broadcast(to_frame(self.spark, conflicts)), "_seq")
 
     @cached_property
     def _told(self) -> list[Said]:
@@ -316,7 +316,7 @@ class Batch:
         kept = records.where("_reason IS NULL")
         if not self.verdict.num_rows:
             return kept
-        return kept.join(self.spark.createDataFrame(self.verdict.select(["_seq"])), "_seq", "left_anti")
+        return kept.join(to_frame(self.spark, self.verdict.select(["_seq"])), "_seq", "left_anti")
 
     @property
     def _now(self) -> str:

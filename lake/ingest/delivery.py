@@ -24,6 +24,7 @@ from lake.sources import spool
 from lake.sources.spool import Spooled
 from lake.store.log import ACCEPTED, REFUSED, REPAIRED
 from lake.store.quarantine import Rejected, mark
+from lake.store.scan import to_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -247,11 +248,11 @@ class Replayed:
 
     def records(self, spark: SparkSession) -> DataFrame:
         columns = [[row.mark for row in self.rows], [0] * len(self.rows), list(range(len(self.rows)))]
-        records = spark.createDataFrame(pa.table([*columns, [row.raw for row in self.rows]], schema=RECORDS))
+        records = to_frame(spark, pa.table([*columns, [row.raw for row in self.rows]], schema=RECORDS))
         if not any(row.facts for row in self.rows):
             return records
         facts = pa.table([columns[0], [row.facts for row in self.rows]], schema=FACTS)
-        said = spark.createDataFrame(facts).selectExpr("_file", f"from_json(_said, 'map<string,string>') AS {SOURCE}")
+        said = to_frame(spark, facts).selectExpr("_file", f"from_json(_said, 'map<string,string>') AS {SOURCE}")
         return records.join(said, "_file")
 
     def files_of_records(self) -> Iterator[FileOf]:
@@ -314,7 +315,7 @@ class Fetched:
 
     def records(self, spark: SparkSession) -> DataFrame:
         if not self._file.exists():
-            return spark.createDataFrame(RECORDS.empty_table())
+            return to_frame(spark, RECORDS.empty_table())
         return formats.spooled(spark, self._file)
 
     def files_of_records(self) -> Iterable[FileOf]:
@@ -347,7 +348,7 @@ class Recordless:
     faults: tuple[tuple[str, str], ...] = ()
 
     def records(self, spark: SparkSession) -> DataFrame:
-        return spark.createDataFrame(RECORDS.empty_table())
+        return to_frame(spark, RECORDS.empty_table())
 
     def files_of_records(self) -> Iterable[FileOf]:
         return ()
