@@ -249,6 +249,7 @@ def test_numbers_of_any_size_are_taken_or_refused_in_our_words(run: Run) -> None
     assert not wrong, f"{len(wrong)} of {len(lines)}:\n" + "\n".join(wrong)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", ["KEEP_DAYS", "LEASE_SECONDS", "KEEP_EDITIONS"])
 def test_settings_of_any_size_are_taken_or_refused_in_our_words(
     run: Run, monkeypatch: pytest.MonkeyPatch, setting: str

@@ -77,6 +77,7 @@ def test_every_link_within_the_site_leads_to_a_page_and_a_heading(pages: dict[Pa
                 assert unquote(link.fragment) in pages[target].ids, f"{file.name}: {link.geturl()}"
 
 
+@pytest.mark.slow
 def test_a_page_loads_nothing_from_a_network(pages: dict[Path, Page], site: Path) -> None:
     for file, page in pages.items():
         assert [load for load in page.loads if urlsplit(load).scheme or load.startswith("//")] == [], file.name
@@ -108,6 +109,7 @@ def test_every_kind_has_a_page_with_its_options(reference: ModuleType) -> None:
         assert "<!-- " not in text
 
 
+@pytest.mark.slow
 def test_the_shapes_of_json_have_keys_that_the_code_has(reference: ModuleType) -> None:
     source = "".join(file.read_text("utf-8") for file in (ROOT / "lake").rglob("*.py"))
     keys = set(re.findall(r'"(\w+)":', reference.shapes.SHAPES.read_text("utf-8")))

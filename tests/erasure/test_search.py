@@ -163,6 +163,7 @@ def test_a_record_without_a_text_tells_of_nobody(tmp_path: Path, orders: Contrac
     assert search.quarantined(settings, orders, "ada lovelace", {"ada lovelace"}) == []
 
 
+@pytest.mark.slow
 def test_thousands_of_records_of_one_person_are_blanked_in_one_commit(tmp_path: Path, orders: Contract) -> None:
     settings = Settings(project=tmp_path)
     path = Warehouse(settings).quarantine("orders").path

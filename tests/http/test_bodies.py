@@ -67,6 +67,7 @@ def test_objects_in_an_array_come_out_as_they_went_in(objects: list[Any], ascii_
     assert [record.text for record in found] == texts
 
 
+@pytest.mark.slow
 @given(st.lists(OBJECTS, max_size=5), st.sampled_from(["\n", "\r\n", "\n\n", "\n \n"]))
 def test_lines_come_out_as_they_went_in(objects: list[Any], end: str) -> None:
     texts = [json.dumps(each) for each in objects]

@@ -114,6 +114,7 @@ def published(project: Project, *, times: int) -> Table:
     return table
 
 
+@pytest.mark.slow
 def test_old_editions_expire_and_their_files_go_but_not_those_of_the_pinned_one(project: Project) -> None:
     table = published(project, times=5)
     editions.pin_edition(project.settings, 2)
@@ -144,6 +145,7 @@ def test_young_editions_stay_however_many_there_are(project: Project) -> None:
     assert (done.expired, done.kept) == ([], [3, 2, 1])
 
 
+@pytest.mark.slow
 def test_what_was_there_when_a_running_process_began_stays_until_it_ends(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +163,7 @@ def test_what_was_there_when_a_running_process_began_stays_until_it_ends(
     assert readable(table) == [3, 4]
 
 
+@pytest.mark.slow
 def test_a_child_that_is_behind_finds_the_changes_since_its_own_position(project: Project) -> None:
     table, child = published(project, times=3), live(project, "customer_daily")
     put(child, 1, inputs={"current_order": 2}, homes={"current_order": "current_order"})
@@ -224,6 +227,7 @@ def test_a_superseded_home_goes_with_the_last_edition_that_has_it(
     assert (old.exists(), new.exists(), rows(again, 2)) == (False, True, [(7,)])
 
 
+@pytest.mark.slow
 def test_an_unpublished_home_is_abandoned_when_nobody_at_work_could_be_building_it(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,6 +301,7 @@ def test_a_retired_table_is_listed_and_dropped_with_the_older_editions_that_have
     assert retired(project) == []
 
 
+@pytest.mark.slow
 def test_what_an_interrupted_call_left_undone_the_next_one_does(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

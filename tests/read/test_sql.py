@@ -477,6 +477,7 @@ def test_a_pipe_is_written_to(edition: Reader, tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["tables"], ["sql", "FROM range(100000)"]])
 def test_whoever_has_read_enough_is_no_fault(edition: Reader, words: list[str]) -> None:
     command: list[str | Path] = [Path(sys.executable).parent / "lake", *words, "--project", edition.settings.project]
@@ -509,6 +510,7 @@ def test_from_python_an_answer_becomes_what_is_wanted(edition: Reader) -> None:
 HEAVY = {"pyspark", "pyarrow", "pandas", "rich", "great_expectations", "prompt_toolkit", "polars"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [["sql", "FROM carrier_daily"], ["tables"], ["status"], ["graph"]])
 def test_reading_starts_without_heavy_imports(edition: Reader, command: list[str]) -> None:
     code = f"""

@@ -55,6 +55,7 @@ def taken_in(shop: Project, batch: int, keys: object = None, **counts: int) -> N
         landing.remember(Log(shop.settings, "orders"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", ["landed", "cut", "table"])
 @pytest.mark.parametrize("gone", ["all", "newest"])
 def test_a_log_that_lost_anything_up_to_all_of_itself_is_told(shop: Project, who: str, gone: str) -> None:
@@ -175,6 +176,7 @@ def built(shop: Project) -> Project:
     return shop
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", [0, 100, 4096, 8192, 12288])
 def test_a_truncated_key_store_is_told_and_nothing_is_to_be_rebuilt_for_it(shop: Project, left: int) -> None:
     settings = shop.settings

@@ -51,6 +51,7 @@ def test_no_folder_above_a_table_stands_for_a_column_of_it(tmp_path: Path, folde
     assert Scan(Address(str(path)), bounds={"_bucket": (-1, -1)}).arrow(["n"]).to_pylist() == [{"n": 1}]
 
 
+@pytest.mark.slow
 def test_a_commit_that_was_lost_and_made_again_by_another_is_seen(tmp_path: Path) -> None:
     path = tmp_path / "t"
     for n in (1, 2, 3):

@@ -138,6 +138,7 @@ def test_only_the_modules_named_here_touch_files() -> None:
     assert {name for name, tree in rooms.items() if touches(tree)} == LOCAL.keys()
 
 
+@pytest.mark.slow
 def test_only_the_modules_named_here_know_where_the_warehouse_is_on_this_machine() -> None:
     attributes = {
         name: {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
