@@ -81,7 +81,8 @@ def _fix(error: BaseException, files: Mapping[Path, JobFile]) -> str:
     if isinstance(error, TypeError) and "missing" in said and "required" in said:
         return "add it: `python -c 'import lake; help(lake.…)'` shows what each kind takes"
     if found := _NAME.match(said):
-        return did_you_mean(found[1], _lake.__all__, dir(builtins))
+        told = f"import it: from lake import {found[1]}" if found[1] in _lake.__all__ else ""
+        return told or did_you_mean(found[1], _lake.__all__, dir(builtins))
     if isinstance(error, ImportError) and error.name == "lake":
         return did_you_mean(said.partition("'")[2].partition("'")[0], _lake.__all__)
     if isinstance(error, ModuleNotFoundError) and error.name:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from graphlib import TopologicalSorter
+from itertools import chain
 from typing import Final
 
 from lake import quoting
 from lake.config import Settings
-from lake.contracts.contract import Contract, load_contracts
+from lake.contracts.contract import Contract, load_contracts, sound_contracts
 from lake.declaration import Declaration, Parking
 from lake.errors import DeclarationError, did_you_mean
 from lake.job_loader import Upstream, importing
@@ -186,46 +187,67 @@ def load(settings: Settings) -> Project:
 
     Raises DeclarationError that lists every fault at once.
     """
-    contracts = load_contracts(settings)
-    files, faults = _read(settings)
-    faults += [fault for file in files for fault in file.faults()]
-    faults += _cycles(files)
+    project, faults = _declared(settings, load_contracts(settings))
     if faults:
         raise DeclarationError.all(faults)
-    declarations: dict[str, tuple[Declaration, JobFile]] = {}
+    return project
+
+
+def sound(settings: Settings) -> tuple[Project, list[DeclarationError]]:
+    """What is sound of the project, without what follows from the rest; and what is wrong with that."""
+    contracts, faulty = sound_contracts(settings)
+    project, faults = _declared(settings, contracts, faulty)
+    return project, [*faulty.values(), *faults]
+
+
+def _declared(
+    settings: Settings, contracts: Mapping[str, Contract], faulty: Collection[str] = ()
+) -> tuple[Project, list[DeclarationError]]:
+    """What is sound over these contracts, and what is wrong, but for tables over the `faulty` streams.
+
+    Where files cannot be read, that alone is told.
+    """
+    files, faults = _read(settings)
+    by_path = {file.path: file for file in files}
+    wrong = {file.path: [*file.faults()] for file in files}
+    cycles = _cycles(files)
+    faults += [*chain(*wrong.values()), *cycles]
+    if faults:
+        files = [file for file in files if not wrong[file.path] and not cycles]
+    unread, declarations = bool(faults), dict[str, tuple[Declaration, JobFile]]()
     with importing(settings.project):
         for file in files:
             try:
-                declared = declared_by(file, {other.path: other for other in files})
-                faults += _faults(declared, contracts)
-                if declared.name in declarations:
-                    first = declarations[declared.name][0].where
-                    fix = "rename one of them, with its file"
-                    faults.append(declared.fault(f"declared twice, first in {first}", fix=fix))
-                declarations[declared.name] = declared, file
+                declared = declared_by(file, by_path)
             except DeclarationError as fault:
-                faults.append(fault)
+                faults += [] if unread else [fault]
+                continue
             except Upstream:
                 continue
-    if faults:
-        raise DeclarationError.all(faults)
+            if faulty and {source.name for source in declared.inputs if source.is_log} & {*faulty}:
+                continue
+            found = _faults(declared, contracts)
+            if declared.name in declarations:
+                first = declarations[declared.name][0].where
+                fix = "rename one of them, with its file"
+                found.append(declared.fault(f"declared twice, first in {first}", fix=fix))
+            if found:
+                faults += [] if unread else found
+            else:
+                declarations[declared.name] = declared, file
     graph = {name: {s.name for s in declared.inputs if not s.is_log} for name, (declared, _) in declarations.items()}
-    order = list(TopologicalSorter(graph).static_order())
     tables: dict[str, Declaration] = {}
     job_files: dict[str, JobFile] = {}
-    for name in order:
+    for name in TopologicalSorter(graph).static_order():
+        if name not in declarations or graph[name] - tables.keys():
+            continue
         declared, file = declarations[name]
         for table in _with_parked(settings, declared, tables):
             if table.parked_of is not None and table.name in declarations:
-                faults.append(
-                    declarations[table.name][0].fault(
-                        f"has the name of the table where {name} parks rows", fix="rename it, with its file"
-                    )
-                )
+                what = f"has the name of the table where {name} parks rows"
+                faults.append(declarations[table.name][0].fault(what, fix="rename it, with its file"))
             tables[table.name], job_files[table.name] = table, file
-    if faults:
-        raise DeclarationError.all(faults)
-    return Project(settings, contracts, tables, job_files)
+    return Project(settings, contracts, tables, job_files), faults
 
 
 def _with_parked(settings: Settings, declared: Declaration, tables: Mapping[str, Declaration]) -> Iterator[Declaration]:

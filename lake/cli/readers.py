@@ -230,7 +230,7 @@ def status(shell: Shell, fails: tuple[str, ...]) -> None:
     """Show the cut, the edition, stopped gates, failures and lag.
 
     \b
-    --fail-if stopped     a gate holds the next edition back, or the last run of something failed
+    --fail-if stopped     a gate holds the next edition back, a declaration is faulty, or a last run failed
     --fail-if behind      files or events wait to be ingested, or a table is behind its logs
     --fail-if stale       readers see an older cut than the newest, or a definition has changed
     --fail-if missing     numbers of producers, or spans of time, that should be in a log are not
@@ -241,11 +241,11 @@ def status(shell: Shell, fails: tuple[str, ...]) -> None:
     lake status --json
     lake status --fail-if stopped --fail-if behind
     """
-    from lake.project import load
+    from lake.project import sound
     from lake.report.report import as_data, as_text, wrong
     from lake.report.status import status as look
 
-    state = look(load(shell.settings))
+    state = look(*sound(shell.settings))
     shell.emit(as_data(state), as_text(state))
     if fails and (so := wrong(state, fails)):
         raise LakeError("\n".join(so))

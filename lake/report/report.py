@@ -38,6 +38,7 @@ def as_data(status: Status) -> dict[str, Any]:
         "failed": [asdict(run) for run in _failed(status)],
         "sources": [asdict(source) for source in status.sources],
         "unordered": status.unordered,
+        "faults": status.faults,
         "streams": [asdict(stream) for stream in status.streams],
         "tables": [
             asdict(table) | {"lag": None if table.lag is None else table.lag.total_seconds(), "late": _late(table)}
@@ -51,6 +52,8 @@ def as_data(status: Status) -> dict[str, Any]:
 def as_text(status: Status) -> Iterator[str]:
     """The status as lines: the heads, what is damaged, what failed, what stopped, sources, streams, tables."""
     yield from _heads(status)
+    for fault in status.faults:
+        yield f"faulty   {printable(fault)}: nothing is told of it, nor of what it feeds"
     for damage in status.damaged:
         yield f"damaged  {printable(f'{name_of(damage.path)}: {damage.found} ({damage.file})')}"
     for run in _failed(status):
@@ -94,6 +97,7 @@ def wrong(status: Status, kinds: Collection[str]) -> list[str]:
 
 
 def _stopped_ones(status: Status) -> Iterator[str]:
+    yield from (f"a declaration is faulty: {fault}" for fault in status.faults)
     yield from (f"{stopper.check.table} at cut {stopper.check.cut}" for stopper in status.stoppers)
     yield from (f"{stream.name}: {stream.held}" for stream in status.streams if stream.held)
     yield from (f"{run.verb} of {run.subject} failed" for run in _failed(status))
@@ -129,7 +133,7 @@ def _missing_ones(status: Status) -> Iterator[str]:
 
 
 FAILS: Final = {
-    "stopped": "a gate holds the next edition back, or the last run of something failed",
+    "stopped": "a gate holds the next edition back, a declaration is faulty, or a last run failed",
     "behind": "files or events wait to be ingested, or a table is behind its logs",
     "stale": "readers see an older cut than the newest, or a definition has changed",
     "missing": "numbers of producers, or spans of time, that should be in a log are not",

@@ -150,10 +150,12 @@ class Status:
     sources: tuple[SourceStatus, ...] = ()
     unordered: tuple[str, ...] = ()
     """What goes by an order of events that nothing says."""
+    faults: tuple[str, ...] = ()
+    """What is wrong with declarations, of which nothing else is told."""
 
 
-def status(project: Project) -> Status:
-    """The current state of `project`."""
+def status(project: Project, faults: Iterable[LakeError] = ()) -> Status:
+    """The current state of `project`, of which the `faults` leave something out."""
     settings = project.settings
     looks = _Looks(settings)
     warehouse = Warehouse(settings)
@@ -202,6 +204,7 @@ def status(project: Project) -> Status:
         failed=tuple(run for run in others.values() if run.outcome == "failed"),
         sources=tuple(sources(settings, project.contracts)),
         unordered=tuple(unordered(project, walks)),
+        faults=tuple(f"{fault.what} ({fault.where})" if fault.where else fault.what for fault in faults),
     )
 
 

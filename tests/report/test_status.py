@@ -16,7 +16,7 @@ from lake.cli import lake
 from lake.config import Settings
 from lake.engine.content_proof import completed
 from lake.ingest import landing
-from lake.project import Project, load
+from lake.project import Project, load, sound
 from lake.read.verified import held
 from lake.report.catalog import catalogue
 from lake.report.report import as_data, as_text, wrong
@@ -369,3 +369,18 @@ def test_the_commands_answer_in_text_and_json(flights: Project, project: Setting
         assert result.exit_code == 0, result.exception
         assert "carrier_total" in result.stdout
     json.loads(result.stdout)
+
+
+def test_what_is_wrong_with_a_declaration_is_told_beside_the_state_of_the_others(flights: Project) -> None:
+    settings, table = flights.settings, next(iter(flights.tables))
+    jobs = [file for file in settings.path("jobs").rglob("*.py") if file.stem == table]
+    jobs[0].write_text(jobs[0].read_text().replace("@table(", "@table(Lates, ", 1))
+    project, faults = sound(settings)
+    state = look(project, faults)
+    [fault] = state.faults
+    assert "name 'Lates' is not defined (jobs/" in fault
+    assert table not in {each.name for each in state.tables}
+    assert any(line.startswith(f"faulty   {table}: NameError") for line in as_text(state))
+    assert as_data(state)["faults"] == [fault]
+    assert [line for line in wrong(state, ["stopped"]) if "declaration is faulty" in line]
+    assert {each.name for each in state.streams} == set(flights.contracts)
