@@ -35,7 +35,8 @@ def init(folder: Path) -> list[str]:
         raise DeclarationError(f"cannot be written: {reason}", where=str(folder), fix="name another folder") from None
     (folder / "gitignore").rename(folder / ".gitignore")
     _name_dags(folder)
-    return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
+    files = (file.relative_to(folder) for file in folder.rglob("*") if file.is_file())
+    return sorted(str(file) for file in files if "__pycache__" not in file.parts)  # of the jobs, imported for the graph
 
 
 def _name_dags(folder: Path) -> None:
