@@ -178,11 +178,7 @@ def _born(path: Address) -> float:
 
 def exists(path: Address) -> bool:
     """Whether there is a Delta table at `path`."""
-    try:
-        with opened(path):
-            return True
-    except TableNotFoundError:
-        return False
+    return newest_version(path) is not None
 
 
 def is_timed(path: Address) -> bool:

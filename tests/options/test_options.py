@@ -20,7 +20,7 @@ from tests.options.events import batches
 from tests.options.options import OPTIONS, classes, parameters
 
 KINDS = ("Aggregate", "Enrich", "First", "Fold", "History", "Join", "Latest", "Pattern", "View")
-PARTS = [(kind, part, {"Aggregate": 4, "Pattern": 3}.get(kind, 1)) for kind in KINDS for part in range(4)]
+PARTS = dict.fromkeys(KINDS, 1) | {"Aggregate": 4, "Pattern": 3}
 MOST = 24  # tables of a project
 
 
@@ -39,11 +39,9 @@ def test_the_boldest_choice_of_each_kind_keeps_its_promise(spark: SparkSession, 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("kind", "part", "parts"), [each for each in PARTS if each[1] < each[2]])
-def test_every_pair_of_options_keeps_its_promise(
-    spark: SparkSession, tmp_path: Path, kind: str, part: int, parts: int
-) -> None:
-    tables = [each for each in matrix.tables() if each.kind == kind][part::parts]
+@pytest.mark.parametrize(("kind", "part"), [(kind, part) for kind in KINDS for part in range(PARTS[kind])])
+def test_every_pair_of_options_keeps_its_promise(spark: SparkSession, tmp_path: Path, kind: str, part: int) -> None:
+    tables = [each for each in matrix.tables() if each.kind == kind][part :: PARTS[kind]]
     assert len(tables) <= MOST
     keeps_its_promise(tmp_path, tables)
 

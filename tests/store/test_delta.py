@@ -40,10 +40,7 @@ def test_no_folder_above_a_table_stands_for_a_column_of_it(tmp_path: Path, folde
         }
     )
     write_deltalake(path, rows, partition_by=["_bucket"])
-    told = delta.rows(Address(str(path)), "SELECT * FROM t ORDER BY n")
-    assert told == [
-        dict(sorted(row.items(), key=lambda item: list(told[0]).index(item[0]))) for row in rows.to_pylist()
-    ]
+    assert delta.rows(Address(str(path)), "SELECT * FROM t ORDER BY n") == rows.to_pylist()
     assert Scan(Address(str(path))).arrow(["n", "kind", "_bucket", "filename"]).sort_by("n").to_pylist() == [
         {"n": 1, "kind": "a", "_bucket": -1, "filename": "f"},
         {"n": 2, "kind": None, "_bucket": 3, "filename": "g"},
