@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import Final
@@ -21,8 +21,8 @@ from lake.contracts import evolution
 from lake.contracts.contract import Contract
 from lake.contracts.event_id import identity
 from lake.contracts.reasons import Reason
-from lake.errors import DeclarationError, Unavailable
-from lake.ingest import attempts, file_facts, producers, refusals
+from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.ingest import attempts, file_facts, producers, quick_parse, refusals
 from lake.ingest.debezium import CONTROL
 from lake.ingest.deduplication import VERDICT_SCHEMA, Search
 from lake.ingest.delivery import LINE_BITS, Closing, Delivery, Said
@@ -335,13 +335,14 @@ def reading(  # noqa: PLR0913  what a batch is made of
     ordered: bool = True,
 ) -> Iterator[Batch]:
     """`delivery` read and parsed once: what cannot be read is put among its faults, what changed meanwhile left out."""
-    parsed: DataFrame | None = None
+    reader = Reader(spark, settings, contracts[-1], head, now)
     try:
         with attempts.at_work(settings, contracts[-1].name, delivery.marks(set())):
             while True:
-                parsed = _parsed(spark, settings, contracts[-1], delivery, now).repartition("_bucket").persist()
                 try:
-                    parsed, tally = _counted(parsed, settings, contracts[-1], head, delivery)
+                    parsed, tally = reader.read(delivery)
+                except LakeError:
+                    raise
                 except Exception as error:  # PySparkException, or what the gateway to the JVM makes of a failed job
                     raise_if_gone(error)
                     left: Delivery = delivery.without_broken(spark)
@@ -354,31 +355,82 @@ def reading(  # noqa: PLR0913  what a batch is made of
                     left = delivery.settled()
                     if left == delivery:
                         break
-                parsed.unpersist()
+                reader.drop()
                 delivery.close()
                 delivery = left
         yield Batch(spark, settings, contracts, head, delivery, now, parsed, tally, ordered)
     finally:
         delivery.close()
-        if parsed is not None:
-            with suppress(Gone):
-                _drop(parsed)
+        with suppress(Gone):
+            reader.drop()
 
 
-def _counted(
-    parsed: DataFrame, settings: Settings, contract: Contract, head: LogHead, delivery: Delivery
-) -> tuple[DataFrame, pa.Table]:
-    """What is `parsed` without records of too many producers, kept by Spark, and its tally."""
-    if contract.horizon is None:
+@dataclass(frozen=True)
+class Reader:
+    """Reads deliveries that are to follow `head`; Spark keeps what was read until it is dropped."""
+
+    spark: SparkSession
+    settings: Settings
+    contract: Contract
+    head: LogHead
+    now: datetime
+    kept: list[DataFrame] = field(default_factory=list)
+
+    def read(self, delivery: Delivery) -> tuple[DataFrame, pa.Table]:
+        """The records of a delivery as `parse` gives them, and their tally."""
+        records = file_facts.told(self.spark, delivery.records(self.spark), self.contract, delivery.files_of_records())
+        if quick_parse.may_read(self.contract, delivery.files_of_records()):
+            parsed, tally = self._quickly(records)
+        else:
+            parsed, tally = self._carefully(records)
+        if self.contract.horizon is None:
+            return parsed, tally
+        known = Horizon.of(self.head, self.contract).producers
+        fewer = producers.refused(parsed, self.contract, known, delivery, self.settings.record_bytes)
+        if fewer is None:
+            return parsed, tally
+        fewer = self._keep(fewer)
+        tally = _tally(fewer)
+        self.drop(but=fewer)
+        return fewer, tally
+
+    def _quickly(self, records: DataFrame) -> tuple[DataFrame, pa.Table]:
+        """Reads those quickly that can be, and carefully what is left."""
+        tried = self._keep(self._checked(quick_parse.quick, records))
+        tally = _tally(tried)
+        is_left = pc.less(pc.fill_null(tally["_bucket"], 0), BROADCAST)
+        columns = [column for column in tried.columns if not column.startswith("_fact_")]
+        if not pc.any(is_left).as_py():
+            return tried.select(*columns), tally
+        parsed, more = self._carefully(tried.where(quick_parse.LEFT).select(*records.columns))
+        both = tried.where(f"NOT {quick_parse.LEFT}").select(*parsed.columns).unionByName(parsed)
+        return both, pa.concat_tables([tally.filter(pc.invert(is_left)), more])
+
+    def _carefully(self, records: DataFrame) -> tuple[DataFrame, pa.Table]:
+        parsed = self._keep(self._checked(parse, records))
         return parsed, _tally(parsed)
-    known = Horizon.of(head, contract).producers
-    fewer = producers.refused(parsed, contract, known, delivery, settings.record_bytes)
-    if fewer is None:
-        return parsed, _tally(parsed)
-    fewer = fewer.repartition("_bucket").persist()
-    tally = _tally(fewer)
-    parsed.unpersist()
-    return fewer, tally
+
+    def _checked(self, read: Callable[..., DataFrame], records: DataFrame) -> DataFrame:
+        try:
+            parsed = read(records, self.contract, now=self.now, record_bytes=self.settings.record_bytes)
+            parsed.schema  # noqa: B018  over Connect, a plan is looked at only when it is asked about
+        except AnalysisException as error:
+            raise DeclarationError(
+                f"{self.contract.name}: Spark cannot parse its time, broadcast or punctuation expression:"
+                f" {error.getMessage()}",
+                where=self.contract.where,
+                fix="use Spark SQL over the fields of the contract",
+            ) from None
+        return parsed
+
+    def _keep(self, frame: DataFrame) -> DataFrame:
+        self.kept.append(frame.repartition("_bucket").persist())
+        return self.kept[-1]
+
+    def drop(self, *, but: DataFrame | None = None) -> None:
+        """Has Spark forget what it keeps."""
+        while self.kept and self.kept[0] is not but:
+            _drop(self.kept.pop(0))
 
 
 def _drop(kept: DataFrame) -> None:
@@ -407,19 +459,3 @@ def _tally(parsed: DataFrame) -> pa.Table:
         )
         .toArrow()
     )
-
-
-def _parsed(
-    spark: SparkSession, settings: Settings, contract: Contract, delivery: Delivery, now: datetime
-) -> DataFrame:
-    try:
-        records = file_facts.told(spark, delivery.records(spark), contract, delivery.files_of_records())
-        parsed = parse(records, contract, now=now, record_bytes=settings.record_bytes)
-        parsed.schema  # noqa: B018  over Connect, a plan is looked at only when it is asked about
-    except AnalysisException as error:
-        raise DeclarationError(
-            f"{contract.name}: Spark cannot parse its time, broadcast or punctuation expression: {error.getMessage()}",
-            where=contract.where,
-            fix="use Spark SQL over the fields of the contract",
-        ) from None
-    return parsed

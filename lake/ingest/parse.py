@@ -1,9 +1,7 @@
 """From raw records to typed events: every field is read from its text, and the first that fails says why.
 
-A record is read twice at most. The quick reading takes the contract's fields alone, with their types; it is trusted
-where the record is one JSON object without anything else, repeated or unknown, and all types are right. The careful
-reading takes the others apart as texts, keeps what the contract does not know as `_extra`, refuses what is not JSON.
-Messages in an envelope are taken apart by `envelope`.
+Records are taken apart as texts; what the contract does not know is kept as `_extra`, what is not JSON refused. Most
+records need less, see `quick_parse`. Messages in an envelope are taken apart by `debezium`.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from lake.contracts.digits import (
 from lake.contracts.event_id import bucket, identity, literal, quoted, told_time
 from lake.contracts.fields import Field
 from lake.contracts.reasons import Reason
-from lake.ingest import debezium, file_facts, quick_parse
+from lake.ingest import debezium, file_facts
 from lake.ingest.file_facts import SOURCE
 
 if TYPE_CHECKING:
@@ -59,15 +57,11 @@ def parse(records: DataFrame, contract: Contract, *, now: datetime, record_bytes
     """
     fields = contract.fields
     reading = _opened(records, contract, record_bytes) if contract.envelope else _read(records, fields, record_bytes)
-    typed = reading.texts.selectExpr(
-        "*", *(f"{reading.value(field)} AS {quoted(field.name)}" for field in fields)
-    ).selectExpr("*", f"{_time(contract)} AS _time")
-    checks = [*_record_checks(contract, record_bytes), *_field_checks(contract, reading), *_event_checks(contract, now)]
+    checks = [*_record_checks(contract, record_bytes), *field_checks(contract, reading), *event_checks(contract, now)]
     cases = (f"CASE WHEN {test} THEN struct('{reason}', {detail}) END" for test, reason, detail in checks)
     refusals = ", ".join([*reading.verdicts, *cases])
-    broadcast = f"CASE WHEN {_is_broadcast(contract)} THEN -1 ELSE {bucket(contract)} END"
     *places, _ = _places(records)
-    judged = typed.selectExpr("*", f"coalesce({refusals}) AS _refusal")
+    judged = reading.typed(contract).selectExpr("*", f"coalesce({refusals}) AS _refusal")
     return judged.selectExpr(
         *(f"CASE WHEN _refusal IS NOT NULL THEN {name} END AS {name}" if name == SOURCE else name for name in places),
         f"CASE WHEN _refusal IS NOT NULL THEN left(_raw, {record_bytes}) END AS _raw",
@@ -77,8 +71,8 @@ def parse(records: DataFrame, contract: Contract, *, now: datetime, record_bytes
         f"{reading.extra} AS _extra",
         f"nullif({_numbers(fields)}, '') AS _numbers",
         "_time",
-        f"CASE WHEN _refusal IS NULL THEN {broadcast} END AS _bucket",
-        "cast(NULL AS string) AS _id" if contract.identity == "position" else f"{identity(contract)} AS _id",
+        f"CASE WHEN _refusal IS NULL THEN {bucket_of(contract)} END AS _bucket",
+        f"{id_of(contract)} AS _id",
     )
 
 
@@ -87,16 +81,22 @@ class Reading:
     """Records taken apart: `texts` has their places, `_unread`, and what SQL is made of by
 
     `value` and `text`, a field's typed value and what to show of it; `extra`, what the contract does not know, as JSON;
-    `lacks`, whether a record may lack a field that may not be null; `verdicts`, structs of reason and detail that
-    judge before any other check.
+    `lacks`, whether a record may lack a field that may not be null; `exact`, whether any text of a field has a value;
+    `verdicts`, structs of reason and detail that judge before any other check.
     """
 
     texts: DataFrame
     value: Callable[[Field], str]
     text: Callable[[Field], str]
-    extra: str
+    extra: str = ""
     lacks: Callable[[Field], str] = lambda _: "false"
+    exact: Callable[[Field], bool] = lambda _: False
     verdicts: tuple[str, ...] = ()
+
+    def typed(self, contract: Contract) -> DataFrame:
+        """`texts` with the contract's fields and `_time`."""
+        values = (f"{self.value(field)} AS {quoted(field.name)}" for field in contract.fields)
+        return self.texts.selectExpr("*", *values).selectExpr("*", f"{_time(contract)} AS _time")
 
 
 def _places(records: DataFrame) -> tuple[str, ...]:
@@ -107,48 +107,38 @@ def _places(records: DataFrame) -> tuple[str, ...]:
 def _read(records: DataFrame, declared: tuple[Field, ...], record_bytes: int) -> Reading:
     """Records that are events."""
     fields = tuple(field for field in declared if not field.is_fact)
-    facts = [field for field in declared if field.is_fact]
+    array = f"CASE WHEN {readable(record_bytes)} AND rtrim(_raw) LIKE '%}}' THEN {_objects('string')} END"
     read = (
-        records.selectExpr("*", f"CASE WHEN {_readable(record_bytes)} THEN json_object_keys(_raw) END AS _keys")
-        .selectExpr("*", f"{quick_parse.reading(fields)} AS _tried")
-        .selectExpr("*", f"CASE WHEN {quick_parse.trusted(fields)} THEN _tried END AS _quick")
-        .selectExpr("*", f"{_careful('string', record_bytes)} AS _all")
+        records.selectExpr("*", f"{array} AS _all")
         .selectExpr("*", "CASE WHEN size(_all) = 1 THEN _all[0] END AS _careful")
+        .selectExpr("*", "map_keys(_careful) AS _keys")
     )
     texts = read.selectExpr(
         *_places(records),
-        "_quick",
         "_careful",
-        "_quick IS NULL AND _careful IS NULL AS _unread",
-        "_keys",
+        "_careful IS NULL AS _unread",
         *(f"{_careful_text(field)} AS {text_name(field)}" for field in fields),
         *numbers(fields, _in_careful),
-        *(f"{_fact(field)} AS {text_name(field)}" for field in facts),
-        *(f"false AS {number_name(field)}" for field in facts if is_text(field)),
+        *facts_of(declared),
     )
-    return Reading(
-        texts,
-        value=lambda field: value(field, text_name(field)) if field.is_fact else _typed(field),
-        text=lambda field: text_name(field) if field.is_fact else _shown(field),
-        extra=_extra(fields, record_bytes),
-    )
+    return Reading(texts, value=lambda field: value(field, text_name(field)), text=shown, extra=_extra(fields))
 
 
-def _fact(field: Field) -> str:
-    """The text of a fact, or its default."""
-    text = plain_form(field, file_facts.column(field))
-    return text if field.default is None else f"coalesce({text}, {literal(field.default)})"
-
-
-def _shown(field: Field) -> str:
-    """What to show of a value in either reading."""
-    return f"coalesce({shown(field)}, {plain_form(field, f'cast({_quick_text(field)} AS string)')})"
+def facts_of(fields: Iterable[Field]) -> Iterator[str]:
+    """Of fields that are facts their texts, or their defaults, as SQL of columns; numbers are no texts there."""
+    for field in fields:
+        if field.is_fact:
+            text = plain_form(field, file_facts.column(field))
+            text = text if field.default is None else f"coalesce({text}, {literal(field.default)})"
+            yield f"{text} AS {text_name(field)}"
+            if is_text(field):
+                yield f"false AS {number_name(field)}"
 
 
 def _opened(records: DataFrame, contract: Contract, record_bytes: int) -> Reading:
     """Records that are messages in an envelope, whose texts are plain by now."""
     return Reading(
-        debezium.unwrapped(records.select(*_places(records)), contract, readable=_readable(record_bytes)),
+        debezium.unwrapped(records.select(*_places(records)), contract, readable=readable(record_bytes)),
         value=lambda field: value(replace(field, encoding=""), text_name(field)),
         text=shown,
         extra="_beyond",
@@ -157,27 +147,22 @@ def _opened(records: DataFrame, contract: Contract, record_bytes: int) -> Readin
     )
 
 
-def _careful(kind: str, record_bytes: int) -> str:
-    """All JSON objects in a record of which there is no quick reading, as maps to `kind`, their numbers marked.
+def _objects(kind: str) -> str:
+    """SQL of all JSON objects in a record, as maps to `kind`, their numbers marked.
 
     Parsers stop at the end of the first object; read as an array, whatever follows it is seen.
     """
-    array = f"try_cast(try_parse_json(concat('[', {marked('_raw')}, ']')) AS array<map<string,{kind}>>)"
-    return f"CASE WHEN _quick IS NULL AND {_readable(record_bytes)} AND rtrim(_raw) LIKE '%}}' THEN {array} END"
+    return f"try_cast(try_parse_json(concat('[', {marked('_raw')}, ']')) AS array<map<string,{kind}>>)"
 
 
-def _readable(record_bytes: int) -> str:
+def readable(record_bytes: int) -> str:
+    """SQL of whether a record may be looked into."""
     return f"octet_length(_raw) <= {record_bytes} AND is_valid_utf8(_raw)"
-
-
-def _quick_text(field: Field) -> str:
-    """What the quick reading found for `field`, under its name or a former one."""
-    return _first(f"_quick.{quoted(name)}" for name in field.names)
 
 
 def _in_careful(field: Field) -> str:
     """What the careful reading found for `field`, under its name or a former one, marked where it is a number."""
-    return _first(f"_careful[{literal(name)}]" for name in field.names)
+    return first(f"_careful[{literal(name)}]" for name in field.names)
 
 
 def _careful_text(field: Field) -> str:
@@ -189,32 +174,21 @@ def _careful_text(field: Field) -> str:
     return f"CASE WHEN _careful IS NOT NULL THEN {defaulted(field, text, default)} END"
 
 
-def _typed(field: Field) -> str:
-    """The value of `field` in either reading."""
-    text = _quick_text(field)
-    if not field.form.plain:
-        typed = value(field, plain_form(field, text))
-    elif field.type.startswith("decimal"):
-        typed = f"CASE WHEN try_cast({text} AS {field.type}) = {text} THEN try_cast({text} AS {field.type}) END"
-    elif field.type in {"float", "double"}:
-        typed = f"CASE WHEN abs({text}) < double('Infinity') THEN {text} END"
-    else:
-        typed = text if field.type in quick_parse.TYPES else value(field, text)
-    if field.default is not None:
-        default = value(field, literal(field.default))
-        typed = defaulted(field, typed, f"CASE WHEN {text} IS NULL THEN {default} END")
-    return f"CASE WHEN _careful IS NULL THEN {typed} ELSE {value(field, text_name(field))} END"
-
-
-def _first(values: Iterable[str]) -> str:
+def first(values: Iterable[str]) -> str:
+    """SQL of the first of `values` that is not null."""
     values = list(values)
     return values[0] if len(values) == 1 else f"coalesce({', '.join(values)})"
 
 
-def _extra(fields: tuple[Field, ...], record_bytes: int) -> str:
-    unknown = f"(name, _) -> name NOT IN ({quick_parse.names(fields)})"
-    rest = unmarked(f"to_json(map_filter({_careful('variant', record_bytes)}[0], {unknown}))")
+def _extra(fields: tuple[Field, ...]) -> str:
+    unknown = f"(name, _) -> name NOT IN ({all_names(fields)})"
+    rest = unmarked(f"to_json(map_filter({_objects('variant')}[0], {unknown}))")
     return f"CASE WHEN size(map_filter(_careful, {unknown})) > 0 THEN {rest} END"
+
+
+def all_names(fields: Iterable[Field]) -> str:
+    """SQL of all names of `fields`, as a list."""
+    return ", ".join(literal(name) for field in fields for name in field.names) or "''"
 
 
 def _numbers(fields: Iterable[Field]) -> str:
@@ -228,9 +202,8 @@ def _record_checks(contract: Contract, record_bytes: int) -> Iterator[tuple[str,
     yield r"btrim(_raw, ' \t\r') = ''", BLANK, "''"
     yield f"{size} > {record_bytes}", Reason.OVERSIZED, f"concat({size}, ' bytes, at most {record_bytes} are taken')"
     yield "NOT is_valid_utf8(_raw)", Reason.UNPARSEABLE, "'not valid UTF-8'"
-    escaped = f"locate({literal(ESCAPE)}, _raw) > 0 AND regexp_like(_raw, %s)"
-    yield escaped % literal(LONE), Reason.UNPARSEABLE, "'half a surrogate pair, which is no character'"
-    mark = f"locate({literal(MARK)}, _raw) > 0 OR {escaped % literal(ESCAPED_MARK)}"
+    half, mark = unreadable()
+    yield half, Reason.UNPARSEABLE, "'half a surrogate pair, which is no character'"
     csv = r"lower(_file) LIKE '%.csv' OR lower(_file) LIKE '%.csv.gz'"
     no_character = f"U+{ord(MARK):X}, which is no character"
     encoded = literal(f"not valid {contract.csv.encoding or 'UTF-8'}, or {no_character}")
@@ -239,18 +212,23 @@ def _record_checks(contract: Contract, record_bytes: int) -> Iterator[tuple[str,
     yield "_unread", Reason.UNPARSEABLE, f"if({csv}, {columns}, 'not one JSON object')"
 
 
-def _field_checks(contract: Contract, reading: Reading) -> Iterator[tuple[str, str, str]]:
+def unreadable() -> tuple[str, str]:
+    """SQL of whether a record has half a surrogate pair, and of whether it has U+FFFF."""
+    escaped = f"contains(_raw, {literal(ESCAPE)}) AND regexp_like(_raw, %s)"
+    return escaped % literal(LONE), f"contains(_raw, {literal(MARK)}) OR {escaped % literal(ESCAPED_MARK)}"
+
+
+def field_checks(contract: Contract, reading: Reading) -> Iterator[tuple[str, str, str]]:
+    """What is wrong with a field of a record where a test holds: test, reason, detail."""
     for field in contract.fields:
         text, column, name = reading.text(field), quoted(field.name), field.name
         shown = f"concat({literal(name + ': ')}, substring({text}, 1, 200), "
         if not field.nullable:
             lacking = f"{column} IS NULL AND {text} IS NULL AND NOT {reading.lacks(field)}"
             yield lacking, Reason.MISSING, literal(name)
-        yield (
-            f"{column} IS NULL AND {text} IS NOT NULL",
-            Reason.WRONG_TYPE,
-            f"{shown}{literal(f' is not {field.type}{field.form.words}')})",
-        )
+        if not reading.exact(field):
+            other = f"{shown}{literal(f' is not {field.type}{field.form.words}')})"
+            yield f"{column} IS NULL AND {text} IS NOT NULL", Reason.WRONG_TYPE, other
         if field.text_only:
             yield number_name(field), Reason.WRONG_TYPE, f"{shown}' is a number, and the contract wants text')"
         if field.symbols:
@@ -266,7 +244,8 @@ def _field_checks(contract: Contract, reading: Reading) -> Iterator[tuple[str, s
                 yield f"{column} {sign} {limit}", Reason.OUT_OF_BOUNDS, f"{shown}{literal(f' is {words} {bound}')})"
 
 
-def _event_checks(contract: Contract, now: datetime) -> Iterator[tuple[str, str, str]]:
+def event_checks(contract: Contract, now: datetime) -> Iterator[tuple[str, str, str]]:
+    """As `field_checks`, of the event as a whole."""
     punctuates = is_punctuation(contract)
     keyless = f"({_is_broadcast(contract)} OR {punctuates})"
     for name in contract.key:
@@ -297,6 +276,16 @@ def is_punctuation(contract: Contract) -> str:
 
 def _is_broadcast(contract: Contract) -> str:
     return f"coalesce({contract.broadcast}, false)" if contract.broadcast else "false"
+
+
+def bucket_of(contract: Contract) -> str:
+    """SQL of the bucket of an event."""
+    return f"CASE WHEN {_is_broadcast(contract)} THEN -1 ELSE {bucket(contract)} END"
+
+
+def id_of(contract: Contract) -> str:
+    """SQL of the id of an event; null as yet where its position is its id."""
+    return "cast(NULL AS string)" if contract.identity == "position" else identity(contract)
 
 
 def _time(contract: Contract) -> str:

@@ -1,32 +1,123 @@
-"""The quick reading of a record: `from_json` with the contract's types, wherever that loses nothing."""
+"""The quick reading of records: `from_json` with the contract's types, wherever that loses nothing.
+
+It takes the records that are one JSON object of the contract's fields without anything else, repeated or unknown, all
+types right and nothing wrong with them: nearly all, as a rule. The others are left to `parse`, which reads any record,
+and would read these as they are read here.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Final
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
 
-from lake.contracts.cast_sql import DIGITS, places, widest
-from lake.contracts.digits import is_text
+from lake.contracts.cast_sql import DIGITS, defaulted, places, plain_form, value, widest
+from lake.contracts.contract import Contract
+from lake.contracts.digits import is_text, number_name, text_name
 from lake.contracts.event_id import literal, quoted
 from lake.contracts.fields import Field
+from lake.ingest.file_facts import SOURCE, FileOf
+from lake.ingest.parse import (
+    Reading,
+    all_names,
+    bucket_of,
+    event_checks,
+    facts_of,
+    field_checks,
+    first,
+    id_of,
+    readable,
+    unreadable,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 TYPES: Final = frozenset({"boolean", "int", "bigint", "float", "double", "string"})
 """What `from_json` tells right from wrong in; times are taken as text."""
+LEFT: Final = "_bucket < -1"
+"""Records that have not been read; their buckets spread them over as many parts as SPREAD."""
+SPREAD: Final = 64
 OPTIONS: Final = "map('allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false')"
 ROUGH: Final = frozenset({"float", "double", "boolean", "binary"})  # they need no more digits than a double has
 DIGIT: Final = r"(?:\p{Nd}|\\u(?!00(?:[46]5|2[cCeE]))[0-9a-fA-F]{4})"  # any character of a text may be escaped
 SIGNED: Final = rf"(?:[-+]|{DIGIT})"
 
 
-def reading(fields: tuple[Field, ...]) -> str:
+def may_read(contract: Contract, files: Iterable[FileOf]) -> bool:
+    """Whether records of these files can be such: not messages in an envelope, not CSV, where all is text."""
+    names = [name.lower() for _, name, _ in files]
+    return not contract.envelope and not (names and all(name.endswith((".csv", ".csv.gz")) for name in names))
+
+
+def quick(records: DataFrame, contract: Contract, *, now: datetime, record_bytes: int) -> DataFrame:
+    """The columns of `records` and those that `parse` gives; where LEFT, the former alone, to be read by that."""
+    fields = tuple(field for field in contract.fields if not field.is_fact)
+    tried = (
+        records.selectExpr("*", f"CASE WHEN {readable(record_bytes)} THEN json_object_keys(_raw) END AS _keys")
+        .selectExpr("*", f"{_reading(fields)} AS _tried")
+        .selectExpr("*", f"CASE WHEN {_trusted(fields)} THEN _tried END AS _quick")
+    )
+    texts = tried.selectExpr(
+        *records.columns,
+        "_keys",
+        "_quick",
+        *(f"false AS {number_name(field)}" for field in fields if is_text(field)),
+        *facts_of(contract.fields),
+    )
+    reading = Reading(
+        texts,
+        value=lambda field: value(field, text_name(field)) if field.is_fact else _typed(field),
+        text=lambda field: text_name(field) if field.is_fact else _found(field),
+        exact=lambda field: not field.is_fact and _typed(field) == _found(field),
+    )
+    wrong = [*unreadable(), *(test for test, *_ in [*field_checks(contract, reading), *event_checks(contract, now)])]
+    left = f"_quick IS NULL OR coalesce({' OR '.join(f'({test})' for test in wrong)}, false)"
+    whole = ("_raw", SOURCE)
+    return (
+        reading.typed(contract)
+        .selectExpr("*", f"{left} AS _left")
+        .selectExpr(
+            *(f"CASE WHEN _left THEN {name} END AS {name}" if name in whole else name for name in records.columns),
+            *(f"cast(NULL AS string) AS {name}" for name in ("_reason", "_detail", "_extra", "_numbers")),
+            *(quoted(field.name) for field in contract.fields),
+            "_time",
+            f"CASE WHEN _left THEN cast(-2 - pmod(_seq, {SPREAD}) AS int) ELSE {bucket_of(contract)} END AS _bucket",
+            f"{id_of(contract)} AS _id",
+        )
+    )
+
+
+def _found(field: Field) -> str:
+    """What was found for `field`, under its name or a former one."""
+    return first(f"_quick.{quoted(name)}" for name in field.names)
+
+
+def _typed(field: Field) -> str:
+    """The value of `field`."""
+    found = _found(field)
+    if not field.form.plain:
+        typed = value(field, plain_form(field, found))
+    elif field.type.startswith("decimal"):
+        typed = f"CASE WHEN try_cast({found} AS {field.type}) = {found} THEN try_cast({found} AS {field.type}) END"
+    elif field.type in {"float", "double"}:
+        typed = f"CASE WHEN abs({found}) < double('Infinity') THEN {found} END"
+    else:
+        typed = found if field.type in TYPES else value(field, found)
+    if field.default is None:
+        return typed
+    return defaulted(field, typed, f"CASE WHEN {found} IS NULL THEN {value(field, literal(field.default))} END")
+
+
+def _reading(fields: tuple[Field, ...]) -> str:
     """SQL of the fields' values, or null where the record is not seen to be an object of these fields alone.
 
     A struct of the names and former names of `fields`, and `_corrupt_record`: null where all types are right.
     """
     columns = [f"{quoted(name)} {_type(field)}" for field in fields for name in field.names]
     schema = ", ".join([*columns, "_corrupt_record string"])
-    expected = f"array({names(fields)})"
+    expected = f"array({all_names(fields)})"
     lossy = "|".join(_lossy(fields))
     return (
         f"CASE WHEN locate('}}', _raw) = length(rtrim(_raw))"
@@ -36,7 +127,7 @@ def reading(fields: tuple[Field, ...]) -> str:
     )
 
 
-def trusted(fields: Iterable[Field]) -> str:
+def _trusted(fields: Iterable[Field]) -> str:
     """SQL of whether `_tried`, a record's quick reading, is what the record says: no number is taken for a text."""
     texts = [field for field in fields if is_text(field) or field.form.numeric]
     right = "_tried._corrupt_record IS NULL"
@@ -48,11 +139,6 @@ def trusted(fields: Iterable[Field]) -> str:
     like_numbers = " OR ".join(map(like.format, tried))
     pattern = literal(_number_for({name for field in texts for name in field.names}))
     return f"{right} AND NOT (coalesce({like_numbers}, false) AND regexp_like(_raw, {pattern}))"
-
-
-def names(fields: Iterable[Field]) -> str:
-    """SQL of all names of `fields`, as a list."""
-    return ", ".join(literal(name) for field in fields for name in field.names) or "''"
 
 
 def _type(field: Field) -> str:

@@ -17,6 +17,7 @@ from lake.contracts.reasons import Reason
 from lake.contracts.strict import NotTaken, StrictReader, unreadable
 from lake.ingest import file_facts
 from lake.ingest.parse import parse
+from lake.ingest.quick_parse import LEFT, quick
 from tests.shop import contract, optional
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -170,6 +171,25 @@ def test_what_is_read_strictly_spark_reads_to_the_same_values(spark: SparkSessio
             wrong.append(f"{text}: by Spark {row['_reason']}: {row['_detail']} {differing}")
     assert not wrong, f"{len(wrong)} of {taken}:\n" + "\n".join(wrong[:20])
     assert RECORDS / 5 < taken < RECORDS
+
+
+@pytest.mark.spark
+def test_what_is_read_quickly_is_read_alike_with_care(spark: SparkSession) -> None:
+    things, chance = meant(), random.Random(27)
+    facts = {"http.id": "é 1", "http.received": "2024-03-01T12:00:00.123456+00:00"}
+    rows = [("f", 0, number, f"1:{number}", facts, record(chance)) for number in range(RECORDS)]
+    columns = "_file string, _block bigint, _seq bigint, _at string, _facts map<string,string>, _raw string"
+    records = file_facts.told(spark, spark.createDataFrame(rows, columns), things, [])
+    carefully = parse(records, things, now=NOW, record_bytes=BYTES)
+    tried = quick(records, things, now=NOW, record_bytes=BYTES)
+    read = tried.where(f"NOT {LEFT}").select(*carefully.columns).orderBy("_seq").toArrow()
+    same = carefully.join(tried.where(f"NOT {LEFT}").select("_seq"), "_seq", "left_semi")
+    assert read.to_pylist() == same.select(*carefully.columns).orderBy("_seq").toArrow().to_pylist()
+    assert RECORDS / 5 < read.num_rows < RECORDS
+    left = tried.where(LEFT).select(*records.columns).orderBy("_seq").toArrow().to_pylist()
+    given = {number: text for _, _, number, _, _, text in rows}
+    assert [row["_raw"] for row in left] == [given[row["_seq"]] for row in left]
+    assert all(dict(row["_facts"]) == facts for row in left)
 
 
 def test_each_kind_of_value_is_taken_and_refused_by_one_reading_or_the_other() -> None:

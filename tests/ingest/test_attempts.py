@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lake import cli
 from lake.config import Settings, load_settings
-from lake.contracts.contract import Contract
-from lake.ingest import attempts, batch, landing
+from lake.ingest import attempts, landing
 from lake.ingest.delivery import Files
 from lake.ingest.replay import waiting
 from lake.session import Gone
@@ -98,14 +96,14 @@ def test_a_file_that_ends_the_jvm_goes_to_quarantine_and_nothing_else_waits_for_
     for name in ("a", "bomb", "c"):
         land("readings", f"{name}.jsonl", reading(name))
     land("sound", "a.jsonl", reading())
-    parsed = batch._parsed
+    records = Files.records
 
-    def deadly(session: SparkSession, settings: Settings, contract: Contract, files: Files, now: datetime) -> DataFrame:
+    def deadly(files: Files, session: SparkSession) -> DataFrame:
         if any("bomb" in file.name for file in files.good):
             raise Py4JNetworkError("Answer from Java side is empty")
-        return parsed(session, settings, contract, files, now)
+        return records(files, session)
 
-    monkeypatch.setattr(batch, "_parsed", deadly)
+    monkeypatch.setattr(Files, "records", deadly)
     monkeypatch.setattr(cli.Shell, "spark", spark)
     monkeypatch.setattr(sys, "argv", ["lake", "ingest", "--project", str(project.project)])
     said = []
@@ -122,6 +120,6 @@ def test_a_file_that_ends_the_jvm_goes_to_quarantine_and_nothing_else_waits_for_
     assert (row.source, row.reason) == ("readings/bomb.jsonl", "file")
     assert row.detail == "the JVM or the process ended while it read this file, 2 times"
     land("readings", "bomb.jsonl", reading("new"), reading("newer"))
-    monkeypatch.setattr(batch, "_parsed", parsed)
+    monkeypatch.setattr(Files, "records", records)
     assert cli._run() == 0
     assert Log(project, "readings").head().batch == 4
