@@ -32,7 +32,7 @@ def end() -> None:
 def fault_of(error: BaseException, settings: Settings | None) -> LakeError | None:
     """What `error`, of whatever library, is: a session that is gone, a full disk, a file that cannot be read.
 
-    Damage is looked for in the warehouse of `settings`, where these are known. None for what nobody foresaw.
+    Damage is looked for in the warehouse of `settings`, where these are known. None if unexpected.
     """
     if isinstance(error, LakeError):
         return error

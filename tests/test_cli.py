@@ -1,4 +1,4 @@
-"""The command line as a whole: exit codes, help, and faults nobody foresaw."""
+"""The command line as a whole: exit codes, help, and unexpected faults."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ COUNTS = ("read", "accepted", "duplicates", "quarantined")
 @click.command()
 @shared
 def schemas(shell: Shell) -> None:
-    """List the contracts: the schema of each stream. And the fields that events carry and it does not know.
+    """List the contracts: the schema of each stream. Also lists fields that the contract does not know.
 
     \b
     Example: lake schemas
@@ -80,7 +80,7 @@ def _change(change: Mapping[str, Any]) -> str:
 @click.option(
     "--give-up",
     is_flag=True,
-    help="Replace a lost batch that cannot be read again by an empty one; have a source go on behind what is gone.",
+    help="Replace a lost batch that cannot be read again by an empty one; let a source resume after a gap.",
 )
 @click.option(
     "--again",
@@ -128,7 +128,7 @@ def ingest(shell: Shell, names: tuple[str, ...], give_up: bool, again: tuple[str
 @click.option("--decide", is_flag=True, help="Append them if the Fold that decides on STREAM accepts them all.")
 @click.option("--expect", metavar="VERSION", help="With --decide: if that is the version of their key; * for any.")
 @click.option("--new", is_flag=True, help="With --decide: if their key has no event yet.")
-@click.option("--id", metavar="ID", help="With --decide: what they are known by when sent again (default: by content).")
+@click.option("--id", metavar="ID", help="With --decide: idempotency key (default: by content).")
 @shared
 def append(
     shell: Shell,

@@ -190,7 +190,7 @@ def verify(
 
     A verdict is `identical`, with the fingerprint of the rows; `differs`, with the first rows that do; or `unknown`,
     with the reason. Exit code 1 if any is not identical. Logs and key store are checked first: while they are damaged,
-    tables are not blamed.
+    no verdict is given on tables.
 
     With --source, the rows of the stream's source at one place of its own log are compared with every Latest over the
     stream, at a cut that is exactly there; others may go on writing.

@@ -64,7 +64,7 @@ def backup(shell: Shell, folder: Path, keys: Path | None) -> None:
 
     done = copy(load(shell.settings), folder, keys=keys, tell=shell.say)
     if done.left_out:
-        shell.say(f"left out, with people in clear: {', '.join(done.left_out)}")
+        shell.say(f"skipped (unencrypted personal data): {', '.join(done.left_out)}")
     shell.emit(asdict(done), f"{len(done.tables)} tables in {folder}")
 
 

@@ -43,7 +43,7 @@ def _of_record(document: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Each attribute of the record as (name, what, fix)."""
     for name in sorted(set(document) - RECORD):
         if name in FACTS:
-            yield name, f'{name!r} stands beside "lake", where it says nothing', 'move it into "lake": {…}'
+            yield name, f'{name!r} has no effect next to "lake"', 'move it into "lake": {…}'
         elif near := _nearly(name, RECORD):
             yield name, f"unknown attribute {name!r} of the record", f"did you mean {near!r}?"
 
@@ -58,7 +58,7 @@ def _of_type(schema: Any, field: str) -> Iterator[tuple[str, str]]:
     for name in sorted(set(schema) - TYPE):
         if name in OURS:
             yield (
-                f"{name!r} stands in the type of field {field!r}, where it says nothing",
+                f"{name!r} has no effect in the type of field {field!r}",
                 f'move it out, beside the "type" of {field!r}',
             )
         elif near := _nearly(name, TYPE):
@@ -76,7 +76,7 @@ def _of_part(part: Mapping[str, Any], field: str) -> Iterator[tuple[str, str]]:
     about = f"{part.get('name')!r}, a part of field {field!r}"
     for name in sorted(set(part) - AVRO - {"unit"}):
         if name in OURS:
-            yield f"{name!r} of {about}, says nothing", "only fields of the event have it: make the part one of them"
+            yield f"{name!r} has no effect on {about}", "only fields of the event have it: make the part one of them"
         elif near := _nearly(name, AVRO | {"unit"}):
             yield f"unknown attribute {name!r} of {about}", f"did you mean {near!r}?"
     yield from _of_type(part.get("type"), field)

@@ -76,7 +76,7 @@ class StrictReader:
     def values(self, text: str, facts: Mapping[str, str], *, record_bytes: int, now: datetime) -> dict[str, Any]:
         """The value of each field, as Arrow gives it. Raises NotTaken."""
         if (size := len(text.encode("utf-8", "surrogatepass"))) > record_bytes:
-            raise NotTaken(Reason.OVERSIZED, f"{size} bytes, at most {record_bytes} are taken")
+            raise NotTaken(Reason.OVERSIZED, f"{size} bytes, limit {record_bytes}")
         said = self._named(_parsed(text))
         values = {field.name: self._value(field, said, facts) for field in self.contract.fields}
         for name in self.contract.key:
@@ -135,7 +135,7 @@ def unreadable(contract: Contract) -> Iterator[str]:
         (f"its records are {contract.envelope} messages", contract.envelope),
         ("it has broadcasts", contract.broadcast),
         ("it corrects clocks", contract.clock),
-        ("it names producers: what comes of one too many is refused", contract.horizon),
+        ("it declares `horizon`: events from producers beyond its limit are refused", contract.horizon),
         ("its records are rows of dumps", contract.dump),
         ("it has personal fields: forgetting a person would change what was decided", contract.personal),
     ):
@@ -280,7 +280,7 @@ def _parsed(text: str) -> dict[str, Any]:
                 if MARK in part:
                     raise NotTaken(Reason.UNPARSEABLE, f"U+{ord(MARK):X}, which is no character")
     except UnicodeEncodeError:
-        raise NotTaken(Reason.UNPARSEABLE, "half a surrogate pair, which is no character") from None
+        raise NotTaken(Reason.UNPARSEABLE, "unpaired surrogate") from None
     except (json.JSONDecodeError, RecursionError) as error:
         raise NotTaken(Reason.UNPARSEABLE, f"not one JSON object: {error}") from None
     return found
@@ -289,7 +289,7 @@ def _parsed(text: str) -> dict[str, Any]:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise NotTaken(Reason.UNPARSEABLE, "a name is there twice")
+        raise NotTaken(Reason.UNPARSEABLE, "duplicate field name")
     return found
 
 

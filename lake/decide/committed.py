@@ -81,7 +81,7 @@ class Committed:
             return 0
         if said["progress"]["spool"] != self.folder.spool:
             raise DeclarationError(
-                f"the events that {self.source} acknowledged before are in another folder: this one was made anew",
+                f"the events that {self.source} acknowledged before are in a different folder: this one was recreated",
                 where=str(self.folder.path),
                 fix=f"lake ingest {self.source} --give-up goes on with what is there",
             )

@@ -171,7 +171,7 @@ class Decider:
             return Decided([*map(str, before)], self._versions(commands, [*map(str, before)]), True, rests_on)
         if any(before) or len({(*self._names(c), self._id(c)) for c in commands}) < len(commands):
             raise Reused(
-                "some of these events have an id that was sent before, or that another one of them has",
+                "some of these events have an id that was sent before, or duplicated in this request",
                 fix="send events again as they were sent, or with an id of their own",
             )
         if expected.said:
@@ -246,7 +246,7 @@ class Decider:
                         command = self.command(stream, text, facts, record_bytes=len(text) * 4)
                     except NotTaken as error:
                         raise DeclarationError(
-                            f"{stream} is decided, and an event that was not decided on waits: {error}",
+                            f"{stream} accepts decided events only, and an undecided event is pending: {error}",
                             where=str(folder.path / group.name),
                             fix=f"take decide out of {self.declared.where}, run lake ingest {self.declared.name},"
                             " and put it back",

@@ -110,8 +110,8 @@ def _faults(project: Project, source: Declared, stream: str, table: str) -> Iter
     ids = [contract.field(name) for name in contract.id if contract.field(name).path == ID]
     if not ids or any(field.nullable or field.has_default for field in ids):
         yield DeclarationError(
-            f"{stream} cannot be decided: its id has no id of the request, by which it is known when it is sent again"
-            f"{', that is always there' if ids else ''}",
+            f"{stream} cannot be decided: its `id` includes no request id"
+            f"{' that is always there' if ids else ''}, so retries cannot be recognised",
             where=contract.where,
             fix='add {"name": "request", "type": "string", "from": "http.id"} to its fields and "request" to its id',
         )
@@ -153,7 +153,7 @@ def _faults_of_table(declaration: Declaration, contract: Contract) -> Iterator[D
     columns = _chosen(declaration, contract)
     if columns is None:
         yield declaration.fault(
-            f"its function does more than to choose fields of {contract.name}: {decides}",
+            f"its function does more than select fields of {contract.name}: {decides}",
             fix="return events.select(…) of names, and have the step work out what it needs",
         )
     elif missing := [name for name in fold.key if name not in columns]:

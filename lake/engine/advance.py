@@ -40,7 +40,7 @@ def advance(inputs: Inputs, declaration: Declaration) -> Advanced:
 
 
 def advance_all(inputs: Inputs, names: Iterable[str] = (), *, tell: Callable[[Advanced], None]) -> list[Advanced]:
-    """Brings the named tables (all, for none) to the cut, as `after_inputs` orders them."""
+    """Brings the named tables (default: all) to the cut, as `after_inputs` orders them."""
 
     def work(declaration: Declaration) -> Advanced:
         done = advance(inputs, declaration)

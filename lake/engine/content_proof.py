@@ -18,14 +18,14 @@ from lake.errors import DeclarationError
 from lake.evaluation.compare import WAS
 from lake.project import Project
 from lake.store import delta
-from lake.store.fingerprints import MODULUS, Print, of_arrow
+from lake.store.fingerprints import MODULUS, Fingerprint, of_arrow
 from lake.store.ledger.editions import EditionTable, latest_edition
 from lake.store.table_head import CHANGE, TableHead
 from lake.store.tables import Table
 from lake.store.warehouse import Warehouse
 
 
-def of_rows(table: Table, rows: pa.Table | object) -> Print | None:
+def of_rows(table: Table, rows: pa.Table | object) -> Fingerprint | None:
     """The fingerprint of a whole table that is about to be written; None where it is not in this process's memory."""
     if not isinstance(rows, pa.Table):
         return None
@@ -36,7 +36,7 @@ def of_rows(table: Table, rows: pa.Table | object) -> Print | None:
 
 def after(
     table: Table, head: TableHead, diff: pa.Table | object, identity: Sequence[str], *, again: bool
-) -> Print | None:
+) -> Fingerprint | None:
     """The fingerprint of the table once `diff` is applied on top of `head`; None where it is not known.
 
     With `again` it is found anew, whatever was said of it before: the rows may be damaged, and `diff` be what fixes it.
@@ -54,7 +54,7 @@ def after(
     return None
 
 
-def of_commit(table: Table, head: TableHead) -> Print | None:
+def of_commit(table: Table, head: TableHead) -> Fingerprint | None:
     """The fingerprint of the table as `head` says it, or the edition that has it; None where none does.
 
     None too where another tool has written to the table since.
@@ -62,13 +62,13 @@ def of_commit(table: Table, head: TableHead) -> Print | None:
     if head.version != delta.version(table.path):
         return None
     if said := head.content:
-        return Print.parse(said)
+        return Fingerprint.parse(said)
     edition = latest_edition(table.settings)
     entry = edition.tables.get(table.name) if edition else None
     path = table.path.relative_to(Warehouse(table.settings).root)
     if entry is None or not entry.content or entry.path != path:
         return None
-    return Print.parse(entry.content) if entry.version in {head.version, head.origin} else None
+    return Fingerprint.parse(entry.content) if entry.version in {head.version, head.origin} else None
 
 
 def completed(project: Project, tables: dict[str, EditionTable]) -> dict[str, EditionTable]:
@@ -96,16 +96,16 @@ def written(diff: pa.Table) -> pa.Table:
     return diff.drop_columns([WAS]) if WAS in diff.column_names else diff
 
 
-def _come(table: Table, diff: pa.Table) -> Print:
+def _come(table: Table, diff: pa.Table) -> Fingerprint:
     rows = written(diff.filter(pc.not_equal(diff.column(CHANGE), "delete")))
     return of_arrow(rows.drop_columns([CHANGE]), table.content_key)
 
 
-def _gone(table: Table, diff: pa.Table, identity: Sequence[str]) -> Print:
+def _gone(table: Table, diff: pa.Table, identity: Sequence[str]) -> Fingerprint:
     """The rows that are taken away: by the hashes that the diff has of them, else those of the table."""
     gone = diff.filter(pc.not_equal(diff.column(CHANGE), "insert"))
     if WAS in diff.column_names:
-        return Print(gone.num_rows, sum(gone.column(WAS).to_pylist()) % MODULUS)
+        return Fingerprint(gone.num_rows, sum(gone.column(WAS).to_pylist()) % MODULUS)
     if not gone.num_rows:
-        return Print()
+        return Fingerprint()
     return of_arrow(table.rows_of(gone.select(list(identity)), table.version()), table.content_key)

@@ -53,7 +53,7 @@ class Planned:
 def plan(
     project: Project, names: Iterable[str] = (), connect: Callable[[], SparkSession] | None = None
 ) -> list[Planned]:
-    """The named tables (all, for none) in dependency order, then those whose jobs are gone.
+    """The named tables (default: all) in dependency order, then those whose jobs are gone.
 
     A table follows where its own definition is unchanged and that of a table it is derived from is not. A session, by
     `connect` or else the process's own, is asked for only where an input has got columns since a table's last commit.

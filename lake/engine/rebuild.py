@@ -39,7 +39,7 @@ def rebuild_all(
     yes: bool = False,
     tell: Callable[[Recomputed], None],
 ) -> list[Recomputed]:
-    """Rebuilds the named tables (all, for none), as `after_inputs` orders them.
+    """Rebuilds the named tables (default: all), as `after_inputs` orders them.
 
     Raises LakeError where a log is damaged.
     """

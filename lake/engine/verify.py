@@ -62,7 +62,7 @@ def verify_all(
     shallow: bool = False,
     tell: Callable[[Verdict], None],
 ) -> list[Verdict]:
-    """The verdicts on the named tables (all, for none), as `after_inputs` orders them.
+    """The verdicts on the named tables (default: all), as `after_inputs` orders them.
 
     A table that is found identical need not be evaluated again for those derived from it. Each reads the logs for
     itself: what a rebuild prepares for several tables at once proves nothing.

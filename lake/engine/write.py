@@ -25,7 +25,7 @@ from lake.kinds.columns import visible
 from lake.project import Project
 from lake.store import commit
 from lake.store.compaction import pack_table
-from lake.store.fingerprints import Print
+from lake.store.fingerprints import Fingerprint
 from lake.store.ledger.runs import WHOLE, record_run
 from lake.store.locks.lease import lease
 from lake.store.scan import to_arrow
@@ -154,7 +154,7 @@ def recorded(evaluation: Evaluation, head: TableHead, began: float) -> Advanced:
 
 
 def _next(
-    evaluation: Evaluation, verb: str, counts: Counts, suite_passed: str | None, content: Print | None
+    evaluation: Evaluation, verb: str, counts: Counts, suite_passed: str | None, content: Fingerprint | None
 ) -> TableHead:
     """What the next commit says of the table, on top of its head."""
     inputs, declaration, project = evaluation.inputs, evaluation.declaration, evaluation.inputs.project

@@ -54,7 +54,7 @@ def check(declaration: Declaration, rows: DataFrame, inputs: list[DataFrame]) ->
     ]
     faults += [
         declaration.fault(
-            f"reads {view.replace('`', '')}, which is no input of it",
+            f"reads {view.replace('`', '')}, which is not one of its inputs",
             fix="import its function and name it as an input: @table(…, carrier_daily)",
         )
         for view in sorted(set(VIEW.findall(text)))

@@ -197,7 +197,7 @@ def _operation(contract: Contract, decides: Collection[str]) -> dict[str, Any]:
         },
         "responses": {
             "202": {
-                "description": "On the disk. With ?wait=edition: and not in an edition in time.",
+                "description": "Stored durably. With ?wait=edition: stored, but not published before the time-out.",
                 "content": {"application/json": {"schema": {"type": "object", "properties": taken}}},
             },
             "200": {"description": "With ?wait=edition: readers see it.", "content": {}},

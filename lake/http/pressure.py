@@ -86,7 +86,7 @@ class Pressure:
     def hold(self, size: int) -> None:
         """So many more bytes are in memory. Raises Problem where that is more than may be."""
         if self.held + size > self.limits.max_memory:
-            raise Problem("too-many", "as many bytes as may be are at work", after=SOON)
+            raise Problem("too-many", "too many request bytes in flight", after=SOON)
         self.held += size
 
     def kept(self, size: int) -> None:

@@ -14,8 +14,8 @@ KINDS: Final[Mapping[str, tuple[int, str, str]]] = {
     "wrong-method": (405, "Wrong method", "Events are posted: POST /streams/<stream>."),
     "no-token": (401, "Not allowed", "Send the stream's token: Authorization: Bearer <token>."),
     "bad-signature": (401, "Not signed", "The body, its id and its time must be signed with the stream's secret."),
-    "wrong-type": (415, "Content type not taken", "Send JSON, NDJSON or a CloudEvent, and say so in Content-Type."),
-    "wrong-encoding": (415, "Content encoding not taken", "Send the body as it is, or packed by gzip."),
+    "wrong-type": (415, "Unsupported content type", "Send JSON, NDJSON or a CloudEvent, and say so in Content-Type."),
+    "wrong-encoding": (415, "Unsupported content encoding", "Send the body as it is, or packed by gzip."),
     "wrong-request": (400, "Request not understood", "A parameter or a header is not as it must be."),
     "too-long": (413, "Body too long", "Send fewer records at once."),
     "too-slow": (408, "Body too slow", "The body did not come in time."),
@@ -25,7 +25,7 @@ KINDS: Final[Mapping[str, tuple[int, str, str]]] = {
     "must-decide": (400, "Events are decided", "The stream's events are decided before they are taken: add ?decide."),
     "not-by-contract": (
         400,
-        "Not by the contract",
+        "Violates the contract",
         "None was kept. What is decided must be written as it is told here.",
     ),
     "refused": (409, "Refused", "The state of its key does not allow the event. None of the request was kept."),
@@ -34,7 +34,7 @@ KINDS: Final[Mapping[str, tuple[int, str, str]]] = {
     "step-fails": (500, "The step fails", "The Fold's function cannot take the event: correct it. None was kept."),
     "undecided": (503, "Not decided", "What decides cannot be read at the moment. Nothing of the request was kept."),
     "too-fast": (429, "Too many events", "The stream takes so many events a second. Try again later."),
-    "too-many": (503, "Too many requests", "As many requests as may be are at work. Try again later."),
+    "too-many": (503, "Too many requests", "Too many concurrent requests. Try again later."),
     "backlog": (
         503,
         "Too much is waiting",

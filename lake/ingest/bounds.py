@@ -64,7 +64,7 @@ def _ends(chunk: bytes) -> list[int]:
 
 def fault_of_columns(count: int) -> str:
     """Why a file with `count` columns is not to be read, "" where it may be."""
-    return f"{OVERSIZED}{count:,} columns, at most {COLUMNS:,} are taken" if count > COLUMNS else ""
+    return f"{OVERSIZED}{count:,} columns, limit {COLUMNS:,}" if count > COLUMNS else ""
 
 
 def fault_of_parquet(path: Path, *, record_bytes: int) -> str:
@@ -80,7 +80,7 @@ def fault_of_parquet(path: Path, *, record_bytes: int) -> str:
         group = metadata.row_group(number)
         unpacked += group.total_byte_size
         if group.total_byte_size > ROW_GROUP:
-            return f"{OVERSIZED}a row group of {group.total_byte_size:,} bytes, at most {ROW_GROUP:,} are taken"
+            return f"{OVERSIZED}a row group of {group.total_byte_size:,} bytes, limit {ROW_GROUP:,}"
         for i in range(metadata.num_columns):
             values[i] += group.column(i).num_values
     rows = max(metadata.num_rows, *values, 0)

@@ -192,7 +192,7 @@ def _batches(heads: list[LogHead], rows: Mapping[int, dict[str, Any]]) -> Iterat
         row = rows.get(head.batch, {"events": 0})
         counts = head.counts
         if head.batch != number:
-            yield f"batch {head.batch} is in the place of batch {number}"
+            yield f"expected batch {number}, found batch {head.batch}"
         if counts["read"] != sum(count for name, count in counts.items() if name != "read"):
             yield f"batch {head.batch}: read is not accepted + duplicates + quarantined + control: {dict(counts)}"
         if row["events"] != counts["accepted"]:
@@ -219,7 +219,7 @@ def _watermarks(
             horizon = _horizon(was, head, contracts[head.contract - 1], times, latest)
             reached, watermark = horizon.latest, horizon.at
             if horizon.as_json != head.horizon:
-                yield f"batch {head.batch}: the head says of producers what its rows and its closings do not"
+                yield f"batch {head.batch}: producer state in the head disagrees with its rows and closings"
         elif not head.horizon:
             reached = watermark = max((time for time in (latest, reached) if time), default=None)
         if head.watermark != watermark:

@@ -69,7 +69,7 @@ class Silence:
         if closed := log.head().horizon.get("closed", ()):
             more = f" and {len(closed) - SHOWN} more" if closed[SHOWN:] else ""
             names = ", ".join(map(repr, closed[:SHOWN]))
-            logging.getLogger("lake").warning("%s no longer waits for %s%s: they are silent", self.stream, names, more)
+            logging.getLogger("lake").warning("%s: closed idle producers: %s%s", self.stream, names, more)
         return {self.stream: counts}
 
     def _idle(self, head: LogHead) -> tuple[str, ...]:

@@ -125,7 +125,7 @@ def ingest_named(  # noqa: PLR0913  of which streams, and whom to tell
     if again:
         [source] = names
         if source not in declared:
-            raise DeclarationError(f"{source!r} is no source", fix=did_you_mean(source, declared))
+            raise DeclarationError(f"unknown source {source!r}", fix=did_you_mean(source, declared))
         copy_again(settings, source, contracts, again)
         tell(f"{source} copies {', '.join(again)} anew")
     for stream, fault in faults.items():

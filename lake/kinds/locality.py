@@ -51,8 +51,9 @@ class Locality(Law):
         raise NotImplementedError
 
     def ordered_within(self, side: int = 0, /) -> list[tuple[str, ...]]:
-        """Which prepared rows of input number `side` log order decides between: those alike in the SQL of one of these.
+        """Which prepared rows of input number `side` log order decides between, as lists of SQL expressions.
 
-        () is alike in all rows; where the list is empty, log order decides nothing.
+        It decides between rows that are equal in any one of the returned lists. All rows are equal in ();
+        where there are no lists, log order decides nothing.
         """
         return [()]

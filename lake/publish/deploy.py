@@ -72,7 +72,8 @@ def deploy(
     try:
         return settle(project, edition, connect)
     except Unavailable as error:
-        warn(f"edition {edition.number} is published; its tables come to their paths by `lake publish`: {error}")
+        how = "run `lake publish` to move its tables to their usual paths"
+        warn(f"edition {edition.number} is published; {how}: {error}")
         return edition
 
 

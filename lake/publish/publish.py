@@ -14,7 +14,7 @@ from lake.gate import gate
 from lake.project import Project
 from lake.publish.check import check
 from lake.publish.settle import settle
-from lake.store.fingerprints import Print
+from lake.store.fingerprints import Fingerprint
 from lake.store.ledger import runs
 from lake.store.ledger.cuts import Cut
 from lake.store.ledger.editions import (
@@ -111,7 +111,7 @@ def at_cut(project: Project, cut: Cut) -> dict[str, EditionTable]:
             path,
             head.version,
             head.fingerprint,
-            rows=Print.parse(said).rows if said else None,
+            rows=Fingerprint.parse(said).rows if said else None,
             content=None if table.personal else said,
         )
     if faults:

@@ -107,7 +107,7 @@ def _source_of(project: Project, stream: str) -> Declared:
         names = ", ".join(source.name for source in having)
         raise DeclarationError(
             f"{stream} has several sources, {names}" if having else f"{stream} has no source",
-            fix="only a stream of one source can be what that has",
+            fix="only a stream with exactly one source can be compared",
         )
     return having[0]
 

@@ -29,7 +29,7 @@ ABOUT: Final = "lake"
 def as_database(
     reader: Reader, file: Path, names: Iterable[str] = (), *, tell: Callable[[str], None]
 ) -> dict[str, int]:
-    """Writes the named tables of an edition (all, for none) into `file`, which appears whole or not at all.
+    """Writes the named tables of an edition (default: all) into `file`, which appears whole or not at all.
 
     Returns how many rows each has. Raises DeclarationError for an unknown table and where there can be no such file,
     LakeError where it cannot be written, or a table cannot be read.

@@ -94,7 +94,7 @@ class Reader:
             _refuse_writes(con, query)
             yield con
         except duckdb.Error as error:
-            raise self._told(error, query, tables) from None
+            raise self._as_lake_error(error, query, tables) from None
         except RuntimeError as error:
             if str(error) == "Query interrupted":  # how DuckDB passes Ctrl-C on
                 raise KeyboardInterrupt from None
@@ -142,7 +142,7 @@ class Reader:
             fix="restore it from a backup of the warehouse, or read another edition with --edition N",
         )
 
-    def _told(self, error: duckdb.Error, query: str, tables: Iterable[Published]) -> LakeError:
+    def _as_lake_error(self, error: duckdb.Error, query: str, tables: Iterable[Published]) -> LakeError:
         """DuckDB's error as a LakeError."""
         text = str(error)
         what = re.sub(r"^(\w+ )+Error: ", "", text.partition("\n")[0]).strip()
@@ -164,7 +164,7 @@ class Reader:
                 )
         if isinstance(error, duckdb.IOException):
             return self.unreadable(error, tables)
-        return DeclarationError(what, where=where, fix=_mended(what))
+        return DeclarationError(what, where=where, fix=_fix_for(what))
 
 
 def reader(settings: Settings, number: int | None = None, *, cut: int | None = None) -> Reader:
@@ -272,7 +272,7 @@ def _refuse_writes(con: duckdb.DuckDBPyConnection, query: str) -> None:
     return None
 
 
-def _mended(what: str) -> str:
+def _fix_for(what: str) -> str:
     """How to fix a query that DuckDB rejects."""
     if re.search(r"[Ff]unction", what):
         return 'DuckDB\'s functions: duckdb.org/docs; `lake sql "describe TABLE"` shows the types of columns'

@@ -9,7 +9,7 @@ from typing import Literal
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, LawError, did_you_mean
 from lake.store import delta
-from lake.store.fingerprints import Print, of_version
+from lake.store.fingerprints import Fingerprint, of_version
 from lake.store.keys import open_store
 from lake.store.ledger.editions import Edition, get_edition
 from lake.store.warehouse import Warehouse
@@ -77,7 +77,7 @@ def _held(settings: Settings, edition: Edition, name: str) -> Held:
         return Held(name, entry.version, "differs", why=f"it cannot be opened: {str(error).partition(chr(10))[0]}")
     if str(content) == said:
         return Held(name, entry.version, "identical", content.rows, said)
-    rows = Print.parse(said).rows
+    rows = Fingerprint.parse(said).rows
     why = (
         "its rows differ from those published"
         if content.rows == rows

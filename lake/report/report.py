@@ -53,7 +53,7 @@ def as_text(status: Status) -> Iterator[str]:
     """The status as lines: the heads, what is damaged, what failed, what stopped, sources, streams, tables."""
     yield from _heads(status)
     for fault in status.faults:
-        yield f"faulty   {printable(fault)}: nothing is told of it, nor of what it feeds"
+        yield f"faulty   {printable(fault)}: omitted here, with everything downstream"
     for damage in status.damaged:
         yield f"damaged  {printable(f'{name_of(damage.path)}: {damage.found} ({damage.file})')}"
     for run in _failed(status):
@@ -101,7 +101,7 @@ def _stopped_ones(status: Status) -> Iterator[str]:
     yield from (f"{stopper.check.table} at cut {stopper.check.cut}" for stopper in status.stoppers)
     yield from (f"{stream.name}: {stream.held}" for stream in status.streams if stream.held)
     yield from (f"{run.verb} of {run.subject} failed" for run in _failed(status))
-    yield from (f"{source.name} is not to be reached: {source.error}" for source in status.sources if source.error)
+    yield from (f"{source.name} is unreachable: {source.error}" for source in status.sources if source.error)
 
 
 def _behind_ones(status: Status) -> Iterator[str]:

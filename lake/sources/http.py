@@ -136,8 +136,8 @@ class HttpSource:
         folder, upto = self.declared.folder, _number(after)
         if after is not None and after["spool"] != folder.spool:
             raise Gap(
-                f"the events that {self.declared.name} acknowledged after group {upto} are in another folder:"
-                f" {'this one was made anew' if folder.spool else 'there is none now'}",
+                f"the events that {self.declared.name} acknowledged after group {upto} are in a different folder:"
+                f" {'this one was recreated' if folder.spool else 'there is none now'}",
                 where=str(folder.path),
                 fix=GIVE_UP.format(name=self.declared.name),
             )

@@ -17,7 +17,7 @@ from lake.contracts import encryption, evolution
 from lake.contracts.contract import Contract
 from lake.quoting import SPARK, quoted
 from lake.store import delta, fingerprints
-from lake.store.fingerprints import MODULUS, Field, Print
+from lake.store.fingerprints import MODULUS, Field, Fingerprint
 from lake.store.scan import to_arrow
 from lake.store.storage import Address
 
@@ -35,7 +35,7 @@ class Told(Protocol):
     def content(self) -> Mapping[str, Any]: ...
 
 
-Prints = dict[int, tuple[Print, ...]]
+Fingerprints = dict[int, tuple[Fingerprint, ...]]
 """Of each bucket, the fingerprint of what is stored in clear, and where a log has people, of what is sealed."""
 PLACE: Final = ("_batch", "_bucket", "_offset")
 
@@ -51,7 +51,7 @@ def sealed_columns(contracts: Sequence[Contract]) -> list[str]:
     return sorted({*names, encryption.EXTRA})
 
 
-def fingerprinted(rows: DataFrame, sealed: Sequence[str], *, few: bool) -> tuple[pa.Table | DataFrame, Prints]:
+def fingerprinted(rows: DataFrame, sealed: Sequence[str], *, few: bool) -> tuple[pa.Table | DataFrame, Fingerprints]:
     """The rows of a batch, to be written, and their fingerprints: in this process's memory where they are `few`, and
     not more than a driver takes after all.
     """
@@ -63,11 +63,11 @@ def fingerprinted(rows: DataFrame, sealed: Sequence[str], *, few: bool) -> tuple
             values = f"SELECT {fingerprints.duck_values(fields, rows.columns)} FROM t"
             query = f"SELECT _bucket, {_sums(fields, sealed)} FROM ({values}) GROUP BY ALL"
             sums = con.execute(query).fetchall()
-        return table, {bucket: _prints(counted) for bucket, *counted in sums}
+        return table, {bucket: _fingerprints(counted) for bucket, *counted in sums}
     fields = [(field["name"], field["type"]) for field in json.loads(rows.schema.json())["fields"]]
     hashes = [f"sum({fingerprints.spark_hash(part)})" for part in _parts(fields, sealed)]
     summed = rows.groupBy("_bucket").agg(*_expressions(["count(1)", *hashes])).collect()
-    return rows, {bucket: _prints(counted) for bucket, *counted in map(tuple, summed)}
+    return rows, {bucket: _fingerprints(counted) for bucket, *counted in map(tuple, summed)}
 
 
 def _in_memory(rows: DataFrame) -> pa.Table | None:
@@ -98,12 +98,12 @@ def _sums(fields: Sequence[Field], sealed: Sequence[str]) -> str:
     return ", ".join(["count(*)", *hashes])
 
 
-def _prints(counted: Sequence[Any]) -> tuple[Print, ...]:
+def _fingerprints(counted: Sequence[Any]) -> tuple[Fingerprint, ...]:
     rows, *totals = counted
-    return tuple(Print(rows, int(total) % MODULUS) for total in totals)
+    return tuple(Fingerprint(rows, int(total) % MODULUS) for total in totals)
 
 
-def entry(before: Mapping[str, Any], batch: int, prints: Prints, sealed: Sequence[str]) -> dict[str, Any]:
+def entry(before: Mapping[str, Any], batch: int, prints: Fingerprints, sealed: Sequence[str]) -> dict[str, Any]:
     """What the commit of `batch` says of its content, after one that said `before`; as JSON has it."""
     said = {"buckets": {str(b): [str(p) for p in prints[b]] for b in sorted(prints)}, "sealed": list(sealed)}
     return said | {"digest": digest(before.get("digest", ""), batch, said)}
@@ -133,14 +133,14 @@ def breaks(heads: Sequence[Told]) -> Iterator[str]:
 
 def changes(path: Address, heads: Sequence[Told]) -> Iterator[str]:
     """Where the files of the log at `path` do not hold what the commits of `heads` say: by bucket, with the files."""
-    wanted = {(h.batch, int(b)): tuple(map(Print.parse, p)) for h in heads for b, p in _said(h).items()}
+    wanted = {(h.batch, int(b)): tuple(map(Fingerprint.parse, p)) for h in heads for b, p in _said(h).items()}
     sealed = {head.batch: tuple(head.content["sealed"]) for head in heads if head.content}
-    stored: dict[tuple[int, int], tuple[Print, ...]] = {}
+    stored: dict[tuple[int, int], tuple[Fingerprint, ...]] = {}
     files: dict[tuple[int, int], list[str]] = {}
     for apart in sorted(set(sealed.values())):
         batches = [batch for batch, names in sealed.items() if names == apart]
         for file, batch, bucket, *counted in _found(path, apart, batches):
-            prints = _prints(counted)
+            prints = _fingerprints(counted)
             before = stored.get((batch, bucket))
             stored[batch, bucket] = tuple(a + b for a, b in zip(before, prints, strict=True)) if before else prints
             files.setdefault((batch, bucket), []).append(file)
@@ -171,7 +171,10 @@ def _found(path: Address, sealed: Sequence[str], batches: Sequence[int]) -> list
 
 
 def _told(
-    place: tuple[int, int], wanted: tuple[Print, ...] | None, stored: tuple[Print, ...] | None, files: Sequence[str]
+    place: tuple[int, int],
+    wanted: tuple[Fingerprint, ...] | None,
+    stored: tuple[Fingerprint, ...] | None,
+    files: Sequence[str],
 ) -> str:
     batch, bucket = place
     rows = [prints[0].rows if prints else 0 for prints in (wanted, stored)]

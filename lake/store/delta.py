@@ -109,7 +109,9 @@ def write(to: Address | DeltaTable, rows: pa.Table | Table, *, position: Positio
 def must_precede(table: DeltaTable, position: Position) -> None:
     """Raises Beaten where the state `table`, on which a commit is to be made, is not that just before `position`."""
     if (table.transaction_version(position.app) or 0) != position.txn - 1:
-        raise Beaten(f"{position.app} is at {table.transaction_version(position.app)}, not just before {position.txn}")
+        raise Beaten(
+            f"{position.app} is at transaction {table.transaction_version(position.app)}; cannot commit {position.txn}"
+        )
 
 
 def start(app: str) -> Position:

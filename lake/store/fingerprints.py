@@ -41,23 +41,23 @@ BITS: Final = 53
 
 
 @dataclass(frozen=True)
-class Print:
+class Fingerprint:
     """The fingerprint of rows: how many there are, and the sum of their hashes modulo 2^64."""
 
     rows: int = 0
     total: int = 0
 
-    def __add__(self, other: Print) -> Print:
-        return Print(self.rows + other.rows, (self.total + other.total) % MODULUS)
+    def __add__(self, other: Fingerprint) -> Fingerprint:
+        return Fingerprint(self.rows + other.rows, (self.total + other.total) % MODULUS)
 
-    def __sub__(self, other: Print) -> Print:
-        return Print(self.rows - other.rows, (self.total - other.total) % MODULUS)
+    def __sub__(self, other: Fingerprint) -> Fingerprint:
+        return Fingerprint(self.rows - other.rows, (self.total - other.total) % MODULUS)
 
     def __str__(self) -> str:
         return f"{self.rows}-{self.total:016x}"
 
     @classmethod
-    def parse(cls, text: str) -> Print:
+    def parse(cls, text: str) -> Fingerprint:
         """The fingerprint that `text` is of."""
         rows, _, total = text.partition("-")
         return cls(int(rows), int(total, 16))
@@ -230,9 +230,9 @@ def spark_hash(fields: Sequence[Field], key: str = "''") -> str:
     return SPARKS.hashed(row_text(fields, SPARKS, key))
 
 
-def of_arrow(rows: pa.Table, key: str = "") -> Print:
+def of_arrow(rows: pa.Table, key: str = "") -> Fingerprint:
     """The fingerprint of rows in this process's memory."""
-    return Print(rows.num_rows, sum(hashes(rows, key).to_pylist()) % MODULUS)
+    return Fingerprint(rows.num_rows, sum(hashes(rows, key).to_pylist()) % MODULUS)
 
 
 def hashes(rows: pa.Table, key: str = "") -> pa.ChunkedArray:
@@ -251,15 +251,15 @@ def hashes(rows: pa.Table, key: str = "") -> pa.ChunkedArray:
         return result.to_arrow_table().column("h")
 
 
-def of_version(path: Address, version: int | None = None, key: str = "") -> Print:
+def of_version(path: Address, version: int | None = None, key: str = "") -> Fingerprint:
     """The fingerprint of all rows of the table at `path`, found by reading them."""
     with delta.opened(path, version) as table:
         paths = delta.files(table)
         if not paths:
-            return Print()
+            return Fingerprint()
         fields = [(field["name"], field["type"]) for field in json.loads(table.schema().to_json())["fields"]]
         with delta.reading(path, table, paths) as (con, columns):
             values = f"SELECT {duck_values(fields, columns)} FROM t"
             query = f"SELECT count(*), coalesce(sum({duck_hash(fields, '$1')}::HUGEINT), 0) FROM ({values})"
             count, total = con.execute(query, [key]).fetchall()[0]
-    return Print(count, int(total) % MODULUS)
+    return Fingerprint(count, int(total) % MODULUS)

@@ -44,7 +44,7 @@ def only_writer(at: Location, position: Position, beaten: Unavailable) -> Iterat
             raise StorageError(
                 f"{at.path.name} takes no commit: {first_line(error)}",
                 where=str(at.path),
-                fix="another tool has changed what it asks of its writers: take that back, or restore a backup",
+                fix="another tool enabled a table feature that Headwater cannot write: disable it, or restore a backup",
             ) from error
         raise
 

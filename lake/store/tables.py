@@ -14,7 +14,7 @@ from lake.config import Settings
 from lake.quoting import quoted
 from lake.store import delta
 from lake.store.delta import Position
-from lake.store.fingerprints import Print, of_version
+from lake.store.fingerprints import Fingerprint, of_version
 from lake.store.keys import open_store
 from lake.store.scan import Scan, arrow_schema, distinct, to_frame
 from lake.store.storage import Address
@@ -75,7 +75,7 @@ class Table:
         """
         return open_store(self.settings).derived("content") if self.personal else ""
 
-    def content(self, version: int) -> Print:
+    def content(self, version: int) -> Fingerprint:
         """The fingerprint of all rows at `version`, found by reading them. Raises as `content_key` does."""
         return of_version(self.path, version, self.content_key)
 

@@ -51,7 +51,7 @@ def main() -> None:
 
 @dataclass(frozen=True)
 class Size:
-    """How many days of flights, how many of them a batch each, how often, and which tables (all, for none)."""
+    """How many days of flights, how many of them a batch each, how often, and which tables (default: all)."""
 
     days: int
     last: int

@@ -9,7 +9,7 @@ from lake.project import Project
 
 
 def part(project: Project, names: Collection[str]) -> Project:
-    """The project with these tables and those that they are derived from; all, for none."""
+    """The project with these tables and those that they are derived from; default: all."""
     wanted = set(names or project.tables)
     for name, declaration in reversed(list(project.tables.items())):  # which come in the order of the graph
         if name in wanted:

@@ -352,5 +352,5 @@ def test_an_event_that_waits_and_was_not_decided_on_is_told(tmp_path: Path) -> N
     writer = bank.writer()
     writer.put([json.dumps(["entries", '{"account": 1.5}', {FACTS: "a"}]).encode() + b"\n"], 1)
     writer.close()
-    with pytest.raises(Exception, match="an event that was not decided on waits"):
+    with pytest.raises(Exception, match="an undecided event is pending"):
         bank.decider().begin()

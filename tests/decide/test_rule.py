@@ -59,8 +59,8 @@ def test_a_fold_of_a_stream_with_one_way_in_decides_on_it(tmp_path: Path) -> Non
             {"job": ACCOUNT.replace('Fold(\n        "account"', 'Fold(\n        "amount"')},
             "its key is amount, and that.*account",
         ),
-        ({"job": ACCOUNT.replace('.select("account", "amount")', "")}, "does more than to choose fields"),
-        ({"job": ACCOUNT.replace('"amount")', '"amount").where("amount > 0")')}, "does more than to choose fields"),
+        ({"job": ACCOUNT.replace('.select("account", "amount")', "")}, "does more than select fields"),
+        ({"job": ACCOUNT.replace('"amount")', '"amount").where("amount > 0")')}, "does more than select fields"),
         ({"job": ACCOUNT.replace('"account", "amount")', '"amount")')}, "returns no column 'account'"),
         (
             {"job": job("account", SQL, "log('entries')", returns="rows.select('account', 'amount')")},
@@ -68,8 +68,11 @@ def test_a_fold_of_a_stream_with_one_way_in_decides_on_it(tmp_path: Path) -> Non
         ),
         ({"job": job("account", "Latest('account')", "log('entries')")}, "account: is not the state of a Fold"),
         ({"job": ACCOUNT.replace("entries int", "entries interval")}, "entries: 'interval' is not a type"),
-        ({"fields": {"request": ("string", {"from": "http.id", "default": ""})}}, "no id of the request.*always there"),
-        ({"id": "content"}, "its id has no id of the request.*http.id"),
+        (
+            {"fields": {"request": ("string", {"from": "http.id", "default": ""})}},
+            "no request id that is always there",
+        ),
+        ({"id": "content"}, "its `id` includes no request id.*http.id"),
         ({"fields": {"x": ({"type": "array", "items": "int"}, {})}}, "field x is of type array<int>"),
         ({"fields": {"x": "float"}}, "field x is of type float"),
         ({"fields": {"x": NUMBER}}, "field x is taken from file.time"),
@@ -77,7 +80,7 @@ def test_a_fold_of_a_stream_with_one_way_in_decides_on_it(tmp_path: Path) -> Non
         ({"fields": {"x": ("string", {"personal": True})}, "subject": "note"}, "personal fields"),
         ({"fields": {"at": "timestamp"}, "time": "at + interval 1 hour"}, "its time.*is not a field"),
         ({"broadcast": "note = 'all'"}, "it has broadcasts"),
-        ({"fields": {"at": "timestamp"}, "time": "at", "horizon": {"producer": "account"}}, "it names producers"),
+        ({"fields": {"at": "timestamp"}, "time": "at", "horizon": {"producer": "account"}}, "it declares `horizon`"),
         ({"file": 'landing/entries/a.jsonl:{"account": 1}'}, "1 landing files of entries.*--decide"),
         ({"file": 'sources/other.toml:kind = "http"\nstreams = ["entries"]'}, "also a stream of other"),
     ],
@@ -90,7 +93,7 @@ def test_what_cannot_decide_is_told(tmp_path: Path, given: dict[str, Any], told:
 
 
 def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
-    with pytest.raises(DeclarationError, match=r"(?s)faults.*orders events by.*no id of the request"):
+    with pytest.raises(DeclarationError, match=r"(?s)faults.*orders events by.*no request id"):
         loaded(
             tmp_path, job=ACCOUNT.replace('"account",\n', '"account",\n        sequence="amount",\n', 1), id="content"
         )

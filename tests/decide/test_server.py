@@ -180,7 +180,7 @@ def test_a_server_that_cannot_decide_does_not_start(tmp_path: Path) -> None:
         assert process.stdout is not None
         told = json.loads(process.stdout.read())["error"]
     assert (process.returncode, told["exit_code"]) == (2, 2)
-    assert "an event that was not decided on waits: wrong type: amount: 1.001" in told["what"]
+    assert "an undecided event is pending: wrong type: amount: 1.001" in told["what"]
     assert "take decide out of sources/web.toml" in told["fix"]
 
 

@@ -179,7 +179,7 @@ def test_a_folder_that_was_made_anew_is_a_gap(project: Settings) -> None:
     with pytest.raises(Gap, match="there is none now"):
         read(project, progress)
     write(project, [5])
-    with pytest.raises(Gap, match="made anew"):
+    with pytest.raises(Gap, match="recreated"):
         read(project, progress)
     assert read(project, source_of(project).skip_gap(progress))[0] == [5]
     source_of(project).acknowledge(progress)  # of the other folder: nothing is removed

@@ -288,7 +288,7 @@ def test_what_is_on_disk_is_in_the_logs_before_a_source_goes_on_elsewhere(
 
 def test_a_copy_is_taken_again_of_a_source_that_has_one(bank: Lakehouse, spark: SparkSession) -> None:
     outside(bank, transfers(1))
-    assert "'debits' is no source" in run(bank, spark, "ingest", "debits", "--again", "debits", code=2)
+    assert "unknown source 'debits'" in run(bank, spark, "ingest", "debits", "--again", "debits", code=2)
     assert "did you mean 'debits'?" in run(bank, spark, "ingest", "bank", "--again", "debit", code=2)
     assert "bank has no copy to take again" in run(bank, spark, "ingest", "bank", "--again", "debits", code=2)
 

@@ -227,7 +227,7 @@ def test_a_client_of_the_server_reads_the_edition_by_name(shop: Path) -> None:
         lake.call("run")
         until(lambda: asked(lake, "select count(*) from customer_daily") == [[[4]]])
         (lake.project / "jobs/gold/order_peek.py").write_text(HEAD + PEEKS)
-        lake.call("run", code=2, said="reads gold.customer_daily, which is no input of it")
+        lake.call("run", code=2, said="reads gold.customer_daily, which is not one of its inputs")
 
 
 def asked(lake: Client, *queries: str) -> list[Any]:

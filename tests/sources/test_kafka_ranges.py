@@ -150,8 +150,8 @@ def test_every_gap_is_told_with_its_way_out_and_what_is_left_is_read_after_it_is
     assert told.value.where == "sources/shop.toml"
     assert "lake ingest shop --give-up" in told.value.fix
     assert {
-        "cluster": "another cluster",
-        "topic": "made anew",
+        "cluster": "the offsets belong to",
+        "topic": "recreated",
         "retention": "deleted",
         "lost": "ends at 0",
         "added": "0 to 2 were deleted",

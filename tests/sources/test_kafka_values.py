@@ -265,7 +265,7 @@ def test_a_registry_that_is_silent_is_unavailable_and_one_that_refuses_is_told(
     secret = "reader:a-secret"
     monkeypatch.setattr(registry, "credentials", f"Basic {base64.b64encode(secret.encode()).decode()}")
     said = {"basic.auth.user.info": FromEnvironment("reader:another")}
-    with pytest.raises(DeclarationError, match="does not let us in") as told:
+    with pytest.raises(DeclarationError, match="authentication failed") as told:
         decoded(registry, value, (), **said)
     assert "another" not in str(told.value)
     said = {"basic.auth.user.info": FromEnvironment(secret)}

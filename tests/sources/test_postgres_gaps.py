@@ -177,7 +177,7 @@ def test_a_publication_that_was_made_again(shop: Shop) -> None:
         source.read(place, Spooled())
     changed_unseen(shop)
     shop.execute("CREATE PUBLICATION lake FOR TABLE orders, others")
-    given_up(shop, source, place, state, "publication 'lake' was dropped and made anew")
+    given_up(shop, source, place, state, "publication 'lake' was dropped and recreated")
 
 
 def test_another_server_of_the_same_name(

@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from lake.store import chain, delta, fingerprints
-from lake.store.fingerprints import DUCK, MODULUS, SPARKS, Kind, Print, fields_of, of_arrow, row_text
+from lake.store.fingerprints import DUCK, MODULUS, SPARKS, Fingerprint, Kind, fields_of, of_arrow, row_text
 from lake.store.scan import Scan, to_frame
 from lake.store.storage import Address
 
@@ -176,7 +176,7 @@ def test_spark_and_a_model_write_every_value_alike(rows: pa.Table, spark: SparkS
     there = to_frame(spark, rows).selectExpr("n", f"{row_text(fields, SPARKS)} AS text", hash_of(fields)).toArrow()
     for each, text in zip(there.sort_by("n").to_pylist(), wanted, strict=True):
         assert (each["text"], int(each["hash"])) == (text, hashed(text))
-    assert of_arrow(rows) == Print(ROWS, sum(map(hashed, wanted)) % MODULUS)
+    assert of_arrow(rows) == Fingerprint(ROWS, sum(map(hashed, wanted)) % MODULUS)
     assert of_arrow(rows, "secret").total != of_arrow(rows).total
 
 
@@ -206,10 +206,10 @@ def test_a_batch_has_the_fingerprints_of_its_files_whoever_counted_them(
     assert [len(prints) for prints in small.values()] == [2, 2, 2]
     path = Address(str(tmp_path / "log"))
     frame.write.format("delta").partitionBy("_bucket").save(str(path))
-    stored = {bucket: (Print(), Print()) for bucket in small}
+    stored = {bucket: (Fingerprint(), Fingerprint()) for bucket in small}
     for _, _, bucket, count, clear, sealed in chain._found(path, ["text", "bytes"], [1]):
         one, other = stored[bucket]
-        stored[bucket] = one + Print(count, clear % MODULUS), other + Print(count, sealed % MODULUS)
+        stored[bucket] = one + Fingerprint(count, clear % MODULUS), other + Fingerprint(count, sealed % MODULUS)
     assert stored == small
 
 
@@ -218,12 +218,12 @@ def test_a_fingerprint_adds_and_takes_away(rows: pa.Table) -> None:
     whole = of_arrow(rows)
     assert of_arrow(first) + of_arrow(rest) == whole
     assert whole - of_arrow(first) == of_arrow(rest)
-    assert Print.parse(str(whole)) == whole
+    assert Fingerprint.parse(str(whole)) == whole
     assert of_arrow(rows.append_column("later", pa.nulls(ROWS, pa.string()))) == whole
     mixed = rows.take(pa.array(Random(1).sample(range(ROWS), ROWS)))
     assert of_arrow(mixed.select(mixed.column_names[::-1])) == whole
     assert of_arrow(pa.concat_tables([rows, first])) != whole
-    assert of_arrow(rows.slice(0, 0)) == Print()
+    assert of_arrow(rows.slice(0, 0)) == Fingerprint()
 
 
 def test_the_scan_of_a_table_reads_what_is_hashed(tmp_path: Path) -> None:

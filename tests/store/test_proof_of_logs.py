@@ -180,9 +180,9 @@ def forged(shop: Lakehouse) -> None:
     path, before = Warehouse(shop.settings).log("orders").path, dict[str, Any]()
     for head in Log(shop.settings, "orders").heads()[::-1]:
         sealed = head.content["sealed"]
-        prints: chain.Prints = {}
+        prints: chain.Fingerprints = {}
         for _, _, bucket, *counted in chain._found(path, sealed, [head.batch]):
-            prints[bucket] = chain._prints(counted)
+            prints[bucket] = chain._fingerprints(counted)
         before = chain.entry(before, head.batch, prints, sealed)
         file = commit_file(path, head.version).local
         old = json.dumps(json.dumps(head.content, separators=(",", ":"), sort_keys=True))[1:-1]

@@ -159,7 +159,7 @@ class Cluster:
         """Raises Unavailable where a topic is another by now: what was read may be of either."""
         for name, told in self._described(list(here)).items():
             if str(told.topic_id) != here[name].id:
-                raise self._unavailable(f"the topic {name!r} was made anew while it was read")
+                raise self._unavailable(f"the topic {name!r} was recreated while it was being read")
 
     def _described(self, names: list[str]) -> dict[str, Any]:
         from confluent_kafka import TopicCollection
@@ -180,7 +180,7 @@ class Cluster:
                 yield messages, at
                 heard = time.monotonic()
             elif time.monotonic() - heard > self.options.seconds:
-                raise self._unavailable(f"nothing came of {_shown(wanted)} behind offset {at}")
+                raise self._unavailable(f"no records received from {_shown(wanted)} after offset {at}")
 
     def _consumed(self, wanted: Range, at: int) -> tuple[list[Message], int]:
         """The next records before the end of a range, and where the consumer is: beyond holes that follow them."""

@@ -44,7 +44,7 @@ def meant(error: KafkaError, options: Options, about: str = "") -> LakeError:
         return unavailable(said, options)
     fix = "ask who runs the cluster for what this user may do"
     if _is(error, REFUSING):
-        said, fix = f"the cluster does not let us in: {said}", "correct the sasl.… and ssl.… settings in [client]"
+        said, fix = f"authentication failed: {said}", "correct the sasl.… and ssl.… settings in [client]"
     elif _is(error, UNKNOWN):
         fix = "correct its name, or make the topic first"
     return DeclarationError(said, where=options.where, fix=fix)

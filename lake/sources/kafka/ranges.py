@@ -105,14 +105,14 @@ def gaps(position: Position, cluster: str, here: Mapping[str, Here], *, source: 
     """Every reason for which what comes next cannot be read."""
     give_up = f"lake ingest {source} --give-up"
     if position.cluster != cluster:
-        what = f"another cluster: {cluster} answers, and what was read is of {position.cluster}"
+        what = f"connected to cluster {cluster}, but the offsets belong to {position.cluster}"
         fix = f"correct bootstrap; or {give_up}, which takes all that this cluster has as new"
         return [Gap(what, where=where, fix=fix)]
     faults = []
     for name, topic in here.items():
         taken = position.topics.get(name)
         if taken is not None and taken.id != topic.id:
-            what = f"the topic {name!r} was made anew: its id is {topic.id}, and what was read is of {taken.id}"
+            what = f"the topic {name!r} was recreated: its id is {topic.id}, but the offsets belong to {taken.id}"
             faults.append(Gap(what, where=where, fix=f"{give_up} takes all that the new one has as new"))
             continue
         for partition, bounds in sorted(topic.partitions.items()):

@@ -199,7 +199,7 @@ class Registry:
         said, where = self.options.redacted(str(said)), self.options.where
         if forbidden:
             fix = "correct the settings of authentication in [registry]"
-            return DeclarationError(f"the schema registry does not let us in: {said}", where=where, fix=fix)
+            return DeclarationError(f"authentication failed at the schema registry: {said}", where=where, fix=fix)
         what = f"the schema registry does not answer: {said}"
         return Unavailable(what, where=where, fix="try again when it does; is its url right?")
 

@@ -107,7 +107,7 @@ def _of_tables(known: Known, tables: Mapping[str, Table], options: Options) -> I
         if (entry := known.tables.get(stream)) and entry["since"]
     }
     if any(_publication(entry["published"]) != _publication(table.published) for entry, table in copied.values()):
-        yield Missed(f"the publication {options.publication!r} was dropped and made anew")
+        yield Missed(f"the publication {options.publication!r} was dropped and recreated")
         return
     for stream, (entry, table) in copied.items():
         name = options.tables[stream]

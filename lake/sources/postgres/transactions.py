@@ -122,7 +122,9 @@ class Transactions:
         """Has all of it in the spool. Raises LakeError where the last transaction is not whole."""
         self._columns.flush()
         if self._moment is not None:
-            raise LakeError(f"PostgreSQL sent half a transaction, {self._shown}", fix="report this: it never does")
+            raise LakeError(
+                f"PostgreSQL sent half a transaction, {self._shown}", fix="please report this: it should be impossible"
+            )
 
     def _other(self, said: Decoded) -> None:
         match said:

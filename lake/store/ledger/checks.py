@@ -64,7 +64,7 @@ def record_check(  # noqa: PLR0913 - the columns of one entry
     outcome: Outcome,
     results: Sequence[Mapping[str, Any]],
 ) -> Check:
-    """Books a judgement of `table`."""
+    """Records a check of `table`."""
     with _CHECKS.written(settings):
         head = _CHECKS.head(settings)
         check = Check(head.txn + 1, table, home, scope, cut, version, suite, outcome, list(results), datetime.now(UTC))
