@@ -102,7 +102,7 @@ def ingest(shell: Shell, names: tuple[str, ...], give_up: bool, again: tuple[str
     if give_up and not names:
         raise click.UsageError("--give-up needs the names of the streams or sources")
     if again and (len(names) != 1 or give_up):
-        raise click.UsageError("--again goes with the name of one source alone: lake ingest SOURCE --again STREAM")
+        raise click.UsageError("--again needs the name of exactly one source: lake ingest SOURCE --again STREAM")
     failures: list[LakeError] = []
 
     def failed(stream: str, error: LakeError) -> None:
@@ -126,8 +126,8 @@ def ingest(shell: Shell, names: tuple[str, ...], give_up: bool, again: tuple[str
 @click.argument("stream")
 @click.argument("files", nargs=-1, required=True)
 @click.option("--decide", is_flag=True, help="Append them if the Fold that decides on STREAM accepts them all.")
-@click.option("--expect", metavar="VERSION", help="With --decide: if that is the version of their key; * for any.")
-@click.option("--new", is_flag=True, help="With --decide: if their key has no event yet.")
+@click.option("--expect", metavar="VERSION", help="With --decide: only if their key is at this version; * for any.")
+@click.option("--new", is_flag=True, help="With --decide: only if their key has no event yet.")
 @click.option("--id", metavar="ID", help="With --decide: idempotency key (default: by content).")
 @shared
 def append(
@@ -208,7 +208,7 @@ def tap(shell: Shell, stream: str, command: tuple[str, ...]) -> None:
 @click.option("--check", is_flag=True, help="Verify gap-free offsets, unique ids, watermarks, counts and content.")
 @click.option("--head", is_flag=True, help="Print the digest of the whole log, to store elsewhere.")
 @click.option("--since", metavar="DIGEST", help="With --check: also verify that the log continues the one with DIGEST.")
-@click.option("--missing", is_flag=True, help="List what should have come, by the contract's `complete`, and has not.")
+@click.option("--missing", is_flag=True, help="List what is missing, by the contract's `complete`.")
 @shared
 def log(shell: Shell, stream: str, check: bool, head: bool, since: str | None, missing: bool) -> None:
     """Show the log of STREAM. Lists its batches, offsets, sources, counts and voids.

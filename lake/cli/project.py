@@ -132,17 +132,15 @@ def connect(shell: Shell, port: int) -> None:
 
 @serve.command()
 @click.argument("source", required=False)
-@click.option(
-    "--host", default="127.0.0.1", show_default=True, help="The address to listen at: by default, this machine's own."
-)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8480, show_default=True, help="The port to listen on; 0: any."
 )
 @shared
 def http(shell: Shell, source: str | None, host: str, port: int) -> None:
-    """Take events by HTTP for SOURCE, which is declared in sources/SOURCE.toml: the only one of kind http if left out.
+    """Take events by HTTP for SOURCE, declared in sources/SOURCE.toml (default: the only one of kind http).
 
-    An event that was acknowledged is on the disk. Prints its address when it is ready; a page there says how to post.
+    Acknowledged events are on disk. Prints its address when it is ready; a page there says how to post.
 
     \b
     Example: lake serve http --port 8480
@@ -151,10 +149,12 @@ def http(shell: Shell, source: str | None, host: str, port: int) -> None:
 
     def ready(serving: Serving) -> None:
         shell.emit(asdict(serving), serving.url)
-        token = f"$(cat {serving.token_file})" if serving.token_file else "as the environment has it"
+        token = f"$(cat {serving.token_file})" if serving.token_file else "from the environment"
         shell.say(f"pid {serving.pid}; token {token}; streams {', '.join(serving.streams)}")
         if serving.shared:
-            shell.say(f"{host} is reached by others: who has a token may post; there is no TLS, put a proxy before it")
+            shell.say(
+                f"{host} is reachable from other machines: anyone with a token may post; for TLS put a proxy before it"
+            )
 
     serve(shell.settings, source, host=host, port=port, ready=ready)
 
@@ -163,7 +163,7 @@ def http(shell: Shell, source: str | None, host: str, port: int) -> None:
 @click.option(
     "--port", type=click.IntRange(1024, 65535), default=15002, show_default=True, help="The port that it listens on."
 )
-@click.option("--wait", type=Finite(), default=0.0, metavar="SECONDS", help="Try again for so long (default: 0).")
+@click.option("--wait", type=Finite(), default=0.0, metavar="SECONDS", help="Keep trying for so long (default: 0).")
 @shared
 def ready(shell: Shell, port: int, wait: float) -> None:
     """Ask this project's Spark Connect server whether it is ready: a readiness probe.

@@ -223,7 +223,7 @@ def tables(shell: Shell) -> None:
     "fails",
     multiple=True,
     type=click.Choice(["stopped", "behind", "stale", "missing", "quarantine"]),
-    help="Exit 1 if that is so; repeatable. Damage fails too.",
+    help="Exit 1 if this holds; repeatable. Damage fails too.",
 )
 @shared
 def status(shell: Shell, fails: tuple[str, ...]) -> None:

@@ -52,8 +52,8 @@ def backup(shell: Shell, folder: Path, keys: Path | None) -> None:
     """Copy the warehouse into DIR, also while others write.
 
     DIR is a new folder.
-    What is personal is in the copy encrypted alone, without its keys, so that a person who is forgotten later is in no
-    backup. Tables that have people in clear are left out: the first `lake run` after a restore builds them again.
+    Personal data is in the copy only encrypted, without its keys, so that a person who is forgotten later is in no
+    backup. Tables with unencrypted personal data are skipped: the first `lake run` after a restore builds them again.
 
     \b
     lake backup /backups/2013-01-31

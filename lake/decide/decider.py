@@ -172,7 +172,7 @@ class Decider:
         if any(before) or len({(*self._names(c), self._id(c)) for c in commands}) < len(commands):
             raise Reused(
                 "some of these events have an id that was sent before, or duplicated in this request",
-                fix="send events again as they were sent, or with an id of their own",
+                fix="repeat a request unchanged, or give it a new id",
             )
         if expected.said:
             self._must_be(expected, states)

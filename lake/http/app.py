@@ -177,13 +177,13 @@ class Intake:
     def _must_decide(self, found: Mapping[str, list[Record]], decides: bool) -> None:
         of_rules = [stream for stream in found if stream in self.decides]
         if of_rules and not decides:
-            raise Problem("must-decide", f"{of_rules[0]} takes events that are decided")
+            raise Problem("must-decide", f"{of_rules[0]} accepts decided events only")
         if decides and not of_rules:
             raise Problem("wrong-request", f"nothing decides on {', '.join(found)}: see docs/how-to/commands.md")
 
     def _must_have_ids(self, stream: str, records: list[Record]) -> None:
         if needs_id(self.contracts[stream]) and any("http.id" not in record.facts for record in records):
-            raise Problem("missing-id", f"{stream} takes an event's id from its request, which has none")
+            raise Problem("missing-id", f"{stream} takes an event's id from the request, and this request has none")
 
     def _held_to(self, received: str) -> dict[str, Any]:
         limits = self.declared.limits
@@ -215,7 +215,7 @@ class Intake:
         except TimeoutError:
             raise Problem("too-slow", f"the body took more than {self.declared.limits.body_seconds} s") from None
         if unpacking is not None and not unpacking.eof:
-            raise Problem("wrong-encoding", "the gzip stream breaks off")
+            raise Problem("wrong-encoding", "the gzip stream is truncated")
         return b"".join(parts)
 
     async def _edition(self, took: Took, seconds: float) -> int | None:

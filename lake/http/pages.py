@@ -82,9 +82,9 @@ def problems() -> str:
 def _stream(contract: Contract, base: str, decides: bool) -> str:
     rows = "".join(map(_row, contract.fields))
     again = (
-        "A request that is sent again gives the same events: they are counted as duplicates."
+        "A repeated request gives the same events, which are counted as duplicates."
         if is_idempotent(contract)
-        else "A request that is sent again gives further events: the contract has no id."
+        else "A repeated request adds its events again: the contract has no id."
     )
     if needs_id(contract):
         again += " Each request needs an id: the header Idempotency-Key."
@@ -109,7 +109,7 @@ def _row(field: Field) -> str:
     if field.is_fact:
         words.append(f"Taken from the request: {'.'.join(field.path)}.")
     elif field.nullable or field.has_default:
-        words.append("May be left out.")
+        words.append("Optional.")
     meaning = escape(" ".join(filter(None, words)))
     return f"<tr><td><code>{escape(field.name)}</code></td><td>{escape(kind)}</td><td>{meaning}</td></tr>"
 

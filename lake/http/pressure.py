@@ -71,10 +71,10 @@ class Pressure:
     def request(self) -> Iterator[None]:
         """A request at work. Raises Problem where there are as many as may be, or too much waits on the disk."""
         if self.requests >= self.limits.max_requests:
-            raise Problem("too-many", f"{self.requests} requests are at work", after=SOON)
+            raise Problem("too-many", f"{self.requests} requests in flight", after=SOON)
         files, size = self.waiting.files + self.added_files, self.waiting.size + self.added_bytes
         if files >= self.limits.backlog_files or size >= self.limits.backlog_bytes:
-            raise Problem("backlog", f"{files:,} files of {size:,} bytes have not been taken in", after=RETRY)
+            raise Problem("backlog", f"{files:,} files of {size:,} bytes have not been ingested", after=RETRY)
         if self.free - self.added_bytes < self.limits.free_bytes:
             raise Problem("disk", f"less than {self.limits.free_bytes:,} bytes are free", after=RETRY)
         self.requests += 1

@@ -132,7 +132,7 @@ def _filled_in(said: Mapping[str, Any], where: str) -> Iterator[tuple[str, Any]]
             variable = value.removeprefix(ENVIRONMENT)
             if variable not in os.environ:
                 raise DeclarationError(
-                    f"{name} is to come from the environment variable {variable}, which is not set",
+                    f"{name} comes from the environment variable {variable}, which is not set",
                     where=where,
                     fix=f"export {variable}=…",
                 )

@@ -100,7 +100,7 @@ class HttpSource:
                     raise DeclarationError(
                         f"{self.declared.name} has events of {stream}, which it is not declared for",
                         where=self.declared.where,
-                        fix=f"add {stream!r} to its streams, with its contract, until they are taken in",
+                        fix=f"add {stream!r} to its streams, with its contract, until they are ingested",
                     )
                 spool.put(stream, Record(text, place(group.number, ordinal), facts))
         return {"spool": folder.spool, "upto": groups[-1].number} if groups else None

@@ -57,7 +57,7 @@ def members(text: str) -> Iterator[tuple[str, str]]:
 def elements(text: str) -> Iterator[tuple[str, Any]]:
     """The elements of an array: their texts, and what `whole` makes of them. Raises NotJson where it is none."""
     if not text.startswith("["):
-        raise NotJson("it is no array")
+        raise NotJson("it is not an array")
     at = after_space(text, 1)
     if text[at : at + 1] == "]" and at + 1 == len(text):
         return

@@ -227,7 +227,7 @@ class _Run:
                 if not line.endswith(b"\n") and self._process.wait():
                     return  # it died in the middle of a line
                 raise DeclarationError(
-                    f"line {self._line} of what {self._tap.command[0]} writes is not a message of Singer that is known"
+                    f"line {self._line} of the output of {self._tap.command[0]} is not a known Singer message"
                     + (f": {kind}" if isinstance(kind, str) else ""),
                     where=self._tap.where,
                     fix="run it by itself: its stdout must have SCHEMA, RECORD and STATE alone, a line each",
@@ -243,7 +243,7 @@ class _Run:
             raise DeclarationError(
                 f"{self._tap.command[0]} has rows of {name!r}, which no stream takes",
                 where=self._tap.where,
-                fix=f'add it below [streams], as in orders = "{name}", or have the tap not select it',
+                fix=f'add it below [streams], as in orders = "{name}", or deselect it in the tap',
             )
         said = {fact: json.loads(parts[fact]) for fact in FACTS if fact in parts}
         facts = {f"singer.{fact}": str(value) for fact, value in said.items() if value is not None}

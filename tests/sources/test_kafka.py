@@ -187,7 +187,7 @@ def test_new_partitions_are_read_from_their_beginning_and_told(
     with caplog.at_level(logging.WARNING, "lake"):
         kept, after, _ = read_all(source, after)
     assert kept.places == [f"{topic}/2:0"]
-    assert "has got partitions (1, 2)" in caplog.text
+    assert "has new partitions (1, 2)" in caplog.text
     assert after is not None
     assert after["topics"][topic]["ranges"] == {"0": [1, 1], "1": [0, 0], "2": [0, 1]}
 

@@ -28,7 +28,7 @@ WRONG: tuple[tuple[dict[str, Any], str, str], ...] = (
     ({"client": {"sasl.password": "a-secret"}}, "'sasl.password' is a secret", '"sasl.password" = "env:NAME"'),
     ({"registry": {"url": "http://me:a-secret@x"}}, "[registry] 'url' is a secret", '"url" = "env:NAME"'),
     ({"registry": {"url": "x", "basic.auth.user.info": "a-secret"}}, "is a secret", '"env:NAME"'),
-    ({"client": {"sasl.password": ["a-secret"]}}, "[client] 'sasl.password' must be a text", "env:NAME"),
+    ({"client": {"sasl.password": ["a-secret"]}}, "[client] 'sasl.password' must be text", "env:NAME"),
     ({"streams": {}}, "no streams", "[streams.flights]"),
     ({"streams": {"flight": {"topic": "f"}}}, "no stream 'flight'", "did you mean 'flights'?"),
     ({"streams": {"flights": "f"}}, "streams.flights must be a table", "topic ="),

@@ -182,7 +182,7 @@ def test_partitions_that_are_added_begin_at_0_with_a_warning(caplog: pytest.LogC
     with caplog.at_level(logging.WARNING, "lake"):
         after = source.read(after, kept)
     assert offsets(kept) == {0: [0, 1, 2], 1: [0, 1]}
-    assert "'events' has got partitions (1): events of one key may be in two of them" in caplog.text
+    assert "'events' has new partitions (1): events of one key may be in two of them" in caplog.text
     caplog.clear()
     assert source.read(after, kept) is None
     assert not caplog.text

@@ -154,7 +154,7 @@ def test_a_table_that_was_dropped_and_made_again(shop: Shop) -> None:
         "INSERT INTO orders VALUES (7, 'new')",
         "INSERT INTO others VALUES (2)",
     )
-    end = given_up(shop, source, place, state, "public.orders is another table")
+    end = given_up(shop, source, place, state, "public.orders is a different table")
     assert end["tables"]["others"] == place["tables"]["others"]
 
 
@@ -198,7 +198,7 @@ def test_another_server_of_the_same_name(
     other.execute("INSERT INTO orders VALUES (30)")
     source.acknowledge({**place, "to": "FF/0"})
     assert other.query(confirmed) == before
-    end = given_up(other, source, place, state, "the server is another one", place["system"])
+    end = given_up(other, source, place, state, "this is a different server", place["system"])
     assert (end["era"], end["system"] == place["system"]) == (1, False)
     spool = Spooled()
     other.execute("INSERT INTO orders VALUES (2000)")
@@ -346,9 +346,9 @@ def test_a_server_without_another_slot_is_told(spare: Callable[..., Postgres], m
 FAULTS = {
     "ALTER PUBLICATION lake SET (publish = 'insert, update')": "leaves out every delete, truncate",
     "ALTER PUBLICATION lake SET TABLE orders (id), others": "no published column 'name', which the contract requires",
-    "ALTER TABLE orders REPLICA IDENTITY NOTHING": "a delete does not say the column 'id', which is the contract's key",
+    "ALTER TABLE orders REPLICA IDENTITY NOTHING": "a delete omits the column 'id', which is the contract's key",
     "ALTER TABLE orders DROP COLUMN name": "no published column 'name'",
-    "ALTER TABLE orders ADD tags int[]": "an update need not say the column 'tags'",
+    "ALTER TABLE orders ADD tags int[]": "an update may omit the column 'tags'",
     "ALTER PUBLICATION lake DROP TABLE others": "has no table 'public.others'",
 }
 

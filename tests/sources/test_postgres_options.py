@@ -47,7 +47,7 @@ def test_what_is_not_said_has_a_default() -> None:
         ({"streams": {"order": "public.orders"}}, "no stream 'order'"),
         ({"streams": {"orders": "orders"}}, "invalid table 'orders'"),
         ({"streams": {"orders": "public.people"}}, "its contract is of the table 'public.orders'"),
-        ({"streams": {"orders": "public.orders", "plain": "public.orders"}}, "are of one table"),
+        ({"streams": {"orders": "public.orders", "plain": "public.orders"}}, "both read the table"),
     ],
 )
 def test_a_fault_is_told(change: dict[str, Any], told: str) -> None:

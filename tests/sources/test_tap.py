@@ -143,9 +143,9 @@ def test_rows_behind_the_last_state_of_a_tap_that_ends_well_are_delivered(projec
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("hello\n", "line 3 of what .* is not a message of Singer"),
-        ('{"type": "RECORD"}\n', "is not a message of Singer that is known: RECORD"),
-        ('{"type": "BATCH", "stream": "s", "manifest": []}\n', "is not a message of Singer that is known: BATCH"),
+        ("hello\n", "line 3 of the output of .* is not a known Singer message"),
+        ('{"type": "RECORD"}\n', "is not a known Singer message: RECORD"),
+        ('{"type": "BATCH", "stream": "s", "manifest": []}\n', "is not a known Singer message: BATCH"),
         ('["RECORD"]\n', "line 3"),
         ('{"type": "RECORD", "stream": "t", "record": {}}\n', "rows of 't', which no stream takes"),
         ('{"type": "STATE", "value": NaN}\n', "line 3"),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 CONTROL: Final = ""  # what the envelope's reader counts as control
 TOMBSTONE: Final = "{}"  # an event that has facts alone
-UNSAID: Final = "a null value, and no field of the contract is from kafka.tombstone: it does not say what that means"
+UNSAID: Final = "a null value, but no field of the contract is from kafka.tombstone: its meaning is not defined"
 KEY: Final = f"{FACTS}.key"
 HEADERS: Final = f"{FACTS}.headers."
 OF_KEY: Final = f"{KEY}."

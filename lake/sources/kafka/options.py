@@ -20,7 +20,7 @@ OURS: Final[Mapping[str, str]] = {
     "metadata.broker.list": "use bootstrap",
     "group.id": "use group",
     "isolation.level": "leave it out: what is not committed is never read",
-    "auto.offset.reset": "leave it out: a gap is told, never skipped",
+    "auto.offset.reset": "leave it out: a gap is reported, never skipped",
     "enable.auto.commit": "leave it out: offsets are written after the logs' own commits",
     "enable.auto.offset.store": "leave it out: offsets are written after the logs' own commits",
     "enable.partition.eof": "leave it out: it is switched on",
@@ -134,9 +134,9 @@ def _faults_of_settings(table: str, settings: Any) -> Iterator[tuple[str, str]]:
         return
     for name, value in settings.items():
         if not isinstance(value, str | int | float):  # the value may be a secret: it is not shown
-            yield f"[{table}] {name!r} must be a text, a number or true or false", 'a secret is "env:NAME"'
+            yield f"[{table}] {name!r} must be text, a number, true or false", 'a secret is "env:NAME"'
         if _is_secret(name, value) and not isinstance(value, FromEnvironment):
-            yield f"[{table}] {name!r} is a secret, which the environment has to say", f'"{name}" = "env:NAME"'
+            yield f"[{table}] {name!r} is a secret, and must come from the environment", f'"{name}" = "env:NAME"'
         if table == "client" and name in OURS:
             yield f"[client] {name!r} cannot be set", OURS[name]
 

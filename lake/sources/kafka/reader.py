@@ -52,7 +52,7 @@ class Kafka:
             raise faults[0] if len(faults) == 1 else type(faults[0]).all(faults)
         for topic, partitions in ranges.added(position, here).items():
             logging.getLogger("lake").warning(
-                "%s: the topic %r has got partitions (%s): events of one key may be in two of them, in any order",
+                "%s: the topic %r has new partitions (%s): events of one key may be in two of them, in any order",
                 self.options.name,
                 topic,
                 ", ".join(map(str, partitions)),

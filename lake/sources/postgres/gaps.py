@@ -80,11 +80,11 @@ def gaps(known: Known, place: Place, slot: Slot | None, tables: Mapping[str, Tab
 
 def _of_server(known: Known, place: Place) -> Iterator[Missed]:
     if place.system != known.system:
-        yield Missed(f"the server is another one: its system identifier is {place.system}, it was {known.system}")
+        yield Missed(f"this is a different server: its system identifier is {place.system}, it was {known.system}")
     elif place.timeline != known.timeline:
         yield Missed(
             f"the server's timeline is {place.timeline}, it was {known.timeline}: a standby was promoted, or a backup "
-            "restored, and what was committed last may never have been there"
+            "restored, and the latest commits may be missing there"
         )
     elif place.flushed < read_lsn(known.to):
         yield Missed(f"the server's log ends before {known.to}, which has been read: an older state was restored")
@@ -112,7 +112,7 @@ def _of_tables(known: Known, tables: Mapping[str, Table], options: Options) -> I
     for stream, (entry, table) in copied.items():
         name = options.tables[stream]
         if table.id != entry["id"]:
-            yield Missed(f"{name} is another table than the one that was read, which was dropped", stream)
+            yield Missed(f"{name} is a different table: the one that was read was dropped", stream)
         elif table.published != entry["published"]:
             yield Missed(f"{name} was out of the publication for a while", stream)
 

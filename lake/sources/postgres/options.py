@@ -71,7 +71,7 @@ def _faults(name: str, said: Mapping[str, Any], contracts: Mapping[str, Contract
         yield f"unknown option {option!r}", did_you_mean(option, KNOWN)
     for option in ("dsn", "publication"):
         if not isinstance(said.get(option), str) or not said[option]:
-            yield f"{option} is missing, or is not a text", f'{option} = "…"'
+            yield f"{option} is missing, or is not text", f'{option} = "…"'
     if _has_password(said.get("dsn")):  # what it is, is never shown
         yield "dsn has a password in it", 'put the whole string into the environment: dsn = "env:SHOP_DSN"'
     slot = said.get("slot", _slot(name))
@@ -104,7 +104,7 @@ def _stream_faults(streams: object, contracts: Mapping[str, Contract]) -> Iterat
             yield f"stream {stream!r}: invalid table {table!r}", 'write it as "schema.table"'
             continue
         if table in seen:
-            yield f"streams {seen[table]!r} and {stream!r} are of one table, {table!r}", "a table has one stream"
+            yield f"streams {seen[table]!r} and {stream!r} both read the table {table!r}", "a table has one stream"
         seen[table] = stream
         if stream in contracts:
             yield from _contract_faults(contracts[stream], table)

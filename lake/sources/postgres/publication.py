@@ -176,12 +176,12 @@ def _unlike(table: Table, contract: Contract) -> Iterator[tuple[str, str]]:
             )
         if found is not None and found.large and table.identity != "f" and _cannot_say_unknown(field):
             yield (
-                f"an update need not say the column {found.name!r}, and a field of type {field.type} cannot say so",
+                f"an update may omit the column {found.name!r}, and a field of type {field.type} cannot express that",
                 f"ALTER TABLE {table.schema}.{table.name} REPLICA IDENTITY FULL",
             )
         if field.name in contract.key and found is not None and not found.of_identity:
             yield (
-                f"a delete does not say the column {found.name!r}, which is the contract's key",
+                f"a delete omits the column {found.name!r}, which is the contract's key",
                 f"ALTER TABLE {table.schema}.{table.name} REPLICA IDENTITY FULL, or USING INDEX one of that column",
             )
 

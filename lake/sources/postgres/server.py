@@ -134,7 +134,7 @@ class Server:
             )
         if encoding == "SQL_ASCII":
             raise DeclarationError(
-                f"the database {database} does not say in which encoding its texts are",
+                f"the database {database} does not say which encoding its text has",
                 where=self.where,
                 fix="a database with the encoding UTF8 is needed",
             )
