@@ -62,7 +62,7 @@ def check(shell: Shell, tables: tuple[str, ...], number: int | None, *, strict: 
     \b
     lake check --strict
     """
-    from lake.gate.gate import warnings
+    from lake.gate.failures import warnings
     from lake.project import load
     from lake.publish.check import check as judge
     from lake.publish.cut import pick_cut

@@ -10,7 +10,7 @@ from lake.errors import LakeError, QualityError
 from lake.evaluation.lookup import Few
 from lake.explain.explain import Explained, made_by
 from lake.explain.selector import asked, schema_at
-from lake.gate import gate
+from lake.gate import failures
 from lake.session import raise_if_gone
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ WEAK: Final = ("superseded", "deleted", "voided", "dropped", "refused", "has no"
 def stopped(inputs: Inputs, checks: Iterable[Check]) -> QualityError | None:
     """What the stopping ones of `checks` say, with the places of events behind their rows; None where none stopped."""
     checks = list(checks)
-    error = gate.stopped(checks)
+    error = failures.stopped(checks)
     if error is None:
         return None
     told = [behind for check in checks for behind in _told(inputs, check)]
@@ -36,14 +36,14 @@ def stopped(inputs: Inputs, checks: Iterable[Check]) -> QualityError | None:
         return error
     lines = [f"  behind {row}: {', '.join(places)}" for row, places in told[:ROWS]]
     stream, place = told[0][1][0].split(" ", 1)
-    fix = gate.way_out(checks, f"{stream} {place.split(' ')[0]}")
+    fix = failures.way_out(checks, f"{stream} {place.split(' ')[0]}")
     return QualityError("\n".join([error.what, *lines]), fix=fix)
 
 
 def _told(inputs: Inputs, check: Check) -> Iterator[tuple[str, list[str]]]:
     """Of each expectation that stopped the first failing row, and places of events behind it."""
     declaration = inputs.project.tables[check.table]
-    for result in gate.stops(check)[:ROWS]:
+    for result in failures.stops(check)[:ROWS]:
         for example in result["examples"][:1]:
             row = {name: example[name] for name in declaration.kind.identity if name in example}
             if places := _places(inputs, declaration, row):

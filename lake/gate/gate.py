@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from lake import cost
 from lake.errors import DeclarationError, QualityError
+from lake.gate.failures import failures, way_out
 from lake.gate.gx import EXAMPLES, Finding, judge_frame, judge_rows, prepare
 from lake.gate.relative import judge_since
 from lake.kinds.columns import visible
-from lake.quality.suite import Expectation, Suite, load_suite, named_columns
+from lake.quality.suite import Expectation, Suite, load_suite
 from lake.quoting import quoted
 from lake.store import delta
 from lake.store.ledger import checks
 from lake.store.scan import Scan, arrow_schema, to_arrow
-from lake.text import printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -110,48 +110,6 @@ def judge_table(  # noqa: PLR0913 - one table at one version, and who judges it
     return _record(table, suite, "table", cut, version, _outcome(findings), [finding.record for finding in findings])
 
 
-def stopped(checks: Iterable[Check]) -> QualityError | None:
-    """What the stopping ones of `checks` say, as one error; None where none stopped."""
-    checks = list(checks)
-    told = failures(checks)
-    return QualityError("\n".join(told), fix=way_out(checks)) if told else None
-
-
-def way_out(checks: Iterable[Check], event: str = "STREAM PLACE") -> str:
-    """What to do about `checks` that stopped: one of three things is wrong. `event`: one behind the rows."""
-    files = " and ".join(sorted({f"quality/{check.table}.json" for check in checks if check.outcome == "stopped"}))
-    return (
-        f"where the event is wrong, lake void {event} --reason …; where the rule is, correct {files};"
-        " where the job is, correct it and lake deploy; then lake run"
-    )
-
-
-def failures(checks: Iterable[Check]) -> list[str]:
-    """What the expectations say for which `checks` stopped."""
-    return [failure(check.table, result) for check in checks if check.outcome == "stopped" for result in stops(check)]
-
-
-def warnings(checks: Iterable[Check]) -> list[str]:
-    """What the expectations say of `checks` that failed and do not stop."""
-    return [failure(c.table, r) for c in checks for r in c.results if not r["success"] and r["severity"] == "warn"]
-
-
-def failure(table: str, result: Mapping[str, Any]) -> str:
-    """One failed result of a check, for a person: the expectation, how many rows, which ones, where it is declared."""
-    kwargs = result["kwargs"]
-    about = ", ".join(named_columns(kwargs))
-    what = f"{table}: {result['type']}" + (f"({about}) failed" if about else " failed")
-    if result["failed"] is None:
-        bounds = ", ".join(f"{name} {value}" for name, value in kwargs.items() if not name.startswith("column"))
-        return f"{what}: expected {bounds}, found {result['observed']} ({result['where']})"
-    rows = "; ".join(
-        " ".join(f"{k}={'null' if v is None else printable(str(v))}" for k, v in row.items())
-        for row in result["examples"]
-    )
-    more = " …" if result["failed"] > len(result["examples"]) else ""
-    return f"{what} for {result['failed']} of {result['rows']} rows: {rows}{more} ({result['where']})"
-
-
 def _settle(table: Table, suite: Suite, findings: Sequence[Finding], cut: int) -> str | None:
     """Records a judgement that found a failure; else returns the suite's hash. Raises QualityError where it stops."""
     outcome = _outcome(findings)
@@ -166,11 +124,6 @@ def _settle(table: Table, suite: Suite, findings: Sequence[Finding], cut: int) -
 def _outcome(findings: Iterable[Finding]) -> Outcome:
     failed = {finding.expectation.severity for finding in findings if not finding.success}
     return "stopped" if "stop" in failed else "warned" if failed else "passed"
-
-
-def stops(check: Check) -> list[Mapping[str, Any]]:
-    """The results of a check that stop it."""
-    return [result for result in check.results if not result["success"] and result["severity"] == "stop"]
 
 
 def _record(  # noqa: PLR0913, PLR0917 - the parts of one entry

@@ -10,7 +10,7 @@ from lake.config import Settings
 from lake.engine.content_proof import completed
 from lake.engine.write import same_definition
 from lake.errors import DeclarationError
-from lake.gate import gate
+from lake.gate import failures
 from lake.project import Project
 from lake.publish.check import check
 from lake.publish.settle import settle
@@ -84,7 +84,7 @@ def checked(
         tables = at_cut(project, cut)
         checks = check(project, spark, cut=cut.number)
         if all(tables[check.table].version == check.version for check in checks):  # else one was rebuilt meanwhile
-            for warning in gate.warnings(checks):
+            for warning in failures.warnings(checks):
                 tell(f"warning {warning}")
             return tables
 

@@ -210,7 +210,7 @@ def opened(  # noqa: PLR0913  which edition, and what has to hold first
 
 def _nothing_published(settings: Settings) -> DeclarationError:
     """The error before the first edition: which gate stopped it, if one did."""
-    from lake.gate.gate import failures, way_out
+    from lake.gate.failures import failures, way_out
     from lake.store.ledger.checks import last_checks
 
     what = "no edition has been published yet, so there is nothing to read"

@@ -12,7 +12,7 @@ from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.declaration import Declaration
 from lake.errors import LakeError
-from lake.gate import refusal_limits
+from lake.gate import failures, refusal_limits
 from lake.graph import Graph, graph
 from lake.ingest import landing
 from lake.ingest.completeness import missing
@@ -27,7 +27,6 @@ from lake.store.ledger import checks, cuts, editions, runs
 from lake.store.log import Log, LogHead
 from lake.store.storage import Address
 from lake.store.warehouse import Warehouse
-from lake.text import printable
 
 T = TypeVar("T")
 MADE: Final = ("build", "advance", "rebuild", "backfill", "verify")
@@ -117,9 +116,7 @@ class Stopper:
 
     @property
     def reasons(self) -> list[str]:
-        """`expect_column_values_to_be_between(flights): 3 of 90 rows, such as carrier=AA day=2013-01-01`."""
-        failed = [result for result in self.check.results if not result["success"] and result["severity"] == "stop"]
-        return [_reason(result) for result in failed]
+        return [failures.failure(result) for result in failures.stops(self.check)]
 
 
 @dataclass(frozen=True)
@@ -355,15 +352,3 @@ def _stoppers(checks: Mapping[str, checks.Check], graph: Graph, newest: editions
         if check.outcome == "stopped" and (newest is None or check.cut > newest.cut) and check.table in graph.nodes:
             waits = [check.table] if check.scope == "diff" else []
             yield Stopper(check, tuple(graph.below(check.table, including=waits)))
-
-
-def _reason(result: Mapping[str, Any]) -> str:
-    named = result["kwargs"]
-    about = ", ".join(str(value) for name, value in named.items() if name.startswith("column"))
-    what = f"{result['type']}({about})"
-    if result["failed"] is None:
-        return what if result["observed"] is None else f"{what}: found {result['observed']}"
-    example = next(iter(result["examples"]), None)
-    shown = " ".join(f"{name}={printable(str(value))}" for name, value in (example or {}).items())
-    such = f", such as {shown}" if example else ""
-    return f"{what}: {result['failed']} of {result['rows']} rows{such}"

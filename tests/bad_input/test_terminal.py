@@ -16,7 +16,7 @@ from lake import cli
 from lake.cli.faults import as_fault
 from lake.cli.recompute import changed_rows
 from lake.errors import LakeError
-from lake.gate import gate
+from lake.gate import failures
 from lake.text import as_markdown, as_table
 from tests.bad_input.test_damage import COMMANDS
 from tests.shop import order
@@ -79,7 +79,7 @@ def test_nothing_that_is_printed_is_obeyed(
     out, err = capfd.readouterr()
     assert obeyed(out + err) == []
     result = {"type": "t", "kwargs": {"column": "c"}, "failed": 1, "rows": 1, "observed": None, "where": "q.json:1"}
-    failed = gate.failure("t", result | {"examples": [{"c": f"{EVIL}\nlake: all is well"}]})
+    failed = failures.failure(result | {"examples": [{"c": f"{EVIL}\nlake: all is well"}]})
     row = {"k": f"{EVIL}\nlake: all is well", "change": "update", "columns": {"c": [f"{EVIL}\n", EVIL]}}
     tables = [*as_table([EVIL], [[EVIL]]), *as_markdown([EVIL], [[EVIL]], numeric=[False])]
     assert [line for line in [failed, *changed_rows("t", (row,)), *tables] if obeyed(line) or "\n" in line] == []

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, QualityError
-from lake.gate.gate import warnings
+from lake.gate.failures import warnings
 from lake.project import load
 from lake.publish.check import check
 from lake.scaffold import init

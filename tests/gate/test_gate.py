@@ -17,7 +17,7 @@ from lake import Latest, cost
 from lake.config import Settings
 from lake.declaration import Declaration, log
 from lake.errors import DeclarationError, QualityError
-from lake.gate import gate
+from lake.gate import failures, gate
 from lake.gate.gx import build, judge_frame
 from lake.quality.suite import load_suite
 from lake.store import delta
@@ -245,7 +245,7 @@ def test_a_whole_table_is_judged_by_what_only_it_can_fail(
     assert unique["failed"] == 2
     assert unique["examples"] == [{"carrier": "UA", "day": "2013-01-01"}] * 2
     assert (count["observed"], count["failed"]) == (5, None)
-    assert str(gate.stopped([check])).splitlines()[1] == (
+    assert str(failures.stopped([check])).splitlines()[1] == (
         "carrier_daily: expect_table_row_count_to_be_between failed: expected min_value 9, found 5 "
         "(quality/carrier_daily.json:13)"
     )
@@ -298,7 +298,7 @@ def test_rows_that_only_warned_are_told_with_the_whole_table(
     assert gate.judge_diff(at(project), declaration, ROWS, cut=2) is None
     check = judged(put(ROWS), cut=2)
     assert check.outcome == "warned"
-    assert [told.partition(":")[0] for told in gate.warnings([check])] == ["carrier_daily"]
+    assert [told.partition(":")[0] for told in failures.warnings([check])] == ["carrier_daily"]
 
 
 def test_what_a_tool_of_somebody_else_wrote_is_judged_by_everything(
@@ -483,7 +483,7 @@ def test_what_is_gone_or_changed_since_the_last_edition_stops_or_passes(
     write_deltalake(str(at(project).path), rows.slice(0, 0), mode="overwrite")
     check = judged(delta.version(at(project).path), cut=3)
     assert check.outcome == "stopped"
-    assert "_to_be_at_most failed for 4 of 4 rows: carrier=AA day=2013-01-01" in str(gate.stopped([check]))
+    assert "_to_be_at_most failed for 4 of 4 rows: carrier=AA day=2013-01-01" in str(failures.stopped([check]))
     expect(("expect_keys_gone_since_last_edition_to_be_at_most", {"share": 0.1, "rows": 4}))
     assert judged(delta.version(at(project).path), cut=3).outcome == "passed"
     for kwargs, told in (

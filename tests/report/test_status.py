@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from lake.cli import lake
 from lake.config import Settings
 from lake.engine.content_proof import completed
+from lake.gate.failures import failures
 from lake.ingest import landing
 from lake.project import Project, load, sound
 from lake.read.verified import held
@@ -212,7 +213,9 @@ def test_a_stopped_check_is_named_with_what_it_blocks(flights: Project, project:
     stop(project, 2)
     [stopper] = look(flights).stoppers
     assert stopper.blocks == ("carrier_total", "league")
-    assert stopper.reasons == ["expect_column_values_to_be_between(flights): 3 of 90 rows, such as carrier=AA"]
+    [reason] = stopper.reasons
+    assert reason.startswith("expect_column_values_to_be_between(flights) failed for 3 of 90 rows: carrier=AA … (")
+    assert [f"carrier_total: {reason}"] == failures([stopper.check]), "as the command that stopped said it"
     text = "\n".join(as_text(look(flights)))
     assert "stopped  carrier_total at cut 2" in text
     assert "blocks carrier_total, league, the next edition" in text
