@@ -53,7 +53,7 @@ class Nobody:
     """Is told, and tells no one."""
 
     def begun(self, step: Step) -> None:
-        """See Watcher."""
+        """Does nothing."""
 
     advanced = ended = begun
 

@@ -91,7 +91,7 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """See click.Command. The reader of the answer may stop before its end, as `head` does."""
+        """Runs the command. The reader of the answer may stop before its end, as `head` does."""
         try:
             done = super().invoke(ctx)
             sys.stdout.flush()
@@ -108,7 +108,6 @@ class Finite(click.FloatRange):
         super().__init__(min=0)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """See click.ParamType."""
         number = super().convert(value, param, ctx)
         if not isfinite(number):
             self.fail(f"{value} is not a valid number", param, ctx)
@@ -127,7 +126,6 @@ class Number(click.IntRange):
         return f"x>={self.min}"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """See click.ParamType."""
         if isinstance(value, str) and len(value) > len(str(MOST)) + 1 and value.strip("-+").isdigit():
             self.fail(f"a number of {len(value)} digits is too large", param, ctx)
         return super().convert(value, param, ctx)
@@ -242,7 +240,6 @@ class _Warnings(logging.Handler):
         self.shell = shell
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See logging.Handler."""
         self.shell.progress.warn(_spelt(record.getMessage()))
 
 

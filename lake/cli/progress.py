@@ -52,15 +52,14 @@ class Lines:
         self.say(line)
 
     def begun(self, step: Step) -> None:
-        """See Watcher."""
         if step.verb == "start":
             self.say(f"{step.verb:<7} {step.subject}")
 
     def advanced(self, step: Step) -> None:
-        """See Watcher."""
+        """Prints nothing: a pipe is told of no step's progress."""
 
     def ended(self, step: Step) -> None:
-        """See Watcher."""
+        """Prints nothing: the verb itself says what it has done."""
 
     def stop(self) -> None:
         """Nothing is drawn from now on."""
@@ -83,15 +82,12 @@ class Records(Lines):
         self.record("warning", text=line)
 
     def begun(self, step: Step) -> None:
-        """See Watcher."""
         self.record("begin", verb=step.verb, subject=step.subject)
 
     def advanced(self, step: Step) -> None:
-        """See Watcher."""
         self.record("progress", verb=step.verb, subject=step.subject, bytes=step.done, of=step.total)
 
     def ended(self, step: Step) -> None:
-        """See Watcher."""
         outcome = "failed" if step.failed else "done"
         self.record("end", verb=step.verb, subject=step.subject, outcome=outcome, seconds=round(step.seconds, 3))
 
@@ -116,7 +112,6 @@ class Live(Lines):
             self._progress.console.print(Text.from_ansi(coloured(line)), soft_wrap=True)
 
     def begun(self, step: Step) -> None:
-        """See Watcher."""
         progress = self._begin()
         if step.verb not in self._known:
             self._known[step.verb] = {} if step.verb == "start" else self.usual(step.verb)
@@ -125,13 +120,11 @@ class Live(Lines):
         self._tasks[step] = progress.add_task(step.subject, total=None, visible=visible, step=step, usual=seconds)
 
     def ended(self, step: Step) -> None:
-        """See Watcher."""
         task = self._tasks.pop(step, None)
         if self._progress is not None and task is not None:
             self._progress.remove_task(task)
 
     def stop(self) -> None:
-        """See Lines."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lake.config import Settings
 from lake.contracts.contract import Contract
-from lake.errors import LakeError
+from lake.errors import ContractError
 from lake.ingest import attempts, bounds, file_facts, formats
 from lake.ingest.file_facts import SOURCE, FileOf
 from lake.ingest.landing import File, Mark
@@ -234,9 +234,9 @@ class Files:
 class Replayed:
     """Quarantined records, put to their log once more in their order. Those that fail again stay where they are.
 
-    Where they are a `whole`, the batch that they were before, none may fail: `marks` raises LakeError. `failed` is told
-    which of them do, by their number, with reason and detail of today. `times`: when the file of a batch and a name was
-    changed, in nanoseconds, where that is known.
+    Where they are a `whole`, the batch that they were before, none may fail: `marks` raises ContractError. `failed` is
+    told which of them do, by their number, with reason and detail of today. `times`: when the file of a batch and a
+    name was changed, in nanoseconds, where that is known.
     """
 
     rows: tuple[Rejected, ...]
@@ -273,7 +273,7 @@ class Replayed:
     def marks(self, refused: set[int]) -> list[Mark]:
         if self.whole and refused:
             stream = self.rows[0].stream
-            raise LakeError(
+            raise ContractError(
                 f"a batch of {stream} cannot be read again: {len(refused)} of its records break the contract",
                 fix=f"restore the contract under which they were ingested; or {GIVE_UP.format(stream=stream)}",
             )

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from lake.config import Settings
 from lake.contracts.contract import Contract, load_contract
-from lake.errors import LakeError
+from lake.errors import LakeError, StorageError
 from lake.ingest.completeness import stored
 from lake.ingest.delivery import Closing
 from lake.ingest.horizon import Horizon
@@ -117,11 +117,11 @@ def checked(settings: Settings, stream: str, *, since: str = "") -> Checked:
 
 
 def head_of(settings: Settings, stream: str) -> str:
-    """`stream@batch:digest`, to be kept elsewhere. Raises LakeError where the newest batch has none yet."""
+    """`stream@batch:digest`, to be kept elsewhere. Raises StorageError where the newest batch has none yet."""
     load_contract(settings, stream)
     head = Log(settings, stream).head()
     if not head.content:
-        raise LakeError(
+        raise StorageError(
             f"the content of {stream} has no recorded fingerprint up to batch {head.batch}",
             where=str(Log(settings, stream).path),
             fix="the next batch records one",

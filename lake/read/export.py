@@ -117,7 +117,6 @@ class _Pump(Thread):
         self._begin = begin
 
     def run(self) -> None:
-        """See Thread."""
         try:
             while block := os.read(self._pipe, BLOCK):
                 self._begin()

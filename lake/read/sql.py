@@ -17,7 +17,7 @@ import duckdb
 
 from lake import file_modes
 from lake.config import Settings
-from lake.errors import DeclarationError, LakeError, did_you_mean
+from lake.errors import DeclarationError, LakeError, StorageError, did_you_mean
 from lake.quoting import literal, quoted
 from lake.session import first_line
 from lake.store import delta
@@ -130,13 +130,13 @@ class Reader:
         con.execute("SET lock_configuration = true")
         return con
 
-    def unreadable(self, error: duckdb.Error, tables: Iterable[Published]) -> LakeError:
+    def unreadable(self, error: duckdb.Error, tables: Iterable[Published]) -> StorageError:
         """What is wrong with the files of `tables`, upon an `error` of DuckDB's."""
         root = Warehouse(self.settings).root
         gone = delta.missing(root, (file for table in tables for file in table.files))
         fault = blamed(self.settings, error)
         what = "a file is gone" if gone else fault.what if fault else first_line(error)
-        return LakeError(
+        return StorageError(
             f"edition {self.edition.number} cannot be read: {what}",
             where=gone[0] if gone else fault.where if fault else root.url,
             fix="restore it from a backup of the warehouse, or read another edition with --edition N",

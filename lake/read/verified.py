@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lake.config import Settings
-from lake.errors import DeclarationError, LakeError, LawError, did_you_mean
+from lake.errors import DeclarationError, LakeError, LawError, StorageError, did_you_mean
 from lake.store import delta
 from lake.store.fingerprints import Fingerprint, of_version
 from lake.store.keys import open_store
@@ -43,13 +43,13 @@ def held(settings: Settings, edition: Edition, names: Iterable[str] = ()) -> lis
 
 
 def must_hold(settings: Settings, edition: Edition, names: Iterable[str]) -> None:
-    """Raises LawError where a table is not what was published, LakeError where no fingerprint was recorded."""
+    """Raises LawError where a table is not what was published, StorageError where no fingerprint was recorded."""
     for verdict in held(settings, edition, names):
         if verdict.verdict == "identical":
             continue
         where = str(Warehouse(settings).root / edition.tables[verdict.table].path)
         if verdict.verdict == "unknown":
-            raise LakeError(
+            raise StorageError(
                 f"{verdict.table}: {verdict.why}",
                 where=where,
                 fix="run the query without --verified, or run lake verify",

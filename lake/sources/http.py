@@ -77,7 +77,7 @@ class Declared:
 
 @dataclass
 class HttpSource:
-    """See Source, of lake.sources.source. What comes after its first read is left for the next who opens it."""
+    """Events by HTTP as a Source. What comes after its first read is left for the next who opens it."""
 
     declared: Declared
     more: bool = False
@@ -88,7 +88,7 @@ class HttpSource:
         return self.declared.streams
 
     def read(self, after: Progress | None, spool: Spool) -> Progress | None:
-        """See Source. One range is what is there, up to BATCH_BYTES. Raises Gap where acknowledged groups are not."""
+        """One range is what is there, up to BATCH_BYTES. Raises Gap where acknowledged groups are not."""
         folder, upto = self.declared.folder, self._upto(after)
         if self._end is None:
             self._end = max((group.number for group in folder.groups()), default=0)

@@ -64,7 +64,7 @@ class Tap:
 
 @dataclass
 class TapSource:
-    """See Source, of lake.sources.source. One run of the tap, however many deliveries it gives."""
+    """A tap as a Source: one run of it, however many deliveries it gives."""
 
     tap: Tap
     more: bool = False
@@ -77,7 +77,7 @@ class TapSource:
         return tuple(dict.fromkeys(self.tap.streams.values()))
 
     def read(self, after: Progress | None, spool: Spool) -> Progress | None:
-        """See Source. Raises Unavailable where the tap died, once all that it gave up to a STATE is delivered."""
+        """Raises Unavailable where the tap died, once all that it gave up to a STATE is delivered."""
         if self._fault is not None:
             fault, self._fault = self._fault, None
             raise fault

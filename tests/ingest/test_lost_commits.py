@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from lake.config import load_settings
 from lake.engine.advance import _is_current
-from lake.errors import DeclarationError, LakeError, Unavailable
+from lake.errors import ContractError, DeclarationError, LakeError, Unavailable
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.gate import gate
@@ -188,7 +188,7 @@ def test_records_from_the_quarantine_are_put_to_the_log_again_as_they_were_mende
     mended = replayed(shop, "one, mended", "two")
     found = again(shop, 2)
     assert (found.rows, found.whole) == (tuple(reversed(mended)), True)
-    with pytest.raises(LakeError, match=r"1 of its records break the contract(.|\n)*--give-up"):
+    with pytest.raises(ContractError, match=r"1 of its records break the contract(.|\n)*--give-up"):
         found.marks({0})
 
 

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from lake import cli
 from lake.cli import lake
 from lake.config import Settings
-from lake.errors import DeclarationError, LakeError
+from lake.errors import DeclarationError, LakeError, StorageError
 from lake.read.answer import ask
 from lake.read.database import as_database
 from lake.read.export import EXTENSIONS, _whole
@@ -366,7 +366,7 @@ def test_an_export_that_cannot_read_a_table_leaves_the_file_as_it_was(project: S
     parquet.write_bytes(b"PAR1 no more PAR1")
     file = tmp_path / "kept.duckdb"
     file.write_text("as it was")
-    with pytest.raises(LakeError, match="edition 1 cannot be read"):
+    with pytest.raises(StorageError, match="edition 1 cannot be read"):
         as_database(reader(project), file, tell=lambda _: None)
     assert file.read_text() == "as it was"
     assert not [*tmp_path.glob(".lake-*.part")]

@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 import lake as headwater
 from lake.cli import lake
 from lake.config import Settings
-from lake.errors import DeclarationError, LakeError
+from lake.errors import DeclarationError, LakeError, StorageError
 from lake.read.sql import Reader, reader
 from lake.store.ledger import checks
 from tests.checks import present
@@ -153,7 +153,7 @@ def test_a_file_that_is_gone_is_named(project: Settings) -> None:
     found = given(project)
     [file] = found.table("carrier_daily").files
     Path(file).unlink()
-    with pytest.raises(LakeError, match="edition 1 cannot be read: a file is gone") as told:
+    with pytest.raises(StorageError, match="edition 1 cannot be read: a file is gone") as told:
         rows(found, "FROM carrier_daily")
     assert told.value.where == file
     assert rows(found, "SELECT count(*) FROM flight") == [(1,)]
