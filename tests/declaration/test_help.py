@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 import lake
-from lake.kinds.kind import Kind
+from tests.kinds.public import KINDS
 
 PUBLIC = {name: getattr(lake, name) for name in lake.__all__} | {"timedelta": timedelta}
-KINDS = {name: kind for name, kind in PUBLIC.items() if isinstance(kind, type) and issubclass(kind, Kind)}
 HIDDEN = {"Fold": {"rows", "id"}}
 """Options that `refusals` sets."""
 
@@ -23,10 +22,6 @@ def examples(kind: Any) -> list[str]:
     """The declarations below `Example:`."""
     block = textwrap.dedent((inspect.getdoc(kind) or "").partition("Example:\n")[2])
     return [text for text in re.split(rf"(?m)^(?={kind.__name__}\()", block) if text.strip()]
-
-
-def test_there_are_nine_kinds() -> None:
-    assert sorted(KINDS) == ["Aggregate", "Enrich", "First", "Fold", "History", "Join", "Latest", "Pattern", "View"]
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -16,6 +16,7 @@ from lake.project import load
 from lake.publish.deploy import deploy
 from lake.testing import Lakehouse
 from tests.docs.pages import ANY, Batch, Example, Row, examples, shown
+from tests.kinds.public import KINDS
 from tests.shop import empty
 
 EXAMPLES = list(examples())
@@ -102,7 +103,7 @@ def test_examples_share_a_project_without_sharing_a_name() -> None:
 def test_every_kind_has_a_worked_example() -> None:
     kinds = {page.stem for page in (Path(__file__).parents[2] / "docs/kinds").glob("*.md")} - {"index"}
     shown_of = {example.name.split()[0].removeprefix("kinds/") for example in EXAMPLES}
-    assert len(kinds) == 9
+    assert kinds == {name.lower() for name in KINDS}
     assert kinds <= shown_of
 
 

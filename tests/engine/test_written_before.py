@@ -2,7 +2,7 @@
 
 It protects what is stored: the layout of logs, tables and books, what commits say in their metadata, the key store and
 how things are sealed under it, the order of a log, definition fingerprints, the state that kinds keep in their tables.
-All nine kinds are in it, over logs and over tables; sealed fields; a contract that grew; TRUNCATE, full dumps and
+All kinds of its day are in it, over logs and over tables; sealed fields; a contract that grew; TRUNCATE, full dumps and
 Debezium's messages; duplicates, refused records, a void, editions, a deploy, a compaction. `tests/fixtures/README.md`
 says how it was made.
 """

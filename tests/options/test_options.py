@@ -15,11 +15,11 @@ from lake.engine.verify import verify_all
 from lake.evaluation.inputs import Inputs
 from lake.publish.cut import pick_cut
 from lake.testing import Lakehouse
+from tests.kinds.public import KINDS
 from tests.options import project as matrix
 from tests.options.events import batches
 from tests.options.options import OPTIONS, classes, parameters
 
-KINDS = ("Aggregate", "Enrich", "First", "Fold", "History", "Join", "Latest", "Pattern", "View")
 PARTS = dict.fromkeys(KINDS, 1) | {"Aggregate": 4, "Pattern": 3}
 MOST = 24  # tables of a project
 
