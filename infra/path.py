@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
@@ -83,22 +83,24 @@ def calls(shop: Lakehouse) -> dict[str, Callable[[], Any]]:
     return {"advance": bring, "ingest": land, "sql": ask}
 
 
+def path(name: str, prepared: Callable[[], Any]) -> Iterator[str]:
+    """The modules that a warm call passes through and how many lines of each, the most first, below their sums."""
+    for _ in range(2):
+        prepared()()
+    lines = traced(prepared())
+    rows = sorted(((len(found), str(Path(file).relative_to(LAKE))) for file, found in lines.items()), reverse=True)
+    yield f"{name}: {len(rows)} modules, {sum(count for count, _ in rows)} lines"
+    for count, module in rows:
+        yield f"{count:6} {module}"
+
+
 def main(names: list[str]) -> None:
-    """Prints a table for each of the named calls, of all where none is named."""
+    """Prints the path of each of the named calls (default: all)."""
     with TemporaryDirectory() as folder:
         shop = Lakehouse(SHOP, Path(folder)).land_samples().run()
         for name, prepared in calls(shop).items():
-            if names and name not in names:
-                continue
-            for _ in range(2):
-                prepared()()
-            lines = traced(prepared())
-            rows = sorted(
-                ((len(found), str(Path(file).relative_to(LAKE))) for file, found in lines.items()), reverse=True
-            )
-            print(f"{name}: {len(rows)} modules, {sum(count for count, _ in rows)} lines")
-            for count, module in rows:
-                print(f"{count:6} {module}")
+            if not names or name in names:
+                print(*path(name, prepared), sep="\n")
 
 
 if __name__ == "__main__":
