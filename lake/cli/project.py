@@ -153,7 +153,8 @@ def http(shell: Shell, source: str | None, host: str, port: int) -> None:
         shell.say(f"pid {serving.pid}; token {token}; streams {', '.join(serving.streams)}")
         if serving.shared:
             shell.say(
-                f"{host} is reachable from other machines: anyone with a token may post; for TLS put a proxy before it"
+                f"{host} is reachable from other machines: anyone with a token may post, and there is no TLS;"
+                " put a proxy before it"
             )
 
     serve(shell.settings, source, host=host, port=port, ready=ready)

@@ -351,7 +351,7 @@ def test_a_null_value_is_control_an_event_or_refused_as_the_contract_says(kafka:
         [found] = kept.texts
         if text is None:
             assert found.startswith(
-                "cannot be decoded: a null value, and no field of the contract is from kafka.tombst"
+                "cannot be decoded: a null value, but no field of the contract is from kafka.tombst"
             )
         else:
             assert found == text
