@@ -200,10 +200,10 @@ def _numbers(fields: Iterable[Field]) -> str:
 def _record_checks(contract: Contract, record_bytes: int) -> Iterator[tuple[str, str, str]]:
     size = "octet_length(_raw)"
     yield r"btrim(_raw, ' \t\r') = ''", BLANK, "''"
-    yield f"{size} > {record_bytes}", Reason.OVERSIZED, f"concat({size}, ' bytes, at most {record_bytes} are taken')"
+    yield f"{size} > {record_bytes}", Reason.OVERSIZED, f"concat({size}, ' bytes, limit {record_bytes}')"
     yield "NOT is_valid_utf8(_raw)", Reason.UNPARSEABLE, "'not valid UTF-8'"
     half, mark = unreadable()
-    yield half, Reason.UNPARSEABLE, "'half a surrogate pair, which is no character'"
+    yield half, Reason.UNPARSEABLE, "'unpaired surrogate'"
     csv = r"lower(_file) LIKE '%.csv' OR lower(_file) LIKE '%.csv.gz'"
     no_character = f"U+{ord(MARK):X}, which is no character"
     encoded = literal(f"not valid {contract.csv.encoding or 'UTF-8'}, or {no_character}")

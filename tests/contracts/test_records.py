@@ -38,8 +38,8 @@ BAD: dict[str, tuple[str, str]] = {
     json.dumps({"meter": "a", "value": 1}): ("null event time", "at"),
     json.dumps(reading(hour=14)): ("too far ahead", "2024-03-01 14:00:00 is more than 1:00:00"),
     json.dumps({"meter": "a", "at": "12345-01-01T00:00:00Z", "value": 1}): ("wrong type", "at: 12345-01-01"),
-    r'{"meter": "\\\ud83d", "value": 1}': ("unparseable", "half a surrogate pair"),
-    r'{"meter": "\ud83d\\\ude00", "value": 1}': ("unparseable", "half a surrogate pair"),
+    r'{"meter": "\\\ud83d", "value": 1}': ("unparseable", "unpaired surrogate"),
+    r'{"meter": "\ud83d\\\ude00", "value": 1}': ("unparseable", "unpaired surrogate"),
     r'{"meter": "\\\uFFFF", "value": 1}': ("unparseable", "U+FFFF, which is no character"),
     json.dumps(reading(note="x" * 3000)): ("oversized", "bytes, at most 2000 are taken"),
 }
