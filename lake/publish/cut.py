@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from typing import NamedTuple
 
 from lake.errors import DeclarationError
 from lake.project import Project
@@ -24,23 +26,83 @@ def cut(project: Project, *, label: str | None = None) -> Cut:
         latest = latest_cut(settings)
         counted = latest.batches if latest else {}
         heads = {s: Log(settings, s).must_reach(counted.get(s, 0)) for s in project.contracts}
-        return record_cut(settings, whole(heads), voids_head(settings), label=label)
+        batches = whole(heads, lambda stream: Log(settings, stream).backwards())
+        never_back = {stream: max(batch, counted.get(stream, 0)) for stream, batch in batches.items()}
+        return record_cut(settings, never_back, voids_head(settings), label=label)
 
 
-def whole(heads: Mapping[str, LogHead]) -> dict[str, int]:
+def whole(heads: Mapping[str, LogHead], past: Callable[[str], Iterator[LogHead]]) -> dict[str, int]:
     """The newest batches of logs that divide no delivery of a source: {stream: batch}.
 
-    What is not in all of its logs yet is in none, and so is what came after it.
+    What is not in all of its logs yet is in none, and so is what came after it, in all of its own logs. `past` gives
+    where a log stood after each batch, newest first; it is asked only where something is left out.
     """
-    batches = {stream: head.batch for stream, head in heads.items()}
+    lines = {stream: _Line(head, past) for stream, head in heads.items()}
+    out = [*_unfinished(heads)]
+    while out:
+        left = out.pop()
+        for stream in left.streams:
+            if stream in lines:
+                out += lines[stream].leave_out(left)
+    return {stream: line.batch for stream, line in lines.items()}
+
+
+class _Carried(NamedTuple):
+    """A delivery of a source, with the streams that have records of it."""
+
+    source: str
+    number: int
+    streams: tuple[str, ...]
+
+
+def _unfinished(heads: Mapping[str, LogHead]) -> Iterator[_Carried]:
+    """The deliveries that are not in all of their logs yet: of each source the newest may be one."""
     for source in {name for head in heads.values() for name in head.sources}:
         said = {stream: head.sources[source] for stream, head in heads.items() if source in head.sources}
-        newest = max(one["delivery"] for one in said.values())
-        has = {stream: one for stream, one in said.items() if one["delivery"] == newest}
-        if not {stream for one in has.values() for stream in one["streams"]} <= {*has}:
-            for stream, one in has.items():
-                batches[stream] = min(batches[stream], one["batch"] - 1)
-    return batches
+        newest = max(said.values(), key=lambda one: int(one["delivery"]))
+        has = {stream for stream, one in said.items() if one["delivery"] == newest["delivery"]}
+        if any(stream in heads and stream not in has for stream in newest["streams"]):
+            yield _Carried(source, newest["delivery"], tuple(newest["streams"]))
+
+
+class _Line:
+    """How far a cut goes in one log. What its batches carry is read from the newest back, no further than needed."""
+
+    def __init__(self, head: LogHead, past: Callable[[str], Iterator[LogHead]]) -> None:
+        self.batch = head.batch
+        self._heads = chain([head], (older for older in past(head.stream) if older.batch < head.batch))
+        self._oldest: LogHead | None = None
+        self._carried: dict[int, _Carried] = {}
+        self._batches: dict[tuple[str, int], int] = {}
+        self._read_on()
+
+    def leave_out(self, delivery: _Carried) -> list[_Carried]:
+        """Ends the line before a delivery; returns what else is behind it then."""
+        batch = self._batch_of(delivery)
+        if batch is None or batch > self.batch:
+            return []
+        while self._oldest is not None and self._oldest.batch > batch:
+            self._read_on()
+        behind = [self._carried[number] for number in range(batch, self.batch + 1) if number in self._carried]
+        self.batch = batch - 1
+        return behind
+
+    def _batch_of(self, delivery: _Carried) -> int | None:
+        place = delivery.source, delivery.number
+        while place not in self._batches and self._may_have(*place):
+            self._read_on()
+        return self._batches.get(place)
+
+    def _may_have(self, source: str, number: int) -> bool:
+        """Whether a batch that has not been read yet may carry that delivery."""
+        said = self._oldest.sources.get(source) if self._oldest else None
+        return said is not None and said["delivery"] > number
+
+    def _read_on(self) -> None:
+        self._oldest = next(self._heads, None)
+        for source, said in self._oldest.sources.items() if self._oldest else ():
+            self._carried[said["batch"]] = _Carried(source, said["delivery"], tuple(said["streams"]))
+            self._batches[source, said["delivery"]] = said["batch"]
 
 
 def pick_cut(project: Project, number: int | None) -> Cut:

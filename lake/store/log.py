@@ -15,7 +15,7 @@ events: `read` gives either these or those.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import takewhile
@@ -180,8 +180,12 @@ class Log:
 
     def heads(self) -> list[LogHead]:
         """Where the log stood after each of its batches, newest first."""
+        return [*self.backwards()]
+
+    def backwards(self) -> Iterator[LogHead]:
+        """As `heads`, each read when it is asked for."""
         positions = delta.positions(self.path, self.app)
-        return [_head(self.stream, position) for position in positions if not position.data.get("repeated")]
+        return (_head(self.stream, position) for position in positions if not position.data.get("repeated"))
 
     def heads_after(self, batch: int) -> list[LogHead]:
         """As `heads`, of the batches after number `batch`."""

@@ -25,6 +25,7 @@ from lake.project import load
 from lake.publish.cut import cut
 from lake.sources import declared, spool
 from lake.store import delta
+from lake.store.ledger.cuts import record_cut
 from lake.store.ledger.editions import current_edition
 from lake.store.log import Log
 from lake.testing import Lakehouse
@@ -51,11 +52,13 @@ def bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lakehouse:
     return house
 
 
-def outside(house: Lakehouse, transactions: list[Any], at_once: int = 1, **more: Any) -> None:
-    project = house.source.project
-    (project / "outside.json").write_text(json.dumps({"transactions": transactions, "acknowledged": 0} | more))
-    lines = ['kind = "fake"', f'file = "{project}/outside.json"', f"at_once = {at_once}", f"streams = {[*STREAMS]}"]
-    (project / "sources/bank.toml").write_text("\n".join(lines) + "\n")
+def outside(
+    house: Lakehouse, transactions: list[Any], at_once: int = 1, *, source: str = "bank", kind: str = "fake", **more: Any
+) -> None:
+    file = house.source.project / ("outside.json" if source == "bank" else f"{source}.json")
+    file.write_text(json.dumps({"transactions": transactions, "acknowledged": 0} | more))
+    lines = [f'kind = "{kind}"', f'file = "{file}"', f"at_once = {at_once}", f"streams = {[*STREAMS]}"]
+    (house.source.project / f"sources/{source}.toml").write_text("\n".join(lines) + "\n")
 
 
 def transfers(count: int, seed: int = 1) -> list[Any]:
@@ -210,6 +213,44 @@ def test_a_landed_file_and_a_source_feed_one_log_and_what_is_behind_half_a_deliv
     assert whole["debits"] == Log(bank.settings, "debits").head().batch
     ingest(bank.settings, spark, contracts)
     assert {row[0] for row in logged(bank)["credits"]} == {0, 77}
+
+
+def test_what_another_source_delivers_behind_half_a_delivery_waits_with_it(
+    bank: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside(bank, transfers(1))
+    outside(bank, transfers(2, seed=2), source="till")
+    with monkeypatch.context() as patch:
+        fails_for(patch, "bank", "debits")
+        pipeline.run(bank.settings, lambda: spark, print)
+    assert standing(bank.settings, "bank", STREAMS).lacking == ("debits",)
+    assert [len(rows) for rows in logged(bank).values()] == [3, 2]
+    whole_or_not(bank)
+    pipeline.run(bank.settings, lambda: spark, print)
+    assert sum(row["pence"] for stream in STREAMS for row in bank.table(f"{stream}_total")) == 0
+    assert cut(load(bank.settings)).batches == dict.fromkeys(STREAMS, 3)
+
+
+def fails_for(patch: pytest.MonkeyPatch, source: str, stream: str) -> None:
+    """Has what a source delivers not get into the log of one of its streams."""
+    real = from_source.Delivering._append
+
+    def append(work: from_source.Delivering, spooled: spool.Spooled, its: str) -> None:
+        if (spooled.source, its) == (source, stream):
+            raise LakeError("the disk is full")
+        real(work, spooled, its)
+
+    patch.setattr(from_source.Delivering, "_append", append)
+
+
+def test_no_cut_goes_behind_one_that_was_recorded(
+    bank: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside(bank, transfers(1))
+    fails_for(monkeypatch, "bank", "debits")
+    ingest(bank.settings, spark, load_contracts(bank.settings), on_failure=lambda *_: None)
+    recorded = record_cut(bank.settings, {"credits": 1, "debits": 0}, 0)
+    assert cut(load(bank.settings)) == recorded
 
 
 def test_a_delivery_is_voided_in_all_of_its_logs(bank: Lakehouse, spark: SparkSession) -> None:

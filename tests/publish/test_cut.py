@@ -1,0 +1,113 @@
+"""The cut of logs that several sources deliver to: the greatest that divides no delivery, whichever source stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from lake.publish.cut import whole
+from lake.store.delta import Position
+from lake.store.log import LogHead
+
+STREAMS = ("x", "y", "z")
+SOURCES = ("a", "b", "c")
+LANDED = ""
+
+Step = tuple[str, tuple[str, ...], int]
+"""A source, the streams of its next delivery, and how many of them get it: the source stops where that is not all."""
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from((*SOURCES, LANDED)),
+        st.lists(st.sampled_from(STREAMS), min_size=1, unique=True).map(tuple),
+        st.sampled_from((3, 3, 3, 2, 1)),
+    ),
+    max_size=12,
+)
+
+
+@dataclass
+class Model:
+    """Logs as their commits describe them, and which batches are of each delivery."""
+
+    steps: list[Step]
+    logs: dict[str, list[LogHead]] = field(default_factory=lambda: {stream: [head(stream, 0, {})] for stream in STREAMS})
+    deliveries: dict[tuple[str, int], tuple[tuple[str, ...], dict[str, int]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        stopped, numbers = set(), dict.fromkeys(SOURCES, 0)
+        for source, streams, most in self.steps:
+            if source == LANDED:
+                self.append(streams[0], {})
+            elif source not in stopped:
+                numbers[source] += 1
+                said = {"delivery": numbers[source], "streams": sorted(streams), "progress": {}}
+                batches = {stream: self.append(stream, {source: said}) for stream in streams[:most]}
+                self.deliveries[source, numbers[source]] = streams, batches
+                stopped |= {source} if len(batches) < len(streams) else set()
+
+    def append(self, stream: str, said: Mapping[str, dict[str, Any]]) -> int:
+        """The number of a next batch that says so."""
+        last = self.logs[stream][-1]
+        new = {name: {**one, "batch": last.batch + 1} for name, one in said.items()}
+        self.logs[stream].append(head(stream, last.batch + 1, {**last.sources, **new}))
+        return last.batch + 1
+
+    def divides(self, cut: Mapping[str, int]) -> bool:
+        """Whether some delivery is in one of its logs and not in another."""
+        return any(
+            len({stream in batches and batches[stream] <= cut[stream] for stream in streams}) > 1
+            for streams, batches in self.deliveries.values()
+        )
+
+    def greatest(self) -> dict[str, int]:
+        """The greatest cut that divides none, of all there are."""
+        cuts = product(*(range(len(self.logs[stream])) for stream in STREAMS))
+        fine = [cut for numbers in cuts if not self.divides(cut := dict(zip(STREAMS, numbers, strict=True)))]
+        greatest = {stream: max(cut[stream] for cut in fine) for stream in STREAMS}
+        assert greatest in fine
+        return greatest
+
+    def cut(self) -> dict[str, int]:
+        """That of the code."""
+        return whole({stream: log[-1] for stream, log in self.logs.items()}, lambda stream: reversed(self.logs[stream]))
+
+
+def head(stream: str, batch: int, sources: Mapping[str, Any]) -> LogHead:
+    return LogHead(stream, Position("log", batch, {"sources": sources}), batch)
+
+
+BEHIND_A_HALF = [("b", ("x", "z"), 3), ("a", ("x", "y"), 1), ("b", ("x", "z"), 3), ("c", ("y", "z"), 3)]
+
+
+@given(STEPS)
+@example(BEHIND_A_HALF)
+def test_a_cut_is_the_greatest_that_divides_no_delivery(steps: list[Step]) -> None:
+    model = Model(steps)
+    assert model.cut() == model.greatest()
+
+
+def test_what_another_source_delivered_behind_half_a_delivery_is_left_out_in_all_of_its_logs() -> None:
+    assert Model(BEHIND_A_HALF).cut() == {"x": 1, "y": 0, "z": 1}
+
+
+def test_a_stream_that_the_project_no_longer_has_holds_up_nothing() -> None:
+    heads = {stream: log[-1] for stream, log in Model([("a", ("x", "y"), 3)]).logs.items() if stream != "y"}
+    assert whole(heads, unread) == {"x": 1, "z": 0}
+
+
+def test_nothing_is_read_where_every_delivery_is_in_all_of_its_logs() -> None:
+    model = Model([("a", ("x", "y"), 3), ("b", ("x", "z"), 3), (LANDED, ("y",), 3)])
+    assert whole({stream: log[-1] for stream, log in model.logs.items()}, unread) == {"x": 2, "y": 2, "z": 1}
+
+
+def unread(stream: str) -> Iterator[LogHead]:
+    """Fails once the past is read."""
+    pytest.fail(f"the past of {stream} was read")
+    yield
