@@ -11,6 +11,7 @@ stream.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, did_you_mean
 from lake.ingest.append import BatchCounts, append
 from lake.ingest.delivery import Fetched
-from lake.ingest.standing import standing
+from lake.ingest.standing import Standing, standing
 from lake.progress import step
 from lake.sources import spool
 from lake.sources.declared import Declared, sound_sources
@@ -80,12 +81,18 @@ def delivering(
         yield work
 
 
-def give_up_gap(settings: Settings, name: str, contracts: Mapping[str, Contract]) -> Progress:
-    """Where the source goes on once what is gone there is given up; the next delivery begins behind it.
+def give_up_lost(settings: Settings, name: str, contracts: Mapping[str, Contract]) -> str:
+    """Gives up what is lost of a source, and tells what: half a delivery, or what is next and gone there.
 
-    Raises DeclarationError where it is declared wrongly, nothing is gone, or what was read is not in the logs yet.
+    Raises DeclarationError where it is declared wrongly, nothing is lost, or what was read is not in the logs yet.
     """
-    return _moved(settings, name, contracts, lambda reader, after: reader.skip_gap(after))
+    with _moving(settings, name, contracts) as (reader, at):
+        if at.lacking and not _is_whole(settings, name, at):
+            return _give_up_half(settings, name, reader, at)
+        _must_be_in_the_logs(settings, name, at)
+        progress = reader.skip_gap(at.progress)
+        _keep(settings, name, at.number + 1, progress)
+        return f"{name} goes on at {json.dumps(progress)}"
 
 
 def copy_again(settings: Settings, name: str, contracts: Mapping[str, Contract], streams: Sequence[str]) -> None:
@@ -93,8 +100,8 @@ def copy_again(settings: Settings, name: str, contracts: Mapping[str, Contract],
 
     Raises DeclarationError where it is declared wrongly or cannot, and where what was read is not in the logs yet.
     """
-
-    def again(reader: Source, after: Progress | None) -> Progress:
+    with _moving(settings, name, contracts) as (reader, at):
+        _must_be_in_the_logs(settings, name, at)
         for stream in streams:
             if stream not in reader.streams:
                 what = f"{name} has no records for the stream {stream!r}"
@@ -103,32 +110,58 @@ def copy_again(settings: Settings, name: str, contracts: Mapping[str, Contract],
             raise DeclarationError(
                 f"{name} has no copy to take again", fix='only a database\'s tables are copied: kind = "postgres"'
             )
-        if after is None:
+        if at.progress is None:
             raise DeclarationError(f"{name} has copied nothing yet", fix=f"lake ingest {name}")
-        return reader.copy_again(after, streams)
-
-    _moved(settings, name, contracts, again)
+        _keep(settings, name, at.number + 1, reader.copy_again(at.progress, streams))
 
 
-def _moved(
-    settings: Settings,
-    name: str,
-    contracts: Mapping[str, Contract],
-    move: Callable[[Source, Progress | None], Progress],
-) -> Progress:
-    """Where the source goes on: a delivery without records, which the next run commits, says so."""
+@contextmanager
+def _moving(settings: Settings, name: str, contracts: Mapping[str, Contract]) -> Iterator[tuple[Source, Standing]]:
+    """A source and where the logs stand in it, held by this process alone. What it keeps, the next run commits."""
     sources, faults = sound_sources(settings, contracts)
     if name in faults:
         raise faults[name]
     source = sources[name]
     with lease(settings, f"source.{source.name}"), closing(source.open()) as reader:
-        at = standing(settings, source.name, source.streams)
-        if at.lacking or any(spooled.number > at.number for spooled in spool.spooled(settings, name)):
-            raise DeclarationError(f"what was read of {name} is not in the logs yet", fix=f"lake ingest {name}, first")
-        progress = move(reader, at.progress)
-        with spool.spooling(settings, name) as writer:
-            spool.keep(settings, name, at.number + 1, writer, progress)
-    return progress
+        yield reader, standing(settings, source.name, source.streams)
+
+
+def _must_be_in_the_logs(settings: Settings, name: str, at: Standing) -> None:
+    if at.lacking or any(spooled.number > at.number for spooled in spool.spooled(settings, name)):
+        raise DeclarationError(f"what was read of {name} is not in the logs yet", fix=f"lake ingest {name}, first")
+
+
+def _is_whole(settings: Settings, name: str, at: Standing) -> bool:
+    """Whether the disk has the newest delivery, with the records for all the logs that lack it."""
+    return any(
+        spooled.number == at.number and all(spooled.file(stream).exists() for stream in at.lacking)
+        for spooled in spool.spooled(settings, name)
+    )
+
+
+def _give_up_half(settings: Settings, name: str, reader: Source, at: Standing) -> str:
+    """Has the newest delivery without records for the logs that lack it, whose tables are copied anew where they can.
+
+    It is put on the disk last: whoever dies before has given up nothing.
+    """
+    assert at.progress is not None
+    for spooled in spool.spooled(settings, name):
+        if spooled.number >= at.number:
+            spool.drop(spooled)
+    told = f"delivery {at.number} of {name} is given up: its records for {', '.join(at.lacking)} are lost"
+    if isinstance(reader, Copying):
+        _keep(settings, name, at.number + 1, reader.copy_again(at.progress, at.lacking))
+        told += ", and the tables behind them are copied anew"
+    _keep(settings, name, at.number, at.progress, at.streams)
+    return told
+
+
+def _keep(settings: Settings, name: str, number: int, progress: Progress, streams: Sequence[str] = ()) -> None:
+    """A delivery without records, for the next run to commit to the logs of `streams`, or of the source's first."""
+    with spool.spooling(settings, name) as writer:
+        for stream in streams:
+            writer.begin(stream)
+        spool.keep(settings, name, number, writer, progress)
 
 
 @dataclass
@@ -147,12 +180,12 @@ class Delivering:
         """Commits what is on disk and not in all logs that it is for."""
         name, at = self.source.name, standing(self.settings, self.source.name, self.source.streams)
         on_disk = spool.spooled(self.settings, name)
-        if at.lacking and at.number not in {spooled.number for spooled in on_disk}:
+        if at.lacking and not _is_whole(self.settings, name, at):
             raise DeclarationError(
                 f"delivery {at.number} of {name} is in the logs of some streams, not of {', '.join(at.lacking)},"
                 " and its records are gone",
                 where=str(self.settings.path(f".lake/{spool.FOLDER}") / name),
-                fix="restore that folder from a backup, or take back what is there: lake void STREAM --batch N",
+                fix=f"restore that folder from a backup; or lake ingest {name} --give-up, which goes on without them",
             )
         new = [spooled.number for spooled in on_disk if spooled.number > at.number]
         if new != [*range(at.number + 1, at.number + 1 + len(new))]:

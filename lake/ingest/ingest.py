@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -16,7 +15,7 @@ from lake.errors import DeclarationError, LakeError, did_you_mean
 from lake.ingest import attempts, landing, recovery
 from lake.ingest.append import BatchCounts, append, unread
 from lake.ingest.delivery import Files
-from lake.ingest.from_source import copy_again, drain, give_up_gap
+from lake.ingest.from_source import copy_again, drain, give_up_lost
 from lake.ingest.idle import silences
 from lake.progress import step
 from lake.sources.declared import names as source_names
@@ -108,8 +107,9 @@ def ingest_named(  # noqa: PLR0913  of which streams, and whom to tell
     """Ingests as `ingest` does for streams of sound contracts; those of faulty ones fail.
 
     With `give_up`, an empty batch is first put in the place of what a named stream has lost, and a named source goes on
-    behind what is gone there. Of the streams `again` the one named source copies what is behind them anew. Raises
-    DeclarationError where a name is unknown, a named stream's contract is faulty, or nothing of it is lost.
+    behind what is gone there, or without the half of a delivery that is lost. Of the streams `again` the one named
+    source copies what is behind them anew. Raises DeclarationError where a name is unknown, a named stream's contract
+    is faulty, or nothing of it is lost.
     """
     contracts, faults = sound_contracts(settings)
     declared = {*source_names(settings)}
@@ -118,7 +118,7 @@ def ingest_named(  # noqa: PLR0913  of which streams, and whom to tell
             load_contract(settings, name)
     for name in names if give_up else ():
         if name in declared:
-            tell(f"{name} goes on at {json.dumps(give_up_gap(settings, name, contracts))}")
+            tell(give_up_lost(settings, name, contracts))
             continue
         batch = recovery.give_up(settings, name)
         tell(f"batch {batch} of {name} is empty now: run lake rebuild --all once all streams can be read")

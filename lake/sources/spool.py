@@ -81,6 +81,10 @@ class Writer:
         if len(texts):
             self._file(stream).put_many(texts, places, facts)
 
+    def begin(self, stream: str) -> None:
+        """Has `stream` among those of the delivery, though no record may come."""
+        self._file(stream)
+
     def _file(self, stream: str) -> _StreamWriter:
         file = self._files.get(stream)
         if file is None:
@@ -89,7 +93,7 @@ class Writer:
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """The streams that have records."""
+        """The streams that it is for."""
         return tuple(sorted(self._files))
 
     def close(self) -> None:

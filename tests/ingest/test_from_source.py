@@ -18,6 +18,7 @@ from lake.contracts.contract import load_contracts
 from lake.engine.verify import verify_all
 from lake.errors import LakeError
 from lake.ingest import from_source
+from lake.ingest.from_source import give_up_lost
 from lake.ingest.ingest import ingest
 from lake.ingest.replay import waiting
 from lake.ingest.standing import standing
@@ -52,12 +53,10 @@ def bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lakehouse:
     return house
 
 
-def outside(
-    house: Lakehouse, transactions: list[Any], at_once: int = 1, *, source: str = "bank", kind: str = "fake", **more: Any
-) -> None:
+def outside(house: Lakehouse, transactions: list[Any], at_once: int = 1, *, source: str = "bank", **more: Any) -> None:
     file = house.source.project / ("outside.json" if source == "bank" else f"{source}.json")
     file.write_text(json.dumps({"transactions": transactions, "acknowledged": 0} | more))
-    lines = [f'kind = "{kind}"', f'file = "{file}"', f"at_once = {at_once}", f"streams = {[*STREAMS]}"]
+    lines = ['kind = "fake"', f'file = "{file}"', f"at_once = {at_once}", f"streams = {[*STREAMS]}"]
     (house.source.project / f"sources/{source}.toml").write_text("\n".join(lines) + "\n")
 
 
@@ -221,7 +220,7 @@ def test_what_another_source_delivers_behind_half_a_delivery_waits_with_it(
     outside(bank, transfers(1))
     outside(bank, transfers(2, seed=2), source="till")
     with monkeypatch.context() as patch:
-        fails_for(patch, "bank", "debits")
+        fails_for(patch, "debits", 1)
         pipeline.run(bank.settings, lambda: spark, print)
     assert standing(bank.settings, "bank", STREAMS).lacking == ("debits",)
     assert [len(rows) for rows in logged(bank).values()] == [3, 2]
@@ -231,12 +230,12 @@ def test_what_another_source_delivers_behind_half_a_delivery_waits_with_it(
     assert cut(load(bank.settings)).batches == dict.fromkeys(STREAMS, 3)
 
 
-def fails_for(patch: pytest.MonkeyPatch, source: str, stream: str) -> None:
-    """Has what a source delivers not get into the log of one of its streams."""
+def fails_for(patch: pytest.MonkeyPatch, stream: str, number: int) -> None:
+    """Has a delivery of the bank not get into the log of one of its streams."""
     real = from_source.Delivering._append
 
     def append(work: from_source.Delivering, spooled: spool.Spooled, its: str) -> None:
-        if (spooled.source, its) == (source, stream):
+        if (spooled.source, spooled.number, its) == ("bank", number, stream):
             raise LakeError("the disk is full")
         real(work, spooled, its)
 
@@ -247,7 +246,7 @@ def test_no_cut_goes_behind_one_that_was_recorded(
     bank: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outside(bank, transfers(1))
-    fails_for(monkeypatch, "bank", "debits")
+    fails_for(monkeypatch, "debits", 1)
     ingest(bank.settings, spark, load_contracts(bank.settings), on_failure=lambda *_: None)
     recorded = record_cut(bank.settings, {"credits": 1, "debits": 0}, 0)
     assert cut(load(bank.settings)) == recorded
@@ -302,6 +301,62 @@ def test_a_gap_is_told_stops_nobody_else_and_is_given_up_on_purpose(bank: Lakeho
     run(bank, spark, "ingest", "bank", "--give-up")
     assert [row[0] for row in logged(bank)["debits"]] == [0, 3]
     assert standing(bank.settings, "bank", STREAMS).progress == {"to": 4}
+
+
+def half(house: Lakehouse, spark: SparkSession) -> Path:
+    """Has two deliveries in the logs, but the second not among the debits; the folder where that waits."""
+    outside(house, transfers(1))
+    run(house, spark, "ingest")
+    outside(house, transfers(2))
+    with pytest.MonkeyPatch.context() as patch:
+        fails_for(patch, "debits", 2)
+        run(house, spark, "ingest", code=1)
+    return house.settings.path(f".lake/{spool.FOLDER}/bank/2")
+
+
+@pytest.mark.parametrize("lost", ["", pytest.param("debits.spool.parquet", marks=pytest.mark.long)])
+def test_half_a_delivery_whose_other_half_is_lost_is_given_up_on_purpose(
+    bank: Lakehouse, spark: SparkSession, lost: str
+) -> None:
+    folder = half(bank, spark)
+    (folder / lost).unlink() if lost else shutil.rmtree(folder)
+    outside(bank, transfers(3))
+    told = run(bank, spark, "ingest", code=2)
+    assert "delivery 2 of bank is in the logs of some streams, not of debits, and its records are gone" in told
+    assert "lake ingest bank --give-up" in told
+    assert [len(rows) for rows in logged(bank).values()] == [2, 1]
+    told = run(bank, spark, "ingest", "bank", "--give-up")
+    assert "delivery 2 of bank is given up: its records for debits are lost" in told
+    assert [[row[0] for row in rows] for rows in logged(bank).values()] == [[0, 1, 2], [0, 2]]
+    assert cut(load(bank.settings)).batches == dict.fromkeys(STREAMS, 3)
+
+
+def test_a_batch_that_a_lost_half_left_empty_is_made_again_after_damage(bank: Lakehouse, spark: SparkSession) -> None:
+    shutil.rmtree(half(bank, spark))
+    run(bank, spark, "ingest", "bank", "--give-up")
+    log = Log(bank.settings, "debits")
+    sorted((log.path / "_delta_log").local.glob("*.json"))[-1].unlink()
+    run(bank, spark, "ingest")
+    assert (log.head().batch, log.head().counts["read"]) == (2, 0)
+    assert standing(bank.settings, "bank", STREAMS).lacking == ()
+
+
+def test_what_a_database_had_for_a_lost_half_is_copied_anew(
+    bank: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, declaration = half(bank, spark), bank.source.project / "sources/bank.toml"
+    shutil.rmtree(folder)
+    declaration.write_text(declaration.read_text() + "copies = true\n")
+    with monkeypatch.context() as patch:
+        Dies(patch, spool, "keep", 1, after=True)
+        with pytest.raises(KeyboardInterrupt):
+            give_up_lost(bank.settings, "bank", load_contracts(bank.settings))
+    assert "its records are gone" in run(bank, spark, "ingest", code=2)
+    told = run(bank, spark, "ingest", "bank", "--give-up")
+    assert "its records for debits are lost, and the tables behind them are copied anew" in told
+    assert [(row[0], row[3]) for row in logged(bank)["debits"]] == [(0, "k0"), (0, "copy"), (1, "copy")]
+    assert [row[0] for row in logged(bank)["credits"]] == [0, 1]
+    assert standing(bank.settings, "bank", STREAMS).progress == {"to": 2}
 
 
 @pytest.mark.long

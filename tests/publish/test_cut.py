@@ -37,7 +37,9 @@ class Model:
     """Logs as their commits describe them, and which batches are of each delivery."""
 
     steps: list[Step]
-    logs: dict[str, list[LogHead]] = field(default_factory=lambda: {stream: [head(stream, 0, {})] for stream in STREAMS})
+    logs: dict[str, list[LogHead]] = field(
+        default_factory=lambda: {stream: [head(stream, 0, {})] for stream in STREAMS}
+    )
     deliveries: dict[tuple[str, int], tuple[tuple[str, ...], dict[str, int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -83,7 +85,7 @@ def head(stream: str, batch: int, sources: Mapping[str, Any]) -> LogHead:
     return LogHead(stream, Position("log", batch, {"sources": sources}), batch)
 
 
-BEHIND_A_HALF = [("b", ("x", "z"), 3), ("a", ("x", "y"), 1), ("b", ("x", "z"), 3), ("c", ("y", "z"), 3)]
+BEHIND_A_HALF: list[Step] = [("b", ("x", "z"), 3), ("a", ("x", "y"), 1), ("b", ("x", "z"), 3), ("c", ("y", "z"), 3)]
 
 
 @given(STEPS)

@@ -4,12 +4,13 @@ kind = "fake"
 file = "outside.json"      {"transactions": [[[stream, record], …], …], "acknowledged": 0, "lost": 0, "partitions": 1}
 at_once = 2                transactions in one range
 streams = ["debits", "credits"]
+copies = true              it can copy again what a stream has had so far
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,25 @@ class Fake:
         """Nothing is open."""
 
 
+class Database(Fake):
+    """One whose streams can be copied again."""
+
+    def copy_again(self, after: Progress, streams: Iterable[str]) -> Progress:
+        """From here all that those streams have had so far comes again."""
+        return {**after, "again": sorted(streams)}
+
+    def read(self, after: Progress | None, spool: Spool) -> Progress | None:
+        """The copy alone, or as before."""
+        if after is None or "again" not in after:
+            return super().read(after, spool)
+        for number, transaction in enumerate(self._outside()["transactions"][: after["to"]]):
+            for stream, record in transaction:
+                if stream in after["again"]:
+                    spool.put(stream, Record(json.dumps(record), f"copy:{number}", {"kafka.key": "copy"}))
+        return {"to": after["to"]}
+
+
 def of(name: str, said: Mapping[str, Any], contracts: Mapping[str, Contract], where: str) -> Fake:
     """The source that a file declares."""
-    return Fake(Path(said["file"]), said.get("at_once", 1), tuple(said["streams"]))
+    kind = Database if said.get("copies") else Fake
+    return kind(Path(said["file"]), said.get("at_once", 1), tuple(said["streams"]))

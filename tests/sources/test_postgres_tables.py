@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from lake import pipeline
 from lake.contracts.contract import load_contracts
 from lake.engine.verify import verify_all
-from lake.ingest.from_source import give_up_gap
+from lake.ingest.from_source import give_up_lost
 from lake.ingest.ingest import ingest_named
 from lake.ingest.replay import waiting
 from lake.store import delta
@@ -138,7 +138,7 @@ def test_what_was_missed_while_the_slot_was_gone_is_found_by_a_copy(
     )
     run(lakehouse, spark)
     assert f"the server has no slot '{shop.slot}'" in capsys.readouterr().out
-    give_up_gap(lakehouse.settings, "shop", load_contracts(lakehouse.settings))
+    give_up_lost(lakehouse.settings, "shop", load_contracts(lakehouse.settings))
     run(lakehouse, spark)
     assert in_the_lake(lakehouse) == in_the_database(shop)
     shop.execute("UPDATE orders SET price = 7 WHERE id = 7")
