@@ -28,6 +28,7 @@ from lake.project import Project, load
 from lake.publish.cut import cut
 from lake.publish.publish import publish
 from lake.session import first_line, let_go
+from lake.sources.declared import names as source_names
 from lake.store.damage import blamed
 from lake.store.ledger.cuts import Cut
 from lake.store.ledger.editions import Edition, pinned
@@ -137,9 +138,12 @@ def _taken_in(  # noqa: PLR0913, PLR0917  of what, how much, and when
 
 
 def _take_in_what_waits(settings: Settings, spark: Callable[[], SparkSession], tell: Tell) -> None:
-    """Where a declaration is faulty, no table advances, but events of sound contracts are still ingested."""
+    """Where a declaration is faulty, no table advances, but events of sound contracts are still ingested.
+
+    What sources have is not known before they are asked.
+    """
     contracts, _ = sound_contracts(settings)
-    if any(behind(settings, stream)[0] for stream in contracts):
+    if source_names(settings) or any(behind(settings, stream)[0] for stream in contracts):
         tell("a declaration is faulty: events are ingested, but no table advances")
         _taken_in(settings, spark(), contracts, tell)
 
