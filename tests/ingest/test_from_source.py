@@ -16,7 +16,7 @@ from lake import pipeline
 from lake.cli import Shell, lake
 from lake.contracts.contract import load_contracts
 from lake.engine.verify import verify_all
-from lake.errors import LakeError
+from lake.errors import DeclarationError, LakeError
 from lake.ingest import from_source
 from lake.ingest.from_source import give_up_lost
 from lake.ingest.ingest import ingest
@@ -415,6 +415,19 @@ def test_a_wrong_file_is_told_and_streams_go_on(bank: Lakehouse, text: str, told
     assert sorted(sound) == ["bank"]
     assert told in str(faults["wrong"])
     assert "sources/wrong.toml" in str(faults["wrong"])
+
+
+def test_a_faulty_declaration_keeps_tables_back_and_no_source(
+    bank: Lakehouse, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outside(bank, transfers(2))
+    project = bank.source.project
+    (project / "sources/wrong.toml").write_text("kind = 'kafkaa'")
+    (project / "jobs/silver/debits_total.py").write_text("not Python")
+    with pytest.raises(DeclarationError, match="debits_total"):
+        pipeline.run(bank.settings, lambda: spark, print)
+    assert [len(rows) for rows in logged(bank).values()] == [2, 2]
+    assert "ingest  wrong failed: " in capsys.readouterr().out
 
 
 def run(house: Lakehouse, spark: SparkSession, *words: str, code: int = 0) -> str:

@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from lake.config import Settings
+from lake.contracts.contract import Clock
 from lake.errors import DeclarationError, Unavailable
 from lake.sources.declared import sound_sources
 from lake.sources.kafka.reader import Kafka as Source
@@ -336,6 +338,22 @@ def test_facts_of_records_are_those_that_the_contract_takes(kafka: Kafka, opened
     assert second.pop("kafka.timestamp")
     assert (second["kafka.key"], second["kafka.tombstone"]) == ('{"id": 7.10, "name": "é"}', "true")
     assert "kafka.headers.trace.id" not in second
+
+
+def test_a_clock_goes_by_the_broker_s_timestamps_alone(kafka: Kafka, opened: list[Source]) -> None:
+    events = stream("events", "sent", "kafka.timestamp")
+    corrected = replace(events, clock=Clock(sent="f0", received="f1"))
+    created, appended = kafka.topic(), kafka.topic(message_timestamp_type="LogAppendTime")
+    for topic in (created, appended):
+        kafka.send(topic, '{"sent": "1970-01-01T00:00:01Z"}', timestamp=1_000)
+    with pytest.raises(DeclarationError, match="found CreateTime, the producer's own clock, at offset 0") as told:
+        source_of(opened, kafka.bootstrap, corrected, topics={"events": created}).read(None, Kept())
+    assert f"topic {created}" in str(told.value)
+    assert "message.timestamp.type=LogAppendTime" in str(told.value)
+    kept, _, _ = read_all(source_of(opened, kafka.bootstrap, corrected, topics={"events": appended}))
+    assert kept.facts[0]["kafka.timestamp"] > "2000"
+    kept, _, _ = read_all(source_of(opened, kafka.bootstrap, events, topics={"events": created}))
+    assert kept.facts[0]["kafka.timestamp"] == "1970-01-01T00:00:01.000+00:00"
 
 
 def test_a_null_value_is_control_an_event_or_refused_as_the_contract_says(kafka: Kafka, opened: list[Source]) -> None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake.sources.kafka.options import FACTS, Topic
+from lake.errors import DeclarationError
+from lake.sources.kafka.options import FACTS, TIMESTAMP, Topic
 from lake.sources.kafka.values import Decode, UndecodableError, headers_of, of_json, of_text, refused
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ class Reader:
     key: Decode
 
     def columns(self, messages: Sequence[Message], partition: int) -> Columns:
-        """The records of one partition."""
+        """The records of one partition. Raises DeclarationError where their timestamps are not what a clock needs."""
+        if self.topic.stamped:
+            _must_be_stamped(self.topic, messages)
         offsets = pa.array([message.offset() for message in messages], pa.int64())
         places = pc.binary_join_element_wise(f"{self.topic.name}/{partition}", offsets.cast(pa.string()), ":")
         faults: dict[int, str] = {}
@@ -99,6 +102,21 @@ class Reader:
         return text if fact == KEY else _part(text, fact.removeprefix(OF_KEY))
 
 
+def _must_be_stamped(topic: Topic, messages: Sequence[Message]) -> None:
+    """Raises DeclarationError where a timestamp is that of the producer's own clock, which is to be corrected."""
+    from confluent_kafka import TIMESTAMP_CREATE_TIME
+
+    for message in messages:
+        if message.timestamp()[0] == TIMESTAMP_CREATE_TIME:
+            raise DeclarationError(
+                f"the clock of {topic.stream} goes by {TIMESTAMP}, which is to be the time at which a broker got the"
+                f" record; found CreateTime, the producer's own clock, at offset {message.offset()}",
+                where=f"topic {topic.name}",
+                fix="message.timestamp.type=LogAppendTime, for a new topic: records that are there keep what they have;"
+                f" or no clock in the contract of {topic.stream}",
+            )
+
+
 def _part(text: str, name: str) -> str | None:
     """The text of a field of an object."""
     try:
@@ -125,7 +143,7 @@ def _time(message: Message) -> str | None:
 
 
 ONES: Final[dict[str, Callable[[Any], str | None]]] = {
-    f"{FACTS}.timestamp": _time,
+    TIMESTAMP: _time,
     f"{FACTS}.topic": lambda message: message.topic(),
     f"{FACTS}.partition": lambda message: str(message.partition()),
     f"{FACTS}.offset": lambda message: str(message.offset()),

@@ -32,11 +32,15 @@ SECRET: Final = re.compile(
 )
 """Names of settings that the environment has to say."""
 FACTS: Final = "kafka"
+TIMESTAMP: Final = f"{FACTS}.timestamp"
 
 
 @dataclass(frozen=True)
 class Topic:
-    """One topic, the log of `stream`: what its values and keys are, and the `facts` of its records that are taken."""
+    """One topic, the log of `stream`: what its values and keys are, and the `facts` of its records that are taken.
+
+    `stamped`: the contract's clock goes by the timestamps, which then have to be the broker's.
+    """
 
     stream: str
     name: str
@@ -44,6 +48,7 @@ class Topic:
     key: str = "text"
     facts: frozenset[str] = frozenset()
     envelope: bool = False
+    stamped: bool = False
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,9 @@ def options_of(name: str, said: Mapping[str, Any], contracts: Mapping[str, Contr
 
 def _topic(stream: str, said: Mapping[str, str], contract: Contract) -> Topic:
     facts = frozenset(".".join(field.path) for field in contract.fields if field.path[:1] == (FACTS,))
-    return Topic(stream, facts=facts, envelope=bool(contract.envelope), **_renamed(said))
+    received = contract.field(contract.clock.received).path if contract.clock else ()
+    stamped = ".".join(received) == TIMESTAMP
+    return Topic(stream, facts=facts, envelope=bool(contract.envelope), stamped=stamped, **_renamed(said))
 
 
 def _renamed(said: Mapping[str, str]) -> dict[str, str]:
