@@ -37,7 +37,7 @@ demo: setup ## the flights of 2013 from landing files to a published gold table;
 	$(BIN)/lake sql 'select * from carrier_league order by rank'
 
 demo-kafka: setup $(VENV)/.kafka ## the same flights by a Kafka broker, with aborted transactions: the same tables; DAYS=7
-	$(BIN)/python infra/kafka/demo.py $(if $(DAYS),--days $(DAYS))
+	$(BIN)/python infra/kafka/demo.py --compare $(if $(DAYS),--days $(DAYS))
 
 quick: lint ## linters, then the tests that take neither a JVM nor a second: under a minute
 	$(PYTEST) -m "not long and not spark and not smoke and not slow"
