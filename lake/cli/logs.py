@@ -448,6 +448,7 @@ def _log_data(log: LogReport) -> dict[str, Any]:
         "batches": [
             {"batch": one.batch, "at": one.at, **one.counts, "contract": one.contract, "files": list(one.files)}
             | ({"closed": one.horizon["closed"]} if "closed" in one.horizon else {})
+            | ({"delivery": one.delivery} if one.delivery else {})
             for one in log.batches
         ],
         "voids": [asdict(one) for one in log.voids],
@@ -455,12 +456,14 @@ def _log_data(log: LogReport) -> dict[str, Any]:
 
 
 def _log_text(log: LogReport) -> list[str]:
+    from lake.ingest.fsck import read_from
+
     head = log.head
     if head is None:
         return [f"{log.stream}: no batch yet"]
     rows = [
         {"batch": one.batch, "at": one.at[:19], "control": 0}
-        | {**one.counts, "contract": one.contract, "sources": _sources(one.files)}
+        | {**one.counts, "contract": one.contract, "sources": read_from(one)}
         for one in log.batches
     ]
     offsets = [{"bucket": bucket, "next offset": offset} for bucket, offset in sorted(head.offsets.items())]
@@ -483,11 +486,6 @@ def _producers(producers: list[dict[str, Any]]) -> list[str]:
     left = len(producers) - SHOWN
     more = [f"and {left} more: --json lists all"] if left > 0 else []
     return [*table(producers[:SHOWN], "producer", "latest", "heard"), *more, ""]
-
-
-def _sources(files: Any) -> str:
-    names = [file["path"] for file in files]
-    return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)})" if names else ""
 
 
 def _short(text: str) -> str:

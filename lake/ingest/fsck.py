@@ -15,6 +15,7 @@ from lake.ingest.completeness import stored
 from lake.ingest.delivery import Closing
 from lake.ingest.horizon import Horizon
 from lake.ingest.recovery import lacking
+from lake.sources.told import told
 from lake.store import chain, delta, log, voids
 from lake.store.log import Log, LogHead
 from lake.store.recovery import lost_batches
@@ -65,6 +66,14 @@ class LogReport:
     @property
     def head(self) -> LogHead | None:
         return self.batches[0] if self.batches else None
+
+
+def read_from(batch: LogHead) -> str:
+    """The files of a batch, or what it has of a source."""
+    if delivery := batch.delivery:
+        return f"{delivery['source']}, delivery {delivery['delivery']}: {told(delivery['progress'])}".removesuffix(": ")
+    names = [file["path"] for file in batch.files]
+    return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)})" if names else ""
 
 
 def report(settings: Settings, stream: str) -> LogReport:

@@ -115,6 +115,12 @@ class LogHead:
         return said
 
     @property
+    def delivery(self) -> dict[str, Any]:
+        """The delivery that the newest batch is, as `sources` has it, and its `source`; empty where it is none."""
+        of = ({"source": name, **said} for name, said in self.sources.items() if said["batch"] == self.batch)
+        return next(of, {})
+
+    @property
     def horizon(self) -> dict[str, Any]:
         """What it says of producers, see lake.ingest.horizon; empty where the contract names none."""
         said: dict[str, Any] = self.position.data.get("horizon", {})

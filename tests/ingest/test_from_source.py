@@ -25,6 +25,7 @@ from lake.ingest.standing import standing
 from lake.project import load
 from lake.publish.cut import cut
 from lake.sources import declared, spool
+from lake.sources.told import told
 from lake.store import delta
 from lake.store.ledger.cuts import record_cut
 from lake.store.ledger.editions import current_edition
@@ -93,6 +94,10 @@ def test_the_logs_have_each_record_once_with_its_place_and_facts_and_the_source_
     at = standing(bank.settings, "bank", STREAMS)
     assert (at.number, at.progress, at.streams, at.lacking) == (3, {"to": 5}, STREAMS, ())
     assert [one.number for one in spool.spooled(bank.settings, "bank")] == [3]
+    [newest, *_] = json.loads(run(bank, spark, "log", "debits", "--json"))["batches"]
+    said = {"source": "bank", "delivery": 3, "streams": [*STREAMS], "progress": {"to": 5}, "batch": 3}
+    assert newest["delivery"] == said
+    assert "bank, delivery 3\n" in run(bank, spark, "log", "debits")
     again = ingest(bank.settings, spark, load_contracts(bank.settings))
     assert not any(one.read for one in again.values())
 
@@ -397,6 +402,14 @@ def test_a_batch_that_damage_took_is_made_again_of_the_spool(bank: Lakehouse, sp
     newest.unlink()
     run(bank, spark, "ingest")
     assert logged(bank) == before
+
+
+def test_a_log_tells_offsets_and_places_of_a_database() -> None:
+    topics = {"b": {"id": "x", "ranges": {"0": [120, 450], "1": [7, 7], "2": [0, 1]}}}
+    assert told({"cluster": "c", "topics": topics}) == "b/0 120-449, b/2 0-0"
+    many = {"b": {"id": "x", "ranges": {str(n): [0, 2] for n in range(6)}}}
+    assert told({"cluster": "c", "topics": many}) == "b/0 0-1, b/1 0-1, b/2 0-1, b/3 0-1 and 2 more"
+    assert told({"system": "1", "from": "0/1A", "to": "0/2B"}) == "0/1A to 0/2B"
 
 
 @pytest.mark.parametrize(
