@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple
 
+from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.project import Project
 from lake.store.erasures import heed_destroyed
@@ -25,10 +26,18 @@ def cut(project: Project, *, label: str | None = None) -> Cut:
     with CUTS.written(settings):
         latest = latest_cut(settings)
         counted = latest.batches if latest else {}
-        heads = {s: Log(settings, s).must_reach(counted.get(s, 0)) for s in project.contracts}
+        heads = _heads(settings, {stream: counted.get(stream, 0) for stream in project.contracts})
         batches = whole(heads, lambda stream: Log(settings, stream).backwards())
         never_back = {stream: max(batch, counted.get(stream, 0)) for stream, batch in batches.items()}
         return record_cut(settings, never_back, voids_head(settings), label=label)
+
+
+def _heads(settings: Settings, least: Mapping[str, int]) -> dict[str, LogHead]:
+    """Where the logs stand at one moment, each at its `least` batch or behind: no delivery was committed meanwhile."""
+    while True:
+        heads = {stream: Log(settings, stream).must_reach(batch) for stream, batch in least.items()}
+        if all(Log(settings, stream).head().batch == head.batch for stream, head in heads.items() if head.sources):
+            return heads
 
 
 def whole(heads: Mapping[str, LogHead], past: Callable[[str], Iterator[LogHead]]) -> dict[str, int]:

@@ -29,7 +29,7 @@ from lake.sources.told import told
 from lake.store import delta
 from lake.store.ledger.cuts import record_cut
 from lake.store.ledger.editions import current_edition
-from lake.store.log import Log
+from lake.store.log import Log, LogHead
 from lake.testing import Lakehouse
 from tests.shop import contract, declare, empty, job
 from tests.sources.fake import Fake
@@ -255,6 +255,29 @@ def test_no_cut_goes_behind_one_that_was_recorded(
     ingest(bank.settings, spark, load_contracts(bank.settings), on_failure=lambda *_: None)
     recorded = record_cut(bank.settings, {"credits": 1, "debits": 0}, 0)
     assert cut(load(bank.settings)) == recorded
+
+
+def test_deliveries_that_come_while_a_cut_looks_are_divided_by_none(
+    bank: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contracts = load_contracts(bank.settings)
+    outside(bank, transfers(1))
+    ingest(bank.settings, spark, contracts)
+    alone = {"transfer": 9, "account": "a", "pence": 0}
+    real, looked = Log.must_reach, list[str]()
+
+    def must_reach(log: Log, batch: int) -> LogHead:
+        looked.append(log.stream)
+        if len(looked) == len(STREAMS):  # one transfer, and one that the stream looked at first has no part of
+            [other] = {*STREAMS} - {*looked[:1]}
+            outside(bank, [*transfers(2), [[other, alone]]])
+            ingest(bank.settings, spark, contracts)
+        return real(log, batch)
+
+    monkeypatch.setattr(Log, "must_reach", must_reach)
+    batches = cut(load(bank.settings)).batches
+    assert {stream: Log(bank.settings, stream).head().batch for stream in STREAMS} == batches
+    assert len(looked) > len(STREAMS)
 
 
 def test_a_delivery_is_voided_in_all_of_its_logs(bank: Lakehouse, spark: SparkSession) -> None:
