@@ -46,13 +46,13 @@ def backfill(  # noqa: PLR0913 the range of one table, and how to tell of it
     """
     if not any(project.contracts[stream].time for stream in project.logs(declaration)):
         raise declaration.fault("none of its logs has event time", fix=f"lake rebuild {declaration.name}")
-    integrity.must_be_whole(project, [declaration])
+    sound = integrity.must_be_whole(project, [declaration])
     began = time.monotonic()
     book = nullcontext() if dry_run else failing(project.settings, "backfill", declaration.name)
     head = project.table(declaration).head()
     if head is None:
         raise declaration.fault("has not been built yet", fix=f"lake advance {declaration.name}")
-    inputs = Inputs(connect, project, get_cut(project.settings, head.cut))
+    inputs = Inputs(connect, project, get_cut(project.settings, head.cut), sound=sound)
     with step("backfill", declaration.name), book, writing(inputs, declaration) as evaluation:
         if evaluation.since.cut != inputs.cut.number:
             raise Unavailable(f"{declaration.name} is being advanced", fix="run the command again")

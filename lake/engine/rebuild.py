@@ -50,7 +50,7 @@ def rebuild_all(
         return done
 
     picked = inputs.project.pick(names)
-    integrity.must_be_whole(inputs.project, picked)
+    inputs.sound |= integrity.must_be_whole(inputs.project, picked)
     with sharing(inputs, picked):
         return after_inputs(picked, work, workers=inputs.project.settings.tables_at_once)
 

@@ -59,7 +59,8 @@ class Evaluation:
         return self.inputs.horizons(self.declaration)
 
     def all_rows(self) -> DataFrame:
-        """The whole table at the cut, state columns included."""
+        """The whole table at the cut, state columns included. Raises LakeError where a log that it reads is damaged."""
+        self.inputs.must_be_whole(self.declaration)
         return self.inputs.evaluate(self.declaration)
 
     def rows_from(self, sides: Sequence[DataFrame]) -> DataFrame:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from lake.contracts import evolution
@@ -14,7 +15,7 @@ from lake.errors import DeclarationError
 from lake.evaluation import function_output
 from lake.evaluation.carrying_frame import CarryingFrame
 from lake.evaluation.columns import Analysed, Given, given, leaf, unsaid, withheld, without
-from lake.ingest import refusals
+from lake.ingest import integrity, refusals
 from lake.kinds.columns import CARRIED, ORDER, SIGN, visible
 from lake.project import Project
 from lake.session import raise_if_gone
@@ -42,7 +43,7 @@ class Inputs:
     With `recompute`, a table that is an input is evaluated from the logs instead of read, unless its version is one of
     those `proved` to be what the evaluation gives. `kept` are logs that Spark keeps while several tables read them.
     The tables `declared` are evaluated as they are declared now; any other is given the columns that it was built with,
-    and what is `withheld` of the others is noted: {table: {input: columns}}.
+    and what is `withheld` of the others is noted: {table: {input: columns}}. `sound` are logs that were found whole.
     """
 
     connect: Callable[[], SparkSession]
@@ -55,9 +56,11 @@ class Inputs:
     withheld: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     analysed: dict[str, Analysed] = field(default_factory=dict)
     meanings: dict[str, Meanings] = field(default_factory=dict)
+    sound: set[str] = field(default_factory=set)
     _evaluated: dict[str, DataFrame] = field(default_factory=dict)
     _nothing: dict[str, DataFrame] = field(default_factory=dict)
     _given: dict[str, Given] = field(default_factory=dict)
+    _looking: Lock = field(default_factory=Lock)
 
     @cached_property
     def spark(self) -> SparkSession:
@@ -70,6 +73,14 @@ class Inputs:
     def connected(self) -> bool:
         """Whether a session has been needed so far."""
         return "spark" in vars(self)
+
+    def must_be_whole(self, declaration: Declaration) -> None:
+        """Raises LakeError where a log that the table reads is damaged; each log is looked at once."""
+        with self._looking:  # by one of the tables that read it; the others wait for what it finds
+            streams = {source.name for source in declaration.inputs if source.is_log} - self.sound
+            if fault := integrity.of_inputs(self.project, streams):
+                raise fault
+            self.sound |= streams
 
     def evaluate(self, declaration: Declaration) -> DataFrame:
         """The whole table at the cut, state columns included."""

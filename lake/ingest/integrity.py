@@ -30,10 +30,12 @@ def of_inputs(project: Project, streams: Iterable[str]) -> LakeError | None:
     return next((fault for _, fault in _faults(project, streams) if fault), None)
 
 
-def must_be_whole(project: Project, declarations: Iterable[Declaration]) -> None:
-    """Raises LakeError where a log that tables are to be made of is damaged: nothing wrong is copied into them."""
-    if fault := of_inputs(project, _streams(project, declarations)):
+def must_be_whole(project: Project, declarations: Iterable[Declaration]) -> set[str]:
+    """The logs that tables are to be made of. Raises LakeError where one is damaged: nothing wrong is copied."""
+    streams = _streams(project, declarations)
+    if fault := of_inputs(project, streams):
         raise fault
+    return set(streams)
 
 
 def _streams(project: Project, declarations: Iterable[Declaration]) -> list[str]:

@@ -47,7 +47,7 @@ def deploy(
     """
     load_suites(project)  # a faulty one is told before anything is built
     staged = project.with_staged(_homes(project, connect))
-    integrity.must_be_whole(project, [project.tables[name] for name in staged.staged])
+    sound = integrity.must_be_whole(project, [project.tables[name] for name in staged.staged])
     if not yes:
         changed = [staged.tables[name] for name in staged.tables if name in staged.staged]
         must_keep(Inputs(connect, staged, pick_cut(staged, None)), changed)
@@ -61,7 +61,7 @@ def deploy(
 
     while True:
         cut = pick_cut(staged, None)
-        inputs = Inputs(connect, staged, cut)
+        inputs = Inputs(connect, staged, cut, sound=sound)
         after_inputs(staged.tables.values(), build, workers=staged.settings.tables_at_once)
         tables = checked(staged, cut, connect, warn)
         if latest_cut(staged.settings) == cut:  # else micro-batches went on meanwhile

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake.declaration import Input
+from lake.declaration import Declaration, Input
 from lake.evaluation.inputs import Inputs
 from lake.kinds.columns import SIGN, TIME
 from lake.quoting import quoted
@@ -29,6 +29,9 @@ class LogsInMemory(Inputs):
     """Logs whose batches are signed rows at hand, `{stream: batches}`; those that the last one took back are gone."""
 
     logs: Mapping[str, Sequence[pa.Table]] = field(default_factory=dict)
+
+    def must_be_whole(self, declaration: Declaration) -> None:
+        """They are in no files."""
 
     def whole(self, source: Input) -> DataFrame:
         return to_frame(self.spark, _netted(pa.concat_tables(self.logs[source.name])))

@@ -142,6 +142,21 @@ def test_whatever_was_changed_in_a_file_of_a_log_is_told_and_goes_no_further(sho
     assert str(file) in str(refused.value)
 
 
+@pytest.mark.parametrize("why", ["table lost", pytest.param("person forgotten", marks=pytest.mark.long)])
+def test_no_table_is_built_or_evaluated_whole_from_a_log_in_which_a_byte_was_changed(shop: Lakehouse, why: str) -> None:
+    file, [table, _] = largest(shop), shop.project.pick(TABLES)
+    rewritten(another_value)(file)
+    if why == "table lost":
+        shutil.rmtree(shop.project.table(table).path.local)
+    words = ("run",) if why == "table lost" else ("forget", "orders", "subject=grace", "--yes")
+    before, edition = shop.project.table(table).position(), editions.latest_edition(shop.settings)
+    error = fault(command(shop, *words))
+    assert (error.exit_code, error.where) == (1, str(file))
+    assert "its rows are not what was written" in error.what
+    assert shop.project.table(table).position() == before
+    assert editions.latest_edition(shop.settings) == edition
+
+
 def test_a_damaged_log_is_not_compacted(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction.Part, "due", property(lambda _: True))
     rewritten(another_value)(largest(shop))
