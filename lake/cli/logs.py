@@ -80,7 +80,7 @@ def _change(change: Mapping[str, Any]) -> str:
 @click.option(
     "--give-up",
     is_flag=True,
-    help="Replace a lost batch that cannot be read again by an empty one; let a source resume after a gap or a loss.",
+    help="Replace lost batches that cannot be read again by empty ones; let a source resume after a gap or a loss.",
 )
 @click.option(
     "--again",

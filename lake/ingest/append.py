@@ -35,7 +35,7 @@ from lake.store import chain, compaction, delta, erasures, quarantine, side_tabl
 from lake.store.ledger import contract_versions, runs
 from lake.store.locks.lease import lease
 from lake.store.log import Log, LogHead
-from lake.store.recovery import clear_above
+from lake.store.recovery import clear_above, counted_by_cut, last_batch
 from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -79,16 +79,19 @@ def append(
 
     A batch whose commit was damaged afterwards is made again first, of the same files.
 
-    `now` is the time of arrival. Raises Unavailable where another writer holds the log.
+    `now` is the time of arrival. Raises Unavailable where another writer holds the log, StorageError where it has lost
+    batches of which nothing says any more what they were made of.
     """
     log = Log(settings, contract.name)
     with lease(settings, log.lease):
         head = log.head()
         landing.remember(log)
         recovery.disown(settings, head)
+        again = landing.taken(settings, log.stream, head.batch + 1)
+        if again is None:
+            recovery.must_be_last(settings, head, *counted_by_cut(settings, log.stream))
         clear_above(settings, log.stream, head.batch)
         recovery.restore_beside(settings, spark, contract, head, _put_beside)
-        again = landing.taken(settings, log.stream, head.batch + 1)
         if again is not None:
             with recovery.reading_again(settings, spark, contract, head, again) as batch:
                 _write(batch, was=again.content)
@@ -96,6 +99,8 @@ def append(
             delivery = deliver(head)
             if delivery is None:
                 return BatchCounts(head.batch)
+            if not head.batch:  # asked only here, as many tables take their time
+                recovery.must_be_last(settings, head, *last_batch(settings, log.stream))
             _must_have_been_decided(settings, contract, delivery)
             log.contracts(head)
             contracts = contract_versions.register(settings, contract)

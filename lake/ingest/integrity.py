@@ -16,7 +16,7 @@ from lake.store.log import Log
 from lake.store.recovery import lost_batches, read_by_tables
 
 BRING_BACK: Final = (
-    "restore it from a backup; without one, lake ingest {stream} ingests the same files into new batches"
+    "restore it from a backup; without one, lake ingest {stream} reads the same files again, or says what is missing"
 )
 
 

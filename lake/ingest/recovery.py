@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Final
 
 from lake import file_modes
 from lake.config import Settings
-from lake.contracts.contract import Contract
+from lake.contracts.contract import Contract, load_contract
 from lake.errors import DeclarationError, LakeError, StorageError
 from lake.ingest import file_facts, landing
 from lake.ingest.delivery import FETCHES, GIVE_UP, Acceptance, Closing, Delivery, Fetched, Files, Replayed
 from lake.ingest.landing import Mark, Taken
-from lake.store import delta, quarantine, side_tables, torn
+from lake.store import quarantine, side_tables, torn
 from lake.store.ledger import contract_versions
 from lake.store.locks.lease import lease
 from lake.store.log import Log, LogHead
 from lake.store.quarantine import Rejected
-from lake.store.recovery import clear_above
+from lake.store.recovery import clear_above, last_batch
 from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -97,16 +97,19 @@ def keep(settings: Settings, stream: str, batch: int, rows: Sequence[Rejected]) 
 def give_up(settings: Settings, stream: str) -> int:
     """Puts an empty batch in the place of the one that the log has lost, and returns its number.
 
-    Files of it that are there, or come back, are new; records that had come back from quarantine wait again. Tables
-    that have its events are to be rebuilt. Raises DeclarationError where nothing is lost, or the whole log.
+    Where nothing says what it was made of, also in that of each after it of which that is so. Files of it that are
+    there, or come back, are new; records that had come back from quarantine wait again. Tables that have its events
+    are to be rebuilt. Raises DeclarationError where nothing is lost.
     """
-    log = Log(settings, stream)
+    log, contract = Log(settings, stream), load_contract(settings, stream)
     with lease(settings, log.lease):
         head = log.head()
-        if landing.taken(settings, stream, head.batch + 1) and delta.exists(log.path):
-            clear_above(settings, stream, head.batch)
-            log.skip(head, at=datetime.now(UTC))
-            head = log.head()
+        if _is_remembered(settings, head):
+            head = _skipped(log, contract, head)
+        else:
+            last, _ = last_batch(settings, stream)
+            while head.batch < last and not _is_remembered(settings, head):
+                head = _skipped(log, contract, head)
         if not head.batch or head.files:
             raise DeclarationError(
                 f"the log of {stream} has no lost batch after batch {head.batch}",
@@ -114,6 +117,32 @@ def give_up(settings: Settings, stream: str) -> int:
             )
         disown(settings, head)
         return head.batch
+
+
+def _is_remembered(settings: Settings, head: LogHead) -> bool:
+    """Whether it is known what the batch after `head` was made of."""
+    return landing.taken(settings, head.stream, head.batch + 1) is not None
+
+
+def _skipped(log: Log, contract: Contract, head: LogHead) -> LogHead:
+    clear_above(log.settings, log.stream, head.batch)
+    log.skip(contract, head, at=datetime.now(UTC))
+    return log.head()
+
+
+def must_be_last(settings: Settings, head: LogHead, last: int, who: str) -> None:
+    """Raises StorageError where the log has had batches after its `head`, the `last` of which `who` knows.
+
+    Their numbers are not given again.
+    """
+    if head.batch < last:
+        stream = head.stream
+        raise StorageError(
+            f"the log of {stream} has lost what came after batch {head.batch}: {who} goes up to batch {last}, and no"
+            " list says any more which files that was",
+            where=str(Log(settings, stream).path),
+            fix=f"restore it from a backup; or {GIVE_UP.format(stream=stream)}",
+        )
 
 
 def disown(settings: Settings, head: LogHead) -> None:

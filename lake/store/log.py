@@ -59,6 +59,8 @@ OWN: Final = {
     "_extra": "string",
 }
 LOCAL_TIME: Final = "timestamp_ntz"
+DELTA: Final = {"bigint": "long", "int": "integer"}
+"""How Delta calls what Spark's SQL calls otherwise."""
 PROPERTIES: Final = {
     "delta.appendOnly": "true",
     "delta.enableDeletionVectors": "false",
@@ -312,9 +314,7 @@ class Log:
         own = [column for column in (*OWN, REFUSAL) if column in names]
         ordered = rows.select([*own, *(column for column in names if column not in own)])
         # Made before its first batch, so that who comes after a dead writer finds a log to fence off.
-        if not delta.exists(self.path):
-            properties = {**PROPERTIES, "delta.dataSkippingStatsColumns": _counted(contract)}
-            delta.create(self.path, _schema(ordered), properties, partition_by=["_bucket"])
+        self._make(contract, _schema(ordered))
         beaten = _beaten(self.stream, position)
         with only_writer(self.location, position, beaten):
             if isinstance(ordered, pa.Table) and not self.by_spark:
@@ -324,6 +324,11 @@ class Log:
             else:
                 self._append_by_spark(ordered, position)
         return _head(self.stream, proven(self.location, position, beaten))
+
+    def _make(self, contract: Contract, schema: Schema) -> None:
+        if not delta.exists(self.path):
+            properties = {**PROPERTIES, "delta.dataSkippingStatsColumns": _counted(contract)}
+            delta.create(self.path, schema, properties, partition_by=["_bucket"])
 
     def _append_by_spark(self, rows: pa.Table | DataFrame, position: Position) -> None:
         import pyarrow as pa
@@ -353,8 +358,12 @@ class Log:
             alter(spark, self.location, "SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')")
         return rows
 
-    def skip(self, head: LogHead, *, at: datetime) -> None:
-        """Commits the batch after `head` without any event. Raises Unavailable where another writer was first."""
+    def skip(self, contract: Contract, head: LogHead, *, at: datetime) -> None:
+        """Commits the batch after `head` without any event, to a log that is made where it is gone.
+
+        Raises Unavailable where another writer was first.
+        """
+        self._make(contract, _without_events(contract))
         repeated = {"repeated", "origin"}
         same = {name: value for name, value in head.position.data.items() if name not in repeated}
         counts = dict.fromkeys(("read", "accepted", "duplicates", "quarantined", "control"), 0)
@@ -374,6 +383,13 @@ def _schema(rows: pa.Table | DataFrame) -> Schema:
     if isinstance(rows, pa.Table):
         return Schema.from_arrow(rows.schema)
     return Schema.from_json(rows.schema.toNullable().json())
+
+
+def _without_events(contract: Contract) -> Schema:
+    """The columns of a log that has had no event: its own, and those by which it is searched; others come with rows."""
+    kinds = OWN | {name: contract.field(name).type for name in ranged(contract)}
+    fields = [{"name": name, "type": DELTA.get(kind, kind), "nullable": True} for name, kind in kinds.items()]
+    return Schema.from_json(json.dumps({"type": "struct", "fields": [{**field, "metadata": {}} for field in fields]}))
 
 
 def _head(stream: str, position: Position) -> LogHead:

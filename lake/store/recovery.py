@@ -131,18 +131,28 @@ def lost_batches(settings: Settings, stream: str, read: Mapping[str, tuple[int, 
     """That a log has had more batches than it has, and who knows; `read` is what `read_by_tables` gives."""
     log = Warehouse(settings).log(stream)
     batch = _data(log).get("batch", 0)
-    witnesses = [(read_by_tables(settings) if read is None else read).get(stream, (0, ""))]
-    with suppress(delta.Unreadable, LakeError):  # a damaged book is told elsewhere
-        cut = _entry(settings, "cuts", "cut")
-        witnesses.append((cut.get("batches", {}).get(stream, 0), f"cut {cut.get('number')}"))
-    with suppress(delta.Unreadable, LakeError):
-        last = _greatest(settings, "landed", "batch", "stream = $1", stream)
-        witnesses.append((last, "the list of ingested files"))
-    reached, witness = max(witnesses)
+    reached, witness = last_batch(settings, stream, read)
     if batch >= reached:
         return []
     ends = f"it ends at batch {batch}" if batch else "it is missing"
     return [Damage(log.path, log.path.url, f"{ends}, but {witness} goes up to batch {reached}")]
+
+
+def last_batch(settings: Settings, stream: str, read: Mapping[str, tuple[int, str]] | None = None) -> tuple[int, str]:
+    """The greatest number that a batch of a log has had, and who knows; `read` is what `read_by_tables` gives."""
+    tables = read_by_tables(settings) if read is None else read
+    last = 0
+    with suppress(delta.Unreadable, LakeError):  # a damaged book is told elsewhere
+        last = _greatest(settings, "landed", "batch", "stream = $1", stream)
+    return max(tables.get(stream, (0, "")), counted_by_cut(settings, stream), (last, "the list of ingested files"))
+
+
+def counted_by_cut(settings: Settings, stream: str) -> tuple[int, str]:
+    """The last batch of a log that the newest cut has counted, and the cut; (0, "") where none can be read."""
+    with suppress(delta.Unreadable, LakeError):  # as above
+        if cut := _entry(settings, "cuts", "cut"):
+            return cut["batches"].get(stream, 0), f"cut {cut['number']}"
+    return 0, ""
 
 
 def read_by_tables(settings: Settings) -> dict[str, tuple[int, str]]:

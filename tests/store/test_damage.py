@@ -15,12 +15,13 @@ from click.testing import CliRunner, Result
 from lake.cli import lake
 from lake.engine.verify import verify_all
 from lake.erasure import purge
-from lake.errors import LakeError
+from lake.errors import DeclarationError, LakeError
 from lake.ingest import integrity, landing
+from lake.ingest import recovery as recovered
 from lake.ingest.append import append
 from lake.project import Project
 from lake.publish.cut import cut
-from lake.store import delta, erasures, quarantine, recovery
+from lake.store import delta, erasures, quarantine, recovery, side_tables
 from lake.store.keys import open_store
 from lake.store.ledger import contract_versions, editions
 from lake.store.locks import activity
@@ -87,6 +88,33 @@ def test_a_log_that_lost_anything_up_to_all_of_itself_is_told(shop: Project, who
         )
     [found] = recovery.lost_batches(settings, "orders")
     assert (found.found.endswith("goes up to batch 2"), found.path) == (True, Warehouse(settings).log("orders").path)
+
+
+@pytest.mark.parametrize("who", ["cut 2", ORDER])
+def test_a_log_that_was_lost_with_the_list_of_its_files_is_not_begun_again(shop: Project, who: str) -> None:
+    settings, contract = shop.settings, shop.contracts["orders"]
+    for batch in (1, 2):
+        taken_in(shop, batch)
+        cut(shop)
+    built(shop, 2)
+    quarantined = Warehouse(settings).quarantine("orders").path
+    delta.append(quarantined, quarantine.SCHEMA, [(1, 1, "wrong type", "", "one", "a.jsonl", datetime.now(UTC))])
+    for location in (Warehouse(settings).log("orders"), Warehouse(settings).book("landed")):
+        shutil.rmtree(location.path.local)
+    if who == ORDER:
+        shutil.rmtree(Warehouse(settings).book("cuts").path.local)
+    with pytest.raises(LakeError, match=f"lost what came after batch 0: {who} goes up to batch 2") as told:
+        append(settings, no_spark(), contract, lambda _: SimpleNamespace())
+    assert (told.value.exit_code, "--give-up" in told.value.fix) == (1, True)
+    assert not delta.exists(Log(settings, "orders").path)
+    if who != ORDER:
+        assert side_tables.size(quarantined) == 1, "what stands beside the log is there for the log of a backup"
+    assert recovered.give_up(settings, "orders") == 2
+    assert [head.batch for head in Log(settings, "orders").heads()] == [2, 1]
+    taken_in(shop, 3)
+    with pytest.raises(DeclarationError, match="no lost batch after batch 3"):
+        recovered.give_up(settings, "orders")
+    assert cut(shop).batches == {"orders": 3}
 
 
 def test_the_number_of_an_edition_that_was_lost_is_not_given_again(shop: Project) -> None:
@@ -170,9 +198,9 @@ def test_contracts_that_were_lost_are_told_before_an_event_is_read_as_another(sh
     assert (verdict.verdict, "meta/contracts" in verdict.why, "rebuild" in verdict.fix) == ("unknown", True, False)
 
 
-def built(shop: Project) -> Project:
-    cut(shop)
-    advanced(shop, ORDER, 1, orders=1)
+def built(shop: Project, batch: int = 1) -> Project:
+    number = cut(shop).number
+    advanced(shop, ORDER, number, orders=batch)
     return shop
 
 

@@ -157,6 +157,23 @@ def test_no_table_is_built_or_evaluated_whole_from_a_log_in_which_a_byte_was_cha
     assert editions.latest_edition(shop.settings) == edition
 
 
+def test_numbers_of_batches_go_on_where_a_log_was_lost_with_the_list_of_its_files(shop: Lakehouse) -> None:
+    settings, before = shop.settings, shop.table("current_order")
+    for location in (Warehouse(settings).log("orders"), Warehouse(settings).book("landed")):
+        shutil.rmtree(location.path.local)
+    result = command(shop, "ingest", "orders")
+    assert (result.return_value, Log(settings, "orders").head().batch) == (1, 0)
+    assert "cut 1 goes up to batch 2" in result.stderr
+    assert "fix: restore it from a backup; or lake ingest orders --give-up" in result.stderr
+    assert command(shop, "ingest", "orders", "--give-up").return_value == 0
+    heads = Log(settings, "orders").heads()
+    assert [(head.batch, head.counts["accepted"]) for head in heads] == [(3, 9), (2, 0), (1, 0)]
+    assert command(shop, "log", "orders", "--check").exit_code == 0
+    for words in (("cut",), ("rebuild", "--all"), ("verify",)):
+        assert command(shop, *words).exit_code == 0
+    assert shop.table("current_order") == before
+
+
 def test_a_damaged_log_is_not_compacted(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction.Part, "due", property(lambda _: True))
     rewritten(another_value)(largest(shop))
