@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from graphlib import TopologicalSorter
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 from lake import quoting
 from lake.config import Settings
@@ -22,13 +22,15 @@ from lake.kinds.latest import First
 from lake.quality.parking import PLACE, ROW, SUFFIX, meets
 from lake.quality.suite import load_suite, parks
 from lake.store.ledger.editions import Edition, latest_edition
-from lake.store.table_head import Columns, TableHead
+from lake.store.table_head import HANDED_ON, Columns, TableHead
 from lake.store.tables import Table
 from lake.store.warehouse import LAYERS
 
 FIELD: Final = "contract field "
 SOURCE: Final = "source"
 PARKED: Final = First((PLACE, ROW))
+NESTED: Final = ("array<", "struct<", "map<", "{")
+"""How types begin that are nested: as a contract has them, and as Delta has them in JSON."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,8 @@ class Project:
         fields = [f"{name} {type_}" for name, type_ in self._fields(declaration, columns).items()]
         borrowed = [self.files[name].fingerprint() for name in self._borrowed(declaration)]
         parking = [f"{name} {text}" for name, text in _parking(declaration).items()]
-        return self.files[declaration.name].fingerprint(kind.name, str(kind.revision), *fields, *borrowed, *parking)
+        revision = self._revision(declaration, columns)
+        return self.files[declaration.name].fingerprint(kind.name, revision, *fields, *borrowed, *parking)
 
     def is_built(self, declaration: Declaration, head: TableHead) -> bool:
         """Whether the table at `head` was built by its definition as it is now."""
@@ -116,11 +119,16 @@ class Project:
         return {
             **self.files[declaration.name].parts(),
             SOURCE: self.files[declaration.name].text,
-            "kind version": str(declaration.kind.revision),
+            "kind version": self._revision(declaration, columns),
             **{f"{FIELD}{name}": type_ for name, type_ in self._fields(declaration, columns).items()},
             **{f"imported jobs file {name}": self.files[name].fingerprint() for name in self._borrowed(declaration)},
             **_parking(declaration),
         }
+
+    def _revision(self, declaration: Declaration, columns: Columns | None) -> str:
+        """The revision of the kind over the types of the `columns`."""
+        kind, said = declaration.kind, self._mentioned(declaration) if columns is None else columns
+        return str(kind.revision + any(_hands_on_nested(of_input, kind.digested) for of_input in said.values()))
 
     def lineage(self, declaration: Declaration) -> str:
         """A hash of all that can decide the table's rows, and those of all tables that it is derived from."""
@@ -170,6 +178,15 @@ def _parking(declaration: Declaration) -> dict[str, str]:
     """What parks rows, part by part of the definition."""
     parts = {f"parking {number}": rule.met for number, rule in enumerate(declaration.parking, 1)}
     return parts if declaration.parked_of is None else parts | {"rows": "parked ones"}
+
+
+def _hands_on_nested(of_input: Mapping[str, Any], names: Collection[str]) -> bool:
+    """Whether one of these columns of a function is a nested one of an input, of which a head says so much.
+
+    Heads of long ago do not say what a function calls the columns of its inputs: the same, then.
+    """
+    read, called = of_input.get("read", {}), of_input.get(HANDED_ON, dict(zip(names, names, strict=True)))
+    return any(read.get(called.get(name), "").startswith(NESTED) for name in names)
 
 
 def _told_by(definition: Mapping[str, str]) -> Columns:

@@ -8,11 +8,11 @@ from typing import Any
 
 from lake.declaration import Declaration
 from lake.errors import DeclarationError
-from lake.evaluation.columns import HANDED_ON, IGNORED, WAITING, given, lost, recorded
+from lake.evaluation.columns import IGNORED, WAITING, given, lost, recorded
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.validate import analyse
-from lake.store.table_head import Columns
+from lake.store.table_head import HANDED_ON, Columns
 
 
 def built(evaluation: Evaluation) -> Columns:

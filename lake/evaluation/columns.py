@@ -25,7 +25,7 @@ from lake.kinds.columns import visible
 from lake.project import Project
 from lake.store.ledger import contract_versions
 from lake.store.log import Log
-from lake.store.table_head import Columns, TableHead
+from lake.store.table_head import HANDED_ON, Columns, TableHead
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Given: TypeAlias = Mapping[str, frozenset[str]]
 """What a function is given of each input: {input: columns}."""
 
-WAITING, IGNORED, HANDED_ON = "waiting", "ignored", "handed_on"
+WAITING, IGNORED = "waiting", "ignored"
 TAG: Final = "lake_input_column"
 CUT_SHORT: Final = re.compile(r"\.\.\. \d+ more fields")
 SCAN: Final = "FileScan json"

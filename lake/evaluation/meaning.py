@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lake.declaration import Declaration
-from lake.evaluation.columns import HANDED_ON
 from lake.evaluation.inputs import Inputs
 from lake.quality.parking import MEANINGS
-from lake.store.table_head import COMMENT, UNIT, Columns, Meanings
+from lake.store.table_head import COMMENT, HANDED_ON, UNIT, Columns, Meanings
 
 
 def meanings(inputs: Inputs, declaration: Declaration, columns: Columns | None) -> Meanings:

@@ -116,6 +116,10 @@ class History(Kind):
         return (*self.by, "valid_from")
 
     @property
+    def digested(self) -> tuple[str, ...]:
+        return (*self.by, self.dated or self.sequence[0])
+
+    @property
     def absorbs(self) -> bool:
         return not self.snapshots
 

@@ -32,6 +32,14 @@ class Law(ABC):
         """The `version`, and more where only some declarations of this kind give other rows than before."""
         return self.version
 
+    @property
+    def digested(self) -> tuple[str, ...]:
+        """The function's columns that an id is made of: one more than the `revision` counts where one is nested.
+
+        Nested values of one text, ["a, b"] and ["a", "b"], had one id once.
+        """
+        return ()
+
     row_by_row: ClassVar[bool] = True
     """Whether the declared function must map each row of an input alone: it returns one frame per input."""
 

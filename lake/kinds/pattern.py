@@ -118,6 +118,10 @@ class Pattern(WithFinality):
         return self.version + max((measure.revised for measure in self.measures.values()), default=0)
 
     @property
+    def digested(self) -> tuple[str, ...]:
+        return (*self.key, *self.sequence)
+
+    @property
     def identity(self) -> tuple[str, ...]:
         return (*self.key, MATCH_ID)
 

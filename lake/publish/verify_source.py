@@ -24,7 +24,6 @@ from lake.engine.advance import advance
 from lake.engine.fingerprint import fingerprints
 from lake.engine.verify import Verdict, first_differences
 from lake.errors import DeclarationError
-from lake.evaluation.columns import HANDED_ON
 from lake.evaluation.compare import compare
 from lake.evaluation.inputs import HIDDEN, Inputs, event_order
 from lake.ingest import file_facts, formats
@@ -36,6 +35,7 @@ from lake.sources import spool
 from lake.sources.declared import Declared, sound_sources
 from lake.sources.source import Exact, Record
 from lake.store import log
+from lake.store.table_head import HANDED_ON
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 Columns: TypeAlias = Mapping[str, Mapping[str, Any]]
 """What a head says of each input: {input: {"read": {column: type}, …}}, see lake.evaluation.columns."""
+HANDED_ON: Final = "handed_on"
+"""There: {column: column of the input}, which columns of the function are columns of the input as they are."""
 
 COMMENT, UNIT = "comment", "unit"
 Meanings: TypeAlias = Mapping[str, Mapping[str, str]]

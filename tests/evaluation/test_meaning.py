@@ -15,12 +15,11 @@ from lake.cli import lake
 from lake.config import Settings
 from lake.engine import write as writing
 from lake.engine.plan import plan
-from lake.evaluation.columns import HANDED_ON
 from lake.evaluation.evaluation import Evaluation
 from lake.read.shell import Conversation
 from lake.read.sql import reader
 from lake.store import delta, snapshot
-from lake.store.table_head import TableHead
+from lake.store.table_head import HANDED_ON, TableHead
 from lake.testing import Lakehouse
 from tests import shop
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from lake import Latest, log, table
 from lake.config import Settings
 from lake.engine.advance import advance
+from lake.engine.plan import plan
 from lake.engine.rebuild import rebuild
 from lake.errors import LakeError
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.unique import fault_of
 from lake.ingest.ingest import ingest
+from lake.kinds import history
 from lake.project import load
 from lake.publish.cut import cut, pick_cut
 from lake.publish.deploy import deploy
@@ -42,6 +45,8 @@ TWICE: list[dict[str, Any]] = [
     {"id": 1, "who": "ada", "number": 1, "said": ["a, b"]},
     {"id": 3, "who": "eve", "number": 2, "said": ["a", "b"]},
 ]
+ALIKE = (["a, b"], ["a", "b"])
+"""Two keys of one text."""
 FOUND = {
     "listed": "who=ada, number=1",
     "said": "said=['a, b'], number=1",
@@ -82,6 +87,43 @@ def test_a_deploy_of_rows_of_one_identity_leaves_readers_what_they_had(spark: Sp
     edition = current_edition(lakehouse.settings)
     assert edition is not None
     assert edition.number == 1
+
+
+VERSIONS = {
+    "by_list": ('History("said", sequence="number")', "rows"),
+    "renamed": ('History("words", sequence="number")', 'rows.select("number", "who", rows.said.alias("words"))'),
+    "by_name": ('History("who", sequence="number")', "rows"),
+    "by_text": ('History("text", sequence="number")', 'rows.selectExpr("number", "who", "cast(said as string) text")'),
+}
+
+
+def test_ids_of_nested_keys_differ_and_tables_that_have_older_ones_are_alone_in_being_built_anew(
+    spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = {name: job(name, kind, 'log("notes")', returns=returns) for name, (kind, returns) in VERSIONS.items()}
+    lakehouse = declare(project, CONTRACT, jobs=jobs)
+    lakehouse.land("notes", *({"id": n, "who": "ada", "number": 1, "said": said} for n, said in enumerate(ALIKE)))
+    with monkeypatch.context() as then:
+        then.setattr(history, "digest", of_text)
+        then.setattr(history.History, "digested", ())
+        lakehouse.run()
+    assert len({row["version_id"] for row in lakehouse.table("by_list")}) == 1
+
+    anew = ("changed", ("kind version: 1 → 2",))
+    assert {each.table: (each.state, each.changes) for each in plan(lakehouse.project)} == {
+        name: anew if name in {"by_list", "renamed"} else ("unchanged", ()) for name in VERSIONS
+    }
+    deploy(load(lakehouse.settings), lambda: spark, lambda _: None, lambda _: None)
+    assert [len({row["version_id"] for row in lakehouse.table(name)}) for name in ("by_list", "renamed")] == [2, 2]
+    assert {each.state for each in plan(lakehouse.project)} == {"unchanged"}
+
+
+def of_text(_: DataFrame, columns: Iterable[str]) -> str:
+    """The id of a version as it was before nested values were told apart."""
+    parts = (
+        f"coalesce(concat(length({text}), ':', {text}), '-')" for text in map("cast(`{}` as string)".format, columns)
+    )
+    return f"left(sha2(concat({', '.join(parts)}), 256), 32)"
 
 
 def test_an_error_that_is_its_own_cause_is_none_of_identity() -> None:
