@@ -12,12 +12,14 @@ from pyspark.sql import SparkSession
 from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.engine.verify import verify
+from lake.errors import QualityError
 from lake.evaluation.inputs import Inputs
 from lake.ingest.append import append
 from lake.ingest.delivery import Acceptance
 from lake.ingest.fsck import check as check_log
 from lake.ingest.replay import replay, waiting
 from lake.publish.cut import pick_cut
+from lake.read.sql import reader
 from lake.testing import Lakehouse
 from tests.shop import contract, declare
 
@@ -54,6 +56,31 @@ def broken(lakehouse: Lakehouse, stream: str, *, content: bytes = b"no gzip") ->
     folder = lakehouse.settings.path(lakehouse.settings.landing) / stream
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "000002.jsonl.gz").write_bytes(content)
+
+
+def test_an_emptied_dump_is_held_by_the_keys_that_are_gone_until_the_next_good_one(lakehouse: Lakehouse) -> None:
+    gone = {
+        "type": "expect_keys_gone_since_last_edition_to_be_at_most",
+        "kwargs": {"share": 0.5},
+        "doc": "a cut dump",
+    }
+    lakehouse.settings.path("quality/marked_item.json").write_text(json.dumps({"expectations": [gone]}))
+    lakehouse.land("marked", *rows(1, ended=True, a=1, b=2)).run()
+    assert seen(lakehouse) == (1, [("a", 1), ("b", 2)])
+    lakehouse.land("marked", *rows(2, ended=True))
+    with pytest.raises(QualityError, match=r"expect_keys_gone_since_last_edition(.|\n)*item=a"):
+        lakehouse.run()
+    assert spans(lakehouse, "marked_item") == {"a": (1, 2), "b": (1, 2)}
+    assert seen(lakehouse) == (1, [("a", 1), ("b", 2)])
+    lakehouse.land("marked", *rows(3, ended=True, a=1, b=3)).run()
+    assert seen(lakehouse) == (2, [("a", 1), ("b", 3)])
+
+
+def seen(lakehouse: Lakehouse) -> tuple[int, list[tuple[Any, ...]]]:
+    """The edition that readers are given, and the items that it has."""
+    read, query = reader(lakehouse.settings), "SELECT item, pieces FROM marked_item WHERE is_current ORDER BY item"
+    with read.connect(query) as con:
+        return read.edition.number, con.execute(query).fetchall()
 
 
 def repair(lakehouse: Lakehouse, stream: str) -> None:

@@ -88,6 +88,26 @@ def test_a_session_of_commands(project: Settings, run: Run, land: Land, tmp_path
     assert "a test" in run("log", "readings").stdout
 
 
+def test_what_a_replay_refuses_again_is_told_with_the_reason_of_now(
+    project: Settings, run: Run, land: Land, tmp_path: Path
+) -> None:
+    declare(project)
+    land("readings", "1.jsonl", reading("a"), reading("b", count="x"), reading("c", count="y"))
+    run("ingest")
+    mended = run("quarantine", "list", "--json").stdout.replace('\\"x\\"', '\\"z\\"').replace('\\"y\\"', "3")
+    repair = tmp_path / "repair.json"
+    repair.write_text(mended)
+    told = run("quarantine", "replay", "readings", str(repair))
+    assert "readings@2     1         1" in told.stdout
+    still = "still refused: record 1 of batch 1 of readings: wrong type: count: z is not int (readings/1.jsonl:2)"
+    assert told.stderr.splitlines() == [still]
+
+    again = json.loads(run("quarantine", "replay", "--json").stdout)
+    [row] = again["failed"]
+    assert (row["batch"], row["number"], row["reason"], row["detail"]) == (1, 1, "wrong type", "count: x is not int")
+    assert [each["number"] for each in json.loads(run("quarantine", "list", "--json").stdout)] == [1]
+
+
 def test_mistakes_are_told(project: Settings, run: Run, tmp_path: Path) -> None:
     declare(project)
     for words, told in (
