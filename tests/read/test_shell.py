@@ -134,6 +134,20 @@ def test_names_are_completed(talk: Conversation) -> None:
     assert completions(talk, "sel") == ["select"]
 
 
+def test_what_tells_versions_at_a_moment_is_completed_and_answers(project: Settings) -> None:
+    first, second = "TIMESTAMPTZ '2024-03-30'", "TIMESTAMPTZ '2024-03-31'"
+    versions = f"VALUES ('AA', {first}, {second}, 1), ('UA', {second}, NULL, 2)"
+    write(project, "silver", "carrier_past", f"FROM ({versions}) t(carrier, valid_from, valid_to, version_id)")
+    write(project, "silver", "flight", "SELECT 1 AS leg_id")
+    publish(project, carrier_past=("silver", 0), flight=("silver", 0))
+    talk = Conversation(reader(project))
+    assert completions(talk, "from carrier_past_") == ["carrier_past_at"]
+    assert completions(talk, "from flight_") == []
+    assert completions(talk, "\\d carrier_past_") == []
+    *table, _ = talk.answer(f"select carrier from carrier_past_at({first});")
+    assert table == ["carrier", "-------", "AA"]
+
+
 def test_a_conversation_goes_on_after_an_error_and_remembers(
     talk: Conversation, project: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
