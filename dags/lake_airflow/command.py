@@ -69,6 +69,12 @@ def fail(what: str, fix: str) -> NoReturn:
     raise SystemExit(WRONG)
 
 
+def warn(what: str, fix: str) -> None:
+    """Tells in two lines of the task's log what holds up nothing."""
+    _log.warning("%s", what)
+    _log.warning("  fix: %s", fix)
+
+
 def _logged(words: Sequence[str], environment: Mapping[str, str], answer: Any) -> int:
     """Runs a command, its stdout into `answer`. Returns its exit code, negative where a signal ended it."""
     try:

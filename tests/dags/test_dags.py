@@ -86,6 +86,7 @@ echo '{"error": {"what": "the gate stopped"}}'
 exit 1"""
 DIFFERS = """echo 'lake: not proved: flight' >&2; echo '{"tables": ["the rows"]}'; exit 1"""
 STALE = """echo '{"streams": ["orders", "returns"], "tables": [{"name": "order_rank", "inputs": ["orders"]}]}'"""
+REWORDED = r"""sed 's/"customer_daily": "/&Now: /' "$4/dags/graph.json" """
 CALLS = (
     ("project.call('status')", BUSY),
     ("project.call('doctor')", BROKEN),
@@ -96,6 +97,7 @@ CALLS = (
     ("steps.must_be_newest(project, 8)", CUT_9),
     ("steps.must_be_newest(project, 9)", CUT_9),
     ("steps.must_be_of(project)", STALE),
+    ("steps.must_be_of(project)", REWORDED),
 )
 
 
@@ -273,6 +275,13 @@ FAULTS: Mapping[tuple[str, str], tuple[int, str, list[list[str]]]] = {
         ],
     ),
 }
+
+
+def test_an_edited_sentence_is_told_and_holds_up_no_run(parsed: Any) -> None:
+    end, _, lines = parsed["calls"][f"steps.must_be_of(project): {REWORDED}"]
+    what = "dags/graph.json has old descriptions of customer_daily, and so have the assets"
+    fix = "  fix: lake graph --json > graph.json && mv graph.json dags/graph.json"
+    assert (end, lines) == ("", [["WARNING", what], ["WARNING", fix]])
 
 
 @pytest.mark.parametrize("call", FAULTS, ids=lambda call: call[0])
