@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -126,14 +127,20 @@ def _taken_in(  # noqa: PLR0913, PLR0917  of what, how much, and when
 ) -> tuple[dict[str, BatchCounts], dict[str, LakeError]]:
     """What became of each stream of `contracts`, and of those that failed, why."""
     failures: dict[str, LakeError] = {}
+    seconds = defaultdict[str, float](float)
 
     def failed(stream: str, failure: LakeError) -> None:
         failures[stream] = failure
         tell(f"ingest  {stream} failed: {failure}")
 
-    streams = ingest(settings, session, contracts, on_failure=failed, on_more=on_more, batches=batches, now=now)
+    def took(stream: str, so_long: float) -> None:
+        seconds[stream] += so_long
+
+    streams = ingest(
+        settings, session, contracts, on_failure=failed, on_more=on_more, on_end=took, batches=batches, now=now
+    )
     for stream, counts in streams.items():
-        tell(f"ingest  {stream}: {_counted(counts)}")
+        tell(f"ingest  {stream}: {_counted(counts)} in {seconds[stream]:.1f} s")
     return streams, failures
 
 

@@ -16,14 +16,15 @@ from typing import Protocol
 class Step:
     """A verb's work on one subject: a table, a stream, the session.
 
-    Of `total` bytes, where it is known how many there are to read, so many are `done`. `seconds`, and whether it
-    `failed`, are set when it has ended.
+    Of `total` bytes, where it is known how many there are to read, so many are `done`. `rows` is how many it
+    has written or looked at, where it says so. `seconds`, and whether it `failed`, are set when it has ended.
     """
 
     verb: str
     subject: str
     total: int | None = None
     done: int = 0
+    rows: int | None = None
     failed: bool = False
     began: float = field(default_factory=time.monotonic)
     seconds: float = 0.0

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Final
 from lake import file_modes
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
+from lake.progress import step
 from lake.read.catalogue import show
 from lake.remote import TOKEN, connected, token_file
 from lake.report.doctor import java
@@ -66,18 +67,15 @@ def connect(settings: Settings, *, port: int, ready: Callable[[Server], None]) -
     by itself.
     """
     activity.end()  # the server reads for its clients, who say so themselves
-    runtime = java()
-    if not runtime.ok:
-        raise DeclarationError(f"no Java to run the server with: {runtime.found}", fix=runtime.fix)
-    _must_be_guarded(settings)
-    _must_be_free(port)
-    conf = {**DETACHED, **embedded_conf(settings), **_served_at(port)}
-    token, file = _token(settings)
     log = settings.path(".lake/spark/connect.log")
-    with _jvm(settings, conf, token, log) as process, _ended_by_signals(process) as stopping:
-        _listens(process, port, log)
-        catalogue = _Catalogue(settings, f"sc://localhost:{port}")
-        catalogue.update(process)
+    with ExitStack() as serving:
+        with step("start", f"Spark Connect on port {port}"):
+            conf, (token, file) = _prepared(settings, port), _token(settings)
+            process = serving.enter_context(_jvm(settings, conf, token, log))
+            stopping = serving.enter_context(_ended_by_signals(process))
+            _listens(process, port, log)
+            catalogue = _Catalogue(settings, f"sc://localhost:{port}")
+            catalogue.update(process)
         if process.poll() is None:
             ready(Server(catalogue.remote, port, process.pid, file, log))
         while _lives(process):
@@ -89,6 +87,16 @@ def connect(settings: Settings, *, port: int, ready: Callable[[Server], None]) -
                 where=str(log),
                 fix="see the log for the reason, then start it again",
             )
+
+
+def _prepared(settings: Settings, port: int) -> dict[str, str]:
+    """The configuration of the server. Raises as `connect` does before it starts one."""
+    runtime = java()
+    if not runtime.ok:
+        raise DeclarationError(f"no Java to run the server with: {runtime.found}", fix=runtime.fix)
+    _must_be_guarded(settings)
+    _must_be_free(port)
+    return {**DETACHED, **embedded_conf(settings), **_served_at(port)}
 
 
 def ready(settings: Settings, *, port: int, patience: float) -> str:

@@ -4,14 +4,35 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import re
+import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from pty import openpty
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from lake import progress
+from lake import cli, progress
 from lake.cli.progress import Lines, Live, Records, coloured, note
+from lake.config import Settings
+from lake.ingest import integrity
 from lake.progress import Nobody, Step, step
+from lake.testing import Commands
+from tests.processes import free_port
+from tests.serving import LAKE
+from tests.shop import new_shop, order
+from tests.warehouse import published
+
+SLOW_JAVA = """#!/bin/sh
+[ "$1" = -version ] && exec echo 'openjdk version "17.0.1"' >&2
+exec sleep 10
+"""
+"""A Java that comes to nothing."""
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +51,54 @@ def test_a_pipe_is_told_that_spark_starts_and_nothing_else(capsys: pytest.Captur
     with step("start", "Spark, local[2]"), step("advance", "flight"):
         pass
     assert told(capsys.readouterr().err) == ["start   Spark, local[2]"]
+
+
+def test_a_pipe_is_told_what_no_verb_says_of_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    progress.watch(Lines())
+    with step("check", "flight") as work:
+        work.rows = 842
+    with step("settle", "flight"):
+        pass
+    with pytest.raises(ValueError, match="no"), step("check", "carrier"):
+        raise ValueError("no")
+    checked, settled = told(capsys.readouterr().err)
+    assert re.fullmatch(r"check   flight: 842 rows in \d+\.\d s", checked)
+    assert re.fullmatch(r"settle  flight: in \d+\.\d s", settled)
+
+
+def test_commands_that_work_tell_how_far_they_are_as_they_are_asked_to(tmp_path: Path, commands: Commands) -> None:
+    shop = new_shop(tmp_path)
+    quiet = commands.lake("run", "--quiet", at=shop.land("orders", order(1), order(2)))
+    assert (quiet.code, quiet.out, quiet.err) == (0, "edition 1 of cut 1\n", "")
+
+    machine = commands.lake("run", "--log-format", "json", at=shop.land("orders", order(3)))
+    assert machine.code == 0, machine.err
+    records = [json.loads(line) for line in machine.err.splitlines()]
+    begun, ended = ([r for r in records if r["event"] == event] for event in ("begin", "end"))
+    assert sorted((r["verb"], r["subject"]) for r in begun) == sorted((r["verb"], r["subject"]) for r in ended)
+    assert {r["outcome"] for r in ended} == {"done"}
+    rows = {(r["verb"], r["subject"]): r["rows"] for r in ended if r["verb"] != "start"}
+    assert rows == {
+        ("ingest", "orders"): 1,
+        ("advance", "current_order"): 1,
+        ("advance", "customer_daily"): 1,
+        ("check", "current_order"): 3,
+        ("check", "customer_daily"): 3,
+    }
+    messages = [r["text"] for r in records if r["event"] == "message"]
+    counted = r"batch 2, 1 events of 1 records, 0 duplicates, 0 quarantined"
+    assert any(re.fullmatch(rf"ingest  orders: {counted} in \d+\.\d s", message) for message in messages), messages
+
+    pipe = commands.lake("check", at=shop)
+    assert pipe.code == 0, pipe.err
+    for line in ("check   current_order", "check   customer_daily"):
+        assert re.search(rf"^{line}: 3 rows in \d+\.\d s$", pipe.err, re.MULTILINE), pipe.err
+
+    shop.source.path("quality/current_order.json").write_text("[]")
+    for option in ("--quiet", "--log-format=json"):
+        wrong = commands.lake("check", option, at=shop)
+        told_last = wrong.err.splitlines()[0 if option == "--quiet" else -1]
+        assert (wrong.code, 'not {"expectations": [...]}' in told_last.replace("\\", "")) == (2, True), wrong.err
 
 
 def test_a_machine_reads_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,6 +154,51 @@ def test_what_remains_is_told_where_it_is_known(
     total: int | None, done: int, elapsed: float, usual: float | None, said: str
 ) -> None:
     assert note(Step("ingest", "s", total, done), elapsed, usual) == said
+
+
+def coming(terminal: int) -> Iterator[str]:
+    """What has come to a terminal, each time that more does, until the last process has let go of it."""
+    said = b""
+    with suppress(OSError):  # how Linux says that it has
+        while more := os.read(terminal, 4096):
+            said += more
+            yield said.decode(errors="replace")
+
+
+def test_a_terminal_is_told_that_a_server_starts_before_its_jvm_says_anything(project: Settings) -> None:
+    java = project.path("jdk/bin/java")
+    java.parent.mkdir(parents=True)
+    java.write_text(SLOW_JAVA)
+    java.chmod(0o755)
+    port, (terminal, others) = free_port(), openpty()
+    command: list[str | Path] = [LAKE, "serve", "connect", "--port", str(port), "--project", project.project]
+    environment = os.environ | {"JAVA_HOME": str(java.parents[1]), "TERM": "xterm"}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=others) as server:
+        os.close(others)
+        shown = any(f"Spark Connect on port {port}" in said for said in coming(terminal))
+        server.terminate()
+        os.close(terminal)
+    assert shown
+
+
+@pytest.mark.parametrize("command", ["verify", "deploy"])
+def test_logs_are_told_to_be_checked_before_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], command: str
+) -> None:
+    project, said = published(tmp_path / "shop"), list[dict[str, Any]]()
+
+    def checked(*_: Any) -> None:
+        said.extend(json.loads(line) for line in capfd.readouterr().err.splitlines())
+
+    job = project.settings.path("jobs/silver/current_order.py")
+    job.write_text(job.read_text() + "\nCHANGED = 1\n")
+    monkeypatch.setattr(integrity, "content_fault", checked)
+    monkeypatch.setattr("lake.gate.gate.warm_up", lambda: None)
+    monkeypatch.setenv("SPARK_REMOTE", "sc://localhost:1")
+    words = ["lake", command, "--log-format", "json", "--project", str(project.settings.project)]
+    monkeypatch.setattr("sys.argv", words)
+    cli._run()
+    assert [(line["event"], line["verb"], line["subject"]) for line in said] == [("begin", "check", "log orders")]
 
 
 def test_a_step_lasts_as_long_as_its_block() -> None:

@@ -23,6 +23,8 @@ Usual = Callable[[str], Mapping[str, float]]
 
 COLOURS: Final = {"lake:": "red", "warning": "yellow", "failed": "red"}
 """Of what a line begins with; other verbs are cyan."""
+SILENT: Final = frozenset({"check", "settle"})
+"""Verbs of which nothing else says what they have done."""
 SHORT: Final = 0.5
 """Seconds; a step that takes less is not shown."""
 
@@ -41,7 +43,7 @@ def coloured(line: str) -> str:
 
 
 class Lines:
-    """For a pipe: of steps, only that Spark starts; what verbs have done comes as lines of their own."""
+    """For a pipe: what verbs have done, which most say in lines of their own; that Spark starts, before it does."""
 
     def say(self, line: str) -> None:
         """Prints a line."""
@@ -59,7 +61,10 @@ class Lines:
         """Prints nothing: a pipe is told of no step's progress."""
 
     def ended(self, step: Step) -> None:
-        """Prints nothing: the verb itself says what it has done."""
+        """Prints one line of a verb that says nothing of what it has done itself."""
+        if step.verb in SILENT and not step.failed:
+            rows = "" if step.rows is None else f"{step.rows} rows "
+            self.say(f"{step.verb:<7} {step.subject}: {rows}in {step.seconds:.1f} s")
 
     def stop(self) -> None:
         """Nothing is drawn from now on."""
@@ -89,7 +94,8 @@ class Records(Lines):
 
     def ended(self, step: Step) -> None:
         outcome = "failed" if step.failed else "done"
-        self.record("end", verb=step.verb, subject=step.subject, outcome=outcome, seconds=round(step.seconds, 3))
+        seconds = round(step.seconds, 3)
+        self.record("end", verb=step.verb, subject=step.subject, outcome=outcome, seconds=seconds, rows=step.rows)
 
 
 class Live(Lines):

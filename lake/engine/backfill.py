@@ -53,7 +53,7 @@ def backfill(  # noqa: PLR0913 the range of one table, and how to tell of it
     if head is None:
         raise declaration.fault("has not been built yet", fix=f"lake advance {declaration.name}")
     inputs = Inputs(connect, project, get_cut(project.settings, head.cut), sound=sound)
-    with step("backfill", declaration.name), book, writing(inputs, declaration) as evaluation:
+    with step("backfill", declaration.name) as work, book, writing(inputs, declaration) as evaluation:
         if evaluation.since.cut != inputs.cut.number:
             raise Unavailable(f"{declaration.name} is being advanced", fix="run the command again")
         same_definition(project, declaration, evaluation.since)
@@ -61,6 +61,7 @@ def backfill(  # noqa: PLR0913 the range of one table, and how to tell of it
         affected = Between(inputs, start, end).affected_keys(declaration)
         change = of_diff(evaluation, difference(evaluation, affected))
         done: list[Advanced] = [finish(change, began, verb="backfill", dry_run=dry_run)]
+        work.rows = done[0].rows
     tell(done[0])
     if dry_run:
         return done

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
@@ -11,10 +12,11 @@ from lake.store.ledger.runs import failing
 
 if TYPE_CHECKING:
     from lake.declaration import Declaration
+    from lake.engine.write import Advanced
     from lake.evaluation.inputs import Inputs
 
 P = ParamSpec("P")
-T = TypeVar("T")
+T = TypeVar("T", bound="Advanced")
 
 
 def books(
@@ -27,11 +29,11 @@ def books(
     ) -> Callable[Concatenate[Inputs, Declaration, P], T]:
         @wraps(work)
         def booked(inputs: Inputs, declaration: Declaration, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            with step(verb, declaration.name):
-                if kwargs.get("dry_run"):
-                    return work(inputs, declaration, *args, **kwargs)
-                with failing(inputs.project.settings, verb, declaration.name, inputs.cut.number):
-                    return work(inputs, declaration, *args, **kwargs)
+            book = failing(inputs.project.settings, verb, declaration.name, inputs.cut.number)
+            with step(verb, declaration.name) as at_work, nullcontext() if kwargs.get("dry_run") else book:
+                done = work(inputs, declaration, *args, **kwargs)
+                at_work.rows = done.rows
+                return done
 
         return booked
 

@@ -78,11 +78,13 @@ def verify_all(
     def work(declaration: Declaration) -> Verdict:
         cut, began = cuts.get(declaration.name), datetime.now(UTC)
         fault = next((damage for stream in project.logs(declaration) if (damage := damaged[stream])), None)
-        with step("verify", declaration.name), runs.failing(project.settings, "verify", declaration.name, cut):
+        book = runs.failing(project.settings, "verify", declaration.name, cut)
+        with step("verify", declaration.name) as at_work, book:
             if cut is None:
                 verdict = _never_built(declaration)
             else:
                 verdict = _not_told(declaration, cut, fault) if fault else verify(by_cut[cut], declaration)
+            at_work.rows = verdict.rows
         _book(project, verdict, began)
         tell(verdict)
         return verdict

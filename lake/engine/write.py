@@ -48,6 +48,10 @@ class Advanced:
     deleted: int
     seconds: float
 
+    @property
+    def rows(self) -> int:
+        return self.inserted + self.updated + self.deleted
+
 
 @contextmanager
 def writing(inputs: Inputs, declaration: Declaration) -> Iterator[Evaluation]:

@@ -53,12 +53,13 @@ def drain(  # noqa: PLR0913  the last two are for callers that go on, and for te
     Raises as the source does, Gap where what is next is gone, DeclarationError where a delivery that some logs have
     is lost on disk, and Unavailable where another process is at it.
     """
-    with delivering(settings, spark, contracts, source, now=now) as work, step("ingest", source.name):
+    with delivering(settings, spark, contracts, source, now=now) as work, step("ingest", source.name) as at_work:
         done = 0
         while (deliveries is None or done < deliveries) and work.take(work.reader.read):
             done += 1
         if done == deliveries and work.reader.more:
             on_more(source.name)
+        at_work.rows = sum(counts.accepted for counts in work.counts.values())
     return work.counts
 
 

@@ -37,6 +37,7 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
     *,
     on_failure: Callable[[str, LakeError], None] | None = None,
     on_more: Callable[[str], None] = lambda _: None,
+    on_end: Callable[[str, float], None] = lambda *_: None,
     batches: int | None = None,
     now: datetime | None = None,
 ) -> dict[str, BatchCounts]:
@@ -46,7 +47,8 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
     this one ends however fast it comes. Then producers are closed of whom nothing came for as long as their contract
     says. Returns each stream's counts over the batches that were made. A stream or a source that fails does not stop
     the others: `on_failure` is called as soon as it fails; without it, the error is raised when all are done. `on_more`
-    is called for a source that has more than `batches` of it took. Raises DeclarationError for an unknown name.
+    is called for a source that has more than `batches` of it took, `on_end` for each stream of what was taken with the
+    seconds that this took. Raises DeclarationError for an unknown name.
     """
     declared, faults = sound_sources(settings, contracts)
     named = None if names is None else list(names)
@@ -78,6 +80,7 @@ def ingest(  # noqa: PLR0913  the last two are for callers that go on, and for t
                 taken = take()
             for stream, counts in taken.items():
                 done[stream] = counts.after(done[stream]) if stream in done else counts
+                on_end(stream, (datetime.now(UTC) - began).total_seconds())
             read = {stream: counts for stream, counts in taken.items() if counts.read}
             for stream, counts in read.items():
                 runs.note(settings, "ingest", stream, None, began, **asdict(counts))
@@ -167,6 +170,7 @@ def _landed(
             if counts.batch == total.batch:
                 break
             total = counts.after(total)
+        work.rows = total.accepted
     if settings.archive is not None:
         landing.archive(settings, stream, landing.landed(log), settings.path(settings.archive) / stream)
     return {stream: total}

@@ -10,6 +10,7 @@ from typing import Final
 from lake.config import Settings
 from lake.declaration import Declaration
 from lake.errors import LakeError, StorageError
+from lake.progress import step
 from lake.project import Project
 from lake.store.chain import breaks, changes
 from lake.store.log import Log
@@ -50,15 +51,17 @@ def _faults(project: Project, streams: Iterable[str]) -> Iterator[tuple[str, Lak
 def _fault(project: Project, stream: str, read: Callable[[], dict[str, tuple[int, str]]]) -> LakeError | None:
     contract = project.contracts[stream]
     try:
-        log = Log(project.settings, stream)
-        head = log.head()
-        for lost in lost_batches(project.settings, stream, read()):
-            return StorageError(lost.fault.what, where=lost.fault.where, fix=BRING_BACK.format(stream=stream))
-        log.contracts(head)
-        if fault := content_fault(project.settings, stream):
-            return fault
-        if contract.sealed and head.keys:
-            log.key_store().must_be_whole()
+        with step("check", f"log {stream}") as work:
+            log = Log(project.settings, stream)
+            head = log.head()
+            work.rows = head.events
+            for lost in lost_batches(project.settings, stream, read()):
+                return StorageError(lost.fault.what, where=lost.fault.where, fix=BRING_BACK.format(stream=stream))
+            log.contracts(head)
+            if fault := content_fault(project.settings, stream):
+                return fault
+            if contract.sealed and head.keys:
+                log.key_store().must_be_whole()
     except LakeError as error:
         return error
     return None

@@ -53,10 +53,10 @@ def check(
     for table in picked:
         suite, version = judged.get(table.name), versions[table.name]
         if suite is not None and version is not None:
-            with step("check", table.name):
-                checks.append(
-                    gate.judge_table(project.table(table), table, suite, version=version, cut=at, spark=spark)
-                )
+            stored = project.table(table)
+            with step("check", table.name) as work:
+                checks.append(gate.judge_table(stored, table, suite, version=version, cut=at, spark=spark))
+                work.rows = stored.rows(version)
     errors = [
         error
         for error in (

@@ -36,8 +36,9 @@ def settle(project: Project, edition: Edition, spark: Callable[[], SparkSession]
     work = _Settling(project, away, dict(edition.tables), spark)
     with work.held():
         for declaration in work.affected():
-            with step("settle", declaration.name):
+            with step("settle", declaration.name) as at_work:
                 work.tables[declaration.name] = work.settled(declaration)
+                at_work.rows = work.tables[declaration.name].rows
         settled = record_edition(project.settings, edition.cut, work.tables, seen=edition)
     expire_editions(project.settings, [edition.number])
     return settled
