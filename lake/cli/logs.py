@@ -64,6 +64,8 @@ def schemas(shell: Shell) -> None:
 
 def _change(change: Mapping[str, Any]) -> str:
     """What has become of a field, and what follows."""
+    from lake.contracts.evolution import keeps
+
     was, now, tables = change["was"], change["now"], ", ".join(change["tables"])
     if was is None:
         return f"{change['field']}: new, {now}; tables go on without it until lake deploy"
@@ -72,7 +74,8 @@ def _change(change: Mapping[str, Any]) -> str:
     what = ", ".join(part for part in (became, after) if part) + " with the next batch; older events stay as they are"
     if not tables:
         return f"{what}, and no table reads it"
-    return f"{what}; lake deploy builds {tables} anew, and until then lake run ingests and publishes nothing"
+    deploy = "lake deploy" if now is None or keeps(was, now) else "lake deploy --yes"
+    return f"{what}; {deploy} builds {tables} anew, and until then lake run ingests and publishes nothing"
 
 
 @click.command()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 TABLES = click.argument("tables", nargs=-1)
 CUT = click.option("--cut", "number", type=Number(), help="The cut (default: the latest).")
 ALL = click.option("--all", "everything", is_flag=True, help="Every table, in dependency order.")
-YES = click.option("--yes", is_flag=True, help="Allow published columns to be dropped or to change their type.")
+YES = click.option("--yes", is_flag=True, help="Allow published columns to be dropped, or to lose values to a type.")
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would change, without changing anything.")
 ADVANCED = ("table", "verb", "cut", "version", "inserted", "updated", "deleted", "seconds")
 
@@ -51,7 +51,7 @@ def rebuild(
     """Recompute tables from their inputs. Commits only the difference; adopts a changed definition.
 
     Each table changes in one commit, which readers see when the cut is published. A table that would lose a published
-    column, or change the type of one, is left unchanged unless --yes is given.
+    column, or values of one to another type, is left unchanged unless --yes is given.
 
     \b
     lake rebuild carrier_daily --dry-run
@@ -157,8 +157,8 @@ def deploy(shell: Shell, *, yes: bool) -> None:
     """Build changed tables and publish them in one edition. They are built and checked beside the live ones.
 
     Readers see the old tables until then, and `lake publish --edition N` shows them again. If a table would lose a
-    published column, or change the type of one, nothing is built unless --yes is given. A table whose job was removed
-    leaves the edition; `lake maintain --drop-retired --yes` deletes it.
+    published column, or values of one to another type, nothing is built unless --yes is given. A table whose job was
+    removed leaves the edition; `lake maintain --drop-retired --yes` deletes it.
 
     \b
     lake deploy

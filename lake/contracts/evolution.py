@@ -30,6 +30,14 @@ WIDER: Final[Mapping[str, frozenset[str]]] = {
     "float": frozenset({"double"}),
 }
 
+EXACT: Final[Mapping[str, frozenset[str]]] = {
+    "tinyint": frozenset({"smallint", "int", "bigint", "float", "double"}),
+    "smallint": frozenset({"int", "bigint", "float", "double"}),
+    "int": frozenset({"bigint", "double"}),
+    "float": frozenset({"double"}),
+}
+"""The types of columns that have every value of a narrower one; decimals by their digits, see `keeps`."""
+
 PRECISION: Final = 38
 """The most digits of a decimal."""
 
@@ -225,6 +233,13 @@ def holding(before: str, now: str) -> str | None:
         precision = max(p0 - s0, p1 - s1) + scale
         return f"decimal({precision},{scale})" if precision <= PRECISION else None
     return next((kind for kind in (before, now) if {before, now} - {kind} <= _narrower(kind)), None)
+
+
+def keeps(before: str, now: str) -> bool:
+    """Whether a column of the type `before` loses no value when it becomes one of the type `now`."""
+    if before.startswith("decimal") and now.startswith("decimal"):
+        return holding(before, now) == now
+    return now == before or now in EXACT.get(before, ())
 
 
 def _narrower(kind: str) -> set[str]:

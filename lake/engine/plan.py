@@ -8,20 +8,21 @@ from difflib import unified_diff
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
+from lake.contracts.evolution import keeps
 from lake.declaration import Declaration
 from lake.engine.widening import entering, known
-from lake.evaluation.columns import WAITING, lost
+from lake.evaluation.columns import HANDED_ON, WAITING, lost
 from lake.evaluation.inputs import Inputs
 from lake.gate.suites import load_suites
 from lake.graph import Graph, graph
-from lake.project import SOURCE, Project
+from lake.project import FIELD, SOURCE, Project
 from lake.quality.suite import Suite
 from lake.session import start
 from lake.store import delta
 from lake.store.ledger import checks, cuts, editions, runs
 from lake.store.log import Log
 from lake.store.scan import Scan
-from lake.store.table_head import TableHead
+from lake.store.table_head import Columns, TableHead
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -222,14 +223,27 @@ class _Planning:
         if then is None:
             yield "which part has changed is unknown: it was built before definitions were recorded"
             return
-        for part in dict.fromkeys([*then, *now]):
+        differing = [part for part in dict.fromkeys([*then, *now]) if then.get(part) != now.get(part)]
+        for part in differing:
             old, new = then.get(part), now.get(part)
-            if old == new or part == SOURCE:
+            if part == SOURCE:
                 continue
             if part in ("function", "rest of the file") or part.startswith("imported"):
                 yield f"{part} {'changed' if old and new else 'added' if new else 'removed'}"
             else:
                 yield f"{part}: {old or 'none'} → {new or 'none'}"
+        if all(part.startswith(FIELD) for part in differing):
+            yield from self._retyped(declaration, columns or {})
+
+    def _retyped(self, declaration: Declaration, columns: Columns) -> Iterator[str]:
+        """Which columns that are fields of a log, {input: what is said of it}, get the field's new type."""
+        for source in (source for source in declaration.inputs if source.is_log):
+            said, fields = columns.get(source.name, {}), self.project.fields(source.name)
+            for column, field in said.get(HANDED_ON, {}).items():
+                was, now = (types.get(field, "").partition(" ")[0] for types in (said["read"], fields))
+                if was and now and was != now:
+                    loss = "readers lose no value" if keeps(was, now) else "lake deploy needs --yes for it"
+                    yield f"column {column}: {was} → {now}; {loss}"
 
     def _text(self, declaration: Declaration) -> Iterator[str]:
         """How the job file differs from the one that built the table, line by line."""

@@ -1,9 +1,10 @@
-"""What readers have: columns that may go, or change their type, only where somebody said so."""
+"""What readers have: columns that may go, or lose values to another type, only where somebody said so."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from lake.contracts.evolution import keeps
 from lake.declaration import Declaration
 from lake.engine.pending_change import column_changes
 from lake.errors import DeclarationError
@@ -18,7 +19,7 @@ from lake.store.warehouse import Warehouse
 
 
 def must_keep(inputs: Inputs, tables: Iterable[Declaration]) -> None:
-    """Raises DeclarationError where a build of `tables` would take columns from readers, or change their types."""
+    """Raises DeclarationError where a build of `tables` would take columns from readers, or values to another type."""
     latest = editions.latest_edition(inputs.project.settings)
     published = latest.tables if latest else {}
     faults = [
@@ -32,8 +33,12 @@ def must_keep(inputs: Inputs, tables: Iterable[Declaration]) -> None:
 
 
 def _losses(inputs: Inputs, declaration: Declaration, entry: EditionTable) -> Iterator[DeclarationError]:
-    changes = column_changes(_columns(inputs, entry), analyse(inputs, declaration).columns)
-    lost = {name: what for name, what in changes.items() if not what.startswith("added") and visible([name])}
+    before, now = _columns(inputs, entry), analyse(inputs, declaration).columns
+    lost = {
+        name: what
+        for name, what in column_changes(before, now).items()
+        if name in before and visible([name]) and not (name in now and keeps(before[name], now[name]))
+    }
     if lost:
         what = ", ".join(f"{name} {change}" for name, change in lost.items())
         fix = "add --yes, or make the function return them as they were"

@@ -268,7 +268,7 @@ def test_a_column_that_readers_have_goes_only_where_somebody_says_so(
     for line in (("rebuild", "whole"), ("deploy",)):
         refused = commands.lake(*line, at=things)
         assert refused.code == 2, refused.err
-        assert "price removed (decimal(9,2)), k int → bigint" in refused.err
+        assert "published columns would change: price removed (decimal(9,2)) (" in refused.err
         assert "--yes" in refused.err
     told = commands.lake("rebuild", "whole", "--dry-run", at=things)
     assert (told.code, "whole: column price removed (decimal(9,2))" in told.out) == (0, True)
@@ -288,6 +288,44 @@ def test_a_column_that_readers_have_goes_only_where_somebody_says_so(
     things = declare(project)
     assert columns(things) == {"whole": {*NAMES} - {"price"}, "child": {*NAMES} - {"price"}}
     assert unproved(things) == []
+
+
+def test_a_wider_column_loses_readers_nothing_and_is_deployed_without_a_question(
+    project: Settings, commands: Commands
+) -> None:
+    things = declare(project)
+    write(project, "renamed")
+    write(project, "counted")
+
+    def lake(*words: str, code: int = 0) -> str:
+        done = commands.lake(*words, at=things)
+        assert done.code == code, done.err
+        return done.out + done.err
+
+    things.land("things", thing(1), thing(2))
+    lake("run")
+    declare(project, k="long", price="decimal(12, 4)")
+    for field, change in (("k", "was int, becomes bigint"), ("price", "was decimal(9,2), becomes decimal(12,4)")):
+        assert f"{field}: {change} with the next batch; older events stay as they are; lake deploy builds" in lake(
+            "schemas"
+        )
+    things.land("things", thing(3, price="3.1234"))
+    assert "lake deploy" in lake("run", code=2)
+    planned = lake("plan")
+    assert "renamed: column cost: decimal(9,2) → decimal(12,4); readers lose no value" in planned
+    assert "renamed: column k: int → bigint; readers lose no value" in planned
+    assert "edition 3 of cut 2: 2 tables" in lake("deploy")
+    things = declare(project, k="long", price="decimal(12, 4)")
+    assert [str(row["cost"]) for row in things.table("renamed")] == ["1.5000", "2.5000", "3.1234"]
+    assert "identical" in lake("verify")
+
+    declare(project, k="double", price="decimal(12, 4)")
+    assert "k: was bigint, becomes double" in (told := lake("schemas"))
+    assert "; lake deploy --yes builds" in told
+    assert "renamed: column k: bigint → double; lake deploy needs --yes for it" in lake("plan")
+    refused = lake("deploy", code=2)
+    assert "published columns would change: k bigint → double" in refused
+    assert "cost" not in refused
 
 
 @pytest.mark.long
