@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lake.errors import QualityError
 from lake.quality.suite import named_columns
@@ -11,6 +11,13 @@ from lake.text import printable
 
 if TYPE_CHECKING:
     from lake.store.ledger.checks import Check
+
+
+NO_ROWS: Final = (
+    "where events are missing, land them; where a delivery is wrong, lake void STREAM --batch N --reason …"
+    " (lake log STREAM lists the batches)"
+)
+"""What to do about the events where an expectation of a whole table names no row."""
 
 
 def stopped(checks: Iterable[Check]) -> QualityError | None:
@@ -21,11 +28,13 @@ def stopped(checks: Iterable[Check]) -> QualityError | None:
 
 
 def way_out(checks: Iterable[Check], event: str = "STREAM PLACE") -> str:
-    """What to do about `checks` that stopped: one of three things is wrong. `event`: one behind the rows."""
-    files = " and ".join(sorted({f"quality/{check.table}.json" for check in checks if check.outcome == "stopped"}))
+    """What to do about `checks` that stopped: one of three things is wrong. `event`: one behind the rows, if any."""
+    stopping = [check for check in checks if check.outcome == "stopped"]
+    files = " and ".join(sorted({f"quality/{check.table}.json" for check in stopping}))
+    of_rows = any(result["failed"] is not None for check in stopping for result in stops(check))
     return (
-        f"where the event is wrong, lake void {event} --reason …; where the rule is, correct {files};"
-        " where the job is, correct it and lake deploy; then lake run"
+        f"{f'where the event is wrong, lake void {event} --reason …' if of_rows else NO_ROWS}; where the rule is,"
+        f" correct {files}; where the job is, correct it and lake deploy; then lake run"
     )
 
 

@@ -48,6 +48,10 @@ class Excess:
     def refused(self) -> int:
         return sum(self.reasons.values())
 
+    @property
+    def fix(self) -> str:
+        return FIX.format(stream=self.stream)
+
     def __str__(self) -> str:
         batches = f"batch {self.last}" if self.first == self.last else f"batches {self.first} to {self.last}"
         reasons = ", ".join(f"{reason} {count}" for reason, count in self.reasons.items())
@@ -87,17 +91,21 @@ def excess(settings: Settings, contract: Contract, cut: Cut) -> Excess | None:
     return Excess(stream, contract.where, first, last, refused + accepted, told, contract.max_refused)
 
 
+def excesses(project: Project, streams: Iterable[str], cut: Cut) -> list[Excess]:
+    """What of `streams` at `cut` holds publication."""
+    found = (excess(project.settings, project.contracts[stream], cut) for stream in sorted(streams))
+    return [over for over in found if over is not None]
+
+
 def stopped(project: Project, tables: Iterable[Declaration], cut: Cut) -> QualityError | None:
     """What holds publication of `tables` at `cut`, as one error; None where nothing does."""
     readers: dict[str, list[str]] = {}
     for table in tables:
         for stream in project.logs(table):
             readers.setdefault(stream, []).append(table.name)
-    excesses = [excess(project.settings, project.contracts[stream], cut) for stream in sorted(readers)]
     told = [
-        f"{over}; held: {', '.join(readers[over.stream])} ({over.where})\n  fix: {FIX.format(stream=over.stream)}"
-        for over in excesses
-        if over is not None
+        f"{over}; held: {', '.join(readers[over.stream])} ({over.where})\n  fix: {over.fix}"
+        for over in excesses(project, readers, cut)
     ]
     return QualityError("\n".join(told)) if told else None
 

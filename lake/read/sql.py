@@ -34,6 +34,8 @@ _EXPLAIN: Final = re.compile(r"EXPLAIN\b\s*(?:ANALYZE\b)?\s*(?:\(\s*(?:ANALYZE|F
 _LISTING: Final = re.compile(
     r"\A\s*desc\b|\b(show|describe|query|query_table|information_schema|pg_\w+|pragma_\w+|duckdb_\w+)\b", re.I
 )
+TOWARDS_AN_EDITION: Final = ("ingest", "build", "advance", "rebuild", "publish")
+"""The verbs of runs after which there is an edition."""
 AS_OF: Final = "FROM {table} WHERE valid_from <= moment AND (valid_to IS NULL OR moment < valid_to)"
 _MISSING_TABLE: Final = re.compile(r"Table with name \"?([^\s\"]+)\"? does not exist")
 _MISSING_COLUMN: Final = re.compile(r"(?:Referenced column|column named|column) \"([^\"]+)\"")
@@ -209,17 +211,35 @@ def opened(  # noqa: PLR0913  which edition, and what has to hold first
 
 
 def _nothing_published(settings: Settings) -> DeclarationError:
-    """The error before the first edition: which gate stopped it, if one did."""
-    from lake.gate.failures import failures, way_out
-    from lake.store.ledger.checks import last_checks
+    """The error before the first edition: what has stopped it, if anything did."""
+    what, where = "no edition has been published yet, so there is nothing to read", Warehouse(settings).root.url
+    obstacles = list(dict.fromkeys(_obstacles(settings)))
+    if not obstacles:
+        return DeclarationError(what, where=where, fix="run `lake run` (ingest, cut, advance, check, publish)")
+    fixes = dict.fromkeys(fix for _, fix in obstacles if fix)
+    told = "\n".join(stopped for stopped, _ in obstacles)
+    return DeclarationError(f"{what}: {told}", where=where, fix="; ".join(fixes))
 
-    what = "no edition has been published yet, so there is nothing to read"
-    fix = "run `lake run` (ingest, cut, advance, check, publish)"
-    stops = [check for check in last_checks(settings).values() if check.outcome == "stopped"]
-    if stops:
-        what = "\n".join([f"{what}: a gate stopped cut {max(check.cut for check in stops)}", *failures(stops)])
-        fix = way_out(stops)
-    return DeclarationError(what, where=Warehouse(settings).root.url, fix=fix)
+
+def _obstacles(settings: Settings) -> Iterator[tuple[str, str]]:
+    """What keeps `lake run` from the first edition, each with its fix: gates, refused records, faults, what failed."""
+    from lake.gate import failures, refusal_limits
+    from lake.project import sound
+    from lake.store.ledger import checks, cuts, runs
+
+    if stops := [check for check in checks.last_checks(settings).values() if check.outcome == "stopped"]:
+        stopped = f"a gate stopped cut {max(check.cut for check in stops)}"
+        yield "\n".join([stopped, *failures.failures(stops)]), failures.way_out(stops)
+    project, faults = sound(settings)
+    if cut := cuts.latest_cut(settings):
+        streams = {stream for table in project.tables.values() for stream in project.logs(table)}
+        for over in refusal_limits.excesses(project, streams, cut):
+            yield f"{over} ({over.where})", over.fix
+    for fault in faults:
+        yield f"{fault.what} ({fault.where})" if fault.where else fault.what, fault.fix
+    for run in runs.last_runs(settings, *TOWARDS_AN_EDITION).values():
+        if run.outcome == "failed" and run.counts["error"] != runs.STOPPED:
+            yield f"{run.verb} {run.subject} failed: {run.counts['error']}", "correct that, then lake run"
 
 
 def as_of(table: str) -> str:

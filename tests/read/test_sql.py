@@ -21,8 +21,9 @@ from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, StorageError
 from lake.read.sql import Reader, reader
 from lake.store.ledger import checks
+from lake.testing import Commands
 from tests.checks import present
-from tests.shop import empty
+from tests.shop import empty, new_shop, order
 from tests.warehouse import publish, write
 
 DAILY = """
@@ -391,6 +392,40 @@ def test_before_the_first_edition_the_gate_that_stopped_it_is_named(project: Set
         reader(project)
     assert "a gate stopped cut 4" in str(told.value)
     assert "carrier_daily: expect_column_values_to_not_be_null(carrier) failed for 1 of 3 rows" in str(told.value)
+
+
+def test_before_the_first_edition_it_is_told_what_stopped_it_and_what_to_do(tmp_path: Path, commands: Commands) -> None:
+    shop = new_shop(tmp_path)
+    job = shop.source.path("jobs/silver/current_order.py")
+    sound = job.read_text()
+
+    def asked(code: int) -> str:
+        """What a query is told once `lake run` has ended so."""
+        ran = commands.lake("run", at=shop)
+        assert ran.code == code, ran.err
+        answer = commands.lake("sql", "select 1", at=shop)
+        assert (answer.code, "run `lake run`" in answer.err) == (2, False), answer.err
+        return answer.err
+
+    job.write_text(sound.replace("orders.select", "orders.choose"))
+    shop.land("orders", order(1))
+    failed = asked(2)
+    assert "advance current_order failed: " in failed
+    assert "fix: correct that, then lake run" in failed
+
+    job.write_text(f"{sound}\nbroken")
+    assert "jobs/silver/current_order.py" in asked(2)
+
+    job.write_text(sound)
+    few = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 9}}
+    shop.source.path("quality/current_order.json").write_text(json.dumps({"expectations": [few]}))
+    shop.land("orders", *["{"] * 30)
+    held = asked(1)
+    assert "a gate stopped cut 2\ncurrent_order: expect_table_row_count_to_be_between failed: expected" in held
+    assert "where events are missing, land them; where a delivery is wrong, lake void STREAM --batch N" in held
+    assert "STREAM PLACE" not in held
+    assert "orders: 30 of 31 records of batches 1 to 2 were refused" in held
+    assert "`lake quarantine list orders` shows them" in held
 
 
 TABLE = """\

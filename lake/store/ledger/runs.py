@@ -19,6 +19,8 @@ WHOLE: Final = ("build", "rebuild")
 """The verbs that evaluate a whole table; their commits say what its definition consisted of."""
 EDITION: Final = "edition"
 """The subject of `publish`."""
+STOPPED: Final = "its expectations stopped it"
+"""Why a verb failed that a gate stopped, of which the checks tell more."""
 SHOWN: Final = 300
 """So many characters of a reason are kept."""
 _VALUES: Final = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|(?<==)\S+")
@@ -113,7 +115,7 @@ def nothing_to_do(settings: Settings, verb: str, subject: str, cut: int | None, 
 def reason(error: BaseException) -> str:
     """Why something failed, in one line, and where it is declared. The book keeps nothing quoted: it may be a value."""
     if isinstance(error, QualityError):
-        return "its expectations stopped it"
+        return STOPPED
     declared = f" ({error.where})" if isinstance(error, DeclarationError) and error.where else ""
     what = error.what.partition("\n")[0] if isinstance(error, LakeError) else first_line(error)
     return f"{_VALUES.sub('…', what)[:SHOWN]}{declared}"
