@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from lake.contracts.evolution import keeps
 from lake.declaration import Declaration
 from lake.engine.widening import entering, known
-from lake.evaluation.columns import HANDED_ON, WAITING, lost
+from lake.evaluation.columns import WAITING, lost
 from lake.evaluation.inputs import Inputs
 from lake.gate.suites import load_suites
 from lake.graph import Graph, graph
@@ -22,7 +22,7 @@ from lake.store import delta
 from lake.store.ledger import checks, cuts, editions, runs
 from lake.store.log import Log
 from lake.store.scan import Scan
-from lake.store.table_head import Columns, TableHead
+from lake.store.table_head import HANDED_ON, Columns, TableHead
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
