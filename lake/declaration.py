@@ -29,11 +29,15 @@ class Input:
 
 @dataclass(frozen=True)
 class Parking:
-    """An expectation of a function's rows: those for which the SQL `met` is false are parked."""
+    """An expectation of a function's rows: those for which the SQL that `met` makes for them is false are parked.
+
+    `text` is what of it decides that.
+    """
 
     expectation: str
     columns: tuple[str, ...]
-    met: str
+    text: str
+    met: Callable[[DataFrame], str] = field(compare=False)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from graphlib import TopologicalSorter
 from itertools import chain
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lake import quoting
 from lake.config import Settings
@@ -20,11 +20,14 @@ from lake.job_loader import declared as declared_by
 from lake.jobfile import JobFile
 from lake.kinds.latest import First
 from lake.quality.parking import PLACE, ROW, SUFFIX, meets
-from lake.quality.suite import load_suite, parks
+from lake.quality.suite import Expectation, load_suite, parks
 from lake.store.ledger.editions import Edition, latest_edition
 from lake.store.table_head import HANDED_ON, Columns, TableHead
 from lake.store.tables import Table
 from lake.store.warehouse import LAYERS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 FIELD: Final = "contract field "
 SOURCE: Final = "source"
@@ -176,7 +179,7 @@ class Project:
 
 def _parking(declaration: Declaration) -> dict[str, str]:
     """What parks rows, part by part of the definition."""
-    parts = {f"parking {number}": rule.met for number, rule in enumerate(declaration.parking, 1)}
+    parts = {f"parking {number}": rule.text for number, rule in enumerate(declaration.parking, 1)}
     return parts if declaration.parked_of is None else parts | {"rows": "parked ones"}
 
 
@@ -272,11 +275,7 @@ def _with_parked(settings: Settings, declared: Declaration, tables: Mapping[str,
     inputs = tuple(s if s.table is None else replace(s, table=tables[s.name]) for s in declared.inputs)
     suite = load_suite(settings, declared.name) if parks(settings, declared.name) else None
     parking = () if suite is None else suite.parking
-    rules = tuple(
-        Parking(str(expectation), expectation.columns or (), meets(expectation.type, expectation.kwargs))
-        for expectation in parking
-    )
-    table = replace(declared, inputs=inputs, parking=rules)
+    table = replace(declared, inputs=inputs, parking=tuple(_rule(one, declared.kind.zone) for one in parking))
     yield table
     if parking:
         if why := _cannot_park(table):
@@ -284,6 +283,20 @@ def _with_parked(settings: Settings, declared: Declaration, tables: Mapping[str,
                 f"{table.name}: {why}", where=parking[0].where, fix="use severity stop, or filter in the job"
             )
         yield replace(table, name=f"{table.name}{SUFFIX}", kind=PARKED, parked_of=table)
+
+
+def _rule(expectation: Expectation, zone: str | None) -> Parking:
+    """What parks the rows that fail an expectation, whose times without an offset are of `zone`."""
+
+    def met(rows: DataFrame) -> str:
+        from lake.quality.moments import Moments
+
+        return meets(expectation.type, Moments.of_frame(rows, zone).arguments(expectation))
+
+    bounds = (expectation.kwargs.get(end) for end in ("min_value", "max_value"))
+    of_zone = f" in {zone}" if zone not in {None, "UTC"} and any(isinstance(bound, str) for bound in bounds) else ""
+    text = meets(expectation.type, expectation.kwargs) + of_zone
+    return Parking(str(expectation), expectation.columns or (), text, met)
 
 
 def _cannot_park(table: Declaration) -> str:

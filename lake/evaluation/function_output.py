@@ -124,7 +124,7 @@ def _parted(declaration: Declaration, rows: DataFrame) -> DataFrame:
     never = [kind.broadcast, kind.deletes, f"{ORDER}._bucket < 0" if of_log else None]
     exempt = " OR ".join(f"coalesce({sql}, false)" for sql in never if sql) or "false"
     failed = ", ".join(
-        f"CASE WHEN NOT ({rule.met}) THEN {literal(rule.expectation, SPARK)} END" for rule in declaration.parking
+        f"CASE WHEN NOT ({rule.met(rows)}) THEN {literal(rule.expectation, SPARK)} END" for rule in declaration.parking
     )
     by = f"CASE WHEN NOT ({exempt}) THEN nullif(concat_ws('; ', {failed}), '') END"
     if declaration.parked_of is None:

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from lake import cost
 from lake.errors import DeclarationError
-from lake.gate.moments import Moments
+from lake.quality.moments import Moments
 from lake.quality.suite import Expectation
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Final
 
@@ -43,7 +44,7 @@ def refusal(type_: str, kwargs: Mapping[str, Any]) -> str:
 
 
 def meets(type_: str, kwargs: Mapping[str, Any]) -> str:
-    """Spark SQL of whether a row meets an expectation; it may be null, which meets it."""
+    """Spark SQL of whether a row meets an expectation, of values of its columns' types; null, too, meets it."""
     return MEETS[type_](kwargs)
 
 
@@ -54,6 +55,8 @@ def _column(kwargs: Mapping[str, Any], name: str = "column") -> str:
 def _value(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, date):
+        return f"{'timestamp' if isinstance(value, datetime) else 'date'} '{value.isoformat()}'"
     if isinstance(value, int | float):
         return format(Decimal(repr(value)), "f")
     return literal(value, SPARK)

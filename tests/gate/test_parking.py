@@ -184,6 +184,62 @@ def test_a_column_that_the_function_does_not_return_is_told(shop: Lakehouse, pro
     assert "did you mean 'amount'" in str(fault.value)
 
 
+VISITS: Final = contract("visits", {"who": "string", "at": "timestamp", "day": "date", "local": "string"}, time="at")
+VISITED: Final = '''
+from lake import Aggregate, Calendar, Count, log, table
+
+@table(
+    Aggregate("who", measures={"visits": Count()}, window=Calendar(unit="day", on="at", zone="Asia/Kolkata")),
+    log("visits"),
+)
+def visited(visits):
+    """How often somebody came on a day."""
+    return visits.selectExpr("who", "at", "day", "cast(local as timestamp_ntz) as local")
+'''
+MOMENTS: Final = [f"2024-01-0{day}T{time}" for day in (1, 2, 3) for time in ("00:00", "18:29", "18:30", "23:59")]
+
+
+def visits(project: Settings, **bound: str) -> Lakehouse:
+    """A table of days in India where what is before the bound of a column is parked."""
+    [(column, text)] = bound.items()
+    expectation = {"type": "expect_column_values_to_be_between", "kwargs": {"column": column, "min_value": text}}
+    park(project, {"visited": [expectation]})
+    return declare(project, VISITS, jobs={"gold/visited": VISITED})
+
+
+@pytest.mark.parametrize(
+    ("bound", "parked"),
+    [
+        ({"at": "2024-01-02"}, 2),
+        ({"at": "2024-01-02T00:00"}, 2),
+        ({"at": "2024-01-02T00:00Z"}, 4),
+        ({"at": "2024-01-02T01:00+01:00"}, 4),
+        ({"day": "2024-01-02"}, 4),
+        ({"local": "2024-01-02"}, 4),
+        ({"local": "2024-01-02T18:30"}, 6),
+    ],
+)
+@pytest.mark.turns
+def test_a_time_parks_in_the_zone_that_the_windows_declare(
+    spark: SparkSession, project: Settings, bound: dict[str, str], parked: int
+) -> None:
+    shop = visits(project, **bound)
+    shop.land("visits", *({"who": "a", "at": f"{at}:00Z", "day": at[:10], "local": at} for at in MOMENTS)).run()
+    assert len(shop.table("visited__parked")) == parked
+    assert sum(row["visits"] for row in shop.table("visited")) == len(MOMENTS) - parked
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("bound", [{"at": "2024-13-01"}, {"day": "2024-01-02T06:00"}, {"local": "2024-01-02T06:00Z"}])
+def test_what_is_no_time_of_its_column_is_told_with_its_place(
+    spark: SparkSession, project: Settings, bound: dict[str, str]
+) -> None:
+    shop = visits(project, **bound).land("visits", {"who": "a", "at": "2024-01-01T00:00:00Z"})
+    with pytest.raises(DeclarationError, match="is not a valid value of a") as fault:
+        shop.run()
+    assert "quality/visited.json:1" in str(fault.value)
+
+
 VALUES: Final = {"n": ["-1", "0", "1.5", "null"], "s": ["''", "'a'", "'ab'", "null"]}
 CASES: Final[list[tuple[str, dict[str, Any], str]]] = [
     ("expect_column_values_to_not_be_null", {"column": "n"}, "null"),
