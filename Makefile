@@ -22,7 +22,7 @@ NEEDS_JAVA = $(if $(shell test "0$(JAVA_VERSION)" -ge 17 && echo yes),,$(error a
 	$(JAVA) is $(or $(JAVA_VERSION),missing): apt install openjdk-17-jdk-headless, brew install openjdk@17, or set JAVA_HOME))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka quick test test-airflow test-kafka test-postgres test-http test-singer laws soak lint docs audit bench bench-kinds bench-large bench-http bench-sources load airflow kafka postgres lock clean
+.PHONY: help setup demo demo-kafka quick test test-airflow test-kafka test-postgres test-http test-singer laws soak lint docs audit bench bench-kinds bench-large bench-http bench-sources load workloads airflow kafka postgres lock clean
 .DELETE_ON_ERROR:
 
 help: ## these lines
@@ -103,6 +103,11 @@ bench-sources: setup $(VENV)/.kafka ## the figures: Kafka and PostgreSQL into th
 
 load: setup ## ten minutes of lake run --follow beside a producer that never waits; MINUTES=60 for an hour
 	$(BIN)/python -m tests.bench.load --minutes $(or $(MINUTES),10)
+
+workloads: setup $(VENV)/.kafka ## a broker and a database under load beside lake run --follow, both killed: MINUTES=10, SEED=1
+	@infra/postgres/install.sh
+	$(BIN)/python -m tests.workloads.kafka --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1)
+	$(BIN)/python -m tests.workloads.postgres --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1)
 
 airflow: setup ## Airflow on this machine with the DAGs loaded, loopback only
 	infra/airflow.sh

@@ -100,7 +100,8 @@ def test_every_program_takes_the_arguments_that_it_is_given(monkeypatch: pytest.
                     module.main()
     benches = [f"tests.bench.{name}" for name in ("http", "kinds", "large", "load", "sources")]
     crashes = [f"tests.crash.{name}" for name in ("commands", "costs", "intake")]
-    assert sorted(modules) == ["tests.bench", *benches, "tests.crash", *crashes]
+    workloads = ["tests.workloads.kafka", "tests.workloads.postgres"]
+    assert sorted(modules) == ["tests.bench", *benches, "tests.crash", *crashes, *workloads]
 
 
 def test_marks_that_choose_tests_are_those_of_tests() -> None:

@@ -28,13 +28,13 @@ from typing import Any, Final
 import psycopg
 
 from lake.testing import Lakehouse
-from tests.processes import ROOT, until
-from tests.servers.postgres import Postgres, binaries, children, home, remove
+from tests.processes import until
+from tests.servers.postgres import Postgres, binaries, home, remove
 from tests.shop import HEAD, empty
 from tests.sources.shop import UNAVAILABLE, VARIABLE, Shop
 from tests.sources.writers import Connection, step
+from tests.workloads.follow import FOLLOW, killed, lake
 
-PROGRAM: Final = "from lake.cli import main; main()"
 WRITERS: Final = 4
 ROWS: Final = 3000
 TABLES: Final[dict[str, dict[str, str]]] = {
@@ -137,32 +137,6 @@ def resolved(connection: Connection, names: str) -> None:
         connection.execute(f"ROLLBACK PREPARED '{name}'".encode())
 
 
-def lake(project: Path, *words: str) -> subprocess.Popen[bytes]:
-    """A `lake` command in a session of its own, with all that it starts."""
-    with (project / "lake.log").open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, *words, "--project", str(project)],
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-
-
-def killed(process: subprocess.Popen[bytes]) -> bool:
-    """Kills a command and its JVM; whether it was at work still."""
-    was_at_work = process.poll() is None
-    found, pids = [process.pid], list[int]()
-    while found:
-        pids += found
-        found = [child for pid in found for child in children(pid)]
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    process.wait()
-    return was_at_work
-
-
 def project(folder: Path, slot: str) -> Lakehouse:
     """The project that follows the database."""
     settings = empty(folder / "shop")
@@ -232,7 +206,7 @@ def run(server: Postgres, folder: Path, said: argparse.Namespace) -> dict[str, A
     house = project(folder, shop.slot)
     place = house.source.project
     dice, kills, begun = random.Random(said.seed), {"server": 0, "lake": 0}, time.monotonic()
-    follow = lake(place, "run", "--follow", "--every", "1s")
+    follow = lake(place, *FOLLOW)
     with Load(shop, said.seed, 1.1 * said.changes / (said.minutes * 60)) as load:
         before = confirmed(shop)
         pause = said.minutes * 60 / (2 * said.kills + 2)
@@ -244,10 +218,10 @@ def run(server: Postgres, folder: Path, said: argparse.Namespace) -> dict[str, A
             load.stopped.wait(pause * dice.uniform(0.5, 1.4))
             before = moved_on(shop, follow, before)
             if follow.poll() is not None:  # it has told that the server was away
-                follow = lake(place, "run", "--follow", "--every", "1s")
+                follow = lake(place, *FOLLOW)
             elif kills["lake"] <= kills["server"]:
                 kills["lake"] += killed(follow)
-                follow = lake(place, "run", "--follow", "--every", "1s")
+                follow = lake(place, *FOLLOW)
             else:
                 server.kill()
                 kills["server"] += 1
@@ -257,7 +231,7 @@ def run(server: Postgres, folder: Path, said: argparse.Namespace) -> dict[str, A
         resolved(connection, "%")
     end = shop.query("SELECT pg_current_wal_flush_lsn()")[0][0]
     caught_up = f"SELECT confirmed_flush_lsn >= '{end}' FROM pg_replication_slots WHERE slot_name = '{shop.slot}'"
-    last = lake(place, "run", "--follow", "--every", "1s")
+    last = lake(place, *FOLLOW)
     until(lambda: shop.query(caught_up) == [(True,)] or last.poll() is not None, seconds=1800)
     last.send_signal(signal.SIGTERM)
     last.wait()
