@@ -10,6 +10,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError, did_you_mean
+from lake.kinds import rounding
 from lake.kinds.columns import CARRIED, ORDER, SIGN, as_sql, digest, names
 from lake.kinds.explanation import INTO, ROLE
 from lake.kinds.explanation import STEP as ROLE_STEP
@@ -171,6 +172,14 @@ class Pattern(WithFinality):
 
     def faults(self, *sides: DataFrame) -> Iterator[DeclarationError]:
         rows = _in_one(sides)
+        for side in sides:
+            for field in side.schema:
+                held = rows.schema[field.name].dataType
+                if lost := rounding.lost(field.dataType, held):
+                    yield DeclarationError(
+                        f"{field.name} would lose {lost}: of all inputs together it is a {held.simpleString()}",
+                        fix="cast it to one type in the function",
+                    )
         for name, measure in self.measures.items():
             yield from measure.faults(name, rows)
 

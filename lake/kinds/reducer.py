@@ -92,7 +92,7 @@ class SqlReducer:
 
         state = ", ".join(f"`{name}`: {type_}" for name, type_ in self.fields.items())
         both = rows.select(F.struct("*").alias("event"), F.lit(None).cast(f"struct<{state}>").alias("state"))
-        for name, sql in self.step.items():
+        for name, sql in (*self.step.items(), ("refuse", self.refuse or "")):
             yield from rounding.faults(name, sql, both)
         types = both.select("state.*").schema
         for name, sql in self.step.items():

@@ -1,40 +1,69 @@
-"""Decimals that Spark would round: where a result of + or * has more than 38 digits, it gives up decimal places.
+"""Decimals that Spark would round: where what it makes of several has no room in 38 digits, it gives up places.
 
-Told by types alone, of the SQL that a declaration's measures and reducers are made of, before any data is read. What a
-declaration itself asks to be rounded (a scale, a cast, a division) is its own matter.
+Told by types alone, of the SQL that a declaration's measures and reducers are made of, before any data is read: each
+part must have room for the decimal places of its operands. What a declaration itself asks to be rounded (a scale, a
+cast, a division) is its own matter.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Iterator, Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING, Final
 
 from lake.errors import DeclarationError
+from lake.kinds.sql_parts import Part, parsed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType
 
-_TOKEN: Final = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|[\w.]+|->|\|\||[<>=!]+|\S")
-_ENDS: Final = {"case", "when", "then", "else", "end", "and", "or", "not", "as", "is", "in", "between", "like", "div"}
-FIX: Final = "cast its parts to fewer digits, so that the result has at most 38"
+_WHOLE: Final = re.compile(r"-?\d+")
+_ADD: Final = {"+", "-", "try_add", "try_subtract"}
+_MULTIPLY: Final = {"*", "try_multiply"}
+# Spark rounds what these give to so many digits.
+_NEGATE: Final = {"negative", "abs"}
+_NEGATED: Final = 34
+# A declaration asks these itself to round.
+_ROUND: Final = {"cast", "try_cast", "round", "bround", "ceil", "ceiling", "floor", "/", "try_divide", "div"} | {
+    *("decimal", "tinyint", "smallint", "int", "bigint")
+}
+# These take values as they are, of the one type that Spark finds for all.
+_CHOOSE: Final = {
+    "case",
+    "if",
+    "coalesce",
+    "nvl",
+    "nvl2",
+    "ifnull",
+    "zeroifnull",
+    "decode",
+    "greatest",
+    "least",
+    "array",
+}
+_FIX: Final = (
+    "cast its parts to fewer digits, so that all have room in 38; a whole number beside decimals is written 0BD"
+)
 
 
 def faults(column: str, sql: str, frame: DataFrame) -> Iterator[DeclarationError]:
-    """The sums and products in `sql`, over `frame`, that would cost `column` decimal places."""
-    for part, kept, exact in _lossy(sql, frame):
-        what = f"{column} would lose decimal places: Spark keeps {kept} of the {exact} of {part}"
-        yield DeclarationError(what, fix=FIX)
+    """What in `sql`, over `frame`, would cost `column` decimal places."""
+    parts = parsed(sql)
+    scope = _Scope(sql, frame, parts)
+    for loss in dict.fromkeys(loss for part in parts for loss in _losses(part, scope)):
+        yield DeclarationError(f"{column} would lose decimal places: Spark {loss}", fix=_FIX)
 
 
 def places(frame: DataFrame, sql: str) -> int | None:
-    """The decimal places of an exact number; None of what is no such, or not known (a variable of a lambda)."""
+    """The decimal places of an exact number; None of what is no such."""
+    return _places(type_of(frame, sql))
+
+
+def _places(type_: DataType | None) -> int | None:
     from pyspark.sql import types as T
 
-    type_ = type_of(frame, sql)
     return type_.scale if isinstance(type_, T.DecimalType) else 0 if isinstance(type_, T.IntegralType) else None
 
 
@@ -52,94 +81,161 @@ def type_of(frame: DataFrame, sql: str) -> DataType | None:
 
 def lost(given: DataType, held: DataType) -> str:
     """What a value of one type loses in a column of the other; empty where nothing."""
+    return next(filter(None, (_lost(*pair) for pair in _leaves(given, held))), "")
+
+
+def _is_float(type_: DataType | None) -> bool:
     from pyspark.sql import types as T
 
-    if isinstance(given, T.ArrayType) and isinstance(held, T.ArrayType):
-        return lost(given.elementType, held.elementType)
-    if isinstance(given, T.StructType) and isinstance(held, T.StructType):
-        return next(filter(None, (lost(a.dataType, b.dataType) for a, b in zip(given, held, strict=False))), "")
+    return isinstance(type_, T.FloatType | T.DoubleType)
+
+
+def _lost(given: DataType, held: DataType) -> str:
+    from pyspark.sql import types as T
+
     if isinstance(given, T.FractionalType) and isinstance(held, T.IntegralType):
         return "all decimal places" if not isinstance(given, T.DecimalType) or given.scale else ""
-    if isinstance(held, T.DecimalType):
-        inexact = isinstance(given, T.FloatType | T.DoubleType)
-        return "decimal places" if inexact or (isinstance(given, T.DecimalType) and given.scale > held.scale) else ""
-    return ""
+    inexact = isinstance(held, T.DecimalType) and _is_float(given)
+    return "decimal places" if inexact or _narrowed(given, held) else ""
 
 
-@dataclass
-class _Operands:
-    """What stands between commas, keywords and comparisons: terms that are added, each of factors."""
+def _narrowed(given: DataType, held: DataType) -> tuple[int, int] | None:
+    """How many decimal places are kept of how many, where one decimal becomes another; None where all are."""
+    from pyspark.sql import types as T
 
-    begin: int
-    end: int
-    terms: list[list[tuple[int, int]]]
-    divides: bool = False
+    if isinstance(given, T.DecimalType) and isinstance(held, T.DecimalType) and given.scale > held.scale:
+        return held.scale, given.scale
+    return None
 
 
-def _lossy(sql: str, frame: DataFrame) -> Iterator[tuple[str, int, int]]:
-    """The sums and products in `sql` over `frame` that lose decimal places: (SQL, places kept, exact places)."""
+def _leaves(given: DataType | None, held: DataType | None) -> Iterator[tuple[DataType, DataType]]:
+    """The types within one type, each with that of the other which takes its values; an array takes its items too."""
+    from pyspark.sql import types as T
 
-    @cache
-    def places_of(begin: int, end: int) -> int | None:
-        return places(frame, sql[begin:end])
+    if given is None or held is None:
+        return
+    if isinstance(given, T.ArrayType) or isinstance(held, T.ArrayType):
+        items = [type_.elementType if isinstance(type_, T.ArrayType) else type_ for type_ in (given, held)]
+        yield from _leaves(*items)
+    elif isinstance(given, T.StructType) and isinstance(held, T.StructType):
+        for one, other in zip(given, held, strict=False):
+            yield from _leaves(one.dataType, other.dataType)
+    elif isinstance(given, T.MapType) and isinstance(held, T.MapType):
+        yield from _leaves(given.keyType, held.keyType)
+        yield from _leaves(given.valueType, held.valueType)
+    else:
+        yield given, held
 
-    for operands in _arithmetic(sql):
-        exact = []
-        for term in operands.terms:
-            factors = [places_of(*factor) for factor in term]
-            if operands.divides or None in factors:
-                break
-            exact.append(sum(number for number in factors if number is not None))
-            whole = term[0][0], term[-1][1]
-            kept = places_of(*whole) if len(term) > 1 else exact[-1]
-            if kept is not None and kept < exact[-1]:
-                yield sql[slice(*whole)].strip(), kept, exact[-1]
-                break
+
+class _Scope:
+    """The types of the `parts` of `sql` over `frame`."""
+
+    def __init__(self, sql: str, frame: DataFrame, parts: Sequence[Part]) -> None:
+        self.sql, self.frame = sql, frame
+        texts = list(dict.fromkeys(filter(None, (self.text(part) for whole in parts for part in whole.within()))))
+        self._types = dict(zip(texts, _types_of(frame, texts), strict=True))
+
+    def text(self, part: Part) -> str:
+        return self.sql[part.begin : part.end]
+
+    def type(self, part: Part) -> DataType | None:
+        return self._types.get(self.text(part))
+
+    def taken(self, part: Part) -> list[tuple[DataType | None, DataType | None]]:
+        """The type of each operand of `part`, with the one that takes its values."""
+        from pyspark.sql import types as T
+
+        held, given = self.type(part), [self.type(operand) for operand in part.operands]
+        if part.made_by == "[]" and isinstance(given[0], T.MapType):
+            return [(type_, given[0].keyType) for type_ in given[1:]]
+        if part.made_by == "map" and isinstance(held, T.MapType):
+            return [*zip(given, cycle((held.keyType, held.valueType)), strict=False)]
+        if part.made_by == "map_zip_with" and isinstance(held, T.MapType):
+            return [(type_.keyType, held.keyType) for type_ in given if isinstance(type_, T.MapType)]
+        if any(operand.made_by == "->" for operand in part.operands):
+            return []
+        literal = [self.text(operand)[:1].isdecimal() for operand in part.operands]
+        return [(type_, held) for type_, is_one in zip(given, literal, strict=True) if not (is_one and _is_float(held))]
+
+    def compared(self, part: Part) -> list[tuple[DataType | None, DataType | None]]:
+        """The type of each of what `part` compares, with the one that Spark compares them in."""
+        texts = [self.text(operand) for operand in part.operands]
+        if part.made_by == "=":  # whole numbers have no more digits than are written
+            texts = [f"{text}BD" if _WHOLE.fullmatch(text) else text for text in texts]
+        elif part.made_by == "array_contains":
+            texts[1:] = [f"array({text})" for text in texts[1:]]
+        elif part.made_by == "map_contains_key":
+            texts = [f"map_keys({texts[0]})", *(f"array({text})" for text in texts[1:])]
+        elif part.made_by != "in":
+            return []
+        given = _types_of(self.frame, texts)
+        if not any(type_ is not None and "decimal" in type_.simpleString() for type_ in given):
+            return []
+        common = type_of(self.frame, f"coalesce({', '.join(texts)})")
+        return [(type_, common) for type_ in given]
+
+    def of_lambda(self, function: Part, body: Part) -> _Scope:
+        """Where the names of a lambda stand for what a function hands to it."""
+        from pyspark.sql import functions as F
+
+        handed = zip(body.names, self._handed(function), strict=False)
+        columns = {name.strip("`"): F.lit(None).cast(type_) for name, type_ in handed}
+        return _Scope(self.sql, self.frame.withColumns(columns), body.operands)
+
+    def _handed(self, function: Part) -> list[DataType]:
+        from pyspark.sql import types as T
+
+        given = [self.type(operand) for operand in function.operands if operand.made_by != "->"]
+        items = [type_.elementType for type_ in given if isinstance(type_, T.ArrayType)]
+        maps = [type_ for type_ in given if isinstance(type_, T.MapType)]
+        if function.made_by in ("aggregate", "reduce"):
+            return [type_ for type_ in (*given[1:2], *items[:1]) if type_ is not None]
+        if maps:
+            return [maps[0].keyType, *(type_.valueType for type_ in maps)]
+        return items * 2 if function.made_by == "array_sort" else [*items, T.IntegerType()]
+
+
+def _types_of(frame: DataFrame, texts: Sequence[str]) -> list[DataType | None]:
+    """The types of SQL expressions, told of all at once where all can be told."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return [field.dataType for field in frame.selectExpr(*(f"{text} as value" for text in texts)).schema]
+    except PySparkException:
+        return [type_of(frame, text) for text in texts]
+
+
+def _losses(part: Part, scope: _Scope) -> list[str]:
+    """What is lost within `part`, or else as it is made."""
+    within: list[str] = []
+    for each in part.parts:
+        if each.made_by == "->":
+            body = scope.of_lambda(part, each)
+            within += [loss for one in each.operands for loss in _losses(one, body)]
         else:
-            kept = places_of(operands.begin, operands.end)
-            if kept is not None and kept < max(exact):
-                yield sql[operands.begin : operands.end].strip(), kept, max(exact)
+            within += _losses(each, scope)
+    if within or part.made_by in _ROUND:
+        return within
+    return [f"{lost} of {scope.text(part)}" for lost in _lost_by(part, scope)]
 
 
-def _arithmetic(sql: str) -> list[_Operands]:
-    """Whatever adds, subtracts or multiplies in `sql`, at any depth."""
-    closed: list[_Operands] = []
-    nested: list[_Operands] = []
-    operand = True  # whether an operand is to come, so that a - belongs to it
+def _lost_by(part: Part, scope: _Scope) -> Iterator[str]:
+    """What the operands of `part` lose as it is made of them."""
+    from pyspark.sql import types as T
 
-    def begin(at: int) -> None:
-        nested.append(_Operands(at, at, [[(at, at)]]))
-
-    def close(at: int) -> None:
-        last = nested.pop()
-        last.end = at
-        last.terms[-1][-1] = (last.terms[-1][-1][0], at)
-        if len(last.terms) > 1 or len(last.terms[0]) > 1:
-            closed.append(last)
-
-    begin(0)
-    for token in _TOKEN.finditer(sql):
-        text, at, after = token[0], token.start(), token.end()
-        if text in "([{":
-            begin(after)
-            operand = True
-        elif text in ")]}" and len(nested) > 1:
-            close(at)
-            operand = False
-        elif text == "," or text.lower() in _ENDS or text[0] in "<>=!|" or text == "->":
-            close(at)
-            begin(after)
-            operand = True
-        elif text in "+-*/%" and not operand:
-            last = nested[-1]
-            last.terms[-1][-1] = (last.terms[-1][-1][0], at)
-            last.divides |= text in "/%"
-            if text in "+-":
-                last.terms.append([(after, after)])
-            else:
-                last.terms[-1].append((after, after))
-            operand = True
-        else:
-            operand = text in "+-"
-    close(len(sql))
-    return closed
+    held = scope.type(part)
+    if part.made_by in _NEGATE and isinstance(held, T.DecimalType) and held.precision > _NEGATED:
+        yield f"keeps {_NEGATED} of the {held.precision} digits"
+    if part.made_by in _ADD | _MULTIPLY and len(part.operands) > 1:
+        exact = [number for number in map(_places, map(scope.type, part.operands)) if number is not None]
+        kept, needed = _places(held), sum(exact) if part.made_by in _MULTIPLY else max(exact, default=0)
+        if kept is not None and kept < needed:
+            yield f"keeps {kept} of the {needed}"
+        return
+    compared = scope.compared(part)
+    for given, held in compared or scope.taken(part):
+        for one, other in _leaves(given, held):
+            if narrowed := _narrowed(one, other):
+                yield "{} {} of the {}".format("compares" if compared else "keeps", *narrowed)
+            elif part.made_by in _CHOOSE and isinstance(one, T.DecimalType) and _is_float(other):
+                yield "makes floats"

@@ -15,7 +15,7 @@ from tests import shop
 NUMBERS = {"wide": (38, 10), "narrow": (20, 10), "places": (38, 30), "money": (18, 4)}
 CONTRACT = shop.contract("sums", {"k": "string"} | {name: f"decimal{digits}?" for name, digits in NUMBERS.items()})
 HEAD = """from decimal import Decimal
-from lake import Aggregate, Avg, FirstValue, Fold, In, LastOf, Pattern, Refusal, Step, Stddev, Sum, Variance, log, table
+from lake import Aggregate, Avg, Fold, In, Min, Pattern, Step, Stddev, Sum, Variance, log, table
 
 
 def added(state, event):
@@ -57,6 +57,32 @@ WRONG = {
     "start": (
         """Fold("k", state="total decimal(10, 2), n int", step={"n": "1"}, start={"total": 0.125})""",
         "start has 0.125 for total, a decimal(10, 2)",
+    ),
+    "either": (
+        """Fold("k", state="total decimal(38, 10)", step={"total": "coalesce(event.places, event.wide)"})""",
+        "total would lose decimal places: Spark keeps 10 of the 30 of coalesce(event.places, event.wide)",
+    ),
+    "beside_a_division": (
+        """Fold("k", state="total decimal(38, 10)",
+        step={"total": "cast(state.total + event.wide / 2 as decimal(38, 10))"})""",
+        "total would lose decimal places: Spark keeps 9 of the 10 of state.total + event.wide / 2",
+    ),
+    "compared": (
+        """Fold("k", state="n int", step={"n": "nullif(1, 2)"}, refuse="if(event.wide = event.places, 'no', null)")""",
+        "refuse would lose decimal places: Spark compares 10 of the 30 of event.wide = event.places",
+    ),
+    "floats": (
+        """Fold("k", state="total decimal(38, 10)",
+        step={"total": "cast(coalesce(event.wide, 0D) as decimal(38, 10))"})""",
+        "total would lose decimal places: Spark makes floats of coalesce(event.wide, 0D)",
+    ),
+    "of_some": (
+        """Aggregate("k", {"sum": Sum("narrow", where="array(wide)[0] in (places, 1)")})""",
+        "sum would lose decimal places: Spark compares 10 of the 30 of array(wide)[0] in (places, 1)",
+    ),
+    "negated": (
+        """Aggregate("k", {"least": Min("-wide")})""",
+        "least would lose decimal places: Spark keeps 34 of the 38 digits of -wide",
     ),
     "product": (
         """Aggregate("k", {"sum": Sum("narrow * places", where="narrow > 0")})""",
@@ -104,6 +130,15 @@ def test_what_would_be_rounded_is_refused_before_any_data_is_read(spark: SparkSe
     with pytest.raises(DeclarationError) as caught:
         sums.land("sums", {"k": "a"}).run()
     assert [name for name, (_, told) in WRONG.items() if f"{name}: {told}" not in caught.value.what] == []
+
+
+def test_decimals_of_two_logs_that_have_no_type_in_common_are_refused(spark: SparkSession, project: Settings) -> None:
+    returns = 'rows.selectExpr("k", "narrow", "places as x"), rows1.selectExpr("k", "narrow", "wide as x")'
+    kind = """Pattern("k", sequence="narrow", steps=[Step("a")], measures={"x": Min("x")})"""
+    text = shop.job("both", kind, 'log("sums")', 'log("others")', head=HEAD, returns=returns)
+    sums = shop.declare(project, CONTRACT, {**CONTRACT, "name": "others"}, jobs={"both": text})
+    with pytest.raises(DeclarationError, match=r"x would lose decimal places: .* together it is a decimal\(38,10\)"):
+        sums.land("sums", {"k": "a"}).land("others", {"k": "a"}).run()
 
 
 def test_a_python_fold_refuses_what_does_not_fit_its_column(spark: SparkSession, project: Settings) -> None:

@@ -48,6 +48,14 @@ def measured(spark: SparkSession, measures: dict[str, Any], rows: list[tuple[Any
     return {name: value for name, value in present(table.head()).asDict().items() if name in measures}
 
 
+def test_what_is_gone_is_subtracted_to_its_last_digit(spark: SparkSession) -> None:
+    """Spark rounds -x to 34 digits."""
+    number, kind = "12345678912345678912345678912345678912", Aggregate("k", {"total": Sum("cast(x as decimal(38, 0))")})
+    first = signed(spark, [(number, 7, 1), ("1", 7, 1)], "x string, k int")
+    [left] = by_slices(kind, [first, signed(spark, [(number, 7, -1)], "x string, k int")]).collect()
+    assert left["total"] == 1
+
+
 @pytest.mark.long
 def test_a_row_that_moves_between_groups_takes_its_weight_along(spark: SparkSession) -> None:
     """As Kafka's; but a group without rows has no row, where Kafka keeps a zero."""

@@ -46,19 +46,19 @@ def summed(combine: str, a: str, b: str, type_: str) -> str:
 
 
 def retracted(combine: str, a: str, b: str, gone: str, type_: str) -> str:
-    """As `summed`, with `gone` added too, a decimal that is not null; all is added before the sum must fit `type_`."""
-    scale = _rounded(type_, additions=2)
+    """As `summed`, less `gone`, a decimal that is not null; all is added before the sum must fit `type_`."""
+    scale = _rounded(type_, additions=3)
     if scale:
         a, b, gone = (_units(number, scale) for number in (a, b, gone))
     elif not _DECIMAL.fullmatch(type_):
         a, b = (f"cast({number} as decimal(38, 0))" for number in (a, b))
-    present = f"(coalesce({a}, 0BD) + coalesce({b}, 0BD))"
-    return _number(combine.format(a=present, b=gone), scale, type_)
+    left = f"(coalesce({a}, 0BD) + coalesce({b}, 0BD) - {gone})"
+    return _number(combine.format(a=left, b="0BD"), scale, type_)
 
 
-def negated(value: str) -> str:
-    """SQL of minus a number, as a decimal: the least integer of a type has no opposite in it."""
-    return f"-(coalesce({value}, cast(null as decimal(1, 1))))"
+def as_decimal(value: str) -> str:
+    """SQL of a number as a decimal, whose sum has more digits than that of integers."""
+    return f"coalesce({value}, cast(null as decimal(1, 1)))"
 
 
 def _rounded(type_: str, *, additions: int) -> int:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from lake.errors import DeclarationError
 from lake.kinds import rounding
 from lake.kinds.columns import ORDER, names
-from lake.kinds.measures.decimals import MOST_PLACES, negated, quotient, summed
+from lake.kinds.measures.decimals import MOST_PLACES, as_decimal, quotient, summed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,7 +34,7 @@ class State:
 
     With `per`, a SQL expression, the state is an array of structs (key, value) sorted by key: for each value of `per`
     that is not null what `fill` makes of its rows. Entries whose value is zero are left out; `combine` is that of two
-    values. Sums of numbers have `gone`: `fill` adds up what is there alone, `gone` minus what is gone, as a decimal.
+    values. Sums of numbers have `gone`: `fill` adds up what is there alone, `gone` what is gone, as a decimal.
     """
 
     fill: str
@@ -102,6 +102,9 @@ class CountIf(Measure):
     condition: str
     retracts: ClassVar[bool] = True
 
+    def faults(self, name: str, rows: DataFrame) -> Iterator[DeclarationError]:
+        return rounding.faults(name, self.condition, rows)
+
     def state(self, name: str) -> Mapping[str, State]:
         return {name: State(f"sum(cast(if({self.condition}, _sign, 0) as bigint))", ADD)}
 
@@ -122,7 +125,8 @@ class OfValues(Measure):
         return f"if({self.where}, {self.of}, null)" if self.where else self.of
 
     def faults(self, name: str, rows: DataFrame) -> Iterator[DeclarationError]:
-        return rounding.faults(name, self.of, rows)
+        for sql in (self.of, self.where):
+            yield from rounding.faults(name, sql, rows)
 
     @property
     def values(self) -> State:
@@ -218,6 +222,11 @@ class Ranked(OfValues):
         if not self.by:
             raise DeclarationError(f"{type(self).__name__}({self.of!r}) needs an order", fix="add by='at'")
 
+    def faults(self, name: str, rows: DataFrame) -> Iterator[DeclarationError]:
+        yield from super().faults(name, rows)
+        for sql in self.by:
+            yield from rounding.faults(name, sql, rows)
+
     def state(self, name: str) -> Mapping[str, State]:
         """Rows without a value rank behind those with one, so that the state is never null."""
         order = ", ".join(f"'by{number}', {sql}" for number, sql in enumerate(self.by))
@@ -260,4 +269,4 @@ def _sum(of: str) -> str:
 
 
 def _gone(of: str) -> str:
-    return f"sum(if(_sign < 0, {negated(of)}, null))"
+    return f"sum(if(_sign < 0, {as_decimal(of)}, null))"
