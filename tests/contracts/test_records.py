@@ -41,7 +41,7 @@ BAD: dict[str, tuple[str, str]] = {
     r'{"meter": "\\\ud83d", "value": 1}': ("unparseable", "unpaired surrogate"),
     r'{"meter": "\ud83d\\\ude00", "value": 1}': ("unparseable", "unpaired surrogate"),
     r'{"meter": "\\\uFFFF", "value": 1}': ("unparseable", "U+FFFF, which is no character"),
-    json.dumps(reading(note="x" * 3000)): ("oversized", "bytes, limit 2000 are taken"),
+    json.dumps(reading(note="x" * 3000)): ("oversized", "bytes, limit 2000"),
 }
 GOOD: list[tuple[str, dict[str, Any]]] = [
     (json.dumps(reading("plain")), {"value": Decimal("1.50"), "count": None, "kind": "POWER", "_extra": None}),
