@@ -16,8 +16,9 @@ from pyspark.sql import SparkSession
 from lake import file_modes, serve
 from lake.config import Settings, load_settings
 from lake.errors import DeclarationError
-from lake.ingest import formats, landing
+from lake.ingest import landing
 from lake.ingest.append import keep_stdin
+from lake.ingest.records import formats
 from lake.read.sql import reader
 from lake.session import embedded_conf, properties
 from lake.store.locks import activity

@@ -27,7 +27,7 @@ RAISED_BY = {
     "View": ("kinds/view",),
     "declarations": (
         *("declaration", "kinds/columns", "jobfile", "job_loader", "evaluation/function_output", "evaluation/validate"),
-        *("evaluation/determinism", "evaluation/unique", "kinds/rounding"),
+        *("evaluation/determinism", "evaluation/unique", "kinds/sql/rounding"),
     ),
 }
 """The modules whose errors a page lists."""

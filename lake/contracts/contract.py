@@ -42,7 +42,7 @@ and the record a `lake` object with the project's facts:
                                  comes any more. A producer of whom nothing came for `idle` is waited for no longer; no
                                  more than `limit` are waited for at once, and records of others are refused
     "csv":      {"delimiter": ";", …}   how CSV files are written; see `csv_options.py`
-    "envelope": "debezium"       change messages of a database's table; see `lake.ingest.debezium` for this, and
+    "envelope": "debezium"       change messages of a database's table; see `lake.ingest.records.debezium` for this, and
     "table":    "shop.orders"    for the fields' attributes `from` and `encoding`
 
 Key, id, event time, buckets, subject, broadcast and dump never change once a log has been written, but that a dump may

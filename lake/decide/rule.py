@@ -28,7 +28,7 @@ from lake.errors import DeclarationError, did_you_mean
 from lake.ingest import landing
 from lake.kinds.fold import Fold
 from lake.kinds.reducer import REFUSED, Folding, Forms, PythonReducer, Refusal
-from lake.kinds.sql_types import arrow_type
+from lake.kinds.sql.sql_types import arrow_type
 from lake.project import Project
 from lake.sources.declared import sound_sources
 from lake.sources.http import Declared

@@ -18,8 +18,8 @@ from lake.errors import DeclarationError
 from lake.evaluation.compare import WAS
 from lake.project import Project
 from lake.store import delta
-from lake.store.fingerprints import MODULUS, Fingerprint, of_arrow
 from lake.store.ledger.editions import EditionTable, latest_edition
+from lake.store.proof.fingerprints import MODULUS, Fingerprint, of_arrow
 from lake.store.table_head import CHANGE, TableHead
 from lake.store.tables import Table
 from lake.store.warehouse import Warehouse

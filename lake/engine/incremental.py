@@ -20,7 +20,7 @@ from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.unique import check_unique, unique
 from lake.kinds.columns import AGAIN, same
-from lake.store.fingerprints import hashes
+from lake.store.proof.fingerprints import hashes
 from lake.store.scan import distinct, to_arrow, to_frame
 from lake.store.table_head import CHANGE
 from lake.store.tables import Table

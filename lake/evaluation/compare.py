@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lake.quoting import DUCKDB, SPARK, literal, quoted
 from lake.store.delta import connection
-from lake.store.fingerprints import duck_hash, fields_of
+from lake.store.proof.fingerprints import duck_hash, fields_of
 from lake.store.scan import to_arrow
 from lake.store.table_head import CHANGE
 

@@ -22,14 +22,15 @@ from lake.contracts.contract import Contract
 from lake.contracts.event_id import identity
 from lake.contracts.reasons import Reason
 from lake.errors import DeclarationError, LakeError, Unavailable
-from lake.ingest import attempts, file_facts, producers, quick_parse, refusals
-from lake.ingest.debezium import CONTROL
+from lake.ingest import attempts, producers, refusals
 from lake.ingest.deduplication import VERDICT_SCHEMA, Search
 from lake.ingest.delivery import LINE_BITS, Closing, Delivery, Said
-from lake.ingest.file_facts import SOURCE
 from lake.ingest.horizon import Horizon
-from lake.ingest.parse import BLANK, parse
 from lake.ingest.personal import BLANKED, extras, sealable, shown
+from lake.ingest.records import file_facts, quick_parse
+from lake.ingest.records.debezium import CONTROL
+from lake.ingest.records.file_facts import SOURCE
+from lake.ingest.records.parse import BLANK, parse
 from lake.session import Gone, first_line, gone, raise_if_gone
 from lake.store.log import BROADCAST, REFUSAL, LogHead
 from lake.store.scan import to_frame

@@ -16,9 +16,10 @@ import pyarrow as pa
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.errors import ContractError
-from lake.ingest import attempts, bounds, file_facts, formats
-from lake.ingest.file_facts import SOURCE, FileOf
+from lake.ingest import attempts
 from lake.ingest.landing import File, Mark
+from lake.ingest.records import bounds, file_facts, formats
+from lake.ingest.records.file_facts import SOURCE, FileOf
 from lake.session import first_line, raise_if_gone
 from lake.sources import spool
 from lake.sources.spool import Spooled

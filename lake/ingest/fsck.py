@@ -16,8 +16,9 @@ from lake.ingest.delivery import Closing
 from lake.ingest.horizon import Horizon
 from lake.ingest.recovery import lacking
 from lake.sources.told import told
-from lake.store import chain, delta, log, voids
+from lake.store import delta, log, voids
 from lake.store.log import Log, LogHead
+from lake.store.proof import chain
 from lake.store.recovery import lost_batches
 from lake.store.voids import Void
 

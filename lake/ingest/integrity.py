@@ -12,8 +12,8 @@ from lake.declaration import Declaration
 from lake.errors import LakeError, StorageError
 from lake.progress import step
 from lake.project import Project
-from lake.store.chain import breaks, changes
 from lake.store.log import Log
+from lake.store.proof.chain import breaks, changes
 from lake.store.recovery import lost_batches, read_by_tables
 
 BRING_BACK: Final = (

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from lake.contracts.contract import Contract
 from lake.contracts.reasons import Reason
-from lake.ingest.debezium import CONTROL
 from lake.ingest.delivery import Delivery
-from lake.ingest.parse import PUNCTUATION
+from lake.ingest.records.debezium import CONTROL
+from lake.ingest.records.parse import PUNCTUATION
 from lake.quoting import SPARK, quoted
 from lake.store.scan import to_frame
 

@@ -21,9 +21,10 @@ from lake import file_modes
 from lake.config import Settings
 from lake.contracts.contract import Contract, load_contract
 from lake.errors import DeclarationError, LakeError, StorageError
-from lake.ingest import file_facts, landing
+from lake.ingest import landing
 from lake.ingest.delivery import FETCHES, GIVE_UP, Acceptance, Closing, Delivery, Fetched, Files, Replayed
 from lake.ingest.landing import Mark, Taken
+from lake.ingest.records import file_facts
 from lake.store import quarantine, side_tables, torn
 from lake.store.ledger import contract_versions
 from lake.store.locks.lease import lease

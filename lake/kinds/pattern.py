@@ -10,7 +10,6 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from lake.errors import DeclarationError, did_you_mean
-from lake.kinds import rounding
 from lake.kinds.columns import CARRIED, ORDER, SIGN, as_sql, digest, names
 from lake.kinds.explanation import INTO, ROLE
 from lake.kinds.explanation import STEP as ROLE_STEP
@@ -19,6 +18,7 @@ from lake.kinds.grouped_map import arrow_schema, by_key, together
 from lake.kinds.matcher import CLOCK, HOLDS, MATCH, Matching
 from lake.kinds.measures.measure import Measure
 from lake.kinds.ordering import AT, in_log_order, place
+from lake.kinds.sql import rounding
 from lake.kinds.steps import PLACE, STEP, Absent, Either, In, Part, Step, every_step, least_rows
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import pyarrow as pa
 
 from lake.errors import DeclarationError
-from lake.kinds import rounding
 from lake.kinds.columns import ORDER
 from lake.kinds.grouped_map import WorkerFault, arrow_schema, by_key, key_starts, records, together, written
 from lake.kinds.ordering import AT
 from lake.kinds.python_values import Normal, many_digits, normal
+from lake.kinds.sql import rounding
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

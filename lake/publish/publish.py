@@ -14,7 +14,6 @@ from lake.gate import failures
 from lake.project import Project
 from lake.publish.check import check
 from lake.publish.settle import settle
-from lake.store.fingerprints import Fingerprint
 from lake.store.ledger import runs
 from lake.store.ledger.cuts import Cut
 from lake.store.ledger.editions import (
@@ -26,6 +25,7 @@ from lake.store.ledger.editions import (
     record_edition,
     resume_editions,
 )
+from lake.store.proof.fingerprints import Fingerprint
 from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:

@@ -26,9 +26,9 @@ from lake.engine.verify import Verdict, first_differences
 from lake.errors import DeclarationError
 from lake.evaluation.compare import compare
 from lake.evaluation.inputs import HIDDEN, Inputs, event_order
-from lake.ingest import file_facts, formats
 from lake.ingest.from_source import delivering
-from lake.ingest.parse import parse
+from lake.ingest.records import file_facts, formats
+from lake.ingest.records.parse import parse
 from lake.project import Project
 from lake.publish.cut import cut
 from lake.sources import spool

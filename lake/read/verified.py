@@ -9,9 +9,9 @@ from typing import Literal
 from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, LawError, StorageError, did_you_mean
 from lake.store import delta
-from lake.store.fingerprints import Fingerprint, of_version
 from lake.store.keys import open_store
 from lake.store.ledger.editions import Edition, get_edition
+from lake.store.proof.fingerprints import Fingerprint, of_version
 from lake.store.warehouse import Warehouse
 
 

@@ -28,11 +28,12 @@ from lake.contracts import encryption, evolution
 from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, StorageError, Unavailable
 from lake.quoting import SPARK, quoted
-from lake.store import chain, delta, erasures, recovery
+from lake.store import delta, erasures, recovery
 from lake.store.delta import Position
 from lake.store.keys import COPY, KeyStore, open_store
 from lake.store.ledger import contract_versions
 from lake.store.numbered import alter, only_writer, proven
+from lake.store.proof import chain
 from lake.store.scan import Scan, to_frame
 from lake.store.storage import Address
 from lake.store.voids import kept, voided

@@ -14,8 +14,8 @@ from lake.config import Settings
 from lake.quoting import quoted
 from lake.store import delta
 from lake.store.delta import Position
-from lake.store.fingerprints import Fingerprint, of_version
 from lake.store.keys import open_store
+from lake.store.proof.fingerprints import Fingerprint, of_version
 from lake.store.scan import Scan, arrow_schema, distinct, to_frame
 from lake.store.storage import Address
 from lake.store.table_head import COMMENT, UNIT, Meanings, TableHead

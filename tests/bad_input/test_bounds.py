@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from lake import cli
 from lake.config import Settings, load_settings
-from lake.ingest import bounds
+from lake.ingest.records import bounds
 from lake.ingest.replay import waiting
 from lake.store import delta
 from lake.store.log import Log

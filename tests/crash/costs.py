@@ -20,8 +20,8 @@ from pyspark.sql import SparkSession
 
 from lake.config import Settings, load_settings
 from lake.contracts.contract import load_contracts
-from lake.ingest import bounds
 from lake.ingest.ingest import ingest
+from lake.ingest.records import bounds
 from lake.ingest.replay import waiting
 from lake.session import start
 from lake.store.log import Log

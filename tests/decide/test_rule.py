@@ -11,7 +11,7 @@ import pytest
 from lake.decide.rule import Rule, rules
 from lake.errors import DeclarationError
 from lake.http import declarations
-from lake.kinds.sql_types import arrow_type
+from lake.kinds.sql.sql_types import arrow_type
 from lake.project import load
 from lake.sources.declared import decided_by
 from tests.decide.accounts import ACCOUNT, ENTRIES, accounts

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from lake.contracts.contract import Contract, read_contract
 from lake.contracts.reasons import Reason
 from lake.contracts.strict import NotTaken, StrictReader, unreadable
-from lake.ingest import file_facts
-from lake.ingest.parse import parse
-from lake.ingest.quick_parse import LEFT, quick
+from lake.ingest.records import file_facts
+from lake.ingest.records.parse import parse
+from lake.ingest.records.quick_parse import LEFT, quick
 from tests.shop import contract, optional
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)

@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 
 from lake import project
 from lake.config import Settings
-from lake.ingest import formats, landing
+from lake.ingest import landing
+from lake.ingest.records import formats
 from lake.pipeline import run
 from lake.store import delta
 from lake.store.log import Log

@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 from lake.config import Settings
 from lake.contracts import avro_json
 from lake.contracts.contract import load_contracts
-from lake.ingest import avro_files
 from lake.ingest.ingest import ingest
+from lake.ingest.records import avro_files
 from lake.ingest.replay import waiting
 from lake.store.log import Log
 from tests.shop import avro as declared

@@ -20,9 +20,10 @@ from pyspark.sql import SparkSession
 
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
-from lake.ingest import formats, landing
+from lake.ingest import landing
 from lake.ingest.append import append, append_files, keep_stdin
 from lake.ingest.delivery import Files
+from lake.ingest.records import formats
 from lake.store import delta, quarantine
 from lake.store.log import Log
 from lake.store.warehouse import Warehouse

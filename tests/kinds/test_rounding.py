@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from lake.kinds.rounding import faults
+from lake.kinds.sql.rounding import faults
 
 DIGITS: Final = {
     "wide": (38, 10),

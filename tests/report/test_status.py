@@ -25,9 +25,9 @@ from lake.report.status import Status
 from lake.report.status import status as look
 from lake.store import delta, quarantine
 from lake.store.delta import Position
-from lake.store.fingerprints import of_version
 from lake.store.ledger import checks, cuts, editions, runs
 from lake.store.log import Log
+from lake.store.proof.fingerprints import of_version
 from lake.store.warehouse import Warehouse
 from tests.checks import present
 from tests.shop import contract, declare, empty

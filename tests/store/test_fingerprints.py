@@ -17,8 +17,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from lake.store import chain, delta, fingerprints
-from lake.store.fingerprints import DUCK, MODULUS, SPARKS, Fingerprint, Kind, fields_of, of_arrow, row_text
+from lake.store import delta
+from lake.store.proof import chain, fingerprints
+from lake.store.proof.fingerprints import DUCK, MODULUS, SPARKS, Fingerprint, Kind, fields_of, of_arrow, row_text
 from lake.store.scan import Scan, to_frame
 from lake.store.storage import Address
 
@@ -97,7 +98,7 @@ def floating(chance: Random) -> float:
 
 
 def model(kind: Kind, it: Any) -> str:  # noqa: PLR0911  one line a type
-    """The text of a value as lake.store.fingerprints says it."""
+    """The text of a value as lake.store.proof.fingerprints says it."""
     if isinstance(kind, Mapping):
         if kind["type"] == "struct":
             return "{" + "".join(named(f["name"], f["type"], it[f["name"]]) for f in by_name(kind["fields"])) + "}"

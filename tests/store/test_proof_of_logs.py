@@ -28,9 +28,10 @@ from lake.ingest import integrity
 from lake.ingest.ingest import ingest
 from lake.maintenance import Policy, maintain
 from lake.publish.cut import pick_cut
-from lake.store import chain, compaction, delta, fingerprints
+from lake.store import compaction, delta
 from lake.store.ledger import editions
 from lake.store.log import Log
+from lake.store.proof import chain, fingerprints
 from lake.store.torn import commit_file
 from lake.store.warehouse import Warehouse
 from lake.testing import Lakehouse

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from lake.errors import DeclarationError
-from lake.kinds import rounding
 from lake.kinds.columns import ORDER, names
 from lake.kinds.measures.decimals import MOST_PLACES, as_decimal, quotient, summed
+from lake.kinds.sql import rounding
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from lake.errors import DeclarationError
-from lake.kinds import rounding
 from lake.kinds.measures.decimals import KEPT, quotient
 from lake.kinds.measures.measure import OfValues, State, nonzero_sum
+from lake.kinds.sql import rounding
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

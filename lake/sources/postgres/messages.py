@@ -1,4 +1,4 @@
-"""Changes of tables as Debezium writes them, so that `lake.ingest.debezium` reads them, and a Debezium may follow.
+"""Changes of tables as Debezium writes them, so that `lake.ingest` reads them as it does those, and one may follow.
 
     {"op": "u", "before": …, "after": {"id": 1, …}, "ts_ms": …, "source": {"connector": "postgresql", "name": "shop",
      "db": "shop", "schema": "public", "table": "orders", "snapshot": "false", "txId": 734, "ts_ms": …, "ts_us": …,

@@ -18,7 +18,7 @@ import avro.io
 import avro.schema
 
 from lake.contracts import avro_json
-from lake.ingest import bounds
+from lake.ingest.records import bounds
 
 
 def fault_of(path: Path) -> str:

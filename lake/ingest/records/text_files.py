@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Final
 
 from lake.contracts.csv_options import CsvOptions
 from lake.contracts.digits import MARK
-from lake.ingest import bounds
+from lake.ingest.records import bounds
 
 CHUNK: Final = 1 << 20
 UTF_8: Final = "utf-8-sig"

@@ -28,8 +28,8 @@ from lake.contracts.digits import (
 from lake.contracts.event_id import bucket, identity, literal, quoted, told_time
 from lake.contracts.fields import Field
 from lake.contracts.reasons import Reason
-from lake.ingest import debezium, file_facts
-from lake.ingest.file_facts import SOURCE
+from lake.ingest.records import debezium, file_facts
+from lake.ingest.records.file_facts import SOURCE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from lake.contracts import encryption, evolution
 from lake.contracts.contract import Contract
 from lake.quoting import SPARK, quoted
-from lake.store import delta, fingerprints
-from lake.store.fingerprints import MODULUS, Field, Fingerprint
+from lake.store import delta
+from lake.store.proof import fingerprints
+from lake.store.proof.fingerprints import MODULUS, Field, Fingerprint
 from lake.store.scan import to_arrow
 from lake.store.storage import Address
 

@@ -17,8 +17,8 @@ from lake.contracts.contract import Contract
 from lake.contracts.digits import is_text, number_name, text_name
 from lake.contracts.event_id import literal, quoted
 from lake.contracts.fields import Field
-from lake.ingest.file_facts import SOURCE, FileOf
-from lake.ingest.parse import (
+from lake.ingest.records.file_facts import SOURCE, FileOf
+from lake.ingest.records.parse import (
     Reading,
     all_names,
     bucket_of,

@@ -33,9 +33,9 @@ from lake import file_modes
 from lake.config import Settings
 from lake.contracts.csv_options import UNSAID, CsvOptions
 from lake.contracts.digits import MARK
-from lake.ingest import avro_files, bounds, text_files
 from lake.ingest.landing import File
-from lake.ingest.text_files import opened
+from lake.ingest.records import avro_files, bounds, text_files
+from lake.ingest.records.text_files import opened
 from lake.quoting import SPARK, literal, quoted
 from lake.session import first_line
 
@@ -81,7 +81,7 @@ def fault_of(
     """Why `file` cannot be read at all, "" where nothing is seen to be wrong with it. CSV is read with `options`.
 
     With `folder`, a link that leads out of it is a fault; with `names`, those of fields, a CSV header that has none.
-    What is too large to be read is told by `lake.ingest.bounds`, for records of at most `record_bytes`.
+    What is too large to be read is told by `lake.ingest.records.bounds`, for records of at most `record_bytes`.
     """
     path = file.path
     try:

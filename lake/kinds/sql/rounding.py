@@ -13,7 +13,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Final
 
 from lake.errors import DeclarationError
-from lake.kinds.sql_parts import Part, parsed
+from lake.kinds.sql.sql_parts import Part, parsed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
