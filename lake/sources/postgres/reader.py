@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lake.errors import DeclarationError, Unavailable
 from lake.sources.postgres.copies import exporting, fitting
@@ -27,11 +27,17 @@ from lake.sources.postgres.server import PLUGIN, Place, Server, Slot
 from lake.sources.postgres.transactions import Columns, Reading, Transactions, copied
 from lake.sources.source import Gap, Lag, Progress, Record, Spool
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 IDLE: Final = timedelta(minutes=1)
 IDLE_BYTES: Final = 256 << 20
 """How long, and for how much of the log, a position is kept while nothing in it concerns us: all of it is decoded again
 by each read, and kept by the server.
 """
+COUNTED: Final = 10_000
+COUNTING: Final = timedelta(seconds=2)
+"""So many messages of those that wait are counted, and their transaction's others; for as long as that takes."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,16 @@ class Rows:
     lsn: str
     at: datetime
     records: Iterable[Record]
+
+
+class Nowhere(Spool):
+    """Takes what is only counted."""
+
+    def put(self, stream: str, record: Record) -> None:
+        pass
+
+    def put_many(self, stream: str, texts: pa.Array, places: pa.Array, facts: Mapping[str, pa.Array]) -> None:
+        pass
 
 
 class Postgres:
@@ -134,7 +150,16 @@ class Postgres:
             return Lag(None, None, retained)
         known = Known.of(after)
         behind = place.flushed > read_lsn(known.to)
-        return Lag(None if behind else 0, max(0, place.at - known.at) / 1_000_000 if behind else 0.0, retained)
+        events = self._waiting(known, place) if behind else 0
+        return Lag(events, max(0, place.at - known.at) / 1_000_000 if behind else 0.0, retained)
+
+    def _waiting(self, known: Known, place: Place) -> int | None:
+        """How many changes wait, at least; None where the server cannot say so soon, or another process reads them."""
+        try:
+            with self._server.at_most(COUNTING):
+                return self._changes(known, place, Nowhere(), place.flushed, COUNTED)[0].records
+        except (Gap, Unavailable):
+            return None
 
     def skip_gap(self, after: Progress | None) -> Progress:
         """Where to go on: the tables in question are copied anew, which also tells the rows that are gone."""

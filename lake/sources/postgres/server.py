@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, LiteralString
 
 from lake.errors import DeclarationError, LakeError, Unavailable
@@ -178,6 +179,17 @@ class Server:
                     yield data
         finally:
             self._streaming = False
+
+    @contextmanager
+    def at_most(self, time: timedelta) -> Iterator[None]:
+        """Has the server give up what takes longer while the block lasts, as Unavailable."""
+        limit: LiteralString = "SELECT set_config('statement_timeout', %s, false)"
+        self.rows(limit, str(time // timedelta(milliseconds=1)))
+        try:
+            yield
+        finally:
+            if self._open is not None and not self._open.closed:
+                self.rows(limit, SESSION["statement_timeout"])
 
     def declared(self, types: Sequence[int]) -> dict[int, Declared]:
         """What the server says of these types, and of those that they are made of."""
