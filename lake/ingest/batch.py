@@ -16,6 +16,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from lake import cost
 from lake.config import Settings
 from lake.contracts import evolution
 from lake.contracts.contract import Contract
@@ -380,7 +381,8 @@ class Reader:
     def read(self, delivery: Delivery) -> tuple[DataFrame, pa.Table]:
         """The records of a delivery as `parse` gives them, and their tally."""
         records = file_facts.told(self.spark, delivery.records(self.spark), self.contract, delivery.files_of_records())
-        if quick_parse.may_read(self.contract, delivery.files_of_records()):
+        few = sum(size for _, size, _ in delivery.marks(set())) <= cost.CAREFUL_BYTES
+        if not few and quick_parse.may_read(self.contract, delivery.files_of_records()):
             parsed, tally = self._quickly(records)
         else:
             parsed, tally = self._carefully(records)

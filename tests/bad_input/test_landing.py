@@ -15,7 +15,7 @@ import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
-from lake import cli
+from lake import cli, cost
 from lake.config import Settings, load_settings
 from lake.ingest import fsck as log_run
 from lake.ingest.replay import FIXES, waiting
@@ -138,6 +138,7 @@ def take_in(folder: Path, area: str, contract: Mapping[str, Any], spark: SparkSe
     bytes_ = {name: file.read_bytes() for name, file in files.items() if file.is_file() and not file.is_fifo()}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cli.Shell, "spark", spark)
+        patch.setattr(cost, "CAREFUL_BYTES", 0)  # what can be is read quickly, and the rest with care
         patch.setattr(sys, "argv", ["lake", "ingest", "--project", str(folder)])
         code = cli._run()
     settings = load_settings(folder)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from lake import cost
 from lake.config import Settings
 from lake.contracts.cast_sql import plain_form, value
 from lake.contracts.contract import load_contracts
@@ -209,7 +210,10 @@ FORMS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("way", ["quick", "careful"])
-def test_times_and_numbers_are_read_as_they_are_written(project: Settings, spark: SparkSession, way: str) -> None:
+def test_times_and_numbers_are_read_as_they_are_written(
+    project: Settings, spark: SparkSession, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cost, "CAREFUL_BYTES", 0)
     fields: dict[str, Any] = {"k": "string"}
     for name, (kind, form, _) in FORMS.items():
         fields[name] = (["null", kind], {"default": None, **form})
