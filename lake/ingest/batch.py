@@ -402,9 +402,9 @@ class Reader:
         tried = self._keep(self._checked(quick_parse.quick, records))
         tally = _tally(tried)
         is_left = pc.less(pc.fill_null(tally["_bucket"], 0), BROADCAST)
-        columns = [column for column in tried.columns if not column.startswith("_fact_")]
         if not pc.any(is_left).as_py():
-            return tried.select(*columns), tally
+            facts = file_facts.columns(self.contract)
+            return tried.select(*(column for column in tried.columns if column not in facts)), tally
         parsed, more = self._carefully(tried.where(quick_parse.LEFT).select(*records.columns))
         both = tried.where(f"NOT {quick_parse.LEFT}").select(*parsed.columns).unionByName(parsed)
         return both, pa.concat_tables([tally.filter(pc.invert(is_left)), more])
