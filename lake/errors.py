@@ -94,11 +94,11 @@ def full(error: BaseException, *, where: str = "") -> Unavailable | None:
 
     `where` is used when the error itself names no file.
     """
-    said = str(error)
-    reason = next((reason for reason in NO_ROOM if reason in said), None)
+    message = str(error)
+    reason = next((reason for reason in NO_ROOM if reason in message), None)
     if reason is None:
         return None
-    path = re.search(r"(?<![\w:/])/[^\s:'\"()]+", said)
+    path = re.search(r"(?<![\w:/])/[^\s:'\"()]+", message)
     return Unavailable(
         f"disk full: {reason}",
         where=path[0] if path else where,

@@ -157,9 +157,9 @@ def _fetch(jars: Sequence[Jar], folder: Path, settings: Path | None) -> None:
         )
 
 
-def _reason(said: str) -> str:
+def _reason(output: str) -> str:
     """The line of Ivy's output that says why."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     unresolved = [line for line in lines if re.match(r":: \S+#\S+;\S+: ", line)]
     telling = unresolved or [line for line in lines if "Exception" in line or "Error" in line]
     return (telling or lines or ["Ivy says nothing"])[0].lstrip(": ")

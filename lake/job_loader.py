@@ -74,17 +74,17 @@ def _told(file: JobFile, files: Mapping[Path, JobFile], error: BaseException) ->
 
 
 def _fix(error: BaseException, files: Mapping[Path, JobFile]) -> str:
-    said = str(error)
-    if found := _KEYWORD.match(said):
+    message = str(error)
+    if found := _KEYWORD.match(message):
         kind: Any = getattr(_lake, found[1], None)
         return did_you_mean(found[2], inspect.signature(kind).parameters) if kind else "leave it out"
-    if isinstance(error, TypeError) and "missing" in said and "required" in said:
+    if isinstance(error, TypeError) and "missing" in message and "required" in message:
         return "add it: `python -c 'import lake; help(lake.…)'` shows what each kind takes"
-    if found := _NAME.match(said):
-        told = f"import it: from lake import {found[1]}" if found[1] in _lake.__all__ else ""
-        return told or did_you_mean(found[1], _lake.__all__, dir(builtins))
+    if found := _NAME.match(message):
+        fix = f"import it: from lake import {found[1]}" if found[1] in _lake.__all__ else ""
+        return fix or did_you_mean(found[1], _lake.__all__, dir(builtins))
     if isinstance(error, ImportError) and error.name == "lake":
-        return did_you_mean(said.partition("'")[2].partition("'")[0], _lake.__all__)
+        return did_you_mean(message.partition("'")[2].partition("'")[0], _lake.__all__)
     if isinstance(error, ModuleNotFoundError) and error.name:
         return did_you_mean(error.name, [file.module for file in files.values()])
     return "correct that line; --debug shows the stack trace"

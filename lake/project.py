@@ -97,8 +97,8 @@ class Project:
 
     def columns(self, declaration: Declaration, head: TableHead) -> Columns | None:
         """What the table at `head` reads; None where it was built by another definition than now."""
-        said, built = head.columns, head.fingerprint
-        possible = self._unsaid(declaration) if said is None else [said]
+        recorded, built = head.columns, head.fingerprint
+        possible = self._unsaid(declaration) if recorded is None else [recorded]
         return next((columns for columns in possible if built == self.fingerprint(declaration, columns)), None)
 
     def reads(self, declaration: Declaration, head: TableHead) -> Columns:
@@ -130,8 +130,8 @@ class Project:
 
     def _revision(self, declaration: Declaration, columns: Columns | None) -> str:
         """The revision of the kind over the types of the `columns`."""
-        kind, said = declaration.kind, self._mentioned(declaration) if columns is None else columns
-        return str(kind.revision + any(_hands_on_nested(of_input, kind.digested) for of_input in said.values()))
+        kind, recorded = declaration.kind, self._mentioned(declaration) if columns is None else columns
+        return str(kind.revision + any(_hands_on_nested(of_input, kind.digested) for of_input in recorded.values()))
 
     def lineage(self, declaration: Declaration) -> str:
         """A hash of all that can decide the table's rows, and those of all tables that it is derived from."""

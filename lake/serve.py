@@ -262,5 +262,5 @@ def _end(code: int, log: Path) -> str:
     if code < 0:
         return f"was killed by {signal.Signals(-code).name}"
     lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()] or ["no message"]
-    said = next((line for line in reversed(lines) if "Exception:" in line or "Error:" in line), lines[-1])
-    return f"ended with exit code {code}: {said}"
+    reason = next((line for line in reversed(lines) if "Exception:" in line or "Error:" in line), lines[-1])
+    return f"ended with exit code {code}: {reason}"

@@ -244,10 +244,10 @@ def gone(error: BaseException) -> Gone | None:
     """The Gone to raise where `error` means that the session is lost: its server or its JVM has ended."""
     if isinstance(error, Gone):
         return error
-    said = f"{type(error).__name__} {error}"
-    if remote.status(error) == "UNAVAILABLE" or any(sign in said for sign in FORGOTTEN):
+    message = f"{type(error).__name__} {error}"
+    if remote.status(error) == "UNAVAILABLE" or any(sign in message for sign in FORGOTTEN):
         return Gone("the Spark Connect server has ended or has dropped this session", fix=remote.START)
-    if any(sign in said for sign in ENDED) or (isinstance(error, Exception) and _jvm_has_ended()):
+    if any(sign in message for sign in ENDED) or (isinstance(error, Exception) and _jvm_has_ended()):
         return Gone("the JVM of the Spark session has ended", fix="see .lake/spark/driver.log and try again")
     return None
 
@@ -276,8 +276,8 @@ def first_line(error: BaseException) -> str:
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     cause = next((line.removeprefix(":").strip() for line in lines[1:] if line.startswith(":")), "")
-    said = cause if type(error).__name__ == "Py4JJavaError" else ""
-    said = re.sub(
-        r' If necessary set "spark.sql.ansi.enabled".*error\.', "", said or (lines[0] if lines else "no message")
+    message = cause if type(error).__name__ == "Py4JJavaError" else ""
+    message = re.sub(
+        r' If necessary set "spark.sql.ansi.enabled".*error\.', "", message or (lines[0] if lines else "no message")
     )
-    return _BUG.sub("", _PREFIX.sub("", said)).strip() or "no message"
+    return _BUG.sub("", _PREFIX.sub("", message)).strip() or "no message"

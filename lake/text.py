@@ -156,5 +156,5 @@ def span(lag: timedelta) -> str:
     """`2 d 3 h`, `3 h 20 min`, `40 s`; `0` where there is none."""
     seconds = int(lag.total_seconds())
     parts = [(seconds // 86400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s")]
-    told = [f"{count} {unit}" for count, unit in parts if count]
-    return " ".join(told[:2]) or "0"
+    shown = [f"{count} {unit}" for count, unit in parts if count]
+    return " ".join(shown[:2]) or "0"

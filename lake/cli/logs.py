@@ -267,14 +267,14 @@ def _check_log(shell: Shell, stream: str, since: str) -> None:
 
     verdict = checked(shell.settings, stream, since=since)
     unproved = verdict.batches - verdict.proved
-    told = f"{stream}: the log is consistent"
+    summary = f"{stream}: the log is consistent"
     if verdict.since:
-        told += f", and continues the log as it was at batch {verdict.since}"
+        summary += f", and continues the log as it was at batch {verdict.since}"
     if unproved:
         shell.say(
             f"{unproved} of {verdict.batches} batches have no recorded fingerprint: their content is not verified"
         )
-    shell.emit({"stream": stream, **asdict(verdict)}, verdict.faults or told)
+    shell.emit({"stream": stream, **asdict(verdict)}, verdict.faults or summary)
     if verdict.faults:
         raise ContractError(
             f"{stream}: {len(verdict.faults)} faults in the log",

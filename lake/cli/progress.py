@@ -175,10 +175,13 @@ def _progress(console: Console | None) -> Progress:
         def render(self, task: Task) -> Text:
             step: Step = task.fields["step"]
             elapsed = time.monotonic() - step.began
-            said = note(step, elapsed, task.fields["usual"])
+            remark = note(step, elapsed, task.fields["usual"])
             shown = "".join(c if c.isprintable() else "?" for c in step.subject)
             return Text.assemble(
-                (f"{step.verb:<7} ", "cyan"), shown, (f"  {elapsed:.0f} s", "dim"), (f"  {said}" if said else "", "dim")
+                (f"{step.verb:<7} ", "cyan"),
+                shown,
+                (f"  {elapsed:.0f} s", "dim"),
+                (f"  {remark}" if remark else "", "dim"),
             )
 
     class Shown(Progress):

@@ -254,10 +254,10 @@ def _verify_edition(shell: Shell, number: int, names: Sequence[str]) -> None:
 
 def _fix(verdicts: Sequence[Verdict]) -> str:
     """What to do about verdicts that are not identical: nothing is rebuilt from damaged inputs."""
-    told = dict.fromkeys(verdict.fix for verdict in verdicts if verdict.fix)
+    fixes = dict.fromkeys(verdict.fix for verdict in verdicts if verdict.fix)
     if any(verdict.verdict == "differs" for verdict in verdicts):
-        told["lake rebuild TABLE corrects a table that differs"] = None
-    return "; ".join(told) or "see the reasons above"
+        fixes["lake rebuild TABLE corrects a table that differs"] = None
+    return "; ".join(fixes) or "see the reasons above"
 
 
 def project(shell: Shell) -> Project:

@@ -92,8 +92,8 @@ def _named(field: Any, name: str | None) -> bool:
 def _told(error: Exception, about: str, where: str) -> DeclarationError:
     if unknown := _UNKNOWN_TYPE.search(str(error)):
         return DeclarationError(f"{about}unknown type {unknown[1]!r}", where=where, fix=did_you_mean(unknown[1], TYPES))
-    said = str(error).rpartition(" not a valid Avro schema: ")[2].rstrip(".")
-    return DeclarationError(f"not a valid Avro schema: {about}{said}", where=where, fix=RECORD)
+    message = str(error).rpartition(" not a valid Avro schema: ")[2].rstrip(".")
+    return DeclarationError(f"not a valid Avro schema: {about}{message}", where=where, fix=RECORD)
 
 
 @dataclass(frozen=True)

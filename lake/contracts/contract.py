@@ -285,13 +285,13 @@ def read_contract(text: str, *, file: str) -> Contract:
     )
 
 
-def _complete(said: Mapping[str, Any]) -> Complete:
-    every = said.get("every")
-    return Complete(said.get("producer"), said.get("number"), None if every is None else duration(every))
+def _complete(options: Mapping[str, Any]) -> Complete:
+    every = options.get("every")
+    return Complete(options.get("producer"), options.get("number"), None if every is None else duration(every))
 
 
-def _producers(said: Mapping[str, Any]) -> Producers:
-    return Producers(**{**said, "idle": duration(said.get("idle"))})
+def _producers(options: Mapping[str, Any]) -> Producers:
+    return Producers(**{**options, "idle": duration(options.get("idle"))})
 
 
 def _identifying(field: Field, facts: Mapping[str, Any], record: avro.schema.RecordSchema) -> Field:

@@ -72,9 +72,9 @@ def incompatibilities(new: Contract, old: Contract) -> Iterator[DeclarationError
     checker: Any = ReaderWriterCompatibilityChecker()  # type: ignore[no-untyped-call]
     result = checker.get_compatibility(reader, writer)
     if not faulty and result.compatibility is SchemaCompatibilityType.incompatible:
-        said = "; ".join(sorted(result.messages))
+        reasons = "; ".join(sorted(result.messages))
         yield DeclarationError(
-            f"{new.name} cannot read {old.file}: {said}",
+            f"{new.name} cannot read {old.file}: {reasons}",
             where=_line_of(new, result.locations),
             fix="publish a new stream",
         )

@@ -113,17 +113,17 @@ def _wrong_limit(limit: Any) -> Iterator[tuple[str, str, str]]:
 def _wrong_clock(facts: dict[str, Any], fields: list[Field], names: list[str] | None) -> Iterator[tuple[str, str]]:
     if "clock" not in facts:
         return
-    said, members = facts["clock"], ("sent", "received")
-    if not isinstance(said, dict) or set(said) != {*members}:
-        yield f"invalid clock: {said!r}", 'write {"sent": "sent_at", "received": "received_at"}'
+    clock, members = facts["clock"], ("sent", "received")
+    if not isinstance(clock, dict) or set(clock) != {*members}:
+        yield f"invalid clock: {clock!r}", 'write {"sent": "sent_at", "received": "received_at"}'
         return
     if facts.get("time") is None:
         yield "clock corrects the event time, and events have none", 'declare "time"'
     known = {field.name: field for field in fields}
     for member in members if names is not None else ():
-        field = known.get(said[member]) if isinstance(said[member], str) else None
+        field = known.get(clock[member]) if isinstance(clock[member], str) else None
         if field is None:
-            yield f"clock names an unknown field {said[member]!r}", did_you_mean(str(said[member]), known)
+            yield f"clock names an unknown field {clock[member]!r}", did_you_mean(str(clock[member]), known)
         elif field.type != "timestamp":
             yield f"clock names {field.name!r} of type {field.type}", "use a field of type timestamp"
         elif not field.transport:
@@ -136,26 +136,28 @@ def _wrong_clock(facts: dict[str, Any], fields: list[Field], names: list[str] | 
 
 
 def _wrong_complete(facts: dict[str, Any], fields: list[Field], names: list[str] | None) -> Iterator[tuple[str, str]]:
-    said = facts.get("complete", {})
-    if not isinstance(said, dict) or ("complete" in facts and not said.keys() & {"producer", "number", "every"}):
-        yield f"invalid complete: {said!r}", 'write {"producer": "device", "number": "seq"} or {"every": "1 day"}'
+    complete = facts.get("complete", {})
+    if not isinstance(complete, dict) or (
+        "complete" in facts and not complete.keys() & {"producer", "number", "every"}
+    ):
+        yield f"invalid complete: {complete!r}", 'write {"producer": "device", "number": "seq"} or {"every": "1 day"}'
         return
     members = ("producer", "number", "every")
-    for name in sorted(set(said) - {*members}):
+    for name in sorted(set(complete) - {*members}):
         yield f"unknown member {name!r} of complete", did_you_mean(name, members)
-    if "producer" in said and "number" not in said:
+    if "producer" in complete and "number" not in complete:
         yield "complete names a producer and no number", 'add "number": the field that its events are counted in'
-    if "every" in said and duration(said["every"]) in {None, timedelta(0)}:
-        yield f"invalid every of complete: {said['every']!r}", 'write a duration such as "1 day" or "15 minutes"'
-    if "every" in said and facts.get("time") is None:
+    if "every" in complete and duration(complete["every"]) in {None, timedelta(0)}:
+        yield f"invalid every of complete: {complete['every']!r}", 'write a duration such as "1 day" or "15 minutes"'
+    if "every" in complete and facts.get("time") is None:
         yield "complete has every, and events have no time", 'declare "time"'
     known = {field.name: field for field in fields}
     for member in ("producer", "number") if names is not None else ():
-        if member not in said:
+        if member not in complete:
             continue
-        field = known.get(said[member]) if isinstance(said[member], str) else None
+        field = known.get(complete[member]) if isinstance(complete[member], str) else None
         if field is None:
-            yield f"complete names an unknown {member} {said[member]!r}", did_you_mean(str(said[member]), known)
+            yield f"complete names an unknown {member} {complete[member]!r}", did_you_mean(str(complete[member]), known)
         elif field.personal or field.nested:
             yield (
                 f"complete names {field.name!r}, which is {'personal' if field.personal else 'nested'}",
@@ -168,29 +170,32 @@ def _wrong_complete(facts: dict[str, Any], fields: list[Field], names: list[str]
 def _wrong_horizon(facts: dict[str, Any], fields: list[Field], names: list[str] | None) -> Iterator[tuple[str, str]]:
     if "horizon" not in facts:
         return
-    said, members = facts["horizon"], ("producer", "punctuation", "idle", "limit")
-    if not isinstance(said, dict) or "producer" not in said:
+    horizon, members = facts["horizon"], ("producer", "punctuation", "idle", "limit")
+    if not isinstance(horizon, dict) or "producer" not in horizon:
         yield (
-            f"invalid horizon: {said!r}",
+            f"invalid horizon: {horizon!r}",
             'write {"producer": "device"}, and "punctuation", "idle", "limit" if need be',
         )
         return
-    for name in sorted(set(said) - {*members}):
+    for name in sorted(set(horizon) - {*members}):
         yield f"unknown member {name!r} of horizon", did_you_mean(name, members)
     if facts.get("time") is None:
         yield "horizon waits for event times, and events have none", 'declare "time"'
-    if "idle" in said and duration(said["idle"]) in {None, timedelta(0)}:
-        yield f"invalid idle of horizon: {said['idle']!r}", 'write a duration such as "2 hours" or "1 day"'
-    limit = said.get("limit", 1)
+    if "idle" in horizon and duration(horizon["idle"]) in {None, timedelta(0)}:
+        yield f"invalid idle of horizon: {horizon['idle']!r}", 'write a duration such as "2 hours" or "1 day"'
+    limit = horizon.get("limit", 1)
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
         yield f"invalid limit of horizon: {limit!r}", "use a whole number, 1 or more"
-    if "punctuation" in said:
-        yield from _wrong_punctuation(said["punctuation"], names)
-    field = next((field for field in fields if field.name == said["producer"]), None)
+    if "punctuation" in horizon:
+        yield from _wrong_punctuation(horizon["punctuation"], names)
+    field = next((field for field in fields if field.name == horizon["producer"]), None)
     if names is None:
         return
     if field is None:
-        yield f"horizon names an unknown producer {said['producer']!r}", did_you_mean(str(said["producer"]), names)
+        yield (
+            f"horizon names an unknown producer {horizon['producer']!r}",
+            did_you_mean(str(horizon["producer"]), names),
+        )
     elif field.personal:
         yield (
             f"horizon names {field.name!r}, which is personal",
@@ -200,13 +205,13 @@ def _wrong_horizon(facts: dict[str, Any], fields: list[Field], names: list[str] 
         yield f"horizon names {field.name!r} of type {field.type} as producer", "use a text or a whole number"
 
 
-def _wrong_punctuation(said: Any, names: list[str] | None) -> Iterator[tuple[str, str]]:
-    if not isinstance(said, str):
-        yield f"invalid punctuation of horizon: {said!r}", "write a SQL condition over the fields"
-    elif clock := CLOCK.search(said):
-        yield f"punctuation {said!r} is not deterministic: {clock[0]}", "derive it from the record"
-    elif names is not None and not set(re.findall(r"\w+", said)) & set(names):
-        yield f"punctuation {said!r} uses no field", f"known: {', '.join(names)}"
+def _wrong_punctuation(condition: Any, names: list[str] | None) -> Iterator[tuple[str, str]]:
+    if not isinstance(condition, str):
+        yield f"invalid punctuation of horizon: {condition!r}", "write a SQL condition over the fields"
+    elif clock := CLOCK.search(condition):
+        yield f"punctuation {condition!r} is not deterministic: {clock[0]}", "derive it from the record"
+    elif names is not None and not set(re.findall(r"\w+", condition)) & set(names):
+        yield f"punctuation {condition!r} uses no field", f"known: {', '.join(names)}"
 
 
 def _wrong_subject(facts: dict[str, Any], fields: list[Field], names: list[str]) -> Iterator[tuple[str, str, str]]:
@@ -267,15 +272,15 @@ def wrong_paths(field: Field, facts: Any) -> Iterator[tuple[str, str]]:
 
 def _wrong_fact(field: Field) -> Iterator[tuple[str, str]]:
     """Each fault of a field that is a fact of its file or source."""
-    origin, told, known = field.path[0], ".".join(field.path), FACTS_OF[field.path[0]]
+    origin, path, known = field.path[0], ".".join(field.path), FACTS_OF[field.path[0]]
     least = WITH_PARTS.get(field.path[:2])
     right = len(field.path) == 2 if least is None else len(field.path) >= least
     if field.path[1:2] and field.path[1] in known and not right:
-        yield f"field {field.name!r} has an invalid path: {told!r}", f'write a path such as "{origin}.headers.source"'
+        yield f"field {field.name!r} has an invalid path: {path!r}", f'write a path such as "{origin}.headers.source"'
     elif field.path[1:2] == () or field.path[1] not in known:
         whose = "files do" if field.of_file else f"a record by {origin} does"
         yield (
-            f"field {field.name!r} comes from {told!r}, which {whose} not have",
+            f"field {field.name!r} comes from {path!r}, which {whose} not have",
             "use " + " or ".join(f'"{origin}.{fact}"' for fact in known),
         )
     if field.nested:

@@ -77,8 +77,8 @@ class StrictReader:
         """The value of each field, as Arrow gives it. Raises NotTaken."""
         if (size := len(text.encode("utf-8", "surrogatepass"))) > record_bytes:
             raise NotTaken(Reason.OVERSIZED, f"{size} bytes, limit {record_bytes}")
-        said = self._named(_parsed(text))
-        values = {field.name: self._value(field, said, facts) for field in self.contract.fields}
+        named = self._named(_parsed(text))
+        values = {field.name: self._value(field, named, facts) for field in self.contract.fields}
         for name in self.contract.key:
             if values[name] is None:
                 raise NotTaken(Reason.NULL_KEY, name)
@@ -92,20 +92,20 @@ class StrictReader:
 
     def _named(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """By the names that fields have now."""
-        said: dict[str, Any] = {}
+        named: dict[str, Any] = {}
         for name, given in record.items():
             field = self._of.get(name)
             if field is None:
                 raise NotTaken(Reason.UNPARSEABLE, f"{name[:SHOWN]!r} is not a field of {self.contract.name}")
-            if field.name in said:
+            if field.name in named:
                 raise NotTaken(Reason.UNPARSEABLE, f"{field.name} is there under two names")
-            said[field.name] = given
-        return said
+            named[field.name] = given
+        return named
 
-    def _value(self, field: Field, said: Mapping[str, Any], facts: Mapping[str, str]) -> Any:
-        given = facts.get(".".join(field.path)) if field.is_fact else said.get(field.name)
+    def _value(self, field: Field, named: Mapping[str, Any], facts: Mapping[str, str]) -> Any:
+        given = facts.get(".".join(field.path)) if field.is_fact else named.get(field.name)
         if given is None:
-            explicit = field.name in said and field.nullable
+            explicit = field.name in named and field.nullable
             value = None if explicit else self._defaults[field.name]
             if value is None and not field.nullable:
                 raise NotTaken(Reason.MISSING, field.name)

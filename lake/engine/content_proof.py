@@ -61,8 +61,8 @@ def of_commit(table: Table, head: TableHead) -> Fingerprint | None:
     """
     if head.version != delta.version(table.path):
         return None
-    if said := head.content:
-        return Fingerprint.parse(said)
+    if content := head.content:
+        return Fingerprint.parse(content)
     edition = latest_edition(table.settings)
     entry = edition.tables.get(table.name) if edition else None
     path = table.path.relative_to(Warehouse(table.settings).root)

@@ -139,7 +139,7 @@ class _Planning:
         declaration, head = self.project.tables[name], self.heads[name]
         if head is None or self.inputs is None:
             return {}
-        said, given = (head.columns or {}), self.inputs.given(declaration)
+        recorded, given = (head.columns or {}), self.inputs.given(declaration)
         current = {
             source.name: self.project.fields(source.name)
             if source.table is None
@@ -148,9 +148,9 @@ class _Planning:
             if source.name in given and (source.table is None or self.heads[source.name] is not None)
         }
         held = {name: [column for column in columns if column not in given[name]] for name, columns in current.items()}
-        if all({*some} <= known(said.get(name, {})) for name, some in held.items()):
+        if all({*some} <= known(recorded.get(name, {})) for name, some in held.items()):
             entered = {
-                name: [column for column in some if column in said[name].get(WAITING, ())]
+                name: [column for column in some if column in recorded[name].get(WAITING, ())]
                 for name, some in held.items()
                 if some
             }
@@ -238,9 +238,9 @@ class _Planning:
     def _retyped(self, declaration: Declaration, columns: Columns) -> Iterator[str]:
         """Which columns that are fields of a log, {input: what is said of it}, get the field's new type."""
         for source in (source for source in declaration.inputs if source.is_log):
-            said, fields = columns.get(source.name, {}), self.project.fields(source.name)
-            for column, field in said.get(HANDED_ON, {}).items():
-                was, now = (types.get(field, "").partition(" ")[0] for types in (said["read"], fields))
+            recorded, fields = columns.get(source.name, {}), self.project.fields(source.name)
+            for column, field in recorded.get(HANDED_ON, {}).items():
+                was, now = (types.get(field, "").partition(" ")[0] for types in (recorded["read"], fields))
                 if was and now and was != now:
                     loss = "readers lose no value" if keeps(was, now) else "lake deploy needs --yes for it"
                     yield f"column {column}: {was} → {now}; {loss}"

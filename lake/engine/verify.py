@@ -154,8 +154,8 @@ def _judged(inputs: Inputs, declaration: Declaration, table: Table, version: int
         why = "; ".join(f"{column} {what}" for column, what in columns.items())
         return Verdict(name, cut, "differs", total, why=f"its columns would have to change: {why}")
     stored, evaluated = fingerprints(old, rows)
-    if stored == evaluated and (said := _otherwise(table, version)):
-        return Verdict(name, cut, "differs", total, stored, why=said, fix=f"lake rebuild {name} records its rows")
+    if stored == evaluated and (reason := _otherwise(table, version)):
+        return Verdict(name, cut, "differs", total, stored, why=reason, fix=f"lake rebuild {name} records its rows")
     if stored == evaluated:
         inputs.proved[name] = version
         return Verdict(name, cut, "identical", total, stored, why=_without(inputs, name))
@@ -169,9 +169,13 @@ def _judged(inputs: Inputs, declaration: Declaration, table: Table, version: int
 
 def _otherwise(table: Table, version: int) -> str:
     """How the content of a version is not what its commit says, where that says anything."""
-    said = delta.metadata(table.path, version).get("content")
-    actual = str(table.content(version)) if said else said
-    return "" if actual == said else f"its rows are right, but not what its commit recorded: {said}, found {actual}"
+    recorded = delta.metadata(table.path, version).get("content")
+    actual = str(table.content(version)) if recorded else recorded
+    return (
+        ""
+        if actual == recorded
+        else f"its rows are right, but not what its commit recorded: {recorded}, found {actual}"
+    )
 
 
 def first_differences(

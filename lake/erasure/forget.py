@@ -118,15 +118,15 @@ def forget(project: Project, spark: Callable[[], SparkSession], stream: str, sub
     before = token in erasures.subjects(settings, stream)
     events, values = (0, frozenset({subject})) if before else about(project, spark(), contract, subject)
     with lease(settings, Log(settings, stream).lease):
-        told = search.quarantined(settings, contract, subject, values)
+        records = search.quarantined(settings, contract, subject, values)
         if events:
-            _blank(settings, stream, told)
+            _blank(settings, stream, records)
         number = erasures.record(settings, stream, [token], at=began, again=True)
         if not events:
-            _blank(settings, stream, told)
+            _blank(settings, stream, records)
         destroy_keys(settings)
     _told(settings, stream, began, events=events)
-    return Forgotten(stream, token, number, events, len(told), values)
+    return Forgotten(stream, token, number, events, len(records), values)
 
 
 @dataclass(frozen=True)
@@ -175,11 +175,11 @@ def destroy_keys(settings: Settings) -> None:
             store.destroy(stream, left)
 
 
-def _renamed(store: KeyStore, said: dict[str, Any]) -> bool:
+def _renamed(store: KeyStore, recorded: dict[str, Any]) -> bool:
     """Whether `store` makes other tokens than the one that a log was sealed with; older logs name the store alone."""
-    if "secret" in said:
-        return bool(said["secret"] != store.fingerprint)
-    return bool(said) and said["store"] != store.id
+    if "secret" in recorded:
+        return bool(recorded["secret"] != store.fingerprint)
+    return bool(recorded) and recorded["store"] != store.id
 
 
 def _must_seal(contract: Contract) -> None:
@@ -198,13 +198,15 @@ def _stacked(events: DataFrame, contract: Contract, theirs: str) -> DataFrame:
     return events.selectExpr(f"{theirs} AS theirs", f"explode(array({texts})) AS value").where("value IS NOT NULL")
 
 
-def _blank(settings: Settings, stream: str, told: list[dict[str, Any]]) -> None:
-    """Blanks the quarantined records `told`, as `mentions.quarantined` gives them; `purge` ends their past."""
-    if not told:
+def _blank(settings: Settings, stream: str, records: list[dict[str, Any]]) -> None:
+    """Blanks quarantined `records`, as `search.quarantined` gives them; `purge` ends their past."""
+    if not records:
         return
     with delta.opened(Warehouse(settings).quarantine(stream).path) as table:
         (
-            table.merge(pa.Table.from_pylist(told, PLACES), "t._batch = s._batch AND t._number = s._number", "s", "t")
+            table.merge(
+                pa.Table.from_pylist(records, PLACES), "t._batch = s._batch AND t._number = s._number", "s", "t"
+            )
             .when_matched_update({"raw": "''", "detail": f"'{BLANKED}'", "source": "s.source"})
             .execute()
         )

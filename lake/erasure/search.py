@@ -156,16 +156,16 @@ def _tells(contract: Contract, subject: str, values: Collection[str]) -> Callabl
 
 def _said(raw: str, names: Collection[str]) -> list[str]:
     """What a record says under any of `names`, however deep in it, as it is written there."""
-    said: list[str] = []
+    values: list[str] = []
 
     def members(pairs: list[tuple[str, Any]]) -> None:
-        said.extend(str(value) for name, value in pairs if name.lower() in names and value is not None)
+        values.extend(str(value) for name, value in pairs if name.lower() in names and value is not None)
 
     try:
         json.loads(raw, object_pairs_hook=members, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):
-        return said
-    return said
+        return values
+    return values
 
 
 def _same(subject: str, *, number: bool) -> Callable[[str], bool]:

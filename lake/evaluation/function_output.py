@@ -82,10 +82,10 @@ def fault(declaration: Declaration, error: Exception, columns: Iterable[str] = (
         what, fix = _told_of_braces(error), BRACES
     else:
         what, fix = f"{type(error).__name__}: {first_line(error)}", "correct that line; --debug shows the stack trace"
-    told = declaration.fault(f"{of} fails: {what}", fix=fix)
+    raised = declaration.fault(f"{of} fails: {what}", fix=fix)
     if frames:
-        told.where = f"{declaration.where.partition(':')[0]}:{frames[-1].lineno}"
-    return told
+        raised.where = f"{declaration.where.partition(':')[0]}:{frames[-1].lineno}"
+    return raised
 
 
 def _is_of_braces(error: Exception) -> bool:

@@ -23,26 +23,26 @@ def meanings(inputs: Inputs, declaration: Declaration, columns: Columns | None) 
     lines = declaration.comments
     handed_on = _handed_on(inputs, declaration, columns or {})
     of_kind = MEANINGS if declaration.parked_of is not None else declaration.kind.meanings
-    said = {name: {COMMENT: text} for name, text in {**of_kind, **lines}.items()}
+    texts = {name: {COMMENT: text} for name, text in {**of_kind, **lines}.items()}
     for name, meaning in handed_on.items():
-        said[name] = {**meaning, **({COMMENT: lines[name]} if name in lines else {})}
-    return {name: meaning for name, meaning in said.items() if meaning}
+        texts[name] = {**meaning, **({COMMENT: lines[name]} if name in lines else {})}
+    return {name: meaning for name, meaning in texts.items() if meaning}
 
 
 def _handed_on(inputs: Inputs, declaration: Declaration, columns: Columns) -> dict[str, Mapping[str, str]]:
     """What the inputs say of those columns of the table that are theirs."""
-    said: dict[str, Mapping[str, str]] = {}
+    handed: dict[str, Mapping[str, str]] = {}
     for source in declaration.inputs:
         theirs = _of_log(inputs, source.name) if source.table is None else _of_table(inputs, source.table)
         for column, its in columns.get(source.name, {}).get(HANDED_ON, {}).items():
-            said[column] = theirs.get(its, {})
-    return said
+            handed[column] = theirs.get(its, {})
+    return handed
 
 
 def _of_log(inputs: Inputs, stream: str) -> Meanings:
     fields = inputs.project.contracts[stream].fields
-    said = {field.name: {COMMENT: field.doc, UNIT: field.unit} for field in fields}
-    return {name: {key: text for key, text in meaning.items() if text} for name, meaning in said.items()}
+    documented = {field.name: {COMMENT: field.doc, UNIT: field.unit} for field in fields}
+    return {name: {key: text for key, text in meaning.items() if text} for name, meaning in documented.items()}
 
 
 def _of_table(inputs: Inputs, declaration: Declaration) -> Meanings:

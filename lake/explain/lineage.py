@@ -122,8 +122,8 @@ def _of_keys(  # noqa: PLR0913 the rows of which inputs, for which rows
     for side, prepared in enumerate(inputs.sides(declaration, filled)):
         if frames[side] is not None:
             what = f"cast({role(declaration.inputs[side])} as string)"
-            told = only_events(prepared).withColumn(ROLE, F.expr(what))
-            findings[side] = _key_lookup(declaration, told, side, rows).findings(few)
+            marked = only_events(prepared).withColumn(ROLE, F.expr(what))
+            findings[side] = _key_lookup(declaration, marked, side, rows).findings(few)
     return findings
 
 
@@ -150,9 +150,9 @@ def _named(  # noqa: PLR0913, PLR0917 the rows of which input, for which rows
 
     names = kind.key_of(source.name, frame.columns)
     wanted = [{column: row[column] for column in names if column in row} for row in rows]
-    told = frame.withColumn(ROLE, F.expr(f"cast({role} as string)"))
+    marked = frame.withColumn(ROLE, F.expr(f"cast({role} as string)"))
     broadcast = f"{ORDER}._bucket = {BROADCAST}" if inputs.has_broadcasts(source) else "false"
-    return Lookup(told, {column: names[column] for column in _asked(wanted)}, wanted, broadcast)
+    return Lookup(marked, {column: names[column] for column in _asked(wanted)}, wanted, broadcast)
 
 
 def _asked(wanted: Sequence[Values | None]) -> list[str]:

@@ -23,8 +23,8 @@ NO_ROWS: Final = (
 def stopped(checks: Iterable[Check]) -> QualityError | None:
     """What the stopping ones of `checks` say, as one error; None where none stopped."""
     checks = list(checks)
-    told = failures(checks)
-    return QualityError("\n".join(told), fix=way_out(checks)) if told else None
+    lines = failures(checks)
+    return QualityError("\n".join(lines), fix=way_out(checks)) if lines else None
 
 
 def way_out(checks: Iterable[Check], event: str = "STREAM PLACE") -> str:

@@ -184,10 +184,15 @@ def _failure(expectation: Expectation, rows: pa.Table, moments: Moments, identit
 def _finding(
     expectation: Expectation, result: ExpectationValidationResult, examples: Sequence[Mapping[str, Any]]
 ) -> Finding:
-    told = result.result
-    observed = plain(told["observed_value"]) if "observed_value" in told else None
+    outcome = result.result
+    observed = plain(outcome["observed_value"]) if "observed_value" in outcome else None
     return Finding(
-        expectation, bool(result.success), told.get("element_count"), told.get("unexpected_count"), observed, examples
+        expectation,
+        bool(result.success),
+        outcome.get("element_count"),
+        outcome.get("unexpected_count"),
+        observed,
+        examples,
     )
 
 
@@ -275,8 +280,8 @@ def _pandas(rows: pa.Table) -> pd.DataFrame:
 
 def _exception(result: ExpectationValidationResult) -> str:
     """Why the library could not judge; empty where it could."""
-    told = result.exception_info or {}
-    raised = [told] if "raised_exception" in told else list(told.values())
+    info = result.exception_info or {}
+    raised = [info] if "raised_exception" in info else list(info.values())
     return next((_first_line(e["exception_message"]) for e in raised if e.get("raised_exception")), "")
 
 

@@ -71,8 +71,8 @@ def excess(settings: Settings, contract: Contract, cut: Cut) -> Excess | None:
     gone = {void.batch for void in taken_back if void.source is None}
     counting = [head for head in heads if head.batch > since and head.batch not in gone]
     accepted = sum(head.counts.get("accepted", 0) for head in counting)
-    said = sum(head.counts.get("quarantined", 0) for head in counting)
-    if not contract.max_refused.exceeded(said, said + accepted):
+    quarantined = sum(head.counts.get("quarantined", 0) for head in counting)
+    if not contract.max_refused.exceeded(quarantined, quarantined + accepted):
         return None
     repaired = {file["path"] for head in heads for file in head.files}
     query = """SELECT _batch, _number, reason, source FROM t WHERE _batch > $1 AND _batch <= $2"""
@@ -87,8 +87,8 @@ def excess(settings: Settings, contract: Contract, cut: Cut) -> Excess | None:
     if not contract.max_refused.exceeded(refused, refused + accepted):
         return None
     first, last = counting[-1].batch, counting[0].batch
-    told = dict(reasons.most_common())
-    return Excess(stream, contract.where, first, last, refused + accepted, told, contract.max_refused)
+    counts = dict(reasons.most_common())
+    return Excess(stream, contract.where, first, last, refused + accepted, counts, contract.max_refused)
 
 
 def excesses(project: Project, streams: Iterable[str], cut: Cut) -> list[Excess]:
@@ -103,11 +103,11 @@ def stopped(project: Project, tables: Iterable[Declaration], cut: Cut) -> Qualit
     for table in tables:
         for stream in project.logs(table):
             readers.setdefault(stream, []).append(table.name)
-    told = [
+    lines = [
         f"{over}; held: {', '.join(readers[over.stream])} ({over.where})\n  fix: {over.fix}"
         for over in excesses(project, readers, cut)
     ]
-    return QualityError("\n".join(told)) if told else None
+    return QualityError("\n".join(lines)) if lines else None
 
 
 def _published(settings: Settings) -> Mapping[str, int]:

@@ -232,8 +232,8 @@ def _carried_on(batch: Batch) -> dict[str, Any]:
     if isinstance(batch.delivery, Fetched):
         sources[batch.delivery.spooled.source] = {**batch.delivery.spooled.said, "batch": batch.number}
     horizon = batch.horizon.as_json if batch.horizon else None
-    said = {"refusals": batch.refusals, "accepted": accepted, "sources": sources, "horizon": horizon}
-    return {name: value for name, value in said.items() if value}
+    carried = {"refusals": batch.refusals, "accepted": accepted, "sources": sources, "horizon": horizon}
+    return {name: value for name, value in carried.items() if value}
 
 
 def _content(
@@ -248,7 +248,7 @@ def _content(
     events, prints = chain.fingerprinted(batch.events(), sealed, few=few)
     content = chain.entry(batch.head.content, batch.number, prints, sealed)
     if was and was["digest"] != content["digest"]:
-        content["was"] = {name: said for name, said in was.items() if name != "was"}
+        content["was"] = {name: value for name, value in was.items() if name != "was"}
         may_differ = erasures.subjects(batch.settings, batch.contract.name)
         if not chain.same_in_clear(was, content) or (was["buckets"] != content["buckets"] and not may_differ):
             logging.getLogger("lake").warning(

@@ -166,16 +166,18 @@ class Batch:
     @cached_property
     def horizon(self) -> Horizon | None:
         """Where the producers stand after this batch; None where the contract names none."""
-        said = self.contract.horizon
-        if said is None:
+        declared = self.contract.horizon
+        if declared is None:
             return None
         before = Horizon.of(self.head, self.contract)
         if isinstance(self.delivery, Closing):
-            return before.without(before.idle(self.delivery.at, said.idle) if said.idle else ())
+            return before.without(before.idle(self.delivery.at, declared.idle) if declared.idle else ())
         times = producers.times(self._kept(self.parsed), self.contract)
-        told = producers.times(self.parsed.where(producers.PUNCTUATED), self.contract) if said.punctuation else {}
-        latest = max((time for time in (self._latest, *told.values()) if time is not None), default=None)
-        return before.after(times, told, latest, self.now)
+        punctuated = (
+            producers.times(self.parsed.where(producers.PUNCTUATED), self.contract) if declared.punctuation else {}
+        )
+        latest = max((time for time in (self._latest, *punctuated.values()) if time is not None), default=None)
+        return before.after(times, punctuated, latest, self.now)
 
     @cached_property
     def accepted(self) -> dict[int, int]:

@@ -185,10 +185,10 @@ def _repeated(rows: Iterable[Mapping[str, Any]], voided: Sequence[Void]) -> Iter
 
 
 def _offsets(head: LogHead | None, buckets: list[dict[str, Any]]) -> Iterator[str]:
-    said = {bucket: offset for bucket, offset in (head.offsets if head else {}).items() if offset}
+    recorded = {bucket: offset for bucket, offset in (head.offsets if head else {}).items() if offset}
     stored = {row["bucket"]: row["last"] + 1 for row in buckets}
-    if said != stored:
-        yield f"the head says next offsets {said}, the rows say {stored}"
+    if recorded != stored:
+        yield f"the head says next offsets {recorded}, the rows say {stored}"
     for row in buckets:
         if row["first"] != 0 or row["events"] != row["last"] + 1 or row["offsets"] != row["events"]:
             yield (
@@ -241,12 +241,12 @@ def _horizon(
     was: Horizon, head: LogHead, contract: Contract, times: Mapping[str, datetime], latest: datetime | None
 ) -> Horizon:
     """Where the producers stand after the batch of `head`, by its rows and by what was told beside them."""
-    mark, said = (head.files[0]["path"], head.files[0]["size"], head.files[0]["mtime"]), contract.horizon
+    mark, declared = (head.files[0]["path"], head.files[0]["size"], head.files[0]["mtime"]), contract.horizon
     if closing := Closing.of(mark):
-        return was.without(was.idle(closing.at, said.idle) if said and said.idle else ())
-    told = Horizon.of(head, contract).told
-    greatest = max((time for time in (latest, *told.values()) if time), default=None)
-    return was.after(times, told, greatest, datetime.fromisoformat(head.at))
+        return was.without(was.idle(closing.at, declared.idle) if declared and declared.idle else ())
+    punctuated = Horizon.of(head, contract).told
+    greatest = max((time for time in (latest, *punctuated.values()) if time), default=None)
+    return was.after(times, punctuated, greatest, datetime.fromisoformat(head.at))
 
 
 def _with_producers(

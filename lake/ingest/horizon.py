@@ -48,44 +48,44 @@ class Horizon:
     def of(cls, head: LogHead, contract: Contract) -> Horizon:
         """That of a log; with no producers yet where its batches so far were written without, or by another field."""
         assert contract.horizon is not None
-        said, names = head.horizon, contract.field(contract.horizon.producer).names
-        known = said.get("open", {}) if said.get("producer") in names else {}
+        recorded, names = head.horizon, contract.field(contract.horizon.producer).names
+        known = recorded.get("open", {}) if recorded.get("producer") in names else {}
         return cls(
             contract.horizon.producer,
             head.watermark,
             head.latest,
             {name: Producer(_instant(latest), _instant(heard)) for name, (latest, heard) in known.items()},
-            {name: _instant(at) for name, at in said.get("told", {}).items()},
-            tuple(said.get("closed", ())),
+            {name: _instant(at) for name, at in recorded.get("told", {}).items()},
+            tuple(recorded.get("closed", ())),
         )
 
     @property
     def as_json(self) -> dict[str, Any]:
         """What the log's commit says of it; instants of producers are microseconds since 1970."""
-        said: dict[str, Any] = {
+        data: dict[str, Any] = {
             "producer": self.producer,
             "latest": self.latest.astimezone(UTC).isoformat() if self.latest else None,
             "open": {name: [_micros(one.latest), _micros(one.heard)] for name, one in self.producers.items()},
         }
-        said |= {"told": {name: _micros(at) for name, at in self.told.items()}} if self.told else {}
-        return said | ({"closed": list(self.closed)} if self.closed else {})
+        data |= {"told": {name: _micros(at) for name, at in self.told.items()}} if self.told else {}
+        return data | ({"closed": list(self.closed)} if self.closed else {})
 
     def after(
-        self, times: Mapping[str, datetime], told: Mapping[str, datetime], latest: datetime | None, at: datetime
+        self, times: Mapping[str, datetime], punctuated: Mapping[str, datetime], latest: datetime | None, at: datetime
     ) -> Horizon:
-        """The horizon after a batch of `at`: the greatest times of events, and those `told` beside them, by producer.
+        """The horizon after a batch of `at`: by producer, the greatest times of events and of its punctuation.
 
         `latest` is the greatest of all times in the batch, whosever.
         """
         known = dict(self.producers)
-        for name, time in [*times.items(), *told.items()]:
+        for name, time in [*times.items(), *punctuated.items()]:
             known[name] = Producer(max(time, known[name].latest) if name in known else time, at)
         return replace(
             self,
             at=_latest(self.at, _least(known)),
             latest=_latest(self.latest, latest),
             producers=known,
-            told=told,
+            told=punctuated,
             closed=(),
         )
 

@@ -73,8 +73,8 @@ class Silence:
         return {self.stream: counts}
 
     def _idle(self, head: LogHead) -> tuple[str, ...]:
-        said = self.contract.horizon
-        return Horizon.of(head, self.contract).idle(self.began, said.idle) if said and said.idle else ()
+        declared = self.contract.horizon
+        return Horizon.of(head, self.contract).idle(self.began, declared.idle) if declared and declared.idle else ()
 
     def _is_read(self, source: Declared) -> bool:
         """Whether nothing waits there, or only what came after ingestion began."""

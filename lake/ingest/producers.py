@@ -52,12 +52,12 @@ def refused(
     taken = F.broadcast(to_frame(spark, _names([*known, *first.column(0).to_pylist()[:free]])))
     texts = delivery.records(spark).select("_seq", F.expr(f"left(_raw, {record_bytes})").alias("_text"))
     many = heard.join(taken, "_producer", "left_anti").select("_seq", "_producer").join(texts, "_seq")
-    told = F.expr(f"concat(_producer, ' is not among the {limit} producers that the horizon waits for')")
+    detail = F.expr(f"concat(_producer, ' is not among the {limit} producers that the horizon waits for')")
     is_many = F.col("_producer").isNotNull()
     judged = parsed.join(many, "_seq", "left").withColumns(
         {
             "_reason": F.when(is_many, str(Reason.TOO_MANY_PRODUCERS)).otherwise(F.col("_reason")),
-            "_detail": F.when(is_many, told).otherwise(F.col("_detail")),
+            "_detail": F.when(is_many, detail).otherwise(F.col("_detail")),
             "_raw": F.when(is_many, F.col("_text")).otherwise(F.col("_raw")),
             "_bucket": F.when(~is_many, F.col("_bucket")),
         }

@@ -57,14 +57,16 @@ def void(  # noqa: PLR0913  which events, said in three ways
 
 def _beside(settings: Settings, stream: str, batch: int) -> dict[str, int]:
     """Which batches of other streams are of the delivery that a batch of `stream` is of: {stream: batch}."""
-    of = {name: said for name, said in Log(settings, stream).head_at(batch).sources.items() if said["batch"] == batch}
+    of = {
+        name: entry for name, entry in Log(settings, stream).head_at(batch).sources.items() if entry["batch"] == batch
+    }
     return {
         other: head.batch
-        for name, said in of.items()
-        for other in said["streams"]
+        for name, entry in of.items()
+        for other in entry["streams"]
         if other != stream
         for head in Log(settings, other).heads()
-        if (its := head.sources.get(name)) and (its["delivery"], its["batch"]) == (said["delivery"], head.batch)
+        if (its := head.sources.get(name)) and (its["delivery"], its["batch"]) == (entry["delivery"], head.batch)
     }
 
 

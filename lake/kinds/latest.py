@@ -108,11 +108,11 @@ class FirstOrLatest(Kind):
         """SQL of the role of a row with `columns`, AT, GONE and LIVE."""
         end, over = "max" if self.newest else "min", f"over ({self._by})"
         decides = f"{AT} = {end}(if({LIVE}, {AT}, null)) {over}"
-        said = [
+        parts = [
             f"if({LIVE} and {part.at} = max(if({LIVE}, {part.at}, null)) {over}, '{part.by}', null)"
             for part in self._parts(columns)
         ]
-        some = f"concat_ws(', ', {', '.join(said)})" if said else "''"
+        some = f"concat_ws(', ', {', '.join(parts)})" if parts else "''"
         return f"""case when {self.removal.truncate or "false"} then '{TRUNCATES}' when {GONE} then '{DELETES}'
             when not {LIVE} then '{DELETED}' when {decides} then '{DECIDES}'
             when {some} <> '' then concat('{DECIDES} ', {some}) else '{SUPERSEDED}' end"""

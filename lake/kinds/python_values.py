@@ -101,9 +101,9 @@ def _decimal(value: Any, precision: int, scale: int) -> Decimal:
                 return number.quantize(Decimal(1).scaleb(-scale))
         except ArithmeticError:
             pass
-    told = f"{number:.{SHOWN}g} …" if len(number.as_tuple().digits) > SHOWN else number
+    shown = f"{number:.{SHOWN}g} …" if len(number.as_tuple().digits) > SHOWN else number
     raise ValueError(
-        f"{told} does not fit decimal({precision}, {scale}): round it, for example value.quantize(Decimal('0.01'))"
+        f"{shown} does not fit decimal({precision}, {scale}): round it, for example value.quantize(Decimal('0.01'))"
     )
 
 

@@ -116,8 +116,8 @@ def _followed(counting: DataFrame, partial: DataFrame | None, parts: Mapping[str
         following = f"lead({NUMBER}) over ({_within(parts)} order by {NUMBER}) as {NEXT}"
         return counting.selectExpr(NUMBER, *parts, following)
     held_back = partial.withColumn("__partial", F.lit(True))
-    told = counting.join(held_back, same(counting, held_back, [NUMBER, *parts]), "left")
-    of = told.select(*(counting[column] for column in (NUMBER, *parts)), "__partial")
+    joined = counting.join(held_back, same(counting, held_back, [NUMBER, *parts]), "left")
+    of = joined.select(*(counting[column] for column in (NUMBER, *parts)), "__partial")
     after = f"over ({_within(parts)} order by {NUMBER} rows between 1 following and unbounded following)"
     return of.selectExpr(NUMBER, *parts, f"min(if(__partial, null, {NUMBER})) {after} as {NEXT}")
 
@@ -151,8 +151,8 @@ def _partial(rows: DataFrame, refusals: DataFrame, dump: str, parts: Mapping[str
         .groupBy(NUMBER, *parts, "batch", "file", "own")
         .agg(F.min("at").alias("first"), F.max("at").alias("last"), F.min("start").alias("start"))
     )
-    told = _outstanding(refusals).selectExpr(*PLACE, f"{ORDER} as at").groupBy("batch", "file", "own")
-    refused = told.agg(F.min("at").alias("at")).select(F.struct("batch", "file", "own", "at").alias("r"))
+    outstanding = _outstanding(refusals).selectExpr(*PLACE, f"{ORDER} as at").groupBy("batch", "file", "own")
+    refused = outstanding.agg(F.min("at").alias("at")).select(F.struct("batch", "file", "own", "at").alias("r"))
     of_record, of_dump = "over (partition by r)", f"over (partition by {', '.join(['r', NUMBER, *parts])})"
     steps = {
         "named": "coalesce(own = r.own, false)",
@@ -174,8 +174,8 @@ def _outstanding(refusals: DataFrame) -> DataFrame:
     """The records that are refused still, as rows with `_id`: neither repaired since, nor accepted."""
     from pyspark.sql import functions as F
 
-    told = refusals.withColumns({"_id": F.expr(f"{DELIVERED}.id"), "_what": F.expr(f"{DELIVERED}.refusal")})
-    accepted = told.where("_what = 'accepted'").selectExpr(f"max({ORDER}) as _accepted")
-    repaired = told.where("_what = 'repaired'").select("_id")
-    refused = told.where("_what = 'refused'").join(repaired, "_id", "left_anti").crossJoin(F.broadcast(accepted))
+    events = refusals.withColumns({"_id": F.expr(f"{DELIVERED}.id"), "_what": F.expr(f"{DELIVERED}.refusal")})
+    accepted = events.where("_what = 'accepted'").selectExpr(f"max({ORDER}) as _accepted")
+    repaired = events.where("_what = 'repaired'").select("_id")
+    refused = events.where("_what = 'refused'").join(repaired, "_id", "left_anti").crossJoin(F.broadcast(accepted))
     return refused.where(f"_accepted is null or {ORDER} > _accepted")

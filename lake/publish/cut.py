@@ -67,9 +67,9 @@ class _Carried(NamedTuple):
 def _unfinished(heads: Mapping[str, LogHead]) -> Iterator[_Carried]:
     """The deliveries that are not in all of their logs yet: of each source the newest may be one."""
     for source in {name for head in heads.values() for name in head.sources}:
-        said = {stream: head.sources[source] for stream, head in heads.items() if source in head.sources}
-        newest = max(said.values(), key=lambda one: int(one["delivery"]))
-        has = {stream for stream, one in said.items() if one["delivery"] == newest["delivery"]}
+        entries = {stream: head.sources[source] for stream, head in heads.items() if source in head.sources}
+        newest = max(entries.values(), key=lambda one: int(one["delivery"]))
+        has = {stream for stream, one in entries.items() if one["delivery"] == newest["delivery"]}
         if any(stream in heads and stream not in has for stream in newest["streams"]):
             yield _Carried(source, newest["delivery"], tuple(newest["streams"]))
 
@@ -104,14 +104,14 @@ class _Line:
 
     def _may_have(self, source: str, number: int) -> bool:
         """Whether a batch that has not been read yet may carry that delivery."""
-        said = self._oldest.sources.get(source) if self._oldest else None
-        return said is not None and said["delivery"] > number
+        entry = self._oldest.sources.get(source) if self._oldest else None
+        return entry is not None and entry["delivery"] > number
 
     def _read_on(self) -> None:
         self._oldest = next(self._heads, None)
-        for source, said in self._oldest.sources.items() if self._oldest else ():
-            self._carried[said["batch"]] = _Carried(source, said["delivery"], tuple(said["streams"]))
-            self._batches[source, said["delivery"]] = said["batch"]
+        for source, entry in self._oldest.sources.items() if self._oldest else ():
+            self._carried[entry["batch"]] = _Carried(source, entry["delivery"], tuple(entry["streams"]))
+            self._batches[source, entry["delivery"]] = entry["batch"]
 
 
 def pick_cut(project: Project, number: int | None) -> Cut:

@@ -105,14 +105,14 @@ def at_cut(project: Project, cut: Cut) -> dict[str, EditionTable]:
         except DeclarationError as fault:
             faults.append(fault)
         path = table.path.relative_to(Warehouse(project.settings).root)
-        said = head.content
+        content = head.content
         entries[declaration.name] = EditionTable(
             declaration.layer,
             path,
             head.version,
             head.fingerprint,
-            rows=Fingerprint.parse(said).rows if said else None,
-            content=None if table.personal else said,
+            rows=Fingerprint.parse(content).rows if content else None,
+            content=None if table.personal else content,
         )
     if faults:
         raise DeclarationError.all(faults)

@@ -74,10 +74,10 @@ def _verdict(inputs: Inputs, declaration: Declaration, events: DataFrame, at: st
     project, table, [source] = inputs.project, inputs.table(declaration), declaration.inputs
     head = table.head()
     assert head is not None
-    said = (head.columns or {}).get(source.name, {}).get(HANDED_ON, {})
-    told = {field.name for field in project.contracts[source.name].fields if _of_row(field)}
+    handed_on = (head.columns or {}).get(source.name, {}).get(HANDED_ON, {})
+    of_row = {field.name for field in project.contracts[source.name].fields if _of_row(field)}
     identity = declaration.kind.identity
-    columns = [c for c in table.columns(head.version) if c in identity or said.get(c) in told]
+    columns = [c for c in table.columns(head.version) if c in identity or handed_on.get(c) in of_row]
     old = table.read(inputs.spark, head.version).select(*columns)
     there_alone = Inputs(inputs.connect, project, inputs.cut, kept={source.name: events})
     rows = there_alone.evaluate(declaration).select(*columns)

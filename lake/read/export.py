@@ -42,16 +42,16 @@ def chosen(asked: str | None, output: Path | None) -> str:
     """
     if output is None or is_device(output):
         return asked or "table"
-    told = EXTENSIONS.get(output.suffix.lower())
-    if asked is None and told is None:
+    by_extension = EXTENSIONS.get(output.suffix.lower())
+    if asked is None and by_extension is None:
         raise DeclarationError(
             f"the name {output.name!r} does not say the format", fix=f"use {LISTED}, or name the format with --format"
         )
-    if asked and told and asked != told:
+    if asked and by_extension and asked != by_extension:
         raise DeclarationError(
             f"the format {asked} does not fit the file name {output.name!r}", fix="leave out --format and --json"
         )
-    return asked or told or "table"
+    return asked or by_extension or "table"
 
 
 def export(

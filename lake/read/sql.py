@@ -217,8 +217,8 @@ def _nothing_published(settings: Settings) -> DeclarationError:
     if not obstacles:
         return DeclarationError(what, where=where, fix="run `lake run` (ingest, cut, advance, check, publish)")
     fixes = dict.fromkeys(fix for _, fix in obstacles if fix)
-    told = "\n".join(stopped for stopped, _ in obstacles)
-    return DeclarationError(f"{what}: {told}", where=where, fix="; ".join(fixes))
+    reasons = "\n".join(stopped for stopped, _ in obstacles)
+    return DeclarationError(f"{what}: {reasons}", where=where, fix="; ".join(fixes))
 
 
 def _obstacles(settings: Settings) -> Iterator[tuple[str, str]]:

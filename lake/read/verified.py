@@ -64,8 +64,8 @@ def must_hold(settings: Settings, edition: Edition, names: Iterable[str]) -> Non
 def _held(settings: Settings, edition: Edition, name: str) -> Held:
     entry = edition.tables[name]
     path = Warehouse(settings).root / entry.path
-    said = entry.content or delta.metadata(path, entry.version).get("content")
-    if said is None:
+    recorded = entry.content or delta.metadata(path, entry.version).get("content")
+    if recorded is None:
         return Held(name, entry.version, "unknown", why="its fingerprint was not recorded; the next edition records it")
     try:
         # What is personal is recorded in its own commits alone, under a key.
@@ -75,9 +75,9 @@ def _held(settings: Settings, edition: Edition, name: str) -> Held:
         return Held(name, entry.version, "differs", why=f"{error.what} ({error.where})")
     except delta.Unreadable as error:
         return Held(name, entry.version, "differs", why=f"it cannot be opened: {str(error).partition(chr(10))[0]}")
-    if str(content) == said:
-        return Held(name, entry.version, "identical", content.rows, said)
-    rows = Fingerprint.parse(said).rows
+    if str(content) == recorded:
+        return Held(name, entry.version, "identical", content.rows, recorded)
+    rows = Fingerprint.parse(recorded).rows
     why = (
         "its rows differ from those published"
         if content.rows == rows

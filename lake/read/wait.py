@@ -58,10 +58,10 @@ class Posted:
         """The batch that has it, once one has."""
         log, batch = Log(settings, self.stream), 0
         for position in delta.positions(log.path, log.app) if delta.exists(log.path) else ():
-            said = position.data.get("sources", {}).get(self.source)
-            if said is None or said["progress"]["upto"] < self.group:
+            entry = position.data.get("sources", {}).get(self.source)
+            if entry is None or entry["progress"]["upto"] < self.group:
                 break
-            batch = int(said["batch"])
+            batch = int(entry["batch"])
         return Token(self.stream, batch) if batch else self
 
 

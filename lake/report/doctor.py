@@ -77,12 +77,12 @@ def java() -> Finding:
         runtime = f"no bin/java in JAVA_HOME={home}" if home else "no java on PATH"
         return Finding("java", runtime, f"{fix}, or unset JAVA_HOME" if home else fix)
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+        output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     except OSError as error:
-        said = str(error)
-    number = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', said)
+        output = str(error)
+    number = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', output)
     if number is None:
-        return Finding("java", f"{java} does not print its version: {said.strip()[:80]!r}", fix)
+        return Finding("java", f"{java} does not print its version: {output.strip()[:80]!r}", fix)
     runtime = f"{number[1]} ({java}{', from JAVA_HOME' if home else ''})"
     return Finding("java", runtime, "" if int(number[2]) >= JAVA else fix)
 

@@ -79,11 +79,11 @@ def decided_by(settings: Settings, stream: str) -> str | None:
     """
     for file in sorted(settings.path(settings.sources).glob("*.toml")):
         try:
-            said = tomllib.loads(file.read_text("utf-8"))
+            options = tomllib.loads(file.read_text("utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError):
             continue
-        decide = said.get("decide")
-        if said.get("kind") == "http" and isinstance(decide, dict) and stream in decide:
+        decide = options.get("decide")
+        if options.get("kind") == "http" and isinstance(decide, dict) and stream in decide:
             return file.stem
     return None
 
@@ -95,10 +95,10 @@ def _read(settings: Settings, file: Path, contracts: Mapping[str, Contract]) -> 
             f"{file.stem!r} is not a valid name of a source", where=where, fix="use a-z, digits and _, a letter first"
         )
     try:
-        said = tomllib.loads(file.read_text("utf-8"))
+        options = tomllib.loads(file.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DeclarationError(f"invalid TOML: {error}", where=where, fix="see docs/how-to/sources.md") from None
-    kind = said.pop("kind", None)
+    kind = options.pop("kind", None)
     if kind not in KINDS:
         what = "names no kind" if kind is None else f"unknown kind {kind!r}"
         raise DeclarationError(what, where=where, fix=did_you_mean(str(kind), KINDS))
@@ -110,9 +110,9 @@ def _read(settings: Settings, file: Path, contracts: Mapping[str, Contract]) -> 
             f"a source of kind {kind} needs {error.name}", where=where, fix=f"pip install 'headwater[{extra}]'"
         ) from None
     if kind in WITHIN:
-        source: Source = of(file.stem, said, contracts, where, settings)
+        source: Source = of(file.stem, options, contracts, where, settings)
     else:
-        source = of(file.stem, dict(_filled_in(said, where)), contracts, where)
+        source = of(file.stem, dict(_filled_in(options, where)), contracts, where)
     faults = [
         DeclarationError(f"unknown stream {stream!r}", where=where, fix=did_you_mean(stream, contracts))
         for stream in source.streams
@@ -123,9 +123,9 @@ def _read(settings: Settings, file: Path, contracts: Mapping[str, Contract]) -> 
     return Declared(file.stem, kind, source.streams, where, lambda: source)
 
 
-def _filled_in(said: Mapping[str, Any], where: str) -> Iterator[tuple[str, Any]]:
-    """`said` with what is in the environment. Its values are never told."""
-    for name, value in said.items():
+def _filled_in(options: Mapping[str, Any], where: str) -> Iterator[tuple[str, Any]]:
+    """`options` with what is in the environment. Its values are never told."""
+    for name, value in options.items():
         if isinstance(value, dict):
             yield name, dict(_filled_in(value, where))
         elif isinstance(value, str) and value.startswith(ENVIRONMENT):

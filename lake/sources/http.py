@@ -175,32 +175,32 @@ def place(number: int, ordinal: int) -> str:
 
 
 def of(
-    name: str, said: Mapping[str, Any], contracts: Mapping[str, Contract], where: str, settings: Settings
+    name: str, options: Mapping[str, Any], contracts: Mapping[str, Contract], where: str, settings: Settings
 ) -> HttpSource:
     """The source that a file declares. Raises one DeclarationError for all its faults."""
-    return HttpSource(declared(name, said, contracts, where, settings))
+    return HttpSource(declared(name, options, contracts, where, settings))
 
 
 def declared(
-    name: str, said: Mapping[str, Any], contracts: Mapping[str, Contract], where: str, settings: Settings
+    name: str, options: Mapping[str, Any], contracts: Mapping[str, Contract], where: str, settings: Settings
 ) -> Declared:
     """As `of`: what the server needs to know."""
     faults: list[DeclarationError] = []
     numbers = {each.name: each for each in fields(Limits)}
     known = {"kind", "streams", "token", "secret", "decide", *numbers}
-    for key in said.keys() - known:
+    for key in options.keys() - known:
         faults.append(DeclarationError(f"unknown key {key!r}", where=where, fix=did_you_mean(key, known)))
-    streams = _streams(said.get("streams", sorted(contracts)), contracts, where, faults)
+    streams = _streams(options.get("streams", sorted(contracts)), contracts, where, faults)
     given: dict[str, int] = {}
-    for key in sorted(numbers.keys() & said.keys()):
+    for key in sorted(numbers.keys() & options.keys()):
         least = 0 if key in {"rate", "free_bytes"} else 1
-        if isinstance(said[key], bool) or not isinstance(said[key], int) or said[key] < least:
-            what = f"invalid {key}: {said[key]!r}"
+        if isinstance(options[key], bool) or not isinstance(options[key], int) or options[key] < least:
+            what = f"invalid {key}: {options[key]!r}"
             faults.append(DeclarationError(what, where=where, fix=f"use a whole number of at least {least}"))
         else:
-            given[key] = said[key]
-    tokens, secrets = (_variables(key, said.get(key, {}), streams, where, faults) for key in ("token", "secret"))
-    decide = _deciding(said.get("decide", {}), streams, where, faults)
+            given[key] = options[key]
+    tokens, secrets = (_variables(key, options.get(key, {}), streams, where, faults) for key in ("token", "secret"))
+    decide = _deciding(options.get("decide", {}), streams, where, faults)
     if faults:
         raise DeclarationError.all(faults)
     return Declared(name, streams, Folder.of(settings, name), Limits(**given), tokens, secrets, where, decide)
@@ -220,37 +220,37 @@ def _number(after: Progress | None) -> int:
 
 
 def _streams(
-    said: Any, contracts: Mapping[str, Contract], where: str, faults: list[DeclarationError]
+    names: Any, contracts: Mapping[str, Contract], where: str, faults: list[DeclarationError]
 ) -> tuple[str, ...]:
-    if not isinstance(said, list) or not all(isinstance(stream, str) for stream in said) or not said:
+    if not isinstance(names, list) or not all(isinstance(stream, str) for stream in names) or not names:
         fix = 'write a list of names, such as ["orders"], or leave it out for all'
-        faults.append(DeclarationError(f"invalid streams: {said!r}", where=where, fix=fix))
+        faults.append(DeclarationError(f"invalid streams: {names!r}", where=where, fix=fix))
         return ()
-    for stream in said:
+    for stream in names:
         if stream not in contracts:
             fix = did_you_mean(stream, contracts)
             faults.append(DeclarationError(f"no stream {stream!r}", where=where, fix=fix))
-    return tuple(said)
+    return tuple(names)
 
 
-def _deciding(said: Any, streams: tuple[str, ...], where: str, faults: list[DeclarationError]) -> dict[str, str]:
+def _deciding(tables: Any, streams: tuple[str, ...], where: str, faults: list[DeclarationError]) -> dict[str, str]:
     """The tables of `decide`, by stream."""
-    if not isinstance(said, Mapping) or not all(isinstance(table, str) for table in said.values()):
+    if not isinstance(tables, Mapping) or not all(isinstance(table, str) for table in tables.values()):
         fix = 'name the table of a Fold for each stream: decide.orders = "order_state"'
-        faults.append(DeclarationError(f"invalid decide: {said!r}", where=where, fix=fix))
+        faults.append(DeclarationError(f"invalid decide: {tables!r}", where=where, fix=fix))
         return {}
-    for stream in said:
+    for stream in tables:
         if stream not in streams:
             fix = did_you_mean(stream, streams)
             faults.append(DeclarationError(f"decide of {stream!r}, which is not a stream of it", where=where, fix=fix))
-    return dict(said)
+    return dict(tables)
 
 
 def _variables(
-    key: str, said: Any, streams: tuple[str, ...], where: str, faults: list[DeclarationError]
+    key: str, given: Any, streams: tuple[str, ...], where: str, faults: list[DeclarationError]
 ) -> dict[str, str]:
     """The environment variables of `token` or `secret`, by stream. What was said is not shown: it may be a secret."""
-    by_stream = said if isinstance(said, Mapping) else dict.fromkeys(streams, said)
+    by_stream = given if isinstance(given, Mapping) else dict.fromkeys(streams, given)
     variables = {}
     for stream, value in by_stream.items():
         name = FROM_ENVIRONMENT.fullmatch(value) if isinstance(value, str) else None

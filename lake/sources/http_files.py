@@ -74,14 +74,14 @@ class Folder:
     @property
     def spool(self) -> str:
         """The id of this folder; "" where nothing was ever acknowledged in it."""
-        said = self._note(ABOUT)
-        return str(said["spool"]) if said else ""
+        note = self._note(ABOUT)
+        return str(note["spool"]) if note else ""
 
     @property
     def taken(self) -> int:
         """The number of the last group whose file may have been removed; 0 for none."""
-        said = self._note(TAKEN)
-        return int(said["upto"]) if said else 0
+        note = self._note(TAKEN)
+        return int(note["upto"]) if note else 0
 
     def groups(self) -> list[Group]:
         """The groups that are there, in their order."""
@@ -129,17 +129,17 @@ class Folder:
 
     def _note(self, name: str) -> Mapping[str, Any] | None:
         try:
-            said: Mapping[str, Any] = json.loads((self.path / name).read_text("utf-8"))
+            note: Mapping[str, Any] = json.loads((self.path / name).read_text("utf-8"))
         except FileNotFoundError:
             return None
         except ValueError as error:
             raise _damaged(self.path / name, str(error)) from None
-        return said
+        return note
 
-    def _write(self, name: str, said: Mapping[str, Any]) -> None:
+    def _write(self, name: str, note: Mapping[str, Any]) -> None:
         """A note, on the disk before anything that relies on it is done."""
         new = self.path / f"{NEW}.{name}"
-        _put(new, json.dumps(said).encode())
+        _put(new, json.dumps(note).encode())
         new.replace(self.path / name)
         sync(self.path)
 

@@ -67,8 +67,8 @@ class Spool(Protocol):
         """
         columns = {name: column.to_pylist() for name, column in facts.items()}
         for row, (text, place) in enumerate(zip(texts.to_pylist(), places.to_pylist(), strict=True)):
-            said = {name: column[row] for name, column in columns.items() if column[row] is not None}
-            self.put(stream, Record(text, place, said))
+            row_facts = {name: column[row] for name, column in columns.items() if column[row] is not None}
+            self.put(stream, Record(text, place, row_facts))
 
 
 class Source(Protocol):

@@ -155,9 +155,9 @@ def _maps(facts: Mapping[str, pa.Array], length: int) -> pa.Array:
     if names:
         rows = pa.array(np.tile(np.arange(length), len(names)))
         named = pa.array(np.repeat(np.arange(len(names), dtype=np.int32), length))
-        said = pa.DictionaryArray.from_arrays(named, pa.array(names)).cast(pa.string())
+        keys = pa.DictionaryArray.from_arrays(named, pa.array(names)).cast(pa.string())
         texts = pa.chunked_array([facts[name].cast(pa.string()) for name in names]).combine_chunks()
-        table = pa.table({"row": rows, "name": said, "text": texts}).filter(pc.field("text").is_valid())
+        table = pa.table({"row": rows, "name": keys, "text": texts}).filter(pc.field("text").is_valid())
         table = table.sort_by([("row", "ascending"), ("name", "ascending")]).combine_chunks()
     counts = np.bincount(table["row"].to_numpy(), minlength=length)
     offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
@@ -181,15 +181,20 @@ def keep(settings: Settings, source: str, number: int, writer: Writer, progress:
     writer.close()
     home = _home(settings, source)
     folder = home / str(number)
-    said = Spooled(folder, source, number, progress, writer.streams, datetime.now(UTC))
-    note = {**asdict(said), "streams": list(said.streams), "at": said.at.isoformat(), "progress": dict(progress)}
+    spooled = Spooled(folder, source, number, progress, writer.streams, datetime.now(UTC))
+    note = {
+        **asdict(spooled),
+        "streams": list(spooled.streams),
+        "at": spooled.at.isoformat(),
+        "progress": dict(progress),
+    }
     del note["folder"]
     (writer.folder / NOTE).write_text(json.dumps(note))
     _sync(writer.folder / NOTE)
     _sync(writer.folder)
     writer.folder.rename(folder)
     _sync(home)
-    return said
+    return spooled
 
 
 def spooled(settings: Settings, source: str) -> list[Spooled]:

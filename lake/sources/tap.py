@@ -245,8 +245,8 @@ class _Run:
                 where=self._tap.where,
                 fix=f'add it below [streams], as in orders = "{name}", or deselect it in the tap',
             )
-        said = {fact: json.loads(parts[fact]) for fact in FACTS if fact in parts}
-        facts = {f"singer.{fact}": str(value) for fact, value in said.items() if value is not None}
+        values = {fact: json.loads(parts[fact]) for fact in FACTS if fact in parts}
+        facts = {f"singer.{fact}": str(value) for fact, value in values.items() if value is not None}
         return self._names[name], parts["record"], f"{self._began}:{self._line}", facts
 
 
@@ -259,14 +259,14 @@ def _not_there(tap: Tap, why: str) -> DeclarationError:
 
 
 def of(
-    name: str, said: Mapping[str, Any], contracts: Mapping[str, Contract], where: str, settings: Settings
+    name: str, options: Mapping[str, Any], contracts: Mapping[str, Contract], where: str, settings: Settings
 ) -> TapSource:
     """The source that a file declares. Raises one DeclarationError for all its faults."""
     faults = [
         DeclarationError(f"unknown key {key!r}", where=where, fix=did_you_mean(key, KEYS))
-        for key in said.keys() - {*KEYS}
+        for key in options.keys() - {*KEYS}
     ]
-    command, streams = said.get("command"), said.get("streams", {stream: stream for stream in contracts})
+    command, streams = options.get("command"), options.get("streams", {stream: stream for stream in contracts})
     if not isinstance(command, list) or not command or not all(isinstance(word, str) and word for word in command):
         fix = 'write a list of words, as in command = ["tap-x", "--config", "x.json"]'
         faults.append(DeclarationError(f"invalid command: {command!r}", where=where, fix=fix))
@@ -278,14 +278,14 @@ def of(
     elif len(set(streams.values())) < len(streams):
         faults.append(DeclarationError("two streams take the same rows", where=where, fix="name each once"))
     for key in ("every", "records"):
-        if isinstance(value := said.get(key, 1), bool) or not isinstance(value, int) or value < 0:
+        if isinstance(value := options.get(key, 1), bool) or not isinstance(value, int) or value < 0:
             fix = "use a whole number of at least 0"
             faults.append(DeclarationError(f"invalid {key}: {value!r}", where=where, fix=fix))
     if faults:
         raise DeclarationError.all(faults)
     assert isinstance(command, list)
     by_name: dict[str | None, str] = {given: stream for stream, given in streams.items()}
-    every, records = float(said.get("every", 0)), int(said.get("records", RECORDS))
+    every, records = float(options.get("every", 0)), int(options.get("records", RECORDS))
     scratch = file_modes.scratch(settings, "tap") / name
     return TapSource(Tap(name, tuple(command), by_name, settings.project, scratch, every, records, where))
 

@@ -79,8 +79,8 @@ def describe(table: Table, description: str, meanings: Meanings) -> None:
     with delta.opened(table.path) as current:
         version, about, schema = current.version(), current.metadata(), current.schema().to_json()
     fields = json.loads(schema)["fields"]
-    said = [{**field, "metadata": _meant(field["metadata"], meanings.get(field["name"], {}))} for field in fields]
-    if (about.description, fields) == (description, said):
+    described = [{**field, "metadata": _meant(field["metadata"], meanings.get(field["name"], {}))} for field in fields]
+    if (about.description, fields) == (description, described):
         return
     position = table.position()
     if position is None or position.version != version:
@@ -90,7 +90,7 @@ def describe(table: Table, description: str, meanings: Meanings) -> None:
         "name": about.name,
         "description": description,
         "format": {"provider": "parquet", "options": {}},
-        "schemaString": json.dumps({"type": "struct", "fields": said}),
+        "schemaString": json.dumps({"type": "struct", "fields": described}),
         "partitionColumns": about.partition_columns,
         "createdTime": about.created_time,
         "configuration": about.configuration,

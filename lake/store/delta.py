@@ -348,9 +348,9 @@ def reading(
     with connection() as con:
         try:
             # DuckDB's own reading of folders' names takes those above the table too, for columns of its files.
-            told = f", filename = '{FILE}'" if partitions or by_file else ""
+            filename = f", filename = '{FILE}'" if partitions or by_file else ""
             listed = ", ".join(map(literal, files))
-            rows = con.sql(f"FROM read_parquet([{listed}], union_by_name = true, hive_partitioning = false{told})")
+            rows = con.sql(f"FROM read_parquet([{listed}], union_by_name = true, hive_partitioning = false{filename})")
             if partitions:
                 own = [name for name in rows.columns if name not in partitions and (by_file or name != FILE)]
                 part = f"regexp_extract({FILE}, '.*/{{}}=([^/]*)/', 1)"

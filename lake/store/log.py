@@ -100,8 +100,8 @@ class LogHead:
     @property
     def accepted(self) -> dict[str, Any]:
         """The batch up to which all that was refused is accepted, with the reason; empty where nothing is."""
-        said: dict[str, Any] = self.position.data.get("accepted", {})
-        return said
+        accepted: dict[str, Any] = self.position.data.get("accepted", {})
+        return accepted
 
     @property
     def accepted_upto(self) -> int:
@@ -114,38 +114,38 @@ class LogHead:
         `delivery` is its number, `streams` those that have records of it, `progress` where the source stands behind it,
         `batch` the log's own that has its records.
         """
-        said: dict[str, dict[str, Any]] = self.position.data.get("sources", {})
-        return said
+        sources: dict[str, dict[str, Any]] = self.position.data.get("sources", {})
+        return sources
 
     @property
     def delivery(self) -> dict[str, Any]:
         """The delivery that the newest batch is, as `sources` has it, and its `source`; empty where it is none."""
-        of = ({"source": name, **said} for name, said in self.sources.items() if said["batch"] == self.batch)
+        of = ({"source": name, **entry} for name, entry in self.sources.items() if entry["batch"] == self.batch)
         return next(of, {})
 
     @property
     def horizon(self) -> dict[str, Any]:
         """What it says of producers, see lake.ingest.horizon; empty where the contract names none."""
-        said: dict[str, Any] = self.position.data.get("horizon", {})
-        return said
+        horizon: dict[str, Any] = self.position.data.get("horizon", {})
+        return horizon
 
     @property
     def latest(self) -> datetime | None:
         """The greatest event time so far, also where the watermark stays behind it."""
-        said = self.horizon.get("latest")
-        return datetime.fromisoformat(said) if said else self.watermark
+        latest = self.horizon.get("latest")
+        return datetime.fromisoformat(latest) if latest else self.watermark
 
     @property
     def keys(self) -> dict[str, Any]:
         """What the newest batch says of the key store; empty where nothing is sealed."""
-        said: dict[str, Any] = self.position.data.get("keys", {})
-        return said
+        keys: dict[str, Any] = self.position.data.get("keys", {})
+        return keys
 
     @property
     def content(self) -> dict[str, Any]:
         """The fingerprints and the digest of the newest batch, as `chain.entry` has them; empty where none are."""
-        said: dict[str, Any] = self.position.data.get("content", {})
-        return said
+        content: dict[str, Any] = self.position.data.get("content", {})
+        return content
 
     def next(self, **data: Any) -> Position:
         """The position of the commit that appends the next batch."""
@@ -271,9 +271,9 @@ class Log:
 
         Raises DeclarationError where it is another one, or an older copy, that lacks keys.
         """
-        said = self.head().keys
-        store = open_store(self.settings, make=not said)
-        other = said and (store.id != said["store"] or store.count(self.stream) < said["subjects"])
+        recorded = self.head().keys
+        store = open_store(self.settings, make=not recorded)
+        other = recorded and (store.id != recorded["store"] or store.count(self.stream) < recorded["subjects"])
         if other and (missing := self.keyless(store)):
             raise DeclarationError(
                 f"the keys of {len(missing)} people of {self.stream} are not in the key store",
@@ -370,7 +370,7 @@ class Log:
         counts = dict.fromkeys(("read", "accepted", "duplicates", "quarantined", "control"), 0)
         empty = {"offsets": {}, "watermark": None, "contract": 0} | same
         empty["content"] = chain.entry(head.content, head.batch + 1, {}, [])
-        if horizon := {name: said for name, said in head.horizon.items() if name not in {"told", "closed"}}:
+        if horizon := {name: fact for name, fact in head.horizon.items() if name not in {"told", "closed"}}:
             empty["horizon"] = horizon
         empty |= {"batch": head.batch + 1, "counts": counts, "files": [], "at": at.isoformat()}
         position = head.position.next(**empty)

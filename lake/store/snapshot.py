@@ -121,8 +121,8 @@ def columns(table: DeltaTable) -> tuple[Column, ...]:
 
 
 def _column(field: Mapping[str, Any]) -> Column:
-    said = field["metadata"]
-    return Column(field["name"], duckdb_type(field["type"]), said.get(COMMENT, ""), said.get(UNIT, ""))
+    metadata = field["metadata"]
+    return Column(field["name"], duckdb_type(field["type"]), metadata.get(COMMENT, ""), metadata.get(UNIT, ""))
 
 
 def duckdb_type(kind: str | Mapping[str, Any]) -> str:

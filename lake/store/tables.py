@@ -132,8 +132,8 @@ class Table:
         """What is said of its columns at `version`."""
         with delta.opened(self.path, version) as table:
             fields = json.loads(table.schema().to_json())["fields"]
-        said = {field["name"]: field["metadata"] for field in fields}
-        return {name: {key: meant[key] for key in (COMMENT, UNIT) if key in meant} for name, meant in said.items()}
+        metadata = {field["name"]: field["metadata"] for field in fields}
+        return {name: {key: meant[key] for key in (COMMENT, UNIT) if key in meant} for name, meant in metadata.items()}
 
     def rows(self, version: int) -> int:
         """How many rows there are at `version`."""

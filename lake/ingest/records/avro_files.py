@@ -64,8 +64,8 @@ def _lines(path: Path) -> Iterator[bytes]:
                 number += 1
                 yield json.dumps(make(datum), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
         except Exception as error:  # whatever the library makes of bytes that are no record
-            said = " ".join((str(error) or type(error).__name__).split())[:200]
-            yield f"cannot be read after record {number}: {said}".encode("utf-8", "replace")
+            reason = " ".join((str(error) or type(error).__name__).split())[:200]
+            yield f"cannot be read after record {number}: {reason}".encode("utf-8", "replace")
 
 
 def _reader(stream: Any) -> avro.datafile.DataFileReader:

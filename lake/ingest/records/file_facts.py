@@ -52,9 +52,9 @@ def told(spark: SparkSession, records: DataFrame, contract: Contract, files: Ite
 
     from lake.store.scan import to_frame
 
-    said = [field for field in contract.fields if field.is_fact and not field.of_file]
+    of_record = [field for field in contract.fields if field.is_fact and not field.of_file]
     of_source = F.col(SOURCE) if SOURCE in records.columns else F.lit(None).cast("map<string,string>")
-    for field in said:
+    for field in of_record:
         records = records.withColumn(_column(field), of_source[".".join(field.path)])
     fields = fields_of(contract)
     if not fields:

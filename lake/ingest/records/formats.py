@@ -184,16 +184,16 @@ def stage(
     """
     path = file.path
     if format_of(path) == "avro":
-        told = f"{stream} {file.size} {file.seen}".encode()
-        lines = file_modes.scratch(settings, "staging") / f"{_digest(path, told)}-{file.mtime}.jsonl"
+        identity = f"{stream} {file.size} {file.seen}".encode()
+        lines = file_modes.scratch(settings, "staging") / f"{_digest(path, identity)}-{file.mtime}.jsonl"
         return lines if lines.exists() else avro_files.as_lines(path, lines, record_bytes=settings.record_bytes)
     encoding = text_files.foreign(path, options) if format_of(path) == "csv" else ""
     if not encoding and not apart and PLAIN_NAME.fullmatch(path.name) and not path.is_symlink():
         return path
     suffixes = [suffix for suffix in map(str.lower, path.suffixes[-2:]) if suffix in {*FORMATS, ".gz"}]
     plain = ".csv" if encoding else "".join(suffixes)
-    told = f"{stream} {encoding} {file.size} {file.seen}".encode() if encoding else b""
-    link = file_modes.scratch(settings, "staging") / f"{_digest(path, told)}-{file.mtime}{plain}"
+    identity = f"{stream} {encoding} {file.size} {file.seen}".encode() if encoding else b""
+    link = file_modes.scratch(settings, "staging") / f"{_digest(path, identity)}-{file.mtime}{plain}"
     if encoding:
         return link if link.exists() else text_files.recoded(path, encoding, link)
     link.unlink(missing_ok=True)
@@ -201,8 +201,8 @@ def stage(
     return link
 
 
-def _digest(path: Path, told: bytes) -> str:
-    return hashlib.sha256(os.fsencode(path) + told).hexdigest()[:32]
+def _digest(path: Path, identity: bytes) -> str:
+    return hashlib.sha256(os.fsencode(path) + identity).hexdigest()[:32]
 
 
 def unstage(settings: Settings, paths: Iterable[Path]) -> None:

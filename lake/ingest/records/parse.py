@@ -270,8 +270,8 @@ def event_checks(contract: Contract, now: datetime) -> Iterator[tuple[str, str, 
 
 def is_punctuation(contract: Contract) -> str:
     """SQL over a record's fields: whether it is no event, but says up to when its producer has told everything."""
-    said = contract.horizon.punctuation if contract.horizon else None
-    return f"coalesce({said}, false)" if said else "false"
+    condition = contract.horizon.punctuation if contract.horizon else None
+    return f"coalesce({condition}, false)" if condition else "false"
 
 
 def _is_broadcast(contract: Contract) -> str:

@@ -105,9 +105,9 @@ class Cluster:
         try:
             return Consumer(reading, logger=Log(self.options)), AdminClient(common, logger=Log(self.options))
         except KafkaException as error:
-            said = self.options.redacted(INVALID.sub("Invalid value ", error.args[0].str()))
+            reason = self.options.redacted(INVALID.sub("Invalid value ", error.args[0].str()))
             raise DeclarationError(
-                f"librdkafka refuses a setting: {said}", where=self.options.where, fix="correct it in [client]"
+                f"librdkafka refuses a setting: {reason}", where=self.options.where, fix="correct it in [client]"
             ) from None
 
     def close(self) -> None:
@@ -134,9 +134,9 @@ class Cluster:
         from confluent_kafka import IsolationLevel, TopicPartition
         from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # its stub forgets to export it
 
-        wait, told = self.options.seconds, self._described(names)
+        wait, described = self.options.seconds, self._described(names)
         latest, earliest = OffsetSpec.latest(), OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # so is the client
-        places = [TopicPartition(name, part.id) for name in names for part in told[name].partitions]
+        places = [TopicPartition(name, part.id) for name in names for part in described[name].partitions]
         specs = (
             (earliest, IsolationLevel.READ_COMMITTED),
             (latest, IsolationLevel.READ_COMMITTED),
@@ -151,14 +151,16 @@ class Cluster:
             for place in places
         }
         return {
-            name: Here(str(told[name].topic_id), {part.id: found[name, part.id] for part in told[name].partitions})
+            name: Here(
+                str(described[name].topic_id), {part.id: found[name, part.id] for part in described[name].partitions}
+            )
             for name in names
         }
 
     def must_be(self, here: Mapping[str, Here]) -> None:
         """Raises Unavailable where a topic is another by now: what was read may be of either."""
-        for name, told in self._described(list(here)).items():
-            if str(told.topic_id) != here[name].id:
+        for name, topic in self._described(list(here)).items():
+            if str(topic.topic_id) != here[name].id:
                 raise self._unavailable(f"the topic {name!r} was recreated while it was being read")
 
     def _described(self, names: list[str]) -> dict[str, Any]:
@@ -226,9 +228,9 @@ class Cluster:
         while len(times) < len(waiting) and time.monotonic() < end:
             for message in self._consumer.consume(BATCH, POLL_SECONDS):
                 kind, milliseconds = message.timestamp() if message.error() is None else (TIMESTAMP_NOT_AVAILABLE, 0)
-                told = None if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds
-                times.setdefault((message.topic(), message.partition()), told)  # at an end: that there is none
-        known = [told for told in times.values() if told is not None]
+                stamp = None if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds
+                times.setdefault((message.topic(), message.partition()), stamp)  # at an end: that there is none
+        known = [stamp for stamp in times.values() if stamp is not None]
         return min(known) / 1000 if known else None
 
     def commit(self, offsets: Iterable[tuple[str, int, int]]) -> None:
@@ -285,9 +287,9 @@ class Cluster:
                     raise self._unavailable(f"{about}no answer") from None
             except KafkaException as error:
                 self._admin.poll(0)
-                told: KafkaError = error.args[0]
+                reason: KafkaError = error.args[0]
                 hard = self._error is not None and not may_pass(self._error)
-                raise self._meant(self._error if hard and self._error else told, about) from None
+                raise self._meant(self._error if hard and self._error else reason, about) from None
 
     def _meant(self, error: KafkaError, about: str = "") -> LakeError:
         return meant(error, self.options, about)

@@ -37,17 +37,17 @@ def may_pass(error: KafkaError) -> bool:
 
 def meant(error: KafkaError, options: Options, about: str = "") -> LakeError:
     """What to raise for it; `about` is what was asked."""
-    said = f"{about}{options.redacted(error.str())}"
+    message = f"{about}{options.redacted(error.str())}"
     if _is(error, MOVING):
-        return Moving(f"Kafka is unavailable: {said}", where=options.where, fix="try again in a moment")
+        return Moving(f"Kafka is unavailable: {message}", where=options.where, fix="try again in a moment")
     if may_pass(error):
-        return unavailable(said, options)
+        return unavailable(message, options)
     fix = "ask who runs the cluster for what this user may do"
     if _is(error, REFUSING):
-        said, fix = f"authentication failed: {said}", "correct the sasl.… and ssl.… settings in [client]"
+        message, fix = f"authentication failed: {message}", "correct the sasl.… and ssl.… settings in [client]"
     elif _is(error, UNKNOWN):
         fix = "correct its name, or make the topic first"
-    return DeclarationError(said, where=options.where, fix=fix)
+    return DeclarationError(message, where=options.where, fix=fix)
 
 
 def unavailable(what: str, options: Options) -> Unavailable:

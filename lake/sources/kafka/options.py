@@ -78,33 +78,35 @@ class Options:
         return text
 
 
-def options_of(name: str, said: Mapping[str, Any], contracts: Mapping[str, Contract], where: str) -> Options:
+def options_of(name: str, options: Mapping[str, Any], contracts: Mapping[str, Contract], where: str) -> Options:
     """What a file says. Raises one DeclarationError that tells all faults."""
-    faults = [DeclarationError(what, where=where, fix=fix) for what, fix in _faults(said, contracts)]
+    faults = [DeclarationError(what, where=where, fix=fix) for what, fix in _faults(options, contracts)]
     if faults:
         raise DeclarationError.all(faults)
-    topics = tuple(_topic(stream, said["streams"][stream], contracts[stream]) for stream in sorted(said["streams"]))
+    topics = tuple(
+        _topic(stream, options["streams"][stream], contracts[stream]) for stream in sorted(options["streams"])
+    )
     return Options(
         name,
         where,
-        said["bootstrap"],
+        options["bootstrap"],
         topics,
-        group=said.get("group", Options.group),
-        **{bound: said.get(bound, most) for bound, most in MOST.items()},
-        client={setting: _text(value) for setting, value in said.get("client", {}).items()},
-        registry={setting: _text(value) for setting, value in said.get("registry", {}).items()},
+        group=options.get("group", Options.group),
+        **{bound: options.get(bound, most) for bound, most in MOST.items()},
+        client={setting: _text(value) for setting, value in options.get("client", {}).items()},
+        registry={setting: _text(value) for setting, value in options.get("registry", {}).items()},
     )
 
 
-def _topic(stream: str, said: Mapping[str, str], contract: Contract) -> Topic:
+def _topic(stream: str, options: Mapping[str, str], contract: Contract) -> Topic:
     facts = frozenset(".".join(field.path) for field in contract.fields if field.path[:1] == (FACTS,))
     received = contract.field(contract.clock.received).path if contract.clock else ()
     stamped = ".".join(received) == TIMESTAMP
-    return Topic(stream, facts=facts, envelope=bool(contract.envelope), stamped=stamped, **_renamed(said))
+    return Topic(stream, facts=facts, envelope=bool(contract.envelope), stamped=stamped, **_renamed(options))
 
 
-def _renamed(said: Mapping[str, str]) -> dict[str, str]:
-    return {"name" if option == "topic" else option: value for option, value in said.items()}
+def _renamed(options: Mapping[str, str]) -> dict[str, str]:
+    return {"name" if option == "topic" else option: value for option, value in options.items()}
 
 
 def _text(value: Any) -> str:
@@ -114,22 +116,22 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _faults(said: Mapping[str, Any], contracts: Mapping[str, Contract]) -> Iterator[tuple[str, str]]:
-    for name in said:
+def _faults(options: Mapping[str, Any], contracts: Mapping[str, Contract]) -> Iterator[tuple[str, str]]:
+    for name in options:
         if name not in NAMES:
             yield f"unknown option {name!r}", did_you_mean(name, NAMES)
     for name in ("bootstrap", "group"):
-        if name in said and not (isinstance(said[name], str) and said[name]):
-            yield f"{name} must be text, found {said[name]!r}", f'for example {name} = "{_EXAMPLES[name]}"'
-    if "bootstrap" not in said:
+        if name in options and not (isinstance(options[name], str) and options[name]):
+            yield f"{name} must be text, found {options[name]!r}", f'for example {name} = "{_EXAMPLES[name]}"'
+    if "bootstrap" not in options:
         yield "no bootstrap: where are the brokers?", 'for example bootstrap = "localhost:9092"'
     for name, most in MOST.items():
-        value = said.get(name, most)
+        value = options.get(name, most)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             yield f"{name} must be a whole number of at least 1, found {value!r}", f"its default is {most}"
     for table in ("client", "registry"):
-        yield from _faults_of_settings(table, said.get(table, {}))
-    yield from _faults_of_streams(said, contracts)
+        yield from _faults_of_settings(table, options.get(table, {}))
+    yield from _faults_of_streams(options, contracts)
 
 
 _EXAMPLES: Final = {"bootstrap": "localhost:9092", "group": Options.group}
@@ -152,8 +154,8 @@ def _is_secret(name: str, value: Any) -> bool:
     return bool(SECRET.search(name)) or (name == "url" and "@" in str(value))
 
 
-def _faults_of_streams(said: Mapping[str, Any], contracts: Mapping[str, Contract]) -> Iterator[tuple[str, str]]:
-    streams = said.get("streams")
+def _faults_of_streams(options: Mapping[str, Any], contracts: Mapping[str, Contract]) -> Iterator[tuple[str, str]]:
+    streams = options.get("streams")
     if not isinstance(streams, Mapping) or not streams:
         yield (
             "no streams: which topic is which stream's?",
@@ -176,9 +178,9 @@ def _faults_of_streams(said: Mapping[str, Any], contracts: Mapping[str, Contract
             yield f"{taken[topic]} and {stream} take the topic {topic!r}", "let a job tell their events apart"
         elif isinstance(topic, str):
             taken[topic] = stream
-        if "avro" in {about.get("value"), about.get("key")} and not said.get("registry"):
+        if "avro" in {about.get("value"), about.get("key")} and not options.get("registry"):
             yield f"streams.{stream} is Avro, and no registry is named", "write [registry], and below it url = …"
-    if said.get("registry") and "url" not in said["registry"]:
+    if options.get("registry") and "url" not in options["registry"]:
         yield "[registry] has no url", 'for example url = "http://localhost:8081"'
 
 

@@ -56,8 +56,8 @@ class Position:
     def of(cls, progress: Progress) -> Position:
         """The position that a log's commit tells."""
         topics = {
-            name: Taken(said["id"], {int(partition): (a, b) for partition, (a, b) in said["ranges"].items()})
-            for name, said in progress["topics"].items()
+            name: Taken(topic["id"], {int(partition): (a, b) for partition, (a, b) in topic["ranges"].items()})
+            for name, topic in progress["topics"].items()
         }
         return cls(progress["cluster"], topics)
 

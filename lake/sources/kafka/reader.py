@@ -17,9 +17,9 @@ from lake.sources.kafka.values import decoders
 from lake.sources.source import Lag, Progress, Spool
 
 
-def of(name: str, said: Mapping[str, Any], contracts: Mapping[str, Contract], where: str) -> Kafka:
+def of(name: str, options: Mapping[str, Any], contracts: Mapping[str, Contract], where: str) -> Kafka:
     """The source that a file declares, not connected yet. Raises one DeclarationError that tells all faults."""
-    return Kafka(options_of(name, said, contracts, where))
+    return Kafka(options_of(name, options, contracts, where))
 
 
 class Kafka:

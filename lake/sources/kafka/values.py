@@ -104,23 +104,23 @@ class Avro:
         from confluent_kafka.serialization import SerializationContext
         from fastavro import schemaless_reader
 
-        told = SchemaId("AVRO")
+        schema_id = SchemaId("AVRO")
         try:
             context = SerializationContext("", self._field, list(headers))
-            payload = dual_schema_id_deserializer(value, context, told)
+            payload = dual_schema_id_deserializer(value, context, schema_id)
         except Exception as error:  # whatever the library makes of bytes without a prefix
             raise UndecodableError(f"not in the wire format of a schema registry ({error})") from None
-        schema, make = self._registry.reader(told.guid or told.id)
+        schema, make = self._registry.reader(schema_id.guid or schema_id.id)
         try:
             datum = schemaless_reader(payload, schema, None)
             rest = len(payload.read())
             text = json.dumps(make(datum), ensure_ascii=False, allow_nan=False)
         except Exception as error:  # whatever the library makes of bytes that are not of the schema
             raise UndecodableError(
-                f"not of the schema {told.guid or told.id} ({type(error).__name__}: {error})"
+                f"not of the schema {schema_id.guid or schema_id.id} ({type(error).__name__}: {error})"
             ) from None
         if rest:
-            raise UndecodableError(f"{rest} bytes more than the schema {told.guid or told.id} has")
+            raise UndecodableError(f"{rest} bytes more than the schema {schema_id.guid or schema_id.id} has")
         return text
 
 
@@ -155,7 +155,10 @@ class Registry:
 
         for name in ("httpx", "httpcore"):  # they tell each request, which is nothing to a person
             logging.getLogger(name).setLevel(logging.WARNING)
-        given = {name: int(said) if said.isdecimal() else str(said) for name, said in self.options.registry.items()}
+        given = {
+            name: int(setting) if setting.isdecimal() else str(setting)
+            for name, setting in self.options.registry.items()
+        }
         settings: dict[str, Any] = {"timeout": self.options.seconds, "max.retries": 1, **given}
         try:
             return SchemaRegistryClient(settings)
@@ -195,12 +198,12 @@ class Registry:
         except Exception as error:  # of httpx, and of what it is built on
             raise self._meant(str(error) or type(error).__name__, False) from None
 
-    def _meant(self, said: str, forbidden: bool) -> LakeError:
-        said, where = self.options.redacted(str(said)), self.options.where
+    def _meant(self, reason: str, forbidden: bool) -> LakeError:
+        reason, where = self.options.redacted(str(reason)), self.options.where
         if forbidden:
             fix = "correct the settings of authentication in [registry]"
-            return DeclarationError(f"authentication failed at the schema registry: {said}", where=where, fix=fix)
-        what = f"the schema registry does not answer: {said}"
+            return DeclarationError(f"authentication failed at the schema registry: {reason}", where=where, fix=fix)
+        what = f"the schema registry does not answer: {reason}"
         return Unavailable(what, where=where, fix="try again when it does; is its url right?")
 
     def _parsed(self, schema: Schema) -> tuple[Any, avro_json.Make]:
@@ -232,8 +235,8 @@ class Registry:
             if (subject, version) not in known:
                 known.add((subject, version))
                 what = f"version {version} of {subject}, to which a schema refers"
-                told = self._asked(partial(self._client.get_version, subject, version), what)
-                yield from self._with_references(told.schema, known)
+                referenced = self._asked(partial(self._client.get_version, subject, version), what)
+                yield from self._with_references(referenced.schema, known)
         yield str(schema.schema_str)
 
 

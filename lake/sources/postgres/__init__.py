@@ -12,6 +12,6 @@ from lake.sources.postgres.options import read_options
 from lake.sources.postgres.reader import Postgres
 
 
-def of(name: str, said: Mapping[str, Any], contracts: Mapping[str, Contract], where: str) -> Postgres:
+def of(name: str, options: Mapping[str, Any], contracts: Mapping[str, Contract], where: str) -> Postgres:
     """The source that the file `where` declares. Raises DeclarationError with all faults of it; connects to nothing."""
-    return Postgres(read_options(name, said, contracts, where))
+    return Postgres(read_options(name, options, contracts, where))

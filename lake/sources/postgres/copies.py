@@ -55,8 +55,8 @@ def exporting(server: Server, options: Options, streams: Sequence[str], version:
         with server.exported(options.slot) as (lsn, connection), server.asking():
             at = server.place().at
 
-            def ask(sql: str, *said: object, of: Connection = connection) -> list[tuple[Any, ...]]:
-                return of.execute(sql.encode(), said).fetchall()
+            def ask(sql: str, *parameters: object, of: Connection = connection) -> list[tuple[Any, ...]]:
+                return of.execute(sql.encode(), parameters).fetchall()
 
             found = fitting(ask, options, version)
             connection.execute(locking([found[options.tables[stream]] for stream in streams]).encode())

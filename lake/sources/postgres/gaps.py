@@ -31,8 +31,8 @@ class Known:
     def of(cls, progress: Progress) -> Known:
         """What a position says."""
         at = int(datetime.fromisoformat(progress["at"]).timestamp() * 1_000_000)
-        said = {name: progress[name] for name in ("system", "timeline", "era", "slot", "to", "tables")}
-        return cls(**said, begin=progress["from"], at=at)
+        facts = {name: progress[name] for name in ("system", "timeline", "era", "slot", "to", "tables")}
+        return cls(**facts, begin=progress["from"], at=at)
 
     @property
     def progress(self) -> dict[str, Any]:

@@ -123,34 +123,34 @@ Change = tuple[str, str, str]
 """The op of a message, and its `before` and `after` as JSON."""
 
 
-def changes(said: Insert | Update | Delete, images: Images) -> Sequence[Change]:
+def changes(message: Insert | Update | Delete, images: Images) -> Sequence[Change]:
     """The messages of one change: two where an update changes the contract's key, else one."""
-    if isinstance(said, Insert):
-        return (("c", "null", images.whole(said.new)),)
-    if isinstance(said, Delete):
-        return (("d", images.whole(said.old) if said.whole else images.identity(said.old), "null"),)
-    old, new = said.old, said.new
+    if isinstance(message, Insert):
+        return (("c", "null", images.whole(message.new)),)
+    if isinstance(message, Delete):
+        return (("d", images.whole(message.old) if message.whole else images.identity(message.old), "null"),)
+    old, new = message.old, message.new
     if old is None:
         return (("u", "null", images.whole(new)),)
-    if said.whole:
+    if message.whole:
         new = completed(new, old)
     else:
         new = tuple(
             before if value is UNCHANGED and kept else value
             for value, before, kept in zip(new, old, images.of_identity, strict=True)
         )
-    before = images.whole(old) if said.whole else "null"
+    before = images.whole(old) if message.whole else "null"
     if not images.moved(old, new):
         return (("u", before, images.whole(new)),)
-    gone = before if said.whole else images.identity(old)
+    gone = before if message.whole else images.identity(old)
     return ("d", gone, "null"), ("c", "null", images.whole(new))
 
 
 def head(source: str, database: str, schema: str, table: str, *, snapshot: str = "false") -> str:
     """The beginning of `source` in the messages of a table."""
     names = {"name": source, "db": database, "schema": schema, "table": table, "snapshot": snapshot}
-    said = ",".join(f'"{name}":{encode_basestring(value)}' for name, value in names.items())
-    return f'"source":{{"connector":"postgresql",{said},'
+    parts = ",".join(f'"{name}":{encode_basestring(value)}' for name, value in names.items())
+    return f'"source":{{"connector":"postgresql",{parts},'
 
 
 def message(change: Change, ts_ms: int, about: str, ordinal: int) -> str:

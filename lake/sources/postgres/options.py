@@ -42,22 +42,22 @@ class Options:
     changes: int = CHANGES
 
 
-def read_options(name: str, said: Mapping[str, Any], contracts: Mapping[str, Contract], where: str) -> Options:
+def read_options(name: str, options: Mapping[str, Any], contracts: Mapping[str, Contract], where: str) -> Options:
     """The options that a source's file says. Raises one DeclarationError with all its faults."""
-    faults = [DeclarationError(what, where=where, fix=fix) for what, fix in _faults(name, said, contracts)]
+    faults = [DeclarationError(what, where=where, fix=fix) for what, fix in _faults(name, options, contracts)]
     if faults:
         raise DeclarationError.all(faults)
-    streams: Mapping[str, str] = said["streams"]
+    streams: Mapping[str, str] = options["streams"]
     return Options(
         name=name,
         where=where,
-        dsn=said["dsn"],
-        publication=said["publication"],
-        slot=said.get("slot", _slot(name)),
+        dsn=options["dsn"],
+        publication=options["publication"],
+        slot=options.get("slot", _slot(name)),
         tables=dict(streams),
         contracts={stream: contracts[stream] for stream in streams},
-        snapshot=said.get("snapshot", True),
-        changes=said.get("changes", CHANGES),
+        snapshot=options.get("snapshot", True),
+        changes=options.get("changes", CHANGES),
     )
 
 
@@ -65,24 +65,24 @@ def _slot(name: str) -> str:
     return f"lake_{re.sub('[^a-z0-9_]', '_', name.lower())}"[:63]
 
 
-def _faults(name: str, said: Mapping[str, Any], contracts: Mapping[str, Contract]) -> Iterator[tuple[str, str]]:
+def _faults(name: str, options: Mapping[str, Any], contracts: Mapping[str, Contract]) -> Iterator[tuple[str, str]]:
     """(what, fix) of everything that is wrong."""
-    for option in said.keys() - set(KNOWN):
+    for option in options.keys() - set(KNOWN):
         yield f"unknown option {option!r}", did_you_mean(option, KNOWN)
     for option in ("dsn", "publication"):
-        if not isinstance(said.get(option), str) or not said[option]:
+        if not isinstance(options.get(option), str) or not options[option]:
             yield f"{option} is missing, or is not text", f'{option} = "…"'
-    if _has_password(said.get("dsn")):  # what it is, is never shown
+    if _has_password(options.get("dsn")):  # what it is, is never shown
         yield "dsn has a password in it", 'put the whole string into the environment: dsn = "env:SHOP_DSN"'
-    slot = said.get("slot", _slot(name))
+    slot = options.get("slot", _slot(name))
     if not isinstance(slot, str) or not re.fullmatch(SLOT, slot):
         yield f"invalid slot {slot!r}", "use up to 63 of a to z, 0 to 9 and _"
-    if not isinstance(said.get("snapshot", True), bool):
-        yield f"invalid snapshot {said['snapshot']!r}", "use true or false"
-    changes = said.get("changes", CHANGES)
+    if not isinstance(options.get("snapshot", True), bool):
+        yield f"invalid snapshot {options['snapshot']!r}", "use true or false"
+    changes = options.get("changes", CHANGES)
     if not isinstance(changes, int) or isinstance(changes, bool) or changes < 1:
         yield f"invalid changes {changes!r}", "use a whole number of at least 1"
-    yield from _stream_faults(said.get("streams"), contracts)
+    yield from _stream_faults(options.get("streams"), contracts)
 
 
 def _has_password(dsn: object) -> bool:

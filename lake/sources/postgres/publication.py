@@ -135,9 +135,9 @@ def _columns(found: Sequence[Sequence[Any]], names: Sequence[str] | None, identi
 
 def faults(tables: Mapping[str, Table], lacking: Sequence[str], options: Options) -> list[DeclarationError]:
     """What keeps the streams from being what the tables of the publication are."""
-    publication, told = quoted_name(options.publication), []
+    publication, wrong = quoted_name(options.publication), []
     if lacking:
-        told.append(
+        wrong.append(
             DeclarationError(
                 f"the publication {publication} leaves out every {', '.join(lacking)}",
                 where=options.where,
@@ -147,7 +147,7 @@ def faults(tables: Mapping[str, Table], lacking: Sequence[str], options: Options
     for stream, name in options.tables.items():
         contract, table = options.contracts[stream], tables.get(name)
         if table is None:
-            told.append(
+            wrong.append(
                 DeclarationError(
                     f"the publication {publication} has no table {name!r}, so its changes would never come",
                     where=options.where,
@@ -155,11 +155,11 @@ def faults(tables: Mapping[str, Table], lacking: Sequence[str], options: Options
                 )
             )
         else:
-            told += [
+            wrong += [
                 DeclarationError(f"{name}: {what}", where=contract.where, fix=fix)
                 for what, fix in _unlike(table, contract)
             ]
-    return told
+    return wrong
 
 
 def _unlike(table: Table, contract: Contract) -> Iterator[tuple[str, str]]:

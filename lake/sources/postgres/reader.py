@@ -120,8 +120,8 @@ class Postgres:
         with exporting(self._server, self.options, [stream], place.version) as exported:
             table = exported.tables[self.options.tables[stream]]
             moment = Moment(exported.lsn, exported.at, era)
-            said = copied(self._reading(place, era), table, exported.rows(table), moment, again=False)
-            records = (Record(text, name) for text, name in said)
+            pairs = copied(self._reading(place, era), table, exported.rows(table), moment, again=False)
+            records = (Record(text, name) for text, name in pairs)
             yield Rows(shown(exported.lsn), datetime.fromtimestamp(exported.at / 1_000_000, UTC), records)
 
     def copy_again(self, after: Progress, streams: Iterable[str]) -> Progress:

@@ -256,10 +256,14 @@ class Server:
         except psycopg.OperationalError as error:
             raise self._refused(str(error)) from None
 
-    def _refused(self, said: str) -> LakeError:
+    def _refused(self, message: str) -> LakeError:
         """libpq has no code for why it could not connect: the texts of a server that speaks English are known."""
-        reason = said.strip().splitlines()[-1]
-        if "password authentication failed" in said or "no password supplied" in said or "does not exist" in said:
+        reason = message.strip().splitlines()[-1]
+        if (
+            "password authentication failed" in message
+            or "no password supplied" in message
+            or "does not exist" in message
+        ):
             fix = "name a role that may log in, its password and its database"
             return DeclarationError(f"PostgreSQL refused: {reason}", where=self.where, fix=fix)
         return Unavailable(f"PostgreSQL does not answer: {reason}", where=self.where, fix="try again when it does")
@@ -267,30 +271,30 @@ class Server:
     def _told(self, error: psycopg.Error) -> LakeError:
         import psycopg
 
-        said = (error.diag.message_primary or str(error)).strip()
+        message = (error.diag.message_primary or str(error)).strip()
         if error.sqlstate == NO_RIGHT:
             return DeclarationError(
-                f"PostgreSQL refused: {said}",
+                f"PostgreSQL refused: {message}",
                 where=self.where,
                 fix="the role needs REPLICATION, and SELECT on the tables: docs/how-to/postgres.md",
             )
         if error.sqlstate == UNKNOWN:
             return Gap(
-                f"what is to be read is gone: {said}",
+                f"what is to be read is gone: {message}",
                 where=self.where,
                 fix=f"lake ingest {self._name} --give-up copies the tables anew",
             )
         if error.sqlstate == NO_SLOT:
             fix = "raise max_replication_slots: a copy needs one more while it lasts"
-            return Unavailable(f"PostgreSQL has no slot left: {said}", where=self.where, fix=fix)
+            return Unavailable(f"PostgreSQL has no slot left: {message}", where=self.where, fix=fix)
         if error.sqlstate == IN_USE:
             fix = "another process reads it: end that one, or try again when it is done"
-            return Unavailable(f"the slot is in use: {said}", where=self.where, fix=fix)
+            return Unavailable(f"the slot is in use: {message}", where=self.where, fix=fix)
         if isinstance(error, psycopg.OperationalError) or (error.sqlstate or "")[:2] in {"08", "57", "53", "58"}:
             with suppress(psycopg.Error):
                 self.close()
-            return Unavailable(f"PostgreSQL could not answer: {said}", where=self.where, fix="try again")
-        return LakeError(f"PostgreSQL failed: {said}", where=self.where, fix="see the server's log")
+            return Unavailable(f"PostgreSQL could not answer: {message}", where=self.where, fix="try again")
+        return LakeError(f"PostgreSQL failed: {message}", where=self.where, fix="see the server's log")
 
 
 def _settle(connection: Connection) -> None:

@@ -106,17 +106,17 @@ class Transactions:
                 self._ordinal += 1
                 continue
             try:
-                said = decode(data)
+                message = decode(data)
             except ValueError as error:
                 raise LakeError(
                     f"PostgreSQL sent {error}",
                     where=self._shown,
                     fix="report this with the server's version: it does not speak protocol version 1 of pgoutput",
                 ) from None
-            if isinstance(said, Insert | Update | Delete):
-                self._change(said)
+            if isinstance(message, Insert | Update | Delete):
+                self._change(message)
             else:
-                self._other(said)
+                self._other(message)
 
     def finish(self) -> None:
         """Has all of it in the spool. Raises LakeError where the last transaction is not whole."""
@@ -126,8 +126,8 @@ class Transactions:
                 f"PostgreSQL sent half a transaction, {self._shown}", fix="please report this: it should be impossible"
             )
 
-    def _other(self, said: Decoded) -> None:
-        match said:
+    def _other(self, message: Decoded) -> None:
+        match message:
             case Begin(lsn, at, xid):
                 self._moment = Moment(lsn, at, self._reading.era, xid)
                 self._tail, self._millis, self._shown = self._moment.tail, at // 1000, self._reading.place(lsn, "")
@@ -135,12 +135,12 @@ class Transactions:
                 self._about.clear()
             case Commit():
                 if not self._skipping:
-                    self.end = said.end
+                    self.end = message.end
                 self._moment, self._skipping = None, False
             case Relation():
-                self._relations[said.id] = self._relation(said)
+                self._relations[message.id] = self._relation(message)
             case Truncate():
-                for number in said.relations:
+                for number in message.relations:
                     self._put(number, ("t", "null", "null"))
             case _:  # origins, types and messages change no row
                 pass
@@ -155,11 +155,11 @@ class Transactions:
         about = head(reading.source, reading.database, relation.schema, relation.name)
         return _Of(stream, images, about, self._since[stream])
 
-    def _change(self, said: Insert | Update | Delete) -> None:
-        of = self._relations[said.relation]
+    def _change(self, message: Insert | Update | Delete) -> None:
+        of = self._relations[message.relation]
         assert of is not None, "left out before it is decoded"
-        for change in changes(said, of.images):
-            self._put(said.relation, change)
+        for change in changes(message, of.images):
+            self._put(message.relation, change)
 
     def _put(self, number: int, change: tuple[str, str, str]) -> None:
         self._ordinal += 1

@@ -106,19 +106,19 @@ def _fingerprints(counted: Sequence[Any]) -> tuple[Fingerprint, ...]:
 
 def entry(before: Mapping[str, Any], batch: int, prints: Fingerprints, sealed: Sequence[str]) -> dict[str, Any]:
     """What the commit of `batch` says of its content, after one that said `before`; as JSON has it."""
-    said = {"buckets": {str(b): [str(p) for p in prints[b]] for b in sorted(prints)}, "sealed": list(sealed)}
-    return said | {"digest": digest(before.get("digest", ""), batch, said)}
+    content = {"buckets": {str(b): [str(p) for p in prints[b]] for b in sorted(prints)}, "sealed": list(sealed)}
+    return content | {"digest": digest(before.get("digest", ""), batch, content)}
 
 
-def digest(before: str, batch: int, said: Mapping[str, Any]) -> str:
+def digest(before: str, batch: int, content: Mapping[str, Any]) -> str:
     """The digest of a batch that says so of its content."""
-    text = json.dumps([before, batch, said["buckets"], said["sealed"]], separators=(",", ":"), sort_keys=True)
+    text = json.dumps([before, batch, content["buckets"], content["sealed"]], separators=(",", ":"), sort_keys=True)
     return sha256(text.encode()).hexdigest()
 
 
 def same_in_clear(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two contents of a batch differ in what is sealed alone, if at all."""
-    clear = [{bucket: prints[0] for bucket, prints in said["buckets"].items()} for said in (one, other)]
+    clear = [{bucket: prints[0] for bucket, prints in content["buckets"].items()} for content in (one, other)]
     return clear[0] == clear[1]
 
 
@@ -126,10 +126,10 @@ def breaks(heads: Sequence[Told]) -> Iterator[str]:
     """Where the chain of `heads`, oldest first, does not hold."""
     before = ""
     for head in heads:
-        said = head.content
-        if said and said["digest"] != digest(before, head.batch, said):
+        content = head.content
+        if content and content["digest"] != digest(before, head.batch, content):
             yield f"batch {head.batch}: its digest does not match its fingerprints and the batch before"
-        before = said["digest"] if said else ""
+        before = content["digest"] if content else ""
 
 
 def changes(path: Address, heads: Sequence[Told]) -> Iterator[str]:
