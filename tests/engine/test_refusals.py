@@ -58,6 +58,7 @@ def broken(lakehouse: Lakehouse, stream: str, *, content: bytes = b"no gzip") ->
     (folder / "000002.jsonl.gz").write_bytes(content)
 
 
+@pytest.mark.long
 def test_an_emptied_dump_is_held_by_the_keys_that_are_gone_until_the_next_good_one(lakehouse: Lakehouse) -> None:
     gone = {
         "type": "expect_keys_gone_since_last_edition_to_be_at_most",

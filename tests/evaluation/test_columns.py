@@ -290,6 +290,7 @@ def test_a_column_that_readers_have_goes_only_where_somebody_says_so(
     assert unproved(things) == []
 
 
+@pytest.mark.long
 def test_a_wider_column_loses_readers_nothing_and_is_deployed_without_a_question(
     project: Settings, commands: Commands
 ) -> None:

@@ -97,6 +97,7 @@ VERSIONS = {
 }
 
 
+@pytest.mark.long
 def test_ids_of_nested_keys_differ_and_tables_that_have_older_ones_are_alone_in_being_built_anew(
     spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

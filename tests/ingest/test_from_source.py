@@ -111,6 +111,7 @@ def test_a_source_that_has_more_than_was_taken_is_told(bank: Lakehouse, spark: S
     assert [row[0] for row in logged(bank)["debits"]] == [0, 1, 2]
 
 
+@pytest.mark.long
 def test_a_spool_that_does_not_follow_the_logs_is_told_and_what_is_between_is_read_again(
     bank: Lakehouse, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -219,6 +220,7 @@ def test_a_landed_file_and_a_source_feed_one_log_and_what_is_behind_half_a_deliv
     assert {row[0] for row in logged(bank)["credits"]} == {0, 77}
 
 
+@pytest.mark.long
 def test_what_another_source_delivers_behind_half_a_delivery_waits_with_it(
     bank: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,6 +259,7 @@ def test_no_cut_goes_behind_one_that_was_recorded(
     assert cut(load(bank.settings)) == recorded
 
 
+@pytest.mark.long
 def test_deliveries_that_come_while_a_cut_looks_are_divided_by_none(
     bank: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,6 +283,7 @@ def test_deliveries_that_come_while_a_cut_looks_are_divided_by_none(
     assert len(looked) > len(STREAMS)
 
 
+@pytest.mark.long
 def test_a_delivery_is_voided_in_all_of_its_logs(bank: Lakehouse, spark: SparkSession) -> None:
     outside(bank, transfers(3), at_once=1)
     bank.run()
@@ -343,6 +347,7 @@ def half(house: Lakehouse, spark: SparkSession) -> Path:
 
 
 @pytest.mark.parametrize("lost", ["", pytest.param("debits.spool.parquet", marks=pytest.mark.long)])
+@pytest.mark.long
 def test_half_a_delivery_whose_other_half_is_lost_is_given_up_on_purpose(
     bank: Lakehouse, spark: SparkSession, lost: str
 ) -> None:
@@ -369,6 +374,7 @@ def test_a_batch_that_a_lost_half_left_empty_is_made_again_after_damage(bank: La
     assert standing(bank.settings, "bank", STREAMS).lacking == ()
 
 
+@pytest.mark.long
 def test_what_a_database_had_for_a_lost_half_is_copied_anew(
     bank: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -417,6 +423,7 @@ def test_a_copy_is_taken_again_of_a_source_that_has_one(bank: Lakehouse, spark: 
     assert "bank has no copy to take again" in run(bank, spark, "ingest", "bank", "--again", "debits", code=2)
 
 
+@pytest.mark.long
 def test_a_batch_that_damage_took_is_made_again_of_the_spool(bank: Lakehouse, spark: SparkSession) -> None:
     outside(bank, transfers(3), at_once=3)
     run(bank, spark, "ingest")

@@ -330,6 +330,7 @@ def test_status_names_who_holds_the_horizon_back_and_a_day_that_never_came(tmp_p
     assert stream.missing == "1 span of time without an event: 2024-04-02 00:00:00Z to 2024-04-03 00:00:00Z"
 
 
+@pytest.mark.long
 def test_a_horizon_that_a_contract_begins_with_later_or_ends_never_goes_back(
     tmp_path: Path, spark: SparkSession
 ) -> None:

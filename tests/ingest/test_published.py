@@ -234,6 +234,7 @@ def test_times_and_numbers_are_read_as_they_are_written(
     assert "wrong type: amount: '19.90'" in reasons
 
 
+@pytest.mark.long
 def test_every_format_that_a_contract_takes_spark_takes(spark: SparkSession) -> None:
     runs = [letter * times for letter, all_times in LETTERS.items() for times in all_times]
     formats = [f"yyyy-MM-dd {run}" for run in runs] + ["yyDDD", "[yyyy-]MM'T''x'dd", "y/M/d"]

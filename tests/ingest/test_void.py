@@ -68,6 +68,7 @@ def sales(**pieces: int) -> list[dict[str, object]]:
     return [{"shop": shop, "pieces": count} for shop, count in pieces.items()]
 
 
+@pytest.mark.long
 def test_a_delivery_is_taken_back_by_one_void(lakehouse: Lakehouse, lake: Lake) -> None:
     def rows() -> list[dict[str, int]]:
         return [{row["shop"]: row["pieces"] for row in lakehouse.table(name)} for name in JOBS]

@@ -160,6 +160,7 @@ def test_c6_by_time_with_hard_deletes_at_the_time_of_the_run(spark: SparkSession
     ]
 
 
+@pytest.mark.long
 def test_c6_by_column_every_boundary_is_the_time_of_the_dump(spark: SparkSession) -> None:
     menus = [
         (EPOCH, [(1, "10.99", "Chicken Sandwich"), (2, "8.99", "Cheeseburger"), (3, "4.99", "French Fries")]),
@@ -220,6 +221,7 @@ def test_c8_a_changelog_answers_as_of_any_time(spark: SparkSession) -> None:
     assert as_of("18:00") == {"p_002": "19.99"}
 
 
+@pytest.mark.long
 def test_a_late_event_inside_a_version_that_was_one_splits_it(spark: SparkSession) -> None:
     kind = History("k", sequence="_at")
     schema = "k int, v string, _at int"

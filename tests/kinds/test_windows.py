@@ -378,6 +378,7 @@ def test_a_window_is_final_once_the_log_has_passed_its_end(spark: SparkSession) 
         assert table.where(present(kind.changed_by_horizon(horizon))).count() == sum(expected)
 
 
+@pytest.mark.long
 def test_a_look_back_is_not_final_while_a_row_of_its_own_time_is_not_late(spark: SparkSession) -> None:
     """A row at the greatest event time is not late, and is seen by all others of that time."""
     window = Sliding(length=HOUR, on="t", id="word")

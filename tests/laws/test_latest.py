@@ -28,7 +28,7 @@ IN_LOG_ORDER = {
 }
 
 
-@pytest.mark.parametrize("name", ["latest", "combined", pytest.param("first", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", ["combined", *(pytest.param(n, marks=pytest.mark.long) for n in ("latest", "first"))])
 def test_slices_make_the_table_of_everything(spark: SparkSession, name: Any) -> None:
     kind, of = KINDS[name]
     parts = histories(seed=len(name))

@@ -242,6 +242,7 @@ def test_matches_by_slices_are_the_matches_in_everything(spark: SparkSession) ->
     assert everything.select("key", "match_id").distinct().count() == everything.count()
 
 
+@pytest.mark.long
 def test_where_the_sequence_is_total_the_order_of_arrival_does_not_matter(spark: SparkSession) -> None:
     greedy = kind("greedy", to_next=True, within=None)
     parts = histories(total=True)

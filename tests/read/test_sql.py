@@ -394,6 +394,7 @@ def test_before_the_first_edition_the_gate_that_stopped_it_is_named(project: Set
     assert "carrier_daily: expect_column_values_to_not_be_null(carrier) failed for 1 of 3 rows" in str(told.value)
 
 
+@pytest.mark.long
 def test_before_the_first_edition_it_is_told_what_stopped_it_and_what_to_do(tmp_path: Path, commands: Commands) -> None:
     shop = new_shop(tmp_path)
     job = shop.source.path("jobs/silver/current_order.py")

@@ -158,6 +158,7 @@ def test_no_table_is_built_or_evaluated_whole_from_a_log_in_which_a_byte_was_cha
     assert editions.latest_edition(shop.settings) == edition
 
 
+@pytest.mark.long
 def test_numbers_of_batches_go_on_where_a_log_was_lost_with_the_list_of_its_files(shop: Lakehouse) -> None:
     settings, before = shop.settings, shop.table("current_order")
     for location in (Warehouse(settings).log("orders"), Warehouse(settings).book("landed")):
