@@ -82,6 +82,7 @@ def test_a_warehouse_elsewhere_is_closed_and_what_is_above_it_is_left(project: S
     assert [mode(each) for each in (there, there / "data", there / "data/warehouse")] == [0o755, 0o700, 0o700]
 
 
+@pytest.mark.slow
 def test_what_a_command_writes_is_for_its_owner(project: Settings, land: Callable[..., Path]) -> None:
     declare(project, contract("orders", {"k": "string"}))
     assert lake(project, "cut").returncode == 0
@@ -126,6 +127,7 @@ def test_a_group_may_read_and_not_write(project: Settings) -> None:
     activity.end()
 
 
+@pytest.mark.slow
 def test_a_reader_who_may_not_write_is_on_the_list(project: Settings) -> None:
     """Else lake maintain could delete what a member of the group reads."""
     with lease(project, "log.x"), other_process(project, "reading"):
@@ -133,6 +135,7 @@ def test_a_reader_who_may_not_write_is_on_the_list(project: Settings) -> None:
     assert one.command == "lake sql"
 
 
+@pytest.mark.slow
 def test_a_group_that_is_not_there_is_told_at_once(project: Settings) -> None:
     told = lake(project, "status", LAKE_GROUP="nobody-at-all")
     assert (told.returncode, "no group 'nobody-at-all' on this machine" in told.stderr) == (2, True)
@@ -193,6 +196,7 @@ def test_a_setting_that_may_be_secret_is_not_shown(
     assert "hush" not in str(told.value)
 
 
+@pytest.mark.slow
 def test_a_token_in_an_address_is_not_shown(project: Settings) -> None:
     told = lake(project, "status", "--json", SPARK_REMOTE="sc://localhost:1/;token=hush")
     told_too = lake(project, "doctor", SPARK_REMOTE="sc://localhost:1/;token=hush")

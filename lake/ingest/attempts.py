@@ -37,7 +37,7 @@ class Suspect:
     at_most: int = 0
 
     @property
-    def told(self) -> str:
+    def fault(self) -> str:
         """Why the file is not read again, "" where it is."""
         if self.deaths < DEATHS or self.at_most:
             return ""
@@ -54,7 +54,7 @@ def suspects(settings: Settings, stream: str) -> dict[Mark, Suspect]:
 def few(settings: Settings, stream: str, files: list[File]) -> list[File]:
     """The first of `files`, as many as may be read at once."""
     suspected = suspects(settings, stream)
-    doubtful = [file.mark in suspected and not suspected[file.mark].told for file in files]
+    doubtful = [file.mark in suspected and not suspected[file.mark].fault for file in files]
     if not any(doubtful):
         return files
     return files[: max(1, suspected[files[0].mark].at_most)] if doubtful[0] else files[: doubtful.index(True)]
@@ -83,7 +83,7 @@ def at_work(settings: Settings, stream: str, marks: Iterable[Mark], *, done: boo
             f"{lost.fix}",
         ) from error
     _write(
-        path, [], {mark: suspect for mark, suspect in suspected.items() if suspect.told or not done or mark not in now}
+        path, [], {mark: suspect for mark, suspect in suspected.items() if suspect.fault or not done or mark not in now}
     )
 
 

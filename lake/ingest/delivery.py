@@ -137,7 +137,7 @@ class Files:
         names = () if contract.envelope else [name for field in contract.fields for name in field.names]
         files = tuple(files)
         died = attempts.suspects(settings, contract.name)
-        faults = {file: died[file.mark].told for file in files if file.mark in died and died[file.mark].told}
+        faults = {file: died[file.mark].fault for file in files if file.mark in died and died[file.mark].fault}
         read = [file.mark for file in files if file not in faults]
         with attempts.at_work(settings, contract.name, read, done=False):
             for file in files:

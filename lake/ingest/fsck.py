@@ -15,7 +15,7 @@ from lake.ingest.completeness import stored
 from lake.ingest.delivery import Closing
 from lake.ingest.horizon import Horizon
 from lake.ingest.recovery import lacking
-from lake.sources.told import told
+from lake.sources.describe import describe
 from lake.store import delta, log, voids
 from lake.store.log import Log, LogHead
 from lake.store.proof import chain
@@ -72,7 +72,8 @@ class LogReport:
 def read_from(batch: LogHead) -> str:
     """The files of a batch, or what it has of a source."""
     if delivery := batch.delivery:
-        return f"{delivery['source']}, delivery {delivery['delivery']}: {told(delivery['progress'])}".removesuffix(": ")
+        read = f"{delivery['source']}, delivery {delivery['delivery']}: {describe(delivery['progress'])}"
+        return read.removesuffix(": ")
     names = [file["path"] for file in batch.files]
     return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)})" if names else ""
 
@@ -244,7 +245,7 @@ def _horizon(
     mark, declared = (head.files[0]["path"], head.files[0]["size"], head.files[0]["mtime"]), contract.horizon
     if closing := Closing.of(mark):
         return was.without(was.idle(closing.at, declared.idle) if declared and declared.idle else ())
-    punctuated = Horizon.of(head, contract).told
+    punctuated = Horizon.of(head, contract).punctuation
     greatest = max((time for time in (latest, *punctuated.values()) if time), default=None)
     return was.after(times, punctuated, greatest, datetime.fromisoformat(head.at))
 

@@ -33,15 +33,15 @@ class Producer:
 class Horizon:
     """Where a log stands by its producers: nothing before `at` is expected any more, None while all is.
 
-    `latest` is the greatest time that any record told, `producer` the field that names producers. `told` and `closed`
-    are what the newest batch was told by records that are no events, and whom it closed.
+    `latest` is the greatest time that any record told, `producer` the field that names producers. `punctuation` and
+    `closed` are what records of the newest batch that are no events told, and whom it closed.
     """
 
     producer: str
     at: datetime | None = None
     latest: datetime | None = None
     producers: Mapping[str, Producer] = field(default_factory=dict)
-    told: Mapping[str, datetime] = field(default_factory=dict)
+    punctuation: Mapping[str, datetime] = field(default_factory=dict)
     closed: tuple[str, ...] = ()
 
     @classmethod
@@ -67,7 +67,7 @@ class Horizon:
             "latest": self.latest.astimezone(UTC).isoformat() if self.latest else None,
             "open": {name: [_micros(one.latest), _micros(one.heard)] for name, one in self.producers.items()},
         }
-        data |= {"told": {name: _micros(at) for name, at in self.told.items()}} if self.told else {}
+        data |= {"told": {name: _micros(at) for name, at in self.punctuation.items()}} if self.punctuation else {}
         return data | ({"closed": list(self.closed)} if self.closed else {})
 
     def after(
@@ -85,7 +85,7 @@ class Horizon:
             at=_latest(self.at, _least(known)),
             latest=_latest(self.latest, latest),
             producers=known,
-            told=punctuated,
+            punctuation=punctuated,
             closed=(),
         )
 
@@ -94,7 +94,7 @@ class Horizon:
         closed = tuple(sorted({*names} & self.producers.keys()))
         left = {name: one for name, one in self.producers.items() if name not in closed}
         reached = _least(left) if left or not closed else self.latest
-        return replace(self, at=_latest(self.at, reached), producers=left, told={}, closed=closed)
+        return replace(self, at=_latest(self.at, reached), producers=left, punctuation={}, closed=closed)
 
     def idle(self, at: datetime, silence: timedelta) -> tuple[str, ...]:
         """The producers of whom nothing came in the `silence` before `at`."""

@@ -127,7 +127,7 @@ def _events(spark: SparkSession, settings: Settings, contract: Contract, file: P
     """The rows as events of the stream's log would be. Raises DeclarationError where some break the contract."""
     if not file.exists():
         return event_order(log.empty(spark, contract).drop(*HIDDEN))
-    records = file_facts.told(spark, formats.spooled(spark, file), contract, ())
+    records = file_facts.with_facts(spark, formats.spooled(spark, file), contract, ())
     parsed = parse(records, contract, now=datetime.now(UTC), record_bytes=settings.record_bytes)
     for refused in parsed.where("_reason IS NOT NULL").select("_at", "_reason", "_detail").limit(1).collect():
         raise DeclarationError(

@@ -41,7 +41,7 @@ def show(settings: Settings, spark: SparkSession, edition: Edition, *, shown: Ed
 def _views(settings: Settings, edition: Edition, name: str) -> list[str]:
     table, entry = published(settings, name, edition), edition.tables[name]
     path = f"{(Warehouse(settings).root / entry.path).spark}@v{entry.version}"
-    columns = ", ".join(f"{quoted(c.name, SPARK)} COMMENT {literal(c.told, SPARK)}" for c in table.columns)
+    columns = ", ".join(f"{quoted(c.name, SPARK)} COMMENT {literal(c.description, SPARK)}" for c in table.columns)
     rows = f"SELECT {', '.join(quoted(c.name, SPARK) for c in table.columns)} FROM delta.{quoted(path, SPARK)}"
     return [
         f"CREATE OR REPLACE VIEW {view} ({columns}) COMMENT {literal(table.doc, SPARK)} AS {rows}"

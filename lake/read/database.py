@@ -79,8 +79,8 @@ def _copied(con: duckdb.DuckDBPyConnection, reader: Reader, table: Published, te
     for kind, place in (("TABLE", home), ("VIEW", name)):
         con.execute(f"COMMENT ON {kind} {place} IS {literal(table.doc)}")
         for column in table.columns:
-            if column.told:
-                con.execute(f"COMMENT ON COLUMN {place}.{quoted(column.name)} IS {literal(column.told)}")
+            if column.description:
+                con.execute(f"COMMENT ON COLUMN {place}.{quoted(column.name)} IS {literal(column.description)}")
     if reader.has_as_of(table):
         con.execute(f"CREATE MACRO {quoted(as_of(table.name))}(moment) AS TABLE {AS_OF.format(table=name)}")
     counted = con.execute(f"SELECT count(*) FROM {home}").fetchone()

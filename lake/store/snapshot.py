@@ -50,7 +50,7 @@ class Column:
     unit: str
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """What it means, with the unit where that does not say it."""
         says = self.unit in self.comment
         return self.comment if says else f"{self.comment} [{self.unit}]".lstrip()

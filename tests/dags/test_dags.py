@@ -151,6 +151,7 @@ def test_several_projects_live_in_one_airflow(parsed: Any, projects: list[Path])
     }
 
 
+@pytest.mark.slow
 def test_a_graph_that_is_none_is_told_where_airflow_tells_faults_of_dags(parsed: Any) -> None:
     ((file, fault),) = parsed["faults"].items()
     assert Path(file).parts[-3:] == ("shop", "dags", "dags.py")

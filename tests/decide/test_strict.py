@@ -152,7 +152,7 @@ def test_what_is_read_strictly_spark_reads_to_the_same_values(spark: SparkSessio
     texts = [record(chance) for _ in range(RECORDS)]
     rows = [("f", 0, number, f"1:{number}", facts, text) for number, text in enumerate(texts)]
     columns = "_file string, _block bigint, _seq bigint, _at string, _facts map<string,string>, _raw string"
-    records = file_facts.told(spark, spark.createDataFrame(rows, columns), things, [])
+    records = file_facts.with_facts(spark, spark.createDataFrame(rows, columns), things, [])
     parsed = parse(records, things, now=NOW, record_bytes=BYTES).orderBy("_seq").toArrow()
     schema = pa.schema([parsed.schema.field(field.name) for field in things.fields])
     taken, wrong = 0, list[str]()
@@ -179,7 +179,7 @@ def test_what_is_read_quickly_is_read_alike_with_care(spark: SparkSession) -> No
     facts = {"http.id": "é 1", "http.received": "2024-03-01T12:00:00.123456+00:00"}
     rows = [("f", 0, number, f"1:{number}", facts, record(chance)) for number in range(RECORDS)]
     columns = "_file string, _block bigint, _seq bigint, _at string, _facts map<string,string>, _raw string"
-    records = file_facts.told(spark, spark.createDataFrame(rows, columns), things, [])
+    records = file_facts.with_facts(spark, spark.createDataFrame(rows, columns), things, [])
     carefully = parse(records, things, now=NOW, record_bytes=BYTES)
     tried = quick(records, things, now=NOW, record_bytes=BYTES)
     read = tried.where(f"NOT {LEFT}").select(*carefully.columns).orderBy("_seq").toArrow()

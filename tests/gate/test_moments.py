@@ -60,6 +60,7 @@ def expectations() -> list[tuple[Expectation, str | None, list[int]]]:
     ]
 
 
+@pytest.mark.slow
 def test_a_day_is_its_midnight_and_a_time_is_one_in_the_tables_zone() -> None:
     for expectation, zone, failing in expectations():
         (finding,) = judge_rows([expectation], ROWS, ("k",), zone=zone)

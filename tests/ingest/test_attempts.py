@@ -53,8 +53,8 @@ def test_what_somebody_died_over_is_read_in_smaller_parts_until_one_is_left(proj
     assert some(project, *MARKS[3:]) == MARKS[3:4]
     die(project, MARKS[3:4])
     known = attempts.suspects(project, "readings")
-    assert known[MARKS[3]].told
-    assert not any(known[mark].told for mark in MARKS[4:])
+    assert known[MARKS[3]].fault
+    assert not any(known[mark].fault for mark in MARKS[4:])
     new = ("readings/new.jsonl", 1, 1)
     assert some(project, new, *MARKS[3:]) == [new, MARKS[3]]
 
@@ -78,7 +78,7 @@ def test_a_process_that_is_killed_leaves_word(project: Settings) -> None:
         assert done.returncode == -signal.SIGKILL
         assert attempts.suspects(project, "readings")[mark].deaths == deaths
     assert (
-        attempts.suspects(project, "readings")[mark].told
+        attempts.suspects(project, "readings")[mark].fault
         == "the JVM or the process ended while it read this file, 2 times"
     )
 

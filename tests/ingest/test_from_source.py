@@ -25,7 +25,7 @@ from lake.ingest.standing import standing
 from lake.project import load
 from lake.publish.cut import cut
 from lake.sources import declared, spool
-from lake.sources.told import told
+from lake.sources.describe import describe
 from lake.store import delta
 from lake.store.ledger.cuts import record_cut
 from lake.store.ledger.editions import current_edition
@@ -436,10 +436,10 @@ def test_a_batch_that_damage_took_is_made_again_of_the_spool(bank: Lakehouse, sp
 
 def test_a_log_tells_offsets_and_places_of_a_database() -> None:
     topics = {"b": {"id": "x", "ranges": {"0": [120, 450], "1": [7, 7], "2": [0, 1]}}}
-    assert told({"cluster": "c", "topics": topics}) == "b/0 120-449, b/2 0-0"
+    assert describe({"cluster": "c", "topics": topics}) == "b/0 120-449, b/2 0-0"
     many = {"b": {"id": "x", "ranges": {str(n): [0, 2] for n in range(6)}}}
-    assert told({"cluster": "c", "topics": many}) == "b/0 0-1, b/1 0-1, b/2 0-1, b/3 0-1 and 2 more"
-    assert told({"system": "1", "from": "0/1A", "to": "0/2B"}) == "0/1A to 0/2B"
+    assert describe({"cluster": "c", "topics": many}) == "b/0 0-1, b/1 0-1, b/2 0-1, b/3 0-1 and 2 more"
+    assert describe({"system": "1", "from": "0/1A", "to": "0/2B"}) == "0/1A to 0/2B"
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ def test_a_lost_batch_says_the_same_of_producers_when_it_is_made_again(
     before = [head.position.data for head in log.heads()]
     closed = ["a"] if hours > 2 else None
     assert before[0]["horizon"].get("closed") == closed
-    assert bool(horizon_of(rooms).told) == (closed is None)
+    assert bool(horizon_of(rooms).punctuation) == (closed is None)
     newest = commit_file(log.path, delta.version(log.path)).local
     newest.write_bytes(newest.read_bytes()[:100])  # as a machine that lost its power leaves it
     delta._kept.clear()

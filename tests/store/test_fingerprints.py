@@ -208,7 +208,7 @@ def test_a_batch_has_the_fingerprints_of_its_files_whoever_counted_them(
     path = Address(str(tmp_path / "log"))
     frame.write.format("delta").partitionBy("_bucket").save(str(path))
     stored = {bucket: (Fingerprint(), Fingerprint()) for bucket in small}
-    for _, _, bucket, count, clear, sealed in chain._found(path, ["text", "bytes"], [1]):
+    for _, _, bucket, count, clear, sealed in chain._sums_by_file(path, ["text", "bytes"], [1]):
         one, other = stored[bucket]
         stored[bucket] = one + Fingerprint(count, clear % MODULUS), other + Fingerprint(count, sealed % MODULUS)
     assert stored == small

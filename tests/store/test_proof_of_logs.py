@@ -215,7 +215,7 @@ def forged(shop: Lakehouse) -> None:
     for head in Log(shop.settings, "orders").heads()[::-1]:
         sealed = head.content["sealed"]
         prints: chain.Fingerprints = {}
-        for _, _, bucket, *counted in chain._found(path, sealed, [head.batch]):
+        for _, _, bucket, *counted in chain._sums_by_file(path, sealed, [head.batch]):
             prints[bucket] = chain._fingerprints(counted)
         before = chain.entry(before, head.batch, prints, sealed)
         file = commit_file(path, head.version).local

@@ -42,11 +42,11 @@ def column(field: Field) -> str:
 
 
 def columns(contract: Contract) -> set[str]:
-    """The names of the columns that `told` adds to records."""
+    """The names of the columns that `with_facts` adds to records."""
     return {_column(field) for field in contract.fields if field.is_fact}
 
 
-def told(spark: SparkSession, records: DataFrame, contract: Contract, files: Iterable[FileOf]) -> DataFrame:
+def with_facts(spark: SparkSession, records: DataFrame, contract: Contract, files: Iterable[FileOf]) -> DataFrame:
     """`records` with the facts of their `files` and of their source, where the contract has any."""
     from pyspark.sql import functions as F
 

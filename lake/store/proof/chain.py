@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-class Told(Protocol):
+class BatchContent(Protocol):
     """A batch, and what its commit says of its content: nothing in logs of long ago."""
 
     @property
@@ -122,7 +122,7 @@ def same_in_clear(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return clear[0] == clear[1]
 
 
-def breaks(heads: Sequence[Told]) -> Iterator[str]:
+def breaks(heads: Sequence[BatchContent]) -> Iterator[str]:
     """Where the chain of `heads`, oldest first, does not hold."""
     before = ""
     for head in heads:
@@ -132,30 +132,30 @@ def breaks(heads: Sequence[Told]) -> Iterator[str]:
         before = content["digest"] if content else ""
 
 
-def changes(path: Address, heads: Sequence[Told]) -> Iterator[str]:
+def changes(path: Address, heads: Sequence[BatchContent]) -> Iterator[str]:
     """Where the files of the log at `path` do not hold what the commits of `heads` say: by bucket, with the files."""
-    wanted = {(h.batch, int(b)): tuple(map(Fingerprint.parse, p)) for h in heads for b, p in _said(h).items()}
+    wanted = {(h.batch, int(b)): tuple(map(Fingerprint.parse, p)) for h in heads for b, p in _buckets(h).items()}
     sealed = {head.batch: tuple(head.content["sealed"]) for head in heads if head.content}
     stored: dict[tuple[int, int], tuple[Fingerprint, ...]] = {}
     files: dict[tuple[int, int], list[str]] = {}
     for apart in sorted(set(sealed.values())):
         batches = [batch for batch, names in sealed.items() if names == apart]
-        for file, batch, bucket, *counted in _found(path, apart, batches):
+        for file, batch, bucket, *counted in _sums_by_file(path, apart, batches):
             prints = _fingerprints(counted)
             before = stored.get((batch, bucket))
             stored[batch, bucket] = tuple(a + b for a, b in zip(before, prints, strict=True)) if before else prints
             files.setdefault((batch, bucket), []).append(file)
     for place in sorted({*wanted, *stored}):
         if wanted.get(place) != stored.get(place):
-            yield _told(place, wanted.get(place), stored.get(place), files.get(place, []))
+            yield _mismatch(place, wanted.get(place), stored.get(place), files.get(place, []))
 
 
-def _said(head: Told) -> Mapping[str, list[str]]:
+def _buckets(head: BatchContent) -> Mapping[str, list[str]]:
     buckets: Mapping[str, list[str]] = head.content.get("buckets", {})
     return buckets
 
 
-def _found(path: Address, sealed: Sequence[str], batches: Sequence[int]) -> list[tuple[Any, ...]]:
+def _sums_by_file(path: Address, sealed: Sequence[str], batches: Sequence[int]) -> list[tuple[Any, ...]]:
     """By file, batch and bucket: how many rows, and the sums of their hashes."""
     with delta.opened(path) as table:
         paths = delta.files(table)
@@ -171,7 +171,7 @@ def _found(path: Address, sealed: Sequence[str], batches: Sequence[int]) -> list
             ).fetchall()
 
 
-def _told(
+def _mismatch(
     place: tuple[int, int],
     wanted: tuple[Fingerprint, ...] | None,
     stored: tuple[Fingerprint, ...] | None,

@@ -10,7 +10,7 @@ from lake.sources.source import Progress
 SHOWN: Final = 4
 
 
-def told(progress: Progress) -> str:
+def describe(progress: Progress) -> str:
     """The range that ends where a source stands, "" where nothing says it: `flights/0 120-449`, `0/1A to 0/2B`."""
     ranges = [*_offsets(progress)]
     if ranges:
@@ -21,7 +21,7 @@ def told(progress: Progress) -> str:
 
 def _offsets(progress: Progress) -> Iterator[str]:
     """The first and the last offset of each partition that was read."""
-    for topic, said in progress.get("topics", {}).items():
-        for partition, (first, end) in said["ranges"].items():
+    for topic, taken in progress.get("topics", {}).items():
+        for partition, (first, end) in taken["ranges"].items():
             if first < end:
                 yield f"{topic}/{partition} {first}-{end - 1}"
