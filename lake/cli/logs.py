@@ -451,7 +451,7 @@ def _log_data(log: LogReport) -> dict[str, Any]:
         "batches": [
             {"batch": one.batch, "at": one.at, **one.counts, "contract": one.contract, "files": list(one.files)}
             | ({"closed": one.horizon["closed"]} if "closed" in one.horizon else {})
-            | ({"delivery": one.delivery} if one.delivery else {})
+            | ({"delivery": {"source": one.delivery.source, **one.delivery.as_json}} if one.delivery else {})
             for one in log.batches
         ],
         "voids": [asdict(one) for one in log.voids],

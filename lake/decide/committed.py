@@ -76,16 +76,16 @@ class Committed:
 
     def upto(self, head: LogHead) -> int:
         """The last group of the source that the log has. Raises DeclarationError where it is of another folder."""
-        entry = head.sources.get(self.source)
-        if entry is None:
+        newest = head.sources.get(self.source)
+        if newest is None:
             return 0
-        if entry["progress"]["spool"] != self.folder.spool:
+        if newest.progress["spool"] != self.folder.spool:
             raise DeclarationError(
                 f"the events that {self.source} acknowledged before are in a different folder: this one was recreated",
                 where=str(self.folder.path),
                 fix=f"lake ingest {self.source} --give-up goes on with what is there",
             )
-        return int(entry["progress"]["upto"])
+        return int(newest.progress["upto"])
 
     def _read(self, keys: Collection[Key]) -> dict[Key, KeyState]:
         rule, settings = self.rule, self.rule.project.settings

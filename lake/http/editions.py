@@ -9,6 +9,7 @@ from typing import Final
 
 from lake.config import Settings
 from lake.store import delta
+from lake.store.delivered import by_source
 from lake.store.ledger import cuts, editions
 from lake.store.log import Log
 
@@ -65,6 +66,6 @@ def seen(settings: Settings, source: str, stream: str, was: Seen = Seen()) -> Se
     batch, log = cuts.get_cut(settings, edition.cut).batches.get(stream, 0), Log(settings, stream)
     for position in delta.positions(log.path, log.app) if batch else ():
         if position.data["batch"] <= batch:
-            said = position.data.get("sources", {}).get(source)
-            return Seen(edition.number, int(said["progress"]["upto"]) if said else 0)
+            newest = by_source(position.data).get(source)
+            return Seen(edition.number, int(newest.progress["upto"]) if newest else 0)
     return Seen(edition.number)

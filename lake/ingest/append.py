@@ -32,6 +32,7 @@ from lake.ingest.landing import Mark
 from lake.ingest.personal import sealed_with
 from lake.sources.declared import decided_by
 from lake.store import compaction, delta, erasures, quarantine, side_tables
+from lake.store.delivered import Delivered
 from lake.store.ledger import contract_versions, runs
 from lake.store.locks.lease import lease
 from lake.store.log import Log, LogHead
@@ -228,11 +229,16 @@ def _carried_on(batch: Batch) -> dict[str, Any]:
     accepted = batch.head.accepted
     if isinstance(batch.delivery, Acceptance):
         accepted = {"batch": batch.number, "reason": batch.delivery.reason}
-    sources = dict(batch.head.sources)
+    sources = batch.head.sources
     if isinstance(batch.delivery, Fetched):
-        sources[batch.delivery.spooled.source] = {**batch.delivery.spooled.said, "batch": batch.number}
-    horizon = batch.horizon.as_json if batch.horizon else None
-    carried = {"refusals": batch.refusals, "accepted": accepted, "sources": sources, "horizon": horizon}
+        new = batch.delivery.spooled
+        sources[new.source] = Delivered(new.source, new.number, new.streams, new.progress, batch.number)
+    carried = {
+        "refusals": batch.refusals,
+        "accepted": accepted,
+        "sources": {name: one.as_json for name, one in sources.items()},
+        "horizon": batch.horizon.as_json if batch.horizon else None,
+    }
     return {name: value for name, value in carried.items() if value}
 
 

@@ -223,7 +223,7 @@ class Delivering:
     def _append(self, spooled: Spooled, stream: str) -> None:
         def deliver(head: LogHead) -> Fetched | None:
             newest = head.sources.get(spooled.source)
-            has = newest is not None and int(newest["delivery"]) >= spooled.number
+            has = newest is not None and newest.number >= spooled.number
             return None if has else Fetched(spooled, stream)
 
         before = self.counts.get(stream) or BatchCounts(Log(self.settings, stream).head().batch)

@@ -72,7 +72,7 @@ class LogReport:
 def read_from(batch: LogHead) -> str:
     """The files of a batch, or what it has of a source."""
     if delivery := batch.delivery:
-        read = f"{delivery['source']}, delivery {delivery['delivery']}: {describe(delivery['progress'])}"
+        read = f"{delivery.source}, delivery {delivery.number}: {describe(delivery.progress)}"
         return read.removesuffix(": ")
     names = [file["path"] for file in batch.files]
     return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)})" if names else ""

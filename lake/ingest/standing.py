@@ -24,10 +24,10 @@ class Standing:
 
 def standing(settings: Settings, name: str, streams: tuple[str, ...]) -> Standing:
     """Where the logs of `streams` stand in the source `name`, as their own commits say."""
-    entries = {stream: Log(settings, stream).head().sources.get(name) for stream in streams}
-    newest = max((one for one in entries.values() if one), key=lambda one: int(one["delivery"]), default=None)
+    each = {stream: Log(settings, stream).head().sources.get(name) for stream in streams}
+    newest = max((one for one in each.values() if one), key=lambda one: one.number, default=None)
     if newest is None:
         return Standing()
-    has = {stream for stream, one in entries.items() if one and one["delivery"] == newest["delivery"]}
-    lacking = tuple(stream for stream in newest["streams"] if stream not in has)
-    return Standing(newest["delivery"], newest["progress"], tuple(newest["streams"]), lacking)
+    has = {stream for stream, one in each.items() if one and one.number == newest.number}
+    lacking = tuple(stream for stream in newest.streams if stream not in has)
+    return Standing(newest.number, newest.progress, newest.streams, lacking)

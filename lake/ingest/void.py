@@ -57,16 +57,15 @@ def void(  # noqa: PLR0913  which events, said in three ways
 
 def _beside(settings: Settings, stream: str, batch: int) -> dict[str, int]:
     """Which batches of other streams are of the delivery that a batch of `stream` is of: {stream: batch}."""
-    of = {
-        name: entry for name, entry in Log(settings, stream).head_at(batch).sources.items() if entry["batch"] == batch
-    }
+    delivery = Log(settings, stream).head_at(batch).delivery
+    if delivery is None:
+        return {}
     return {
         other: head.batch
-        for name, entry in of.items()
-        for other in entry["streams"]
+        for other in delivery.streams
         if other != stream
         for head in Log(settings, other).heads()
-        if (its := head.sources.get(name)) and (its["delivery"], its["batch"]) == (entry["delivery"], head.batch)
+        if (its := head.delivery) and (its.source, its.number) == (delivery.source, delivery.number)
     }
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
-from typing import NamedTuple
 
 from lake.config import Settings
 from lake.errors import DeclarationError
 from lake.project import Project
+from lake.store.delivered import Delivered
 from lake.store.erasures import heed_destroyed
 from lake.store.ledger.cuts import CUTS, Cut, get_cut, latest_cut, record_cut
 from lake.store.log import Log, LogHead
@@ -56,22 +56,14 @@ def whole(heads: Mapping[str, LogHead], past: Callable[[str], Iterator[LogHead]]
     return {stream: line.batch for stream, line in lines.items()}
 
 
-class _Carried(NamedTuple):
-    """A delivery of a source, with the streams that have records of it."""
-
-    source: str
-    number: int
-    streams: tuple[str, ...]
-
-
-def _unfinished(heads: Mapping[str, LogHead]) -> Iterator[_Carried]:
+def _unfinished(heads: Mapping[str, LogHead]) -> Iterator[Delivered]:
     """The deliveries that are not in all of their logs yet: of each source the newest may be one."""
     for source in {name for head in heads.values() for name in head.sources}:
-        entries = {stream: head.sources[source] for stream, head in heads.items() if source in head.sources}
-        newest = max(entries.values(), key=lambda one: int(one["delivery"]))
-        has = {stream for stream, one in entries.items() if one["delivery"] == newest["delivery"]}
-        if any(stream in heads and stream not in has for stream in newest["streams"]):
-            yield _Carried(source, newest["delivery"], tuple(newest["streams"]))
+        each = {stream: head.sources[source] for stream, head in heads.items() if source in head.sources}
+        newest = max(each.values(), key=lambda one: one.number)
+        has = {stream for stream, one in each.items() if one.number == newest.number}
+        if any(stream in heads and stream not in has for stream in newest.streams):
+            yield newest
 
 
 class _Line:
@@ -81,11 +73,11 @@ class _Line:
         self.batch = head.batch
         self._heads = chain([head], (older for older in past(head.stream) if older.batch < head.batch))
         self._oldest: LogHead | None = None
-        self._carried: dict[int, _Carried] = {}
+        self._carried: dict[int, Delivered] = {}
         self._batches: dict[tuple[str, int], int] = {}
         self._read_on()
 
-    def leave_out(self, delivery: _Carried) -> list[_Carried]:
+    def leave_out(self, delivery: Delivered) -> list[Delivered]:
         """Ends the line before a delivery; returns what else is behind it then."""
         batch = self._batch_of(delivery)
         if batch is None or batch > self.batch:
@@ -96,7 +88,7 @@ class _Line:
         self.batch = batch - 1
         return behind
 
-    def _batch_of(self, delivery: _Carried) -> int | None:
+    def _batch_of(self, delivery: Delivered) -> int | None:
         place = delivery.source, delivery.number
         while place not in self._batches and self._may_have(*place):
             self._read_on()
@@ -104,14 +96,14 @@ class _Line:
 
     def _may_have(self, source: str, number: int) -> bool:
         """Whether a batch that has not been read yet may carry that delivery."""
-        entry = self._oldest.sources.get(source) if self._oldest else None
-        return entry is not None and entry["delivery"] > number
+        newest = self._oldest.sources.get(source) if self._oldest else None
+        return newest is not None and newest.number > number
 
     def _read_on(self) -> None:
         self._oldest = next(self._heads, None)
-        for source, entry in self._oldest.sources.items() if self._oldest else ():
-            self._carried[entry["batch"]] = _Carried(source, entry["delivery"], tuple(entry["streams"]))
-            self._batches[source, entry["delivery"]] = entry["batch"]
+        for one in self._oldest.sources.values() if self._oldest else ():
+            self._carried[one.batch] = one
+            self._batches[one.source, one.number] = one.batch
 
 
 def pick_cut(project: Project, number: int | None) -> Cut:

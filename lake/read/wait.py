@@ -16,6 +16,7 @@ from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError, Unavailable
 from lake.store import delta, recovery
+from lake.store.delivered import by_source
 from lake.store.ledger import checks, cuts, editions
 from lake.store.locks import activity
 from lake.store.log import Log
@@ -58,10 +59,10 @@ class Posted:
         """The batch that has it, once one has."""
         log, batch = Log(settings, self.stream), 0
         for position in delta.positions(log.path, log.app) if delta.exists(log.path) else ():
-            entry = position.data.get("sources", {}).get(self.source)
-            if entry is None or entry["progress"]["upto"] < self.group:
+            newest = by_source(position.data).get(self.source)
+            if newest is None or newest.progress["upto"] < self.group:
                 break
-            batch = int(entry["batch"])
+            batch = newest.batch
         return Token(self.stream, batch) if batch else self
 
 

@@ -59,11 +59,6 @@ class Spooled:
         """Its records for one stream."""
         return self.folder / f"{stream}{SUFFIX}"
 
-    @property
-    def said(self) -> dict[str, Any]:
-        """What the commits of a delivery say of it."""
-        return {"delivery": self.number, "streams": list(self.streams), "progress": dict(self.progress)}
-
 
 @dataclass
 class Writer:

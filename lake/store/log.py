@@ -29,6 +29,7 @@ from lake.contracts.contract import Contract
 from lake.errors import DeclarationError, StorageError, Unavailable
 from lake.quoting import SPARK, quoted
 from lake.store import delta, erasures, recovery
+from lake.store.delivered import Delivered, by_source
 from lake.store.delta import Position
 from lake.store.keys import COPY, KeyStore, open_store
 from lake.store.ledger import contract_versions
@@ -108,20 +109,14 @@ class LogHead:
         return int(self.accepted.get("batch", 0))
 
     @property
-    def sources(self) -> dict[str, dict[str, Any]]:
-        """The newest delivery of each source that the log has: {source: {delivery, streams, progress, batch}}.
-
-        `delivery` is its number, `streams` those that have records of it, `progress` where the source stands behind it,
-        `batch` the log's own that has its records.
-        """
-        sources: dict[str, dict[str, Any]] = self.position.data.get("sources", {})
-        return sources
+    def sources(self) -> dict[str, Delivered]:
+        """The newest delivery of each source that the log has."""
+        return by_source(self.position.data)
 
     @property
-    def delivery(self) -> dict[str, Any]:
-        """The delivery that the newest batch is, as `sources` has it, and its `source`; empty where it is none."""
-        of = ({"source": name, **entry} for name, entry in self.sources.items() if entry["batch"] == self.batch)
-        return next(of, {})
+    def delivery(self) -> Delivered | None:
+        """The delivery that the newest batch is; None where it is none."""
+        return next((one for one in self.sources.values() if one.batch == self.batch), None)
 
     @property
     def horizon(self) -> dict[str, Any]:

@@ -101,6 +101,25 @@ def last_cut(settings: Settings) -> int:
     return max(numbers)
 
 
+def cut_at(settings: Settings, number: int) -> tuple[dict[str, int], int] | None:
+    """What a cut that the book has lost counted, as tables say that followed it: the last batches and the last void.
+
+    Of streams that no table reads nothing is known. None where there was no such cut, or no table tells of it.
+    """
+    if not 0 < number <= last_cut(settings):
+        return None
+    batches: dict[str, int] = {}
+    voids = -1
+    for table in Warehouse(settings).folders("table"):
+        with suppress(delta.Unreadable, NotADirectoryError):  # as above
+            heads = map(TableHead.of, delta.positions(table.path, table.app))
+            if head := next((head for head in heads if head.cut <= number), None):
+                voids = max(voids, head.voids)
+                for name, batch in head.streams.items():
+                    batches[name] = max(batch, batches.get(name, 0))
+    return (batches, voids) if voids >= 0 else None
+
+
 def last_void(settings: Settings) -> int:
     """The greatest number that a void or an erasure has had: cuts have counted those that damage took since."""
     columns = {"voids": "number", "erasures": "number", "cuts": "voids"}
@@ -160,11 +179,9 @@ def read_by_tables(settings: Settings) -> dict[str, tuple[int, str]]:
     read: dict[str, tuple[int, str]] = {}
     for table in Warehouse(settings).folders("table"):
         with suppress(delta.Unreadable, NotADirectoryError):  # a table that cannot be read is told elsewhere
-            data = _data(table)
-            tables = data.get("homes") or {}
-            for name, number in (data.get("inputs") or {}).items():
-                if name not in tables:
-                    read[name] = max(read.get(name, (0, "")), (number, table.name))
+            newest = delta.head(table.path, table.app)
+            for name, number in (TableHead.of(newest).streams if newest else {}).items():
+                read[name] = max(read.get(name, (0, "")), (number, table.name))
     return read
 
 

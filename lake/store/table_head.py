@@ -105,6 +105,11 @@ class TableHead:
             purge=data.get("purge", 0),
         )
 
+    @property
+    def streams(self) -> dict[str, int]:
+        """The inputs that are logs, with the last batch of each that was read."""
+        return {name: batch for name, batch in self.inputs.items() if name not in self.physical}
+
     def to_json(self) -> dict[str, Any]:
         """What the commit carries."""
         optional = {"definition": self.definition, "content": self.content, "purge": self.purge or None}

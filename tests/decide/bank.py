@@ -87,12 +87,12 @@ class Bank:
     def ingest(self, *, acknowledge: bool = True) -> None:
         """One delivery into the log; its groups are removed, unless this process dies before."""
         head, taken = self.log.head(), Kept()
-        said = head.sources.get("web")
+        newest = head.sources.get("web")
         source = HttpSource(self.source.declared)
-        progress = source.read(said["progress"] if said else None, taken)
+        progress = source.read(newest.progress if newest else None, taken)
         if progress is None:
-            if said and acknowledge:
-                source.acknowledge(said["progress"])
+            if newest and acknowledge:
+                source.acknowledge(newest.progress)
             return
         rows = []
         for arrival, (stream, record) in enumerate(taken.records):
@@ -113,7 +113,7 @@ class Bank:
                 }
             )
             self.offsets[bucket] += 1
-        delivery = int(said["delivery"]) + 1 if said else 1
+        delivery = newest.number + 1 if newest else 1
         sources = {"web": {"delivery": delivery, "streams": ["entries"], "progress": progress, "batch": head.batch + 1}}
         position = head.next(
             offsets={str(bucket): offset for bucket, offset in self.offsets.items()},

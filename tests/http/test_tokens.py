@@ -15,6 +15,7 @@ from lake.config import Settings
 from lake.http.editions import Seen, seen
 from lake.read.wait import Posted, Token
 from lake.store import delta
+from lake.store.delivered import Delivered
 from lake.store.delta import Position
 from lake.store.ledger import cuts, editions
 from lake.store.ledger.cuts import Cut
@@ -30,7 +31,8 @@ def logs(draw: Any) -> Commits:
     for batch in range(1, draw(st.integers(0, 8)) + 1):
         if taken := draw(st.integers(0, 3)):
             upto += taken
-            sources = {**sources, "web": {"progress": {"spool": "s", "upto": upto}, "batch": batch}}
+            web = Delivered("web", batch, ("readings",), {"spool": "s", "upto": upto}, batch)
+            sources = {**sources, "web": web.as_json}
         data = {"batch": batch, **({"sources": dict(sources)} if sources else {})}
         commits.insert(0, Position("log", batch, data, batch))
     return commits

@@ -27,7 +27,7 @@ from lake.store import delta, erasures, quarantine, voids
 from lake.store.delta import Position
 from lake.store.ledger import editions
 from lake.store.ledger.checks import record_check
-from lake.store.ledger.cuts import Cut, latest_cut
+from lake.store.ledger.cuts import Cut, get_cut, latest_cut
 from lake.store.locks.lease import lease
 from lake.store.log import Log
 from lake.store.quarantine import Rejected
@@ -138,6 +138,20 @@ def test_the_number_of_a_cut_that_was_lost_is_not_given_again(shop: Project) -> 
     editions.record_edition(shop.settings, 57, {})
     shutil.rmtree(Warehouse(shop.settings).book("cuts").path.local)
     assert cut(shop).number == 58
+
+
+def test_what_a_lost_cut_counted_is_told_by_the_tables_that_followed_it(shop: Project) -> None:
+    for batch in (1, 2, 3):
+        appended(shop, batch)
+        made = cut(shop)
+        lost = advanced(shop, ORDER, made.number, orders=batch)
+        advanced(shop, DAILY, made.number, current_order=lost.version)
+    shutil.rmtree(Warehouse(shop.settings).book("cuts").path.local)
+    assert [get_cut(shop.settings, number).batches for number in (1, 2, 3)] == [{"orders": n} for n in (1, 2, 3)]
+    assert cut(shop).number == 4
+    for unknown in (0, 5):
+        with pytest.raises(DeclarationError, match=f"no cut {unknown}"):
+            get_cut(shop.settings, unknown)
 
 
 def test_a_table_is_not_fresh_where_something_was_voided_since(shop: Project) -> None:

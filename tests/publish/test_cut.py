@@ -58,7 +58,9 @@ class Model:
         """The number of a next batch that says so."""
         last = self.logs[stream][-1]
         new = {name: {**one, "batch": last.batch + 1} for name, one in said.items()}
-        self.logs[stream].append(head(stream, last.batch + 1, {**last.sources, **new}))
+        self.logs[stream].append(
+            head(stream, last.batch + 1, {**{name: one.as_json for name, one in last.sources.items()}, **new})
+        )
         return last.batch + 1
 
     def divides(self, cut: Mapping[str, int]) -> bool:

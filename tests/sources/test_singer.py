@@ -57,7 +57,7 @@ def test_lake_tap_appends_what_is_new(singer: Singer, shop: Settings, spark: Spa
     singer.write("a.jsonl", 1, 2, 3)
     counts = append_tapped(shop, lambda: spark, "orders", singer.command)
     assert (counts.read, counts.accepted) == (3, 3)
-    state = Log(shop, "orders").head().sources["tap_orders"]["progress"]["state"]
+    state = Log(shop, "orders").head().sources["tap_orders"].progress["state"]
     assert "bookmarks" in state
     again = append_tapped(shop, lambda: spark, "orders", singer.command)
     assert again.accepted == 0

@@ -10,7 +10,7 @@ from typing import Any
 from lake.config import Settings
 from lake.store import delta
 from lake.store.book import Book, as_state, instant, parsed, unknown
-from lake.store.recovery import last_cut
+from lake.store.recovery import cut_at, last_cut
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,14 @@ def latest_cut(settings: Settings) -> Cut | None:
 
 
 def get_cut(settings: Settings, number: int) -> Cut:
-    """The cut `number`. Raises DeclarationError where there is none."""
+    """The cut `number`, also one that the book has lost. Raises DeclarationError where there is none."""
     latest = latest_cut(settings)
     if latest is not None and latest.number == number:
         return latest
     for row in CUTS.find(settings, "number = ?", number):
         return _cut(row)
+    if lost := cut_at(settings, number):
+        return Cut(number, *lost, made_at=datetime.fromtimestamp(0, UTC))  # nobody knows when
     raise unknown("cut", number, latest.number if latest else 0, fix="lake cut")
 
 
