@@ -141,6 +141,31 @@ def test_what_is_too_large_is_cut(tmp_path: Path) -> None:
     assert last.startswith(b"the records of a.avro are more than")
 
 
+@pytest.mark.parametrize("codec", ["deflate", "bzip2"])
+def test_what_unpacks_to_too_much_is_refused_as_a_whole(tmp_path: Path, codec: str) -> None:
+    file = tmp_path / "a.avro"
+    schema, small = schema_of(k="string"), [{"k": "x" * 7_000}] * 2
+    for bomb in (
+        container(schema, [*small, {"k": "x" * 4_000_000}], codec),
+        container(schema, small * 300, codec, every=2),
+    ):
+        file.write_bytes(bomb)
+        told = f"oversized: unpacked, its {len(bomb):,} bytes are more than 100 times as many"
+        assert avro_files.fault_of(file, record_bytes=1000) == told
+        assert avro_files.fault_of(file) == ""
+    for sound in (container(schema, small, codec), bomb[:-40], bomb[:200] + b"\xff" * 9):
+        file.write_bytes(sound)
+        assert avro_files.fault_of(file, record_bytes=1_000_000) == ""
+
+
+def test_a_block_that_unpacks_to_more_than_a_reader_holds_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AVRO_MAX_DECOMPRESS_LENGTH", "100000")
+    (tmp_path / "a.avro").write_bytes(container(schema_of(k="string"), [{"k": "x" * 200_000}], "deflate"))
+    assert avro_files.fault_of(tmp_path / "a.avro").startswith("oversized: a block is larger than it may be: ")
+
+
 def test_what_is_no_container_of_records_is_told(tmp_path: Path) -> None:
     file = tmp_path / "a.avro"
     header = container(schema_of(k="string"), [])
@@ -169,6 +194,7 @@ def test_avro_files_are_landing_files(project: Settings, spark: SparkSession) ->
     content = container(schema_of(**kinds), rows, "deflate", every=2)
     (folder / "a b.avro").write_bytes(content)
     (folder / "again.avro").write_bytes(content[:-25])
+    (folder / "bomb.avro").write_bytes(container(schema_of(**kinds), [row | {"k": "x" * 20_000_000}], "deflate"))
     (folder / "none.avro").write_bytes(b"Obj\x01")
     (folder / "empty.avro").touch()
     contracts = load_contracts(project)
@@ -181,8 +207,9 @@ def test_avro_files_are_landing_files(project: Settings, spark: SparkSession) ->
     ]
     assert json.loads(log[0]["_extra"]) == {"more": 7}
     said = [f"{row.reason}: {row.detail} ({row.source})" for row in waiting(project, ["rows"])]
-    assert said[0].startswith("file: not an Avro container file that can be read")
-    assert said[1:] == [
+    assert said[0].startswith("file: oversized: unpacked, its ")
+    assert said[1].startswith("file: not an Avro container file that can be read")
+    assert said[2:] == [
         "wrong type: day: 1000000000 days since 1970 is not date (rows/a b.avro:2)",
         "wrong type: price: 0.001 is not decimal(9,2) (rows/a b.avro:4)",
         "wrong type: day: 1000000000 days since 1970 is not date (rows/again.avro:2)",

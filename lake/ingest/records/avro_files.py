@@ -12,29 +12,55 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
+import avro.codecs
 import avro.datafile
 import avro.errors
 import avro.io
 import avro.schema
 
+from lake.config import Settings
 from lake.contracts import avro_json
 from lake.ingest.records import bounds
 
 
-def fault_of(path: Path) -> str:
-    """Why a file cannot be read at all, "" where its header can."""
+def fault_of(path: Path, *, record_bytes: int = Settings.record_bytes) -> str:
+    """Why a file cannot be read at all, "" where its header can, and its blocks do not unpack to too much."""
     try:
         with path.open("rb") as stream:
             reader = _reader(stream)
-            avro.codecs.get_codec(reader.codec)
+            codec = avro.codecs.get_codec(reader.codec)
             schema = _schema(reader)
             if schema.type != "record":
                 return f"an Avro file of {schema.type} values: records are read"
             if fault := bounds.fault_of_columns(_values_of(schema, {})):
                 return fault
-            return "an Avro file with arrays of values without a size" if avro_json.is_endless(schema) else ""
+            if avro_json.is_endless(schema):
+                return "an Avro file with arrays of values without a size"
+            return _fault_of_blocks(reader, codec, path.stat().st_size, record_bytes)
     except Exception as error:  # whatever the library makes of bytes that are no header
         return f"not an Avro container file that can be read: {str(error) or type(error).__name__}"[:300]
+
+
+def _fault_of_blocks(reader: avro.datafile.DataFileReader, codec: Any, size: int, record_bytes: int) -> str:
+    """Why the blocks of a file of `size` bytes are not to be unpacked for its records, "" where they may be.
+
+    The library unpacks no block beyond a size of its own. A broken block is told where its records are read.
+    """
+    if codec is avro.codecs.NullCodec:
+        return ""
+    most, taken = max(bounds.line_bytes(record_bytes), bounds.EXPANSION * size), 0
+    try:
+        while not reader.is_EOF():
+            reader.raw_decoder.read_long()
+            taken += len(codec.decompress(reader.raw_decoder).reader.getbuffer())
+            if taken > most:
+                return bounds.expands(size)
+            reader.reader.read(avro.datafile.SYNC_SIZE)
+    except avro.errors.AvroDecompressionSizeException as error:
+        return f"{bounds.OVERSIZED}a block is larger than it may be: {error}"
+    except Exception:  # whatever the library makes of bytes that are no block
+        return ""
+    return ""
 
 
 def as_lines(path: Path, copy: Path, *, record_bytes: int) -> Path:

@@ -1,4 +1,5 @@
-"""What one file may cost, judged before Spark reads it: text by its bytes, Parquet by its metadata.
+"""What one file may cost, judged before Spark reads it: text by its bytes, Parquet by its metadata, Avro
+by its blocks.
 
 Whoever reads a file holds a line of it, a page, or a row group: these have a most. A small file may stand for a large
 one (gzip, dictionaries, what repeats), so how many times its own size it may become has a most, too.
@@ -53,7 +54,7 @@ def fault_of_text(stream: BinaryIO, *, size: int, record_bytes: int, whole: bool
         if longest > most:
             return f"{OVERSIZED}{'one record' if whole else 'a line'} of more than {most:,} bytes"
         if taken > max(most, EXPANSION * size):
-            return _expands(size)
+            return expands(size)
     return ""
 
 
@@ -88,7 +89,7 @@ def fault_of_parquet(path: Path, *, record_bytes: int) -> str:
         return f"{OVERSIZED}{rows:,} values in a column of a file of {size:,} bytes"
     most = max(line_bytes(record_bytes), EXPANSION * size)
     if unpacked > most:
-        return _expands(size)
+        return expands(size)
     return _fault_of_texts(path, metadata, most=most, longest=line_bytes(record_bytes), size=size)
 
 
@@ -106,7 +107,7 @@ def _fault_of_texts(path: Path, metadata: pq.FileMetaData, *, most: int, longest
                     return f"{OVERSIZED}a text of more than {longest:,} bytes"
                 taken += pc.sum(lengths.cast(pa.int64()).take(text.indices)).as_py() or 0
                 if taken > most:
-                    return _expands(size)
+                    return expands(size)
     return ""
 
 
@@ -137,5 +138,6 @@ def _leaves(array: pa.Array) -> Iterator[pa.DictionaryArray]:
         yield from _leaves(array.flatten())
 
 
-def _expands(size: int) -> str:
+def expands(size: int) -> str:
+    """What to say of a file of `size` bytes that is much larger when it is unpacked."""
     return f"{OVERSIZED}unpacked, its {size:,} bytes are more than {EXPANSION} times as many"

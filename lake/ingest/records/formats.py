@@ -105,7 +105,7 @@ def _fault_inside(path: Path, record_bytes: int, options: CsvOptions) -> str:
         repeated = "two columns of one name" if len(set(columns)) < len(columns) else ""
         return repeated or bounds.fault_of_parquet(path, record_bytes=record_bytes)
     if format_of(path) == "avro":
-        return avro_files.fault_of(path)
+        return avro_files.fault_of(path, record_bytes=record_bytes)
     is_csv = format_of(path) == "csv"
     fault = _fault_of_text(path, record_bytes, options.encoding if is_csv else "")
     if fault or not is_csv or options.columns:
