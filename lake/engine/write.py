@@ -18,7 +18,7 @@ from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.meaning import meanings
 from lake.evaluation.unique import check_unique, unique
-from lake.evaluation.validate import python_faults
+from lake.evaluation.validate import Tracing, python_faults
 from lake.explain import causes
 from lake.gate import gate
 from lake.kinds.columns import visible
@@ -57,7 +57,7 @@ class Advanced:
 def writing(inputs: Inputs, declaration: Declaration) -> Iterator[Evaluation]:
     """The table as it stands, held by this process alone; what goes wrong in a job's function is told with its line."""
     table = inputs.table(declaration)
-    with python_faults(declaration, inputs), lease(inputs.project.settings, table.lease):
+    with python_faults(declaration, Tracing(inputs, causes.places_behind)), lease(inputs.project.settings, table.lease):
         yield Evaluation.of(inputs, declaration)
 
 

@@ -37,7 +37,7 @@ def check_unique(declaration: Declaration, rows: pa.Table) -> None:
         con.register("rows", rows)
         query = f"SELECT {names} FROM rows GROUP BY ALL HAVING count(*) > 1 ORDER BY ALL LIMIT 1"
         if twice := con.sql(query).to_arrow_table().to_pylist():
-            raise _fault(declaration, twice[0])
+            raise Twice(declaration, twice[0])
 
 
 def unique(rows: DataFrame, identity: Sequence[str]) -> DataFrame:
@@ -52,24 +52,30 @@ def unique(rows: DataFrame, identity: Sequence[str]) -> DataFrame:
     return counted.where(f"if(_rows_of_identity > 1, {error}, true)").drop("_rows_of_identity")
 
 
-def fault_of(declaration: Declaration, error: Exception) -> LakeError | None:
+class Twice(LakeError):
+    """Several rows of one `identity`."""
+
+    def __init__(self, declaration: Declaration, identity: Mapping[str, Any]) -> None:
+        what = ", ".join(f"{name}={'null' if value is None else value}" for name, value in identity.items())
+        super().__init__(
+            f"{declaration.name}: several rows have the identity {what}: nothing was committed",
+            where=declaration.where,
+            fix="extend the kind's identity or id until it is unique, return only one of them, or void their events",
+        )
+        self.identity = identity
+
+
+def fault_of(declaration: Declaration, error: Exception) -> Twice | None:
     """What to say where `error` is that of a frame that was to be `unique`."""
     cause: BaseException | None = error
     seen: list[BaseException] = []
     # One that is raised again may be its own cause.
     while cause is not None and not any(cause is earlier for earlier in seen):
         seen.append(cause)
+        if isinstance(cause, Twice):
+            return cause
         text = str(cause)
         if match := _TOLD.search(text):
-            return _fault(declaration, json.JSONDecoder().raw_decode(text, match.end())[0])
+            return Twice(declaration, json.JSONDecoder().raw_decode(text, match.end())[0])
         cause = getattr(cause, "cause", None) or cause.__cause__
     return None
-
-
-def _fault(declaration: Declaration, identity: Mapping[str, Any]) -> LakeError:
-    what = ", ".join(f"{name}={'null' if value is None else value}" for name, value in identity.items())
-    return LakeError(
-        f"{declaration.name}: several rows have the identity {what}: nothing was committed",
-        where=declaration.where,
-        fix="extend the kind's identity or id until it is unique, return only one of them, or void their events",
-    )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lake import quoting
@@ -11,10 +12,11 @@ from lake.declaration import Declaration, Input
 from lake.errors import DeclarationError, LakeError
 from lake.evaluation import determinism, function_output, unique
 from lake.evaluation.columns import Analysed, read_of, tags
-from lake.evaluation.failing_event import event_behind
+from lake.evaluation.failing_event import row_behind
 from lake.evaluation.inputs import Inputs
+from lake.evaluation.lookup import Values
 from lake.kinds.columns import DELIVERED, visible
-from lake.kinds.grouped_map import fault_of
+from lake.kinds.grouped_map import Place, fault_of
 from lake.session import first_line, raise_if_gone
 from lake.store import delta
 from lake.store.log import Log
@@ -26,52 +28,72 @@ if TYPE_CHECKING:
 VALUES: Final = "make its function tolerate such values (try_cast, nullif, where), or void their events"
 
 
+@dataclass(frozen=True)
+class Tracing:
+    """What tells the events behind a fault: the `inputs` that rows were made of, and how a row of a table at their cut
+    is followed to the `places` of its events, `orders 12:3:4711 (orders/a.jsonl:7)`.
+    """
+
+    inputs: Inputs
+    places: Callable[[Inputs, Declaration, Values], Sequence[str]]
+
+
 @contextmanager
-def python_faults(declaration: Declaration, inputs: Inputs | None = None) -> Iterator[None]:
+def python_faults(declaration: Declaration, tracing: Tracing | None = None) -> Iterator[None]:
     """What the declaration made of its rows that Spark could not is told in one line, with its place.
 
-    Of rows that cannot be made of `inputs`, the event that they cannot be made with is told too.
+    Where it can be told by `tracing`, so are the events that the rows cannot be made with.
     """
     try:
         yield
     except Exception as error:
-        fault = fault_of(error)
-        if fault is None and (twice := unique.fault_of(declaration, error)):
-            raise twice from error
-        if fault is None and _about_rows(error):
-            what, fix = f"{declaration.name}: its rows cannot be evaluated: {first_line(error)}", VALUES
-            if inputs is not None and (behind := _event_behind(inputs, declaration)):
-                what += f"; the event is {' '.join(behind)}"
-                fix += f": lake void {' '.join(behind)} --reason …"
-            raise LakeError(what, where=declaration.where, fix=fix) from error
-        if fault is None:
+        if fault := fault_of(error):
+            told, place = fault
+            events = _events_at(tracing, declaration.inputs[0], place) if tracing else ()
+            what, void = _with_events(f"{declaration.name}: {told.what}", events)
+            fix = told.fix + (f", or void it: {void}" if void else "")
+            raise DeclarationError(what, where=told.where, fix=fix) from error
+        if twice := unique.fault_of(declaration, error):
+            events = tracing.places(tracing.inputs, declaration, twice.identity) if tracing else ()
+            what, void = _with_events(twice.what, events)
+            raise LakeError(what, where=twice.where, fix=twice.fix + (f": {void}" if void else "")) from error
+        if not _about_rows(error):
             raise
-        told, place = fault
-        what, fix = f"{declaration.name}: {told.what}", told.fix
-        if inputs is not None and (event := _event_at(inputs, declaration.inputs[0], place)):
-            what += f"; the event is {event}"
-            fix += f", or void it: lake void {event} --reason …"
-        raise DeclarationError(what, where=told.where, fix=fix) from error
+        events = _events_behind(tracing, declaration) if tracing else ()
+        what, void = _with_events(f"{declaration.name}: its rows cannot be evaluated: {first_line(error)}", events)
+        raise LakeError(what, where=declaration.where, fix=VALUES + (f": {void}" if void else "")) from error
 
 
-def _event_at(inputs: Inputs, source: Input, place: str) -> str:
-    """`orders 12:3:4711`: the event of a log at a `place` as `fault_of` tells it; "" where there is none."""
-    if not place or not source.is_log:
-        return ""
+def _with_events(what: str, events: Sequence[str]) -> tuple[str, str]:
+    """`what` went wrong with the `events` behind it, and the command that voids the first; "" where none is told."""
+    if not events:
+        return what, ""
+    stream, place = events[0].split(" ")[:2]
+    several = f"; the events behind it are {', '.join(events)}" if len(events) > 1 else f"; the event is {events[0]}"
+    return what + several, f"lake void {stream} {place} --reason …"
+
+
+def _events_at(tracing: Tracing, source: Input, place: Place) -> Sequence[str]:
+    """The event of a log at a `place` as `fault_of` tells it, or those behind a table's row; none where none is."""
+    if not place:
+        return ()
+    if not isinstance(place, str):
+        return tracing.places(tracing.inputs, source.table, place) if source.table else ()
     batch, bucket, last = place.split(":")
     if bucket:
-        return f"{source.name} {place}"
+        return (f"{source.name} {place}",)
     query = "SELECT _bucket, _offset FROM t WHERE _batch = $1 AND _arrival = $2"
-    rows = delta.rows(Log(inputs.project.settings, source.name).path, query, int(batch), int(last))
-    return next((f"{source.name} {batch}:{row['_bucket']}:{row['_offset']}" for row in rows), "")
+    rows = delta.rows(Log(tracing.inputs.project.settings, source.name).path, query, int(batch), int(last))
+    return [f"{source.name} {batch}:{row['_bucket']}:{row['_offset']}" for row in rows[:1]]
 
 
-def _event_behind(inputs: Inputs, declaration: Declaration) -> tuple[str, str] | None:
+def _events_behind(tracing: Tracing, declaration: Declaration) -> Sequence[str]:
     try:
-        return event_behind(inputs, declaration, _about_rows)
+        found = row_behind(tracing.inputs, declaration, _about_rows)
     except Exception as error:
         raise_if_gone(error)
-        return None  # what is to be told is the fault itself
+        return ()  # what is to be told is the fault itself
+    return _events_at(tracing, *found) if found else ()
 
 
 def _about_rows(error: Exception) -> bool:

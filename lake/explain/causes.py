@@ -1,4 +1,4 @@
-"""The events behind the rows that a gate stopped, so that `lake void` can be typed from what it says."""
+"""The events behind rows that a gate stopped, or of which none could be made: what is told says how to void them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from lake.declaration import Input
 from lake.errors import LakeError, QualityError
 from lake.evaluation.lookup import Few
 from lake.explain.explain import Explained, made_by
 from lake.explain.selector import asked, schema_at
 from lake.gate import failures
 from lake.session import raise_if_gone
+from lake.store.scan import to_arrow
 
 if TYPE_CHECKING:
     from lake.declaration import Declaration
@@ -46,15 +48,16 @@ def _told(inputs: Inputs, check: Check) -> Iterator[tuple[str, list[str]]]:
     for result in failures.stops(check)[:ROWS]:
         for example in result["examples"][:1]:
             row = {name: example[name] for name in declaration.kind.identity if name in example}
-            if places := _places(inputs, declaration, row):
+            if places := places_behind(inputs, declaration, row):
                 yield " ".join(f"{name}={_text(value)}" for name, value in row.items()), places
 
 
-def _places(inputs: Inputs, declaration: Declaration, row: Values) -> list[str]:
+def places_behind(inputs: Inputs, declaration: Declaration, row: Values) -> list[str]:
     """`orders 12:3:4711 (orders/a.jsonl:7)`: of events behind a `row`; none where that cannot be told."""
     table = inputs.table(declaration)
     try:
-        schema = schema_at(table, table.version())
+        rows = None if table.exists() else inputs.nothing(Input(declaration.name, declaration))
+        schema = schema_at(table, table.version()) if rows is None else to_arrow(rows).schema
         keys = asked(declaration, schema, [f"{name}={_text(value)}" for name, value in row.items()])
         made = made_by(inputs, declaration, keys.to_pylist()[0], Few(EVENTS, EVENTS))
         return list(dict.fromkeys(_events(made)))[:EVENTS]

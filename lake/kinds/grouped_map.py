@@ -11,7 +11,7 @@ import math
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 Work = Callable[[pa.RecordBatch], pa.RecordBatch]
+Place = str | Mapping[str, str]
+"""BATCH:BUCKET:OFFSET of an event, or BATCH::ARRIVAL; of a table's row the texts of its identity; "" for neither."""
 
 _FAULT: Final = re.compile(r"lake fault (\{.*\})")
 _PICKLING: Final = threading.Lock()
@@ -32,19 +34,26 @@ _PICKLING: Final = threading.Lock()
 class WorkerFault(Exception):
     """A fault of a job's Python function, told in one line that survives the way back from a Spark worker."""
 
-    def __init__(self, what: str, *, where: str, fix: str, place: str = "") -> None:
+    def __init__(self, what: str, *, where: str, fix: str, place: Place = "") -> None:
         super().__init__(f"lake fault {json.dumps({'what': what, 'where': where, 'fix': fix, 'place': place})}")
 
 
-def fault_of(error: BaseException) -> tuple[DeclarationError, str] | None:
-    """What a job's Python function did wrong, where that is what made Spark raise `error`, and at which event's
-    place in its log, BATCH:BUCKET:OFFSET, or BATCH::ARRIVAL; "" where it was over no event.
-    """
+def fault_of(error: BaseException) -> tuple[DeclarationError, Place] | None:
+    """What a job's Python function did wrong, where that is what made Spark raise `error`, and at which row."""
     match = _FAULT.search(str(error))
     if not match:
         return None
     fault = json.loads(match[1])
     return DeclarationError(fault["what"], where=fault["where"], fix=fault["fix"]), fault.get("place", "")
+
+
+def place_of(order: Mapping[str, Any]) -> Place:
+    """The place of a row that has this order; of one that is of several inputs none is told."""
+    if "_input" in order:
+        return ""
+    if "_batch" not in order:
+        return {name: "null" if value is None else str(value) for name, value in order.items()}
+    return ":".join("" if order[name] is None else str(order[name]) for name in ("_batch", "_bucket", "_offset"))
 
 
 def together(rows: DataFrame, key: Sequence[str]) -> DataFrame:

@@ -19,7 +19,8 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from lake.kinds.grouped_map import WorkerFault, key_starts, records, written
+from lake.kinds.columns import ORDER
+from lake.kinds.grouped_map import WorkerFault, key_starts, place_of, records, written
 from lake.kinds.python_values import many_digits
 from lake.kinds.steps import PLACE, STEP, Condition, Either, Part, Step, every_step
 
@@ -110,7 +111,8 @@ class Matching:
             rows = Rows.of(holds[begin:end], times[begin:end], self.within_us, self.absent_us, 1 << len(called))
             find: Find
             if self.functions:
-                find = Backtracking(self.steps, rows, seen[begin:end]).find
+                orders = batch.column(ORDER).slice(begin, end - begin)
+                find = Backtracking(self.steps, rows, seen[begin:end], orders).find
             else:
                 find = Reaching(self.steps, rows, looking=bool(self.until)).find
             with many_digits():
@@ -296,8 +298,8 @@ def _runs(holds: Sequence[int], bit: int) -> list[int]:
 class Backtracking:
     """Finds matches where conditions look at the rows matched so far."""
 
-    def __init__(self, parts: Sequence[Part], rows: Rows, events: list[dict[str, Any]]) -> None:
-        self.parts, self.rows, self.events = tuple(parts), rows, events
+    def __init__(self, parts: Sequence[Part], rows: Rows, events: list[dict[str, Any]], orders: pa.Array) -> None:
+        self.parts, self.rows, self.events, self.orders = tuple(parts), rows, events, orders
         self.numbers = {step.name: number for number, step in enumerate(every_step(parts))}
         self.matched: dict[str, list[dict[str, Any]]] = {name: [] for name in self.numbers}
         self.looked = 0
@@ -349,4 +351,5 @@ class Backtracking:
                 f"step {step.name}: {type(error).__name__}: {error} at {self.events[row]!r}",
                 where=written(step.condition),
                 fix="return whether the row belongs to the step",
+                place=place_of(self.orders[row].as_py()),
             ) from error

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lake.errors import DeclarationError
 from lake.kinds.columns import ORDER
-from lake.kinds.grouped_map import WorkerFault, arrow_schema, by_key, key_starts, records, together, written
+from lake.kinds.grouped_map import WorkerFault, arrow_schema, by_key, key_starts, place_of, records, together, written
 from lake.kinds.ordering import AT
 from lake.kinds.python_values import Normal, many_digits, normal
 from lake.kinds.sql import rounding
@@ -277,13 +277,12 @@ class Folding:
 
     def _fault(self, error: Exception, event: Mapping[str, Any], at: Mapping[str, Any]) -> WorkerFault:
         what = f"{type(error).__name__}: {error}"
-        placed = [at[ORDER][name] for name in ("_batch", "_bucket", "_offset") if name in at[ORDER]]
         key = ", ".join(f"{name}={event[name]!r}" for name in self.key if name in event)
         return WorkerFault(
             f"reducer {self.step.__name__}: {what} at {key}, event {event!r}",
             where=written(self.step),
             fix="return Refusal(reason) for an event that the state does not allow",
-            place=":".join("" if part is None else str(part) for part in placed) if len(placed) == 3 else "",
+            place=place_of(at[ORDER]),
         )
 
 

@@ -72,7 +72,7 @@ def test_two_rows_of_one_identity_are_told_and_not_committed(spark: SparkSession
         for verb in (advance, rebuild):
             with pytest.raises(LakeError) as caught:
                 verb(inputs, declaration)
-            assert (caught.value.what, caught.value.exit_code) == (told, 1)
+            assert (caught.value.what.startswith(told), caught.value.exit_code) == (True, 1)
             assert caught.value.where.startswith(f"jobs/silver/{name}.py:")
         assert lakehouse.table(name) == before[name]
 

@@ -254,3 +254,61 @@ def test_an_event_of_which_no_row_can_be_made_is_named(
     assert lake("void", "sales", told[1], "--reason", "none were sold").exit_code == 0
     lakehouse.run()
     assert [row["shop"] for row in lakehouse.table("share")] == ["a", "b", "c", "d", "e", "f"]
+
+
+OVER_TABLES = {
+    "a reducer in Python": (
+        'Fold("shop", state="share int", start={"share": 0}, step=step, sequence="pieces")',
+        'rows.select("shop", "pieces")',
+        0,
+    ),
+    "a condition in Python": (
+        'Pattern("shop", sequence="pieces", steps=[Step("any", holds)], measures={"n": Count()})',
+        'rows.select("shop", "pieces")',
+        0,
+    ),
+    "the function": ('Latest("shop")', 'rows.selectExpr("shop", "100 div pieces as share")', 0),
+    "two rows of one identity": ('View("pieces")', 'rows.select("shop", "pieces")', 4),
+}
+OVER_TABLE = """
+from jobs.silver.last_sale import last_sale
+from lake import *
+
+def step(state, event):
+    return {{"share": 100 // event["pieces"]}}
+
+def holds(event, matched):
+    return 100 // event["pieces"] > 0
+
+@table({kind}, last_sale)
+def over(rows):
+    '''A row.'''
+    return {returns}
+"""
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        "a reducer in Python",
+        "two rows of one identity",
+        pytest.param("a condition in Python", marks=pytest.mark.long),
+        pytest.param("the function", marks=pytest.mark.long),
+    ],
+)
+def test_the_event_behind_a_row_of_a_table_of_which_none_can_be_made_is_named(
+    lakehouse: Lakehouse, lake: Lake, declared: str
+) -> None:
+    kind, returns, pieces = OVER_TABLES[declared]
+    lakehouse.settings.path("jobs/silver/sold.py").unlink()
+    lakehouse.settings.path("jobs/silver/over.py").write_text(OVER_TABLE.format(kind=kind, returns=returns))
+    lakehouse.land("sales", *sales(a=4, b=5)).run()
+    lakehouse.land("sales", *sales(c=1, f=9)).land("sales", *sales(e=6, f=pieces))
+    with pytest.raises(LakeError) as fault:
+        lakehouse.run()
+    told = re.search(r"sales (2:\d+:\d+) \(sales/000003\.jsonl:2\)", str(fault.value))
+    assert told, str(fault.value)
+    assert "lake void sales " in str(fault.value)
+    assert lake("void", "sales", told[1], "--reason", "none were sold").exit_code == 0
+    lakehouse.run()
+    assert len(lakehouse.table("over")) == 5

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise, product
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from lake.kinds.matcher import Backtracking, Find, Reaching, Rows, matches
@@ -38,7 +39,9 @@ def found(
     times, holds = [time for time, _ in history], [bits for _, bits in history]
     rows = Rows.of(holds, times, within, absent, 1 << len(list(every_step(parts))))
     events: list[dict[str, Any]] = [{} for _ in history]
-    find: Find = Backtracking(parts, rows, events).find if in_python else Reaching(parts, rows).find
+    find: Find = (
+        Backtracking(parts, rows, events, pa.nulls(len(events))).find if in_python else Reaching(parts, rows).find
+    )
     return [((first, *counts), until) for first, counts, until in matches(find, rows, past_last=past_last)]
 
 

@@ -1,5 +1,6 @@
-"""The content of rows as a number that Spark and DuckDB both find, and PostgreSQL by what docs/fingerprints.md has it do:
-nothing of it depends on files or on their order.
+"""The content of rows as a number that Spark and DuckDB both find: nothing of it depends on files or on their order.
+
+By docs/fingerprints.md PostgreSQL finds it too.
 
 A row is written as one text, and its hash is the first 64 bits of the MD5 (RFC 1321) of that. The fingerprint of rows
 is how many they are, and the sum of their hashes modulo 2^64: what comes is added, what goes is taken away.
