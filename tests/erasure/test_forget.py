@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import shutil
 import sqlite3
 import stat
+import sys
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from lake import file_modes
+from lake.cli import Shell, lake
 from lake.config import Settings
 from lake.contracts import encryption
 from lake.engine.rebuild import rebuild
@@ -292,6 +297,62 @@ def test_editions_that_damage_brings_back_expire_again(shop: Lakehouse, first: s
     done = maintain(shop.project, lambda: shop.spark, Policy.of(shop.settings), quiet)
     assert done.kept == [3]
     assert verdicts(shop) == {"identical"}
+
+
+class Times(type):
+    def __instancecheck__(cls, it: object) -> bool:
+        return isinstance(it, datetime)
+
+
+class Ahead(datetime, metaclass=Times):
+    """The class of times, by a clock that is ahead."""
+
+    by = timedelta(0)
+
+    def __new__(cls, *parts: Any, **more: Any) -> datetime:  # type: ignore[misc]
+        return datetime(*parts, **more)
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+        return datetime.now(tz) + cls.by
+
+
+def clock_ahead(patch: pytest.MonkeyPatch, by: timedelta) -> None:
+    """Sets the clock that `lake` goes by."""
+    patch.setattr(Ahead, "by", by)
+    for name, loaded in list(sys.modules.items()):
+        if name.startswith("lake.") and getattr(loaded, "datetime", None) is datetime:
+            patch.setattr(loaded, "datetime", Ahead)
+
+
+def command(shop: Lakehouse, *words: str) -> str:
+    """What a command says that does what it is to."""
+    shell = Shell(project=shop.source.project)
+    shell.__dict__ |= {"settings": shop.settings, "spark": shop.spark}
+    done = CliRunner().invoke(lake, list(words), obj=shell, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.mark.parametrize("ahead", [timedelta(days=1), pytest.param(timedelta(days=366), marks=pytest.mark.long)])
+def test_editions_that_come_after_a_purge_stay_where_the_clock_went_back(
+    shop: Lakehouse, monkeypatch: pytest.MonkeyPatch, ahead: timedelta
+) -> None:
+    with monkeypatch.context() as patch:
+        clock_ahead(patch, ahead)
+        assert "forgotten: person" in command(shop, "forget", "orders", "subject=margaret hamilton", "--yes")
+        [purged] = kept_editions(shop.settings)
+        assert purged.published_at > datetime.now(UTC) + ahead / 2
+    for number in (3, 4):
+        shop.land("orders", order(number, "grace"))
+        command(shop, "run")
+    command(shop, "maintain")
+    later = [each for each in kept_editions(shop.settings) if each.number > purged.number]
+    assert len(later) == 2
+    assert all(each.published_at < purged.published_at for each in later)
+    query = "select count(*) as n from current_order"
+    counts = [json.loads(command(shop, "sql", "--edition", str(each.number), "--json", query)) for each in later]
+    assert counts == [[{"n": 4}], [{"n": 3}]]
 
 
 GUEST = """

@@ -67,7 +67,9 @@ def rows() -> pa.Table:
     return pa.table({"n": range(ROWS), **columns}, schema=pa.schema([("n", pa.int64()), *KINDS.items()]))
 
 
-def test_postgresql_writes_every_row_and_finds_their_fingerprint_by_what_the_page_says(postgres: Postgres, rows: pa.Table) -> None:
+def test_postgresql_writes_every_row_and_finds_their_fingerprint_by_what_the_page_says(
+    postgres: Postgres, rows: pa.Table
+) -> None:
     names = sorted({"n": "", **NAMES})
     parts = [sql.SQL("lake_named({}, {})").format(name, sql.Identifier(name)) for name in names]
     text = sql.SQL("concat({})").format(sql.SQL(", ").join(parts))
