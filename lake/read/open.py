@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lake.config import Settings, load_settings
+from lake.errors import DeclarationError
 from lake.quoting import SPARK, quoted
 from lake.read.answer import texts
 from lake.read.sql import Reader, reader
@@ -44,7 +46,11 @@ class Answer:
         return frame
 
     def polars(self) -> polars.DataFrame:
-        """All rows in memory; decimals and time zones are kept."""
+        """All rows in memory; decimals and time zones are kept. Raises DeclarationError where Polars is missing."""
+        if find_spec("polars") is None:
+            raise DeclarationError(
+                "Polars is missing, which the extra `polars` installs", fix='pip install "headwater[polars]"'
+            )
         frame: polars.DataFrame = self.relation.pl()
         return frame
 

@@ -543,6 +543,13 @@ def test_from_python_an_answer_becomes_what_is_wanted(edition: Reader) -> None:
     assert repr(answer).splitlines()[0].split() == ["carrier", "delay"]
 
 
+def test_a_missing_polars_is_told_with_what_installs_it(edition: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = headwater.open(edition.settings.project).sql("SELECT 1")
+    monkeypatch.setattr("lake.read.open.find_spec", lambda package: None)
+    with pytest.raises(DeclarationError, match=r'fix: pip install "headwater\[polars\]"'):
+        answer.polars()
+
+
 HEAVY = {"pyspark", "pyarrow", "pandas", "rich", "great_expectations", "prompt_toolkit", "polars"}
 
 
