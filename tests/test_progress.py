@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,10 +19,11 @@ import pytest
 from rich.console import Console
 
 from lake import cli, progress
-from lake.cli.progress import Lines, Live, Records, coloured, note
+from lake.cli.progress import AT_ONCE, Lines, Live, Records, coloured, note
 from lake.config import Settings
 from lake.ingest import integrity
 from lake.progress import Nobody, Step, step
+from lake.scaffold import init
 from lake.testing import Commands
 from tests.processes import free_port
 from tests.serving import LAKE
@@ -41,16 +43,45 @@ def _nobody_watches_afterwards() -> object:
     progress.watch(Nobody())
 
 
+IMPORTED = """
+import os
+os.write(2, b"imported")
+os._exit(3)
+"""
+"""A PySpark that ends whoever imports it."""
+IN_SPARK = (
+    "advance",
+    "append orders -",
+    "backfill current_order --from 2024-03-30 --to 2024-03-31",
+    "check",
+    "deploy",
+    "diff current_order --from-edition 1 --to-edition 2",
+    "explain current_order order_id=1",
+    "forget orders subject=ada",
+    "ingest",
+    "maintain",
+    "plan",
+    "publish",
+    "quarantine accept orders --reason lost",
+    "quarantine replay",
+    "rebuild --all",
+    "run",
+    "run --follow",
+    "tap orders -- true",
+    "verify",
+)
+
+
 def told(text: str) -> list[str]:
     """Lines as a terminal would have them in its history: without what moves the cursor."""
     return [line for line in text.splitlines() if line.strip()]
 
 
-def test_a_pipe_is_told_that_spark_starts_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pipe_is_told_of_what_is_waited_for_before_anything_is_done(capsys: pytest.CaptureFixture[str]) -> None:
     progress.watch(Lines())
-    with step("start", "Spark, local[2]"), step("advance", "flight"):
+    with step("load", "Headwater"), step("start", "Spark, local[2]"), step("advance", "flight"):
         pass
-    assert told(capsys.readouterr().err) == ["start   Spark, local[2]"]
+    assert told(capsys.readouterr().err) == ["load    Headwater", "start   Spark, local[2]"]
 
 
 def test_a_pipe_is_told_what_no_verb_says_of_itself(capsys: pytest.CaptureFixture[str]) -> None:
@@ -77,7 +108,7 @@ def test_commands_that_work_tell_how_far_they_are_as_they_are_asked_to(tmp_path:
     begun, ended = ([r for r in records if r["event"] == event] for event in ("begin", "end"))
     assert sorted((r["verb"], r["subject"]) for r in begun) == sorted((r["verb"], r["subject"]) for r in ended)
     assert {r["outcome"] for r in ended} == {"done"}
-    rows = {(r["verb"], r["subject"]): r["rows"] for r in ended if r["verb"] != "start"}
+    rows = {(r["verb"], r["subject"]): r["rows"] for r in ended if r["verb"] not in AT_ONCE}
     assert rows == {
         ("ingest", "orders"): 1,
         ("advance", "current_order"): 1,
@@ -181,6 +212,31 @@ def test_a_terminal_is_told_that_a_server_starts_before_its_jvm_says_anything(pr
     assert shown
 
 
+@pytest.mark.slow
+def test_what_works_in_spark_says_something_before_it_imports_any(tmp_path: Path) -> None:
+    init(tmp_path / "shop")
+    (tmp_path / "pyspark").mkdir()
+    (tmp_path / "pyspark/__init__.py").write_text(IMPORTED)
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+
+    def said(command: str) -> tuple[int, str]:
+        words = [sys.executable, "-c", "from lake.cli import main; main()", *command.split()]
+        done = subprocess.run(
+            words,
+            env=environment,
+            cwd=tmp_path / "shop",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stderr
+
+    assert {command: said(command) for command in IN_SPARK} == dict.fromkeys(
+        IN_SPARK, (3, "load    Headwater and Spark's client\nimported")
+    )
+
+
 @pytest.mark.parametrize("command", ["verify", "deploy"])
 def test_logs_are_told_to_be_checked_before_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], command: str
@@ -198,7 +254,8 @@ def test_logs_are_told_to_be_checked_before_they_are(
     words = ["lake", command, "--log-format", "json", "--project", str(project.settings.project)]
     monkeypatch.setattr("sys.argv", words)
     cli._run()
-    assert [(line["event"], line["verb"], line["subject"]) for line in said] == [("begin", "check", "log orders")]
+    begun = [(line["verb"], line["subject"]) for line in said if line["event"] == "begin" and line["verb"] != "load"]
+    assert begun == [("check", "log orders")]
 
 
 def test_a_step_lasts_as_long_as_its_block() -> None:

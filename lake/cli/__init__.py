@@ -20,7 +20,7 @@ import click
 from lake.cli import signals
 from lake.cli.progress import Lines, Live, Records, coloured, stderr_is_terminal
 from lake.errors import DeclarationError, did_you_mean
-from lake.progress import watch
+from lake.progress import step, watch
 from lake.remote import server
 from lake.text import as_table, obeyed
 
@@ -67,6 +67,9 @@ COMMANDS = {
     "serve": "project",
 }
 
+
+# What a command that starts Spark imports in any case; it takes a second or two.
+HEAVY = ("lake.project", "pyspark.sql", "pyarrow.compute")
 
 MOST = 2**63 - 1
 
@@ -146,10 +149,19 @@ class Shell:
     def settings(self) -> Settings:
         from lake import process
 
-        settings = process.begin(self.project, click.get_current_context().command_path)
+        self._show()
+        return process.begin(self.project, click.get_current_context().command_path)
+
+    def load(self) -> None:
+        """Imports what work in Spark needs, and says so first: a command that may start Spark calls this at once."""
+        self._show()
+        with step("load", "Headwater and Spark's client"):
+            for module in HEAVY:
+                import_module(module)
+
+    def _show(self) -> None:
         if not self.quiet:
             watch(self.progress)
-        return settings
 
     @cached_property
     def progress(self) -> Lines:

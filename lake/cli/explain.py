@@ -32,6 +32,7 @@ def explain(shell: Shell, table: str, key: tuple[str, ...], at_cut: int | None, 
     lake explain aircraft_position tailnum=N10156
     lake explain carrier_daily carrier=UA day=2013-01-31 --at-cut 7
     """
+    shell.load()
     from lake.explain.explain import explain as run
     from lake.explain.render import as_data, as_tree
     from lake.project import load
@@ -53,6 +54,8 @@ def diff(shell: Shell, table: str, old: int, new: int, limit: int, *, no_events:
     \b
     lake diff --from-edition 1 --to-edition 2 carrier_daily
     """
+    if not no_events:
+        shell.load()
     from lake.explain.edition_diff import diff_editions
     from lake.explain.render import diff_data, diff_tree
     from lake.project import load

@@ -49,6 +49,7 @@ def forget(
     lake forget orders subject=joan --yes --proof
     lake forget orders subject=joan --proof --value joan@example.org
     """
+    shell.load()
     from lake.erasure.audit import prove
     from lake.erasure.forget import preview
     from lake.pipeline import forget as run

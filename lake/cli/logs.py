@@ -100,6 +100,7 @@ def ingest(shell: Shell, names: tuple[str, ...], give_up: bool, again: tuple[str
     \b
     Example: lake ingest flights weather
     """
+    shell.load()
     from lake.ingest.ingest import ingest_named
 
     if give_up and not names:
@@ -157,6 +158,7 @@ def append(
         return _decide(shell, stream, files, expect or "", new, id or "")
     if expect or new or id:
         raise click.UsageError("--expect, --new and --id need --decide")
+    shell.load()
     from lake.contracts.contract import load_contract
     from lake.ingest.append import append_files, keep_stdin, must_exist
 
@@ -199,6 +201,7 @@ def tap(shell: Shell, stream: str, command: tuple[str, ...]) -> None:
     \b
     Example: lake tap orders -- tap-shop --config shop.json
     """
+    shell.load()
     from lake.ingest.from_tap import append_tapped
 
     counts = append_tapped(shell.settings, lambda: shell.spark, stream, command)
@@ -337,6 +340,7 @@ def replay(shell: Shell, stream: str | None, file: Path | None) -> None:
     \b
     Example: lake quarantine replay flights repair.json
     """
+    shell.load()
     from lake.ingest.replay import read_repairs
     from lake.ingest.replay import replay as run
 
@@ -365,6 +369,7 @@ def accept(shell: Shell, stream: str, reason: str) -> None:
     \b
     Example: lake quarantine accept flights --reason "cancelled flights of another airport"
     """
+    shell.load()
     from lake.ingest.replay import accept as run
 
     counts = run(shell.settings, shell.spark, stream, reason=reason)

@@ -25,8 +25,10 @@ COLOURS: Final = {"lake:": "red", "warning": "yellow", "failed": "red"}
 """Of what a line begins with; other verbs are cyan."""
 SILENT: Final = frozenset({"check", "settle"})
 """Verbs of which nothing else says what they have done."""
+AT_ONCE: Final = frozenset({"load", "start"})
+"""Verbs that are shown when they begin: a person waits for them before anything else is done."""
 SHORT: Final = 0.5
-"""Seconds; a step that takes less is not shown."""
+"""Seconds; another step that takes less is not shown."""
 
 
 def stderr_is_terminal() -> bool:
@@ -43,7 +45,7 @@ def coloured(line: str) -> str:
 
 
 class Lines:
-    """For a pipe: what verbs have done, which most say in lines of their own; that Spark starts, before it does."""
+    """For a pipe: what verbs have done, which most say in lines of their own, and first that Spark is loaded, started."""
 
     def say(self, line: str) -> None:
         """Prints a line."""
@@ -54,7 +56,7 @@ class Lines:
         self.say(line)
 
     def begun(self, step: Step) -> None:
-        if step.verb == "start":
+        if step.verb in AT_ONCE:
             self.say(f"{step.verb:<7} {step.subject}")
 
     def advanced(self, step: Step) -> None:
@@ -120,9 +122,9 @@ class Live(Lines):
     def begun(self, step: Step) -> None:
         progress = self._begin()
         if step.verb not in self._known:
-            self._known[step.verb] = {} if step.verb == "start" else self.usual(step.verb)
+            self._known[step.verb] = {} if step.verb in AT_ONCE else self.usual(step.verb)
         seconds = self._known[step.verb].get(step.subject)
-        visible = step.verb == "start"
+        visible = step.verb in AT_ONCE
         self._tasks[step] = progress.add_task(step.subject, total=None, visible=visible, step=step, usual=seconds)
 
     def ended(self, step: Step) -> None:

@@ -58,6 +58,7 @@ def rebuild(
     lake rebuild flight --downstream
     lake rebuild --all
     """
+    shell.load()
     from lake.engine.rebuild import rebuild_all
     from lake.graph import graph
     from lake.pipeline import line
@@ -91,6 +92,7 @@ def backfill(shell: Shell, name: str, start: str, end: str, *, dry_run: bool) ->
     \b
     lake backfill carrier_daily --from 2013-01-01 --to 2013-02-01
     """
+    shell.load()
     from lake.engine.backfill import backfill as again
     from lake.graph import graph
     from lake.pipeline import line
@@ -132,6 +134,7 @@ def plan(shell: Shell, tables: tuple[str, ...], *, diff: bool) -> None:
     lake plan
     lake plan carrier_daily --diff
     """
+    shell.load()
     from lake.engine.plan import plan as compare
     from lake.engine.plan_diff import table_change
 
@@ -163,6 +166,7 @@ def deploy(shell: Shell, *, yes: bool) -> None:
     \b
     lake deploy
     """
+    shell.load()
     from lake.pipeline import line
     from lake.publish.deploy import deploy as publish
 
@@ -201,6 +205,7 @@ def verify(
     lake verify --edition 3
     lake verify --source orders
     """
+    shell.load()
     from lake.engine.verify import verify_all
 
     if source is not None:

@@ -40,6 +40,7 @@ def advance(shell: Shell, tables: tuple[str, ...], number: int | None) -> None:
     lake advance
     lake advance carrier_daily --cut 7
     """
+    shell.load()
     from lake.engine.advance import advance_all
     from lake.pipeline import line
 
@@ -62,6 +63,7 @@ def check(shell: Shell, tables: tuple[str, ...], number: int | None, *, strict: 
     \b
     lake check --strict
     """
+    shell.load()
     from lake.gate.failures import warnings
     from lake.project import load
     from lake.publish.check import check as judge
@@ -89,6 +91,9 @@ def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bo
     lake publish --edition 3
     lake publish --resume
     """
+    to_newest = edition is None and not resume
+    if to_newest:
+        shell.load()
     from lake.project import load
     from lake.publish.changes import changes
     from lake.publish.cut import pick_cut
@@ -104,7 +109,6 @@ def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bo
         raise DeclarationError(
             "--resume cannot be combined with --cut", fix="lake publish --resume, then lake publish --cut N"
         )
-    to_newest = edition is None and not resume
     if to_newest:
         project = load(shell.settings)
         shown = move(project, pick_cut(project, number), lambda: shell.spark, shell.say)
@@ -132,6 +136,7 @@ def run(shell: Shell, every: str | None, *, follow: bool) -> None:
     lake run
     lake run --follow --every 10s
     """
+    shell.load()
     from lake.pipeline import follow as cycles
     from lake.pipeline import run as cycle
 

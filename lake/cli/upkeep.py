@@ -96,6 +96,7 @@ def maintain(
     lake maintain --keep-editions 10 --keep-days 7
     lake maintain --drop-retired --yes
     """
+    shell.load()
     from lake.maintenance import Policy
     from lake.maintenance import maintain as run
     from lake.project import load
