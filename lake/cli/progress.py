@@ -45,7 +45,7 @@ def coloured(line: str) -> str:
 
 
 class Lines:
-    """For a pipe: what verbs have done, which most say in lines of their own, and first that Spark is loaded, started."""
+    """For a pipe: what verbs have done, most of which say so themselves, and first that Spark is loaded and started."""
 
     def say(self, line: str) -> None:
         """Prints a line."""
