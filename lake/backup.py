@@ -87,7 +87,7 @@ def backup(project: Project, folder: Path, *, keys: Path | None, tell: Callable[
 def _must_be_free(project: Project, folder: Path, keys: Path | None) -> None:
     warehouse = project.settings.warehouse_path
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        what = "not empty" if folder.is_dir() else "not a folder"
+        what = "the folder is not empty" if folder.is_dir() else "this is not a folder"
         raise DeclarationError(what, where=str(folder), fix="name a new or empty folder for each backup")
     if folder.resolve().is_relative_to(warehouse):
         raise DeclarationError("a backup cannot be within the warehouse", where=str(folder), fix="name another folder")

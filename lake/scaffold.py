@@ -26,7 +26,9 @@ def init(folder: Path) -> list[str]:
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DeclarationError(
-            "not empty" if folder.is_dir() else "not a folder", where=str(folder), fix="name a new or empty folder"
+            "the folder is not empty" if folder.is_dir() else "this is not a folder",
+            where=str(folder),
+            fix="name a new or empty folder",
         )
     try:
         shutil.copytree(TEMPLATE, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))

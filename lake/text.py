@@ -90,6 +90,11 @@ def plain(value: Any) -> Any:  # noqa: PLR0911 - one return a type
     return str(value)
 
 
+def moment(value: datetime) -> str:
+    """A moment in UTC for a person, to the second; one without a zone is in UTC."""
+    return f"{value if value.tzinfo is None else value.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
+
+
 def shown(value: Any) -> str:
     """A cell of a table: one line, control characters escaped. The text NULL is quoted."""
     if value is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,6 +13,7 @@ from click.testing import CliRunner
 from lake import cli
 from lake.cli import COMMANDS, Commands, Shell, lake, table
 from lake.errors import DeclarationError, LawError, Unavailable
+from tests.warehouse import published
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
@@ -54,6 +57,15 @@ def test_an_unknown_command_is_met_with_the_nearest(
 ) -> None:
     assert run(monkeypatch, "verfy") == 2
     assert "did you mean 'verify'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["log orders", "status"])
+def test_moments_are_told_to_a_person_in_utc_to_the_second(tmp_path: Path, command: str) -> None:
+    settings = published(tmp_path / "shop").settings
+    told = CliRunner().invoke(lake, [*command.split(), "--project", str(settings.project)], obj=Shell()).stdout
+    moments = re.findall(r"\d{4}-\d\d-\d\d[T ]\d\S*", told)
+    assert moments
+    assert not [each for each in moments if not re.match(r"\S{10} \d\d:\d\d:\d\dZ", each)], told
 
 
 def test_a_table_of_text_sets_numbers_to_the_right() -> None:

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import click
 
 from lake.cli import Shell, shared, table
 from lake.errors import ContractError, DeclarationError, LakeError
+from lake.text import moment
 
 if TYPE_CHECKING:
     from lake.contracts.fields import Field
@@ -470,21 +472,25 @@ def _log_text(log: LogReport) -> list[str]:
     if head is None:
         return [f"{log.stream}: no batch yet"]
     rows = [
-        {"batch": one.batch, "at": one.at[:19], "control": 0}
+        {"batch": one.batch, "at": moment(datetime.fromisoformat(one.at)), "control": 0}
         | {**one.counts, "contract": one.contract, "sources": read_from(one)}
         for one in log.batches
     ]
-    offsets = [{"bucket": bucket, "next offset": offset} for bucket, offset in sorted(head.offsets.items())]
-    voids = [{"void": one.number, "event": one.place, "at": one.at, "reason": one.reason} for one in log.voids]
+    offsets = [{"bucket": _bucket(bucket), "next offset": offset} for bucket, offset in sorted(head.offsets.items())]
+    voids = [{"void": one.number, "event": one.place, "at": moment(one.at), "reason": one.reason} for one in log.voids]
     lines = table(rows, "batch", "at", *_counts_of(rows), "contract", "sources")
     lines += [
         "",
-        f"watermark {head.watermark}",
+        f"watermark {moment(head.watermark) if head.watermark else 'none yet'}",
         "",
         *_producers(log.producers),
         *table(offsets, "bucket", "next offset"),
     ]
     return lines + (["", *table(voids, "void", "event", "at", "reason")] if voids else [])
+
+
+def _bucket(number: int) -> str:
+    return str(number) if number >= 0 else "without a key"
 
 
 def _producers(producers: list[dict[str, Any]]) -> list[str]:

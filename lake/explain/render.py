@@ -13,7 +13,7 @@ from lake.evaluation.lookup import Values
 from lake.explain.edition_diff import EditionDiff, RowChange
 from lake.explain.explain import Cause, Explained, Explanation, Side
 from lake.ingest.events import Event
-from lake.text import plain, shown, span
+from lake.text import moment, plain, shown, span
 
 CHANGE_STYLES: Final = {"insert": "green", "update": "yellow", "delete": "red"}
 
@@ -156,8 +156,8 @@ def _facts(event: Event) -> Iterator[str]:
     """Where an event is from, and what there is to say of it."""
     yield shown(event.source)
     if event.time is not None:
-        yield f"of {_instant(event.time)}"
-    yield f"arrived {_instant(event.arrived)}"
+        yield f"of {moment(event.time)}"
+    yield f"arrived {moment(event.arrived)}"
     if event.late:
         yield f"late by {span(event.late)}"
     yield f"contract {event.contract}"
@@ -205,7 +205,3 @@ def _more(count: int) -> Text:
 
 def _pairs(values: Values) -> str:
     return "  ".join(f"{name}={shown(value)}" for name, value in values.items())
-
-
-def _instant(value: Any) -> str:
-    return f"{value:%Y-%m-%d %H:%M:%SZ}"

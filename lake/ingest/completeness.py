@@ -18,7 +18,7 @@ from lake.contracts.contract import Contract
 from lake.quoting import quoted
 from lake.store import delta
 from lake.store.log import Log
-from lake.text import counted
+from lake.text import counted, moment
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 GAPS: Final = """
@@ -72,7 +72,7 @@ class Missing:
         if self.spans:
             newest = self.spans[-1]
             which = "" if len(self.spans) == 1 else ", the newest"
-            when = f"{newest.begin:%Y-%m-%d %H:%M:%SZ} to {newest.end:%Y-%m-%d %H:%M:%SZ}"
+            when = f"{moment(newest.begin)} to {moment(newest.end)}"
             parts.append(f"{counted(len(self.spans), 'span')} of time without an event{which}: {when}")
         return ", ".join(parts)
 

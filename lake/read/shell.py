@@ -32,7 +32,7 @@ from lake.errors import DeclarationError, LakeError
 from lake.read import export
 from lake.read.answer import ask
 from lake.read.sql import Reader, as_of, reader
-from lake.text import as_table, obeyed, printable, shown
+from lake.text import as_table, moment, obeyed, printable, shown
 
 ROWS: Final = 200
 PAGED: Final = 10_000
@@ -86,7 +86,7 @@ class Conversation:
     def greeting(self) -> str:
         """Which edition is read."""
         edition = self.reader.edition
-        published = f"{edition.published_at:%Y-%m-%d %H:%M:%SZ}"
+        published = moment(edition.published_at)
         return f"Edition {edition.number} at cut {edition.cut}, published {published}: {len(edition.tables)} tables."
 
     def _command(self, command: str, argument: str) -> Iterator[str]:

@@ -11,7 +11,7 @@ from lake.report.sources import SourceStatus
 from lake.report.status import Held, Status, Stopper, Stream, TableStatus
 from lake.store.damage import name_of
 from lake.store.ledger.runs import Run
-from lake.text import as_table, counted, plain, printable, span
+from lake.text import as_table, counted, moment, plain, printable, span
 
 NO_CUT: Final = "cut      none yet: lake cut"
 UNTOLD: Final = "no reason recorded"
@@ -155,11 +155,11 @@ def _failed(status: Status) -> list[Run]:
 
 def _heads(status: Status) -> Iterator[str]:
     cut, edition, newest = status.cut, status.edition, status.newest
-    yield f"cut      {cut.number}, {_instant(cut.made_at)}{_since(status, cut.made_at)}" if cut else NO_CUT
+    yield f"cut      {cut.number}, {moment(cut.made_at)}{_since(status, cut.made_at)}" if cut else NO_CUT
     if edition is None:
         yield "edition  none yet: lake run"
         return
-    published = f"{_instant(edition.published_at)}{_since(status, edition.published_at)}"
+    published = f"{moment(edition.published_at)}{_since(status, edition.published_at)}"
     yield f"edition  {edition.number} of cut {edition.cut}, {published}"
     if status.pin is not None and newest is not None:
         yield f"pinned   to edition {status.pin}; the newest is {newest.number}: lake publish --resume"
@@ -168,14 +168,14 @@ def _heads(status: Status) -> Iterator[str]:
 def _stopped(stopper: Stopper) -> Iterator[str]:
     check = stopper.check
     waiting = ", ".join([*stopper.blocks, "the next edition"])
-    yield f"stopped  {check.table} at cut {check.cut}, {_instant(check.checked_at)}; blocks {waiting}"
+    yield f"stopped  {check.table} at cut {check.cut}, {moment(check.checked_at)}; blocks {waiting}"
     for reason in stopper.reasons:
         yield f"         {reason}"
 
 
 def _holding(status: Status, stream: Stream, held: Held) -> str:
     """`reading: 2024-04-01 10:00:00Z, held back by 'a', 2 h behind the newest event; nothing from it for 3 h`."""
-    at = _instant(held.at) if held.at else "none yet"
+    at = moment(held.at) if held.at else "none yet"
     behind = f", {span(stream.event_time - held.latest)} behind the newest event" if stream.event_time else ""
     silent = span(max(status.at - held.heard, timedelta()))
     of = f" of {held.producers} producers" if held.producers > 1 else ""
@@ -204,7 +204,7 @@ def _stream(status: Status, stream: Stream) -> list[Any]:
         stream.batch,
         _ago(status, stream.at) if stream.at else "",
         stream.events,
-        _instant(stream.event_time) if stream.event_time else "",
+        moment(stream.event_time) if stream.event_time else "",
         stream.pending,
         f"{total} ({refused})" if total else "0",
     ]
@@ -212,7 +212,7 @@ def _stream(status: Status, stream: Stream) -> list[Any]:
 
 def _table(status: Status, table: TableStatus) -> list[Any]:
     run = table.run
-    last = f"{run.verb}, {_instant(run.started_at)}, {run.seconds:.1f} s{_since(status, run.started_at)}" if run else ""
+    last = f"{run.verb}, {moment(run.started_at)}, {run.seconds:.1f} s{_since(status, run.started_at)}" if run else ""
     last = f"{last}; failed" if table.error else last
     return [
         f"{table.layer}.{table.name}",
@@ -230,13 +230,9 @@ def _late(table: TableStatus) -> dict[str, Any] | None:
     return None if late is None else asdict(late) | {"lateness": late.lateness.total_seconds()}
 
 
-def _since(status: Status, moment: datetime) -> str:
-    return f" ({_ago(status, moment)})"
+def _since(status: Status, at: datetime) -> str:
+    return f" ({_ago(status, at)})"
 
 
-def _ago(status: Status, moment: datetime) -> str:
-    return f"{span(max(status.at - moment, timedelta()))} ago"
-
-
-def _instant(value: datetime) -> str:
-    return f"{value:%Y-%m-%d %H:%M:%SZ}"
+def _ago(status: Status, at: datetime) -> str:
+    return f"{span(max(status.at - at, timedelta()))} ago"

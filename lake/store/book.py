@@ -90,8 +90,11 @@ def parsed(value: Any) -> Any:
 
 def unknown(what: str, number: int, latest: int, fix: str) -> DeclarationError:
     """The error that there is no such entry."""
-    existing = f"{what}s 1 to {latest} exist" if latest else f"there is no {what} yet"
-    return DeclarationError(f"no {what} {number}: {existing}", fix="name one of those" if latest else fix)
+    if latest == 0:
+        return DeclarationError(f"no {what} {number}: there is no {what} yet", fix=fix)
+    if latest == 1:
+        return DeclarationError(f"no {what} {number}: only {what} 1 exists", fix=f"name {what} 1")
+    return DeclarationError(f"no {what} {number}: {what}s 1 to {latest} exist", fix="name one of those")
 
 
 def _stored(value: Any) -> Any:

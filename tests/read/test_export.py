@@ -337,7 +337,7 @@ def with_position(table: Table) -> Table:
         (["."], "a database is a file of its own (.)\n  fix: name a file"),
         (["/dev/null"], "a database is a file of its own (/dev/null)"),
         (["x.duckdb", "dai"], "no table 'dai' in edition 1\n  fix: did you mean 'day'?"),
-        (["x.duckdb", "--edition", "9"], "no edition 9: editions 1 to 1 exist"),
+        (["x.duckdb", "--edition", "9"], "no edition 9: only edition 1 exists"),
         (["x.duckdb", "day", "silver.day"], "no table 'silver.day' in edition 1"),
         (["open.duckdb"], "another process has the database open, or left changes to it behind (open.duckdb.wal)"),
         ([], "Missing argument 'FILE'"),

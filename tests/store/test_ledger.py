@@ -42,7 +42,7 @@ def test_an_unknown_cut_says_which_there_are(project: Settings) -> None:
     with pytest.raises(DeclarationError, match="there is no cut yet"):
         cuts.get_cut(project, 1)
     cuts.record_cut(project, {"flights": 1}, 0)
-    with pytest.raises(DeclarationError, match="no cut 7: cuts 1 to 1 exist"):
+    with pytest.raises(DeclarationError, match="no cut 7: only cut 1 exists"):
         cuts.get_cut(project, 7)
 
 
@@ -93,7 +93,7 @@ def test_a_pin_keeps_readers_at_an_old_edition_until_it_is_let_go(project: Setti
 
 def test_an_unknown_edition_cannot_be_pinned(project: Settings) -> None:
     editions.record_edition(project, 1, TABLES)
-    with pytest.raises(DeclarationError, match="no edition 2: editions 1 to 1 exist"):
+    with pytest.raises(DeclarationError, match="no edition 2: only edition 1 exists"):
         editions.pin_edition(project, 2)
 
 
