@@ -41,17 +41,20 @@ WIDTH: Final = 60
 WORDS: Final = {"exit": "\\q", "quit": "\\q", "help": "\\?"}
 """What people type who know another shell."""
 
-HELP: Final = r"""A query ends with ; or an empty line. Tab completes, arrow keys recall queries, Ctrl-C cancels.
+HELP: Final = r"""A query ends with ; or an empty line. Tab completes, arrow keys recall queries,
+Ctrl-C cancels.
 
   \d, \dt       the tables of the edition
   \d TABLE      its columns, with types, units and comments
   \x            one line a column, for rows that are wide; again, one line a row
-  \o FILE       the next answer goes to FILE, all of it: .csv, .json, .jsonl, .md or .parquet
+  \o FILE       the next answer goes to FILE, all of it: .csv, .json, .jsonl,
+                .md or .parquet
   \edition      the current edition        \edition N   another one
   \?, help      this help                  \q, exit, quit   leave
 
 The dialect is DuckDB's, read only: https://duckdb.org/docs/sql/introduction
-Decimals are exact, but avg(decimal) and a division of decimals are DOUBLE: cast them, avg(fare)::DECIMAL(10, 2).
+Decimals are exact, but avg(decimal) and a division of decimals are DOUBLE:
+cast them, avg(fare)::DECIMAL(10, 2).
 Times are in UTC; for local ones: at AT TIME ZONE 'America/New_York'."""
 
 KEYWORDS: Final = re.findall(
@@ -94,7 +97,7 @@ class Conversation:
             case "\\q":
                 raise EOFError
             case "\\?":
-                yield HELP
+                yield from HELP.splitlines()
             case "\\d" | "\\dt" if argument:
                 yield from self._columns(argument)
             case "\\d" | "\\dt":

@@ -109,6 +109,16 @@ def test_what_does_not_fit_the_screen_goes_through_a_pager(
     assert len(capsys.readouterr().out.splitlines()) == 1 + 5 + 4
 
 
+def test_help_fits_the_smallest_usual_terminal(
+    talk: Conversation, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "24")
+    monkeypatch.setattr("lake.read.shell.click.echo_via_pager", pytest.fail)
+    _show([*talk.answer("help")], pages=True)
+    assert "cast them" in capsys.readouterr().out
+
+
 def test_the_edition_can_be_changed(talk: Conversation) -> None:
     assert next(talk.answer("\\edition 1")).startswith("Edition 1 at cut 1")
     assert talk.reader.edition.number == 1
