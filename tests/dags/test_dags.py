@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -396,6 +397,26 @@ def test_a_scheduler_backfills_day_by_day_with_every_component_healthy(airflow: 
     edition = airflow.lake("status")["edition"]
     assert (edition["number"], edition["cut"]) == (3, 1), "a commit a day, and an edition of each"
     assert airflow.events() == {}, "in which no row has changed"
+
+
+def test_a_scheduler_tells_a_stopped_gate_in_its_own_lines_and_tries_once(airflow: Airflow, commands: Commands) -> None:
+    stop = {"type": "expect_table_row_count_to_be_between", "kwargs": {"max_value": 1}, "severity": "stop"}
+    (airflow.folder / "quality/customer_daily.json").write_text(json.dumps({"expectations": [stop]}))
+    shared = replace(airflow, server=commands.environment)
+    with scheduling(shared):
+        until(lambda: ("shop.microbatch",) in airflow.query("SELECT dag_id FROM dag"))
+        shared.call("airflow", "dags", "unpause", "shop.microbatch")
+        until(lambda: ("failed",) in airflow.query("SELECT state FROM dag_run"), seconds=300)
+    tasks = dict(airflow.query("SELECT task_id, state FROM task_instance WHERE state != 'success'"))
+    assert tasks == {"ingest_failed": "skipped", "check": "failed", "publish": "upstream_failed"}
+    assert airflow.query("SELECT try_number FROM task_instance WHERE task_id = 'check'") == [(1,)]
+    said = airflow.logged("microbatch", "check")
+    what, fix, ended = (text for level, text in said if level not in {"info", "debug"})
+    failed = "expect_table_row_count_to_be_between failed: expected max_value 1, found 3"
+    assert what.startswith(f"lake: customer_daily: {failed} ("), said
+    assert (fix.startswith("  fix: "), ended) == (True, "Task exited"), said
+    (log,) = airflow.logs("microbatch", "check")
+    assert not re.search("Traceback|error_detail", log.read_text()), "one try, and no stack trace"
 
 
 def test_a_cleared_task_works_at_the_cut_that_its_run_had(project: Settings) -> None:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +33,20 @@ from lake.maintenance import Policy, maintain
 from lake.pipeline import catch_up
 from lake.project import Project, load
 from lake.read.sql import reader
+from lake.scaffold import init
 from lake.store import quarantine
 from lake.store.keys import open_store, secret_file
 from lake.store.ledger.cuts import latest_cut, record_cut
 from lake.store.ledger.editions import kept_editions
 from lake.store.log import Log
-from lake.testing import Lakehouse
+from lake.testing import Commands, Lakehouse
+from tests.processes import until
+from tests.serving import LAKE
 from tests.shop import new_shop, order
 from tests.warehouse import fall_behind, publish, published
 
 ROWS = [(2,)]
+JOAN = "margaret hamilton"
 
 
 def quiet(_: object) -> None:
@@ -168,23 +178,94 @@ def test_who_is_forgotten_after_a_backup_stays_forgotten_where_it_is_restored(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     live = new_shop(tmp_path / "live")
-    joan = "margaret hamilton"
-    live.land("orders", order(1, joan, note="call me"), order(2, "grace"), order(9, joan) | {"amount": "a lot"}).run()
+    live.land("orders", order(1, JOAN, note="call me"), order(2, "grace"), order(9, JOAN) | {"amount": "a lot"}).run()
     done = backup(live.project, tmp_path / "copy", keys=None, tell=quiet)
     assert set(done.left_out) == {"current_order", "customer_daily"}
     copy = restored(live.settings, tmp_path / "copy")
-    assert search_files(copy, {joan}).found == (), "what is personal is in no backup in clear"
+    assert search_files(copy, {JOAN}).found == (), "what is personal is in no backup in clear"
 
-    forget(live.project, lambda: spark, "orders", joan)
+    forget(live.project, lambda: spark, "orders", JOAN)
     catch_up(live.project, lambda: spark, quiet)
     shutil.copytree(tmp_path / "live/shop", tmp_path / "again/shop")
     (tmp_path / "copy/warehouse").rename(tmp_path / "again/warehouse")
     again = Lakehouse(tmp_path / "again/shop", tmp_path / "again")
     again.settings = replace(again.settings, keys=live.settings.keys_path)
-    again.land("orders", order(1, joan, note="call me"), order(3, "ada")).run()
+    again.land("orders", order(1, JOAN, note="call me"), order(3, "ada")).run()
     assert people(again) == {1: None, 2: "grace", 3: "ada"}
     assert {verdict.verdict for verdict in verify_all(lambda: spark, again.project, tell=quiet)} == {"identical"}
     assert check(again.settings, "orders") == []
-    assert search_files(again.settings, {joan}).found == ()
+    assert search_files(again.settings, {JOAN}).found == ()
     maintain(again.project, lambda: spark, Policy(1, 0, 0), quiet)
     assert len(kept_editions(again.settings)) == 1
+
+
+@contextmanager
+def landing(folder: Path) -> Iterator[None]:
+    """A producer that lands an order every second; every other one is Joan's."""
+    over = threading.Event()
+
+    def produce() -> None:
+        for number in count(100):
+            (folder / f"{number}.jsonl").write_text(json.dumps(order(number, JOAN if number % 2 else "grace")))
+            if over.wait(1):
+                return
+
+    producer = threading.Thread(target=produce)
+    producer.start()
+    try:
+        yield
+    finally:
+        over.set()
+        producer.join()
+
+
+@pytest.mark.long
+def test_copies_taken_beside_lake_run_follow_are_restored_and_bring_back_nobody(
+    tmp_path: Path, commands: Commands
+) -> None:
+    live, orders = tmp_path / "live", "select order_id, customer from current_order order by all"
+    init(live)
+    environment = os.environ | commands.environment | {"LAKE_KEYS": str(tmp_path / "keys.sqlite")}
+
+    def lake_in(folder: Path, *words: str | Path) -> str:
+        line: list[str | Path] = [LAKE, *words, "--project", folder]
+        done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def edition() -> int:
+        shown = json.loads(lake_in(live, "status", "--json"))["edition"]
+        return int(shown["number"]) if shown else 0
+
+    with (tmp_path / "follow.log").open("wb") as log:
+        line: list[str | Path] = [LAKE, "run", "--follow", "--every", "0.1s", "--project", live]
+        following = subprocess.Popen(line, env=environment, stdout=log, stderr=log)
+        try:
+            until(lambda: edition() > 0, seconds=240)
+            with landing(live / "landing/orders"):
+                for copy in "ab":
+                    before = edition()
+                    lake_in(live, "backup", tmp_path / copy)
+                    until(lambda: edition() > before, seconds=120)  # noqa: B023  asked at once
+                lake_in(live, "forget", "orders", f"subject={JOAN}", "--yes")
+            assert following.poll() is None, (tmp_path / "follow.log").read_text()
+        finally:
+            following.terminate()
+            following.wait()
+    assert following.returncode == 0, (tmp_path / "follow.log").read_text()
+    lake_in(live, "run")
+    now = lake_in(live, "sql", orders)
+
+    for copy in "ab":
+        again = tmp_path / "again" / copy
+        init(again)
+        shutil.rmtree(again / "landing")
+        shutil.copytree(live / "landing", again / "landing")
+        (again / ".lake").mkdir()
+        (tmp_path / copy / "warehouse").rename(again / ".lake/warehouse")
+        lake_in(again, "run")
+        assert "the log is consistent" in lake_in(again, "log", "orders", "--check")
+        verdicts = json.loads(lake_in(again, "verify", "--json"))["tables"]
+        assert {verdict["verdict"] for verdict in verdicts} == {"identical"}
+        assert lake_in(again, "sql", orders) == now
+        assert JOAN not in now

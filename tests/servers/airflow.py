@@ -80,10 +80,14 @@ class Airflow:
         self.call("airflow", "dags", "test", f"{self.name}.{dag}", *date, "--conf", json.dumps(conf))
         return self.states()
 
+    def logs(self, dag: str, task: str) -> list[Path]:
+        """The files in which a scheduler's tasks log: one for each try."""
+        folder = self.folder / ".lake/airflow/logs"
+        return sorted(folder.glob(f"dag_id={self.name}.{dag}/*/task_id={task}/*.log"))
+
     def logged(self, dag: str, task: str) -> list[tuple[str, str]]:
         """Level and text of what a scheduler's tasks have logged."""
-        files = (self.folder / ".lake/airflow/logs").glob(f"dag_id={self.name}.{dag}/*/task_id={task}/*.log")
-        records = [json.loads(line) for file in sorted(files) for line in file.read_text().splitlines()]
+        records = [json.loads(line) for file in self.logs(dag, task) for line in file.read_text().splitlines()]
         return [(record["level"], record["event"]) for record in records]
 
     def states(self) -> dict[str, str]:
