@@ -74,6 +74,10 @@ def backup(project: Project, folder: Path, *, keys: Path | None, tell: Callable[
             if version is not None:
                 tables[name] = version
                 tell(f"copied  {name} at version {version}")
+        if not tables:
+            raise DeclarationError(
+                "there is nothing to back up yet", where=str(project.settings.warehouse_path), fix="lake run"
+            )
         if keys is not None:
             copy_store(project.settings, keys)
         done = Backup(str(folder), began, tables, left_out, keys is not None)
@@ -96,7 +100,9 @@ def _must_be_free(project: Project, folder: Path, keys: Path | None) -> None:
     if not has_store(project.settings):
         raise DeclarationError("there is no key store", where=str(project.settings.keys_path), fix="leave out --keys")
     if keys.exists():
-        raise DeclarationError("exists already", where=str(keys), fix="name a new file, and delete the old copy then")
+        raise DeclarationError(
+            "the file exists already", where=str(keys), fix="name a new file, and delete the old copy then"
+        )
     if keys.resolve().is_relative_to(folder.resolve()):
         raise DeclarationError(
             "whoever has the backup and the keys can read everything",

@@ -68,6 +68,12 @@ def test_moments_are_told_to_a_person_in_utc_to_the_second(tmp_path: Path, comma
     assert not [each for each in moments if not re.match(r"\S{10} \d\d:\d\d:\d\dZ", each)], told
 
 
+def test_what_is_to_be_typed_next_can_be_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = CliRunner().invoke(lake, ["init", "my shop"], obj=Shell()).stderr
+    assert told.startswith("next: cd 'my shop' && ")
+
+
 def test_a_table_of_text_sets_numbers_to_the_right() -> None:
     rows: list[dict[str, Any]] = [{"a": "x", "n": 1}, {"a": None, "n": 100}]
     assert table(rows, "a", "n") == ["a    n", "-  ---", "x    1", "   100"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -35,7 +36,7 @@ def init(shell: Shell, folder: Path) -> None:
     files = make(folder)
     shell.emit({"project": str(folder.resolve()), "files": files}, files)
     ready = "" if jars.are_in(Settings.jars) else "lake setup && "
-    shell.say(f"next: cd {folder} && {ready}lake run && lake sql 'select * from customer_daily'")
+    shell.say(f"next: cd {shlex.quote(str(folder))} && {ready}lake run && lake sql 'select * from customer_daily'")
 
 
 @click.command()

@@ -124,6 +124,13 @@ def test_a_backup_is_in_nobodys_way(shop: Project, tmp_path: Path) -> None:
     assert {file.name for file in tmp_path.iterdir()} == {"shop", "taken"}
 
 
+def test_where_there_is_nothing_yet_that_is_told(tmp_path: Path) -> None:
+    init(tmp_path / "shop")
+    with pytest.raises(DeclarationError, match="nothing to back up yet"):
+        backup(load(load_settings(tmp_path / "shop")), tmp_path / "copy", keys=None, tell=quiet)
+    assert not (tmp_path / "copy").exists()
+
+
 def test_what_is_damaged_is_not_copied_in_silence(shop: Project, tmp_path: Path) -> None:
     shutil.rmtree(shop.settings.warehouse_path / "logs/orders/_delta_log")
     with pytest.raises(StorageError, match="the log of orders"):
