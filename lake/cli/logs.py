@@ -14,7 +14,7 @@ import click
 
 from lake.cli import Shell, shared, table
 from lake.errors import ContractError, DeclarationError, LakeError
-from lake.text import moment
+from lake.text import counted, moment
 
 if TYPE_CHECKING:
     from lake.contracts.fields import Field
@@ -282,7 +282,7 @@ def _check_log(shell: Shell, stream: str, since: str) -> None:
     shell.emit({"stream": stream, **asdict(verdict)}, verdict.faults or summary)
     if verdict.faults:
         raise ContractError(
-            f"{stream}: {len(verdict.faults)} faults in the log",
+            f"{stream}: {counted(len(verdict.faults), 'fault')} in the log",
             where=f"log {stream}",
             fix=f"restore the files named above from a backup; if a batch is missing, run lake ingest {stream};"
             " do not rebuild any table until the log is complete",

@@ -20,7 +20,7 @@ from lake.config import Settings
 from lake.errors import DeclarationError, LakeError, StorageError, did_you_mean
 from lake.quoting import literal, quoted
 from lake.session import first_line
-from lake.store import delta
+from lake.store import delta, recovery
 from lake.store.damage import blamed
 from lake.store.ledger import editions
 from lake.store.snapshot import Published, published
@@ -135,13 +135,16 @@ class Reader:
     def unreadable(self, error: duckdb.Error, tables: Iterable[Published]) -> StorageError:
         """What is wrong with the files of `tables`, upon an `error` of DuckDB's."""
         root = Warehouse(self.settings).root
-        gone = delta.missing(root, (file for table in tables for file in table.files))
+        tables_of = {file: table.name for table in tables for file in table.files}
+        gone = delta.missing(root, tables_of)
+        table = tables_of[gone[0]] if gone else "TABLE"
         fault = blamed(self.settings, error)
         what = "a file is gone" if gone else fault.what if fault else first_line(error)
         return StorageError(
             f"edition {self.edition.number} cannot be read: {what}",
             where=gone[0] if gone else fault.where if fault else root.url,
-            fix="restore it from a backup of the warehouse, or read another edition with --edition N",
+            fix=f"lake rebuild {table}, then lake publish; or restore the file from a backup; "
+            "--edition N reads another edition",
         )
 
     def _as_lake_error(self, error: duckdb.Error, query: str, tables: Iterable[Published]) -> LakeError:
@@ -172,7 +175,8 @@ class Reader:
 def reader(settings: Settings, number: int | None = None, *, cut: int | None = None) -> Reader:
     """The edition `number`, or the newest one of `cut` or before it, else the one that readers see.
 
-    Raises DeclarationError where nothing has been published yet, or for an unknown number.
+    Raises DeclarationError where nothing has been published yet, or for an unknown number; StorageError where the
+    ledger of editions has lost what was published.
     """
     if number is not None and cut is not None:
         raise DeclarationError("edition and cut cannot be combined", fix="use only one of them")
@@ -180,6 +184,8 @@ def reader(settings: Settings, number: int | None = None, *, cut: int | None = N
         return Reader(settings, editions.edition_at(settings, cut))
     edition = editions.get_edition(settings, number) if number is not None else editions.current_edition(settings)
     if edition is None:
+        for damage in recovery.lost_editions(settings):
+            raise damage.fault
         raise _nothing_published(settings)
     return Reader(settings, edition)
 
