@@ -135,16 +135,13 @@ class Reader:
     def unreadable(self, error: duckdb.Error, tables: Iterable[Published]) -> StorageError:
         """What is wrong with the files of `tables`, upon an `error` of DuckDB's."""
         root = Warehouse(self.settings).root
-        tables_of = {file: table.name for table in tables for file in table.files}
-        gone = delta.missing(root, tables_of)
-        table = tables_of[gone[0]] if gone else "TABLE"
+        gone = delta.missing(root, (file for table in tables for file in table.files))
         fault = blamed(self.settings, error)
         what = "a file is gone" if gone else fault.what if fault else first_line(error)
         return StorageError(
             f"edition {self.edition.number} cannot be read: {what}",
             where=gone[0] if gone else fault.where if fault else root.url,
-            fix=f"lake rebuild {table}, then lake publish; or restore the file from a backup; "
-            "--edition N reads another edition",
+            fix="restore it from a backup of the warehouse, or read another edition with --edition N",
         )
 
     def _as_lake_error(self, error: duckdb.Error, query: str, tables: Iterable[Published]) -> LakeError:
