@@ -18,6 +18,7 @@ from lake.erasure.purge import purge
 from lake.errors import Unavailable
 from lake.ingest.integrity import content_fault
 from lake.project import Project
+from lake.publish import addresses
 from lake.publish.retention import Needed, retired, tables
 from lake.store import compaction, delta, disk, log, vacuum
 from lake.store.compaction import Compacted, Part
@@ -114,6 +115,7 @@ def maintain(
     for place in held:
         work.keep(place, done, seconds=settings.lease_seconds)
     done.cleared = _clear(settings, running, dry_run=policy.dry_run)
+    addresses.keep_true(project)
     return done
 
 

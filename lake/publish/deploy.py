@@ -18,6 +18,7 @@ from lake.evaluation.inputs import Inputs
 from lake.gate.suites import load_suites
 from lake.ingest import integrity
 from lake.project import Project
+from lake.publish import addresses
 from lake.publish.cut import pick_cut
 from lake.publish.publish import checked
 from lake.publish.settle import settle
@@ -70,11 +71,12 @@ def deploy(
     if (pin := pinned(project.settings)) is not None:
         warn(f"readers are pinned to edition {pin} until `lake publish --resume`")
     try:
-        return settle(project, edition, connect)
+        edition = settle(project, edition, connect)
     except Unavailable as error:
         how = "run `lake publish` to move its tables to their usual paths"
         warn(f"edition {edition.number} is published; {how}: {error}")
-        return edition
+    addresses.keep_true(project)
+    return edition
 
 
 def _homes(project: Project, connect: Callable[[], SparkSession]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from lake.engine.write import same_definition
 from lake.errors import DeclarationError
 from lake.gate import failures
 from lake.project import Project
+from lake.publish import addresses
 from lake.publish.check import check
 from lake.publish.settle import settle
 from lake.store.ledger import runs
@@ -40,7 +41,9 @@ def publish(project: Project, cut: Cut, spark: Callable[[], SparkSession], tell:
     older edition.
     """
     with runs.failing(project.settings, "publish", runs.EDITION, cut.number):
-        return _publish(project, cut, spark, tell, datetime.now(UTC))
+        edition = _publish(project, cut, spark, tell, datetime.now(UTC))
+    addresses.keep_true(project)
+    return edition
 
 
 def _publish(
@@ -73,6 +76,7 @@ def pin(settings: Settings, number: int | None) -> Edition:
     shown = pin_edition(settings, number) if number is not None else resume_editions(settings)
     if shown is None:
         raise DeclarationError("there is no edition yet", fix="lake publish")
+    addresses.open_up(settings, shown)
     return shown
 
 

@@ -4,6 +4,9 @@ It was never complete, so nothing of it counts. Readers go by the version before
 lease, puts the file aside under a hidden name, and its own commit takes the number; where the table's past was ended at
 the torn commit, an empty one takes its place. Data files that only the torn commit named are of no table, and `lake
 maintain` deletes them.
+
+A signpost (`lake.store.signpost`) counts as little: it is for readers that are not Headwater, and the next writer
+deletes it.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from typing import Any, Final
 
 from lake.store.storage import Address
 
+SIGNPOST: Final = "headwater: "
+"""What the name of the feature begins with that a signpost asks for; see `lake.store.signpost`."""
 COMMIT: Final = re.compile(r"\d{20}\.json")
 RESTORED: Final = "numRestoredFile"
 ADDED: Final = ("num_added_files", "num_target_files_added", "numFilesAdded", RESTORED)
@@ -35,7 +40,7 @@ def commit_file(path: Address, version: int) -> Address:
 
 
 def torn(path: Address) -> int | None:
-    """The version of the newest commit of the table at `path` where that was cut short, else None."""
+    """The version of the newest commit of the table at `path` where that was cut short or is a signpost, else None."""
     if not path.storage.may_tear:
         return None
     try:
@@ -53,6 +58,8 @@ def torn_after(path: Address, version: int) -> bool:
 
 def set_aside(path: Address, version: int, *, empty: bool) -> None:
     """Takes the commit `version`, which was cut short, away; with `empty`, one that does nothing takes its place."""
+    if signpost(commit_file(path, version)) is not None:
+        return commit_file(path, version).delete()
     torn_file = commit_file(path, version).local
     aside = torn_file.with_name(f".{torn_file.name}.torn")
     told_of = [f"{version:020}.crc", f".{version:020}.crc.crc", f".{torn_file.name}.crc"]
@@ -69,6 +76,17 @@ def set_aside(path: Address, version: int, *, empty: bool) -> None:
             file.unlink(missing_ok=True)
         torn_file.replace(aside)
     logging.getLogger("lake").warning("version %s of %s was cut short and does not count: %s", version, path, aside)
+
+
+def signpost(commit: Address) -> str | None:
+    """What a commit says to readers of others where it is a signpost, else None."""
+    with suppress(ValueError, AttributeError):
+        for line in commit.read().splitlines():
+            features = json.loads(line).get("protocol", {}).get("readerFeatures") or ()
+            for feature in features:
+                if feature.startswith(SIGNPOST):
+                    return str(feature.removeprefix(SIGNPOST))
+    return None
 
 
 def damages(path: Address) -> list[Address]:
@@ -102,6 +120,8 @@ def _complete(commit: Address) -> bool:
     info: dict[str, Any] = next((action for kind, action in actions if kind == "commitInfo"), {})
     added, removed = (_counted(info, names) for names in (ADDED, REMOVED))
     # Of a DELETE or a MERGE, delta-rs counts the files of the change feed too.
+    if kinds["protocol"] and signpost(commit) is not None:
+        return False
     whole = kinds["add"] + kinds["cdc"] >= added and kinds["remove"] >= removed
     needed = {"txn"} if _positioned(info) else set()
     if int(commit.name[:20]) == 0 or RESTORED in (info.get("operationMetrics") or {}):
