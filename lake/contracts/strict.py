@@ -71,7 +71,7 @@ class StrictReader:
         self.contract = contract
         self._of = {name: field for field in contract.fields if not field.is_fact for name in field.names}
         self._defaults = {field.name: _default(field) for field in contract.fields}
-        self._bounds = {field.name: tuple(_bounds(field)) for field in contract.fields}
+        self._bounds = {field.name: tuple(bounds(field)) for field in contract.fields}
 
     def values(self, text: str, facts: Mapping[str, str], *, record_bytes: int, now: datetime) -> dict[str, Any]:
         """The value of each field, as Arrow gives it. Raises NotTaken."""
@@ -111,14 +111,14 @@ class StrictReader:
                 raise NotTaken(Reason.MISSING, field.name)
             return value
         value = of_text(field.type, given) if field.is_fact else of_json(field.type, given)
-        shown = f"{field.name}: {_shown(given)}"
+        found = f"{field.name}: {shown(given)}"
         if value is None:
-            raise NotTaken(Reason.WRONG_TYPE, f"{shown} is not {_expected(field.type)}")
+            raise NotTaken(Reason.WRONG_TYPE, f"{found} is not {_expected(field.type)}")
         if field.symbols and value not in field.symbols:
-            raise NotTaken(Reason.NOT_IN_ENUM, f"{shown} is none of {', '.join(field.symbols)}")
+            raise NotTaken(Reason.NOT_IN_ENUM, f"{found} is none of {', '.join(field.symbols)}")
         for bound, outside, words in self._bounds[field.name]:
             if outside(value):
-                raise NotTaken(Reason.OUT_OF_BOUNDS, f"{shown} is {words} {bound}")
+                raise NotTaken(Reason.OUT_OF_BOUNDS, f"{found} is {words} {bound}")
         return value
 
     def _must_not_be_ahead(self, value: date | datetime | None, now: datetime) -> None:
@@ -184,7 +184,7 @@ def of_text(kind: str, text: str) -> Any:  # noqa: PLR0911 one type after the ot
             found = int(text) if WHOLE.fullmatch(text) else None
             return found if found is not None and -(1 << BITS[kind]) <= found < 1 << BITS[kind] else None
         case "double":
-            number = float(text) if len(text) <= SHOWN and re.fullmatch(_NUMBER, text) else math.inf
+            number = float(text) if len(text) <= SHOWN and re.fullmatch(NUMBER, text) else math.inf
             return number if math.isfinite(number) else None
         case "decimal":
             return _decimal(kind, text)
@@ -196,7 +196,7 @@ def of_text(kind: str, text: str) -> Any:  # noqa: PLR0911 one type after the ot
             return _moment(kind, text)
 
 
-_NUMBER: Final = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?"
+NUMBER: Final = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?"
 
 
 def _decimal(kind: str, text: str) -> Decimal | None:
@@ -239,7 +239,8 @@ def _expected(kind: str) -> str:
     return f"{kind}, written as {literals.example(kind)}"
 
 
-def _shown(given: Any) -> str:
+def shown(given: Any) -> str:
+    """What is told of a value, which may be long."""
     return (given if isinstance(given, str) else json.dumps(given))[:SHOWN]
 
 
@@ -247,7 +248,7 @@ def _default(field: Field) -> Any:
     return None if field.default is None else of_text(field.type, field.default)
 
 
-def _bounds(field: Field) -> Iterator[tuple[str, Callable[[Any], bool], str]]:
+def bounds(field: Field) -> Iterator[tuple[str, Callable[[Any], bool], str]]:
     """Each bound as it is written, whether a value is outside of it, and the word for that."""
     if field.minimum is not None:
         least = _limit(field.type, field.minimum)
@@ -271,7 +272,7 @@ def _limit(kind: str, text: str) -> Any:
 def _parsed(text: str) -> dict[str, Any]:
     """The one object that a text is. Raises NotTaken where it is none, or a name comes twice in it."""
     try:
-        found = _DECODER.decode(text)
+        found = DECODER.decode(text)
         if not isinstance(found, dict):
             raise NotTaken(Reason.UNPARSEABLE, "not one JSON object")
         for part in (*found, *found.values()):
@@ -297,6 +298,6 @@ def _constant(name: str) -> NoReturn:
     raise NotTaken(Reason.UNPARSEABLE, f"{name} is not JSON")
 
 
-_DECODER: Final = json.JSONDecoder(
+DECODER: Final = json.JSONDecoder(
     parse_int=Number, parse_float=Number, parse_constant=_constant, object_pairs_hook=_object
 )

@@ -18,12 +18,14 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from lake.config import Settings
+from lake.contracts.breaches import Breaches
 from lake.contracts.contract import Contract
 from lake.decide.decider import Decider
 from lake.errors import LakeError, did_you_mean
 from lake.http import bodies, pages, taken
 from lake.http.access import Access
 from lake.http.bodies import Record
+from lake.http.checking import must_fit
 from lake.http.commits import Commits
 from lake.http.deciding import Deciding, expected
 from lake.http.describe import is_idempotent, named_headers, needs_id, openapi
@@ -66,6 +68,11 @@ class Intake:
         self.pressure = Pressure(self.declared.folder, self.declared.limits)
         self.rates = {stream: Rate(self.declared.limits.rate) for stream in self.declared.streams}
         self.headers = {stream: named_headers(self.contracts[stream]) for stream in self.declared.streams}
+        self.breaches = {
+            stream: Breaches(self.contracts[stream])
+            for stream in self.declared.streams
+            if self.declared.check and stream not in self.decides
+        }
         self.described = openapi((self.contracts[stream] for stream in self.declared.streams), self.decides)
 
     def stop(self) -> None:
@@ -160,6 +167,7 @@ class Intake:
                 self._must_decide(found, decides)
                 for stream, records in found.items():
                     self.rates[stream].take(len(records))
+                must_fit(found, self.breaches, record_bytes=self.settings.record_bytes)
                 found = {stream: records for stream, records in found.items() if records}
                 if decides:
                     decided, put = await self.deciding.decide(found, expected(headers))

@@ -16,7 +16,8 @@ from lake.contracts.strict import NotTaken
 from lake.decide.decider import NEW, Command, Decided, Decider, Expected, NotAllowed, Outdated
 from lake.decide.rule import Key
 from lake.errors import DeclarationError, LakeError, Refused
-from lake.http.bodies import SHOWN, Record
+from lake.http.bodies import Record
+from lake.http.checking import bad_record, breach
 from lake.http.commits import Commits, Place
 from lake.http.problems import Problem
 from lake.kinds.grouped_map import WorkerFault, fault_of
@@ -82,11 +83,9 @@ class Deciding:
                 commands.append(self.decider.command(stream, record.text, record.facts, record_bytes=self.record_bytes))
             except NotTaken as error:
                 nth = sum(other == stream for other, _ in every[: number + 1])
-                bad.append({"record": nth, "stream": stream, "reason": str(error.reason), "detail": error.detail})
+                bad.append(bad_record(stream, nth, error))
         if bad:
-            first = bad[0]
-            detail = f"record {first['record']}: {first['reason']}: {first['detail']}"
-            raise Problem("not-by-contract", detail, reason=first["reason"], stream=first["stream"], errors=bad[:SHOWN])
+            raise breach(bad)
         return commands
 
     async def _have(self, commands: Sequence[Command]) -> None:

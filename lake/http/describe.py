@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from lake.contracts.contract import Contract
@@ -22,6 +22,13 @@ SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
     "timestamp": {"type": "string", "format": "date-time"},
     "timestamp_ntz": {"type": "string"},
 }
+PAGES: Final[Mapping[str, tuple[str, str]]] = {
+    "/": ("text/html", "The streams with their fields, and what waits to be ingested."),
+    "/problems": ("text/html", "What each problem means, and what to do."),
+    "/openapi.json": ("application/json", "This document."),
+    "/health": ("application/json", "Whether events are taken: 503 while the disk or the backlog forbids it."),
+}
+"""What may be looked at: media type, and what it is."""
 EXAMPLES: Final[Mapping[str, Any]] = {
     "boolean": True,
     "int": 1,
@@ -77,7 +84,11 @@ def openapi(contracts: Iterable[Contract], decides: Collection[str] = ()) -> dic
         "openapi": "3.1.0",
         "info": {"title": "Headwater: intake", "version": "1", "description": "Acknowledged events are on the disk."},
         "security": [{"token": []}],
-        "paths": {f"/streams/{contract.name}": {"post": _operation(contract, decides)} for contract in contracts},
+        "paths": {
+            **{f"/streams/{contract.name}": {"post": _operation(contract, decides)} for contract in contracts},
+            "/streams": {"post": _to_several(contracts, decides)},
+            **{path: {"get": _page(path, *about)} for path, about in PAGES.items()},
+        },
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             "schemas": {contract.name: schema(contract) for contract in contracts} | {"Problem": _PROBLEM},
@@ -138,14 +149,21 @@ def _value(field: Field) -> Any:  # noqa: PLR0911  one return a type
     return EXAMPLES.get(field.type, "…")
 
 
+_TEXTS: Final = {name: {"type": "string"} for name in ("type", "title", "detail", "fix", "reason", "stream")}
+_BAD: Final = {
+    "type": "object",
+    "description": "A record that is not taken: its number in the request, from 1, and why.",
+    "properties": {"record": {"type": "integer"}, **{name: _TEXTS[name] for name in ("stream", "reason", "detail")}},
+}
 _PROBLEM: Final = {
     "type": "object",
     "description": "RFC 9457",
-    "properties": {name: {"type": "string"} for name in ("type", "title", "detail", "fix", "reason")}
-    | {"status": {"type": "integer"}, "errors": {"type": "array", "items": {"type": "object"}}},
+    "properties": _TEXTS | {"status": {"type": "integer"}, "errors": {"type": "array", "items": _BAD}},
 }
-
-
+_WAIT: Final = (
+    {"name": "wait", "in": "query", "schema": {"enum": ["edition"]}, "description": "Answer when readers see it."},
+    {"name": "timeout", "in": "query", "schema": {"type": "number"}, "description": "Seconds to wait at most."},
+)
 _DECIDED: Final = (
     ("decide", "query", True, "Events are kept if the state of their key allows them all."),
     ("If-Match", "header", False, "The version of the key, in quotes: as an earlier answer had it."),
@@ -156,36 +174,12 @@ _DECIDED: Final = (
 def _operation(contract: Contract, decides: Collection[str]) -> dict[str, Any]:
     one = {"$ref": f"#/components/schemas/{contract.name}"}
     many = {"type": "array", "items": one}
-    parts = {"token": "string", "records": "integer", "edition": "integer"}
-    parts |= {"version": "string", "again": "boolean"} if contract.name in decides else {}
-    taken = {name: {"type": kind} for name, kind in parts.items()}
-    problems: dict[int, list[str]] = {}
-    for status, title, _ in KINDS.values():
-        problems.setdefault(status, []).append(title)
-    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    decided = contract.name in decides
+    said = {"token": {"type": "string"}} | ({"version": {"type": "string"}} if decided else {})
     return {
         "summary": contract.doc or contract.name,
         "operationId": f"post_{contract.name}",
-        "parameters": [
-            {
-                "name": "wait",
-                "in": "query",
-                "schema": {"enum": ["edition"]},
-                "description": "Answer when readers see it.",
-            },
-            {"name": "timeout", "in": "query", "schema": {"type": "number"}, "description": "Seconds to wait at most."},
-            {
-                "name": "Idempotency-Key",
-                "in": "header",
-                "required": needs_id(contract),
-                "schema": {"type": "string"},
-                "description": "The same for a request that is sent again.",
-            },
-            *(
-                {"name": name, "in": where, "required": needed, "schema": {"type": "string"}, "description": what}
-                for name, where, needed, what in (_DECIDED if contract.name in decides else ())
-            ),
-        ],
+        "parameters": _parameters(with_id=needs_id(contract), decided=decided, must_decide=decided),
         "requestBody": {
             "required": True,
             "content": {
@@ -195,15 +189,66 @@ def _operation(contract: Contract, decides: Collection[str]) -> dict[str, Any]:
                 EVENTS: {"schema": {"type": "array"}},
             },
         },
-        "responses": {
-            "202": {
-                "description": "Stored durably. With ?wait=edition: stored, but not published before the time-out.",
-                "content": {"application/json": {"schema": {"type": "object", "properties": taken}}},
-            },
-            "200": {"description": "With ?wait=edition: readers see it.", "content": {}},
-            **{
-                str(status): {"description": "; ".join(titles), "content": content}
-                for status, titles in problems.items()
-            },
-        },
+        "responses": _answers(said, decided=decided),
     }
+
+
+def _to_several(contracts: Sequence[Contract], decides: Collection[str]) -> dict[str, Any]:
+    """The operation for events of several streams at once."""
+    of = {contract.name: {"$ref": f"#/components/schemas/{contract.name}"} for contract in contracts}
+    either = {name: {"anyOf": [one, {"type": "array", "items": one}]} for name, one in of.items()}
+    texts = {"type": "object", "additionalProperties": {"type": "string"}}
+    said = {"tokens": texts} | ({"versions": {"type": "array", "items": {"type": "object"}}} if decides else {})
+    schema = {"type": "object", "properties": either, "additionalProperties": False, "minProperties": 1}
+    return {
+        "summary": "Events of several streams, all of them or none: readers never see a part of them.",
+        "operationId": "post_to_several",
+        "parameters": _parameters(with_id=any(map(needs_id, contracts)), decided=bool(decides), must_decide=False),
+        "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
+        "responses": _answers(said, decided=bool(decides)),
+    }
+
+
+def _parameters(*, with_id: bool, decided: bool, must_decide: bool) -> list[dict[str, Any]]:
+    id_of = ("Idempotency-Key", "header", with_id, "The same for a request that is sent again.")
+    return [
+        *_WAIT,
+        *(
+            {
+                "name": name,
+                "in": where,
+                "required": needed and (must_decide or name != "decide"),
+                "schema": {"type": "string"},
+                "description": what,
+            }
+            for name, where, needed, what in (id_of, *(_DECIDED if decided else ()))
+        ),
+    ]
+
+
+def _answers(said: Mapping[str, Any], *, decided: bool) -> dict[str, Any]:
+    """The responses to what is posted; `said` is where it went."""
+    taken = {**said, "records": {"type": "integer"}, "idempotent": {"type": "boolean"}, "edition": {"type": "integer"}}
+    taken |= {"again": {"type": "boolean"}} if decided else {}
+    content = {"application/json": {"schema": {"type": "object", "properties": taken}}}
+    problems: dict[int, list[str]] = {}
+    for status, title, _ in KINDS.values():
+        problems.setdefault(status, []).append(title)
+    return {
+        "202": {
+            "description": "Stored durably. With ?wait=edition: stored, but not published before the time-out.",
+            "content": content,
+        },
+        "200": {"description": "With ?wait=edition: readers see it.", "content": content},
+        **{str(status): _problem("; ".join(titles)) for status, titles in problems.items()},
+    }
+
+
+def _page(path: str, media_type: str, what: str) -> dict[str, Any]:
+    refused = {"503": _problem("Events are not taken at the moment.")} if path == "/health" else {}
+    refused = refused or {"401": _problem("Other machines need a token to look.")}
+    return {"summary": what, "responses": {"200": {"description": what, "content": {media_type: {}}}} | refused}
+
+
+def _problem(titles: str) -> dict[str, Any]:
+    return {"description": titles, "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}

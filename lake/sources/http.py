@@ -14,6 +14,8 @@
     backlog_bytes = 1073741824
     free_bytes = 1073741824           bytes that the disk must have left
     body_seconds = 30                 within which a body must have come
+    check = false                     a record that breaks its contract is taken too, and goes to quarantine; default:
+                                      it is refused (see lake.contracts.breaches)
     [decide]
     orders = "order_state"            events of the stream are decided by this Fold before they are taken; they come
                                       by this source alone, by POST …?decide and lake append --decide (lake.decide)
@@ -72,7 +74,8 @@ class Declared:
     secrets: Mapping[str, str] = field(default_factory=dict)
     where: str = ""
     decide: Mapping[str, str] = field(default_factory=dict)
-    """The table of the Fold that decides, by stream."""
+    check: bool = True
+    """`decide`: the table of the Fold that decides, by stream. `check`: whether what breaks a contract is refused."""
 
 
 @dataclass
@@ -187,7 +190,7 @@ def declared(
     """As `of`: what the server needs to know."""
     faults: list[DeclarationError] = []
     numbers = {each.name: each for each in fields(Limits)}
-    known = {"kind", "streams", "token", "secret", "decide", *numbers}
+    known = {"kind", "streams", "token", "secret", "decide", "check", *numbers}
     for key in options.keys() - known:
         faults.append(DeclarationError(f"unknown key {key!r}", where=where, fix=did_you_mean(key, known)))
     streams = _streams(options.get("streams", sorted(contracts)), contracts, where, faults)
@@ -201,9 +204,12 @@ def declared(
             given[key] = options[key]
     tokens, secrets = (_variables(key, options.get(key, {}), streams, where, faults) for key in ("token", "secret"))
     decide = _deciding(options.get("decide", {}), streams, where, faults)
+    check = options.get("check", True)
+    if not isinstance(check, bool):
+        faults.append(DeclarationError(f"invalid check: {check!r}", where=where, fix="use true or false"))
     if faults:
         raise DeclarationError.all(faults)
-    return Declared(name, streams, Folder.of(settings, name), Limits(**given), tokens, secrets, where, decide)
+    return Declared(name, streams, Folder.of(settings, name), Limits(**given), tokens, secrets, where, decide, check)
 
 
 def from_environment(variable: str, where: str) -> str:

@@ -1,5 +1,7 @@
 """Events a second that one `lake serve http` acknowledges, each on the disk before its answer. Linux, loopback.
 
+With records checked against their contract, and with `check = false`.
+
 And decisions: events of 1,000 accounts, each decided on by a Fold, a tenth of which it refuses.
 
 The client is a process of its own on the same machine; its cost is within the figures. Beside them, what the disk
@@ -32,15 +34,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0, help="of each figure (default: 5)")
     parser.add_argument("--connections", type=int, default=64, help="clients at once (default: 64)")
     arguments = parser.parse_args()
-    with (
-        tempfile.TemporaryDirectory(prefix="headwater-bench-", dir=Path.cwd()) as folder,
-        served(Path(folder)) as server,
-    ):
-        print(f"{'the disk alone':<40} {disk(Path(folder) / 'disk', arguments.seconds):>10,.0f} files/s")
+    with tempfile.TemporaryDirectory(prefix="headwater-bench-", dir=Path.cwd()) as folder:
+        print(f"{'the disk alone':<55} {disk(Path(folder) / 'disk', arguments.seconds):>10,.0f} files/s")
         for each, connections in ((1, 1), (1, arguments.connections), (100, 16), (1000, 8)):
-            rate, latency = posted(server, each, connections, arguments.seconds)
-            what = f"{each} events a request, {connections} connections"
-            print(f"{what:<40} {rate:>10,.0f} events/s, {latency * 1000:.1f} ms a request (median)")
+            for check in (True, False):
+                with served(Path(folder) / f"{each}-{connections}-{check}", check=check) as server:
+                    rate, latency = posted(server, each, connections, arguments.seconds)
+                what = f"{each} events a request, {connections} connections{'' if check else ', unchecked'}"
+                print(f"{what:<55} {rate:>10,.0f} events/s, {latency * 1000:.1f} ms a request (median)")
     with (
         tempfile.TemporaryDirectory(prefix="headwater-bench-", dir=Path.cwd()) as folder,
         serving(accounts(Path(folder) / "bank", f"{DECIDE}free_bytes = 0\n").project) as server,
@@ -48,17 +49,17 @@ def main() -> None:
         for each, connections in ((1, 1), (1, arguments.connections), (1, 256), (100, 16)):
             rate, latency = decided(server, each, connections, arguments.seconds)
             what = f"{each} commands a request, {connections} connections"
-            print(f"{what:<40} {rate:>10,.0f} decisions/s, {latency * 1000:.1f} ms a request (median)")
+            print(f"{what:<55} {rate:>10,.0f} decisions/s, {latency * 1000:.1f} ms a request (median)")
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[Serving]:
-    """A server of one stream."""
+def served(folder: Path, *, check: bool) -> Iterator[Serving]:
+    """A server of one stream, which checks records against their contract or does not."""
     settings = empty(folder / "project")
     fields = {"station": "string", "number": "long", "value": "double", "note": "string"}
     declare(settings, contract("readings", fields, id=["station", "number"]))
     settings.path("sources").mkdir()
-    settings.path("sources/web.toml").write_text('kind = "http"\nfree_bytes = 0\n')
+    settings.path("sources/web.toml").write_text(f'kind = "http"\nfree_bytes = 0\ncheck = {str(check).lower()}\n')
     with serving(settings.project) as server:
         yield server
 

@@ -104,7 +104,7 @@ def test_postgres(
 def test_http(tmp_path: Path) -> None:
     installed()
     assert http.disk(tmp_path / "disk", 0.1) > 0
-    with http.served(tmp_path) as server:
+    with http.served(tmp_path, check=True) as server:
         rate, latency = http.posted(server, 10, 2, 0.5)
     assert rate > 0
     with serving(accounts(tmp_path / "bank", f"{DECIDE}free_bytes = 0\n").project) as server:

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from html.parser import HTMLParser
@@ -22,8 +22,11 @@ import httpx
 import pytest
 
 from lake.config import Settings
+from lake.contracts.contract import load_contracts
+from lake.http import declarations
 from lake.http.pressure import Rate
 from lake.http.problems import KINDS, Problem
+from lake.sources.http_files import Writer
 from tests import intake
 from tests.crash.intake import soak
 from tests.docs.pages import DOCS
@@ -78,6 +81,32 @@ def test_what_is_acknowledged_is_what_a_source_reads_and_acknowledged_again_it_i
         refused = http.post("{", content_type="application/json")
         assert (refused.status_code, refused.json()["type"]) == (400, "/problems#unparseable")
     assert http.serving.process.returncode == 0
+
+
+def test_records_that_break_the_contract_are_refused_with_its_reason_and_none_of_the_request_is_kept(
+    tmp_path: Path,
+) -> None:
+    ndjson = "application/x-ndjson"
+    good = '{"station": "a", "number": 1}'
+    with server(tmp_path) as http:
+        answer = http.post(f'{good}\n\n{{"station": "b"}}\n{{"station": "c", "number": "x"}}\n', content_type=ndjson)
+        said = answer.json()
+        assert (answer.status_code, said["type"]) == (400, "/problems#not-by-contract")
+        assert (said["reason"], said["stream"]) == ("missing field", "readings")
+        assert said["detail"] == "record 2: missing field: number, and 1 more are bad"
+        assert said["errors"] == [
+            {"record": 2, "stream": "readings", "reason": "missing field", "detail": "number"},
+            {"record": 3, "stream": "readings", "reason": "wrong type", "detail": "number: x is not bigint"},
+        ]
+        event = {"station": "a", "number": 1}
+        several = partial(httpx.post, f"{http.serving.url}/streams", headers=http.serving.allowed)
+        said = several(json={"notes": {"number": 2}, "readings": [event, {**event, "value": []}]}).json()
+        assert (said["stream"], said["errors"][0]["record"], said["reason"]) == ("readings", 2, "wrong type")
+        assert groups(http.settings) == []
+        taken = http.post({"station": "a", "number": "1", "value": "1.50", "more": None})
+        assert (taken.status_code, taken.json()["token"]) == (202, "readings@web:1:0")
+    with server(tmp_path / "raw", "check = false\n") as http:
+        assert http.post({"station": "a"}).status_code == 202
 
 
 def test_records_of_several_streams_are_one_delivery(tmp_path: Path) -> None:
@@ -195,7 +224,9 @@ def test_tokens_come_from_the_environment_one_a_stream(tmp_path: Path) -> None:
     declared = "token.readings = 'env:READINGS'\ntoken.notes = 'env:NOTES'\n"
     with server(tmp_path, declared, READINGS="alpha", NOTES="beta") as http:
         answers = {
-            (stream, token): http.post({"number": 1}, stream, authorization=f"Bearer {token}").status_code
+            (stream, token): http.post(
+                {"station": "a", "number": 1}, stream, authorization=f"Bearer {token}"
+            ).status_code
             for stream in ("readings", "notes")
             for token in ("alpha", "beta")
         }
@@ -324,7 +355,7 @@ def test_waiting_for_an_edition_ends_with_the_server(tmp_path: Path) -> None:
         short = http.post({"station": "a", "number": 1}, query="?wait=edition&timeout=0.3")
         assert (short.status_code, short.json()["edition"]) == (202, None)
         with socket.create_connection(("127.0.0.1", http.serving.port)) as waiting:
-            whole = request(http.serving, "readings", b'{"number": 2}', "application/json")
+            whole = request(http.serving, "readings", b'{"station": "a", "number": 2}', "application/json")
             waiting.sendall(whole.replace(b"/streams/readings", b"/streams/readings?wait=edition&timeout=500", 1))
             until(lambda: len(groups(http.settings)) == 2)
             http.serving.process.terminate()
@@ -379,7 +410,6 @@ def test_the_how_to_does_what_it_says(tmp_path: Path) -> None:
 
 def test_the_openapi_document_describes_what_the_contract_takes(http: Http) -> None:
     said = http.get("/openapi.json").json()
-    assert set(said["paths"]) == {"/streams/readings", "/streams/notes"}
     readings = said["components"]["schemas"]["readings"]
     assert readings["required"] == ["station", "number"]
     assert readings["properties"]["value"]["type"] == ["number", "null"]
@@ -389,6 +419,27 @@ def test_the_openapi_document_describes_what_the_contract_takes(http: Http) -> N
         found: Any = said
         for part in reference.split("/"):
             found = found[part]
+
+
+def test_the_openapi_document_describes_every_path_that_there_is(tmp_path: Path) -> None:
+    installed()
+    from starlette.routing import Route
+
+    from lake.http.access import Access
+    from lake.http.app import Intake
+
+    settings = shop(tmp_path / "shop")
+    contracts = load_contracts(settings)
+    declared = declarations.declared(settings, contracts, "web")
+    with closing(Writer(declared.folder)) as writer:
+        intake = Intake(settings, declared, contracts, Access.of(settings, declared), writer)
+        there = set[tuple[str, str]]()
+        for route in intake.app.routes:
+            assert isinstance(route, Route)
+            paths = [route.path.replace("{stream}", stream) for stream in declared.streams]
+            there |= {(path, method) for path in paths for method in route.methods or () if method != "HEAD"}
+    described = {(path, method.upper()) for path, of in intake.described["paths"].items() for method in of}
+    assert described == there
 
 
 def test_each_answer_comes_after_the_file_its_name_and_its_folder_are_on_the_disk(tmp_path: Path) -> None:

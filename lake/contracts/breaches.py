@@ -1,0 +1,252 @@
+"""What of a record breaks its contract whoever reads it: told without Spark, in the words of the quarantine.
+
+Intake reads more spellings than are known here (see `cast_sql`): a value that may be one of them is not told, and from
+there on the record is left to intake. So is what depends on other records, or on when the record is ingested.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal, localcontext
+from functools import partial
+from typing import Any, Final
+
+from lake.contracts import strict
+from lake.contracts.contract import Contract
+from lake.contracts.digits import MARK
+from lake.contracts.fields import Field
+from lake.contracts.reasons import Reason
+from lake.contracts.strict import NotTaken, Number
+
+JSON_NUMBER: Final = re.compile(strict.NUMBER)
+EXACT: Final = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+"""A number of exact digits, which may be of any script."""
+FLOATING: Final = re.compile(r"(?s)[-+]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?[fFdD]?|.*[xX].*)")
+NAMED: Final = {"nan", "inf", "infinity"}
+TRUTHS: Final = {"t", "true", "y", "yes", "1", "f", "false", "n", "no", "0"}
+SINCE: Final = re.compile(r"-?[0-9]+")
+NO_MOMENT: Final = re.compile(r"[A-SU-Za-z]|[-+]?[0-9]+[^-:0-9\sT]|[^0-9]*\Z")
+"""How texts begin that are no time in any spelling."""
+AROUND: Final = "".join(chr(code) for code in range(256) if chr(code).isspace() or not chr(code).isprintable())
+LONG: Final = 60
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+UNTOLD: Final = object()
+"""In the place of a value that only intake can tell."""
+Tell = Callable[[Any], Any]
+"""The value of what a record has; UNTOLD, or None where it is no value of the type in any spelling."""
+
+
+class Breaches:
+    """Finds what breaks one contract."""
+
+    def __init__(self, contract: Contract) -> None:
+        self._contract = contract
+        self._fields = [(field, field.name, _plainly(field), _tell(field)) for field in contract.fields]
+        self._defaults = {field.name: _default(field) for field in contract.fields}
+        self._bounds = {field.name: tuple(strict.bounds(field)) for field in contract.fields}
+        self._needed = tuple(_needed(contract))
+
+    def must_be_none(self, text: str, facts: Mapping[str, str], *, record_bytes: int) -> None:
+        """Raises NotTaken where intake would refuse a record, a JSON object, and for what. It may leave that to it."""
+        if self._contract.envelope:
+            return
+        size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        if size > record_bytes:
+            raise NotTaken(Reason.OVERSIZED, f"{size} bytes, limit {record_bytes}")
+        try:
+            record = strict.DECODER.decode(text)
+        except RecursionError:
+            return
+        if "\\u" in text or MARK in text:
+            _must_be_characters(record)
+        for field, name, plainly, tell in self._fields:
+            if plainly is not None and plainly(record.get(name)):
+                continue
+            if not self._is_right(field, tell, self._given(field, record, facts)):
+                return
+        for field, reason in self._needed:
+            if self._given(field, record, facts) is None:
+                raise NotTaken(reason, field.name)
+
+    def _given(self, field: Field, record: Mapping[str, Any], facts: Mapping[str, str]) -> Any:
+        """What a record has for a field: under its name or a former one, else its default."""
+        if field.is_fact:
+            return facts.get(".".join(field.path), self._defaults[field.name])
+        found = next((given for name in field.names if (given := record.get(name)) is not None), None)
+        if found is None and not (field.nullable and any(name in record for name in field.names)):
+            return self._defaults[field.name]
+        return found
+
+    def _is_right(self, field: Field, tell: Tell, given: Any) -> bool:
+        """Whether what is given is known to be right. Raises NotTaken where it is known to be wrong."""
+        if given is None:
+            if not field.nullable:
+                raise NotTaken(Reason.MISSING, field.name)
+            return True
+        value = tell(given)
+        if value is UNTOLD:
+            return False
+        shown = f"{field.name}: {strict.shown(given)}"
+        if value is None:
+            raise NotTaken(Reason.WRONG_TYPE, f"{shown} is not {field.type}")
+        if field.text_only and isinstance(given, Number):
+            raise NotTaken(Reason.WRONG_TYPE, f"{shown} is a number, and the contract wants text")
+        if field.symbols and value not in field.symbols:
+            raise NotTaken(Reason.NOT_IN_ENUM, f"{shown} is none of {', '.join(field.symbols)}")
+        for bound, outside, words in self._bounds[field.name]:
+            if outside(value):
+                raise NotTaken(Reason.OUT_OF_BOUNDS, f"{shown} is {words} {bound}")
+        return True
+
+
+def _needed(contract: Contract) -> Iterator[tuple[Field, Reason]]:
+    """The fields without which a record is no event, where all records have to be events of a key."""
+    if contract.broadcast or (contract.horizon and contract.horizon.punctuation):
+        return
+    names = {field.name: field for field in contract.fields}
+    subject = [contract.subject] if contract.sealed and contract.subject else []
+    yield from ((names[name], Reason.NULL_KEY) for name in contract.key)
+    yield from ((names[name], Reason.NULL_SUBJECT) for name in subject)
+    if contract.time in names:
+        yield names[contract.time], Reason.NULL_TIME
+
+
+def _must_be_characters(record: Mapping[str, Any]) -> None:
+    try:
+        said = json.dumps(record, ensure_ascii=False)
+        said.encode()
+    except UnicodeEncodeError:
+        raise NotTaken(Reason.UNPARSEABLE, "unpaired surrogate") from None
+    if MARK in said:
+        raise NotTaken(Reason.UNPARSEABLE, f"U+{ord(MARK):X}, which is no character")
+
+
+def _plainly(field: Field) -> Callable[[Any], bool] | None:  # noqa: PLR0911  one return a type
+    """Whether a value is right as most are, which takes no time to see."""
+    if field.is_fact or not field.form.plain or field.minimum is not None or field.maximum is not None:
+        return None
+    symbols = frozenset(field.symbols)
+    match field.type:
+        case "string" if symbols:
+            return lambda given: type(given) is str and given in symbols
+        case "string":
+            return lambda given: type(given) is str
+        case "boolean":
+            return lambda given: type(given) is bool
+        case "int" | "bigint":
+            return lambda given: type(given) is Number and len(given) < 10 and given.isdigit()
+        case "float" | "double":
+            return lambda given: type(given) is Number and len(given) < 20 and given.replace(".", "").isdigit()
+    return None
+
+
+def _default(field: Field) -> Any:
+    if field.default is None or not field.nested:
+        return field.default
+    return strict.DECODER.decode(field.default)
+
+
+def _tell(field: Field) -> Tell:  # noqa: PLR0911  one return a type
+    kind, _, size = field.type.partition("(")
+    if not field.form.plain:
+        return lambda _: UNTOLD
+    if field.nested:
+        return partial(_nested, field, [_tell(part) for part in field.parts])
+    match kind:
+        case "string":
+            return _text
+        case "boolean":
+            return _boolean
+        case "int" | "bigint":
+            return partial(_whole, strict.BITS[kind])
+        case "decimal":
+            return partial(_exact, *map(int, size[:-1].split(",")))
+        case "double":
+            return _floating
+        case "float":  # a bound is rounded as its values are
+            return _floating if field.minimum is None and field.maximum is None else lambda _: UNTOLD
+        case "binary":
+            return lambda given: UNTOLD if (found := strict.of_json(kind, given)) is None else found
+    return partial(_moment, kind, 1_000_000 // (field.epoch or 1))
+
+
+def _text(given: Any) -> str:
+    return str(given) if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+
+
+def _nested(field: Field, tells: Sequence[Tell], given: Any) -> Any:
+    if isinstance(given, str | bool) or isinstance(given, list) != field.type.startswith("array<"):
+        return UNTOLD if isinstance(given, str) and not isinstance(given, Number) else None
+    if field.type.startswith("struct<"):
+        pairs = [(tell, given.get(part.name)) for tell, part in zip(tells, field.parts, strict=True)]
+    else:
+        pairs = [(tells[0], each) for each in (given if isinstance(given, list) else given.values())]
+    values = [tell(each) for tell, each in pairs if each is not None]
+    if any(value is None for value in values):
+        return None
+    return UNTOLD if any(value is UNTOLD for value in values) else given
+
+
+def _boolean(given: Any) -> Any:
+    text = _text(given).lower()
+    if text in TRUTHS:
+        return True
+    return UNTOLD if text.strip(AROUND) in TRUTHS else None
+
+
+def _whole(bits: int, given: Any) -> Any:
+    found = _exact(10 if bits < 32 else 19, 0, given)
+    return None if isinstance(found, Decimal) and not -(1 << bits) <= found < 1 << bits else found
+
+
+def _exact(precision: int, scale: int, given: Any) -> Any:
+    text = _text(given)
+    if not EXACT.fullmatch(text.strip(AROUND)):
+        return None
+    if len(text) > LONG or not JSON_NUMBER.fullmatch(text):
+        return UNTOLD
+    number = Decimal(text)
+    with localcontext(prec=2 * LONG):
+        scaled = number.scaleb(scale)
+        if scaled != scaled.to_integral_value() or abs(scaled) >= 10**precision:
+            return None
+    exponent = number.as_tuple().exponent
+    return UNTOLD if isinstance(exponent, int) and exponent < -scale and "e" in text.lower() else number
+
+
+def _floating(given: Any) -> Any:
+    text = _text(given)
+    if len(text) <= strict.SHOWN and JSON_NUMBER.fullmatch(text):
+        return number if math.isfinite(number := float(text)) else None
+    core = text.strip(AROUND)
+    return UNTOLD if core.lstrip("+-").lower() in NAMED or FLOATING.fullmatch(core) else None
+
+
+def _moment(kind: str, micros: int, given: Any) -> Any:
+    text = _text(given)
+    if SINCE.fullmatch(text) and len(text) <= LONG:
+        return _since(kind, micros, int(text))
+    is_day, parts = strict.DAY.fullmatch(text), strict.MOMENT.fullmatch(text)
+    if kind == "date" and is_day:
+        return strict.of_text(kind, text)
+    if kind != "date" and is_day:
+        return strict.of_text(kind, f"{text}T00:00:00{'Z' if kind == 'timestamp' else ''}")
+    if kind == "timestamp" and parts:
+        return strict.of_text(kind, text if parts[1] else f"{text}Z")
+    if kind == "timestamp_ntz" and parts and not parts[1]:
+        return strict.of_text(kind, text)
+    return None if NO_MOMENT.match(text.strip(AROUND)) else UNTOLD
+
+
+def _since(kind: str, micros: int, count: int) -> date | datetime | None:
+    try:
+        if kind == "date":
+            return EPOCH.date() + timedelta(days=count)
+        found = EPOCH + timedelta(microseconds=count * micros)
+    except OverflowError:
+        return None
+    return found if kind == "timestamp" else found.replace(tzinfo=None)
