@@ -150,11 +150,13 @@ def append(
     Prints a token, stream@batch, for `lake wait` and `lake sql --after`.
 
     With --decide, one file of JSON Lines is accepted as a whole, or refused: exit code 1, with the reason of the Fold.
-    The next ingest takes what was accepted. Spark is not started.
+    The next ingest takes what was accepted. Spark is not started. For several streams at once, STREAM is their names
+    with commas, and the file is {"stream": [event, ...], ...}: all of it is accepted, and no reader sees a part.
 
     \b
     Example: echo '{"carrier": "UA", ...}' | lake append flights -
     Example: echo '{"order_id": 1, "what": "paid"}' | lake append orders - --decide --expect web:42:0
+    Example: lake append orders,payments both.json --decide
     """
     if decide:
         return _decide(shell, stream, files, expect or "", new, id or "")
@@ -186,8 +188,9 @@ def _decide(shell: Shell, stream: str, files: tuple[str, ...], expect: str, new:
     if name != "-":
         must_exist([Path(name).absolute()])
     body = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-    answer = append_decided(shell.settings, Events(stream, body, id, expect, new))
-    shell.emit(answer, [answer["token"], *([f"version {answer['version']}"] if "version" in answer else [])])
+    answer = append_decided(shell.settings, Events(tuple(stream.split(",")), body, id, expect, new))
+    tokens = list(answer["tokens"].values()) if "tokens" in answer else [answer["token"]]
+    shell.emit(answer, [*tokens, *([f"version {answer['version']}"] if "version" in answer else [])])
 
 
 @click.command(context_settings={"ignore_unknown_options": True})

@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import json
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -16,14 +17,18 @@ from urllib.error import HTTPError, URLError
 from urllib.request import ProxyHandler, Request, build_opener
 
 from lake.config import Settings
-from lake.contracts.contract import known_stream, load_contracts
+from lake.contracts.breaches import Breaches
+from lake.contracts.contract import Contract, known_stream, load_contracts
 from lake.decide.decider import Decider
 from lake.decide.rule import rules
 from lake.errors import ContractError, DeclarationError, LakeError, Refused, Unavailable
 from lake.http import bodies, declarations, taken
 from lake.http.access import Access
+from lake.http.bodies import Record
+from lake.http.checking import must_fit
 from lake.http.commits import Commits
 from lake.http.deciding import Deciding, expected
+from lake.http.describe import is_idempotent
 from lake.http.problems import KINDS, Problem
 from lake.http.server import address_of, must_be_installed
 from lake.project import load
@@ -31,6 +36,7 @@ from lake.sources.declared import decided_by
 from lake.sources.http import Declared
 from lake.sources.http_files import Writer
 
+JSON: Final = "application/json"
 JSON_LINES: Final = "application/x-ndjson"
 PATIENCE: Final = 10.0
 """Seconds that another command may hold the folder."""
@@ -41,9 +47,11 @@ REFUSED: Final = ("refused", "outdated", "sent-before")
 
 @dataclass(frozen=True)
 class Events:
-    """What is to be decided: JSON Lines, by what it is known when it is sent again, what is expected of its key."""
+    """What is to be decided: JSON Lines of one of the `streams`, or {stream: [event, …], …} of several; by what it is
+    known when it is sent again, what is expected of its key.
+    """
 
-    stream: str
+    streams: tuple[str, ...]
     body: bytes
     id: str = ""
     expect: str = ""
@@ -52,28 +60,21 @@ class Events:
     @property
     def headers(self) -> dict[str, str]:
         """Those of the request that it would be."""
-        said = {"content-type": JSON_LINES, "idempotency-key": self.id or hashlib.sha256(self.body).hexdigest()[:32]}
+        kind = JSON if len(self.streams) > 1 else JSON_LINES
+        said = {"content-type": kind, "idempotency-key": self.id or hashlib.sha256(self.body).hexdigest()[:32]}
         said |= {"if-match": self.expect if self.expect == "*" else f'"{self.expect}"'} if self.expect else {}
         return said | ({"if-none-match": "*"} if self.new else {})
 
 
 def append_decided(settings: Settings, events: Events) -> dict[str, Any]:
-    """What the server answers: token, records, idempotent, again, and version or versions.
+    """What the server answers: token or tokens, records, idempotent, again, and version or versions.
 
     Raises Refused where the Fold refuses an event or the version is another, ContractError where a record is not as it
-    must be, DeclarationError where nothing decides on the stream, Unavailable where another process is at it.
+    must be, DeclarationError where nothing decides on a stream, Unavailable where another process is at it.
     """
     must_be_installed()
     contracts = load_contracts(settings)
-    known_stream(contracts, events.stream)
-    source = decided_by(settings, events.stream)
-    if source is None:
-        raise DeclarationError(
-            f"nothing decides on {events.stream}",
-            where=f"{settings.sources}/",
-            fix=f'a source of kind http does, with decide.{events.stream} = "a table"; see docs/how-to/commands.md',
-        )
-    declared, ends = declarations.declared(settings, contracts, source), time.monotonic() + PATIENCE
+    declared, ends = _deciding(settings, contracts, events.streams), time.monotonic() + PATIENCE
     while True:
         try:
             writer = Writer(declared.folder)
@@ -93,29 +94,60 @@ def append_decided(settings: Settings, events: Events) -> dict[str, Any]:
             writer.close()
 
 
+def _deciding(settings: Settings, contracts: Mapping[str, Contract], streams: Sequence[str]) -> Declared:
+    """The source that decides on events of these streams, of one of them at least."""
+    for stream in streams:
+        known_stream(contracts, stream)
+    source = next(filter(None, (decided_by(settings, stream) for stream in streams)), None)
+    if source is None:
+        raise DeclarationError(
+            f"nothing decides on {', '.join(streams)}",
+            where=f"{settings.sources}/",
+            fix=f'a source of kind http does, with decide.{streams[0]} = "a table"; see docs/how-to/commands.md',
+        )
+    declared = declarations.declared(settings, contracts, source)
+    for stream in streams:
+        if stream not in declared.streams:
+            what = f"{source} takes no events of {stream}"
+            raise DeclarationError(what, where=declared.where, fix=f"add {stream!r} to its streams")
+    return declared
+
+
 async def _here(settings: Settings, declared: Declared, writer: Writer, events: Events) -> dict[str, Any]:
     project = load(settings)
     commits = Commits(writer)
     decider = Decider(declared, rules(project, declared), looks_up=True)
     deciding = Deciding(decider, commits, settings.record_bytes)
     try:
-        records = bodies.records(
-            events.body,
-            events.headers,
-            received=datetime.now(UTC).isoformat(timespec="microseconds"),
-            record_bytes=settings.record_bytes,
-            max_records=declared.limits.max_records,
-        )
-        if not records:
+        found = _found(settings, declared, events)
+        if not any(found.values()):
             raise Problem("unparseable", "there is no record")
+        checked = {stream: Breaches(project.contracts[stream]) for stream in found if stream not in decider.rules}
+        if declared.check:
+            must_fit(found, checked, record_bytes=settings.record_bytes)
         await deciding.begin()
-        found = {events.stream: records}
         decided, put = await deciding.decide(found, expected(events.headers))
     finally:
         await commits.close()
-    [took] = taken.now(found, declared.name, put) if put is not None else taken.before(found, decided)
-    about = {"token": took.token, "records": took.records, "idempotent": True}
+    took = taken.now(found, declared.name, put) if put is not None else taken.before(found, decided)
+    tokens = {each.stream: each.token for each in took}
+    about: dict[str, Any] = {"tokens": tokens} if len(events.streams) > 1 else {"token": took[0].token}
+    about["records"] = sum(each.records for each in took)
+    about["idempotent"] = all(is_idempotent(project.contracts[each.stream]) for each in took)
     return about | taken.said(decided, project.contracts)
+
+
+def _found(settings: Settings, declared: Declared, events: Events) -> dict[str, list[Record]]:
+    """The records of each stream. Raises Problem as a server would."""
+    received = datetime.now(UTC).isoformat(timespec="microseconds")
+    most, longest = declared.limits.max_records, settings.record_bytes
+    if len(events.streams) > 1:
+        named = dict.fromkeys(events.streams, ())
+        return bodies.of_several(
+            events.body, events.headers, received=received, record_bytes=longest, max_records=most, named=named
+        )
+    records = bodies.records(events.body, events.headers, received=received, record_bytes=longest, max_records=most)
+    return {events.streams[0]: records}
 
 
 def _posted(settings: Settings, declared: Declared, events: Events) -> dict[str, Any] | None:
@@ -124,9 +156,17 @@ def _posted(settings: Settings, declared: Declared, events: Events) -> dict[str,
         url = address_of(settings, declared.name).read_text("utf-8").strip()
     except FileNotFoundError:
         return None
-    token = Access.of(settings, declared).tokens[events.stream]
+    tokens = Access.of(settings, declared).tokens
+    token, *others = dict.fromkeys(tokens[stream] for stream in events.streams)
+    if others:
+        raise DeclarationError(
+            f"{', '.join(events.streams)} have tokens of their own, and a request has one",
+            where=declared.where,
+            fix="have them share one, or stop the server of the source meanwhile",
+        )
     headers = events.headers | {"authorization": f"Bearer {token}"}
-    request = Request(f"{url}/streams/{events.stream}?decide", events.body, headers, method="POST")
+    path = "streams" if len(events.streams) > 1 else f"streams/{events.streams[0]}"
+    request = Request(f"{url}/{path}?decide", events.body, headers, method="POST")
     try:
         with build_opener(ProxyHandler({})).open(request, timeout=ANSWER_SECONDS) as answer:
             said: dict[str, Any] = json.loads(answer.read())

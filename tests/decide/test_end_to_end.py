@@ -74,7 +74,7 @@ def test_what_was_accepted_is_in_the_table_however_ingests_and_restarts_come_bet
     account = max(balances, key=lambda each: balances[each])
     short = json.dumps(entry(account, -balances[account] - 1)).encode()
     with pytest.raises(Refused, match=r"0\.01 short"):
-        append_decided(settings, Events("entries", short))
+        append_decided(settings, Events(("entries",), short))
     landed = settings.path("landing/late.jsonl")
     landed.write_bytes(short)
     with pytest.raises(DeclarationError, match=r"decided before they are taken.*"):

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -133,14 +134,17 @@ def test_events_of_several_streams_are_all_accepted_or_none_is_kept(http: Http) 
 def test_the_page_and_the_openapi_document_tell_that_it_decides(http: Http) -> None:
     assert re.search(r"/streams/entries\?decide", http.get("/").text)
     said = http.get("/openapi.json").json()
-    of = {name: [each["name"] for each in path["post"]["parameters"]] for name, path in said["paths"].items()}
+    of = {
+        name: [each["name"] for each in path.get("post", {}).get("parameters", [])]
+        for name, path in said["paths"].items()
+    }
     assert {"decide", "If-Match", "If-None-Match"} <= {*of["/streams/entries"]}
     assert "decide" not in of["/streams/notes"]
 
 
-def command(settings: Settings, body: Any, *options: str) -> tuple[int, str, str]:
+def command(settings: Settings, body: Any, *options: str, of: str = "entries") -> tuple[int, str, str]:
     """`lake append entries - --decide`: its exit code, and what it prints."""
-    line = [str(intake.LAKE), "append", "entries", "-", "--decide", *options]
+    line = [str(intake.LAKE), "append", of, "-", "--decide", *options]
     done = subprocess.run(
         line,
         cwd=settings.project,
@@ -151,6 +155,30 @@ def command(settings: Settings, body: Any, *options: str) -> tuple[int, str, str
         check=False,
     )
     return done.returncode, done.stdout.strip(), done.stderr.strip()
+
+
+def test_the_command_appends_to_several_streams_at_once_or_to_none(tmp_path: Path) -> None:
+    installed()
+    settings = accounts(tmp_path / "bank")
+    entry, note = {"account": 1, "amount": "10.00"}, {"number": 1}
+    answers = list[Any]()
+    for serves in (nullcontext(), intake.serving(settings.project)):
+        with serves:
+            answers.append(command(settings, {"entries": entry, "notes": [note]}, "--id", "a", of="entries,notes"))
+            for entries, notes, told in (
+                ({**entry, "amount": "-99.00"}, note, "89.00 short"),
+                (entry, {"number": "x"}, "wrong type: number: x is not bigint"),
+                (entry, [], "record 1"),
+            ):
+                refused = command(settings, {"entries": entries, "notes": notes or [5]}, of="entries,notes")
+                assert (refused[0], told in refused[2]) == (1, True), refused
+    assert answers == [
+        (0, "entries@web:1:0\nnotes@web:1:1\nversion web:1:0", ""),
+        (0, "entries@web:1:0\nversion web:1:0", ""),
+    ]
+    assert Bank(settings).source.lag(None).events == 2
+    assert "no stream 'orders'" in command(settings, {"orders": {}}, of="entries,notes")[2]
+    assert "nothing decides on notes" in command(settings, note, of="notes")[2]
 
 
 def test_nothing_is_voided_under_a_server_that_decides(tmp_path: Path) -> None:
