@@ -23,6 +23,7 @@ from lake.evaluation.inputs import Inputs
 from lake.gate import gate
 from lake.ingest.append import BatchCounts
 from lake.ingest.ingest import behind, ingest
+from lake.ingest.replay import parts_missing, waiting
 from lake.ingest.unordered import unordered
 from lake.maintenance import Policy, maintain
 from lake.project import Project, load
@@ -141,6 +142,9 @@ def _taken_in(  # noqa: PLR0913, PLR0917  of what, how much, and when
     )
     for stream, counts in streams.items():
         tell(f"ingest  {stream}: {_counted(counts)} in {seconds[stream]:.1f} s")
+    refused = [stream for stream, counts in streams.items() if counts.quarantined]
+    for line in parts_missing(settings, waiting(settings, refused)) if refused else ():
+        tell(f"ingest  {line}")
     return streams, failures
 
 

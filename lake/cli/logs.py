@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -104,6 +104,7 @@ def ingest(shell: Shell, names: tuple[str, ...], give_up: bool, again: tuple[str
     """
     shell.load()
     from lake.ingest.ingest import ingest_named
+    from lake.ingest.replay import parts_missing, waiting
 
     if give_up and not names:
         raise click.UsageError("--give-up needs the names of the streams or sources")
@@ -125,6 +126,8 @@ def ingest(shell: Shell, names: tuple[str, ...], give_up: bool, again: tuple[str
         on_failure=failed,
     )
     _emit_counts(shell, done)
+    refused = [stream for stream, counts in done.items() if counts.quarantined]
+    _say_all(shell, parts_missing(shell.settings, waiting(shell.settings, refused)) if refused else ())
     return max((error.exit_code for error in failures), default=0)
 
 
@@ -314,11 +317,13 @@ def list_(shell: Shell, streams: tuple[str, ...]) -> None:
     \b
     Example: lake quarantine list flights --json > repair.json
     """
-    from lake.ingest.replay import waiting
+    from lake.ingest.replay import parts_missing, waiting
 
-    rows = [asdict(row) for row in waiting(shell.settings, streams)]
+    refused = waiting(shell.settings, streams)
+    rows = [asdict(row) for row in refused]
     shown = [row | {"raw": _short(row["raw"])} for row in rows]
     shell.emit(rows, table(shown, "stream", "batch", "number", "reason", "detail", "source", "raw"))
+    _say_all(shell, parts_missing(shell.settings, refused))
 
 
 @quarantine.command()
@@ -419,12 +424,19 @@ def _counts_of(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _counts(shell: Shell, streams: tuple[str, ...]) -> None:
-    from lake.ingest.replay import by_reason, waiting
+    from lake.ingest.replay import by_reason, parts_missing, waiting
 
-    rows = by_reason(waiting(shell.settings, streams))
+    refused = waiting(shell.settings, streams)
+    rows = by_reason(refused)
     shell.emit(rows, table(rows, "stream", "reason", "records", "example") if rows else "the quarantine is empty")
     for reason, fix in {row["reason"]: row["fix"] for row in rows}.items():
         shell.say(f"fix: {reason}: {fix}")
+    _say_all(shell, parts_missing(shell.settings, refused))
+
+
+def _say_all(shell: Shell, lines: Iterable[str]) -> None:
+    for line in lines:
+        shell.say(line)
 
 
 def _field(field: Field) -> dict[str, Any]:

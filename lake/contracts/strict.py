@@ -64,6 +64,10 @@ class Number(str):
     """A number of JSON as it is written."""
 
 
+Bound = tuple[str, Callable[[Any], bool], str]
+"""A bound as it is written, whether a value is outside of it, and the word for that."""
+
+
 class StrictReader:
     """Reads the records of one contract, of which `unreadable` finds nothing wrong."""
 
@@ -248,8 +252,8 @@ def _default(field: Field) -> Any:
     return None if field.default is None else of_text(field.type, field.default)
 
 
-def bounds(field: Field) -> Iterator[tuple[str, Callable[[Any], bool], str]]:
-    """Each bound as it is written, whether a value is outside of it, and the word for that."""
+def bounds(field: Field) -> Iterator[Bound]:
+    """Those of a field."""
     if field.minimum is not None:
         least = _limit(field.type, field.minimum)
         yield field.minimum, lambda value: bool(value < least), "below"

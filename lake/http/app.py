@@ -73,6 +73,7 @@ class Intake:
             for stream in self.declared.streams
             if self.declared.check and stream not in self.decides
         }
+        self.looks: Mapping[str, bodies.Look] = {stream: found.seem_none for stream, found in self.breaches.items()}
         self.described = openapi((self.contracts[stream] for stream in self.declared.streams), self.decides)
 
     def stop(self) -> None:
@@ -99,12 +100,11 @@ class Intake:
             hint = did_you_mean(stream, self.rates)
             raise Problem("no-stream", f"no stream {stream!r} here; {hint}")
         waits = _waits(request)
+        told = {"named": self.headers[stream], "look": self.looks.get(stream, bodies.unseen), **self._held_to(received)}
 
         def read(body: bytes, signed: Callable[[str], None]) -> dict[str, list[Record]]:
             signed(stream)
-            return {
-                stream: bodies.records(body, request.headers, named=self.headers[stream], **self._held_to(received))
-            }
+            return {stream: bodies.records(body, request.headers, **told)}
 
         took = await self._take(request, [stream], read, decides)
         return await self._answer(took, waits, {"token": took.each[0].token})
@@ -116,7 +116,8 @@ class Intake:
             raise Problem("no-token", "no token for any stream")
 
         def read(body: bytes, signed: Callable[[str], None]) -> dict[str, list[Record]]:
-            found = bodies.of_several(body, request.headers, named=self.headers, **self._held_to(received))
+            told = {"named": self.headers, "looks": self.looks, **self._held_to(received)}
+            found = bodies.of_several(body, request.headers, **told)
             for stream in found:
                 signed(stream)
             return found

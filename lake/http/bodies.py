@@ -19,8 +19,9 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 from lake.contracts.fields import FACTS_OF
@@ -42,10 +43,22 @@ SHOWN: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record of a request: its text, and the facts about it that contracts may name."""
+    """One record of a request: its text, and the facts about it that contracts may name; whether it is seen to be
+    `right` by its contract.
+    """
 
     text: str
     facts: Mapping[str, str]
+    right: bool = False
+
+
+Look = Callable[[str, Mapping[str, Any]], bool]
+"""Whether a record, as text and as `whole` has it, is right by its contract; it may be so without being seen."""
+
+
+def unseen(text: str, record: Mapping[str, Any]) -> bool:
+    """A look that sees nothing."""
+    return False
 
 
 class _Oversized(NotJson):
@@ -60,8 +73,9 @@ def records(  # noqa: PLR0913  a request, and what it is held to
     record_bytes: int,
     max_records: int,
     named: Iterable[str] = (),
+    look: Look = unseen,
 ) -> list[Record]:
-    """The records of a body; the headers that are `named` are facts of each.
+    """The records of a body; the headers that are `named` are facts of each, `look` sees which are right.
 
     Raises Problem, which names the first bad records, where any is bad: then none is taken.
     """
@@ -91,7 +105,7 @@ def records(  # noqa: PLR0913  a request, and what it is held to
     parts = _good(found, record_bytes, max_records)
     if kind in {EVENT, EVENTS}:
         return [_cloud_event(part, number, facts) for number, part in enumerate(parts, 1)]
-    return _identified([text for text, _ in parts], headers, facts)
+    return _identified([(text, look(text, record)) for text, record in parts], headers, facts)
 
 
 def of_several(  # noqa: PLR0913  a request, and what it is held to
@@ -102,6 +116,7 @@ def of_several(  # noqa: PLR0913  a request, and what it is held to
     record_bytes: int,
     max_records: int,
     named: Mapping[str, Iterable[str]],
+    looks: Mapping[str, Look] = MappingProxyType({}),
 ) -> dict[str, list[Record]]:
     """The records of each stream in a body {stream: [record, …] or record, …}. Raises Problem as `records` does.
 
@@ -124,7 +139,8 @@ def of_several(  # noqa: PLR0913  a request, and what it is held to
         room = max_records - sum(map(len, found.values()))
         told = {"received": received, "record_bytes": record_bytes, "max_records": room}
         try:
-            found[name] = records(part.encode(), headers, named=named[name], **told)  # type: ignore[arg-type]
+            look = looks.get(name, unseen)
+            found[name] = records(part.encode(), headers, named=named[name], look=look, **told)  # type: ignore[arg-type]
         except Problem as problem:
             raise Problem(problem.kind, f"{name}: {problem.detail}", stream=name, **problem.more) from None
     return found
@@ -184,7 +200,7 @@ def _object(text: str, value: Any, record_bytes: int) -> dict[str, Any]:
     return value
 
 
-def _identified(texts: list[str], headers: Mapping[str, str], facts: Mapping[str, str]) -> list[Record]:
+def _identified(each: list[tuple[str, bool]], headers: Mapping[str, str], facts: Mapping[str, str]) -> list[Record]:
     own = facts.get("cloudevents.id")
     sent = own or headers.get("webhook-id") or headers.get("idempotency-key", "")
     if sent.startswith('"') and sent.endswith('"') and len(sent) > 2 and not own:
@@ -192,10 +208,12 @@ def _identified(texts: list[str], headers: Mapping[str, str], facts: Mapping[str
     if len(sent) > LONGEST_ID:
         raise Problem("wrong-request", f"an id of more than {LONGEST_ID:,} characters")
     if not sent:
-        return [Record(text, facts) for text in texts]
-    if len(texts) == 1:
-        return [Record(texts[0], {**facts, "http.id": sent})]
-    return [Record(text, {**facts, "http.id": f"{sent}:{number}"}) for number, text in enumerate(texts, 1)]
+        return [Record(text, facts, right) for text, right in each]
+    if len(each) == 1:
+        return [Record(text, {**facts, "http.id": sent}, right) for text, right in each]
+    return [
+        Record(text, {**facts, "http.id": f"{sent}:{number}"}, right) for number, (text, right) in enumerate(each, 1)
+    ]
 
 
 def _cloud_event(part: tuple[str, Any], number: int, facts: Mapping[str, str]) -> Record:

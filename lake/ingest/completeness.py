@@ -62,7 +62,7 @@ class Missing:
     spans: tuple[Span, ...] = ()
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """`12 numbers of 2 producers, 1 span of time without an event: 2024-04-02 00:00:00Z to 2024-04-03 00:00:00Z`;
         "" where nothing is missing.
         """

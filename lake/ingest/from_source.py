@@ -111,6 +111,9 @@ def copy_again(settings: Settings, name: str, contracts: Mapping[str, Contract],
             raise DeclarationError(
                 f"{name} has no copy to take again", fix='only a database\'s tables are copied: kind = "postgres"'
             )
+        if not reader.copies:
+            what = f"{name} copies no tables: it is declared with snapshot = false"
+            raise DeclarationError(what, where=_file(settings, name), fix=_with_copies(settings, name))
         if at.progress is None:
             raise DeclarationError(f"{name} has copied nothing yet", fix=f"lake ingest {name}")
         _keep(settings, name, at.number + 1, reader.copy_again(at.progress, streams))
@@ -150,11 +153,24 @@ def _give_up_half(settings: Settings, name: str, reader: Source, at: Standing) -
         if spooled.number >= at.number:
             spool.drop(spooled)
     told = f"delivery {at.number} of {name} is given up: its records for {', '.join(at.lacking)} are lost"
-    if isinstance(reader, Copying):
+    if isinstance(reader, Copying) and reader.copies:
         _keep(settings, name, at.number + 1, reader.copy_again(at.progress, at.lacking))
         told += ", and the tables behind them are copied anew"
+    elif isinstance(reader, Copying):
+        again = "".join(f" --again {stream}" for stream in at.lacking)
+        told += (
+            f"; for the present rows of their tables: {_with_copies(settings, name)}, then lake ingest {name}{again}"
+        )
     _keep(settings, name, at.number, at.progress, at.streams)
     return told
+
+
+def _file(settings: Settings, name: str) -> str:
+    return f"{settings.sources}/{name}.toml"
+
+
+def _with_copies(settings: Settings, name: str) -> str:
+    return f"write snapshot = true in {_file(settings, name)}"
 
 
 def _keep(settings: Settings, name: str, number: int, progress: Progress, streams: Sequence[str] = ()) -> None:
@@ -216,9 +232,10 @@ class Delivering:
         return True
 
     def commit(self, spooled: Spooled) -> None:
-        """Appends a delivery to the logs that lack it."""
+        """Appends a delivery to the logs that lack it, of streams that there still are."""
         for stream in spooled.streams or self.source.streams[:1]:
-            self._append(spooled, stream)
+            if stream in self.contracts or stream in self.source.streams:
+                self._append(spooled, stream)
 
     def _append(self, spooled: Spooled, stream: str) -> None:
         def deliver(head: LogHead) -> Fetched | None:

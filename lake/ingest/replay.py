@@ -14,6 +14,7 @@ from lake.contracts.contract import Contract, load_contract, streams_of
 from lake.contracts.reasons import Reason
 from lake.errors import DeclarationError
 from lake.ingest import landing
+from lake.ingest.divided import divided
 from lake.store import quarantine
 from lake.store.log import Log
 from lake.store.quarantine import Rejected
@@ -64,6 +65,15 @@ def _waiting(settings: Settings, stream: str) -> list[Rejected]:
         return []
     taken = {name for name, *_ in landing.landed(Log(settings, stream))}
     return [row for row in rows if row.mark not in taken]
+
+
+def parts_missing(settings: Settings, rows: Iterable[Rejected]) -> list[str]:
+    """Which of `rows` are missing from transactions that logs have the rest of, a line for each stream."""
+    places: dict[str, list[tuple[int, str]]] = {}
+    for row in rows:
+        places.setdefault(row.stream, []).append((row.batch, row.source))
+    found = (divided(settings, stream, of) for stream, of in places.items())
+    return [one.summary for one in found if one]
 
 
 def by_reason(rows: Iterable[Rejected]) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from lake.config import Settings
 from lake.sources.source import Progress
+from lake.store import delta
 from lake.store.log import Log
 
 
@@ -13,7 +14,8 @@ from lake.store.log import Log
 class Standing:
     """Where the logs stand in a source: after delivery `number`, 0 before the first, behind which it is at `progress`.
 
-    `streams` are those that have records of it, `lacking` those of them whose logs do not have it yet.
+    `streams` are those that have records of it, `lacking` those of them whose logs do not have it yet. A stream that
+    the source is no longer declared for lacks nothing once its log is gone.
     """
 
     number: int = 0
@@ -28,6 +30,9 @@ def standing(settings: Settings, name: str, streams: tuple[str, ...]) -> Standin
     newest = max((one for one in each.values() if one), key=lambda one: one.number, default=None)
     if newest is None:
         return Standing()
+    logs = {stream: Log(settings, stream) for stream in newest.streams}
+    each |= {stream: log.head().sources.get(name) for stream, log in logs.items() if stream not in each}
     has = {stream for stream, one in each.items() if one and one.number == newest.number}
-    lacking = tuple(stream for stream in newest.streams if stream not in has)
+    gone = {stream for stream, log in logs.items() if stream not in streams and not delta.exists(log.path)}
+    lacking = tuple(stream for stream in newest.streams if stream not in has | gone)
     return Standing(newest.number, newest.progress, newest.streams, lacking)

@@ -66,6 +66,8 @@ def as_text(status: Status) -> Iterator[str]:
             yield f"horizon  {_holding(status, stream, stream.horizon)}"
         if stream.missing:
             yield f"missing  {stream.name}: {stream.missing}: lake log {stream.name} --missing"
+        if stream.divided:
+            yield f"divided  {printable(stream.divided)}: lake quarantine list {stream.name}"
         if stream.held:
             yield f"held     {stream.held}: repair and replay them, or lake quarantine accept {stream.name}"
         if stream.accepted and stream.quarantined:

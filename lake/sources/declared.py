@@ -15,6 +15,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -77,15 +78,22 @@ def decided_by(settings: Settings, stream: str) -> str | None:
 
     As the files say it, sound or not.
     """
-    for file in sorted(settings.path(settings.sources).glob("*.toml")):
-        try:
-            options = tomllib.loads(file.read_text("utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError):
-            continue
+    for name, options in _declarations(settings):
         decide = options.get("decide")
         if options.get("kind") == "http" and isinstance(decide, dict) and stream in decide:
-            return file.stem
+            return name
     return None
+
+
+def kinds(settings: Settings) -> dict[str, str]:
+    """The kind of each source, as its file says it, sound or not."""
+    return {name: str(options["kind"]) for name, options in _declarations(settings) if "kind" in options}
+
+
+def _declarations(settings: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
+    for file in sorted(settings.path(settings.sources).glob("*.toml")):
+        with suppress(tomllib.TOMLDecodeError, UnicodeDecodeError):
+            yield file.stem, tomllib.loads(file.read_text("utf-8"))
 
 
 def _read(settings: Settings, file: Path, contracts: Mapping[str, Contract]) -> Declared:

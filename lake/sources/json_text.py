@@ -7,8 +7,13 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, NoReturn
 
+from lake.contracts.strict import Number
+
 SPACE: Final = re.compile(r"[ \t\r\n]*")
 SPACES: Final = " \t\r\n"
+LONG: Final = 19
+BEYOND: Final = 1 << 200
+"""In the place of whole numbers that no field holds, or nearly so."""
 
 
 class NotJson(ValueError):
@@ -19,12 +24,16 @@ def _constant(name: str) -> NoReturn:
     raise NotJson(f"{name} is not JSON")
 
 
-_SCAN: Final = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=_constant)
-"""Which makes nothing of numbers: they may be of any length."""
+def _whole(digits: str) -> int:
+    return int(digits) if len(digits) < LONG else BEYOND
+
+
+_SCAN: Final = json.JSONDecoder(parse_int=_whole, parse_float=Number, parse_constant=_constant)
+"""Numbers may be of any length: whole ones of many digits are BEYOND, and others remain text."""
 
 
 def scanned(text: str, at: int = 0) -> tuple[Any, int]:
-    """The value that begins at a place, its numbers made nothing of, and where it ends. Raises NotJson."""
+    """The value that begins at a place, its numbers as `_SCAN` has them, and where it ends. Raises NotJson."""
     try:
         return _SCAN.raw_decode(text, at)
     except RecursionError:
@@ -34,7 +43,7 @@ def scanned(text: str, at: int = 0) -> tuple[Any, int]:
 
 
 def whole(text: str) -> Any:
-    """The one value that a text without spaces around is, its numbers made nothing of. Raises NotJson."""
+    """The one value that a text without spaces around is, its numbers as `_SCAN` has them. Raises NotJson."""
     value, end = scanned(text)
     if end != len(text):
         raise NotJson(f"Extra data at character {end}")

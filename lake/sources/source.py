@@ -115,7 +115,11 @@ class Partitioned(Protocol):
 
 @runtime_checkable
 class Copying(Protocol):
-    """A source whose streams begin with a copy of what is there, which it can take again."""
+    """A source whose streams begin with a copy of what is there, which it can take again, unless `copies` says no."""
+
+    @property
+    def copies(self) -> bool:
+        """Whether it is declared to copy anything."""
 
     def copy_again(self, after: Progress, streams: Iterable[str]) -> Progress:
         """A position from which the next read copies what is behind these streams anew, though nothing was missed."""

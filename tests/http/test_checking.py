@@ -13,10 +13,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.contracts.breaches import Breaches
-from lake.contracts.contract import load_contracts
+from lake.contracts.contract import load_contracts, read_contract
 from lake.contracts.strict import NotTaken
 from lake.ingest.ingest import ingest
 from lake.sources.http_files import Folder, Writer
+from lake.sources.json_text import whole
 from lake.store import delta, quarantine
 from lake.store.log import Log
 from tests.contracts.odd import FIELDS, NUMBERS, TEXTS, TIMES, may, record
@@ -46,6 +47,7 @@ NESTED: Final = {
     "at": "timestamp?",
     "last": may("int", maximum=10, aliases=["latest", "newest"]),
 }
+PLAIN: Final = {name: FIELDS[name] for name in ("id", "name", "text", "flag", "small", "wide", "day", "at")}
 VALUES: Final = {
     "tags": ["[1, 2]", "[]", "[1.5]", '["1"]', '["x"]', "[null]", "[[1]]", '"[1]"', "{}", "1", "true", '[{"a": 1}]'],
     "prices": ['{"a": 1.50}', '{"a": "2"}', '{"a": 1.505}', '{"a": 1, "a": 2}', "{}", "[]", '{"a": null}', "7"],
@@ -76,6 +78,19 @@ def objects(make: Any, chance: random.Random) -> Iterator[str]:
                 yield text.strip()
         except ValueError:
             pass
+
+
+def test_what_is_seen_to_be_right_at_once_is_right_when_it_is_looked_at_with_care() -> None:
+    declared = {"things": contract("things", FIELDS, id=["request"]), "plain": contract("plain", PLAIN)}
+    chance, seen = random.Random(21), 0
+    for of in declared.values():
+        breaches, facts = Breaches(read_contract(json.dumps(of), file="a.avsc")), FACTS | {"http.id": "k"}
+        make = objects(record, chance)
+        for text in (next(make) for _ in range(RECORDS)):
+            if breaches.seem_none(text, whole(text)):
+                breaches.must_be_none(text, facts, record_bytes=BYTES * 9)
+                seen += 1
+    assert seen > RECORDS / 50
 
 
 @pytest.mark.spark

@@ -99,7 +99,7 @@ def test_numbers_beyond_doubles_and_a_stream_without_producers(tmp_path: Path) -
     settings = logged(tmp_path / "p", events, {"number": "seq"})
     found = missing(settings, load_contract(settings, "reading"))
     assert found == Missing("reading", (Numbers(None, 2**62 + 2, 2**62 + 2),))
-    assert found.told == "1 number"
+    assert found.summary == "1 number"
 
 
 def test_the_commands_tell_it(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_the_commands_tell_it(tmp_path: Path) -> None:
 def test_a_log_that_is_not_there_yet_lacks_nothing(tmp_path: Path) -> None:
     settings = empty(tmp_path / "p")
     declare(settings, contract("reading", FIELDS, time="taken", complete={"number": "seq", "every": "1 day"}))
-    assert missing(settings, load_contract(settings, "reading")).told == ""
+    assert missing(settings, load_contract(settings, "reading")).summary == ""
 
 
 @pytest.mark.parametrize(

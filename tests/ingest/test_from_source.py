@@ -393,6 +393,45 @@ def test_what_a_database_had_for_a_lost_half_is_copied_anew(
     assert standing(bank.settings, "bank", STREAMS).progress == {"to": 2}
 
 
+def test_what_is_declared_not_to_copy_is_not_said_to_be_copied_anew(bank: Lakehouse, spark: SparkSession) -> None:
+    shutil.rmtree(half(bank, spark))
+    declaration = bank.source.project / "sources/bank.toml"
+    declaration.write_text(declaration.read_text() + "copies = false\n")
+    told = run(bank, spark, "ingest", "bank", "--give-up")
+    assert "its records for debits are lost; to copy their tables, write snapshot = true in sources/bank.toml" in told
+    assert "and then lake ingest bank --again debits" in told
+    assert [[row[0] for row in rows] for rows in logged(bank).values()] == [[0, 1], [0]]
+    refused = run(bank, spark, "ingest", "bank", "--again", "debits", code=2)
+    assert "bank copies no tables: it is declared with snapshot = false" in refused
+
+
+def test_a_stream_that_a_source_is_no_longer_declared_for_lacks_nothing(bank: Lakehouse, spark: SparkSession) -> None:
+    outside(bank, transfers(2), at_once=2)
+    run(bank, spark, "ingest")
+    shutil.rmtree(bank.settings.path(f".lake/{spool.FOLDER}"))
+    [credit] = [record for record in transfers(3)[2] if record[0] == "credits"]
+    outside(bank, [*transfers(2), [credit]])
+    declaration = bank.source.project / "sources/bank.toml"
+    declaration.write_text(declaration.read_text().replace(", 'debits'", ""))
+    assert standing(bank.settings, "bank", ("credits",)).lacking == ()
+    run(bank, spark, "ingest")
+    assert [len(rows) for rows in logged(bank).values()] == [3, 2]
+    assert cut(load(bank.settings)).batches == {"credits": 2, "debits": 1}
+
+
+def test_a_transaction_of_which_a_record_was_refused_is_told(bank: Lakehouse, spark: SparkSession) -> None:
+    whole, half = transfers(2)
+    half[0][1]["pence"] = "much"
+    outside(bank, [whole, half], at_once=2)
+    told = "1 refused record of debits is missing from 1 transaction of which credits has the rest: bank:1"
+    for words in (["ingest"], ["quarantine"], ["quarantine", "list"]):
+        assert told in run(bank, spark, *words)
+    assert f"divided  {told}: lake quarantine list debits" in run(bank, spark, "status")
+    outside(bank, [whole, half, half])
+    told = "2 refused records of debits are missing from 2 transactions of which credits has the rest: bank:1"
+    assert f"ingest  {told}" in run(bank, spark, "run")
+
+
 @pytest.mark.long
 def test_what_is_on_disk_is_in_the_logs_before_a_source_goes_on_elsewhere(
     bank: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch

@@ -4,7 +4,7 @@ kind = "fake"
 file = "outside.json"      {"transactions": [[[stream, record], …], …], "acknowledged": 0, "lost": 0, "partitions": 1}
 at_once = 2                transactions in one range
 streams = ["debits", "credits"]
-copies = true              it can copy again what a stream has had so far
+copies = true              it can copy again what a stream has had so far; false: it is declared not to
 """
 
 from __future__ import annotations
@@ -68,8 +68,11 @@ class Fake:
         """Nothing is open."""
 
 
+@dataclass
 class Database(Fake):
     """One whose streams can be copied again."""
+
+    copies: bool = True
 
     def copy_again(self, after: Progress, streams: Iterable[str]) -> Progress:
         """From here all that those streams have had so far comes again."""
@@ -88,5 +91,5 @@ class Database(Fake):
 
 def of(name: str, said: Mapping[str, Any], contracts: Mapping[str, Contract], where: str) -> Fake:
     """The source that a file declares."""
-    kind = Database if said.get("copies") else Fake
-    return kind(Path(said["file"]), said.get("at_once", 1), tuple(said["streams"]))
+    made = Fake(Path(said["file"]), said.get("at_once", 1), tuple(said["streams"]))
+    return Database(made.file, made.at_once, made.streams, copies=said["copies"]) if "copies" in said else made

@@ -72,6 +72,10 @@ class Postgres:
         """The streams that it has records for."""
         return tuple(self.options.tables)
 
+    @property
+    def copies(self) -> bool:
+        return self.options.snapshot
+
     def read(self, after: Progress | None, spool: Spool) -> Progress | None:
         """Puts the next whole transactions into `spool`, or the copy of the tables at first. See Source."""
         place, tables = self._looked()
@@ -218,8 +222,18 @@ class Postgres:
             raise Gap(
                 "; ".join(gap.what for gap in found),
                 where=self.options.where,
-                fix=f"lake ingest {self.options.name} --give-up copies the tables anew, and so finds what was missed",
+                fix=f"lake ingest {self.options.name} --give-up {self._after_gap}",
             )
+
+    @property
+    def _after_gap(self) -> str:
+        """What is done about what was missed."""
+        if self.copies:
+            return "copies the tables anew, and so finds what was missed"
+        return (
+            f"goes on without what was missed; with snapshot = true in {self.options.where} it copies the tables anew,"
+            " and so finds that"
+        )
 
     def _begin(self, place: Place, tables: Mapping[str, Table], spool: Spool) -> Progress:
         slot = self._server.slot(self.options.slot)
