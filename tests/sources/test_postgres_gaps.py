@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 import subprocess
@@ -178,6 +179,36 @@ def test_a_publication_that_was_made_again(shop: Shop) -> None:
     changed_unseen(shop)
     shop.execute("CREATE PUBLICATION lake FOR TABLE orders, others")
     given_up(shop, source, place, state, "publication 'lake' was dropped and recreated")
+
+
+def test_a_publication_that_left_something_out_for_a_while(shop: Shop) -> None:
+    orders(shop)
+    source, place, state = begun(shop)
+    shop.execute("ALTER PUBLICATION lake SET (publish = 'insert')")
+    with pytest.raises(DeclarationError, match="leaves out every update, delete, truncate"):
+        source.read(place, Spooled())
+    changed_unseen(shop)
+    shop.execute("ALTER PUBLICATION lake SET (publish = 'insert, update, delete, truncate')")
+    given_up(shop, source, place, state, "the publication 'lake' was altered")
+
+
+def test_a_schema_that_left_the_publication_for_a_while(shop: Shop) -> None:
+    orders(shop)
+    shop.execute("DROP PUBLICATION lake", "CREATE PUBLICATION lake FOR TABLES IN SCHEMA public")
+    source, place, state = begun(shop)
+    shop.execute("ALTER PUBLICATION lake DROP TABLES IN SCHEMA public")
+    changed_unseen(shop)
+    shop.execute("ALTER PUBLICATION lake ADD TABLES IN SCHEMA public")
+    given_up(shop, source, place, state, "public.orders was out of the publication")
+
+
+def test_a_position_of_an_older_release_knows_less_of_its_publication(shop: Shop) -> None:
+    orders(shop)
+    source, place, _ = begun(shop)
+    entries = place["tables"].items()
+    old = {stream: {**entry, "published": re.sub(r"\.\d+/", "/", entry["published"])} for stream, entry in entries}
+    shop.execute("UPDATE orders SET name = 'z' WHERE id = 5")
+    assert source.read({**place, "tables": old}, Spooled()) is not None
 
 
 def test_another_server_of_the_same_name(

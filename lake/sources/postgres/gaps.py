@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from lake.sources.postgres.messages import read_lsn
 from lake.sources.postgres.options import Options
@@ -106,17 +106,35 @@ def _of_tables(known: Known, tables: Mapping[str, Table], options: Options) -> I
         for stream, name in options.tables.items()
         if (entry := known.tables.get(stream)) and entry["since"]
     }
-    if any(_publication(entry["published"]) != _publication(table.published) for entry, table in copied.values()):
+    published = {
+        stream: (_parts(entry["published"]), _parts(table.published)) for stream, (entry, table) in copied.items()
+    }
+    if any(was.publication != now.publication for was, now in published.values()):
         yield Missed(f"the publication {options.publication!r} was dropped and recreated")
         return
+    if any(was.change not in {"", now.change} for was, now in published.values()):
+        yield Missed(f"the publication {options.publication!r} was altered: what it left out meanwhile is missing")
+        return
     for stream, (entry, table) in copied.items():
-        name = options.tables[stream]
+        name, (was, now) = options.tables[stream], published[stream]
         if table.id != entry["id"]:
             yield Missed(f"{name} is a different table: the one that was read was dropped", stream)
-        elif table.published != entry["published"]:
+        elif was.entry not in {"0", now.entry}:
             yield Missed(f"{name} was out of the publication for a while", stream)
 
 
-def _publication(published: str) -> str:
-    """The number of the publication that a table is in."""
-    return published.partition("/")[0]
+class _Published(NamedTuple):
+    """The number of a publication, its newest change, and what of it names a table.
+
+    Positions of older releases have no change (""), and no entry of a publication of schemas ("0").
+    """
+
+    publication: str
+    change: str
+    entry: str
+
+
+def _parts(published: str) -> _Published:
+    publication, _, entry = published.partition("/")
+    number, _, change = publication.partition(".")
+    return _Published(number, change, entry)

@@ -19,16 +19,21 @@ OPERATIONS: Final = ("insert", "update", "delete", "truncate")
 ARRAYS: Final = ("array<string>",)
 
 PUBLICATION: Final[LiteralString] = """
-    SELECT oid, puballtables, pubinsert, pubupdate, pubdelete, pubtruncate FROM pg_publication WHERE pubname = %s
+    SELECT oid, xmin::text, pubinsert, pubupdate, pubdelete, pubtruncate FROM pg_publication WHERE pubname = %s
 """
 PUBLISHED: Final[LiteralString] = """
-    SELECT p.schemaname, p.tablename, {listed}, c.oid, c.relkind, c.relreplident, coalesce(r.oid, 0)::bigint
+    SELECT p.schemaname, p.tablename, {listed}, c.oid, c.relkind, c.relreplident,
+           coalesce(r.oid, {by_schema}, 0)::bigint
     FROM pg_publication_tables p
     JOIN pg_namespace n ON n.nspname = p.schemaname
     JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename
     LEFT JOIN pg_publication_rel r ON r.prrelid = c.oid AND r.prpubid = %s
     WHERE p.pubname = %s
 """
+BY_SCHEMA: Final[LiteralString] = (
+    "(SELECT s.oid FROM pg_publication_namespace s JOIN pg_publication o ON o.oid = s.pnpubid"
+    " WHERE s.pnnspid = n.oid AND o.pubname = p.pubname)"
+)
 COLUMNS: Final[LiteralString] = """
     SELECT a.attrelid, a.attname, a.atttypid, a.attstorage,
            coalesce(a.attnum = ANY(i.indkey) AND NOT i.indisprimary, false),
@@ -60,7 +65,9 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A published table as it is now. `published` changes when it, or its publication, leaves and comes back."""
+    """A published table as it is now. `published` changes when it, or its publication, leaves and comes back, and when
+    the publication is altered: "number of the publication.its newest change/what of it names the table".
+    """
 
     id: int
     schema: str
@@ -104,9 +111,14 @@ def published(ask: Ask, publication: str, *, version: int, where: str) -> tuple[
             where=where,
             fix=f"CREATE PUBLICATION {quoted_name(publication)} FOR TABLE …",
         )
-    [(number, _, *operations)] = found
-    listed: LiteralString = "p.attnames, p.rowfilter" if version >= COLUMN_LISTS else "NULL, NULL"
-    tables = ask(PUBLISHED.replace("{listed}", listed), number, publication)
+    [(number, changed, *operations)] = found
+    known = version >= COLUMN_LISTS
+    listed: LiteralString = "p.attnames, p.rowfilter" if known else "NULL, NULL"
+    tables = ask(
+        PUBLISHED.replace("{listed}", listed).replace("{by_schema}", BY_SCHEMA if known else "NULL"),
+        number,
+        publication,
+    )
     columns: dict[int, list[Sequence[Any]]] = {}
     for of, *about in ask(COLUMNS, [row[4] for row in tables]):
         columns.setdefault(of, []).append(about)
@@ -119,7 +131,7 @@ def published(ask: Ask, publication: str, *, version: int, where: str) -> tuple[
             partitioned=kind == "p",
             columns=tuple(_columns(columns.get(of, []), names, identity)),
             rows=rows,
-            published=f"{number}/{entry}",
+            published=f"{number}.{changed}/{entry}",
         )
         for schema, name, names, rows, of, kind, identity, entry in tables
     }
