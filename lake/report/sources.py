@@ -46,7 +46,7 @@ def sources(settings: Settings, contracts: Mapping[str, Contract]) -> Iterator[S
     """Every declared source. Each is asked, which takes as long as it takes to answer."""
     sound, faults = sound_sources(settings, contracts)
     yield from (_status(settings, source) for source in sound.values())
-    yield from (SourceStatus(name, error=str(fault)) for name, fault in faults.items())
+    yield from (SourceStatus(name, error=_in_a_line(fault)) for name, fault in faults.items())
 
 
 def _status(settings: Settings, source: Declared) -> SourceStatus:
@@ -57,5 +57,10 @@ def _status(settings: Settings, source: Declared) -> SourceStatus:
         with closing(source.open()) as reader:
             lag = reader.lag(at.progress)
     except LakeError as error:
-        return SourceStatus(source.name, **known, error=error.what)
+        return SourceStatus(source.name, **known, error=_in_a_line(error))
     return SourceStatus(source.name, **known, events=lag.events, seconds=lag.seconds, retained=lag.retained)
+
+
+def _in_a_line(error: LakeError) -> str:
+    """What was found, where, and how to fix it."""
+    return " ".join(str(error).split())

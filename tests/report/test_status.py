@@ -387,3 +387,10 @@ def test_what_is_wrong_with_a_declaration_is_told_beside_the_state_of_the_others
     assert as_data(state)["faults"] == [fault]
     assert [line for line in wrong(state, ["stopped"]) if "declaration is faulty" in line]
     assert {each.name for each in state.streams} == set(flights.contracts)
+
+
+def test_what_is_wrong_with_a_source_is_told_in_its_line_with_its_fix(project: Settings) -> None:
+    project.path("sources").mkdir()
+    project.path("sources/till.toml").write_text('kind = "kafkaa"')
+    [line] = [line for line in as_text(look(*sound(project))) if line.startswith("till ")]
+    assert "unknown kind 'kafkaa' (sources/till.toml) fix: did you mean 'kafka'?" in line
