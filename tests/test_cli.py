@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 
 from lake import cli
 from lake.cli import COMMANDS, Commands, Shell, lake, table
+from lake.config import Settings
 from lake.errors import DeclarationError, LawError, Unavailable
 from tests.warehouse import published
 
@@ -77,3 +79,19 @@ def test_what_is_to_be_typed_next_can_be_pasted(tmp_path: Path, monkeypatch: pyt
 def test_a_table_of_text_sets_numbers_to_the_right() -> None:
     rows: list[dict[str, Any]] = [{"a": "x", "n": 1}, {"a": None, "n": 100}]
     assert table(rows, "a", "n") == ["a    n", "-  ---", "x    1", "   100"]
+
+
+@pytest.mark.parametrize("option", ["--quiet", "--json", "--log-format=json"])
+def test_what_one_source_fails_of_is_told_however_quiet(
+    project: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    project.path("sources").mkdir()
+    project.path("sources/till.toml").write_text('kind = "fax"')
+    monkeypatch.setattr(Shell, "spark", None)  # what is declared wrongly is never read
+    assert run(monkeypatch, "ingest", option, "--project", str(project.project)) == 2
+    told = capsys.readouterr().err
+    if "log-format" not in option:
+        assert told.startswith("lake: till: unknown kind 'fax' (sources/till.toml)\n  fix: known: ")
+        return
+    [record] = [each for line in told.splitlines() if (each := json.loads(line))["event"] == "error"]
+    assert (record["subject"], record["what"], record["exit_code"]) == ("till", "unknown kind 'fax'", 2)

@@ -219,6 +219,13 @@ class Shell:
                 self.emit({"error": fault.record})
         return fault.exit_code
 
+    def tell(self, subject: str, fault: LakeError) -> None:
+        """Prints on stderr what is wrong with `subject`, however quiet; the others go on."""
+        if isinstance(self.progress, Records):
+            self.progress.record("error", subject=subject, **fault.record)
+        else:
+            self.progress.say(_spelt(f"lake: {subject}: {fault}"))
+
     def draw(self, data: Any, picture: RenderableType) -> None:
         """As `emit`, for a renderable of rich: wrapped and in colours on a terminal, else unwrapped."""
         from rich.console import Console

@@ -113,7 +113,7 @@ def ingest(shell: Shell, names: tuple[str, ...], give_up: bool, again: tuple[str
     failures: list[LakeError] = []
 
     def failed(stream: str, error: LakeError) -> None:
-        shell.say(f"lake: {stream}: {error}")
+        shell.tell(stream, error)
         failures.append(error)
 
     done = ingest_named(
