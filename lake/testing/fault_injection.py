@@ -1,13 +1,14 @@
-"""Where a process may die: before and after each write to a warehouse, and in the middle of it.
+"""Where a process may die: before and after each write to a warehouse, in the middle of it, and at a source.
 
 A point is `<what>.<moment>`, e.g. `log.before`. What is written is told by its path: `log`, `quarantine`,
 `redeliveries`, `table`, `edition`, `meta` (every other book), and with a verb of its own `compaction`, `checkpoint`,
 `vacuum` (each file deleted), `removal` (each folder deleted) and `archive` (each landing file moved). `before` and
 `after` are those of one commit; `middle` is when its first new file is there and the commit is not, or when the first
-file of a folder is gone.
+file of a folder is gone. Of a source, `spool` is a delivery that is put on the disk, and `acknowledge` what the system
+outside is told after the commit.
 
-Nothing in production code knows of them: `armed` wraps, in a process that is to die, what deltalake, PySpark and
-pathlib are called by.
+Nothing in production code knows of them: `armed` wraps, in a process that is to die, what deltalake, PySpark, pathlib
+and sources are called by.
 """
 
 from __future__ import annotations
@@ -28,10 +29,19 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from lake.config import Settings
+from lake.sources import spool
+from lake.sources.declared import Declared
+from lake.sources.source import Progress, Source
+
 COMMITS: Final = ("log", "quarantine", "redeliveries", "table", "meta", "edition", "compaction")
 POINTS: Final = (
     *(f"{what}.{moment}" for what in (*COMMITS, "removal") for moment in ("before", "middle", "after")),
-    *(f"{what}.{moment}" for what in ("checkpoint", "vacuum", "archive") for moment in ("before", "after")),
+    *(
+        f"{what}.{moment}"
+        for what in ("checkpoint", "vacuum", "archive", "spool", "acknowledge")
+        for moment in ("before", "after")
+    ),
 )
 """Every point; which of them a command passes is a matter of what it finds to do."""
 
@@ -147,10 +157,11 @@ def _alive(pid: int) -> bool:
 
 
 def armed(passes: Passes) -> None:
-    """Wraps every call that writes to a warehouse, for the rest of this process's life."""
+    """Wraps every call that writes to a warehouse or is told to a source, for the rest of this process's life."""
     _delta_rs(passes)
     _spark(passes)
     _files(passes)
+    _sources(passes)
 
 
 def _delta_rs(passes: Passes) -> None:
@@ -222,6 +233,31 @@ def _files(passes: Passes) -> None:
 
     Path.unlink, shutil.move = unlinked, moved  # type: ignore[assignment, method-assign]
     shutil.rmtree = removed  # type: ignore[assignment]
+
+
+def _sources(passes: Passes) -> None:
+    keep, opened = spool.keep, Declared.open
+
+    def kept(settings: Settings, source: str, number: int, writer: spool.Writer, progress: Progress) -> spool.Spooled:
+        passes.at("spool.before", writer.folder)
+        found = keep(settings, source, number, writer, progress)
+        passes.at("spool.after", found.folder)
+        return found
+
+    def open_(declared: Declared) -> Source:
+        source, where = opened(declared), Path(declared.where)
+        acknowledge = source.acknowledge
+
+        def acknowledged(upto: Progress) -> None:
+            passes.at("acknowledge.before", where)
+            acknowledge(upto)
+            passes.at("acknowledge.after", where)
+
+        source.acknowledge = acknowledged  # type: ignore[method-assign]
+        return source
+
+    spool.keep = kept
+    Declared.open = open_  # type: ignore[method-assign, assignment]
 
 
 def _path(table: Any) -> Path:

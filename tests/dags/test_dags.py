@@ -23,7 +23,9 @@ from lake.store.ledger.cuts import record_cut
 from lake.testing import Commands
 from tests.processes import until
 from tests.servers.airflow import Airflow, installed, scheduling
+from tests.servers.kafka import Kafka
 from tests.serving import serving
+from tests.shop import order
 
 # Parses the DAGs of the folders that stdin names, as Airflow does, and tells what is in them; then what comes of each
 # call where the command `lake` is a shell script: the name of an exception or an exit code, whether Airflow would try
@@ -319,6 +321,22 @@ def test_a_micro_batch_leaves_one_published_cut(airflow: Airflow, commands: Comm
     assert (stream["task"], stream["token"], stream["accepted"]) == ("ingest", "orders@1", 6)
     assert orders == {**PUBLISHED, "version": orders["version"], "inserted": 4}
     assert days == {**PUBLISHED, "version": days["version"], "inserted": 3}
+
+
+def test_a_micro_batch_takes_in_what_a_topic_has(airflow: Airflow, commands: Commands, kafka: Kafka) -> None:
+    topic = kafka.topic()
+    kafka.send(topic, *(json.dumps(order(number)) for number in (71, 72, 73)))
+    (airflow.folder / "sources").mkdir()
+    (airflow.folder / "sources/till.toml").write_text(
+        f'kind = "kafka"\nbootstrap = "{kafka.bootstrap}"\n[streams]\norders = {{ topic = "{topic}" }}\n'
+    )
+    states = replace(airflow, server=commands.environment).run("microbatch")
+    assert {states[task] for task in ("ingest", "cut", "check", "publish")} == {"success"}, states
+    [landed] = airflow.events()["shop/log/orders"]
+    assert (landed["token"], landed["accepted"]) == ("orders@2", 6 + 3)
+    [source] = airflow.lake("status")["sources"]
+    assert (source["delivery"], source["events"], kafka.told("headwater", topic)) == (1, 0, {0: 3})
+    assert airflow.lake("sql", "select status from current_order where order_id = 72") == [{"status": "placed"}]
 
 
 ASSETS = ("log/orders", "silver/current_order", "gold/customer_daily")

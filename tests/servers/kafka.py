@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
 
@@ -37,6 +37,14 @@ def installed() -> None:
     needed(find_spec("confluent_kafka"), "the extra `kafka` is not installed: make setup")
     there = all((JARS / jar.file).is_file() for jar in listed(ROOT / "infra/kafka/jars.txt"))
     needed(there or None, "the broker's jars are missing: make test-kafka fetches them")
+
+
+class Committed(NamedTuple):
+    """A record: topic/partition:offset, key and value as text."""
+
+    place: str
+    key: str
+    value: str | None
 
 
 @dataclass
@@ -154,6 +162,37 @@ class Kafka:
         before = self.high(topic)
         getattr(producer, f"{end}_transaction")(30)
         until(lambda: self.high(topic) > before)  # its marker is written a little later
+
+    def committed(self, topic: str) -> list[Committed]:
+        """The committed records of a topic, those of a partition in their order, by a consumer of the test's own."""
+        from confluent_kafka import Consumer, TopicPartition
+
+        about = {"bootstrap.servers": self.bootstrap, "group.id": "truth", "isolation.level": "read_committed"}
+        consumer = Consumer({**about, "enable.partition.eof": True, **QUIET})
+        partitions = self.admin.list_topics(topic, timeout=30).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+        records, ended = list[Committed](), set[int | None]()
+        while len(ended) < len(partitions):
+            for message in consumer.consume(10_000, timeout=1):
+                if message.error():
+                    ended.add(message.partition())
+                    continue
+                place, key, value = f"{topic}/{message.partition()}:{message.offset()}", message.key(), message.value()
+                records.append(Committed(place, (key or b"").decode(), None if value is None else value.decode()))
+        consumer.close()
+        return records
+
+    def told(self, group: str, topic: str) -> dict[int, int]:
+        """The offsets of a group, by partition; 0 where it has none."""
+        from confluent_kafka import Consumer, TopicPartition
+
+        partitions = self.admin.list_topics(topic, timeout=30).topics[topic].partitions
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group, **QUIET})
+        try:
+            found = consumer.committed([TopicPartition(topic, number) for number in partitions], timeout=30)
+            return {place.partition: max(0, place.offset) for place in found}
+        finally:
+            consumer.close()
 
     def high(self, topic: str) -> int:
         """The offsets of a topic that are taken, of all its partitions."""

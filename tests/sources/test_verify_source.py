@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import psycopg
 import pytest
@@ -13,17 +16,16 @@ from pyspark.sql import SparkSession
 from lake.errors import DeclarationError
 from lake.publish.verify_source import verify_source
 from lake.store.warehouse import Warehouse
-from lake.testing import Lakehouse
-from tests.sources.shop import Shop
+from lake.testing import Commands, Lakehouse
+from tests.sources.shop import VARIABLE, Shop
 from tests.sources.test_postgres_tables import changed, lakehouse, run
 
 __all__ = ["lakehouse"]
 
 
-def test_tables_are_what_the_source_has_at_one_place_while_others_write(
-    lakehouse: Lakehouse, shop: Shop, spark: SparkSession
-) -> None:
-    run(lakehouse, spark)
+@contextmanager
+def writing(shop: Shop) -> Iterator[None]:
+    """Another connection writes while the block lasts."""
     done = threading.Event()
 
     def write() -> None:
@@ -35,10 +37,18 @@ def test_tables_are_what_the_source_has_at_one_place_while_others_write(
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        verdicts = [verify_source(lakehouse.project, lambda: spark, "orders") for _ in range(3)]
+        yield
     finally:
         done.set()
         writer.join()
+
+
+def test_tables_are_what_the_source_has_at_one_place_while_others_write(
+    lakehouse: Lakehouse, shop: Shop, spark: SparkSession
+) -> None:
+    run(lakehouse, spark)
+    with writing(shop):
+        verdicts = [verify_source(lakehouse.project, lambda: spark, "orders") for _ in range(3)]
     assert {verdict.verdict for [verdict] in verdicts} == {"identical"}, verdicts
     assert len({verdict.cut for [verdict] in verdicts}) == 3
     assert verdicts[0][0].rows > 0
@@ -52,6 +62,35 @@ def test_what_differs_from_the_source_is_told_row_by_row(lakehouse: Lakehouse, s
     assert verdict.verdict == "differs"
     assert {row["change"] for row in verdict.differences} == {"differs"}
     assert all([*row["columns"]] == ["price"] for row in verdict.differences)
+
+
+def test_the_command_names_the_keys_that_differ_while_others_write(
+    lakehouse: Lakehouse, shop: Shop, commands: Commands
+) -> None:
+    settings: dict[str, Any] = {VARIABLE: shop.reader_dsn}
+
+    def verify(code: int) -> tuple[Any, str]:
+        with writing(shop):
+            done = commands.lake("verify", "--source", "orders", "--json", at=lakehouse, **settings)
+        assert done.code == code, done.err
+        return json.loads(done.out), done.err
+
+    shop.execute("INSERT INTO orders VALUES (500, 'kept', NULL, 1), (501, 'gone', NULL, 2)")
+    assert commands.lake("run", at=lakehouse, **settings).code == 0
+    told, _ = verify(0)
+    [table] = told["tables"]
+    assert (table["table"], table["verdict"], table["differences"]) == ("current_order", "identical", [])
+    shop.execute(  # no log of it
+        "ALTER TABLE orders ALTER COLUMN price SET DATA TYPE numeric(13, 2)"
+        " USING CASE WHEN id > 499 THEN price + 1 ELSE price END"
+    )
+    told, said = verify(1)
+    [table] = told["tables"]
+    assert {(row["id"], row["change"]) for row in table["differences"]} == {(500, "differs"), (501, "differs")}
+    assert "not what the source of orders has: current_order" in said
+    done = commands.lake("verify", "--source", "orders", at=lakehouse, **settings)
+    assert done.code == 1
+    assert all(word in done.out for word in ("current_order id=500: differs", "current_order id=501: differs", "price"))
 
 
 def test_a_stream_that_no_latest_reads_or_no_source_feeds_is_told(lakehouse: Lakehouse, spark: SparkSession) -> None:

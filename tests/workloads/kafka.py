@@ -24,12 +24,12 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 
 from lake.store.log import Log
 from lake.testing import Lakehouse
 from tests.processes import until
-from tests.servers.kafka import QUIET, Kafka
+from tests.servers.kafka import Kafka
 from tests.shop import contract, declare, empty, job
 from tests.workloads.follow import FOLLOW, killed, lake
 
@@ -95,23 +95,6 @@ def project(folder: Path, kafka: Kafka) -> Lakehouse:
     return Lakehouse(house.source.project, house.source.project / ".lake")
 
 
-def committed(kafka: Kafka) -> list[tuple[str, str | None]]:
-    """The committed records of the topic, key and value, those of a key in their order."""
-    about = {"bootstrap.servers": kafka.bootstrap, "group.id": "truth", "isolation.level": "read_committed"}
-    consumer = Consumer({**about, "enable.partition.eof": True, **QUIET})
-    consumer.assign([TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)])
-    records, ended = list[tuple[str, str | None]](), set[int]()
-    while len(ended) < PARTITIONS:
-        for message in consumer.consume(10_000, timeout=1):
-            if message.error():
-                ended.add(message.partition() or 0)
-            else:
-                value = message.value()
-                records.append(((message.key() or b"").decode(), None if value is None else value.decode()))
-    consumer.close()
-    return records
-
-
 def run(kafka: Kafka, folder: Path, said: argparse.Namespace) -> dict[str, Any]:
     """The load, the kills, and what is found in the end."""
     kafka.topic(TOPIC, partitions=PARTITIONS)
@@ -135,8 +118,9 @@ def run(kafka: Kafka, folder: Path, said: argparse.Namespace) -> dict[str, Any]:
     follow.send_signal(signal.SIGTERM)
     follow.wait()
     codes = {words: lake(place, *words.split()).wait() for words in ("run", "verify")}
-    records = committed(kafka)
-    there = {key: json.loads(value)["email"] for key, value in dict(records).items() if value is not None}
+    records = kafka.committed(TOPIC)
+    last = {record.key: record.value for record in records}
+    there = {key: json.loads(value)["email"] for key, value in last.items() if value is not None}
     here = {row["id"]: row["email"] for row in house.table("customer")}
     return {
         "seconds": round(time.monotonic() - begun),

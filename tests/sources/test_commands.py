@@ -1,0 +1,532 @@
+"""`lake` on sources that fail: one clear message, its exit code, no secret; all others go on, and it heals.
+
+And what it says of sources that do not: where they stand, how far the logs are behind, and where a row came from.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from lake.testing import Commands, Done, Lakehouse
+from tests.processes import ROOT, free_port, until
+from tests.registry import registry
+from tests.servers.kafka import USER, Kafka, done
+from tests.servers.postgres import Postgres, binaries
+from tests.shop import contract, declare, empty, job
+from tests.sources.shop import PASSWORD, VARIABLE, Shop
+
+AVRO: Final = (
+    '{"type": "record", "name": "o", "fields": [{"name": "id", "type": "int"}, {"name": "name", "type": "string"}]}'
+)
+WRONG: Final = "not-the-password"
+SECRETS: Final = (PASSWORD, USER["KAFKA_PASSWORD"], WRONG)
+BOOTSTRAP: Final = "SHOP_BOOTSTRAP"
+TOML: Final = "sources/shop.toml"
+
+
+@dataclass
+class Followed:
+    """A project of a stream `orders` that a source has, and of `notes` that land; its commands."""
+
+    house: Lakehouse
+    commands: Commands
+    environment: dict[str, Any] = field(default_factory=dict)
+    noted: int = 0
+
+    def lake(self, *words: str) -> Done:
+        return self.commands.lake(*words, at=self.house, **self.environment)
+
+    def note(self) -> None:
+        self.noted += 1
+        self.house.land("notes", {"number": self.noted})
+
+    def said(self, *words: str) -> Any:
+        """The answer as JSON."""
+        done = self.lake(*words, "--json")
+        assert done.code == 0, done.err
+        return json.loads(done.out)
+
+    @property
+    def toml(self) -> Path:
+        return self.house.source.project / TOML
+
+    def rows(self) -> dict[int, str]:
+        return {row["id"]: row["name"] for row in self.house.table("order")}
+
+    def must_have_notes(self) -> None:
+        assert [row["number"] for row in self.house.table("note")] == [*range(1, self.noted + 1)]
+
+
+def followed(folder: Path, commands: Commands, toml: str, fields: dict[str, Any], kind: str, **about: Any) -> Followed:
+    settings = empty(folder / "shop")
+    hidden = ", ".join(f'"{name} AS _{name}"' for name in fields if name not in {"id", "name"})
+    jobs = {
+        "order": job("order", kind, 'log("orders")', returns=f'rows.selectExpr("id", "name", {hidden})'),
+        "note": job("note", 'Latest("number")', 'log("notes")'),
+    }
+    declare(settings, contract("orders", fields, **about), contract("notes", {"number": "long"}), jobs=jobs)
+    (settings.project / "sources").mkdir()
+    (settings.project / TOML).write_text(toml)
+    return Followed(Lakehouse(settings.project, folder), commands)
+
+
+@dataclass
+class Topic:
+    """What is read of a broker."""
+
+    kafka: Kafka
+    name: str
+    shop: Followed
+
+    def send(self, *names: str) -> None:
+        for number, name in enumerate(names, 1):
+            self.kafka.send(self.name, json.dumps({"id": number, "name": name}))
+
+
+@pytest.fixture
+def topic(kafka: Kafka, commands: Commands, tmp_path: Path) -> Iterator[Topic]:
+    name = kafka.topic()
+    toml = f'kind = "kafka"\nbootstrap = "env:{BOOTSTRAP}"\nseconds = 4\n[streams]\norders = {{ topic = "{name}" }}\n'
+    fields = {"id": "int", "name": "string", "at": ("long", {"from": "kafka.offset"})}
+    shop = followed(tmp_path, commands, toml, fields, 'Latest("id", sequence="_at")')
+    shop.environment[BOOTSTRAP] = kafka.bootstrap
+    yield Topic(kafka, name, shop)
+    assert kafka.process is not None
+    if kafka.process.poll() is not None:
+        kafka.start()
+
+
+@dataclass(frozen=True)
+class Harm:
+    """What is done to a source, what is then said, and what makes it good."""
+
+    name: str
+    code: int
+    says: str
+    fix: str
+    done: Callable[[Any], None]
+    healed: Callable[[Any], None] = lambda _: None
+    give_up: bool = False
+    where: str = TOML
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def must_be_told(shop: Followed, harm: Harm) -> None:
+    """Both commands say it once, end so, and bring the other stream to its table."""
+    for words in (("ingest",), ("run", "--quiet")):
+        shop.note()
+        done = shop.lake(*words)
+        said = done.out + done.err
+        assert done.code == harm.code, said
+        assert harm.says in said
+        assert harm.fix in said
+        assert f"({harm.where}" in said
+        assert "Traceback" not in said
+        assert not [secret for secret in SECRETS if secret in said], said
+        told = [line for line in said.splitlines() if harm.says in line]
+        assert len(told) == 1, said
+    shop.must_have_notes()
+    assert shop.lake("status").code == 0
+
+
+def must_heal(shop: Followed, harm: Harm) -> None:
+    if harm.give_up:
+        done = shop.lake("ingest", "shop", "--give-up")
+        assert done.code == 0, done.err
+    done = shop.lake("run")
+    assert done.code == 0, done.err
+
+
+def replaced(old: str, new: str) -> tuple[Callable[[Any], None], Callable[[Any], None]]:
+    """Says something else in the source's file, and what it said again."""
+
+    def change(of: Any, this: str, by: str) -> None:
+        text = of.shop.toml.read_text()
+        assert this in text
+        of.shop.toml.write_text(text.replace(this, by))
+
+    return (lambda of: change(of, old, new)), (lambda of: change(of, new, old))
+
+
+def away(topic: Topic) -> None:
+    topic.kafka.stop()
+
+
+def back(topic: Topic) -> None:
+    topic.kafka.start()
+
+
+def recreated(topic: Topic) -> None:
+    done(topic.kafka.admin.delete_topics([topic.name]))
+    until(lambda: topic.name not in topic.kafka.admin.list_topics(timeout=10).topics)
+    topic.kafka.topic(topic.name)
+
+
+def cleared(topic: Topic) -> None:
+    from confluent_kafka import TopicPartition
+
+    topic.send("gone")
+    done(topic.kafka.admin.delete_records([TopicPartition(topic.name, 0, topic.kafka.high(topic.name))]))
+
+
+def elsewhere(port: str, settings: str) -> tuple[Callable[[Any], None], Callable[[Any], None]]:
+    """By another port of the broker, with these settings of the client."""
+
+    def change(topic: Topic) -> None:
+        topic.shop.environment |= {BOOTSTRAP: f"127.0.0.1:{topic.kafka.ports[port]}", "KAFKA_WORD": WRONG}
+        topic.shop.toml.write_text(topic.shop.toml.read_text() + settings)
+
+    def heal(topic: Topic) -> None:
+        topic.shop.environment[BOOTSTRAP] = topic.kafka.bootstrap
+        topic.shop.toml.write_text(topic.shop.toml.read_text().replace(settings, ""))
+
+    return change, heal
+
+
+SASL: Final = f"""[client]
+"security.protocol" = "SASL_PLAINTEXT"
+"sasl.mechanism" = "PLAIN"
+"sasl.username" = "{USER["KAFKA_USER"]}"
+"sasl.password" = "env:KAFKA_WORD"
+"""
+OF_KAFKA: Final = [
+    Harm("the broker is gone", 75, "Kafka is unavailable", "try again when the brokers answer", away, back),
+    Harm("the topic was recreated", 2, "was recreated", "lake ingest shop --give-up", recreated, give_up=True),
+    Harm("retention took records", 2, "were deleted there before they were read", "--give-up", cleared, give_up=True),
+    Harm("no such topic", 2, "the topic 'orderz-", "correct its name", *replaced('topic = "topic', 'topic = "orderz')),
+    Harm("a wrong password", 2, "authentication failed", "[client]", *elsewhere("sasl-port", SASL)),
+    Harm("no TLS", 75, "Kafka is unavailable", "is bootstrap right?", *elsewhere("tls-port", "")),
+]
+
+
+@pytest.mark.parametrize("harm", OF_KAFKA, ids=str)
+def test_what_is_wrong_with_a_broker_is_told_and_heals(topic: Topic, harm: Harm) -> None:
+    topic.send("Ann", "Ben")
+    topic.shop.note()
+    assert topic.shop.lake("run").code == 0
+    harm.done(topic)
+    must_be_told(topic.shop, harm)
+    harm.healed(topic)
+    topic.send("Cy")
+    must_heal(topic.shop, harm)
+    assert topic.shop.rows() == {1: "Cy", 2: "Ben"}
+
+
+def test_a_registry_that_is_gone_is_told_and_heals(topic: Topic) -> None:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+    from tests.sources.test_kafka_values import serialized
+
+    text, shop = topic.shop.toml.read_text(), topic.shop
+    with registry() as running:
+        with SchemaRegistryClient({"url": running.url}) as client:
+            values = [serialized(client, AVRO, {"id": n, "name": name}) for n, name in ((1, "Ann"), (2, "Ben"))]
+        avro = text.replace(f'"{topic.name}" }}', f'"{topic.name}", value = "avro" }}')
+        shop.toml.write_text(f'{avro}[registry]\nurl = "{running.url}"\n')
+        topic.kafka.send(topic.name, values[0])
+        shop.note()
+        assert shop.lake("run").code == 0
+        sound = shop.toml.read_text()
+        shop.toml.write_text(f'{avro}[registry]\nurl = "http://someone:{WRONG}@127.0.0.1:{free_port()}"\n')
+        topic.kafka.send(topic.name, values[1])
+        gone = Harm("", 75, "the schema registry does not answer", "is its url right?", lambda _: None)
+        must_be_told(shop, gone)
+        shop.toml.write_text(sound)
+        must_heal(shop, gone)
+    assert shop.rows() == {1: "Ann", 2: "Ben"}
+
+
+@dataclass
+class Table:
+    """What is read of a database."""
+
+    server: Postgres
+    database: Shop
+    shop: Followed
+    other: subprocess.Popen[bytes] | None = None
+
+    def execute(self, *statements: str) -> None:
+        self.database.execute(*statements)
+
+
+@pytest.fixture
+def table(shop: Shop, postgres: Postgres, commands: Commands, tmp_path: Path) -> Iterator[Table]:
+    facts = {"op": "op", "lsn": "source.lsn", "ordinal": "source.ordinal"}
+    fields: dict[str, Any] = {"id": "int", "name": "string?"}
+    fields |= {name: ("string" if name == "op" else "long", {"from": path}) for name, path in facts.items()}
+    toml = (
+        f'kind = "postgres"\ndsn = "env:{VARIABLE}"\npublication = "lake"\nslot = "{shop.slot}"\n'
+        '[streams]\norders = "public.orders"\n'
+    )
+    kind = 'Latest("id", sequence=("_lsn", "_ordinal"), deletes="_op = \'d\'", truncate="_op = \'t\'")'
+    about = {"id": ["lsn", "ordinal"], "envelope": "debezium", "broadcast": "op = 't'"}
+    found = Table(postgres, shop, followed(tmp_path, commands, toml, fields, kind, **about))
+    found.shop.environment[VARIABLE] = shop.reader_dsn
+    shop.execute(CREATE, "CREATE PUBLICATION lake FOR TABLE orders", "INSERT INTO orders VALUES (1, 'Ann'), (2, 'Ben')")
+    yield found
+    if found.other is not None:
+        found.other.kill()
+        found.other.wait()
+    if postgres.process is None:
+        postgres.start()
+
+
+CREATE: Final = "CREATE TABLE orders (id int PRIMARY KEY, name text)"
+
+
+def run_sql(*statements: str) -> Callable[[Table], None]:
+    return lambda table: table.execute(*(each.format(slot=table.database.slot) for each in statements))
+
+
+def taken(table: Table) -> None:
+    """Another process reads the slot."""
+    slot = table.database.slot
+    command = [
+        str(binaries() / "pg_recvlogical"),
+        "-d",
+        table.database.dsn,
+        "--slot",
+        slot,
+        "--start",
+        "-f",
+        "/dev/null",
+    ]
+    options = ["-o", "proto_version=1", "-o", "publication_names=lake", "--no-loop"]
+    table.execute("INSERT INTO orders VALUES (7, 'taken')")
+    table.other = subprocess.Popen([*command, *options], stderr=subprocess.DEVNULL)
+    until(
+        lambda: table.database.query(f"SELECT active FROM pg_replication_slots WHERE slot_name = '{slot}'") == [(True,)]
+    )
+
+
+def let_go(table: Table) -> None:
+    assert table.other is not None
+    table.other.kill()
+    table.other.wait()
+    is_free = f"SELECT NOT active FROM pg_replication_slots WHERE slot_name = '{table.database.slot}'"
+    until(lambda: table.database.query(is_free) == [(True,)])
+
+
+def by(**change: str) -> Callable[[Table], None]:
+    """Connects otherwise."""
+
+    def connect(table: Table) -> None:
+        table.shop.environment[VARIABLE] = make_conninfo(table.database.reader_dsn, **change)
+
+    return connect
+
+
+AGAIN: Final = "CREATE PUBLICATION lake FOR TABLE orders"
+DROPPED: Final = "SELECT pg_drop_replication_slot('{slot}')"
+
+
+def stopped(table: Table) -> None:
+    table.server.stop()
+
+
+def started(table: Table) -> None:
+    table.server.start()
+
+
+OF_POSTGRES: Final = [
+    Harm("the server is gone", 75, "PostgreSQL does not answer", "try again", stopped, started),
+    Harm("the slot is gone", 2, "has no slot", "--give-up", run_sql(DROPPED), give_up=True),
+    Harm("the slot is taken", 75, "the slot is in use", "another process reads it", taken, let_go),
+    Harm("a wrong password", 2, "password authentication failed", "its password", by(password=WRONG), by()),
+    Harm(
+        "no publication",
+        2,
+        "has no publication 'lake'",
+        "CREATE",
+        run_sql("DROP PUBLICATION lake"),
+        run_sql(AGAIN),
+        True,
+    ),
+    Harm(
+        "the table is gone",
+        2,
+        "has no table 'public.orders'",
+        "ALTER PUBLICATION lake ADD TABLE public.orders",
+        run_sql("DROP TABLE orders"),
+        run_sql(CREATE, "ALTER PUBLICATION lake ADD TABLE orders", "INSERT INTO orders VALUES (5, 'new')"),
+        give_up=True,
+    ),
+    Harm(
+        "no identity",
+        2,
+        "a delete omits the column 'id'",
+        "REPLICA IDENTITY",
+        run_sql("ALTER TABLE orders REPLICA IDENTITY NOTHING"),
+        run_sql("ALTER TABLE orders REPLICA IDENTITY DEFAULT"),
+        where="schemas/orders.avsc",
+    ),
+]
+
+
+@pytest.mark.parametrize("harm", OF_POSTGRES, ids=str)
+def test_what_is_wrong_with_a_database_is_told_and_heals(table: Table, harm: Harm) -> None:
+    table.shop.note()
+    assert table.shop.lake("run").code == 0
+    harm.done(table)
+    must_be_told(table.shop, harm)
+    harm.healed(table)
+    must_heal(table.shop, harm)
+    assert table.shop.rows() == dict(table.database.query("SELECT id, name FROM orders"))
+    table.execute("INSERT INTO orders VALUES (9, 'last')")
+    assert table.shop.lake("run").code == 0
+    assert table.shop.rows()[9] == "last"
+
+
+def test_where_a_topic_stands_and_where_a_row_came_from_is_told(topic: Topic) -> None:
+    shop, place = topic.shop, f"shop:{topic.name}/0"
+    topic.send("Ann", "Ben")
+    assert shop.lake("run").code == 0
+    topic.send("Cy")
+    [source] = shop.said("status")["sources"]
+    ranges = {topic.name: {"id": source["progress"]["topics"][topic.name]["id"], "ranges": {"0": [0, 2]}}}
+    assert (source["name"], source["kind"], source["delivery"], source["progress"]["topics"]) == (
+        "shop",
+        "kafka",
+        1,
+        ranges,
+    )
+    assert (source["events"], source["retained"]) == (1, None)
+    assert source["seconds"] >= 0
+    assert [word for word in ("shop", "kafka", f"{topic.name}/0 0-1") if word not in shop.lake("status").out] == []
+    done = shop.lake("status", "--fail-if", "behind")
+    assert (done.code, "1 events of shop wait to be ingested" in done.err) == (1, True)
+    assert shop.lake("run").code == 0
+    assert shop.said("status")["sources"][0]["events"] == 0
+    newest, first = shop.said("log", "orders")["batches"]
+    assert (first["delivery"]["delivery"], newest["delivery"]["delivery"]) == (1, 2)
+    assert newest["delivery"]["progress"]["topics"][topic.name]["ranges"] == {"0": [2, 3]}
+    assert f"{topic.name}/0 2-2" in shop.lake("log", "orders").out
+    [row] = shop.said("explain", "order", "id=1")["rows"]
+    assert [event["source"] for event in events_of(row)] == [f"{place}:2", f"{place}:0"]
+    assert f"{place}:2" in shop.lake("explain", "order", "id=1").out
+
+
+def test_where_a_database_stands_and_where_a_row_came_from_is_told(table: Table) -> None:
+    shop = table.shop
+    assert shop.lake("run").code == 0
+    table.execute("UPDATE orders SET name = 'Bo' WHERE id = 2", "INSERT INTO orders VALUES (3, 'Cy')")
+    [source] = shop.said("status")["sources"]
+    [[system]] = table.database.query("SELECT system_identifier::text FROM pg_control_system()")
+    assert (source["kind"], source["delivery"], source["progress"]["system"]) == ("postgres", 1, system)
+    assert source["events"] == 2
+    assert source["retained"] > 0
+    assert source["seconds"] > 0
+    text = shop.lake("status").out
+    assert source["progress"]["to"] in text
+    assert shop.lake("status", "--fail-if", "behind").code == 1
+    assert shop.lake("run").code == 0
+    assert shop.said("status")["sources"][0]["events"] == 0
+    newest, first = shop.said("log", "orders")["batches"]
+    began, ended = (newest["delivery"]["progress"][end] for end in ("from", "to"))
+    assert began == first["delivery"]["progress"]["to"]
+    assert f"{began} to {ended}" in shop.lake("log", "orders").out
+    [row] = shop.said("explain", "order", "id=2")["rows"]
+    places = [event["source"] for event in events_of(row)]
+    assert len(places) == 2
+    told = table.database.query(f"SELECT '{places[0].split(':')[1]}'::pg_lsn BETWEEN '{began}' AND '{ended}'")
+    assert told == [(True,)], places
+    assert places[0] in shop.lake("explain", "order", "id=2").out
+
+
+def events_of(row: Any) -> list[Any]:
+    """Those behind a row, newest first."""
+    [side] = row["from"]
+    return sorted(side["events"], key=lambda event: event["batch"], reverse=True)
+
+
+HIDDEN: Final = """
+import sys
+
+class Hiding:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def find_spec(self, name, path=None, target=None):
+        return None if name.partition(".")[0] in {packages!r} else self.finder.find_spec(name, path, target)
+
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+
+sys.meta_path[:] = map(Hiding, sys.meta_path)
+"""
+EXTRAS: Final = {
+    "kafka": ({"confluent_kafka"}, 'bootstrap = "127.0.0.1:1"\n[streams]\norders = { topic = "orders" }\n'),
+    "postgres": (
+        {"psycopg", "psycopg_binary"},
+        'dsn = "env:HOME"\npublication = "p"\n[streams]\norders = "public.orders"\n',
+    ),
+}
+
+
+@contextmanager
+def without(packages: set[str], folder: Path) -> Iterator[dict[str, str]]:
+    """An environment in which these are not installed."""
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(HIDDEN.format(packages=packages))
+    yield {"PYTHONPATH": f"{folder}:{ROOT}"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", EXTRAS)
+def test_an_extra_that_is_not_installed_is_named_and_others_go_on(
+    commands: Commands, tmp_path: Path, kind: str
+) -> None:
+    packages, toml = EXTRAS[kind]
+    fields = {"id": "int", "name": "string?", "op": ("string", {"from": "op"})}
+    fields |= {name: ("long", {"from": f"source.{name}"}) for name in ("lsn", "ordinal")}
+    about = {"id": ["lsn", "ordinal"], "envelope": "debezium", "broadcast": "op = 't'"}
+    shop = followed(tmp_path, commands, f'kind = "{kind}"\n{toml}', fields, 'Latest("id", sequence="_lsn")', **about)
+    shop.note()
+    with without(packages, tmp_path / "hidden") as environment:
+        for command in ("ingest", "run"):
+            done = outside(shop, command, **environment)
+            said = done.stdout + done.stderr
+            assert done.returncode == 2, said
+            assert f"headwater[{kind}]" in said
+            assert f"({TOML})" in said
+            assert "Traceback" not in said
+    shop.must_have_notes()
+
+
+@pytest.mark.long
+def test_a_server_whose_extra_is_not_installed_is_named(tmp_path: Path, commands: Commands) -> None:
+    shop = followed(
+        tmp_path, commands, 'kind = "http"\n[streams]\norders = {}\n', {"id": "int", "name": "string"}, 'Latest("id")'
+    )
+    shop.toml.write_text('kind = "http"\n')
+    with without({"starlette", "uvicorn"}, tmp_path / "hidden") as environment:
+        done = outside(shop, "serve", "http", **environment)
+    assert done.returncode == 2, done.stderr
+    assert "headwater[serve]" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def outside(shop: Followed, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A command in a new process."""
+    settings = shop.house.settings
+    own = {"LAKE_WAREHOUSE": str(settings.warehouse_path), "LAKE_LANDING": str(settings.path(settings.landing))}
+    return subprocess.run(
+        [sys.executable, "-c", "from lake.cli import main; main()", *words, "--project", str(settings.project)],
+        env=os.environ | shop.commands.environment | own | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
