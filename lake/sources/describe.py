@@ -19,9 +19,14 @@ def describe(progress: Progress) -> str:
     return f"{progress['from']} to {progress['to']}" if {"from", "to"} <= {*progress} else ""
 
 
+def topic_of(name: str, era: int) -> str:
+    """How places name a topic, after `era` recreations: its offsets of before were those of other records."""
+    return f"{name}+{era}" if era else name
+
+
 def _offsets(progress: Progress) -> Iterator[str]:
     """The first and the last offset of each partition that was read."""
-    for topic, taken in progress.get("topics", {}).items():
+    for name, taken in progress.get("topics", {}).items():
         for partition, (first, end) in taken["ranges"].items():
             if first < end:
-                yield f"{topic}/{partition} {first}-{end - 1}"
+                yield f"{topic_of(name, taken.get('era', 0))}/{partition} {first}-{end - 1}"

@@ -247,6 +247,8 @@ class Cluster:
         self._consumer.commit(offsets=places, asynchronous=True)
         end = time.monotonic() + self.options.seconds
         while self._written is None:
+            if self._error is not None and not may_pass(self._error):
+                raise self._meant(self._error)
             if time.monotonic() > end:
                 raise self._unavailable(f"the offsets of the group {self.options.group} were not written")
             with suppress(KafkaException):

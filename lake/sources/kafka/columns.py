@@ -38,9 +38,10 @@ class Columns:
 
 @dataclass
 class Reader:
-    """What makes columns of the records of one `topic`."""
+    """What makes columns of the records of one `topic`, which places call `named`."""
 
     topic: Topic
+    named: str
     value: Decode
     key: Decode
 
@@ -49,7 +50,7 @@ class Reader:
         if self.topic.stamped:
             _must_be_stamped(self.topic, messages)
         offsets = pa.array([message.offset() for message in messages], pa.int64())
-        places = pc.binary_join_element_wise(f"{self.topic.name}/{partition}", offsets.cast(pa.string()), ":")
+        places = pc.binary_join_element_wise(f"{self.named}/{partition}", offsets.cast(pa.string()), ":")
         faults: dict[int, str] = {}
         facts = {fact: self._fact(fact, messages, faults) for fact in sorted(self.topic.facts)}
         texts = self._texts(messages)

@@ -39,10 +39,11 @@ class Here:
 
 @dataclass(frozen=True)
 class Taken:
-    """What was taken of a topic with this `id`: of each partition the newest range."""
+    """What was taken of a topic with this `id`: of each partition the newest range. `era` counts recreations before."""
 
     id: str
     ranges: Mapping[int, tuple[int, int]]
+    era: int = 0
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Position:
     def of(cls, progress: Progress) -> Position:
         """The position that a log's commit tells."""
         topics = {
-            name: Taken(topic["id"], {int(partition): (a, b) for partition, (a, b) in topic["ranges"].items()})
+            name: Taken(topic["id"], {int(p): (a, b) for p, (a, b) in topic["ranges"].items()}, topic.get("era", 0))
             for name, topic in progress["topics"].items()
         }
         return cls(progress["cluster"], topics)
@@ -65,10 +66,18 @@ class Position:
     def progress(self) -> dict[str, Any]:
         """The same, as JSON."""
         topics = {
-            name: {"id": taken.id, "ranges": {str(p): list(taken.ranges[p]) for p in sorted(taken.ranges)}}
+            name: {
+                "id": taken.id,
+                "ranges": {str(p): list(taken.ranges[p]) for p in sorted(taken.ranges)},
+                **({"era": taken.era} if taken.era else {}),
+            }
             for name, taken in sorted(self.topics.items())
         }
         return {"cluster": self.cluster, "topics": topics}
+
+    def era(self, topic: str) -> int:
+        """How often a topic was recreated, as far as is known: its offsets began anew."""
+        return self.topics[topic].era if topic in self.topics else 0
 
     def ends(self) -> Iterator[tuple[str, int, int]]:
         """Topic, partition and offset of what comes next."""
@@ -87,7 +96,9 @@ class Position:
         for name, topic in here.items():
             firsts = {p: self.first(name, p, bounds) for p, bounds in topic.partitions.items()}
             news = {each.partition: (each.first, each.end) for each in taken if each.topic == name}
-            topics[name] = Taken(topic.id, {p: news.get(p, (first, first)) for p, first in firsts.items()})
+            topics[name] = Taken(
+                topic.id, {p: news.get(p, (first, first)) for p, first in firsts.items()}, self.era(name)
+            )
         return Position(self.cluster, topics)
 
 
@@ -138,12 +149,13 @@ def _at(first: int, bounds: Bounds) -> int:
 
 def given_up(position: Position, cluster: str, here: Mapping[str, Here]) -> Position:
     """The position of which nothing is gone."""
-    known = position if position.cluster == cluster else Position(cluster)
-    topics = {name: taken for name, taken in known.topics.items() if name not in here or taken.id == here[name].id}
-    known = Position(cluster, topics)
+    topics = dict(position.topics)
+    same = {name for name, taken in topics.items() if name in here and taken.id == here[name].id}
+    known = Position(cluster, {name: topics[name] for name in same if position.cluster == cluster})
     for name, topic in here.items():
         at = {p: _at(known.first(name, p, bounds), bounds) for p, bounds in topic.partitions.items()}
-        topics[name] = Taken(topic.id, {p: (offset, offset) for p, offset in at.items()})
+        era = position.era(name) + (name in topics and name not in known.topics)
+        topics[name] = Taken(topic.id, {p: (offset, offset) for p, offset in at.items()}, era)
     return Position(cluster, topics)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lake.contracts.contract import Contract
+from lake.sources.describe import topic_of
 from lake.sources.kafka import ranges
 from lake.sources.kafka.cluster import Cluster
 from lake.sources.kafka.columns import Reader
@@ -58,20 +59,21 @@ class Kafka:
                 ", ".join(map(str, partitions)),
             )
         waiting = ranges.waiting(position, here)
-        taken = self._take(ranges.planned(waiting, self.options.records), spool)
+        taken = self._take(ranges.planned(waiting, self.options.records), position, spool)
         self.more = [each.end for each in taken] != [each.end for each in waiting]
         if not taken:
             return None
         self.cluster.must_be(here)
         return position.behind(here, taken).progress
 
-    def _take(self, planned: list[Range], spool: Spool) -> list[Range]:
+    def _take(self, planned: list[Range], position: Position, spool: Spool) -> list[Range]:
         """Reads the ranges, each as far as its share of the bytes goes; returns what was taken of each."""
         left, taken = self.options.bytes, []
         with decoders(self.options) as decode:
             readers = {
-                topic.name: Reader(topic, decode(topic.value, False), decode(topic.key, True))
+                topic.name: Reader(topic, named, decode(topic.value, False), decode(topic.key, True))
                 for topic in self.options.topics
+                for named in [topic_of(topic.name, position.era(topic.name))]
             }
             for place, wanted in enumerate(planned):
                 share = left // (len(planned) - place)
