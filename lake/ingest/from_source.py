@@ -158,9 +158,7 @@ def _give_up_half(settings: Settings, name: str, reader: Source, at: Standing) -
         told += ", and the tables behind them are copied anew"
     elif isinstance(reader, Copying):
         again = "".join(f" --again {stream}" for stream in at.lacking)
-        told += (
-            f"; for the present rows of their tables: {_with_copies(settings, name)}, then lake ingest {name}{again}"
-        )
+        told += f"; to copy their tables, {_with_copies(settings, name)}, and then lake ingest {name}{again}"
     _keep(settings, name, at.number, at.progress, at.streams)
     return told
 

@@ -398,8 +398,8 @@ def test_what_is_declared_not_to_copy_is_not_said_to_be_copied_anew(bank: Lakeho
     declaration = bank.source.project / "sources/bank.toml"
     declaration.write_text(declaration.read_text() + "copies = false\n")
     told = run(bank, spark, "ingest", "bank", "--give-up")
-    assert "its records for debits are lost; for the present rows of their tables: write snapshot = true in" in told
-    assert "sources/bank.toml, then lake ingest bank --again debits" in told
+    assert "its records for debits are lost; to copy their tables, write snapshot = true in sources/bank.toml" in told
+    assert "and then lake ingest bank --again debits" in told
     assert [[row[0] for row in rows] for rows in logged(bank).values()] == [[0, 1], [0]]
     refused = run(bank, spark, "ingest", "bank", "--again", "debits", code=2)
     assert "bank copies no tables: it is declared with snapshot = false" in refused
