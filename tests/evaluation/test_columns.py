@@ -1,13 +1,16 @@
-"""Which columns of its inputs a table depends on: every way to name, pass on, rename, drop and make one, by every verb,
-while its contract grows.
+"""Which columns of its inputs a table depends on: generated jobs that name, pass on, rename, drop and make columns, by
+every verb, while their contract grows. Their rows are those of a model in plain Python.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from decimal import Decimal
+from itertools import permutations
+from random import Random
 from typing import Any, Final, NoReturn
 
 import pytest
@@ -39,103 +42,226 @@ NOTE: Final = "string?"
 NAMES: Final = [*FIELDS]
 
 next_head = writing._next
-NEWEST, QUERY = 'Latest("id")', 'View("id", identity=("id", "k"))'
+NEWEST, QUERY, ALONE = 'Latest("id")', 'View("id", identity=("id", "k"))', 'View("id")'
 THINGS: Final = 'log("things")'
-Made = Callable[[list[str]], Collection[str]]
+Row = Mapping[str, Any]
+Of = Callable[[Row], Row | None]
+"""What is made of a row in plain Python, None where nothing is; KeyError where the row has not what it takes."""
 
-# Each job: its kind, its input, its body, and the columns of its table by those of its input.
-JOBS: Final[Mapping[str, tuple[str, str, str, Made]]] = {
-    "whole": (NEWEST, THINGS, "return s", lambda c: c),
-    "positive": (NEWEST, THINGS, 'return s.where("k > 0")', lambda c: c),
-    "starred": (NEWEST, THINGS, 'return s.select("*")', lambda c: c),
-    "starred_more": (NEWEST, THINGS, 'return s.selectExpr("*", "k * 2 as twice")', lambda c: [*c, "twice"]),
-    "listed": (
-        NEWEST,
-        THINGS,
-        'return s.select(*[c for c in s.columns if c != "price"])',
-        lambda c: {*c} - {"price"},
+
+@dataclass(frozen=True)
+class Step:
+    """A way to make rows of rows: by the DataFrame API, by `lists` that SQL selects one after another, and `of` one."""
+
+    by_frame: str
+    lists: tuple[str, ...]
+    of: Of
+    where: str = ""
+
+
+def only(*names: str) -> Of:
+    return lambda row: {name: row[name] for name in names}
+
+
+def without(gone: str, **named: str) -> Of:
+    def of(row: Row) -> Row:
+        kept = dict(row)
+        del kept[gone]
+        return kept | {new: row[old] for new, old in named.items()}
+
+    return of
+
+
+def dear(row: Row) -> Row | None:
+    return row if row["price"] > 2 else None
+
+
+def as_json(value: Any) -> str:
+    text = f"{value:%Y-%m-%dT%H:%M:%S.000Z}" if isinstance(value, datetime) else value
+    return f'"{text}"' if isinstance(text, str) else str(text)
+
+
+def packed(row: Row) -> Row:
+    values = (f'"{name}":{as_json(value)}' for name, value in sorted(row.items()) if value is not None)
+    return {"id": row["id"], "everything": f"{{{','.join(values)}}}"}
+
+
+def as_text(value: Any) -> str | None:
+    return f"{value:%F %T}" if isinstance(value, datetime) else None if value is None else str(value)
+
+
+EACH: Final = 'for c in s.columns if c > "a"'
+"""Without what the log adds, which begins with _."""
+STEPS: Final = {
+    "whole": Step('s.select("*")', ('"*"',), dict),
+    "strings": Step('s.select("id", "k", "price")', ('"id", "k", "price"',), only("id", "k", "price")),
+    "attributes": Step("s.select(s.id, s.k, s.price)", ('"t.id", "t.k", "t.price"',), only("id", "k", "price")),
+    "items": Step('s.select(s["id"], s["from_x"])', ('"id", "`from_x`"',), only("id", "from_x")),
+    "functions": Step('s.select(F.col("id"), F.col("k"))', ('"id", "`t`.`k`"',), only("id", "k")),
+    "made_up": Step(
+        's.select("id", "k", *[f"{end}_x" for end in ("from", "to")])',
+        ('"id", "k", *[f"{end}_x" for end in ("from", "to")]',),
+        only("id", "k", "from_x", "to_x"),
     ),
-    "patterned": (
-        NEWEST,
-        THINGS,
-        "return s.select(s.id, s.colRegex('`.*_x`'))",
-        lambda c: ["id", *(each for each in c if each.endswith("_x"))],
+    "pattern": Step(
+        's.select(s.id, s.colRegex("`.*_x`"))',
+        ('"id", *[c for c in s.columns if c.endswith("_x")]',),
+        lambda row: {name: row[name] for name in row if name == "id" or name.endswith("_x")},
     ),
-    "dropped": (NEWEST, THINGS, 'return s.drop("price")', lambda c: {*c} - {"price"}),
-    "renamed": (
-        NEWEST,
-        THINGS,
-        'return s.withColumnRenamed("price", "cost")',
-        lambda c: ["cost", *({*c} - {"price"})],
+    "listed": Step('s.select([c for c in s.columns if c != "price"])', ('"* except (price)"',), without("price")),
+    "dropped": Step('s.drop("from_x")', ('"* except (from_x)"',), without("from_x")),
+    "renamed": Step(
+        's.withColumnRenamed("price", "cost")', ('"* except (price)", "price as cost"',), without("price", cost="price")
     ),
-    "cast": (
-        NEWEST,
-        THINGS,
-        'return s.select("id", *[F.col(c).cast("string").alias(f"{c}_text") for c in s.columns if c > "a"])',
-        lambda c: ["id", *(f"{each}_text" for each in c)],
+    "added": Step(
+        's.withColumn("twice", s.k * 2)', ('"*", "k * 2 as twice"',), lambda row: {**row, "twice": row["k"] * 2}
     ),
-    "added": (NEWEST, THINGS, 'return s.withColumn("twice", s.k * 2)', lambda c: [*c, "twice"]),
-    "packed": (
-        NEWEST,
-        THINGS,
-        'return s.select("id", F.to_json(F.struct(*[c for c in s.columns if c > "a"])).alias("all"))',
-        lambda _: ["id", "all"],
+    "texts": Step(
+        f's.select("id", *[F.col(c).cast("string").alias(f"{{c}}_text") {EACH}])',
+        (f'"id", *[f"cast({{c}} as string) as {{c}}_text" {EACH}]',),
+        lambda row: {"id": row["id"]} | {f"{name}_text": as_text(value) for name, value in row.items()},
     ),
-    "queried": (
-        NEWEST,
-        THINGS,
-        'return s.sparkSession.sql("select * from {s} where k >= 0", s=s)',
-        lambda c: c,
+    "packed": Step(
+        f's.select("id", F.to_json(F.struct(*sorted(c {EACH}))).alias("everything"))',
+        (f"*sorted(c {EACH})", '"id", "to_json(struct(*)) as everything"'),
+        packed,
     ),
-    "viewed": (QUERY, THINGS, "return s", lambda c: c),
-    "selected": (QUERY, THINGS, 'return s.sparkSession.sql("select * from {s}", s=s)', lambda c: c),
-    "excepted": (
-        QUERY,
-        THINGS,
-        'return s.sparkSession.sql("select * except (price) from {s}", s=s)',
-        lambda c: {*c} - {"price"},
+    "unpacked": Step(
+        's.select("id", F.struct("k", "to_x").alias("both")).select("id", "both.*")',
+        ('"id", "struct(k, to_x) as both"', '"id", "both.*"'),
+        only("id", "k", "to_x"),
     ),
-    "starred_struct": (
-        QUERY,
-        THINGS,
-        's = s.select([c for c in s.columns if c > "a"])\n'
-        '    return s.sparkSession.sql("select id, k, to_json(struct(*)) as everything from {s}", s=s)',
-        lambda _: ["id", "k", "everything"],
+    "lateral": Step(
+        's.select("id", (s.k + 1).alias("more")).select("*", F.expr("more * 2 as after"))',
+        ('"id", "k + 1 as more", "more * 2 as after"',),
+        lambda row: {"id": row["id"], "more": row["k"] + 1, "after": (row["k"] + 1) * 2},
     ),
-    "made": (
-        NEWEST,
-        THINGS,
-        'return s.select("id", *[f"{end}_x" for end in ("from", "to")])',
-        lambda _: ["id", "from_x", "to_x"],
+    "where": Step('s.where("price > 2")', ('"*"',), dear, "price > 2"),
+    "only_where": Step(
+        's.where(F.col("price") > 2).select("id", "to_x")',
+        ('"id", "to_x"',),
+        lambda row: dear(row) and only("id", "to_x")(row),
+        "price > 2",
     ),
-    "named": (NEWEST, THINGS, 'return s.select("id", s["k"], s.price)', lambda _: ["id", "k", "price"]),
-    "counted": (
-        'Aggregate("k", {"n": Count(), "dear": Sum("price")})',
-        THINGS,
-        "return s",
-        lambda _: ["k", "n", "dear"],
+}
+FRAME: Final = "frame"
+SELECTED: Final = {
+    "expr": ('s.alias("t"){where}.selectExpr({list})', '.where("{}")'),
+    "sql": ('s.sparkSession.sql("select " + ", ".join([{list}]) + " from {{s}} as t{where}", s=s)', " where {}"),
+    "named": (
+        's.sparkSession.sql("with t as (select * from {{s}}) select " + ", ".join([{list}]) + " from t{where}", s=s)',
+        " where {}",
     ),
-    "past": (
+}
+"""How SQL is given the frame that it selects from, and what it selects where."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A table, and what is made `of` a row of its input in plain Python."""
+
+    kind: str
+    input: str
+    body: str
+    of: Of
+
+    def rows(self, given: Sequence[Row]) -> list[Row]:
+        made = [row for each in given if (row := self.of(each)) is not None]
+        rows = [*{row["id"]: row for row in made}.values()] if self.kind == NEWEST else made
+        return sorted(
+            rows, key=lambda row: [str(row[name]) for name in ("id", "k") if self.kind == QUERY or name == "id"]
+        )
+
+
+WHOLE: Final = {"whole": Job(NEWEST, THINGS, "return s", dict)}
+CHILD: Final = {"child": Job(NEWEST, "whole", "return s", dict)}
+NAMED: Final = {"named": Job(NEWEST, THINGS, 'return s.select("id", s["k"], s.price)', only("id", "k", "price"))}
+RENAMED: Final = {"renamed": Job(NEWEST, THINGS, f"return {STEPS['renamed'].by_frame}", STEPS["renamed"].of)}
+COUNTED: Final = {"counted": Job('Aggregate("k", {"n": Count(), "dear": Sum("price")})', THINGS, "return s", dict)}
+OTHERS: Final = {
+    **COUNTED,
+    "past": Job(
         'History("id", sequence="at", track=["k"])',
         THINGS,
         's = s.withColumn("kind", s.k)\n    return s.select("id", "at", "k", "kind")',
-        lambda _: ["id", "at", "k", "kind", "valid_from", "valid_to", "is_current", "version_id"],
+        dict,
     ),
-    "pairs": (
+    "pairs": Job(
         'View("id", identity=("id", "k", "end"))',
         THINGS,
         "return s.unpivot(['id', 'k'], [f'{end}_x' for end in ('from', 'to')], 'end', 'x')",
-        lambda _: ["id", "k", "end", "x"],
+        dict,
     ),
-    "child": (NEWEST, "whole", "return s", lambda c: c),
-    "child_starred": ('View("id")', "whole", 'return s.sparkSession.sql("select * from {s}", s=s)', lambda c: c),
-    "child_named": (NEWEST, "whole", 'return s.select("id", "price")', lambda _: ["id", "price"]),
 }
-SOME: Final = ("whole", "packed", "selected", "made", "child")
-PASSING_ON: Final = {
-    *("packed", "starred_struct"),  # into a column that is there already
-    *(name for name, (*_, made) in JOBS.items() if {*made([*NAMES, "note_x"])} != {*made(NAMES)}),
-}
+"""Of other kinds, whose rows are not told by a model of a row."""
+
+
+def jobs_of(taken: str) -> dict[str, Job]:
+    """Every step, and every two of which the second takes what the first makes, of a frame that is `taken` one way."""
+    chance, made = Random(taken), dict[str, Job]()
+    for names in [*((name,) for name in STEPS), *permutations(STEPS, 2)]:
+        steps = [STEPS[name] for name in names]
+        try:
+            row = through(steps)(typed(thing(9), [*NAMES, "note_x"]))
+        except KeyError:
+            continue
+        body = "\n    ".join([*(line for step in steps for line in lines(step, taken)), "return s"])
+        kind, given = chance.choice([*kinds(steps, taken, row or {})] or [(ALONE, "whole")])
+        made["_".join([taken, *names])] = Job(kind, given, body, through(steps))
+    return made
+
+
+def kinds(steps: Sequence[Step], taken: str, row: Row) -> Iterator[tuple[str, str]]:
+    """Which kinds a table of such a `row` may be of, and over which input.
+
+    A Latest wants a row's order carried through: SQL does so by a star, which then has it, within a struct as well.
+    """
+    lists = [each for step in steps for each in step.lists]
+    carries = not any("struct(*)" in each for each in lists) if taken == "expr" else all('"*' in each for each in lists)
+    for given in (THINGS, "whole"):
+        if taken == FRAME or carries:
+            yield NEWEST, given
+        if "k" in row:
+            yield QUERY, given
+
+
+def through(steps: Sequence[Step]) -> Of:
+    def of(row: Row) -> Row | None:
+        found: Row | None = row
+        for step in steps:
+            found = found and step.of(found)
+        return found
+
+    return of
+
+
+def lines(step: Step, taken: str) -> Iterator[str]:
+    """What a job's function does to `s` for a step."""
+    if taken == FRAME:
+        yield f"s = {step.by_frame}"
+        return
+    selects, where = SELECTED[taken]
+    for number, each in enumerate(step.lists):
+        yield f"s = {selects.format(list=each, where=where.format(step.where) if step.where and not number else '')}"
+
+
+def some_jobs() -> dict[str, Job]:
+    """One of the DataFrame API and one of SQL, both over the log."""
+    chance = Random(3)
+    over_log = [[each for each in jobs_of(taken).items() if each[1].input == THINGS] for taken in (FRAME, "sql")]
+    return dict(map(chance.choice, over_log))
+
+
+def parts() -> Iterator[Any]:
+    """All jobs, so many at once as one test takes."""
+    for taken in (FRAME, *SELECTED):
+        jobs = list(jobs_of(taken).items())
+        for first in range(0, len(jobs), TOGETHER):
+            part = dict(jobs[first : first + TOGETHER])
+            yield pytest.param(part, id=f"{taken} {first // TOGETHER + 1}", marks=pytest.mark.long)
+
+
+TOGETHER: Final = 34
 JOB: Final = '''
 from pyspark.sql import functions as F
 from lake import *
@@ -153,11 +279,11 @@ def declare(settings: Settings, **more: str) -> Lakehouse:
     return shop.declare(settings, shop.contract("things", FIELDS | more, time="at"))
 
 
-def write(settings: Settings, name: str, body: str = "") -> None:
-    kind, source, returned, _ = JOBS[name]
-    imports = "" if source == THINGS else f"from jobs.silver.{source} import {source}"
-    text = JOB.format(name=name, kind=kind, input=source, body=body or returned, imports=imports)
-    settings.path(f"jobs/silver/{name}.py").write_text(text)
+def write(settings: Settings, jobs: Mapping[str, Job]) -> None:
+    for name, job in jobs.items():
+        imports = "" if job.input == THINGS else f"from jobs.silver.{job.input} import {job.input}"
+        text = JOB.format(name=name, kind=job.kind, input=job.input, body=job.body, imports=imports)
+        settings.path(f"jobs/silver/{name}.py").write_text(text)
 
 
 def thing(number: int, **more: Any) -> dict[str, Any]:
@@ -165,17 +291,26 @@ def thing(number: int, **more: Any) -> dict[str, Any]:
     return {"id": number, "at": at, "k": number % 3 - 1, "price": f"{number}.50", "from_x": f"a{number}"} | more
 
 
+def typed(record: Row, names: Sequence[str]) -> Row:
+    """A record as rows have it."""
+    values = {**record, "at": datetime.fromisoformat(record["at"]), "price": Decimal(record["price"])}
+    return {name: values.get(name) for name in names}
+
+
 def content(lakehouse: Lakehouse) -> dict[str, list[dict[str, Any]]]:
     return {name: lakehouse.table(name) for name in lakehouse.project.tables}
+
+
+def modelled(jobs: Mapping[str, Job], records: Sequence[Row], *more: str) -> dict[str, list[Row]]:
+    """The rows of tables by a model of them, where there are no columns but the first and `more`."""
+    events = [typed(record, [*NAMES, *more]) for record in records]
+    whole = WHOLE["whole"].rows(events)
+    return {name: job.rows(events if job.input == THINGS else whole) for name, job in jobs.items()}
 
 
 def columns(lakehouse: Lakehouse) -> dict[str, set[str]]:
     tables = {name: lakehouse.project.table(each) for name, each in lakehouse.project.tables.items()}
     return {name: {*visible(table.schema().names)} for name, table in tables.items()}
-
-
-def expected(lakehouse: Lakehouse, *more: str) -> dict[str, set[str]]:
-    return {name: {*JOBS[name][3]([*NAMES, *more])} for name in lakehouse.project.tables}
 
 
 def rebuilt(lakehouse: Lakehouse, *names: str) -> list[Recomputed]:
@@ -213,45 +348,67 @@ def no_session() -> NoReturn:
     raise AssertionError("a session was asked for")
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("names", [SOME, tuple(JOBS)], ids=["some", "all"])
+def grown(job: Job) -> str:
+    """What `lake plan` says of a table whose log has a field more than it was built with."""
+    if job.input != THINGS:
+        return "follows"
+    record = thing(9, note_x="n")
+    return "wider" if job.of(typed(record, NAMES)) != job.of(typed(record, [*NAMES, "note_x"])) else "unchanged"
+
+
+@pytest.mark.parametrize("jobs", [pytest.param(some_jobs(), id="some"), *parts()])
 def test_every_way_to_use_columns_gives_the_same_by_every_verb(
-    spark: SparkSession, project: Settings, tmp_path_factory: pytest.TempPathFactory, commands: Commands, names: Any
+    spark: SparkSession,
+    project: Settings,
+    tmp_path_factory: pytest.TempPathFactory,
+    commands: Commands,
+    jobs: dict[str, Job],
 ) -> None:
-    things, one_by_one = declare(project), names if names != SOME else ("whole",)
-    for name in names:
-        write(project, name)
-    things.land("things", *map(thing, range(1, 6))).run()
-    things.land("things", thing(2, k=7, to_x="b"), thing(7)).run()
-    advanced = content(things)
-    assert columns(things) == expected(things)
-    for name in one_by_one:
-        assert changed([*rebuilt(things, name), *backfilled(things, name)]) == {}
+    others = OTHERS if len(jobs) == TOGETHER else {}
+    things, landed = declare(project), list[Row]()
+    write(project, WHOLE | jobs | others)
+
+    def land(*records: Row) -> None:
+        landed.extend(records)
+        things.land("things", *records).run()
+
+    def as_modelled(*more: str) -> None:
+        found, wanted = content(things), modelled(WHOLE | jobs, landed, *more)
+        assert {name: rows for name, rows in found.items() if name not in others} == wanted
+
+    land(*map(thing, range(1, 6)))
+    land(thing(2, k=7, to_x="b"), thing(7))
+    as_modelled()
+    before = content(things)
+    for name in jobs:
+        assert changed(rebuilt(things, name)) == {}
     assert changed(rebuilt(things)) == {}
-    assert content(things) == advanced
+    assert content(things) == before
 
     things = declare(project, note_x=NOTE)
-    grown = {name: "wider" if name in PASSING_ON else "unchanged" for name in names}
-    grown |= {name: "follows" for name in names if name.startswith("child")}
-    assert states(things, lambda: things.spark) == grown
-    things.land("things", thing(3, k=8, note_x="n"), thing(9, note_x="m")).run()
-    assert columns(things) == expected(things)
-    for name in one_by_one:
+    now = {name: grown(job) for name, job in (WHOLE | jobs).items()} | dict.fromkeys(others, "unchanged")
+    assert states(things, lambda: things.spark) == now
+    land(thing(3, k=8, note_x="n"), thing(9, note_x="m"))
+    as_modelled()
+    for name in jobs:
         assert changed(backfilled(things, name)) == {}
     assert unproved(things) == []
-    assert states(things, no_session) == grown
+    assert states(things, no_session) == now
 
     deployed = commands.lake("deploy", at=things)
     assert deployed.code == 0, deployed.err
     things = declare(project, note_x=NOTE)
-    assert columns(things) == expected(things, "note_x")
+    as_modelled("note_x")
     assert {*states(things, no_session).values()} == {"unchanged"}
-    things.land("things", thing(10, note_x="o"), thing(1, k=9, note_x="p")).run()
+    land(thing(10, note_x="o"), thing(1, k=9, note_x="p"))
+    as_modelled("note_x")
     assert changed(rebuilt(things)) == {}
     assert unproved(things) == []
+    if not others:  # a few jobs are not worth another warehouse
+        return
     fresh = Lakehouse(project.project, tmp_path_factory.mktemp("fresh"))
-    landed, anew = (each.settings.path(each.settings.landing) for each in (things, fresh))
-    shutil.copytree(landed, anew, dirs_exist_ok=True)
+    source, anew = (each.settings.path(each.settings.landing) for each in (things, fresh))
+    shutil.copytree(source, anew, dirs_exist_ok=True)
     assert content(fresh.run()) == content(things)
 
 
@@ -260,11 +417,11 @@ def test_a_column_that_readers_have_goes_only_where_somebody_says_so(
     spark: SparkSession, project: Settings, commands: Commands
 ) -> None:
     things = declare(project)
-    write(project, "whole")
-    write(project, "child")
+    write(project, WHOLE | CHILD)
     things.land("things", *map(thing, range(1, 4))).run()
     before = columns(things)
-    write(project, "whole", 'return s.drop("price").withColumn("k", s.k.cast("bigint"))')
+    less = 'return s.drop("price").withColumn("k", s.k.cast("bigint"))'
+    write(project, {"whole": replace(WHOLE["whole"], body=less)})
     for line in (("rebuild", "whole"), ("deploy",)):
         refused = commands.lake(*line, at=things)
         assert refused.code == 2, refused.err
@@ -295,8 +452,7 @@ def test_a_wider_column_loses_readers_nothing_and_is_deployed_without_a_question
     project: Settings, commands: Commands
 ) -> None:
     things = declare(project)
-    write(project, "renamed")
-    write(project, "counted")
+    write(project, RENAMED | COUNTED)
 
     def lake(*words: str, code: int = 0) -> str:
         done = commands.lake(*words, at=things)
@@ -334,8 +490,7 @@ def test_tables_whose_positions_say_no_columns_go_on(
     spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     things = declare(project)
-    for name in ("whole", "named", "child"):
-        write(project, name)
+    write(project, WHOLE | NAMED | CHILD)
     monkeypatch.setattr(writing, "_next", as_it_was)
     things.land("things", *map(thing, range(1, 4))).run()
     things.land("things", thing(2, k=5)).run()
@@ -343,12 +498,12 @@ def test_tables_whose_positions_say_no_columns_go_on(
     assert {*states(things, no_session).values()} == {"unchanged"}
 
     things = declare(project, note_x=NOTE)
-    grown = {"whole": "wider", "named": "unchanged", "child": "follows"}
-    assert states(things, lambda: things.spark) == grown
+    now = {"whole": "wider", "named": "unchanged", "child": "follows"}
+    assert states(things, lambda: things.spark) == now
     things.land("things", thing(3, note_x="n"), thing(4)).run()
-    assert columns(things) == expected(things)
+    assert columns(things) == {"whole": {*NAMES}, "named": {"id", "k", "price"}, "child": {*NAMES}}
     assert unproved(things) == []
-    assert states(things, no_session) == grown
+    assert states(things, no_session) == now
     assert {each["table"]: each["why"] for each in map(asdict, verdicts(things))}["whole"].startswith("as it was built")
 
 
