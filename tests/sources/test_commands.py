@@ -240,7 +240,8 @@ def test_a_registry_that_is_gone_is_told_and_heals(topic: Topic) -> None:
         shop.note()
         assert shop.lake("run").code == 0
         sound = shop.toml.read_text()
-        shop.toml.write_text(f'{avro}[registry]\nurl = "http://someone:{WRONG}@127.0.0.1:{free_port()}"\n')
+        shop.toml.write_text(f'{avro}[registry]\nurl = "env:REGISTRY"\n')
+        shop.environment["REGISTRY"] = f"http://someone:{WRONG}@127.0.0.1:{free_port()}"
         topic.kafka.send(topic.name, values[1])
         gone = Harm("", 75, "the schema registry does not answer", "is its url right?", lambda _: None)
         must_be_told(shop, gone)
