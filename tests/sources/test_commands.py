@@ -293,7 +293,7 @@ def run_sql(*statements: str) -> Callable[[Table], None]:
 
 
 def taken(table: Table) -> None:
-    """Another process reads the slot."""
+    """Another process reads the slot, and acknowledges nothing."""
     slot = table.database.slot
     command = [
         str(binaries() / "pg_recvlogical"),
@@ -306,6 +306,7 @@ def taken(table: Table) -> None:
         "/dev/null",
     ]
     options = ["-o", "proto_version=1", "-o", "publication_names=lake", "--no-loop"]
+    options += ["--status-interval=0", "--fsync-interval=0"]
     table.execute("INSERT INTO orders VALUES (7, 'taken')")
     table.other = subprocess.Popen([*command, *options], stderr=subprocess.DEVNULL)
     until(
@@ -345,7 +346,7 @@ def started(table: Table) -> None:
 OF_POSTGRES: Final = [
     Harm("the server is gone", 75, "PostgreSQL does not answer", "try again", stopped, started),
     Harm("the slot is gone", 2, "has no slot", "--give-up", run_sql(DROPPED), give_up=True),
-    Harm("the slot is taken", 75, "the slot is in use", "another process reads it", taken, let_go, give_up=True),
+    Harm("the slot is taken", 75, "the slot is in use", "another process reads it", taken, let_go),
     Harm("a wrong password", 2, "password authentication failed", "its password", by(password=WRONG), by()),
     Harm(
         "no publication",
@@ -406,7 +407,7 @@ def test_where_a_topic_stands_and_where_a_row_came_from_is_told(topic: Topic) ->
     )
     assert (source["events"], source["retained"]) == (1, None)
     assert source["seconds"] >= 0
-    assert [word for word in ("shop", "kafka", f"{topic.name}/0 0-1") if word not in shop.lake("status").out] == []
+    assert [word for word in ("shop", "kafka") if word not in shop.lake("status").out] == []
     done = shop.lake("status", "--fail-if", "behind")
     assert (done.code, "1 events of shop wait to be ingested" in done.err) == (1, True)
     assert shop.lake("run").code == 0
@@ -440,7 +441,9 @@ def test_where_a_database_stands_and_where_a_row_came_from_is_told(table: Table)
     [row] = shop.said("explain", "order", "id=2")["rows"]
     places = [event["source"] for event in events_of(row)]
     assert len(places) == 2
-    told = table.database.query(f"SELECT '{places[0].split(':')[1]}'::pg_lsn BETWEEN '{began}' AND '{ended}'")
+    told = table.database.query(
+        f"SELECT '{places[0].split(':')[1].partition('#')[0]}'::pg_lsn BETWEEN '{began}' AND '{ended}'"
+    )
     assert told == [(True,)], places
     assert places[0] in shop.lake("explain", "order", "id=2").out
 
