@@ -48,20 +48,30 @@ def python_faults(declaration: Declaration, tracing: Tracing | None = None) -> I
         yield
     except Exception as error:
         if fault := fault_of(error):
-            told, place = fault
-            events = _events_at(tracing, declaration.inputs[0], place) if tracing else ()
-            what, void = _with_events(f"{declaration.name}: {told.what}", events)
-            fix = told.fix + (f", or void it: {void}" if void else "")
-            raise DeclarationError(what, where=told.where, fix=fix) from error
+            wrong, place = fault
+            events = _traced(tracing, lambda by: _events_at(by, declaration.inputs[0], place))
+            what, void = _with_events(f"{declaration.name}: {wrong.what}", events)
+            fix = wrong.fix + (f", or void it: {void}" if void else "")
+            raise DeclarationError(what, where=wrong.where, fix=fix) from error
         if twice := unique.fault_of(declaration, error):
-            events = tracing.places(tracing.inputs, declaration, twice.identity) if tracing else ()
+            identity = twice.identity
+            events = _traced(tracing, lambda by: by.places(by.inputs, declaration, identity))
             what, void = _with_events(twice.what, events)
             raise LakeError(what, where=twice.where, fix=twice.fix + (f": {void}" if void else "")) from error
         if not _about_rows(error):
             raise
-        events = _events_behind(tracing, declaration) if tracing else ()
+        events = _traced(tracing, lambda by: _events_behind(by, declaration))
         what, void = _with_events(f"{declaration.name}: its rows cannot be evaluated: {first_line(error)}", events)
         raise LakeError(what, where=declaration.where, fix=VALUES + (f": {void}" if void else "")) from error
+
+
+def _traced(tracing: Tracing | None, find: Callable[[Tracing], Sequence[str]]) -> Sequence[str]:
+    """The events that are found; none where that fails, as what is to be told is the fault itself."""
+    try:
+        return find(tracing) if tracing else ()
+    except Exception as error:
+        raise_if_gone(error)
+        return ()
 
 
 def _with_events(what: str, events: Sequence[str]) -> tuple[str, str]:
@@ -88,11 +98,7 @@ def _events_at(tracing: Tracing, source: Input, place: Place) -> Sequence[str]:
 
 
 def _events_behind(tracing: Tracing, declaration: Declaration) -> Sequence[str]:
-    try:
-        found = row_behind(tracing.inputs, declaration, _about_rows)
-    except Exception as error:
-        raise_if_gone(error)
-        return ()  # what is to be told is the fault itself
+    found = row_behind(tracing.inputs, declaration, _about_rows)
     return _events_at(tracing, *found) if found else ()
 
 

@@ -188,7 +188,7 @@ def whole_or_not(house: Lakehouse) -> None:
     assert sides["credits"] == sides["debits"]
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize("at_once", [3, 1, 100])
 def test_every_edition_balances_however_the_ranges_fall(bank: Lakehouse, spark: SparkSession, at_once: int) -> None:
     made = transfers(7)

@@ -196,7 +196,7 @@ def test_a_lost_batch_says_the_same_of_producers_when_it_is_made_again(
     assert check(rooms.settings, "reading") == []
 
 
-@pytest.mark.turns
+@pytest.mark.long
 @pytest.mark.parametrize("moment", ["after", "before"])
 def test_who_is_killed_at_the_commit_of_a_closing_closes_nobody_twice(
     rooms: Lakehouse, commands: Commands, moment: str
