@@ -114,11 +114,7 @@ class Breaches:
             raise NotTaken(Reason.WRONG_TYPE, f"{shown} is not {field.type}")
         if field.text_only and isinstance(given, Number):
             raise NotTaken(Reason.WRONG_TYPE, f"{shown} is a number, and the contract wants text")
-        if field.symbols and value not in field.symbols:
-            raise NotTaken(Reason.NOT_IN_ENUM, f"{shown} is none of {', '.join(field.symbols)}")
-        for bound, outside, words in self._bounds[field.name]:
-            if outside(value):
-                raise NotTaken(Reason.OUT_OF_BOUNDS, f"{shown} is {words} {bound}")
+        strict.must_be_within(field, value, shown, self._bounds[field.name])
         return True
 
 

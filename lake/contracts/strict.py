@@ -17,7 +17,7 @@ import binascii
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any, Final, NoReturn
@@ -118,11 +118,7 @@ class StrictReader:
         found = f"{field.name}: {shown(given)}"
         if value is None:
             raise NotTaken(Reason.WRONG_TYPE, f"{found} is not {_expected(field.type)}")
-        if field.symbols and value not in field.symbols:
-            raise NotTaken(Reason.NOT_IN_ENUM, f"{found} is none of {', '.join(field.symbols)}")
-        for bound, outside, words in self._bounds[field.name]:
-            if outside(value):
-                raise NotTaken(Reason.OUT_OF_BOUNDS, f"{found} is {words} {bound}")
+        must_be_within(field, value, found, self._bounds[field.name])
         return value
 
     def _must_not_be_ahead(self, value: date | datetime | None, now: datetime) -> None:
@@ -250,6 +246,15 @@ def shown(given: Any) -> str:
 
 def _default(field: Field) -> Any:
     return None if field.default is None else of_text(field.type, field.default)
+
+
+def must_be_within(field: Field, value: Any, told: str, limits: Iterable[Bound]) -> None:
+    """Raises NotTaken where a value, which is `told` so, is none of its field's symbols or outside of its bounds."""
+    if field.symbols and value not in field.symbols:
+        raise NotTaken(Reason.NOT_IN_ENUM, f"{told} is none of {', '.join(field.symbols)}")
+    for bound, outside, words in limits:
+        if outside(value):
+            raise NotTaken(Reason.OUT_OF_BOUNDS, f"{told} is {words} {bound}")
 
 
 def bounds(field: Field) -> Iterator[Bound]:
