@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -19,6 +20,7 @@ from lake.evaluation.inputs import Inputs
 from lake.evaluation.shared import sharing
 from lake.evaluation.validate import analyse
 from lake.ingest import integrity
+from lake.session import first_line, raise_if_gone
 
 DRY_RUN = "dry run"
 
@@ -71,8 +73,33 @@ def rebuild(inputs: Inputs, declaration: Declaration, *, dry_run: bool = False, 
             analyse(inputs, declaration)
             if not (yes or dry_run):
                 must_keep(inputs, [declaration])
-        change = first_build(evaluation) if evaluation.head is None else of_all(evaluation)
-        return finish(change, began, verb="rebuild", dry_run=dry_run)
+        return finish(_change(evaluation), began, verb="rebuild", dry_run=dry_run)
+
+
+def _change(evaluation: Evaluation) -> Change:
+    """What is to change in the table; all of it where the rows that are there cannot be read."""
+    if evaluation.head is None:
+        return first_build(evaluation)
+    try:
+        return of_all(evaluation)
+    except Exception as error:
+        raise_if_gone(error)
+        unread = _unreadable(evaluation)
+        if unread is None:
+            raise
+    logging.getLogger("lake").warning(
+        "%s cannot be read (%s): all its rows are written again", evaluation.declaration.name, unread
+    )
+    return first_build(evaluation)
+
+
+def _unreadable(evaluation: Evaluation) -> str | None:
+    """Why the rows of the table cannot be read; None where they can."""
+    try:
+        evaluation.table.content(evaluation.table.version())
+    except Exception as error:
+        return first_line(error)
+    return None
 
 
 def finish(change: Change, began: float, *, verb: str, dry_run: bool) -> Recomputed:

@@ -135,13 +135,16 @@ class Reader:
     def unreadable(self, error: duckdb.Error, tables: Iterable[Published]) -> StorageError:
         """What is wrong with the files of `tables`, upon an `error` of DuckDB's."""
         root = Warehouse(self.settings).root
-        gone = delta.missing(root, (file for table in tables for file in table.files))
+        without = {table.name: delta.missing(root, table.files) for table in tables}
+        gone = [file for files in without.values() for file in files]
+        again = " ".join(name for name, files in without.items() if files or not gone)
         fault = blamed(self.settings, error)
         what = "a file is gone" if gone else fault.what if fault else first_line(error)
         return StorageError(
             f"edition {self.edition.number} cannot be read: {what}",
             where=gone[0] if gone else fault.where if fault else root.url,
-            fix="restore it from a backup of the warehouse, or read another edition with --edition N",
+            fix=f"lake rebuild {again} makes it again, and lake publish shows it; or restore it from a backup of the"
+            " warehouse, or read another edition with --edition N",
         )
 
     def _as_lake_error(self, error: duckdb.Error, query: str, tables: Iterable[Published]) -> LakeError:

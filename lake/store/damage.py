@@ -20,7 +20,7 @@ from lake.session import first_line
 from lake.store import delta
 from lake.store.storage import Address
 from lake.store.torn import COMMIT, commit_file, torn
-from lake.store.warehouse import KINDS, Warehouse
+from lake.store.warehouse import KINDS, LAYERS, Warehouse
 
 FOLDERS: Final = {
     "logs": "the log of {}",
@@ -32,6 +32,7 @@ FOLDERS: Final = {
 }
 """What lies in each folder of a warehouse, for a person."""
 COPY: Final = "restore that file from a backup of the warehouse"
+AGAIN: Final = "lake rebuild {} makes it again, and lake publish shows it"
 PARQUET: Final = b"PAR1"
 LIBRARIES: Final = frozenset(
     {"deltalake", "_internal", "duckdb", "_duckdb", "pyarrow", "arro3", "pyo3_runtime", "pyspark", "py4j"}
@@ -50,11 +51,10 @@ class Damage:
     @property
     def fault(self) -> LakeError:
         """It, for a person."""
-        return StorageError(
-            f"{name_of(self.path)} is damaged: {self.found}",
-            where=self.file,
-            fix=f"{COPY}; lake status lists all damage",
-        )
+        name = name_of(self.path)
+        derived = self.path.parent.name in LAYERS and "/_delta_log" not in self.file
+        fix = f"{AGAIN.format(name.partition('@')[0]) if derived else COPY}; lake status lists all damage"
+        return StorageError(f"{name} is damaged: {self.found}", where=self.file, fix=fix)
 
 
 def name_of(path: Address) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -265,4 +266,35 @@ def test_what_was_tampered_with_is_found_shown_and_mended_in_the_range_that_is_a
     assert (done_again.inserted, done_again.updated, done_again.deleted) == (1, 1, 0)
     assert DeltaTable(path).version() == version + 2
     shop.run()
+    assert verdicts(shop) == IDENTICAL
+
+
+def _as_folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+LOST: Mapping[str, Callable[[Path], object]] = {
+    "gone": Path.unlink,
+    "empty": lambda file: file.write_bytes(b""),
+    "cut off": lambda file: file.write_bytes(file.read_bytes()[:-20]),
+    "garbage": lambda file: file.write_bytes(b"\xff\x00garbage" * 100),
+    "other bytes": lambda file: file.write_bytes(b"PAR1" + bytes(len(file.read_bytes()) - 8) + b"PAR1"),
+    "a folder": _as_folder,
+}
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize("table", ["current_order", "customer_daily"])
+@pytest.mark.parametrize("lost", LOST)
+def test_a_table_of_which_files_are_lost_is_made_again_by_a_rebuild(shop: Lakehouse, lost: str, table: str) -> None:
+    path = shop.project.table(shop.project.tables[table]).path.local
+    before = shop.table(table)
+    for file in path.glob("*.parquet"):
+        LOST[lost](file)
+    rebuild_all(inputs_of(shop), [table], tell=lambda _: None)
+    publish(shop.project, pick_cut(shop.project, None), lambda: shop.spark, print)
+    assert shop.table(table) == before
+    assert verdicts(shop) == IDENTICAL
+    shop.land("orders", order(7, "9.00"), order(1, "5.00")).run()
     assert verdicts(shop) == IDENTICAL
