@@ -48,8 +48,8 @@ def python_faults(declaration: Declaration, tracing: Tracing | None = None) -> I
         yield
     except Exception as error:
         if fault := fault_of(error):
-            wrong, place = fault
-            events = _traced(tracing, lambda by: _events_at(by, declaration.inputs[0], place))
+            wrong, side, place = fault
+            events = _traced(tracing, lambda by: _events_at(by, declaration.inputs[side], place))
             what, void = _with_events(f"{declaration.name}: {wrong.what}", events)
             fix = wrong.fix + (f", or void it: {void}" if void else "")
             raise DeclarationError(what, where=wrong.where, fix=fix) from error
@@ -98,8 +98,8 @@ def _events_at(tracing: Tracing, source: Input, place: Place) -> Sequence[str]:
 
 
 def _events_behind(tracing: Tracing, declaration: Declaration) -> Sequence[str]:
-    found = row_behind(tracing.inputs, declaration, _about_rows)
-    return _events_at(tracing, *found) if found else ()
+    row = row_behind(tracing.inputs, declaration, _about_rows)
+    return _events_at(tracing, *row) if row else ()
 
 
 def _about_rows(error: Exception) -> bool:
@@ -155,19 +155,19 @@ def _handed_on(declaration: Declaration, sides: Sequence[DataFrame], evaluated: 
     """
     kind, made = declaration.kind, visible(evaluated.columns)
     of_sides = [tags(rows.schema) for rows in sides]
-    found: dict[str, tuple[int, str]] = {}
+    origins: dict[str, tuple[int, str]] = {}
     for column in made:
         if kind.chooses or (column in kind.key and len(sides) == 1):
             of_side = next((of for of, rows in zip(of_sides, sides, strict=True) if column in rows.columns), {})
-            found |= {column: of_side[column]} if column in of_side else {}
-    found |= {column: tag for column, tag in tags(evaluated.schema).items() if column in made}
+            origins |= {column: of_side[column]} if column in of_side else {}
+    origins |= {column: tag for column, tag in tags(evaluated.schema).items() if column in made}
     # What a log says of refusals comes below a side that has DELIVERED, and has no other column.
     mixed = [side for side, rows in enumerate(sides) if determinism.unions(rows) > (DELIVERED in rows.columns)]
     unsure = {number for side in mixed for number in (side, *(number for number, _ in of_sides[side].values()))}
     if mixed and not kind.row_by_row:
         return {}
     handed_on: dict[str, dict[str, str]] = {}
-    for column, (number, its) in found.items():
+    for column, (number, its) in origins.items():
         if number not in unsure:
             handed_on.setdefault(declaration.inputs[number].name, {})[column] = its
     return handed_on

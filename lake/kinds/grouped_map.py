@@ -27,6 +27,8 @@ Work = Callable[[pa.RecordBatch], pa.RecordBatch]
 Place = str | Mapping[str, str]
 """BATCH:BUCKET:OFFSET of an event, or BATCH::ARRIVAL; of a table's row the texts of its identity; "" for neither."""
 
+SIDE: Final = "_input"  # in the order of rows of several inputs: the number of theirs
+
 _FAULT: Final = re.compile(r"lake fault (\{.*\})")
 _PICKLING: Final = threading.Lock()
 
@@ -34,23 +36,24 @@ _PICKLING: Final = threading.Lock()
 class WorkerFault(Exception):
     """A fault of a job's Python function, told in one line that survives the way back from a Spark worker."""
 
-    def __init__(self, what: str, *, where: str, fix: str, place: Place = "") -> None:
-        super().__init__(f"lake fault {json.dumps({'what': what, 'where': where, 'fix': fix, 'place': place})}")
+    def __init__(self, what: str, *, where: str, fix: str, order: Mapping[str, Any]) -> None:
+        at = {"side": order.get(SIDE, 0), "place": place_of({name: order[name] for name in order if name != SIDE})}
+        super().__init__(f"lake fault {json.dumps({'what': what, 'where': where, 'fix': fix, **at})}")
 
 
-def fault_of(error: BaseException) -> tuple[DeclarationError, Place] | None:
-    """What a job's Python function did wrong, where that is what made Spark raise `error`, and at which row."""
+def fault_of(error: BaseException) -> tuple[DeclarationError, int, Place] | None:
+    """What a job's Python function did wrong, where that is what made Spark raise `error`; the number of the input
+    and the place there of the row that it did so with.
+    """
     match = _FAULT.search(str(error))
     if not match:
         return None
     fault = json.loads(match[1])
-    return DeclarationError(fault["what"], where=fault["where"], fix=fault["fix"]), fault.get("place", "")
+    return DeclarationError(fault["what"], where=fault["where"], fix=fault["fix"]), fault["side"], fault["place"]
 
 
 def place_of(order: Mapping[str, Any]) -> Place:
-    """The place of a row that has this order; of one that is of several inputs none is told."""
-    if "_input" in order:
-        return ""
+    """The place of a row that has this order."""
     if "_batch" not in order:
         return {name: "null" if value is None else str(value) for name, value in order.items()}
     return ":".join("" if order[name] is None else str(order[name]) for name in ("_batch", "_bucket", "_offset"))

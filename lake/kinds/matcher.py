@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from lake.kinds.columns import ORDER
-from lake.kinds.grouped_map import WorkerFault, key_starts, place_of, records, written
+from lake.kinds.grouped_map import WorkerFault, key_starts, records, written
 from lake.kinds.python_values import many_digits
 from lake.kinds.steps import PLACE, STEP, Condition, Either, Part, Step, every_step
 
@@ -309,8 +309,8 @@ class Backtracking:
         for rows in self.matched.values():
             rows.clear()
         self.looked = row
-        found = self._rest(self.parts, row, self.rows.stops[row])
-        counts = [len(rows) for rows in self.matched.values()] if found else None
+        path = self._rest(self.parts, row, self.rows.stops[row])
+        counts = [len(rows) for rows in self.matched.values()] if path else None
         return Found(counts, self.rows.times[self.looked])
 
     def _rest(self, parts: tuple[Part, ...], row: int, stop: int) -> bool:
@@ -351,5 +351,5 @@ class Backtracking:
                 f"step {step.name}: {type(error).__name__}: {error} at {self.events[row]!r}",
                 where=written(step.condition),
                 fix="return whether the row belongs to the step",
-                place=place_of(self.orders[row].as_py()),
+                order=self.orders[row].as_py(),
             ) from error

@@ -14,7 +14,7 @@ from lake.kinds.columns import CARRIED, ORDER, SIGN, as_sql, digest, names
 from lake.kinds.explanation import INTO, ROLE
 from lake.kinds.explanation import STEP as ROLE_STEP
 from lake.kinds.finality import FINAL, TIMES, WithFinality, check_lateness, instant, until
-from lake.kinds.grouped_map import arrow_schema, by_key, together
+from lake.kinds.grouped_map import SIDE, arrow_schema, by_key, together
 from lake.kinds.matcher import CLOCK, HOLDS, MATCH, Matching
 from lake.kinds.measures.measure import Measure
 from lake.kinds.ordering import AT, in_log_order, place
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 MATCH_ID: Final = "match_id"
 TIE: Final = "_tie"  # a row's number among those of its key with the same sequence
 
-_INPUT: Final = "_input"  # in the order of rows of several inputs: the number of theirs
 
 _PREV: Final = re.compile(r"\bprev\.`?(\w+)")
 
@@ -199,8 +198,8 @@ class Pattern(WithFinality):
 
         if len(sides) == 1:
             return self.traced(sides[0])
-        traced = self.traced(_in_one(sides)).where(f"{ORDER}.{_INPUT} = {side}")
-        return traced.withColumn(ORDER, F.col(ORDER).dropFields(_INPUT))
+        traced = self.traced(_in_one(sides)).where(f"{ORDER}.{SIDE} = {side}")
+        return traced.withColumn(ORDER, F.col(ORDER).dropFields(SIDE))
 
     @property
     def _first(self) -> dict[str, str]:
@@ -275,7 +274,7 @@ def _in_one(sides: Sequence[DataFrame]) -> DataFrame:
     placed = []
     for side, rows in enumerate(sides):
         parts = [F.col(f"{ORDER}.{part}").alias(part) for part in rows.select(f"{ORDER}.*").columns]
-        placed.append(rows.withColumn(ORDER, F.struct(F.lit(side).alias(_INPUT), *parts)))
+        placed.append(rows.withColumn(ORDER, F.struct(F.lit(side).alias(SIDE), *parts)))
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), placed)
 
 

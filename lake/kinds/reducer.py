@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from lake.errors import DeclarationError
 from lake.kinds.columns import ORDER
-from lake.kinds.grouped_map import WorkerFault, arrow_schema, by_key, key_starts, place_of, records, together, written
+from lake.kinds.grouped_map import WorkerFault, arrow_schema, by_key, key_starts, records, together, written
 from lake.kinds.ordering import AT
 from lake.kinds.python_values import Normal, many_digits, normal
 from lake.kinds.sql import rounding
@@ -282,7 +282,7 @@ class Folding:
             f"reducer {self.step.__name__}: {what} at {key}, event {event!r}",
             where=written(self.step),
             fix="return Refusal(reason) for an event that the state does not allow",
-            place=place_of(at[ORDER]),
+            order=at[ORDER],
         )
 
 

@@ -312,3 +312,37 @@ def test_the_event_behind_a_row_of_a_table_of_which_none_can_be_made_is_named(
     assert lake("void", "sales", told[1], "--reason", "none were sold").exit_code == 0
     lakehouse.run()
     assert len(lakehouse.table("over")) == 5
+
+
+OVER_LOGS = """
+from lake import *
+
+def holds(event, matched):
+    return 100 // event["pieces"] > 0
+
+@table(
+    Pattern("shop", sequence=(), steps=[Step("any", holds)], measures={"n": Count()}), log("returned"), log("sales")
+)
+def over(returned, sales):
+    '''A row.'''
+    return returned.select("shop", "pieces"), sales.select("shop", "pieces")
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("stream", ["returned", "sales"])
+def test_of_several_logs_the_one_with_the_event_is_named(lakehouse: Lakehouse, lake: Lake, stream: str) -> None:
+    for name in JOBS:
+        lakehouse.settings.path(f"jobs/silver/{name}.py").unlink()
+    kept = contract("returned", {"shop": "string", "pieces": "int"})
+    declare(lakehouse.settings, kept, jobs={"over": OVER_LOGS})
+    lakehouse.land("sales", *sales(a=4, b=5)).land("returned", *sales(a=4, b=5)).run()
+    for each in ("sales", "returned"):
+        lakehouse.land(each, *sales(c=1, d=2)).land(each, *sales(e=5, f=0 if each == stream else 6))
+    with pytest.raises(LakeError) as fault:
+        lakehouse.run()
+    place = re.search(rf"; the event is {stream} (2:\d+:\d+)", str(fault.value))
+    assert place, str(fault.value)
+    assert lake("void", stream, place[1], "--reason", "none were sold").exit_code == 0
+    lakehouse.run()
+    assert len(lakehouse.table("over")) == 11

@@ -250,7 +250,7 @@ def test_what_goes_wrong_in_a_python_reducer_is_told_in_a_line(
     fold = Fold("key", state="n int", step=step)
     with pytest.raises(PythonException) as caught:
         fold.evaluate(rows(spark, [("x", 0)], "key string, n int")).collect()
-    fault, place = present(fault_of(caught.value))
+    fault, _, place = present(fault_of(caught.value))
     assert isinstance(fault, DeclarationError)
     assert all(word in fault.what for word in words)
     assert fault.where.startswith("test_fold.py:")

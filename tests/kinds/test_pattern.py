@@ -235,7 +235,7 @@ def test_a_condition_that_fails_is_told_in_a_line(spark: SparkSession) -> None:
     pattern = Pattern("symbol", sequence="at", steps=[Step("bad", fails)], measures={})
     with pytest.raises(PythonException) as caught:
         pattern.evaluate(ticker(spark, [1])).collect()
-    fault, place = present(fault_of(caught.value))
+    fault, _, place = present(fault_of(caught.value))
     assert place == {"place": "0"}
     assert fault.what.startswith("step bad: ZeroDivisionError")
     assert fault.where.startswith("test_pattern.py:")
