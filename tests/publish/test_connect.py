@@ -181,14 +181,31 @@ def test_what_a_server_made_an_embedded_session_proves(shop: Path, spark: SparkS
         lake.call("verify", code=75, said="no Spark Connect server responds")
 
 
+PATIENT = {"spark.connect.execute.manager.detachedTimeout": "1h"}
+"""A server that does not itself end what nobody waits for."""
+
+
 @pytest.mark.long
-def test_a_command_that_a_signal_ends_leaves_the_server_nothing_to_do(shop: Path) -> None:
+@pytest.mark.parametrize("shop", [FEW], ids=["few kinds"], indirect=True)
+@pytest.mark.parametrize("conf", [{}, PATIENT], ids=["killed", "signalled"])
+def test_a_command_that_ends_leaves_the_server_nothing_to_do(shop: Path, conf: dict[str, str]) -> None:
     ui = free_port()
-    conf = {"spark.ui.enabled": "true", "spark.ui.port": str(ui)}
+    conf = {"spark.ui.enabled": "true", "spark.ui.port": str(ui), **conf}
     with serving(shop, SMALL | {"LAKE_SPARK__CONF": json.dumps(conf)}) as server, Commands(server.remote) as forks:
         lake = Client(shop, server.remote, forks)
         lake.call("run")
-        interrupted(lake, ui)
+        job = shop / "jobs/gold/order_slow.py"
+        job.write_text(HEAD + SLOW)
+        if PATIENT.keys() <= conf.keys():
+            for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
+                assert "Traceback" not in ended(lake, ui, number, code)
+                until(lambda: not running(ui))
+        ended(lake, ui, signal.SIGKILL, -9)
+        if PATIENT.keys() <= conf.keys():
+            assert running(ui), "nobody has told the server"
+            job.write_text(HEAD + SLOW.replace("1000000000000000", "1"))
+            lake.call("advance", "order_slow")  # which takes the lease of the dead
+        until(lambda: not running(ui))
 
 
 LOOK = """
@@ -269,22 +286,17 @@ def embedded_agrees(shop: Path, spark: SparkSession) -> None:
     assert {each.verdict for each in verdicts} == {"identical"}, verdicts
 
 
-def interrupted(lake: Client, ui: int) -> None:
-    """A command that a signal ends, or that is killed, leaves the server nothing to do."""
-    job = lake.project / "jobs/gold/order_slow.py"
-    job.write_text(HEAD + SLOW)
-    for number, code in ((signal.SIGTERM, 143), (signal.SIGKILL, -9)):
-        with lake.start("advance", "order_slow") as command:
-            try:
-                until(lambda: running(ui))
-                command.send_signal(number)
-                told = command.communicate(timeout=60)[1]
-            finally:
-                command.kill()
-        assert command.returncode == code, told
-        assert "Traceback" not in told
-        until(lambda: not running(ui))
-    job.unlink()
+def ended(lake: Client, ui: int, number: signal.Signals, code: int) -> str:
+    """What a command says that a signal ends while the server is at work for it."""
+    with lake.start("advance", "order_slow") as command:
+        try:
+            until(lambda: running(ui))
+            command.send_signal(number)
+            told = command.communicate(timeout=60)[1]
+        finally:
+            command.kill()
+    assert command.returncode == code, told
+    return told
 
 
 def running(ui: int) -> bool:
