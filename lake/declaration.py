@@ -123,6 +123,6 @@ def table(
     return declare
 
 
-def _shown(found: object) -> str:
+def _shown(value: object) -> str:
     """What stands where something else should, by its name where it has one."""
-    return str(getattr(found, "__name__", repr(found)))
+    return str(getattr(value, "__name__", repr(value)))

@@ -106,10 +106,10 @@ def full(error: BaseException, *, where: str = "") -> Unavailable | None:
     )
 
 
-def did_you_mean(name: str, known: Iterable[str], others: Iterable[str] = ()) -> str:
+def did_you_mean(name: str, names: Iterable[str], others: Iterable[str] = ()) -> str:
     """A hint for a mistyped name: the nearest known one, or the list of them, in which the `others` are not."""
-    known = sorted(known)
-    close = get_close_matches(name, [*known, *others], n=1)
+    names = sorted(names)
+    close = get_close_matches(name, [*names, *others], n=1)
     if close:
         return f"did you mean {close[0]!r}?"
-    return f"known: {', '.join(known)}" if known else "there are none yet"
+    return f"known: {', '.join(names)}" if names else "there are none yet"

@@ -62,12 +62,12 @@ def _folder(path: Path, mode: int, group: int | None = None) -> Path:
         if not path.parent.is_dir():
             _folder(path.parent, mode, group)
         path.mkdir(mode=mode, exist_ok=True)
-    found = path.stat()
-    if found.st_uid != os.geteuid():
+    status = path.stat()
+    if status.st_uid != os.geteuid():
         return path
-    if group is not None and found.st_gid != group:
+    if group is not None and status.st_gid != group:
         _give(path, group)
-    if found.st_mode & 0o7777 & ~0o2000 != mode & ~0o2000 or mode & ~found.st_mode:
+    if status.st_mode & 0o7777 & ~0o2000 != mode & ~0o2000 or mode & ~status.st_mode:
         path.chmod(mode)
     return path
 

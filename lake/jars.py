@@ -167,9 +167,9 @@ def _reason(output: str) -> str:
 
 def _wrong(folder: Path, jars: Sequence[Jar]) -> list[str]:
     return [
-        f"{jar.file} has SHA-256 {found}, not {jar.sha256}"
+        f"{jar.file} has SHA-256 {digest}, not {jar.sha256}"
         for jar in jars
-        if (folder / jar.file).is_file() and (found := _sha256(folder / jar.file)) != jar.sha256
+        if (folder / jar.file).is_file() and (digest := _sha256(folder / jar.file)) != jar.sha256
     ]
 
 

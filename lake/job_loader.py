@@ -47,7 +47,7 @@ def declared(file: JobFile, files: Mapping[Path, JobFile]) -> Declaration:
     try:
         module = import_module(file.module)
     except (Exception, SystemExit) as error:
-        raise _told(file, files, error) from error
+        raise _as_fault(file, files, error) from error
     own = [each for each in vars(module).values() if isinstance(each, Declaration) and each.file.samefile(file.path)]
     if len(own) != 1 or own[0].name != file.path.stem:
         raise DeclarationError(
@@ -58,7 +58,7 @@ def declared(file: JobFile, files: Mapping[Path, JobFile]) -> Declaration:
     return own[0]
 
 
-def _told(file: JobFile, files: Mapping[Path, JobFile], error: BaseException) -> DeclarationError | Upstream:
+def _as_fault(file: JobFile, files: Mapping[Path, JobFile], error: BaseException) -> DeclarationError | Upstream:
     frames = [frame for frame in extract_tb(error.__traceback__) if Path(frame.filename) in files]
     if frames and Path(frames[-1].filename) != file.path:
         return Upstream(frames[-1].filename)
@@ -75,14 +75,14 @@ def _told(file: JobFile, files: Mapping[Path, JobFile], error: BaseException) ->
 
 def _fix(error: BaseException, files: Mapping[Path, JobFile]) -> str:
     message = str(error)
-    if found := _KEYWORD.match(message):
-        kind: Any = getattr(_lake, found[1], None)
-        return did_you_mean(found[2], inspect.signature(kind).parameters) if kind else "leave it out"
+    if match := _KEYWORD.match(message):
+        kind: Any = getattr(_lake, match[1], None)
+        return did_you_mean(match[2], inspect.signature(kind).parameters) if kind else "leave it out"
     if isinstance(error, TypeError) and "missing" in message and "required" in message:
         return "add it: `python -c 'import lake; help(lake.…)'` shows what each kind takes"
-    if found := _NAME.match(message):
-        fix = f"import it: from lake import {found[1]}" if found[1] in _lake.__all__ else ""
-        return fix or did_you_mean(found[1], _lake.__all__, dir(builtins))
+    if match := _NAME.match(message):
+        fix = f"import it: from lake import {match[1]}" if match[1] in _lake.__all__ else ""
+        return fix or did_you_mean(match[1], _lake.__all__, dir(builtins))
     if isinstance(error, ImportError) and error.name == "lake":
         return did_you_mean(message.partition("'")[2].partition("'")[0], _lake.__all__)
     if isinstance(error, ModuleNotFoundError) and error.name:

@@ -98,21 +98,21 @@ class Project:
     def columns(self, declaration: Declaration, head: TableHead) -> Columns | None:
         """What the table at `head` reads; None where it was built by another definition than now."""
         recorded, built = head.columns, head.fingerprint
-        possible = self._unsaid(declaration) if recorded is None else [recorded]
+        possible = self._unrecorded(declaration) if recorded is None else [recorded]
         return next((columns for columns in possible if built == self.fingerprint(declaration, columns)), None)
 
     def reads(self, declaration: Declaration, head: TableHead) -> Columns:
         """What the table at `head` was built of, by whatever definition; by its job's text where the head says none."""
         return self._mentioned(declaration) if head.columns is None else head.columns
 
-    def _unsaid(self, declaration: Declaration) -> Iterator[Columns]:
+    def _unrecorded(self, declaration: Declaration) -> Iterator[Columns]:
         """What a table may read that was built before heads said it: the fields named in the text of its job; by
         the contract of then, where a name has come to the contract that the text had already.
         """
         yield self._mentioned(declaration)
         table = self.table(declaration)
         kept = (older.definition for older in table.heads() if older.definition)
-        yield _told_by(next(kept, {}))
+        yield _fields_of(next(kept, {}))
 
     def definition(self, declaration: Declaration, columns: Columns | None = None) -> dict[str, str]:
         """What the fingerprint is of, part by part: short texts and hashes, to tell what of it has changed.
@@ -171,10 +171,10 @@ class Project:
 
     def logs(self, declaration: Declaration) -> set[str]:
         """The streams that the table is derived from, through all its inputs."""
-        found: set[str] = set()
+        streams: set[str] = set()
         for source in declaration.inputs:
-            found |= {source.name} if source.table is None else self.logs(source.table)
-        return found
+            streams |= {source.name} if source.table is None else self.logs(source.table)
+        return streams
 
 
 def _parking(declaration: Declaration) -> dict[str, str]:
@@ -192,7 +192,7 @@ def _hands_on_nested(of_input: Mapping[str, Any], names: Collection[str]) -> boo
     return any(read.get(called.get(name), "").startswith(NESTED) for name in names)
 
 
-def _told_by(definition: Mapping[str, str]) -> Columns:
+def _fields_of(definition: Mapping[str, str]) -> Columns:
     """The fields among the parts of a `definition`, by their streams."""
     fields: dict[str, dict[str, dict[str, str]]] = {}
     for part, type_ in definition.items():
@@ -246,13 +246,13 @@ def _declared(
                 continue
             if faulty and {source.name for source in declared.inputs if source.is_log} & {*faulty}:
                 continue
-            found = _faults(declared, contracts)
+            project_faults = _faults(declared, contracts)
             if declared.name in declarations:
                 first = declarations[declared.name][0].where
                 fix = "rename one of them, with its file"
-                found.append(declared.fault(f"declared twice, first in {first}", fix=fix))
-            if found:
-                faults += [] if unread else found
+                project_faults.append(declared.fault(f"declared twice, first in {first}", fix=fix))
+            if project_faults:
+                faults += [] if unread else project_faults
             else:
                 declarations[declared.name] = declared, file
     graph = {name: {s.name for s in declared.inputs if not s.is_log} for name, (declared, _) in declarations.items()}

@@ -112,9 +112,9 @@ def connected(settings: Settings, address: str) -> SparkSession:
 def _endpoint(address: str) -> tuple[str, int]:
     """Host and port of `sc://host:port/;token=…`. Raises DeclarationError where it is no such address."""
     try:
-        found = urlsplit(address)
-        if found.scheme == "sc" and found.hostname:
-            return found.hostname, found.port or 15002
+        parts = urlsplit(address)
+        if parts.scheme == "sc" and parts.hostname:
+            return parts.hostname, parts.port or 15002
     except ValueError:
         pass
     raise DeclarationError(

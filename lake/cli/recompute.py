@@ -223,7 +223,7 @@ def verify(
         shallow=shallow,
         tell=lambda verdict: shell.say(f"verify  {verdict.table}: {verdict.verdict}"),
     )
-    shell.emit({"tables": [asdict(verdict) for verdict in verdicts]}, _told(verdicts))
+    shell.emit({"tables": [asdict(verdict) for verdict in verdicts]}, _verdict_lines(verdicts))
     wrong = [verdict.table for verdict in verdicts if verdict.verdict != "identical"]
     if wrong:
         damage = dict.fromkeys(verdict.why for verdict in verdicts if verdict.fix)
@@ -236,7 +236,7 @@ def _verify_source(shell: Shell, stream: str, *, alone: bool) -> None:
     if not alone:
         raise DeclarationError("--source cannot be combined", fix=f"lake verify --source {stream}")
     verdicts = verify_source(project(shell), lambda: connect(shell), stream)
-    shell.emit({"stream": stream, "tables": [asdict(verdict) for verdict in verdicts]}, _told(verdicts))
+    shell.emit({"stream": stream, "tables": [asdict(verdict) for verdict in verdicts]}, _verdict_lines(verdicts))
     if wrong := [verdict.table for verdict in verdicts if verdict.verdict != "identical"]:
         raise LawError(
             f"not what the source of {stream} has: {', '.join(wrong)}",
@@ -339,7 +339,7 @@ def _instant(option: str, text: str) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _told(verdicts: list[Verdict]) -> list[str]:
+def _verdict_lines(verdicts: list[Verdict]) -> list[str]:
     rows = [asdict(verdict) for verdict in verdicts]
     lines = table(rows, "table", "verdict", "cut", "rows", "fingerprint", "differing", "why")
     for verdict in verdicts:

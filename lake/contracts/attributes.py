@@ -34,8 +34,8 @@ def misplaced(text: str, *, file: str) -> list[DeclarationError]:
         if isinstance(field, dict):
             name = str(field.get("name"))
             where = f"{file}:{lines.of_field(name)}"
-            found = _of_type(field.get("type"), name)
-            faults += [DeclarationError(what, where=where, fix=fix) for what, fix in found]
+            fault = _of_type(field.get("type"), name)
+            faults += [DeclarationError(what, where=where, fix=fix) for what, fix in fault]
     return faults
 
 
@@ -82,8 +82,8 @@ def _of_part(part: Mapping[str, Any], field: str) -> Iterator[tuple[str, str]]:
     yield from _of_type(part.get("type"), field)
 
 
-def _nearly(name: str, known: set[str]) -> str:
+def _nearly(name: str, names: set[str]) -> str:
     """The known name that `name` resembles, "" for none."""
-    by_case = {each.lower(): each for each in sorted(known)}
+    by_case = {each.lower(): each for each in sorted(names)}
     close = get_close_matches(name.lower(), by_case, n=1, cutoff=NEARLY)
     return by_case[close[0]] if close else ""

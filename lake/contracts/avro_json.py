@@ -64,14 +64,14 @@ def parts(schema: Any) -> list[Any]:
     return []
 
 
-def is_endless(schema: Any, known: set[int] | None = None) -> bool:
+def is_endless(schema: Any, ancestors: set[int] | None = None) -> bool:
     """Whether an array in it may have any number of items in no bytes."""
-    known = set() if known is None else known
-    if id(schema) in known:
+    ancestors = set() if ancestors is None else ancestors
+    if id(schema) in ancestors:
         return False
-    known.add(id(schema))
+    ancestors.add(id(schema))
     nothing = schema.type == "array" and _is_nothing(schema.items)
-    return nothing or any(is_endless(part, known) for part in parts(schema))
+    return nothing or any(is_endless(part, ancestors) for part in parts(schema))
 
 
 def _is_nothing(schema: Any) -> bool:

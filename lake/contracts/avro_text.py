@@ -51,12 +51,12 @@ class Twice(ValueError):
 
 def once(members: list[tuple[str, Any]]) -> dict[str, Any]:
     """`object_pairs_hook` of an object whose members are all different. Raises Twice."""
-    found: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     for name, value in members:
-        if name in found:
+        if name in by_name:
             raise Twice(name)
-        found[name] = value
-    return found
+        by_name[name] = value
+    return by_name
 
 
 def _again(text: str, twice: Twice) -> int:
@@ -81,15 +81,15 @@ def _fault(document: dict[str, Any], error: Exception, text: str, file: str) -> 
             name = field.get("name") if isinstance(field, dict) else None
             about = f"field {name!r}" if name else f"field number {number}"
             line = Lines(text).of_field(str(name), nth=sum(_named(field, name) for field in fields[:number]))
-            return _told(found, f"{about}: ", f"{file}:{line}")
-    return _told(error, "", f"{file}:1")
+            return _as_error(found, f"{about}: ", f"{file}:{line}")
+    return _as_error(error, "", f"{file}:1")
 
 
 def _named(field: Any, name: str | None) -> bool:
     return isinstance(field, dict) and field.get("name") == name
 
 
-def _told(error: Exception, about: str, where: str) -> DeclarationError:
+def _as_error(error: Exception, about: str, where: str) -> DeclarationError:
     if unknown := _UNKNOWN_TYPE.search(str(error)):
         return DeclarationError(f"{about}unknown type {unknown[1]!r}", where=where, fix=did_you_mean(unknown[1], TYPES))
     message = str(error).rpartition(" not a valid Avro schema: ")[2].rstrip(".")
@@ -114,9 +114,9 @@ class Lines:
     def of_fact(self, name: str) -> int:
         """The line of the fact `name` in the `lake` object, or of that object."""
         start = max(self.text.find('"lake"'), 0)
-        found = self._line(rf'"{re.escape(name)}"\s*:', start)
-        return found if found > 1 else self.text.count("\n", 0, start) + 1
+        line = self._line(rf'"{re.escape(name)}"\s*:', start)
+        return line if line > 1 else self.text.count("\n", 0, start) + 1
 
     def _line(self, pattern: str, start: int, nth: int = 1) -> int:
-        found = [match.start() for match in re.compile(pattern).finditer(self.text, start)][:nth]
-        return self.text.count("\n", 0, found[-1]) + 1 if found else 1
+        starts = [match.start() for match in re.compile(pattern).finditer(self.text, start)][:nth]
+        return self.text.count("\n", 0, starts[-1]) + 1 if starts else 1

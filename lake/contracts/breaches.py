@@ -95,10 +95,10 @@ class Breaches:
         """What a record has for a field: under its name or a former one, else its default."""
         if field.is_fact:
             return facts.get(".".join(field.path), self._defaults[field.name])
-        found = next((given for name in field.names if (given := record.get(name)) is not None), None)
-        if found is None and not (field.nullable and any(name in record for name in field.names)):
+        value = next((given for name in field.names if (given := record.get(name)) is not None), None)
+        if value is None and not (field.nullable and any(name in record for name in field.names)):
             return self._defaults[field.name]
-        return found
+        return value
 
     def _is_right(self, field: Field, tell: Tell, given: Any) -> bool:
         """Whether what is given is known to be right. Raises NotTaken where it is known to be wrong."""
@@ -228,8 +228,8 @@ def _boolean(given: Any) -> Any:
 
 
 def _whole(bits: int, given: Any) -> Any:
-    found = _exact(10 if bits < 32 else 19, 0, given)
-    return None if isinstance(found, Decimal) and not -(1 << bits) <= found < 1 << bits else found
+    breach = _exact(10 if bits < 32 else 19, 0, given)
+    return None if isinstance(breach, Decimal) and not -(1 << bits) <= breach < 1 << bits else breach
 
 
 def _exact(precision: int, scale: int, given: Any) -> Any:
@@ -275,7 +275,7 @@ def _since(kind: str, micros: int, count: int) -> date | datetime | None:
     try:
         if kind == "date":
             return EPOCH.date() + timedelta(days=count)
-        found = EPOCH + timedelta(microseconds=count * micros)
+        moment = EPOCH + timedelta(microseconds=count * micros)
     except OverflowError:
         return None
-    return found if kind == "timestamp" else found.replace(tzinfo=None)
+    return moment if kind == "timestamp" else moment.replace(tzinfo=None)

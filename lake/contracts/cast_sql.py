@@ -113,14 +113,14 @@ def _number_written(field: Field) -> str:
     return f"CASE WHEN {digits} RLIKE {literal(number)} THEN replace({plain}, {literal(field.form.decimal)}, '.') END"
 
 
-def defaulted(field: Field, found: str, default: str) -> str:
+def defaulted(field: Field, sql: str, default: str) -> str:
     """A default stands for an absent field, one not in `_keys`; for a null one too where the field may not be null."""
     if field.default is None:
-        return found
+        return sql
     if not field.nullable:
-        return f"coalesce({found}, {default})"
+        return f"coalesce({sql}, {default})"
     names = ", ".join(literal(name) for name in field.names)
-    return f"CASE WHEN arrays_overlap(_keys, array({names})) THEN {found} ELSE {default} END"
+    return f"CASE WHEN arrays_overlap(_keys, array({names})) THEN {sql} ELSE {default} END"
 
 
 def widest(decimal: str) -> str:

@@ -158,8 +158,8 @@ class Contract:
         for field in self.fields:
             if field.name == name:
                 return field
-        known = [field.name for field in self.fields]
-        raise DeclarationError(f"{self.name} has no field {name!r}", where=self.where, fix=did_you_mean(name, known))
+        names = [field.name for field in self.fields]
+        raise DeclarationError(f"{self.name} has no field {name!r}", where=self.where, fix=did_you_mean(name, names))
 
     @property
     def unchangeable(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def literal(text: str) -> str:
 def identity(contract: Contract) -> str:
     """SQL of an event's `_id`, over its fields and `_source`. An event is the same under any later contract."""
     key = [_encoded(contract.field(name)) for name in contract.key]
-    time = [_length_prefixed(f"cast({told_time(contract) if contract.clock else '_time'} AS string)")]
+    time = [_length_prefixed(f"cast({producer_time(contract) if contract.clock else '_time'} AS string)")]
     match contract.identity:
         case "id":
             rest = [_encoded(contract.field(name)) for name in contract.id]
@@ -34,7 +34,7 @@ def identity(contract: Contract) -> str:
     return _digest(key + time + rest)
 
 
-def told_time(contract: Contract) -> str:
+def producer_time(contract: Contract) -> str:
     """SQL of an event's time as its producer tells it, over its fields."""
     return f"cast({contract.time or 'NULL'} AS timestamp)"
 

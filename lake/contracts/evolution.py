@@ -80,17 +80,17 @@ def incompatibilities(new: Contract, old: Contract) -> Iterator[DeclarationError
         )
 
 
-def columns(known: Sequence[Contract]) -> Mapping[tuple[str, str], str]:
+def columns(contracts: Sequence[Contract]) -> Mapping[tuple[str, str], str]:
     """The physical column of each (field name, type there) that any version has."""
-    found: dict[tuple[str, str], str] = {}
-    for contract in known:
+    physical: dict[tuple[str, str], str] = {}
+    for contract in contracts:
         for field in contract.fields:
             kind = _stored(field, contract)
-            if (field.name, kind) not in found:
-                plain = field.name not in {name for name, _ in found}
+            if (field.name, kind) not in physical:
+                plain = field.name not in {name for name, _ in physical}
                 suffix = re.sub(r"\W+", "_", kind).strip("_")
-                found[field.name, kind] = field.name if plain else f"{field.name}__{suffix}"
-    return found
+                physical[field.name, kind] = field.name if plain else f"{field.name}__{suffix}"
+    return physical
 
 
 def _stored(field: Field, contract: Contract) -> str:
@@ -98,34 +98,34 @@ def _stored(field: Field, contract: Contract) -> str:
     return "string" if field.name in contract.sealed else field.type
 
 
-def written(known: Sequence[Contract]) -> list[str]:
+def written(contracts: Sequence[Contract]) -> list[str]:
     """SQL that gives the fields of the newest contract their physical columns."""
-    physical, newest = columns(known), known[-1]
+    physical, newest = columns(contracts), contracts[-1]
 
     def value_of(field: Field, column: str) -> str:
         if field.name not in newest.sealed:
             return quoted(field.name)
         return encryption.sealed(f"cast({quoted(field.name)} AS string)", encryption.place(newest, column))
 
-    there = {field: physical[field.name, _stored(field, newest)] for field in newest.fields}
-    return [f"{value_of(field, column)} AS {quoted(column)}" for field, column in there.items()]
+    stored = {field: physical[field.name, _stored(field, newest)] for field in newest.fields}
+    return [f"{value_of(field, column)} AS {quoted(column)}" for field, column in stored.items()]
 
 
-def upcast(known: Sequence[Contract]) -> list[str]:
+def upcast(contracts: Sequence[Contract]) -> list[str]:
     """SQL that reads the fields of the newest contract from the physical columns of all."""
-    return [f"{_read(field, known)} AS {quoted(field.name)}" for field in known[-1].fields]
+    return [f"{_read(field, contracts)} AS {quoted(field.name)}" for field in contracts[-1].fields]
 
 
-def unchanged(known: Sequence[Contract]) -> set[str]:
+def unchanged(contracts: Sequence[Contract]) -> set[str]:
     """The fields of the newest contract that every version has in the column of their name."""
-    return {field.name for field in known[-1].fields if _read(field, known) == quoted(field.name)}
+    return {field.name for field in contracts[-1].fields if _read(field, contracts) == quoted(field.name)}
 
 
-def _read(field: Field, known: Sequence[Contract]) -> str:
-    physical = columns(known)
+def _read(field: Field, contracts: Sequence[Contract]) -> str:
+    physical = columns(contracts)
     origins: dict[str, str] = {}
     absent: list[int] = []
-    for number, contract in enumerate(known, 1):
+    for number, contract in enumerate(contracts, 1):
         before = former(field, contract)
         if before is None:
             absent.append(number)
@@ -141,8 +141,8 @@ def _read(field: Field, known: Sequence[Contract]) -> str:
     if not absent:
         return kept
     default = "NULL" if field.default is None else value(field, literal(field.default))
-    found = default if field.is_fact else f"coalesce({_in_extra(field)}, {default})"
-    return f"CASE WHEN _version IN ({', '.join(map(str, absent))}) THEN {found} ELSE {kept} END"
+    in_json = default if field.is_fact else f"coalesce({_in_extra(field)}, {default})"
+    return f"CASE WHEN _version IN ({', '.join(map(str, absent))}) THEN {in_json} ELSE {kept} END"
 
 
 def _in_extra(field: Field) -> str:

@@ -229,9 +229,9 @@ def _ddl(schema: Any) -> str:
     if logical is None:
         return PRIMITIVES[schema.type]
     if (schema.type, logical) not in LOGICAL:
-        known = [f"{kind} {name}" for kind, name in LOGICAL] + ["bytes decimal"]
+        types = [f"{kind} {name}" for kind, name in LOGICAL] + ["bytes decimal"]
         raise DeclarationError(
-            f"logical type {logical!r} of {schema.type!r} is not supported", fix=f"known: {', '.join(known)}"
+            f"logical type {logical!r} of {schema.type!r} is not supported", fix=f"known: {', '.join(types)}"
         )
     return LOGICAL[schema.type, logical]
 
@@ -274,45 +274,45 @@ def _must_fit(field: str, ddl: str, nullable: bool, symbols: Sequence[str], defa
         raise DeclarationError(f"{what}, which is not a valid {ddl}", fix=literals.example(ddl))
 
 
-def _aliases(field: str, found: Any) -> tuple[str, ...]:
-    if not isinstance(found, list) or not all(isinstance(name, str) and name for name in found):
-        raise DeclarationError(f"field {field!r}: invalid aliases {found!r}", fix="write a list of its former names")
-    return tuple(found)
+def _aliases(field: str, given: Any) -> tuple[str, ...]:
+    if not isinstance(given, list) or not all(isinstance(name, str) and name for name in given):
+        raise DeclarationError(f"field {field!r}: invalid aliases {given!r}", fix="write a list of its former names")
+    return tuple(given)
 
 
-def _path(field: str, found: Any) -> tuple[str, ...]:
-    if not isinstance(found, str) or not re.fullmatch(r"[^.'\"\\\[\]]+(\.[^.'\"\\\[\]]+)*", found):
+def _path(field: str, given: Any) -> tuple[str, ...]:
+    if not isinstance(given, str) or not re.fullmatch(r"[^.'\"\\\[\]]+(\.[^.'\"\\\[\]]+)*", given):
         raise DeclarationError(
-            f"field {field!r} has an invalid path: {found!r}", fix='write a path such as "op" or "source.lsn"'
+            f"field {field!r} has an invalid path: {given!r}", fix='write a path such as "op" or "source.lsn"'
         )
-    return tuple(found.split("."))
+    return tuple(given.split("."))
 
 
-def _pattern(field: str, path: tuple[str, ...], found: Any) -> str:
+def _pattern(field: str, path: tuple[str, ...], given: Any) -> str:
     """What a pattern, which is for the name of a file, takes: its group, else all that it matches."""
     if path != (FILE, "name"):
         raise DeclarationError(f"field {field!r} has a pattern", fix='patterns are for "from": "file.name"')
     try:
-        groups = re.compile(found).groups
+        groups = re.compile(given).groups
     except (re.error, TypeError, RecursionError, OverflowError) as error:
         raise DeclarationError(
-            f"field {field!r} has an invalid pattern {found!r}: {error}", fix=r'write one such as "_(\d{8})\.csv"'
+            f"field {field!r} has an invalid pattern {given!r}: {error}", fix=r'write one such as "_(\d{8})\.csv"'
         ) from None
     if groups > 1:
         raise DeclarationError(
             f"field {field!r} has a pattern of {groups} groups", fix="put one group around the part; others are (?:…)"
         )
-    return str(found)
+    return str(given)
 
 
-def _encoding(field: str, ddl: str, found: Any) -> str:
-    known = ENCODINGS.get(ddl.partition("(")[0], ())
-    if found not in known:
+def _encoding(field: str, ddl: str, given: Any) -> str:
+    encodings = ENCODINGS.get(ddl.partition("(")[0], ())
+    if given not in encodings:
         raise DeclarationError(
-            f"field {field!r} of type {ddl} has an invalid encoding: {found!r}",
-            fix=did_you_mean(str(found), known) if known else "encodings are for decimals, times and bytes",
+            f"field {field!r} of type {ddl} has an invalid encoding: {given!r}",
+            fix=did_you_mean(str(given), encodings) if encodings else "encodings are for decimals, times and bytes",
         )
-    return str(found)
+    return str(given)
 
 
 def _text(default: Any) -> str | None:

@@ -34,8 +34,8 @@ def read(ddl: str, text: str) -> Any:
             case "date":
                 return date.fromisoformat(text)
             case _:
-                found = datetime.fromisoformat(text)
-                return found if found.tzinfo or ddl == "timestamp_ntz" else found.replace(tzinfo=UTC)
+                moment = datetime.fromisoformat(text)
+                return moment if moment.tzinfo or ddl == "timestamp_ntz" else moment.replace(tzinfo=UTC)
     except (ValueError, InvalidOperation):
         return None
 

@@ -40,10 +40,10 @@ UNITS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 6
 
 def duration(text: Any) -> timedelta | None:
     """`1 day`, `90 minutes` … as a timedelta; None where it is not one."""
-    found = re.fullmatch(r"\s*(\d+)\s*([a-z]+?)s?\s*", text) if isinstance(text, str) else None
-    if found is None or found[2] not in UNITS:
+    match = re.fullmatch(r"\s*(\d+)\s*([a-z]+?)s?\s*", text) if isinstance(text, str) else None
+    if match is None or match[2] not in UNITS:
         return None
-    return timedelta(seconds=int(found[1]) * UNITS[found[2]])
+    return timedelta(seconds=int(match[1]) * UNITS[match[2]])
 
 
 def wrong_facts(facts: Any, fields: list[Field], names: list[str] | None) -> Iterator[tuple[str, str, str]]:
@@ -119,11 +119,11 @@ def _wrong_clock(facts: dict[str, Any], fields: list[Field], names: list[str] | 
         return
     if facts.get("time") is None:
         yield "clock corrects the event time, and events have none", 'declare "time"'
-    known = {field.name: field for field in fields}
+    by_name = {field.name: field for field in fields}
     for member in members if names is not None else ():
-        field = known.get(clock[member]) if isinstance(clock[member], str) else None
+        field = by_name.get(clock[member]) if isinstance(clock[member], str) else None
         if field is None:
-            yield f"clock names an unknown field {clock[member]!r}", did_you_mean(str(clock[member]), known)
+            yield f"clock names an unknown field {clock[member]!r}", did_you_mean(str(clock[member]), by_name)
         elif field.type != "timestamp":
             yield f"clock names {field.name!r} of type {field.type}", "use a field of type timestamp"
         elif not field.transport:
@@ -151,13 +151,16 @@ def _wrong_complete(facts: dict[str, Any], fields: list[Field], names: list[str]
         yield f"invalid every of complete: {complete['every']!r}", 'write a duration such as "1 day" or "15 minutes"'
     if "every" in complete and facts.get("time") is None:
         yield "complete has every, and events have no time", 'declare "time"'
-    known = {field.name: field for field in fields}
+    by_name = {field.name: field for field in fields}
     for member in ("producer", "number") if names is not None else ():
         if member not in complete:
             continue
-        field = known.get(complete[member]) if isinstance(complete[member], str) else None
+        field = by_name.get(complete[member]) if isinstance(complete[member], str) else None
         if field is None:
-            yield f"complete names an unknown {member} {complete[member]!r}", did_you_mean(str(complete[member]), known)
+            yield (
+                f"complete names an unknown {member} {complete[member]!r}",
+                did_you_mean(str(complete[member]), by_name),
+            )
         elif field.personal or field.nested:
             yield (
                 f"complete names {field.name!r}, which is {'personal' if field.personal else 'nested'}",
@@ -272,16 +275,16 @@ def wrong_paths(field: Field, facts: Any) -> Iterator[tuple[str, str]]:
 
 def _wrong_fact(field: Field) -> Iterator[tuple[str, str]]:
     """Each fault of a field that is a fact of its file or source."""
-    origin, path, known = field.path[0], ".".join(field.path), FACTS_OF[field.path[0]]
+    origin, path, facts = field.path[0], ".".join(field.path), FACTS_OF[field.path[0]]
     least = WITH_PARTS.get(field.path[:2])
     right = len(field.path) == 2 if least is None else len(field.path) >= least
-    if field.path[1:2] and field.path[1] in known and not right:
+    if field.path[1:2] and field.path[1] in facts and not right:
         yield f"field {field.name!r} has an invalid path: {path!r}", f'write a path such as "{origin}.headers.source"'
-    elif field.path[1:2] == () or field.path[1] not in known:
+    elif field.path[1:2] == () or field.path[1] not in facts:
         whose = "files do" if field.of_file else f"a record by {origin} does"
         yield (
             f"field {field.name!r} comes from {path!r}, which {whose} not have",
-            "use " + " or ".join(f'"{origin}.{fact}"' for fact in known),
+            "use " + " or ".join(f'"{origin}.{fact}"' for fact in facts),
         )
     if field.nested:
         what = "a file" if field.of_file else origin
@@ -293,21 +296,21 @@ def _wrong_fact(field: Field) -> Iterator[tuple[str, str]]:
         )
 
 
-def _wrong_names(fact: str, found: Any, fields: list[Field], names: list[str] | None) -> Iterator[tuple[str, str, str]]:
-    if fact == "id" and (found is None or found == "content"):
+def _wrong_names(fact: str, given: Any, fields: list[Field], names: list[str] | None) -> Iterator[tuple[str, str, str]]:
+    if fact == "id" and (given is None or given == "content"):
         return
-    if not isinstance(found, list) or not found:
+    if not isinstance(given, list) or not given:
         yield (
             fact,
-            f"invalid {fact}: {found!r}",
+            f"invalid {fact}: {given!r}",
             "write a list of field names" + (' or "content"' if fact == "id" else ""),
         )
         return
-    for name in {name: None for name in found if found.count(name) > 1}:
+    for name in {name: None for name in given if given.count(name) > 1}:
         yield fact, f"{fact} names {name!r} twice", "name it once"
     if names is None:
         return
-    for name in found:
+    for name in given:
         if name not in names:
             fix = did_you_mean(str(name), names) if names else 'declare it in "fields"'
             yield fact, f"{fact} names {name!r}, which is not a field", fix

@@ -115,10 +115,10 @@ class StrictReader:
                 raise NotTaken(Reason.MISSING, field.name)
             return value
         value = of_text(field.type, given) if field.is_fact else of_json(field.type, given)
-        found = f"{field.name}: {shown(given)}"
+        fault = f"{field.name}: {shown(given)}"
         if value is None:
-            raise NotTaken(Reason.WRONG_TYPE, f"{found} is not {_expected(field.type)}")
-        must_be_within(field, value, found, self._bounds[field.name])
+            raise NotTaken(Reason.WRONG_TYPE, f"{fault} is not {_expected(field.type)}")
+        must_be_within(field, value, fault, self._bounds[field.name])
         return value
 
     def _must_not_be_ahead(self, value: date | datetime | None, now: datetime) -> None:
@@ -131,7 +131,7 @@ class StrictReader:
 
 def unreadable(contract: Contract) -> Iterator[str]:
     """Why records of a contract cannot be read strictly; nothing where they can."""
-    for what, there in (
+    for what, is_declared in (
         (f"its records are {contract.envelope} messages", contract.envelope),
         ("it has broadcasts", contract.broadcast),
         ("it corrects clocks", contract.clock),
@@ -139,7 +139,7 @@ def unreadable(contract: Contract) -> Iterator[str]:
         ("its records are rows of dumps", contract.dump),
         ("it has personal fields: forgetting a person would change what was decided", contract.personal),
     ):
-        if there:
+        if is_declared:
             yield what
     names = {field.name: field for field in contract.fields}
     if contract.time is not None and (
@@ -181,8 +181,8 @@ def of_text(kind: str, text: str) -> Any:  # noqa: PLR0911 one type after the ot
         case "boolean":
             return {"true": True, "false": False}.get(text)
         case "int" | "bigint":
-            found = int(text) if WHOLE.fullmatch(text) else None
-            return found if found is not None and -(1 << BITS[kind]) <= found < 1 << BITS[kind] else None
+            whole = int(text) if WHOLE.fullmatch(text) else None
+            return whole if whole is not None and -(1 << BITS[kind]) <= whole < 1 << BITS[kind] else None
         case "double":
             number = float(text) if len(text) <= SHOWN and re.fullmatch(NUMBER, text) else math.inf
             return number if math.isfinite(number) else None
@@ -211,10 +211,10 @@ def _decimal(kind: str, text: str) -> Decimal | None:
 
 def _bytes(text: str) -> bytes | None:
     try:
-        found = base64.b64decode(text, validate=True)
+        value = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         return None
-    return found if base64.b64encode(found).decode() == text else None
+    return value if base64.b64encode(value).decode() == text else None
 
 
 def _date(text: str) -> date | None:
@@ -229,8 +229,8 @@ def _moment(kind: str, text: str) -> datetime | None:
     if parts is None or bool(parts[1]) != (kind == "timestamp"):
         return None
     try:
-        found = datetime.fromisoformat(text)
-        return found.astimezone(UTC) if kind == "timestamp" else found
+        moment = datetime.fromisoformat(text)
+        return moment.astimezone(UTC) if kind == "timestamp" else moment
     except (ValueError, OverflowError):
         return None
 
@@ -281,10 +281,10 @@ def _limit(kind: str, text: str) -> Any:
 def _parsed(text: str) -> dict[str, Any]:
     """The one object that a text is. Raises NotTaken where it is none, or a name comes twice in it."""
     try:
-        found = DECODER.decode(text)
-        if not isinstance(found, dict):
+        value = DECODER.decode(text)
+        if not isinstance(value, dict):
             raise NotTaken(Reason.UNPARSEABLE, "not one JSON object")
-        for part in (*found, *found.values()):
+        for part in (*value, *value.values()):
             if isinstance(part, str):
                 part.encode()
                 if MARK in part:
@@ -293,14 +293,14 @@ def _parsed(text: str) -> dict[str, Any]:
         raise NotTaken(Reason.UNPARSEABLE, "unpaired surrogate") from None
     except (json.JSONDecodeError, RecursionError) as error:
         raise NotTaken(Reason.UNPARSEABLE, f"not one JSON object: {error}") from None
-    return found
+    return value
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise NotTaken(Reason.UNPARSEABLE, "duplicate field name")
-    return found
+    return members
 
 
 def _constant(name: str) -> NoReturn:

@@ -83,10 +83,10 @@ def form_of(field: str, ddl: str, attributes: Mapping[str, Any]) -> Form:
     if "format" in attributes:
         return Form(_format(field, attributes["format"]))
     form = Form(decimal=attributes.get("decimal", "."), thousands=attributes.get("thousands", ""))
-    for name, sign, known in (("decimal", form.decimal, DECIMALS), ("thousands", form.thousands, ("", *THOUSANDS))):
-        if sign not in known:
+    for name, sign, allowed in (("decimal", form.decimal, DECIMALS), ("thousands", form.thousands, ("", *THOUSANDS))):
+        if sign not in allowed:
             raise DeclarationError(
-                f"field {field!r} has an invalid {name}: {sign!r}", fix=f"use one of {', '.join(map(repr, known))}"
+                f"field {field!r} has an invalid {name}: {sign!r}", fix=f"use one of {', '.join(map(repr, allowed))}"
             )
     if form.decimal == form.thousands:
         other = next(sign for sign in DECIMALS if sign != form.thousands)

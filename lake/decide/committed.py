@@ -89,30 +89,30 @@ class Committed:
 
     def _read(self, keys: Collection[Key]) -> dict[Key, KeyState]:
         rule, settings = self.rule, self.rule.project.settings
-        found = {key: KeyState() for key in keys}
+        states = {key: KeyState() for key in keys}
         version, after = self._table()
         log = Log(settings, rule.stream)
         head = log.head()
         upto = self.upto(head)
-        for known in found.values():
-            known.upto = upto
+        for state_of_key in states.values():
+            state_of_key.upto = upto
         if not keys or not head.batch or not delta.exists(log.path):
-            return found
+            return states
         wanted = self._wanted(log, keys)
         if version is not None:
             for key, state in self._states(wanted, version):
-                found[key].state = state
+                states[key].state = state
         voids = all_voids(settings, rule.stream)
         for row in self._events(log, head, wanted):
-            known = found[rule.key(row)]
-            known.ids.setdefault(rule.id(row), row["_source"])
+            state_of_key = states[rule.key(row)]
+            state_of_key.ids.setdefault(rule.id(row), row["_source"])
             place = (row["_batch"], row["_bucket"], row["_offset"])
             if any(void.covers(place, row["_source"]) for void in voids):
                 continue
-            known.version = row["_source"]
+            state_of_key.version = row["_source"]
             if row["_batch"] > after:
-                known.state = folded(rule, known.state, row)
-        return found
+                state_of_key.state = folded(rule, state_of_key.state, row)
+        return states
 
     def _table(self) -> tuple[int | None, int]:
         """The version of the table to begin with, and the log's batch up to which it is; None and 0 for none."""
@@ -144,14 +144,14 @@ class Committed:
     def _events(self, log: Log, head: LogHead, wanted: pa.Table) -> Iterator[dict[str, Any]]:
         """The events of keys in the log's order, with the values of fields that came to the contract later."""
         rule, scan = self.rule, Scan(log.path, bounds={"_batch": (1, head.batch)})
-        there = set(scan.schema().names)
+        stored = set(scan.schema().names)
         names = dict.fromkeys([*rule.contract.key, *rule.contract.id, *rule.columns])
-        columns = [name for name in (*names, *PLACE, "_version", "_extra") if name in there]
-        where = f"{REFUSAL} IS NULL" if REFUSAL in there else "true"
+        columns = [name for name in (*names, *PLACE, "_version", "_extra") if name in stored]
+        where = f"{REFUSAL} IS NULL" if REFUSAL in stored else "true"
         rows = scan.arrow(columns, keys=wanted, where=where).to_pylist()
         rows.sort(key=lambda row: (row["_batch"], row.get("_arrival") or 0, row["_offset"]))
         fields = [{field.name for field in contract.fields} for contract in log.contracts(head)]
-        missing = [[name for name in names if name not in known] for known in fields]
+        missing = [[name for name in names if name not in names_then] for names_then in fields]
         for row in rows:
             yield row | self._later(row, missing[row["_version"] - 1])
 

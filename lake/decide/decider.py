@@ -66,7 +66,7 @@ class Expected:
     is_new: bool = False
 
     @property
-    def said(self) -> bool:
+    def is_stated(self) -> bool:
         return bool(self.version) or self.is_new
 
 
@@ -131,7 +131,7 @@ class Decider:
 
     def missing(self, commands: Sequence[Command]) -> dict[str, list[Key]]:
         """The keys of events that have to be read first, by stream."""
-        found: dict[str, dict[Key, None]] = {}
+        unread: dict[str, dict[Key, None]] = {}
         for command in commands:
             key, keys = self._key(command), self._keys[command.stream]
             if key in keys:
@@ -140,8 +140,8 @@ class Decider:
             if known is not None and hash(key) not in known:
                 self.put(command.stream, {key: KeyState()})
             else:
-                found.setdefault(command.stream, {})[key] = None
-        return {stream: [*keys] for stream, keys in found.items()}
+                unread.setdefault(command.stream, {})[key] = None
+        return {stream: [*keys] for stream, keys in unread.items()}
 
     def read(self, stream: str, keys: Sequence[Key]) -> dict[Key, KeyState]:
         """What the log has of keys. Changes nothing here: any thread may do it."""
@@ -174,7 +174,7 @@ class Decider:
                 "some of these events have an id that was sent before, or duplicated in this request",
                 fix="repeat a request unchanged, or give it a new id",
             )
-        if expected.said:
+        if expected.is_stated:
             self._must_be(expected, states)
         new = {key: replace(state, ids={}) for key, state in states.items()}
         for number, command in enumerate(commands):

@@ -73,15 +73,15 @@ class Rule:
 
 def rules(project: Project, source: Declared) -> dict[str, Rule]:
     """What decides on the streams of a source, by stream. Raises one DeclarationError for all that is wrong."""
-    faults, found = list[DeclarationError](), dict[str, Rule]()
+    faults, by_stream = list[DeclarationError](), dict[str, Rule]()
     for stream, table in source.decide.items():
         wrong = [*_faults(project, source, stream, table)]
         faults += wrong
         if not wrong:
-            found[stream] = _rule(project, stream, table)
+            by_stream[stream] = _rule(project, stream, table)
     if faults:
         raise DeclarationError.all(faults)
-    return found
+    return by_stream
 
 
 def _rule(project: Project, stream: str, table: str) -> Rule:

@@ -83,7 +83,7 @@ def verify_all(
             if cut is None:
                 verdict = _never_built(declaration)
             else:
-                verdict = _not_told(declaration, cut, fault) if fault else verify(by_cut[cut], declaration)
+                verdict = _unknown(declaration, cut, fault) if fault else verify(by_cut[cut], declaration)
             at_work.rows = verdict.rows
         _book(project, verdict, began)
         tell(verdict)
@@ -129,10 +129,10 @@ def verify(inputs: Inputs, declaration: Declaration) -> Verdict:
     except Unavailable:
         raise
     except LakeError as error:
-        return _not_told(declaration, cut, error)
+        return _unknown(declaration, cut, error)
 
 
-def _not_told(declaration: Declaration, cut: int, error: LakeError) -> Verdict:
+def _unknown(declaration: Declaration, cut: int, error: LakeError) -> Verdict:
     where = f" ({error.where})" if error.where else ""
     return Verdict(declaration.name, cut, "unknown", why=f"{error.what}{where}", fix=error.fix)
 

@@ -53,7 +53,7 @@ def must_have(evaluation: Evaluation) -> None:
 def followed(evaluation: Evaluation) -> Columns:
     """What the head of a table says that follows its inputs: which columns have come to them since it was built."""
     inputs, declaration = evaluation.inputs, evaluation.declaration
-    columns = _with_handed_on(evaluation, evaluation.since.columns or _unsaid(evaluation))
+    columns = _with_handed_on(evaluation, evaluation.since.columns or _unrecorded(evaluation))
     held = inputs.withheld.get(declaration.name, {})
     if all(came <= known(columns[name]) for name, came in ((name, set(some)) for name, some in held.items())):
         return columns
@@ -105,7 +105,7 @@ def entering(inputs: Inputs, declaration: Declaration, held: Mapping[str, Sequen
     return {name: [column for column in columns if column in read[name]] for name, columns in held.items()}
 
 
-def _unsaid(evaluation: Evaluation) -> Columns:
+def _unrecorded(evaluation: Evaluation) -> Columns:
     """What a head did not say when the table was built: what it reads of its logs as its fingerprint has it."""
     inputs, declaration = evaluation.inputs, evaluation.declaration
     columns, was = inputs.project.columns(declaration, evaluation.since) or {}, inputs.given(declaration)

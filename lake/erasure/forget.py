@@ -125,7 +125,7 @@ def forget(project: Project, spark: Callable[[], SparkSession], stream: str, sub
         if not events:
             _blank(settings, stream, records)
         destroy_keys(settings)
-    _told(settings, stream, began, events=events)
+    _record(settings, stream, began, events=events)
     return Forgotten(stream, token, number, events, len(records), values)
 
 
@@ -155,7 +155,7 @@ def give_up(project: Project, stream: str) -> GivenUp:
             _blank(settings, stream, everything)
             erasures.record(settings, stream, lost, at=began)
             destroy_keys(settings)
-            _told(settings, stream, began, people=len(lost))
+            _record(settings, stream, began, people=len(lost))
     return GivenUp(len(lost), _renamed(store, Log(settings, stream).head().keys))
 
 
@@ -212,7 +212,7 @@ def _blank(settings: Settings, stream: str, records: list[dict[str, Any]]) -> No
         )
 
 
-def _told(settings: Settings, stream: str, began: datetime, **counts: int) -> None:
+def _record(settings: Settings, stream: str, began: datetime, **counts: int) -> None:
     record_run(
         settings,
         verb="forget",

@@ -150,11 +150,11 @@ def _tells(contract: Contract, subject: str, values: Collection[str]) -> Callabl
     spelled = "|".join(re.escape(name) for name in sorted(names))
     broken = re.compile(f'"(?i:{spelled})"\\s*:\\s*"?{re.escape(subject)}"?\\s*(?:[,}}]|$)')
     return lambda raw: (
-        word(raw) or any(map(same, _said(raw, names))) or any(broken.search(plain) for plain in decoded(raw))
+        word(raw) or any(map(same, _values(raw, names))) or any(broken.search(plain) for plain in decoded(raw))
     )
 
 
-def _said(raw: str, names: Collection[str]) -> list[str]:
+def _values(raw: str, names: Collection[str]) -> list[str]:
     """What a record says under any of `names`, however deep in it, as it is written there."""
     values: list[str] = []
 

@@ -80,8 +80,8 @@ def tags(schema: StructType) -> dict[str, tuple[int, str]]:
 
     Of a union, the tags are those of its first part alone.
     """
-    found = {field.name: field.metadata[TAG] for field in schema if TAG in field.metadata}
-    return {name: (int(side), column) for name, (side, column) in found.items()}
+    by_name = {field.name: field.metadata[TAG] for field in schema if TAG in field.metadata}
+    return {name: (int(side), column) for name, (side, column) in by_name.items()}
 
 
 def read_of(plan: str, sides: Sequence[Sequence[str]]) -> list[frozenset[str]]:
@@ -144,7 +144,7 @@ def recorded(given: Mapping[str, Mapping[str, str]], shown: Analysed) -> dict[st
     }
 
 
-def unsaid(
+def unrecorded(
     project: Project, declaration: Declaration, head: TableHead, stored: set[str], made: Callable[[Given], set[str]]
 ) -> Given:
     """What a function was given of its logs, where its table's `head` does not say it.

@@ -79,7 +79,7 @@ def fault(declaration: Declaration, error: Exception, columns: Iterable[str] = (
     if unknown:
         what, fix = f"no column {unknown[1]!r}", did_you_mean(unknown[1], visible(columns))
     elif _is_of_braces(error):
-        what, fix = _told_of_braces(error), BRACES
+        what, fix = _fault_of_braces(error), BRACES
     else:
         what, fix = f"{type(error).__name__}: {first_line(error)}", "correct that line; --debug shows the stack trace"
     raised = declaration.fault(f"{of} fails: {what}", fix=fix)
@@ -100,7 +100,7 @@ def _is_of_braces(error: Exception) -> bool:
     )
 
 
-def _told_of_braces(error: Exception) -> str:
+def _fault_of_braces(error: Exception) -> str:
     match error:
         case KeyError():
             return f"the SQL text has {{{error.args[0]}}}, and spark.sql is given no argument of that name"

@@ -14,7 +14,7 @@ from lake.declaration import Declaration, Input
 from lake.errors import DeclarationError
 from lake.evaluation import function_output
 from lake.evaluation.carrying_frame import CarryingFrame
-from lake.evaluation.columns import Analysed, Given, given, leaf, unsaid, withheld, without
+from lake.evaluation.columns import Analysed, Given, given, leaf, unrecorded, withheld, without
 from lake.ingest import integrity, refusals
 from lake.kinds.columns import CARRIED, ORDER, SIGN, visible
 from lake.project import Project
@@ -128,7 +128,7 @@ class Inputs:
             sides = self.called(declaration, frames, withheld(declaration, frames, columns))
             return set(self.evaluated(declaration, sides).columns)
 
-        return unsaid(self.project, declaration, head, set(table.schema().names), made)
+        return unrecorded(self.project, declaration, head, set(table.schema().names), made)
 
     def called(
         self, declaration: Declaration, frames: Sequence[DataFrame], held: Mapping[str, Sequence[str]] | None = None
@@ -169,7 +169,7 @@ class Inputs:
         rows = Log(settings, source.name).read(
             self.spark, contract, upto=upto, bucket=log.BROADCAST, voids=self.cut.voids, refusals=True
         )
-        return refusals.told(event_order(rows.drop(*HIDDEN)), contract)
+        return refusals.without_fields(event_order(rows.drop(*HIDDEN)), contract)
 
     def _keyed(self, source: Input, rows: DataFrame) -> DataFrame:
         """The rows that have a key: a kind that heeds no broadcast events never sees one."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lake.declaration import Declaration, Input
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.lookup import Few, Finding, Found, Values
-from lake.explain.explain import Cause, Explained, Side, told
+from lake.explain.explain import Cause, Explained, Side, sides_of
 from lake.explain.lineage import WAS, changed
 from lake.kinds.columns import visible
 from lake.project import Project
@@ -77,7 +77,7 @@ class Search:
         def parents(parent: Declaration, shown: Sequence[Found]) -> list[Cause]:
             return self._parents(parent, head, shown, few.fewer())
 
-        return told(self.inputs, declaration, findings, parents)
+        return sides_of(self.inputs, declaration, findings, parents)
 
     def _changes(self, source: Input, head: TableHead) -> DataFrame | None:
         if source.name not in head.inputs:

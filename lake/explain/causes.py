@@ -33,16 +33,16 @@ def stopped(inputs: Inputs, checks: Iterable[Check]) -> QualityError | None:
     error = failures.stopped(checks)
     if error is None:
         return None
-    told = [behind for check in checks for behind in _told(inputs, check)]
-    if not told:
+    causes = [behind for check in checks for behind in _causes_of(inputs, check)]
+    if not causes:
         return error
-    lines = [f"  behind {row}: {', '.join(places)}" for row, places in told[:ROWS]]
-    stream, place = told[0][1][0].split(" ", 1)
+    lines = [f"  behind {row}: {', '.join(places)}" for row, places in causes[:ROWS]]
+    stream, place = causes[0][1][0].split(" ", 1)
     fix = failures.way_out(checks, f"{stream} {place.split(' ')[0]}")
     return QualityError("\n".join([error.what, *lines]), fix=fix)
 
 
-def _told(inputs: Inputs, check: Check) -> Iterator[tuple[str, list[str]]]:
+def _causes_of(inputs: Inputs, check: Check) -> Iterator[tuple[str, list[str]]]:
     """Of each expectation that stopped the first failing row, and places of events behind it."""
     declaration = inputs.project.tables[check.table]
     for result in failures.stops(check)[:ROWS]:

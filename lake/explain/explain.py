@@ -193,17 +193,17 @@ def _explained(inputs: Inputs, declaration: Declaration, rows: Sequence[Values],
             {column: row[column] for column in visible(row)},
             sides,
         )
-        for row, sides in zip(rows, _told(inputs, declaration, findings, few), strict=True)
+        for row, sides in zip(rows, _sides_of(inputs, declaration, findings, few), strict=True)
     ]
 
 
-def _told(
+def _sides_of(
     inputs: Inputs, declaration: Declaration, findings: Sequence[Sequence[Finding]], few: Few
 ) -> list[tuple[Side, ...]]:
-    return told(inputs, declaration, findings, lambda parent, shown: _parents(inputs, parent, shown, few))
+    return sides_of(inputs, declaration, findings, lambda parent, shown: _parents(inputs, parent, shown, few))
 
 
-def told(
+def sides_of(
     inputs: Inputs,
     declaration: Declaration,
     findings: Sequence[Sequence[Finding]],
@@ -251,7 +251,7 @@ def _parents(inputs: Inputs, parent: Declaration, shown: Sequence[Found], few: F
 
 def made_by(inputs: Inputs, declaration: Declaration, identity: Values, few: Few) -> Explained:
     """What made the row of that `identity` at the cut, whether or not the table has it."""
-    [sides] = _told(inputs, declaration, trace(inputs, declaration, [identity], few), few)
+    [sides] = _sides_of(inputs, declaration, trace(inputs, declaration, [identity], few), few)
     return Explained(declaration.name, identity, None, sides)
 
 
@@ -262,7 +262,7 @@ def _missing(inputs: Inputs, declaration: Declaration, key: Values, few: Few) ->
     """
     kind, sides = declaration.kind, tuple[Side, ...]()
     if kind.key or kind.row_by_row:
-        [sides] = _told(inputs, declaration, trace(inputs, declaration, [key], few), few)
+        [sides] = _sides_of(inputs, declaration, trace(inputs, declaration, [key], few), few)
     if not any(side.count for side in sides):
         what = ", ".join(f"{column}={value}" for column, value in key.items())
         raise DeclarationError(

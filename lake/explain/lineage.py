@@ -95,8 +95,8 @@ def _traced(declaration: Declaration, sides: Sequence[DataFrame], side: int, row
     """The rows of input number `side`, of those prepared for all, that went into `rows`, as the kind traces them."""
     kind = declaration.kind
     lookups = [_key_lookup(declaration, prepared, number, rows) for number, prepared in enumerate(sides)]
-    found = [replace(keys, broadcast=kind.broadcast or "false").matching() for keys in lookups]
-    traced = kind.traced_among(found, side)
+    matching = [replace(keys, broadcast=kind.broadcast or "false").matching() for keys in lookups]
+    traced = kind.traced_among(matching, side)
     into = traced.select(f"{INTO}.*").columns if INTO in traced.columns else []
     wanted = [kind.lookup_values(row, side) for row in rows]
     columns = {column: _column(column, of=INTO if column in into else "") for column in _asked(wanted)}

@@ -30,8 +30,8 @@ def as_data(explanation: Explanation) -> dict[str, Any]:
         "rows": [_row_data(row) for row in explanation.rows],
         "notes": explanation.notes,
     }
-    told: dict[str, Any] = plain(data)
-    return told
+    as_json: dict[str, Any] = plain(data)
+    return as_json
 
 
 def sides_data(sides: Sequence[Side]) -> list[dict[str, Any]]:
@@ -67,16 +67,16 @@ def diff_data(diff: EditionDiff) -> dict[str, Any]:
         ],
         "notes": diff.notes,
     }
-    told: dict[str, Any] = plain(data)
-    return told
+    as_json: dict[str, Any] = plain(data)
+    return as_json
 
 
 def diff_tree(diff: EditionDiff) -> Tree:
     """The differences of two editions as a tree: the rows, and under each what made it."""
     (old, new), counts = diff.editions, diff.counts
     editions = f"edition {old.number} of cut {old.cut} → edition {new.number} of cut {new.cut}"
-    told = f"{counts.inserted} inserted, {counts.updated} updated, {counts.deleted} deleted"
-    root = Tree(Text.assemble((diff.table, "bold"), f"  {editions}: {told}"))
+    summary = f"{counts.inserted} inserted, {counts.updated} updated, {counts.deleted} deleted"
+    root = Tree(Text.assemble((diff.table, "bold"), f"  {editions}: {summary}"))
     for note in (*_columns(diff), *diff.notes):
         root.add(Text(note, "yellow"))
     changes = {"update": counts.updated, "insert": counts.inserted, "delete": counts.deleted}

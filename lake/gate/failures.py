@@ -57,8 +57,8 @@ def failure(result: Mapping[str, Any]) -> str:
     what = result["type"] + (f"({about}) failed" if about else " failed")
     if result["failed"] is None:
         bounds = ", ".join(f"{name} {value}" for name, value in kwargs.items() if not name.startswith("column"))
-        found = "" if result["observed"] is None else f", found {result['observed']}"
-        return f"{what}: expected {bounds}{found} ({result['where']})"
+        observed = "" if result["observed"] is None else f", found {result['observed']}"
+        return f"{what}: expected {bounds}{observed} ({result['where']})"
     rows = "; ".join(
         " ".join(f"{k}={'null' if v is None else printable(str(v))}" for k, v in row.items())
         for row in result["examples"]

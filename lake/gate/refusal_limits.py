@@ -93,8 +93,8 @@ def excess(settings: Settings, contract: Contract, cut: Cut) -> Excess | None:
 
 def excesses(project: Project, streams: Iterable[str], cut: Cut) -> list[Excess]:
     """What of `streams` at `cut` holds publication."""
-    found = (excess(project.settings, project.contracts[stream], cut) for stream in sorted(streams))
-    return [over for over in found if over is not None]
+    every = (excess(project.settings, project.contracts[stream], cut) for stream in sorted(streams))
+    return [over for over in every if over is not None]
 
 
 def stopped(project: Project, tables: Iterable[Declaration], cut: Cut) -> QualityError | None:

@@ -100,11 +100,15 @@ class Intake:
             hint = did_you_mean(stream, self.rates)
             raise Problem("no-stream", f"no stream {stream!r} here; {hint}")
         waits = _waits(request)
-        told = {"named": self.headers[stream], "look": self.looks.get(stream, bodies.unseen), **self._held_to(received)}
+        options = {
+            "named": self.headers[stream],
+            "look": self.looks.get(stream, bodies.unseen),
+            **self._held_to(received),
+        }
 
         def read(body: bytes, signed: Callable[[str], None]) -> dict[str, list[Record]]:
             signed(stream)
-            return {stream: bodies.records(body, request.headers, **told)}
+            return {stream: bodies.records(body, request.headers, **options)}
 
         took = await self._take(request, [stream], read, decides)
         return await self._answer(took, waits, {"token": took.each[0].token})
@@ -116,27 +120,27 @@ class Intake:
             raise Problem("no-token", "no token for any stream")
 
         def read(body: bytes, signed: Callable[[str], None]) -> dict[str, list[Record]]:
-            told = {"named": self.headers, "looks": self.looks, **self._held_to(received)}
-            found = bodies.of_several(body, request.headers, **told)
-            for stream in found:
+            options = {"named": self.headers, "looks": self.looks, **self._held_to(received)}
+            by_stream = bodies.of_several(body, request.headers, **options)
+            for stream in by_stream:
                 signed(stream)
-            return found
+            return by_stream
 
         took = await self._take(request, [], read, decides)
         return await self._answer(took, waits, {"tokens": {each.stream: each.token for each in took.each}})
 
-    async def _answer(self, took: Taken, waits: float | None, said: dict[str, Any]) -> Response:
-        said["records"] = sum(each.records for each in took.each)
-        said["idempotent"] = all(is_idempotent(self.contracts[each.stream]) for each in took.each)
+    async def _answer(self, took: Taken, waits: float | None, answer: dict[str, Any]) -> Response:
+        answer["records"] = sum(each.records for each in took.each)
+        answer["idempotent"] = all(is_idempotent(self.contracts[each.stream]) for each in took.each)
         headers = {}
         if took.decided is not None:
-            said |= taken.said(took.decided, self.contracts)
-            headers = {"etag": f'"{said["version"]}"'} if "version" in said else {}
+            answer |= taken.versions_of(took.decided, self.contracts)
+            headers = {"etag": f'"{answer["version"]}"'} if "version" in answer else {}
         if waits is None:
-            return JSONResponse(said, 202, headers)
+            return JSONResponse(answer, 202, headers)
         seen = [await self._edition(each, waits) for each in took.each]
-        said["edition"] = None if None in seen else seen[-1]
-        return JSONResponse(said, 202 if None in seen else 200, headers)
+        answer["edition"] = None if None in seen else seen[-1]
+        return JSONResponse(answer, 202 if None in seen else 200, headers)
 
     async def _take(
         self,
@@ -160,35 +164,35 @@ class Intake:
                     if not (has_token[stream] if stream in has_token else self.access.may_begin(stream, headers)):
                         self.access.must_be_signed(stream, headers, body)
 
-                found = read(body, signed)
-                for stream, records in found.items():
+                by_stream = read(body, signed)
+                for stream, records in by_stream.items():
                     self._must_have_ids(stream, records)
-                if not any(found.values()):
+                if not any(by_stream.values()):
                     raise Problem("unparseable", "the body has no record")
-                self._must_decide(found, decides)
-                for stream, records in found.items():
+                self._must_decide(by_stream, decides)
+                for stream, records in by_stream.items():
                     self.rates[stream].take(len(records))
-                must_fit(found, self.breaches, record_bytes=self.settings.record_bytes)
-                found = {stream: records for stream, records in found.items() if records}
+                must_fit(by_stream, self.breaches, record_bytes=self.settings.record_bytes)
+                by_stream = {stream: records for stream, records in by_stream.items() if records}
                 if decides:
-                    decided, put = await self.deciding.decide(found, expected(headers))
+                    decided, put = await self.deciding.decide(by_stream, expected(headers))
                 else:
-                    every = [(stream, each) for stream, records in found.items() for each in records]
+                    every = [(stream, each) for stream, records in by_stream.items() for each in records]
                     decided, put = None, await self.commits.put(every)
                 if put is not None:
                     self.pressure.kept(len(body))
-                    return Taken(taken.now(found, self.declared.name, put), decided)
+                    return Taken(taken.now(by_stream, self.declared.name, put), decided)
                 assert decided is not None
-                return Taken(taken.before(found, decided), decided)
+                return Taken(taken.before(by_stream, decided), decided)
             finally:
                 held.let_go()
 
-    def _must_decide(self, found: Mapping[str, list[Record]], decides: bool) -> None:
-        of_rules = [stream for stream in found if stream in self.decides]
+    def _must_decide(self, by_stream: Mapping[str, list[Record]], decides: bool) -> None:
+        of_rules = [stream for stream in by_stream if stream in self.decides]
         if of_rules and not decides:
             raise Problem("must-decide", f"{of_rules[0]} accepts decided events only")
         if decides and not of_rules:
-            raise Problem("wrong-request", f"nothing decides on {', '.join(found)}: see docs/how-to/commands.md")
+            raise Problem("wrong-request", f"nothing decides on {', '.join(by_stream)}: see docs/how-to/commands.md")
 
     def _must_have_ids(self, stream: str, records: list[Record]) -> None:
         if needs_id(self.contracts[stream]) and any("http.id" not in record.facts for record in records):

@@ -93,16 +93,16 @@ def records(  # noqa: PLR0913  a request, and what it is held to
     facts = {"http.received": received}
     facts |= {f"{HEADERS}.{name}": headers[name] for name in named if name in headers}
     if kind in LINES:
-        found = _lines(text)
+        parsed = _lines(text)
     elif kind in {EVENT, EVENTS}:
-        found = _each(text, many=kind == EVENTS)
+        parsed = _each(text, many=kind == EVENTS)
     elif kind == "application/json" or kind.endswith("+json"):
-        found = _each(text, many=text.lstrip(SPACES).startswith("["))
+        parsed = _each(text, many=text.lstrip(SPACES).startswith("["))
         facts |= {f"cloudevents.{name}": headers[f"ce-{name}"] for name in ATTRIBUTES if f"ce-{name}" in headers}
     else:
         fix = f"found {kind or 'none'}: send {', '.join(TYPES)}; with curl, --json or -H 'Content-Type: …'"
         raise Problem("wrong-type", fix)
-    parts = _good(found, record_bytes, max_records)
+    parts = _good(parsed, record_bytes, max_records)
     if kind in {EVENT, EVENTS}:
         return [_cloud_event(part, number, facts) for number, part in enumerate(parts, 1)]
     return _identified([(text, look(text, record)) for text, record in parts], headers, facts)
@@ -132,18 +132,18 @@ def of_several(  # noqa: PLR0913  a request, and what it is held to
     names = [name for name, _ in parts]
     if not parts or len(set(names)) < len(names):
         raise Problem("unparseable", 'write {"stream": [record, …], …}, each stream once', reason=Reason.UNPARSEABLE)
-    found: dict[str, list[Record]] = {}
+    by_stream: dict[str, list[Record]] = {}
     for name, part in parts:
         if name not in named:
             raise Problem("no-stream", f"no stream {name!r} here; {did_you_mean(name, named)}")
-        room = max_records - sum(map(len, found.values()))
-        told = {"received": received, "record_bytes": record_bytes, "max_records": room}
+        room = max_records - sum(map(len, by_stream.values()))
+        limits = {"received": received, "record_bytes": record_bytes, "max_records": room}
         try:
             look = looks.get(name, unseen)
-            found[name] = records(part.encode(), headers, named=named[name], look=look, **told)  # type: ignore[arg-type]
+            by_stream[name] = records(part.encode(), headers, named=named[name], look=look, **limits)  # type: ignore[arg-type]
         except Problem as problem:
             raise Problem(problem.kind, f"{name}: {problem.detail}", stream=name, **problem.more) from None
-    return found
+    return by_stream
 
 
 def unpacked(chunk: bytes, stream: Any, room: int) -> bytes:
@@ -168,11 +168,11 @@ def _each(text: str, *, many: bool) -> Iterator[tuple[str, Any]]:
         yield text.strip(SPACES), None
 
 
-def _good(found: Iterator[tuple[str, Any]], record_bytes: int, max_records: int) -> list[tuple[str, Any]]:
+def _good(parsed: Iterator[tuple[str, Any]], record_bytes: int, max_records: int) -> list[tuple[str, Any]]:
     """The records with what they are as objects. Raises Problem that names the bad ones."""
     good, bad, number = list[tuple[str, Any]](), list[dict[str, Any]](), 0
     try:
-        for number, (text, value) in enumerate(found, 1):
+        for number, (text, value) in enumerate(parsed, 1):
             if number > max_records:
                 raise Problem("too-long", f"more than {max_records:,} records", max_records=max_records)
             try:
@@ -229,8 +229,8 @@ def _cloud_event(part: tuple[str, Any], number: int, facts: Mapping[str, str]) -
     data = parts.get("data", "null")
     if not data.startswith("{"):
         raise _event_problem(number, "a CloudEvent whose data is not a JSON object")
-    said = {f"cloudevents.{name}": event[name] for name in ATTRIBUTES if name in event}
-    return Record(data, {**facts, **said, "http.id": event["id"]})
+    attributes = {f"cloudevents.{name}": event[name] for name in ATTRIBUTES if name in event}
+    return Record(data, {**facts, **attributes, "http.id": event["id"]})
 
 
 def _event_problem(number: int, detail: str) -> Problem:

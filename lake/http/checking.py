@@ -11,12 +11,12 @@ from lake.http.bodies import SHOWN, Record
 from lake.http.problems import Problem
 
 
-def must_fit(found: Mapping[str, Sequence[Record]], breaches: Mapping[str, Breaches], *, record_bytes: int) -> None:
+def must_fit(by_stream: Mapping[str, Sequence[Record]], breaches: Mapping[str, Breaches], *, record_bytes: int) -> None:
     """Raises Problem where any record would be refused by the log of its stream, if that is one of `breaches`."""
     bad = list[dict[str, Any]]()
-    for stream in found.keys() & breaches.keys():
+    for stream in by_stream.keys() & breaches.keys():
         must_be_none = breaches[stream].must_be_none
-        for number, record in enumerate(found[stream], 1):
+        for number, record in enumerate(by_stream[stream], 1):
             if record.right:
                 continue
             try:

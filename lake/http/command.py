@@ -61,9 +61,9 @@ class Events:
     def headers(self) -> dict[str, str]:
         """Those of the request that it would be."""
         kind = JSON if len(self.streams) > 1 else JSON_LINES
-        said = {"content-type": kind, "idempotency-key": self.id or hashlib.sha256(self.body).hexdigest()[:32]}
-        said |= {"if-match": self.expect if self.expect == "*" else f'"{self.expect}"'} if self.expect else {}
-        return said | ({"if-none-match": "*"} if self.new else {})
+        headers = {"content-type": kind, "idempotency-key": self.id or hashlib.sha256(self.body).hexdigest()[:32]}
+        headers |= {"if-match": self.expect if self.expect == "*" else f'"{self.expect}"'} if self.expect else {}
+        return headers | ({"if-none-match": "*"} if self.new else {})
 
 
 def append_decided(settings: Settings, events: Events) -> dict[str, Any]:
@@ -119,22 +119,22 @@ async def _here(settings: Settings, declared: Declared, writer: Writer, events: 
     decider = Decider(declared, rules(project, declared), looks_up=True)
     deciding = Deciding(decider, commits, settings.record_bytes)
     try:
-        found = _found(settings, declared, events)
-        if not any(found.values()):
+        by_stream = _found(settings, declared, events)
+        if not any(by_stream.values()):
             raise Problem("unparseable", "there is no record")
-        checked = {stream: Breaches(project.contracts[stream]) for stream in found if stream not in decider.rules}
+        checked = {stream: Breaches(project.contracts[stream]) for stream in by_stream if stream not in decider.rules}
         if declared.check:
-            must_fit(found, checked, record_bytes=settings.record_bytes)
+            must_fit(by_stream, checked, record_bytes=settings.record_bytes)
         await deciding.begin()
-        decided, put = await deciding.decide(found, expected(events.headers))
+        decided, put = await deciding.decide(by_stream, expected(events.headers))
     finally:
         await commits.close()
-    took = taken.now(found, declared.name, put) if put is not None else taken.before(found, decided)
+    took = taken.now(by_stream, declared.name, put) if put is not None else taken.before(by_stream, decided)
     tokens = {each.stream: each.token for each in took}
     about: dict[str, Any] = {"tokens": tokens} if len(events.streams) > 1 else {"token": took[0].token}
     about["records"] = sum(each.records for each in took)
     about["idempotent"] = all(is_idempotent(project.contracts[each.stream]) for each in took)
-    return about | taken.said(decided, project.contracts)
+    return about | taken.versions_of(decided, project.contracts)
 
 
 def _found(settings: Settings, declared: Declared, events: Events) -> dict[str, list[Record]]:
@@ -169,8 +169,8 @@ def _posted(settings: Settings, declared: Declared, events: Events) -> dict[str,
     request = Request(f"{url}/{path}?decide", events.body, headers, method="POST")
     try:
         with build_opener(ProxyHandler({})).open(request, timeout=ANSWER_SECONDS) as answer:
-            said: dict[str, Any] = json.loads(answer.read())
-            return said
+            reply: dict[str, Any] = json.loads(answer.read())
+            return reply
     except HTTPError as error:
         problem = json.loads(error.read())
         kind = str(problem["type"]).rpartition("#")[2]

@@ -51,22 +51,24 @@ class Deciding:
                 await asyncio.to_thread(self.decider.begin)
                 self.begun = failures == self._failures
 
-    async def decide(self, found: Mapping[str, Sequence[Record]], expected: Expected) -> tuple[Decided, Place | None]:
+    async def decide(
+        self, by_stream: Mapping[str, Sequence[Record]], expected: Expected
+    ) -> tuple[Decided, Place | None]:
         """Has all records of a request kept, if those of streams that are decided are accepted; where they are.
 
         Nowhere, None, where they were kept before. Raises Problem, where nothing of it was kept.
         """
-        every = [(stream, record) for stream, records in found.items() for record in records]
+        every = [(stream, record) for stream, records in by_stream.items() for record in records]
         decided = [number for number, (stream, _) in enumerate(every) if stream in self.decider.rules]
         commands = self._commands(every, decided)
         await self._have(commands)
         at = self.commits.next
 
-        def told(number: int) -> str:
+        def place_of(number: int) -> str:
             return f"{self.decider.declared.name}:{place(at.number, at.first + decided[number])}"
 
         try:
-            outcome = self.decider.decide(commands, told, at.number, expected)
+            outcome = self.decider.decide(commands, place_of, at.number, expected)
         except (Refused, DeclarationError, WorkerFault) as error:
             await self.commits.hold(self.decider.about(commands))
             raise _problem(error) from None
@@ -118,13 +120,13 @@ class Deciding:
 
 def expected(headers: Mapping[str, str]) -> Expected:
     """What a request expects of its key. Raises Problem where that is not said as it should be."""
-    said, new = headers.get("if-match"), headers.get("if-none-match")
-    if new not in {None, "*"} or (said is not None and new is not None):
+    match, new = headers.get("if-match"), headers.get("if-none-match")
+    if new not in {None, "*"} or (match is not None and new is not None):
         raise Problem("wrong-request", "write If-None-Match: * for a new key, or If-Match with its version")
-    if said is None:
+    if match is None:
         return Expected(is_new=new is not None)
-    if (version := VERSION.fullmatch(said.strip())) is None:
-        raise Problem("wrong-request", f'If-Match: {said}: write the version in quotes, as "web:42:3", or *')
+    if (version := VERSION.fullmatch(match.strip())) is None:
+        raise Problem("wrong-request", f'If-Match: {match}: write the version in quotes, as "web:42:3", or *')
     return Expected(NEW if version[2] else version[1])
 
 

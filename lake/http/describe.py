@@ -175,7 +175,7 @@ def _operation(contract: Contract, decides: Collection[str]) -> dict[str, Any]:
     one = {"$ref": f"#/components/schemas/{contract.name}"}
     many = {"type": "array", "items": one}
     decided = contract.name in decides
-    said = {"token": {"type": "string"}} | ({"version": {"type": "string"}} if decided else {})
+    properties = {"token": {"type": "string"}} | ({"version": {"type": "string"}} if decided else {})
     return {
         "summary": contract.doc or contract.name,
         "operationId": f"post_{contract.name}",
@@ -189,7 +189,7 @@ def _operation(contract: Contract, decides: Collection[str]) -> dict[str, Any]:
                 EVENTS: {"schema": {"type": "array"}},
             },
         },
-        "responses": _answers(said, decided=decided),
+        "responses": _answers(properties, decided=decided),
     }
 
 
@@ -198,14 +198,14 @@ def _to_several(contracts: Sequence[Contract], decides: Collection[str]) -> dict
     of = {contract.name: {"$ref": f"#/components/schemas/{contract.name}"} for contract in contracts}
     either = {name: {"anyOf": [one, {"type": "array", "items": one}]} for name, one in of.items()}
     texts = {"type": "object", "additionalProperties": {"type": "string"}}
-    said = {"tokens": texts} | ({"versions": {"type": "array", "items": {"type": "object"}}} if decides else {})
+    properties = {"tokens": texts} | ({"versions": {"type": "array", "items": {"type": "object"}}} if decides else {})
     schema = {"type": "object", "properties": either, "additionalProperties": False, "minProperties": 1}
     return {
         "summary": "Events of several streams, all of them or none: readers never see a part of them.",
         "operationId": "post_to_several",
         "parameters": _parameters(with_id=any(map(needs_id, contracts)), decided=bool(decides), must_decide=False),
         "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
-        "responses": _answers(said, decided=bool(decides)),
+        "responses": _answers(properties, decided=bool(decides)),
     }
 
 
@@ -226,10 +226,11 @@ def _parameters(*, with_id: bool, decided: bool, must_decide: bool) -> list[dict
     ]
 
 
-def _answers(said: Mapping[str, Any], *, decided: bool) -> dict[str, Any]:
-    """The responses to what is posted; `said` is where it went."""
-    taken = {**said, "records": {"type": "integer"}, "idempotent": {"type": "boolean"}, "edition": {"type": "integer"}}
-    taken |= {"again": {"type": "boolean"}} if decided else {}
+def _answers(properties: Mapping[str, Any], *, decided: bool) -> dict[str, Any]:
+    """The responses to what is posted; `properties` is where it went."""
+    integer, boolean = {"type": "integer"}, {"type": "boolean"}
+    taken = {**properties, "records": integer, "idempotent": boolean, "edition": integer}
+    taken |= {"again": boolean} if decided else {}
     content = {"application/json": {"schema": {"type": "object", "properties": taken}}}
     problems: dict[int, list[str]] = {}
     for status, title, _ in KINDS.values():

@@ -74,10 +74,10 @@ class Problem(Exception):
     def response(self) -> Response:
         """The answer. Its `type` is an address on this server, which explains it."""
         status, title, fix = KINDS[self.kind]
-        said = {"type": f"/problems#{self.kind}", "title": title, "status": status, "detail": self.detail, "fix": fix}
+        body = {"type": f"/problems#{self.kind}", "title": title, "status": status, "detail": self.detail, "fix": fix}
         headers = {}
         if self.after is not None:
             headers["retry-after"] = str(max(1, round(self.after)))
         if status == 401:
             headers["www-authenticate"] = 'Bearer, Basic realm="headwater"'
-        return Response(json.dumps(said | self.more, ensure_ascii=False), status, headers, MEDIA_TYPE)
+        return Response(json.dumps(body | self.more, ensure_ascii=False), status, headers, MEDIA_TYPE)

@@ -75,8 +75,8 @@ def serve(
             shared = not is_loopback(host)
             intake = Intake(settings, declared, contracts, access, writer, shared=shared, decider=decider)
             url = f"http://{_in_url(host)}:{listening.getsockname()[1]}"
-            told = Serving(url, declared.name, declared.streams, os.getpid(), access.token_file, intake.shared)
-            intake.ready = lambda: ready(told)
+            serving = Serving(url, declared.name, declared.streams, os.getpid(), access.token_file, intake.shared)
+            intake.ready = lambda: ready(serving)
             with found_at(settings, declared.name, url) if decider else nullcontext():
                 _run(intake.app, listening, stop=intake.stop)
         finally:

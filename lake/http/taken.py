@@ -36,26 +36,26 @@ class Taken:
     decided: Decided | None = None
 
 
-def now(found: Mapping[str, Sequence[Record]], source: str, put: Place) -> list[Took]:
+def now(by_stream: Mapping[str, Sequence[Record]], source: str, put: Place) -> list[Took]:
     """What was put just now: one stream after the other."""
     took, first = list[Took](), put.first
-    for stream, records in found.items():
+    for stream, records in by_stream.items():
         took.append(Took(stream, source, Place(put.number, first), len(records)))
         first += len(records)
     return took
 
 
-def before(found: Mapping[str, Sequence[Record]], decided: Decided) -> list[Took]:
+def before(by_stream: Mapping[str, Sequence[Record]], decided: Decided) -> list[Took]:
     """What was put when a request came first, of the streams that are decided."""
     took, number = list[Took](), 0
     for stream in dict.fromkeys(stream for stream, *_ in decided.versions):
         source, group, ordinal = decided.places[number].rsplit(":", 2)
-        took.append(Took(stream, source, Place(int(group), int(ordinal)), len(found[stream])))
-        number += len(found[stream])
+        took.append(Took(stream, source, Place(int(group), int(ordinal)), len(by_stream[stream])))
+        number += len(by_stream[stream])
     return took
 
 
-def said(decided: Decided, contracts: Mapping[str, Contract]) -> dict[str, Any]:
+def versions_of(decided: Decided, contracts: Mapping[str, Contract]) -> dict[str, Any]:
     """What an answer says of a decision: `version` of the one key, or `versions` of each."""
     if len(decided.versions) == 1:
         return {"again": decided.again, "version": decided.versions[0][2]}

@@ -25,7 +25,7 @@ from lake.contracts.reasons import Reason
 from lake.errors import DeclarationError, LakeError, Unavailable
 from lake.ingest import attempts, producers, refusals
 from lake.ingest.deduplication import VERDICT_SCHEMA, Search
-from lake.ingest.delivery import LINE_BITS, Closing, Delivery, Said
+from lake.ingest.delivery import LINE_BITS, Closing, Delivery, QuarantineEvent
 from lake.ingest.horizon import Horizon
 from lake.ingest.personal import BLANKED, extras, sealable, shown
 from lake.ingest.records import file_facts, quick_parse
@@ -37,7 +37,7 @@ from lake.store.log import BROADCAST, REFUSAL, LogHead
 from lake.store.scan import to_frame
 
 NO_EVENTS: Final = f"'{BLANK}', '{CONTROL}'"  # nothing is wrong with them
-REJECT: Final = ("_position", "_reason", "_detail", "_raw", "_source", "_said")
+REJECT: Final = ("_position", "_reason", "_detail", "_raw", "_source", "_facts")
 AT: Final = "_at"
 LINES: Final = pa.schema(
     [
@@ -157,10 +157,10 @@ class Batch:
     @cached_property
     def _latest(self) -> datetime | None:
         if self.contract.clock and self.verdict.num_rows:  # by which a re-delivery may have another time
-            found = self._kept(self.parsed).agg(F.max("_time").alias("latest")).toArrow()
+            times = self._kept(self.parsed).agg(F.max("_time").alias("latest")).toArrow()
         else:
-            found = self.tally
-        latest: datetime | None = pc.max(found["latest"]).as_py()
+            times = self.tally
+        latest: datetime | None = pc.max(times["latest"]).as_py()
         return latest
 
     @cached_property
@@ -191,21 +191,21 @@ class Batch:
         return taken
 
     @property
-    def _said_rows(self) -> int:
+    def _num_markers(self) -> int:
         """How many rows the log gets that are no events."""
-        return len(self._told) + max(self.rejected - len(self.faults), 0) if self.ordered else 0
+        return len(self._quarantine_events) + max(self.rejected - len(self.faults), 0) if self.ordered else 0
 
     @property
     def refusals(self) -> int:
         """How many rows of the log are no events after this batch."""
-        return int(self.head.position.data.get("refusals", 0)) + self._said_rows
+        return int(self.head.position.data.get("refusals", 0)) + self._num_markers
 
     @property
     def offsets(self) -> dict[int, int]:
         """The next offset of each bucket after this batch."""
         before, taken = self.head.offsets, dict(self.accepted)
-        if self._said_rows:
-            taken[BROADCAST] = taken.get(BROADCAST, 0) + self._said_rows
+        if self._num_markers:
+            taken[BROADCAST] = taken.get(BROADCAST, 0) + self._num_markers
         return {b: before.get(b, 0) + taken.get(b, 0) for b in sorted({*before, *taken})}
 
     @cached_property
@@ -236,10 +236,10 @@ class Batch:
         same = "'same id as ', original, ', other content'"
         raw, detail = shown(self.contract, "_raw"), shown(self.contract, "_detail", f"'{BLANKED}'")
         refused = self.placed.where(f"_reason NOT IN ({NO_EVENTS})")
-        facts = f"to_json({SOURCE})" if self._says else "cast(NULL AS string)"
+        facts = f"to_json({SOURCE})" if self._keeps_facts else "cast(NULL AS string)"
         rejects = refused.selectExpr("_position", "_reason", detail, raw, "_source", facts).toDF(*REJECT)
         if self.conflicts:
-            texts = self.delivery.records(self.spark).select("_seq", "_raw", *([SOURCE] if self._says else []))
+            texts = self.delivery.records(self.spark).select("_seq", "_raw", *([SOURCE] if self._keeps_facts else []))
             conflicting = self._conflicting.drop("_raw", SOURCE).join(texts, "_seq")
             rejects = rejects.union(
                 conflicting.selectExpr("_position", f"'{Reason.CONFLICT}'", f"concat({same})", raw, "_source", facts)
@@ -252,11 +252,11 @@ class Batch:
             f"make_valid_utf8(substring(_raw, 1, {self.settings.record_bytes})) AS raw",
             "_source AS source",
             f"{self._now} AS _ingested_at",
-            *(["_said AS facts"] if self._says else []),
+            *(["_facts AS facts"] if self._keeps_facts else []),
         )
 
     @property
-    def _says(self) -> bool:
+    def _keeps_facts(self) -> bool:
         """Whether what the source says of records goes to quarantine with them: not where it may be about a person."""
         return SOURCE in self.placed.columns and not self.contract.sealed
 
@@ -271,15 +271,15 @@ class Batch:
         return self.placed.join(F.broadcast(to_frame(self.spark, conflicts)), "_seq")
 
     @cached_property
-    def _told(self) -> list[Said]:
+    def _quarantine_events(self) -> list[QuarantineEvent]:
         if not self.ordered:
             return []
         keeps = self.delivery.keeps_rejects
-        return list(self.delivery.says(self.number, set() if keeps else set(self.failures)))
+        return list(self.delivery.quarantine_events(self.number, set() if keeps else set(self.failures)))
 
-    def _said(self) -> list[DataFrame]:
+    def _markers(self) -> list[DataFrame]:
         """The rows beside the events: what was refused, and what the delivery says of records that were."""
-        frames = [refusals.frame(self.spark, self.number, self._told)] if self._told else []
+        frames = [refusals.frame(self.spark, self.number, self._quarantine_events)] if self._quarantine_events else []
         if self.ordered and self.rejected > len(self.faults):
             refused = self.placed.where(f"_reason NOT IN ({NO_EVENTS})")
             if self.conflicts:
@@ -291,8 +291,8 @@ class Batch:
     def events(self) -> DataFrame:
         """The rows for the log, in its physical columns, numbered within their buckets."""
         kept = self._kept(self.placed)
-        said = self._said()
-        for rows in said:
+        markers = self._markers()
+        for rows in markers:
             kept = kept.unionByName(rows, allowMissingColumns=True)
         first = ", ".join(f"{bucket}, {offset}L" for bucket, offset in self.head.offsets.items())
         base = f"coalesce(element_at(map({first}), _bucket), 0L)" if first else "0L"
@@ -311,7 +311,7 @@ class Batch:
             "_source",
             f"{len(self.contracts)} AS _version",
             *extras(self.contract),
-            *([REFUSAL] if said else []),
+            *([REFUSAL] if markers else []),
             *evolution.written(self.contracts),
         )
 
@@ -391,8 +391,8 @@ class Reader:
             parsed, tally = self._carefully(records)
         if self.contract.horizon is None:
             return parsed, tally
-        known = Horizon.of(self.head, self.contract).producers
-        fewer = producers.refused(parsed, self.contract, known, delivery, self.settings.record_bytes)
+        seen = Horizon.of(self.head, self.contract).producers
+        fewer = producers.refused(parsed, self.contract, seen, delivery, self.settings.record_bytes)
         if fewer is None:
             return parsed, tally
         fewer = self._keep(fewer)

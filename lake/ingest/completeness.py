@@ -87,21 +87,21 @@ def _numbers(settings: Settings, contract: Contract) -> Iterator[Numbers]:
     log = Log(settings, contract.name)
     if number is None or not delta.exists(log.path):
         return
-    known = evolution.with_current(log.contracts(log.head()), contract)
-    there = {*delta.columns(log.path)}
-    of = stored(known, producer, there) if producer else "NULL"
-    query = GAPS.format(producer=of, number=f"CAST({stored(known, number, there)} AS HUGEINT)")
+    contracts = evolution.with_current(log.contracts(log.head()), contract)
+    columns = {*delta.columns(log.path)}
+    of = stored(contracts, producer, columns) if producer else "NULL"
+    query = GAPS.format(producer=of, number=f"CAST({stored(contracts, number, columns)} AS HUGEINT)")
     for row in delta.rows(log.path, query):
         yield Numbers(row["producer"], int(row["first"]), int(row["last"]))
 
 
-def stored(known: tuple[Contract, ...], name: str, there: set[str]) -> str:
-    """SQL of a field's text in whichever of the columns that are `there` the log has it."""
-    names = known[-1].field(name).names
+def stored(contracts: tuple[Contract, ...], name: str, physical: set[str]) -> str:
+    """SQL of a field's text in whichever of the columns that are `physical` the log has it."""
+    names = contracts[-1].field(name).names
     columns = [
         f"CAST({quoted(column)} AS VARCHAR)"
-        for (field, _), column in evolution.columns(known).items()
-        if field in names and column in there
+        for (field, _), column in evolution.columns(contracts).items()
+        if field in names and column in physical
     ]
     return f"coalesce({', '.join([*columns, 'NULL'])})"
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 RECORDS: Final = pa.schema(
     [("_file", pa.string()), ("_block", pa.int64()), ("_seq", pa.int64()), ("_raw", pa.string())]
 )
-FACTS: Final = pa.schema([("_file", pa.string()), ("_said", pa.string())])
+FACTS: Final = pa.schema([("_file", pa.string()), ("_facts", pa.string())])
 LINE_BITS: Final = 40  # a record's position is its file's rank followed by this many bits of line number
 LINE: Final = re.compile(r":[0-9]+$")
 ACCEPTS: Final = "accepted:"
@@ -57,7 +57,7 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Said:
+class QuarantineEvent:
     """That the record `mark` of the quarantine is refused, repaired or accepted (see lake.store.log): `what`.
 
     It is told at a position of the delivery where no event is.
@@ -92,7 +92,7 @@ class Delivery(Protocol):
     def marks(self, refused: set[int]) -> list[Mark]:
         """What the log's progress remembers when all records were taken but those with a `_seq` in `refused`."""
 
-    def says(self, batch: int, refused: set[int]) -> Iterable[Said]:
+    def quarantine_events(self, batch: int, refused: set[int]) -> Iterable[QuarantineEvent]:
         """What `batch` says of records that are, or were, in quarantine, but for those that it parses and refuses.
 
         `refused`: the `_seq` of records that it does not take.
@@ -191,12 +191,12 @@ class Files:
     def marks(self, refused: set[int]) -> list[Mark]:
         return [*(file.mark for file in self.files), *((mark, 0, 0) for _, mark in self._dismissed)]
 
-    def says(self, batch: int, refused: set[int]) -> Iterator[Said]:
+    def quarantine_events(self, batch: int, refused: set[int]) -> Iterator[QuarantineEvent]:
         rank = {file.name: rank for rank, file in enumerate(self.files)}
         for number, file in enumerate(self.bad, 1):
-            yield Said(rank[file.name] << LINE_BITS, file.name, mark(batch, number), REFUSED)
+            yield QuarantineEvent(rank[file.name] << LINE_BITS, file.name, mark(batch, number), REFUSED)
         for number, (name, was) in enumerate(self._dismissed, 1):
-            yield Said((rank[name] + 1 << LINE_BITS) - number, name, was, REPAIRED)
+            yield QuarantineEvent((rank[name] + 1 << LINE_BITS) - number, name, was, REPAIRED)
 
     @property
     def _dismissed(self) -> list[tuple[str, str]]:
@@ -253,8 +253,8 @@ class Replayed:
         if not any(row.facts for row in self.rows):
             return records
         facts = pa.table([columns[0], [row.facts for row in self.rows]], schema=FACTS)
-        said = to_frame(spark, facts).selectExpr("_file", f"from_json(_said, 'map<string,string>') AS {SOURCE}")
-        return records.join(said, "_file")
+        facts_of = to_frame(spark, facts).selectExpr("_file", f"from_json(_facts, 'map<string,string>') AS {SOURCE}")
+        return records.join(facts_of, "_file")
 
     def files_of_records(self) -> Iterator[FileOf]:
         for row in self.rows:
@@ -280,10 +280,10 @@ class Replayed:
             )
         return [row.fingerprint for seq, row in enumerate(self.rows) if seq not in refused]
 
-    def says(self, batch: int, refused: set[int]) -> Iterator[Said]:
+    def quarantine_events(self, batch: int, refused: set[int]) -> Iterator[QuarantineEvent]:
         for seq, row in enumerate(self.rows):
             if seq not in refused:
-                yield Said(self.origin(row.mark).base + 1, row.source, row.mark, REPAIRED)
+                yield QuarantineEvent(self.origin(row.mark).base + 1, row.source, row.mark, REPAIRED)
 
     def settled(self) -> Replayed:
         return self
@@ -307,8 +307,10 @@ class Fetched:
         if not mark[0].startswith(FETCHES):
             return None
         source, _, number = mark[0].removeprefix(FETCHES).rpartition("/")
-        found = (cls(spooled, stream) for spooled in spool.spooled(settings, source) if str(spooled.number) == number)
-        return next((fetched for fetched in found if fetched.marks(set()) == [mark]), None)
+        candidates = (
+            cls(spooled, stream) for spooled in spool.spooled(settings, source) if str(spooled.number) == number
+        )
+        return next((fetched for fetched in candidates if fetched.marks(set()) == [mark]), None)
 
     @property
     def _file(self) -> Path:
@@ -332,7 +334,7 @@ class Fetched:
         size = self._file.stat().st_size if self._file.exists() else 0
         return [(f"{FETCHES}{self.spooled.source}/{self.spooled.number}", size, 0)]
 
-    def says(self, batch: int, refused: set[int]) -> Iterable[Said]:
+    def quarantine_events(self, batch: int, refused: set[int]) -> Iterable[QuarantineEvent]:
         return ()
 
     def settled(self) -> Fetched:
@@ -360,7 +362,7 @@ class Recordless:
     def origin(self, address: str) -> Origin:
         raise KeyError(address)
 
-    def says(self, batch: int, refused: set[int]) -> Iterable[Said]:
+    def quarantine_events(self, batch: int, refused: set[int]) -> Iterable[QuarantineEvent]:
         return ()
 
     def settled(self) -> Self:
@@ -384,8 +386,8 @@ class Acceptance(Recordless):
     def marks(self, refused: set[int]) -> list[Mark]:
         return [(ACCEPTS + self.reason, 0, 0)]
 
-    def says(self, batch: int, refused: set[int]) -> Iterator[Said]:
-        yield Said(0, "", "all", ACCEPTED)
+    def quarantine_events(self, batch: int, refused: set[int]) -> Iterator[QuarantineEvent]:
+        yield QuarantineEvent(0, "", "all", ACCEPTED)
 
 
 @dataclass(frozen=True)

@@ -57,9 +57,9 @@ def divided(settings: Settings, stream: str, refused: Iterable[tuple[int, str]])
     records = 0
     for number, delivery in _deliveries(settings, stream, places):
         here = {other: _with(settings, other, delivery, [*places[number]]) for other in delivery.streams}
-        having |= {other: having.get(other, set()) | found for other, found in here.items() if found}
-        known = set[str]().union(*here.values())
-        records += sum(count for place, count in places[number].items() if place in known)
+        having |= {other: having.get(other, set()) | ids for other, ids in here.items() if ids}
+        all_ids = set[str]().union(*here.values())
+        records += sum(count for place, count in places[number].items() if place in all_ids)
     every = sorted(set[str]().union(*having.values()))
     return Divided(stream, records, len(every), tuple(sorted(having)), every[0]) if every else None
 
@@ -69,9 +69,9 @@ def _places(settings: Settings, refused: Iterable[tuple[int, str]]) -> dict[int,
     whole = {name for name, kind in kinds(settings).items() if kind not in PARTS}
     places: dict[int, dict[str, int]] = {}
     for number, place in refused:
-        if (found := TRANSACTION.fullmatch(place)) and found["source"] in whole:
+        if (match := TRANSACTION.fullmatch(place)) and match["source"] in whole:
             batch = places.setdefault(number, {})
-            batch[found["all"]] = batch.get(found["all"], 0) + 1
+            batch[match["all"]] = batch.get(match["all"], 0) + 1
     return places
 
 

@@ -152,15 +152,15 @@ def _give_up_half(settings: Settings, name: str, reader: Source, at: Standing) -
     for spooled in spool.spooled(settings, name):
         if spooled.number >= at.number:
             spool.drop(spooled)
-    told = f"delivery {at.number} of {name} is given up: its records for {', '.join(at.lacking)} are lost"
+    summary = f"delivery {at.number} of {name} is given up: its records for {', '.join(at.lacking)} are lost"
     if isinstance(reader, Copying) and reader.copies:
         _keep(settings, name, at.number + 1, reader.copy_again(at.progress, at.lacking))
-        told += ", and the tables behind them are copied anew"
+        summary += ", and the tables behind them are copied anew"
     elif isinstance(reader, Copying):
         again = "".join(f" --again {stream}" for stream in at.lacking)
-        told += f"; to copy their tables, {_with_copies(settings, name)}, and then lake ingest {name}{again}"
+        summary += f"; to copy their tables, {_with_copies(settings, name)}, and then lake ingest {name}{again}"
     _keep(settings, name, at.number, at.progress, at.streams)
-    return told
+    return summary
 
 
 def _file(settings: Settings, name: str) -> str:

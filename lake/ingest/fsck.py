@@ -81,8 +81,8 @@ def read_from(batch: LogHead) -> str:
 def report(settings: Settings, stream: str) -> LogReport:
     """What the log of `stream` holds. Raises DeclarationError for an unknown stream."""
     contract, heads = load_contract(settings, stream), Log(settings, stream).heads()
-    known = Horizon.of(heads[0], contract).producers if heads and contract.horizon else {}
-    producers = [{"producer": name, "latest": one.latest, "heard": one.heard} for name, one in known.items()]
+    standing = Horizon.of(heads[0], contract).producers if heads and contract.horizon else {}
+    producers = [{"producer": name, "latest": one.latest, "heard": one.heard} for name, one in standing.items()]
     producers.sort(key=lambda one: (one["latest"], one["producer"]))
     return LogReport(stream, heads, voids.all_voids(settings, stream), producers)
 

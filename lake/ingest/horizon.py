@@ -49,12 +49,12 @@ class Horizon:
         """That of a log; with no producers yet where its batches so far were written without, or by another field."""
         assert contract.horizon is not None
         recorded, names = head.horizon, contract.field(contract.horizon.producer).names
-        known = recorded.get("open", {}) if recorded.get("producer") in names else {}
+        still_open = recorded.get("open", {}) if recorded.get("producer") in names else {}
         return cls(
             contract.horizon.producer,
             head.watermark,
             head.latest,
-            {name: Producer(_instant(latest), _instant(heard)) for name, (latest, heard) in known.items()},
+            {name: Producer(_instant(latest), _instant(heard)) for name, (latest, heard) in still_open.items()},
             {name: _instant(at) for name, at in recorded.get("told", {}).items()},
             tuple(recorded.get("closed", ())),
         )
@@ -77,14 +77,14 @@ class Horizon:
 
         `latest` is the greatest of all times in the batch, whosever.
         """
-        known = dict(self.producers)
+        producers = dict(self.producers)
         for name, time in [*times.items(), *punctuated.items()]:
-            known[name] = Producer(max(time, known[name].latest) if name in known else time, at)
+            producers[name] = Producer(max(time, producers[name].latest) if name in producers else time, at)
         return replace(
             self,
-            at=_latest(self.at, _least(known)),
+            at=_latest(self.at, _least(producers)),
             latest=_latest(self.latest, latest),
-            producers=known,
+            producers=producers,
             punctuation=punctuated,
             closed=(),
         )
@@ -106,8 +106,8 @@ class Horizon:
         return min(self.producers, key=lambda name: (self.producers[name].latest, name), default=None)
 
 
-def _least(known: Mapping[str, Producer]) -> datetime | None:
-    return min((one.latest for one in known.values()), default=None)
+def _least(producers: Mapping[str, Producer]) -> datetime | None:
+    return min((one.latest for one in producers.values()), default=None)
 
 
 def _latest(*times: datetime | None) -> datetime | None:

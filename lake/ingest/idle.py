@@ -89,11 +89,11 @@ def silences(
     settings: Settings, contracts: Iterable[Contract], sources: Mapping[str, Declared], now: datetime | None
 ) -> list[Silence]:
     """Of the streams whose contract closes silent producers, as ingestion begins; of a folder that can be read."""
-    began, found = now or datetime.now(UTC), []
+    began, silent = now or datetime.now(UTC), []
     for contract in contracts:
         if contract.horizon is not None and contract.horizon.idle:
             feeding = tuple(source for source in sources.values() if contract.name in source.streams)
             with suppress(LakeError):  # which is told when its files are to be taken
                 listed = frozenset(file.mark for file in landing.listing(settings, contract.name))
-                found.append(Silence(settings, contract, feeding, began, listed))
-    return found
+                silent.append(Silence(settings, contract, feeding, began, listed))
+    return silent

@@ -30,11 +30,11 @@ def times(records: DataFrame, contract: Contract) -> dict[str, datetime]:
 
 
 def refused(
-    parsed: DataFrame, contract: Contract, known: Collection[str], delivery: Delivery, record_bytes: int
+    parsed: DataFrame, contract: Contract, names: Collection[str], delivery: Delivery, record_bytes: int
 ) -> DataFrame | None:
     """`parsed` with the records refused that are of more producers than the contract takes; None where all are taken.
 
-    Those that are `known` stay. Of the others the first by name are taken, so that a batch made again takes the same.
+    Those that are `names` stay. Of the others the first by name are taken, so that a batch made again takes the same.
     """
     from pyspark.sql import functions as F
 
@@ -43,13 +43,13 @@ def refused(
     spark, limit = parsed.sparkSession, contract.horizon.limit
     heard = parsed.where(f"(_reason IS NULL OR {PUNCTUATED}) AND {_name(contract)} IS NOT NULL")
     heard = heard.withColumn("_producer", F.expr(_name(contract)))
-    before = F.broadcast(to_frame(spark, _names(known)))
-    free = max(limit - len(known), 0)
+    before = F.broadcast(to_frame(spark, _names(names)))
+    free = max(limit - len(names), 0)
     new = heard.join(before, "_producer", "left_anti").select("_producer").distinct()
     first = new.orderBy("_producer").limit(free + 1).toArrow()
     if first.num_rows <= free:
         return None
-    taken = F.broadcast(to_frame(spark, _names([*known, *first.column(0).to_pylist()[:free]])))
+    taken = F.broadcast(to_frame(spark, _names([*names, *first.column(0).to_pylist()[:free]])))
     texts = delivery.records(spark).select("_seq", F.expr(f"left(_raw, {record_bytes})").alias("_text"))
     many = heard.join(taken, "_producer", "left_anti").select("_seq", "_producer").join(texts, "_seq")
     detail = F.expr(f"concat(_producer, ' is not among the {limit} producers that the horizon waits for')")
@@ -65,9 +65,9 @@ def refused(
     return judged.select(*parsed.columns)
 
 
-def _names(known: Collection[str]) -> pa.Table:
+def _names(names: Collection[str]) -> pa.Table:
     """One column, `_producer`."""
-    return pa.table({"_producer": pa.array(sorted(known), pa.string())})
+    return pa.table({"_producer": pa.array(sorted(names), pa.string())})
 
 
 def _field(contract: Contract) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lake.contracts.contract import Contract
-    from lake.ingest.delivery import Said
+    from lake.ingest.delivery import QuarantineEvent
 
 SCHEMA: Final = pa.schema(
     [
@@ -33,17 +33,17 @@ SCHEMA: Final = pa.schema(
 )
 
 
-def frame(spark: SparkSession, batch: int, said: Iterable[Said]) -> DataFrame:
+def frame(spark: SparkSession, batch: int, events: Iterable[QuarantineEvent]) -> DataFrame:
     """What a delivery says of records, as rows of `batch`."""
     rows = [
         {
-            "_position": record.position,
-            "_source": record.source,
-            "_id": record.mark if record.what == REFUSED else f"{record.mark} {record.what} {batch}",
-            REFUSAL: record.what,
+            "_position": event.position,
+            "_source": event.source,
+            "_id": event.mark if event.what == REFUSED else f"{event.mark} {event.what} {batch}",
+            REFUSAL: event.what,
             "_bucket": BROADCAST,
         }
-        for record in said
+        for event in events
     ]
     return to_frame(spark, pa.Table.from_pylist(rows, SCHEMA))
 
@@ -72,7 +72,7 @@ def delivered(rows: DataFrame, contract: Contract) -> DataFrame:
     return rows.withColumn(DELIVERED, F.expr(f"named_struct('file', {file}, 'dump', {own}, {event})"))
 
 
-def told(rows: DataFrame, contract: Contract) -> DataFrame:
+def without_fields(rows: DataFrame, contract: Contract) -> DataFrame:
     """What a log says of refusals, as `delivered`, without any column of an event."""
     from pyspark.sql import functions as F
 

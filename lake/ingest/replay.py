@@ -72,8 +72,8 @@ def parts_missing(settings: Settings, rows: Iterable[Rejected]) -> list[str]:
     places: dict[str, list[tuple[int, str]]] = {}
     for row in rows:
         places.setdefault(row.stream, []).append((row.batch, row.source))
-    found = (divided(settings, stream, of) for stream, of in places.items())
-    return [one.summary for one in found if one]
+    divisions = (divided(settings, stream, of) for stream, of in places.items())
+    return [one.summary for one in divisions if one]
 
 
 def by_reason(rows: Iterable[Rejected]) -> list[dict[str, Any]]:

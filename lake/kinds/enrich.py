@@ -227,9 +227,9 @@ class Enrich(WithFinality):
         state = {}
         for side, dimension in enumerate(self.dimensions, start=1):
             instant(dimensions[side - 1], dimension.time)
-            found = " and ".join(f"`{column}` is not null" for column in dimension.on)
-            state[side] = f"if({found}, {instant(rows, self.time)}, null)"
-        return rows.select("*", *self._told(columns, state))
+            matched = " and ".join(f"`{column}` is not null" for column in dimension.on)
+            state[side] = f"if({matched}, {instant(rows, self.time)}, null)"
+        return rows.select("*", *self._final_columns(columns, state))
 
     def _as_of(self, events: DataFrame, dimension: AsOf, versions: DataFrame, side: int) -> DataFrame:
         """`events` with the columns of the version that held: one pass over both in the order of time."""

@@ -79,7 +79,7 @@ class WithFinality(Kind):
             tests.append(f"coalesce({until(side)} < {before}, true)")
         return " and ".join(tests)
 
-    def _told(self, columns: Iterable[str], state: Mapping[int, str]) -> list[Column]:
+    def _final_columns(self, columns: Iterable[str], state: Mapping[int, str]) -> list[Column]:
         """What comes beside `columns`: FINAL, and the state columns of `{input: SQL}`."""
         from pyspark.sql import functions as F
 

@@ -135,7 +135,7 @@ class Join(WithFinality):
         shown = [*key, *[F.col(c) for c in (*ours, *theirs) if c not in self.key]]
         if self.is_final:
             state = {side: self._until(rows, side) for side, rows in enumerate(reversed(sides))}
-            shown += self._told((*ours, *theirs), state)
+            shown += self._final_columns((*ours, *theirs), state)
         if self.how != "full" or self._bare:
             return pairs.select(*shown)
         rows = pairs.select(*shown, F.col("l._there"))

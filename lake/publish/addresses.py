@@ -24,9 +24,9 @@ def keep_true(project: Project) -> None:
         return
     now = _addresses(project.settings, shown)
     for place in Warehouse(project.settings).folders("table"):
-        said = signpost.standing(place.path)
-        due = _due(project, place, now, said)
-        if due != said:
+        standing = signpost.standing(place.path)
+        due = _due(project, place, now, standing)
+        if due != standing:
             _say(project.settings, place, due)
 
 
@@ -43,13 +43,13 @@ def _addresses(settings: Settings, edition: Edition) -> dict[str, Address]:
     return {name: root / table.path for name, table in edition.tables.items()}
 
 
-def _due(project: Project, place: Location, now: Mapping[str, Address], said: str | None) -> str | None:
+def _due(project: Project, place: Location, now: Mapping[str, Address], standing: str | None) -> str | None:
     """What readers of the table at `place` are to be told; None where they may read it, as nobody else knows it."""
     declared = project.tables.get(place.name)
     is_declared = declared is not None and declared.layer == place.path.parent.name
     if "@" in place.name or is_declared or place.path in now.values():
         return None
-    if said is None and not (_was_published(project.settings, place) and delta.exists(place.path)):
+    if standing is None and not (_was_published(project.settings, place) and delta.exists(place.path)):
         return None
     return f"{place.path} is {f'at {now[place.name]} now' if place.name in now else 'retired'}"
 

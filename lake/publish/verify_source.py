@@ -81,10 +81,10 @@ def _verdict(inputs: Inputs, declaration: Declaration, events: DataFrame, at: st
     old = table.read(inputs.spark, head.version).select(*columns)
     there_alone = Inputs(inputs.connect, project, inputs.cut, kept={source.name: events})
     rows = there_alone.evaluate(declaration).select(*columns)
-    stored, there = fingerprints(old, rows)
+    stored, at_source = fingerprints(old, rows)
     total, left = table.rows(head.version), [c for c in table.columns(head.version) if c not in columns]
     why = f"at {at}" + (f", but for {', '.join(left)}, which tell of changes" if left else "")
-    if stored == there:
+    if stored == at_source:
         return Verdict(declaration.name, inputs.cut.number, "identical", total, stored, why=why)
     differing, differences = first_differences(table, head.version, compare(rows, old, identity), identity)
     return Verdict(declaration.name, inputs.cut.number, "differs", total, stored, differing, differences, why=why)

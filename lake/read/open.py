@@ -109,10 +109,10 @@ class Lakehouse:
 
         Starts the process's Spark session on first use. Raises DeclarationError for an unknown table.
         """
-        found = self.reader.table(name)
-        path = Warehouse(self.settings).root / self.edition.tables[found.name].path
-        rows = start(self.settings).read.format("delta").option("versionAsOf", found.version).load(path.spark)
-        return rows.select(*(quoted(column.name, SPARK) for column in found.columns))
+        relation = self.reader.table(name)
+        path = Warehouse(self.settings).root / self.edition.tables[relation.name].path
+        rows = start(self.settings).read.format("delta").option("versionAsOf", relation.version).load(path.spark)
+        return rows.select(*(quoted(column.name, SPARK) for column in relation.columns))
 
 
 def open(project: Path | str | None = None, *, edition: int | None = None) -> Lakehouse:

@@ -75,16 +75,16 @@ def _sound(settings: Settings) -> Project | None:
 
 def _changes(contract: Contract, before: Contract, project: Project | None) -> Iterator[Change]:
     """The fields that differ in name, type or whether they are there."""
-    found: set[str] = set()
+    handled: set[str] = set()
     for field in contract.fields:
         old = evolution.former(field, before)
-        found |= {old.name} if old else set()
+        handled |= {old.name} if old else set()
         if old is None:
             yield Change(field.name, None, field.type)
         elif old.type != field.type or old.name != field.name:
             yield Change(field.name, old.type, field.type, tuple(_readers(contract.name, old.name, project)))
     for old in before.fields:
-        if old.name not in found:
+        if old.name not in handled:
             yield Change(old.name, old.type, None, tuple(_readers(contract.name, old.name, project)))
 
 

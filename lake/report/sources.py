@@ -50,15 +50,15 @@ def sources(settings: Settings, contracts: Mapping[str, Contract]) -> Iterator[S
 
 
 def _status(settings: Settings, source: Declared) -> SourceStatus:
-    known: dict[str, Any] = {"kind": source.kind, "streams": source.streams}
+    data: dict[str, Any] = {"kind": source.kind, "streams": source.streams}
     try:
         at = standing(settings, source.name, source.streams)
-        known |= {"delivery": at.number, "progress": at.progress, "lacking": at.lacking}
+        data |= {"delivery": at.number, "progress": at.progress, "lacking": at.lacking}
         with closing(source.open()) as reader:
             lag = reader.lag(at.progress)
     except LakeError as error:
-        return SourceStatus(source.name, **known, error=_in_a_line(error))
-    return SourceStatus(source.name, **known, events=lag.events, seconds=lag.seconds, retained=lag.retained)
+        return SourceStatus(source.name, **data, error=_in_a_line(error))
+    return SourceStatus(source.name, **data, events=lag.events, seconds=lag.seconds, retained=lag.retained)
 
 
 def _in_a_line(error: LakeError) -> str:

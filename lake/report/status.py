@@ -182,9 +182,9 @@ def status(project: Project, faults: Iterable[LakeError] = ()) -> Status:
         home = (
             project.table(declaration).path if looks.is_sound(book("editions")) else warehouse.root / declaration.name
         )
-        known = looks.at(home, _table, project, declaration, walks, at_cuts, made.get(declaration.name))
+        looked = looks.at(home, _table, project, declaration, walks, at_cuts, made.get(declaration.name))
         tables.append(
-            known or TableStatus(declaration.name, declaration.layer, run=made.get(declaration.name), damaged=True)
+            looked or TableStatus(declaration.name, declaration.layer, run=made.get(declaration.name), damaged=True)
         )
     read = recovery.read_by_tables(settings)
     for name in walks:
@@ -235,9 +235,9 @@ class _Looks:
 
 
 def _met(project: Project, checks: Mapping[str, checks.Check]) -> Checks | None:
-    there = [check for name, check in checks.items() if name in project.tables]
-    results = [result["success"] for check in there for result in check.results]
-    return Checks(sum(results), len(results), max(check.cut for check in there)) if results else None
+    met = [check for name, check in checks.items() if name in project.tables]
+    results = [result["success"] for check in met for result in check.results]
+    return Checks(sum(results), len(results), max(check.cut for check in met)) if results else None
 
 
 class _Walk:

@@ -190,9 +190,9 @@ def declared(
     """As `of`: what the server needs to know."""
     faults: list[DeclarationError] = []
     numbers = {each.name: each for each in fields(Limits)}
-    known = {"kind", "streams", "token", "secret", "decide", "check", *numbers}
-    for key in options.keys() - known:
-        faults.append(DeclarationError(f"unknown key {key!r}", where=where, fix=did_you_mean(key, known)))
+    attributes = {"kind", "streams", "token", "secret", "decide", "check", *numbers}
+    for key in options.keys() - attributes:
+        faults.append(DeclarationError(f"unknown key {key!r}", where=where, fix=did_you_mean(key, attributes)))
     streams = _streams(options.get("streams", sorted(contracts)), contracts, where, faults)
     given: dict[str, int] = {}
     for key in sorted(numbers.keys() & options.keys()):

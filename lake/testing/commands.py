@@ -118,5 +118,5 @@ class Commands:
 def _settings(lakehouse: Lakehouse) -> dict[str, str]:
     """A lakehouse's own settings as a command takes them."""
     settings = lakehouse.settings
-    found = {"LAKE_WAREHOUSE": str(settings.warehouse_path), "LAKE_LANDING": str(settings.path(settings.landing))}
-    return found | ({"LAKE_ARCHIVE": str(settings.path(settings.archive))} if settings.archive else {})
+    variables = {"LAKE_WAREHOUSE": str(settings.warehouse_path), "LAKE_LANDING": str(settings.path(settings.landing))}
+    return variables | ({"LAKE_ARCHIVE": str(settings.path(settings.archive))} if settings.archive else {})

@@ -83,11 +83,11 @@ class Passes:
     @contextmanager
     def around(self, path: Path | None, what: str = "") -> Iterator[None]:
         """The points before and after a write at `path`, and in its middle."""
-        found = path is not None and self.what(path)
-        if path is None or not found:
+        matches = path is not None and self.what(path)
+        if path is None or not matches:
             yield
             return
-        name = what or found
+        name = what or matches
         self.at(f"{name}.before", path)
         with self._watched(path, f"{name}.middle"):
             yield
@@ -195,9 +195,9 @@ def _spark(passes: Passes) -> None:
 def _sql(passes: Passes, sql: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(sql)
     def wrapper(spark: Any, query: str, *args: Any, **kwargs: Any) -> Any:
-        found = STATEMENT.match(query)
-        what = "compaction" if found and found[1].upper() == "OPTIMIZE" else ""
-        with passes.around(Path(found[2]) if found else None, what):
+        statement = STATEMENT.match(query)
+        what = "compaction" if statement and statement[1].upper() == "OPTIMIZE" else ""
+        with passes.around(Path(statement[2]) if statement else None, what):
             return sql(spark, query, *args, **kwargs)
 
     return wrapper
@@ -216,9 +216,9 @@ def _files(passes: Passes) -> None:
 
     def moved(source: Any, target: Any, **options: Any) -> Any:
         passes.at("archive.before", Path(source))
-        found = move(source, target, **options)
+        result = move(source, target, **options)
         passes.at("archive.after", Path(source))
-        return found
+        return result
 
     def removed(folder: Any, *args: Any, **options: Any) -> None:
         path = Path(folder)
@@ -240,9 +240,9 @@ def _sources(passes: Passes) -> None:
 
     def kept(settings: Settings, source: str, number: int, writer: spool.Writer, progress: Progress) -> spool.Spooled:
         passes.at("spool.before", writer.folder)
-        found = keep(settings, source, number, writer, progress)
-        passes.at("spool.after", found.folder)
-        return found
+        result = keep(settings, source, number, writer, progress)
+        passes.at("spool.after", result.folder)
+        return result
 
     def open_(declared: Declared) -> Source:
         source, where = opened(declared), Path(declared.where)

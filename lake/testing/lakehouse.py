@@ -140,11 +140,11 @@ class Lakehouse:
 
 def _check_same(declaration: Declaration, rows: list[dict[str, Any]], other: list[dict[str, Any]], slices: int) -> None:
     # A NaN is like another, and where a parked row came from is another place of another log.
-    here, there = ([repr(sorted((k, v) for k, v in row.items() if k != PLACE)) for row in of] for of in (rows, other))
+    ours, theirs = ([repr(sorted((k, v) for k, v in row.items() if k != PLACE)) for row in of] for of in (rows, other))
     if declaration.parked_of is not None:
-        here, there = sorted(here), sorted(there)
-    if here != there:
-        only = [row for row in here if row not in set(there)] or [row for row in there if row not in set(here)]
+        ours, theirs = sorted(ours), sorted(theirs)
+    if ours != theirs:
+        only = [row for row in ours if row not in set(theirs)] or [row for row in theirs if row not in set(ours)]
         raise LawError(
             f"{declaration.name} differs when its events come in {slices} micro-batches and other files: {only[0]}",
             where=declaration.where,

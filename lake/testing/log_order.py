@@ -41,10 +41,10 @@ def goes_by_batches(inputs: Inputs, declaration: Declaration) -> bool:
 
 def order_decides(inputs: Inputs, tables: Iterable[Declaration]) -> Mapping[str, Groups]:
     """Of each stream that `tables` read, the groups of its events: its order decides nothing but within them."""
-    found: dict[str, dict[Place, frozenset[int]]] = {}
+    decided: dict[str, dict[Place, frozenset[int]]] = {}
     for declaration in tables:
         logs = [(side, source.name) for side, source in enumerate(declaration.inputs) if source.is_log]
-        found |= {stream: {} for _, stream in logs if stream not in found}
+        decided |= {stream: {} for _, stream in logs if stream not in decided}
         deciding = [(side, stream) for side, stream in logs if declaration.kind.ordered_within(side)]
         sides = inputs.sides(declaration, [inputs.whole(s) for s in declaration.inputs]) if deciding else ()
         for side, stream in deciding:
@@ -52,8 +52,8 @@ def order_decides(inputs: Inputs, tables: Iterable[Declaration]) -> Mapping[str,
             place = [f"{ORDER}.{column}" for column in ("_batch", "_bucket", "_offset")]
             for row in sides[side].selectExpr(*place, f"array({groups}) as groups").toArrow().to_pylist():
                 at = row["_batch"], row["_bucket"], row["_offset"]
-                found[stream][at] = found[stream].get(at, frozenset()).union(row["groups"])
-    return found
+                decided[stream][at] = decided[stream].get(at, frozenset()).union(row["groups"])
+    return decided
 
 
 def _groups(declaration: Declaration, side: int) -> Iterator[str]:

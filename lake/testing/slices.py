@@ -94,16 +94,16 @@ class Landed:
 
         Records that were refused or came again, and what meets ALL, stay between what came before and after.
         """
-        found: list[Piece] = []
+        result: list[Piece] = []
         segment: list[tuple[Piece, frozenset[int]]] = []
         for piece in self.pieces:
             of = frozenset[int]().union(*(groups.get(place, ()) for place in self.taken.get(piece.source, ())))
             if ALL in of or piece.source in self.refused:
-                found += [*_shuffled(segment, chance), piece]
+                result += [*_shuffled(segment, chance), piece]
                 segment = []
             else:
                 segment.append((piece, of))
-        return [*found, *_shuffled(segment, chance)]
+        return [*result, *_shuffled(segment, chance)]
 
     def delivered_again(self, pieces: Sequence[Piece], chance: random.Random) -> list[Piece]:
         """`pieces`, and later some of them once more, where events are known by what they say, not by their place."""
@@ -156,14 +156,14 @@ def _pieces(file: landing.File, *, cut: bool) -> Iterator[Piece]:
 
 
 def _taken(settings: Settings, stream: str, pieces: Sequence[Piece]) -> dict[str, list[Place]]:
-    path, known = Log(settings, stream).path, {piece.source for piece in pieces}
-    found: dict[str, list[Place]] = {}
+    path, sources = Log(settings, stream).path, {piece.source for piece in pieces}
+    places: dict[str, list[Place]] = {}
     if not delta.exists(path):
-        return found
+        return places
     for row in Scan(path).arrow(["_batch", "_bucket", "_offset", "_source"]).to_pylist():
-        source = row["_source"] if row["_source"] in known else row["_source"].rpartition(":")[0]
-        found.setdefault(source, []).append((row["_batch"], row["_bucket"], row["_offset"]))
-    return found
+        source = row["_source"] if row["_source"] in sources else row["_source"].rpartition(":")[0]
+        places.setdefault(source, []).append((row["_batch"], row["_bucket"], row["_offset"]))
+    return places
 
 
 def _shuffled(pieces: Sequence[tuple[Piece, frozenset[int]]], chance: random.Random) -> Iterator[Piece]:
@@ -193,21 +193,21 @@ def cut_anew(streams: Sequence[Landed], groups: Mapping[str, Groups], slices: in
     `groups` are those of each stream; one that has none keeps its order. Files that are facts of their records stay as
     they are, and come once. Raises DeclarationError where such have come in another order than that of their names.
     """
-    found: list[dict[str, bytes]] = [{} for _ in range(slices)]
+    parts: list[dict[str, bytes]] = [{} for _ in range(slices)]
     times: dict[str, int] = {}
     for stream in streams:
         name = stream.contract.name
         chance = random.Random(f"{name} {slices}")
         if file_facts.fields_of(stream.contract):
             for number, part in enumerate(_parts(stream.pieces, slices, chance)):
-                found[number] = found[number] | _as_they_were(name, part)
+                parts[number] = parts[number] | _as_they_were(name, part)
             times |= {f"{name}/{Path(piece.source).name}": piece.time for piece in stream.pieces}
             continue
         pieces = stream.mixed(groups[name], chance) if name in groups else stream.pieces
         pieces = stream.delivered_again(pieces, chance)
         for number, part in enumerate(_parts(pieces, slices, chance)):
-            found[number] = found[number] | _files(f"{name}/{number:03d}", part, chance)
-    return [Slice(files, {name: times[name] for name in files if name in times}) for files in found]
+            parts[number] = parts[number] | _files(f"{name}/{number:03d}", part, chance)
+    return [Slice(files, {name: times[name] for name in files if name in times}) for files in parts]
 
 
 def _as_they_were(stream: str, pieces: Sequence[Piece]) -> dict[str, bytes]:
@@ -228,10 +228,10 @@ def _parts(pieces: Sequence[Piece], parts: int, chance: random.Random) -> list[S
 
 def _files(name: str, pieces: Sequence[Piece], chance: random.Random) -> dict[str, bytes]:
     """The pieces in files whose names, which begin with `name`, are in their order."""
-    found: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
     for part in _parts(pieces, FILES, chance):
         for whole, run in groupby(part, key=lambda piece: piece.source if piece.whole else ""):
             some = list(run)
-            file = f"{name}-{len(found):06d}{some[0].suffix if whole else '.jsonl'}"
-            found[file] = b"".join(piece.content for piece in some)
-    return found
+            file = f"{name}-{len(files):06d}{some[0].suffix if whole else '.jsonl'}"
+            files[file] = b"".join(piece.content for piece in some)
+    return files

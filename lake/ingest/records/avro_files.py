@@ -110,9 +110,9 @@ def _schema(reader: avro.datafile.DataFileReader) -> Any:
         return avro.schema.parse(reader.schema)
 
 
-def _values_of(schema: Any, known: dict[int, int]) -> int:
+def _values_of(schema: Any, counted: dict[int, int]) -> int:
     """How many values one of it has, an array's items and what is within itself counted once."""
-    if id(schema) not in known:
-        known[id(schema)] = 1
-        known[id(schema)] = 1 + sum(_values_of(part, known) for part in avro_json.parts(schema))
-    return known[id(schema)]
+    if id(schema) not in counted:
+        counted[id(schema)] = 1
+        counted[id(schema)] = 1 + sum(_values_of(part, counted) for part in avro_json.parts(schema))
+    return counted[id(schema)]

@@ -25,7 +25,7 @@ from lake.contracts.digits import (
     text_name,
     unmarked,
 )
-from lake.contracts.event_id import bucket, identity, literal, quoted, told_time
+from lake.contracts.event_id import bucket, identity, literal, producer_time, quoted
 from lake.contracts.fields import Field
 from lake.contracts.reasons import Reason
 from lake.ingest.records import debezium, file_facts
@@ -291,6 +291,6 @@ def id_of(contract: Contract) -> str:
 def _time(contract: Contract) -> str:
     """SQL of an event's time, by the receiver's clock where the contract names it; null beyond the years of SQL."""
     if contract.clock is None:
-        return told_time(contract)
+        return producer_time(contract)
     late = f"{quoted(contract.clock.received)} - {quoted(contract.clock.sent)}"
-    return f"try_add({told_time(contract)}, coalesce({late}, INTERVAL '0' SECOND))"
+    return f"try_add({producer_time(contract)}, coalesce({late}, INTERVAL '0' SECOND))"

@@ -96,18 +96,18 @@ def _found(field: Field) -> str:
 
 def _typed(field: Field) -> str:
     """The value of `field`."""
-    found = _found(field)
+    text = _found(field)
     if not field.form.plain:
-        typed = value(field, plain_form(field, found))
+        typed = value(field, plain_form(field, text))
     elif field.type.startswith("decimal"):
-        typed = f"CASE WHEN try_cast({found} AS {field.type}) = {found} THEN try_cast({found} AS {field.type}) END"
+        typed = f"CASE WHEN try_cast({text} AS {field.type}) = {text} THEN try_cast({text} AS {field.type}) END"
     elif field.type in {"float", "double"}:
-        typed = f"CASE WHEN abs({found}) < double('Infinity') THEN {found} END"
+        typed = f"CASE WHEN abs({text}) < double('Infinity') THEN {text} END"
     else:
-        typed = found if field.type in TYPES else value(field, found)
+        typed = text if field.type in TYPES else value(field, text)
     if field.default is None:
         return typed
-    return defaulted(field, typed, f"CASE WHEN {found} IS NULL THEN {value(field, literal(field.default))} END")
+    return defaulted(field, typed, f"CASE WHEN {text} IS NULL THEN {value(field, literal(field.default))} END")
 
 
 def _reading(fields: tuple[Field, ...]) -> str:

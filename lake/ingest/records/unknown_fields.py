@@ -50,12 +50,12 @@ def unknown_fields(settings: Settings, contract: Contract) -> list[UnknownField]
     rows = delta.rows(Log(settings, contract.name).path, QUERY)
     names = {name for field in contract.fields for name in field.names}
     taken = {name.lower() for name in names}
-    found = []
+    fields = []
     for row in rows:
         if row["name"] not in names:
             line = _declared(row["name"], set(row["kinds"]), taken)
-            found.append(UnknownField(row["name"], row["events"], line, _like(row["name"], names, contract)))
-    return found
+            fields.append(UnknownField(row["name"], row["events"], line, _like(row["name"], names, contract)))
+    return fields
 
 
 def sealed_events(settings: Settings, contract: Contract) -> int:
@@ -89,7 +89,7 @@ def _type(kinds: Iterable[str]) -> str:
 
 def _like(name: str, names: Collection[str], contract: Contract) -> str:
     """The field that is nearly called so."""
-    by_case = {known.lower(): known for known in sorted(names)}
+    by_case = {spelling.lower(): spelling for spelling in sorted(names)}
     close = get_close_matches(name.lower(), by_case, n=1, cutoff=0.75)
-    known = by_case[close[0]] if close else ""
-    return next((field.name for field in contract.fields if known in field.names), "")
+    spelling = by_case[close[0]] if close else ""
+    return next((field.name for field in contract.fields if spelling in field.names), "")

@@ -146,13 +146,13 @@ class Cluster:
             self._admin.list_offsets(dict.fromkeys(places, spec), isolation_level=level, request_timeout=wait)
             for spec, level in specs
         ]
-        found = {
+        topics = {
             (place.topic, place.partition): Bounds(*(self._answer(future[place]).offset for future in futures))
             for place in places
         }
         return {
             name: Here(
-                str(described[name].topic_id), {part.id: found[name, part.id] for part in described[name].partitions}
+                str(described[name].topic_id), {part.id: topics[name, part.id] for part in described[name].partitions}
             )
             for name in names
         }
@@ -230,8 +230,8 @@ class Cluster:
                 kind, milliseconds = message.timestamp() if message.error() is None else (TIMESTAMP_NOT_AVAILABLE, 0)
                 stamp = None if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds
                 times.setdefault((message.topic(), message.partition()), stamp)  # at an end: that there is none
-        known = [stamp for stamp in times.values() if stamp is not None]
-        return min(known) / 1000 if known else None
+        stamps = [stamp for stamp in times.values() if stamp is not None]
+        return min(stamps) / 1000 if stamps else None
 
     def commit(self, offsets: Iterable[tuple[str, int, int]]) -> None:
         """Writes the group's offsets, which are for others to look at: a cluster that forbids it is told, no more.

@@ -83,14 +83,14 @@ class Reader:
         """One fact of all records. Adds the text to put in the place of a record of which it cannot be decoded."""
         if fact in ONES:
             return pa.array([ONES[fact](message) for message in messages], pa.string())
-        found: list[str | None] = []
+        texts: list[str | None] = []
         for row, message in enumerate(messages):
             try:
-                found.append(self._decoded(fact, message))
+                texts.append(self._decoded(fact, message))
             except UndecodableError as error:
-                found.append(None)
+                texts.append(None)
                 faults[row] = refused(f"{fact}: {error}", message.value() or b"")
-        return pa.array(found, pa.string())
+        return pa.array(texts, pa.string())
 
     def _decoded(self, fact: str, message: Message) -> str | None:
         if fact.startswith(HEADERS):
@@ -121,12 +121,12 @@ def _must_be_stamped(topic: Topic, messages: Sequence[Message]) -> None:
 def _part(text: str, name: str) -> str | None:
     """The text of a field of an object."""
     try:
-        found = json.loads(text, parse_float=str, parse_int=str)
+        parsed = json.loads(text, parse_float=str, parse_int=str)
     except ValueError as error:
         raise UndecodableError(f"not JSON ({error})") from None
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise UndecodableError("not an object")
-    value = found.get(name)
+    value = parsed.get(name)
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

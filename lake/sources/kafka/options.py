@@ -190,6 +190,6 @@ def _faults_of_stream(stream: str, about: Mapping[str, Any]) -> Iterator[tuple[s
             yield f"streams.{stream} has an unknown option {name!r}", did_you_mean(name, OF_STREAM)
     if not (isinstance(about.get("topic"), str) and about["topic"]):
         yield f"streams.{stream} has no topic", f'for example topic = "{stream}"'
-    for name, known in (("value", VALUES), ("key", KEYS)):
-        if about.get(name, known[0]) not in known:
-            yield f"streams.{stream}: unknown {name} {about[name]!r}", did_you_mean(str(about[name]), known)
+    for name, values in (("value", VALUES), ("key", KEYS)):
+        if about.get(name, values[0]) not in values:
+            yield f"streams.{stream}: unknown {name} {about[name]!r}", did_you_mean(str(about[name]), values)

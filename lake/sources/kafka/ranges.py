@@ -151,10 +151,10 @@ def given_up(position: Position, cluster: str, here: Mapping[str, Here]) -> Posi
     """The position of which nothing is gone."""
     topics = dict(position.topics)
     same = {name for name, taken in topics.items() if name in here and taken.id == here[name].id}
-    known = Position(cluster, {name: topics[name] for name in same if position.cluster == cluster})
+    kept = Position(cluster, {name: topics[name] for name in same if position.cluster == cluster})
     for name, topic in here.items():
-        at = {p: _at(known.first(name, p, bounds), bounds) for p, bounds in topic.partitions.items()}
-        era = position.era(name) + (name in topics and name not in known.topics)
+        at = {p: _at(kept.first(name, p, bounds), bounds) for p, bounds in topic.partitions.items()}
+        era = position.era(name) + (name in topics and name not in kept.topics)
         topics[name] = Taken(topic.id, {p: (offset, offset) for p, offset in at.items()}, era)
     return Position(cluster, topics)
 

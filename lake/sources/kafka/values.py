@@ -173,10 +173,10 @@ class Registry:
                 self._readers[key] = self._parsed(self._schema(key))
             except UndecodableError as error:
                 self._readers[key] = error
-        found = self._readers[key]
-        if isinstance(found, UndecodableError):
-            raise found
-        return found
+        reader = self._readers[key]
+        if isinstance(reader, UndecodableError):
+            raise reader
+        return reader
 
     def _schema(self, key: object) -> Schema:
         if isinstance(key, int):
@@ -227,16 +227,16 @@ class Registry:
             raise UndecodableError("its schema has arrays of values without a size")
         return parsed, avro_json.maker(meant)
 
-    def _with_references(self, schema: Schema, known: set[tuple[str, int]] | None = None) -> Iterable[str]:
+    def _with_references(self, schema: Schema, visited: set[tuple[str, int]] | None = None) -> Iterable[str]:
         """The texts of the schemas that `schema` refers to, each before it is needed, and its own."""
-        known = set() if known is None else known
+        visited = set() if visited is None else visited
         for reference in schema.references or ():
             subject, version = str(reference.subject), int(reference.version or 0)
-            if (subject, version) not in known:
-                known.add((subject, version))
+            if (subject, version) not in visited:
+                visited.add((subject, version))
                 what = f"version {version} of {subject}, to which a schema refers"
                 referenced = self._asked(partial(self._client.get_version, subject, version), what)
-                yield from self._with_references(referenced.schema, known)
+                yield from self._with_references(referenced.schema, visited)
         yield str(schema.schema_str)
 
 

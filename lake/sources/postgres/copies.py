@@ -58,8 +58,8 @@ def exporting(server: Server, options: Options, streams: Sequence[str], version:
             def ask(sql: str, *parameters: object, of: Connection = connection) -> list[tuple[Any, ...]]:
                 return of.execute(sql.encode(), parameters).fetchall()
 
-            found = fitting(ask, options, version)
-            connection.execute(locking([found[options.tables[stream]] for stream in streams]).encode())
+            export = fitting(ask, options, version)
+            connection.execute(locking([export[options.tables[stream]] for stream in streams]).encode())
             tables = fitting(ask, options, version)
             if not ask(REWRITTEN, [tables[options.tables[stream]].id for stream in streams]):
                 yield Exported(lsn, at, tables, connection)

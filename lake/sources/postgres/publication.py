@@ -104,18 +104,18 @@ def published(ask: Ask, publication: str, *, version: int, where: str) -> tuple[
 
     Raises DeclarationError where there is no such publication.
     """
-    found = ask(PUBLICATION, publication)
-    if not found:
+    answer = ask(PUBLICATION, publication)
+    if not answer:
         raise DeclarationError(
             f"the database has no publication {publication!r}",
             where=where,
             fix=f"CREATE PUBLICATION {quoted_name(publication)} FOR TABLE …",
         )
-    [(number, changed, *operations)] = found
-    known = version >= COLUMN_LISTS
-    listed: LiteralString = "p.attnames, p.rowfilter" if known else "NULL, NULL"
+    [(number, changed, *operations)] = answer
+    lists = version >= COLUMN_LISTS
+    listed: LiteralString = "p.attnames, p.rowfilter" if lists else "NULL, NULL"
     tables = ask(
-        PUBLISHED.replace("{listed}", listed).replace("{by_schema}", BY_SCHEMA if known else "NULL"),
+        PUBLISHED.replace("{listed}", listed).replace("{by_schema}", BY_SCHEMA if lists else "NULL"),
         number,
         publication,
     )
@@ -138,8 +138,8 @@ def published(ask: Ask, publication: str, *, version: int, where: str) -> tuple[
     return by_name, [name for name, is_in in zip(OPERATIONS, operations, strict=True) if not is_in]
 
 
-def _columns(found: Sequence[Sequence[Any]], names: Sequence[str] | None, identity: str) -> Iterator[Column]:
-    for name, kind, storage, in_index, in_key in found:
+def _columns(rows: Sequence[Sequence[Any]], names: Sequence[str] | None, identity: str) -> Iterator[Column]:
+    for name, kind, storage, in_index, in_key in rows:
         if names is None or name in names:
             of_identity = {"f": True, "i": in_index, "d": in_key}.get(identity, False)
             yield Column(name, kind, storage != "p", of_identity)
@@ -177,23 +177,23 @@ def faults(tables: Mapping[str, Table], lacking: Sequence[str], options: Options
 def _unlike(table: Table, contract: Contract) -> Iterator[tuple[str, str]]:
     """How a table is not what a contract says: (what, fix)."""
     columns = {column.name: column for column in table.columns}
-    known = f"published columns: {', '.join(columns)}"
+    names_text = f"published columns: {', '.join(columns)}"
     for field in contract.fields:
         names = _row_columns(field)
-        found = next((columns[name] for name in names if name in columns), None)
-        if names and found is None and not field.nullable and not field.has_default:
+        present = next((columns[name] for name in names if name in columns), None)
+        if names and present is None and not field.nullable and not field.has_default:
             yield (
                 f"no published column {field.name!r}, which the contract requires",
-                f"publish it, name it in the field's aliases, or let the field be null ({known})",
+                f"publish it, name it in the field's aliases, or let the field be null ({names_text})",
             )
-        if found is not None and found.large and table.identity != "f" and _cannot_say_unknown(field):
+        if present is not None and present.large and table.identity != "f" and _cannot_say_unknown(field):
             yield (
-                f"an update may omit the column {found.name!r}, and a field of type {field.type} cannot express that",
+                f"an update may omit the column {present.name!r}, and a field of type {field.type} cannot express that",
                 f"ALTER TABLE {table.schema}.{table.name} REPLICA IDENTITY FULL",
             )
-        if field.name in contract.key and found is not None and not found.of_identity:
+        if field.name in contract.key and present is not None and not present.of_identity:
             yield (
-                f"a delete omits the column {found.name!r}, which is the contract's key",
+                f"a delete omits the column {present.name!r}, which is the contract's key",
                 f"ALTER TABLE {table.schema}.{table.name} REPLICA IDENTITY FULL, or USING INDEX one of that column",
             )
 

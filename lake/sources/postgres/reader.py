@@ -174,16 +174,16 @@ class Postgres:
         place, tables = self._looked()
         known, name = self._known(after), self.options.slot
         slot = self._server.slot(name)
-        found = gaps(known, place, slot, tables, self.options)
-        if not found:
+        gaps_found = gaps(known, place, slot, tables, self.options)
+        if not gaps_found:
             raise DeclarationError(
                 "nothing is gone that could be given up",
                 where=self.options.where,
                 fix=f"lake ingest {self.options.name}",
             )
-        again = {stream: {**known.tables[stream], "since": None} for gap in found for stream in gap.streams(known)}
+        again = {stream: {**known.tables[stream], "since": None} for gap in gaps_found for stream in gap.streams(known)}
         known = replace(known, tables={**known.tables, **again})
-        if all(gap.of_table for gap in found):
+        if all(gap.of_table for gap in gaps_found):
             return known.moved(known.to, place.at).progress
         if slot is not None and slot.lost:
             self._server.drop_slot(name)
@@ -217,10 +217,10 @@ class Postgres:
     def _refuse_gaps(self, known: Known, place: Place, tables: Mapping[str, Table]) -> None:
         self._refuse(gaps(known, place, self._server.slot(self.options.slot), tables, self.options))
 
-    def _refuse(self, found: Sequence[Missed]) -> None:
-        if found:
+    def _refuse(self, gaps: Sequence[Missed]) -> None:
+        if gaps:
             raise Gap(
-                "; ".join(gap.what for gap in found),
+                "; ".join(gap.what for gap in gaps),
                 where=self.options.where,
                 fix=f"lake ingest {self.options.name} --give-up {self._after_gap}",
             )

@@ -144,10 +144,10 @@ class Server:
 
     def slot(self, name: str) -> Slot | None:
         """The slot of this name, if there is one."""
-        found = self.rows(SLOT, name)
-        if not found:
+        rows = self.rows(SLOT, name)
+        if not rows:
             return None
-        plugin, database, _, active, _, confirmed, status, retained = found[0]
+        plugin, database, _, active, _, confirmed, status, retained = rows[0]
         return Slot(plugin, database, active, read_lsn(confirmed) if confirmed else None, status, retained)
 
     def create_slot(self, name: str) -> int:
@@ -195,9 +195,9 @@ class Server:
         """What the server says of these types, and of those that they are made of."""
         wanted = set(types) - self._types.keys() - BUILT_IN.keys()
         while wanted:
-            found = [Declared(*row) for row in self._beside(TYPES, sorted(wanted))]
-            self._types |= {number: Declared(number, 0, 0) for number in wanted} | {kind.id: kind for kind in found}
-            made_of = {part for kind in found for part in (kind.base, kind.element) if part}
+            answer = [Declared(*row) for row in self._beside(TYPES, sorted(wanted))]
+            self._types |= {number: Declared(number, 0, 0) for number in wanted} | {kind.id: kind for kind in answer}
+            made_of = {part for kind in answer for part in (kind.base, kind.element) if part}
             wanted = made_of - self._types.keys() - BUILT_IN.keys()
         return self._types
 
@@ -237,7 +237,7 @@ class Server:
         except LakeError:
             raise
         except psycopg.Error as error:
-            raise self._told(error) from error
+            raise self._as_error(error) from error
 
     def _connect(self, **more: str) -> Connection:
         import psycopg
@@ -268,7 +268,7 @@ class Server:
             return DeclarationError(f"PostgreSQL refused: {reason}", where=self.where, fix=fix)
         return Unavailable(f"PostgreSQL does not answer: {reason}", where=self.where, fix="try again when it does")
 
-    def _told(self, error: psycopg.Error) -> LakeError:
+    def _as_error(self, error: psycopg.Error) -> LakeError:
         import psycopg
 
         message = (error.diag.message_primary or str(error)).strip()

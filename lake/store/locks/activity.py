@@ -25,7 +25,7 @@ from lake.store.warehouse import Warehouse
 
 _own: dict[Path, tuple[int, str]] = {}
 """This process's own file in a folder: its descriptor, which is locked, and its name."""
-_said: dict[Path, dict[str, object]] = {}
+_shown: dict[Path, dict[str, object]] = {}
 """What this process says there."""
 
 
@@ -52,7 +52,7 @@ def begin(settings: Settings, command: str, *, edition: int | None = None) -> No
 
     A warehouse that this process may not write to has no such list; one that is not there yet, from its first lease on.
     """
-    _said.setdefault(_folder(settings), {"pid": os.getpid(), "command": command, "edition": edition})
+    _shown.setdefault(_folder(settings), {"pid": os.getpid(), "command": command, "edition": edition})
     if settings.warehouse_path.is_dir():
         join(settings)
 
@@ -60,7 +60,7 @@ def begin(settings: Settings, command: str, *, edition: int | None = None) -> No
 def join(settings: Settings) -> None:
     """Puts this process on the list of the warehouse, which is there, if it has begun and is not on it."""
     folder = _folder(settings)
-    if folder not in _said or folder in _own:
+    if folder not in _shown or folder in _own:
         return
     with suppress(OSError), _listed(file_modes.readers(settings)):
         if folder not in _own:
@@ -74,7 +74,7 @@ def _text(settings: Settings, folder: Path) -> str:
         book = Warehouse(settings).book("editions")
         head = delta.head(book.path, book.app)
         seen = head.data["edition"]["number"] if head else 0
-    return json.dumps({**_said[folder], "seen": seen, "up": time.monotonic()})
+    return json.dumps({**_shown[folder], "seen": seen, "up": time.monotonic()})
 
 
 def _locked(folder: Path, text: str, mode: int) -> tuple[int, str]:
@@ -95,7 +95,7 @@ def _locked(folder: Path, text: str, mode: int) -> tuple[int, str]:
 @atexit.register
 def end() -> None:
     """Takes this process off every list; what one that is killed leaves there, the next `others` removes."""
-    _said.clear()
+    _shown.clear()
     while _own:
         _, (descriptor, name) = _own.popitem()
         Path(name).unlink(missing_ok=True)

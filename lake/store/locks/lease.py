@@ -47,7 +47,7 @@ def lease(settings: Settings, name: str, *, seconds: float | None = None, commit
         _acquire(lock, name, holder, seconds=seconds)
     except Timeout:
         raise Unavailable(
-            f"{_told(name)} is being written by {_holder(holder)}",
+            f"{_as_text(name)} is being written by {_holder(holder)}",
             where=str(file),
             fix=f"try again when it is done, or stop it (waited {seconds:g} s; setting lease_seconds)",
         ) from None
@@ -79,7 +79,7 @@ def _acquire(lock: FileLock, name: str, holder: Path, *, seconds: float) -> None
     except Timeout:
         if seconds <= QUIETLY:
             raise
-        logging.getLogger("lake").warning("waiting for %s, held by %s", _told(name), _holder(holder))
+        logging.getLogger("lake").warning("waiting for %s, held by %s", _as_text(name), _holder(holder))
         lock.acquire(timeout=seconds - QUIETLY)
 
 
@@ -103,7 +103,7 @@ def forget_the_dead(settings: Settings, *, dry_run: bool) -> list[Path]:
     return dead
 
 
-def _told(name: str) -> str:
+def _as_text(name: str) -> str:
     kind, _, subject = name.partition(".")
     return f"{NOUNS.get(kind, kind)} {subject}"
 
