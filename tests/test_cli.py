@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from lake import cli
 from lake.cli import COMMANDS, Commands, Shell, lake, table
 from lake.config import Settings
 from lake.errors import DeclarationError, LawError, Unavailable
+from tests.checks import present
 from tests.warehouse import published
 
 
@@ -79,6 +81,15 @@ def test_what_is_to_be_typed_next_can_be_pasted(tmp_path: Path, monkeypatch: pyt
 def test_a_table_of_text_sets_numbers_to_the_right() -> None:
     rows: list[dict[str, Any]] = [{"a": "x", "n": 1}, {"a": None, "n": 100}]
     assert table(rows, "a", "n") == ["a    n", "-  ---", "x    1", "   100"]
+
+
+def test_what_is_quiet_is_so_for_one_command(project: Settings) -> None:
+    for option, disabled in (("--quiet", True), ("--json", False)):
+        with click.Context(lake, obj=Shell()) as context:
+            command = present(Commands().get_command(context, "status"))
+            command.make_context("status", [option, "--project", str(project.project)], parent=context)
+            assert logging.getLogger("lake").disabled == disabled
+        assert not logging.getLogger("lake").disabled
 
 
 @pytest.mark.parametrize("option", ["--quiet", "--json", "--log-format=json"])

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from math import isfinite
 from pathlib import Path
@@ -270,7 +270,9 @@ def shared(command: Callable[..., Any]) -> Callable[..., Any]:
             if value:
                 setattr(ctx.ensure_object(Shell), name, value)
             if value and name == "quiet":
-                logging.getLogger("lake").disabled = True
+                logger = logging.getLogger("lake")
+                logger.disabled = True
+                ctx.find_root().call_on_close(partial(setattr, logger, "disabled", False))
 
         return callback
 
