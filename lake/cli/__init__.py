@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from importlib import import_module
 from math import isfinite
 from pathlib import Path
+from signal import SIGINT
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -343,16 +344,16 @@ def _run() -> int:
     try:
         result = lake.main(standalone_mode=False, obj=shell)
         shell.close()
-    except (click.exceptions.Abort, KeyboardInterrupt) as error:
-        code = signals.exit_code(error)
-        with suppress(Exception):
-            shell.close()
-        return code
     except click.exceptions.Exit as error:
         return error.exit_code
     except BaseException as error:  # a panic of delta-rs is no Exception
         if isinstance(error, SystemExit | GeneratorExit):
             raise
+        code = signals.exit_code(error)
+        if code is not None or isinstance(error, click.exceptions.Abort):
+            with suppress(Exception):
+                shell.close()
+            return 128 + SIGINT if code is None else code
         from lake.cli.faults import as_fault
 
         return shell.fail(as_fault(error, settings=shell.at_work_on))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from lake.cli import Finite, Number, Shell, shared, table
+from lake.cli import Finite, Number, Shell, shared, signals, table
 from lake.errors import DeclarationError, LakeError
 
 SHELL = ("prompt_toolkit", "pygments")
@@ -90,6 +90,7 @@ def sql(
     if text is None:
         from lake.read.shell import converse
 
+        signals.in_shell()
         return converse(reader)
     export(reader, text, form, into, begin=shell.begin_answer)
 

@@ -1,0 +1,75 @@
+"""What ends a command: a signal, wherever in it the main thread is."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.shop import empty
+
+AT_WORK = """
+import sys, time
+from lake import cli
+from lake.cli import signals
+from lake.errors import LakeError
+from lake.report import status
+
+signals.PATIENCE = 0.1
+
+def busy():
+    print("busy", flush=True)
+    while True:
+        time.sleep(0.01)
+
+class Swallows:
+    def __del__(self):
+        busy()
+
+class Wraps:
+    def __set_name__(self, owner, name):
+        busy()
+
+def swallowed(*_):
+    Swallows()
+    busy()
+
+def stubborn(*_):
+    while True:
+        try:
+            busy()
+        except BaseException:
+            pass
+
+def wrapped(*_):
+    type("Owner", (), {"it": Wraps()})
+
+def told_otherwise(*_):
+    try:
+        busy()
+    except BaseException as error:
+        raise LakeError("no", where="there", fix="none") from error
+
+def in_the_open(*_):
+    busy()
+
+status.status = globals()[sys.argv.pop()]
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("where", ["in_the_open", "wrapped", "told_otherwise", "swallowed", "stubborn"])
+def test_a_signal_ends_a_command_wherever_it_comes(tmp_path: Path, where: str, number: signal.Signals) -> None:
+    settings = empty(tmp_path)
+    words: list[str | Path] = [sys.executable, "-c", AT_WORK, "status", "--project", settings.project, where]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as command:
+        assert command.stdout is not None
+        assert command.stdout.readline() == "busy\n"
+        command.send_signal(number)
+        err = command.communicate(timeout=60)[1]
+    assert command.returncode == 128 + number, err
+    assert "lake: " not in err
