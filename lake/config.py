@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cached_property
@@ -50,6 +50,13 @@ class SparkSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PublishSettings:
+    """How tables are published. `groups` names those that readers see at one cut, {group: tables}; by default all."""
+
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """Everything a project can set. Relative paths are relative to the project folder.
 
@@ -83,6 +90,7 @@ class Settings:
     committer: Literal["auto", "spark"] = "auto"
     small_diff_rows: int = _number(500_000, least=0)
     tables_at_once: int = _number(2, least=1)
+    publish: PublishSettings = PublishSettings()
     spark: SparkSettings = SparkSettings()
 
     def path(self, relative: Path | str) -> Path:
@@ -137,7 +145,7 @@ def load_settings(project: Path | None = None) -> Settings:
 
 def _mistyped() -> Iterator[DeclarationError]:
     """Environment variables that are nearly those of a setting."""
-    groups = ((Settings, ""), (SparkSettings, "spark."))
+    groups = ((Settings, ""), (PublishSettings, "publish."), (SparkSettings, "spark."))
     variables = {_variable(prefix + setting.name) for group, prefix in groups for setting in fields(group)}
     for name in sorted(set(os.environ) - variables):
         if name.startswith("LAKE_") and (close := get_close_matches(name, variables, n=1, cutoff=0.9)):
@@ -226,7 +234,7 @@ def _value(kind: Any, given: Any, setting: Field[Any]) -> Any:
             return given
         raise ValueError(f"one of {', '.join(get_args(kind))}")
     if get_origin(kind) is Mapping:
-        return _texts(given)
+        return _texts(given) if get_args(kind)[1] is str else _lists(given)
     if get_origin(kind) is UnionType:
         kind = get_args(kind)[0]
     if kind is Path and given == "":
@@ -250,18 +258,36 @@ def _example(name: str, setting: Field[Any]) -> str:
         return f"for example {last} = {json.dumps(default)}, which is its default"
     if name == "spark.conf":
         return 'for example conf = {"spark.sql.shuffle.partitions" = "4"}; in the environment, as JSON'
+    if name == "publish.groups":
+        return 'for example groups = {sales = ["customer_daily"]}; in the environment, as JSON'
     return f'for example {last} = "{default or last}", or leave it out'
 
 
 def _texts(given: Any) -> dict[str, str]:
     """A table of strings; from the environment, as JSON."""
-    try:
-        texts = json.loads(given) if isinstance(given, str) else given
-    except ValueError:
-        texts = None
-    if not isinstance(texts, Mapping) or not all(isinstance(value, str) for value in texts.values()):
+    texts = _table(given)
+    if texts is None or not all(isinstance(value, str) for value in texts.values()):
         raise ValueError("a table of strings")
     return dict(texts)
+
+
+def _lists(given: Any) -> dict[str, list[str]]:
+    """A table of lists of strings; from the environment, as JSON."""
+    lists = _table(given)
+    if lists is None or not all(
+        isinstance(names, list) and all(isinstance(name, str) for name in names) for names in lists.values()
+    ):
+        raise ValueError("a table of lists of names")
+    return dict(lists)
+
+
+def _table(given: Any) -> Mapping[str, Any] | None:
+    """A table, as it is or as JSON; None for anything else."""
+    try:
+        table = json.loads(given) if isinstance(given, str) else given
+    except ValueError:
+        return None
+    return table if isinstance(table, Mapping) else None
 
 
 def _fault(what: str, name: str, folder: Path, fix: str = "") -> DeclarationError:

@@ -10,11 +10,12 @@ from graphlib import TopologicalSorter
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from lake import quoting
+from lake import groups, quoting
 from lake.config import Settings
 from lake.contracts.contract import Contract, load_contracts, sound_contracts
 from lake.declaration import Declaration, Parking
 from lake.errors import DeclarationError, did_you_mean
+from lake.groups import Groups
 from lake.job_loader import Upstream, importing
 from lake.job_loader import declared as declared_by
 from lake.jobfile import JobFile
@@ -53,6 +54,11 @@ class Project:
     def seen(self) -> Edition | None:
         """The newest edition, as it was when it was first asked for."""
         return latest_edition(self.settings)
+
+    @cached_property
+    def groups(self) -> Groups:
+        """The tables that are published at one cut."""
+        return groups.groups(self.settings, self.tables)
 
     def table(self, declaration: Declaration) -> Table:
         """The Delta table of a declaration: the one being built where it is staged, else the live one."""
@@ -208,7 +214,7 @@ def load(settings: Settings) -> Project:
     Raises DeclarationError that lists every fault at once.
     """
     project, faults = _declared(settings, load_contracts(settings))
-    if faults:
+    if faults := faults or [*groups.faults(settings, project.tables)]:
         raise DeclarationError.all(faults)
     return project
 
@@ -217,7 +223,8 @@ def sound(settings: Settings) -> tuple[Project, list[DeclarationError]]:
     """What is sound of the project, without what follows from the rest; and what is wrong with that."""
     contracts, faulty = sound_contracts(settings)
     project, faults = _declared(settings, contracts, faulty)
-    return project, [*faulty.values(), *faults]
+    faults = [*faulty.values(), *faults]
+    return project, faults or [*groups.faults(settings, project.tables)]  # else one may be unknown for what is wrong
 
 
 def _declared(

@@ -7,10 +7,19 @@ from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
-from lake.config import Settings, SparkSettings
+from lake.config import PublishSettings, Settings, SparkSettings
 from reference.words import ROOT, said_of, type_cell
 
-NOUNS = {"Path": "path", "str": "text", "int": "whole number", "float": "number", "Mapping[str, str]": "table of texts"}
+NOUNS = {
+    "Path": "path",
+    "str": "text",
+    "int": "whole number",
+    "float": "number",
+    "Mapping[str, str]": "table of texts",
+    "Mapping[str, Sequence[str]]": "table of lists",
+}
+GROUPS = {"publish": PublishSettings, "spark": SparkSettings}
+"""Settings that are a table of settings."""
 
 
 def settings() -> Iterator[str]:
@@ -21,8 +30,9 @@ def settings() -> Iterator[str]:
         "are relative to the project folder. An unknown setting is an error, and all faults are told at once.\n"
     )
     yield "| setting, environment variable | type | default | meaning |\n|---|---|---|---|"
-    found = {each.name: each for each in fields(Settings) if each.name not in ("project", "spark")}
-    found |= {f"spark.{each.name}": each for each in fields(SparkSettings)}
+    found = {each.name: each for each in fields(Settings) if each.name not in ("project", *GROUPS)}
+    for group, those in GROUPS.items():
+        found |= {f"{group}.{each.name}": each for each in fields(those)}
     said = said_of("settings", found)
     for name, each in found.items():
         kind = NOUNS.get(str(each.type).replace(" | None", ""), str(each.type))

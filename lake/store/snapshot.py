@@ -90,7 +90,8 @@ def published(settings: Settings, name: str, edition: Edition) -> Published:
             where=str(damaged.file if damaged else path),
             fix="restore it from a backup of the warehouse, or read another edition",
         ) from None
-    if delta.metadata(path, entry.version).get("cut", edition.cut) != edition.cut:
+    cut = edition.cut_of(name)
+    if delta.metadata(path, entry.version).get("cut", cut) != cut:
         raise StorageError(
             f"{name}: version {entry.version} of edition {edition.number} was lost, and another commit has its number",
             where=str(path),

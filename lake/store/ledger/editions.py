@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,7 +19,8 @@ class EditionTable:
     """A table in an edition: the Delta `version` of `path` (relative to the warehouse) made by `fingerprint`.
 
     `rows` and `content` are how many rows that version has, and their fingerprint: None in editions of long ago, and
-    the latter of what is personal, whose fingerprint is in its own commits alone and goes with them.
+    the latter of what is personal, whose fingerprint is in its own commits alone and goes with them. `cut` is that of
+    its group where this is behind that of the edition.
     """
 
     layer: str
@@ -28,6 +29,7 @@ class EditionTable:
     fingerprint: str
     rows: int | None = field(default=None, compare=False)
     content: str | None = field(default=None, compare=False)
+    cut: int | None = None
 
     @property
     def home(self) -> str:
@@ -37,12 +39,22 @@ class EditionTable:
 
 @dataclass(frozen=True)
 class Edition:
-    """A published cut: the exact version of every table that was checked at it."""
+    """A published cut: the exact version of every table that was checked at it, or before where its group is held."""
 
     number: int
     cut: int
     tables: Mapping[str, EditionTable]
     published_at: datetime
+
+    def cut_of(self, table: str) -> int:
+        """The cut that `table` is at; that of the edition for one that it has not."""
+        entry = self.tables.get(table)
+        return self.cut if entry is None or entry.cut is None else entry.cut
+
+    @property
+    def cuts(self) -> set[int]:
+        """The cuts that its tables are at."""
+        return {self.cut_of(table) for table in self.tables} or {self.cut}
 
 
 _EDITIONS = Book(
@@ -86,17 +98,34 @@ def get_edition(settings: Settings, number: int) -> Edition:
 
 
 def edition_at(settings: Settings, cut: int) -> Edition:
-    """The newest edition of `cut` or one before it. Raises DeclarationError where there is none, or none any more."""
+    """The newest edition of `cut` or one before it. Raises DeclarationError where there is none, or none any more.
+
+    So none of its tables is beyond `cut`, and each is as near to it as it was ever published: a group that moves on
+    gets to the cut of its edition.
+    """
     for row in _EDITIONS.find(settings, "action = 'publish' AND cut <= ? ORDER BY number DESC LIMIT 1", cut):
         _must_be_kept(_EDITIONS.head(settings), row["number"])
         return _edition(row)
     raise DeclarationError(f"no edition had been published by cut {cut}", fix="lake status")
 
 
+def cut_of(settings: Settings, edition: Edition | None, table: str) -> int:
+    """The cut at which readers of an edition see `table`: 0 where they see nothing of it, or of its group, yet."""
+    if edition is None or (settings.publish.groups and table not in edition.tables):
+        return 0
+    return edition.cut_of(table)
+
+
 def edition_before(settings: Settings, number: int) -> Edition | None:
     """The edition that was published before edition `number`, expired or not; None for the first."""
     rows = _EDITIONS.find(settings, "action = 'publish' AND number < ? ORDER BY number DESC LIMIT 1", number)
     return next(map(_edition, rows), None)
+
+
+def left_behind_at(settings: Settings, cut: int) -> datetime | None:
+    """When the first edition of a later cut than `cut` was published; None where there is none."""
+    rows = _EDITIONS.find(settings, "action = 'publish' AND cut > ? ORDER BY number LIMIT 1", cut)
+    return next((instant(row["published_at"]) for row in rows), None)
 
 
 def kept_editions(settings: Settings) -> list[Edition]:
@@ -132,26 +161,25 @@ def record_edition(
 ) -> Edition:
     """Publishes `tables` at `cut` as the next edition; the latest one, unchanged, where it is the same. A pin stays.
 
-    Raises Unavailable where the newest edition is of a later cut, or has tables by other definitions or elsewhere than
-    both `tables` and the edition that the caller had `seen` when it began.
+    Raises Unavailable where the newest edition is of a later cut, or has one of the tables at one, or tables by other
+    definitions or elsewhere than both `tables` and the edition that the caller had `seen` when it began.
     """
     with _EDITIONS.written(settings):
         head = _EDITIONS.head(settings)
         latest = _edition_of(head, "edition")
         if seen and _made(latest) not in (_made(seen), {name: _maker(table) for name, table in tables.items()}):
             raise Unavailable("tables were deployed meanwhile", fix="try again with the jobs that were deployed")
-        if latest and latest.cut > cut:
+        edition = Edition(last_edition(settings) + 1, cut, dict(sorted(tables.items())), datetime.now(UTC))
+        if latest and (latest.cut > cut or _goes_back(latest, edition)):
             raise Unavailable(
                 f"edition {latest.number} of cut {latest.cut} was published meanwhile",
-                fix=f"try again with a cut later than {cut}",
+                fix=f"try again with a cut later than {cut}" if latest.cut > cut else "try again",
             )
         if latest and (latest.cut, dict(latest.tables)) == (cut, dict(tables)):
             _remember(settings, latest.number)
             return latest
-        number = last_edition(settings) + 1
-        edition = Edition(number, cut, dict(sorted(tables.items())), datetime.now(UTC))
         _change(settings, head, "publish", edition, pin=head.data.get("pin"))
-        _remember(settings, number)
+        _remember(settings, edition.number)
         return edition
 
 
@@ -166,8 +194,8 @@ def pin_edition(settings: Settings, number: int) -> Edition:
     with _EDITIONS.written(settings):
         edition = get_edition(settings, number)
         head = _EDITIONS.head(settings)
-        if head.data.get("pin") != as_state(edition):
-            _change(settings, head, "pin", edition, pin=as_state(edition))
+        if head.data.get("pin") != _state(edition):
+            _change(settings, head, "pin", edition, pin=_state(edition))
         return edition
 
 
@@ -182,9 +210,24 @@ def resume_editions(settings: Settings) -> Edition | None:
 
 
 def _change(settings: Settings, head: delta.Position, action: str, edition: Edition, pin: object) -> None:
-    newest = as_state(edition) if action == "publish" else head.data["edition"]
-    state = {**head.data, "edition": newest, "pin": pin}
-    _EDITIONS.add(settings, head, [action, *asdict(edition).values()], **state)
+    entry = _state(edition)
+    state = {**head.data, "edition": entry if action == "publish" else head.data["edition"], "pin": pin}
+    _EDITIONS.add(settings, head, [action, *(entry | {"published_at": edition.published_at}).values()], **state)
+
+
+def _state(edition: Edition) -> dict[str, Any]:
+    """An edition as the book's state has it: a table's cut only where it is not the edition's."""
+    state = as_state(edition)
+    tables = {name: {**table} for name, table in state["tables"].items()}
+    for table in tables.values():
+        if table["cut"] is None:
+            del table["cut"]
+    return state | {"tables": tables}
+
+
+def _goes_back(latest: Edition, edition: Edition) -> bool:
+    """Whether a table is at an earlier cut in `edition` than in the `latest`."""
+    return any(latest.cut_of(name) > edition.cut_of(name) for name in latest.tables.keys() & edition.tables.keys())
 
 
 def _remember(settings: Settings, number: int) -> None:

@@ -1,0 +1,90 @@
+"""Publish groups: which tables readers see at one cut. All are one, unless `[tool.lake.publish] groups` names some.
+
+A table that is named in no group belongs to the group `default`, one of parked rows to that of the table they are
+parked of. A group is held as a whole, and with it every group with a table that is derived from one of its tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final, TypeAlias
+
+from lake.config import Settings
+from lake.declaration import Declaration
+from lake.errors import DeclarationError, did_you_mean
+from lake.store.ledger.editions import Edition, cut_of
+
+DEFAULT: Final = "default"
+WHERE: Final = "[tool.lake.publish] groups"
+
+Groups: TypeAlias = Mapping[str, list[Declaration]]
+"""{group: its tables in dependency order}."""
+
+
+def faults(settings: Settings, tables: Collection[str]) -> Iterator[DeclarationError]:
+    """What is wrong with the groups that the settings name, where these `tables` are declared."""
+    first: dict[str, str] = {}
+    for group, names in settings.publish.groups.items():
+        where = f"{WHERE}, group {group!r}"
+        if not names:
+            yield DeclarationError(f"group {group!r} has no table", where=where, fix="name one, or remove the group")
+        for name in names:
+            if name not in tables:
+                yield DeclarationError(f"unknown table {name!r}", where=where, fix=did_you_mean(name, tables))
+            if name in first:
+                what = f"table {name!r} is named twice, first in group {first[name]!r}"
+                yield DeclarationError(what, where=where, fix="name a table in one group")
+            first.setdefault(name, group)
+
+
+def groups(settings: Settings, tables: Mapping[str, Declaration]) -> Groups:
+    """The groups of `tables`, which come in dependency order; none of them is empty."""
+    group_of = {name: group for group, names in settings.publish.groups.items() for name in names}
+    grouped: dict[str, list[Declaration]] = {group: [] for group in settings.publish.groups}
+    for name, table in tables.items():
+        parked_of = table.parked_of.name if table.parked_of is not None else name
+        group = group_of.get(name) or group_of.get(parked_of, DEFAULT)
+        grouped.setdefault(group, []).append(table)
+    return {group: members for group, members in grouped.items() if members}
+
+
+def held_with(groups: Groups, held: Collection[str]) -> dict[str, str]:
+    """The other groups that are held while the groups `held` are, each with why."""
+    group_of = {table.name: group for group, members in groups.items() for table in members}
+    with_them: dict[str, str] = {}
+    while more := _derived(groups, group_of, {*held, *with_them}):
+        with_them |= more
+    return with_them
+
+
+def held_by(groups: Groups, table: str) -> list[str]:
+    """The groups that are held while `table` is: its own, and those that are held with that."""
+    own = [group for group, members in groups.items() if any(member.name == table for member in members)]
+    return [*own, *held_with(groups, own)]
+
+
+def _derived(groups: Groups, group_of: Mapping[str, str], held: Collection[str]) -> dict[str, str]:
+    """The groups beside the groups `held` that have a table which is derived from one of theirs, each with which."""
+    derived: dict[str, str] = {}
+    for group, members in groups.items():
+        inputs = [(table, source) for table in members for source in table.inputs if not source.is_log]
+        for table, source in inputs if group not in held else ():
+            if (origin := group_of.get(source.name)) in held:
+                derived.setdefault(group, f"{table.name} is derived from {source.name}, of group {origin!r}")
+    return derived
+
+
+def cuts(settings: Settings, groups: Groups, edition: Edition | None) -> dict[str, int]:
+    """The cut at which readers of an edition see each group: 0 where they do not see it yet."""
+    at = {}
+    for group, members in groups.items():
+        names = [table.name for table in members if edition is not None and table.name in edition.tables]
+        at[group] = min(cut_of(settings, edition, name) for name in names or [table.name for table in members])
+    return at
+
+
+def published(settings: Settings, groups: Groups, edition: Edition | None, tables: Collection[str]) -> int:
+    """The cut at which readers of an edition see all groups that one of `tables` is in."""
+    concerned = {group for group, members in groups.items() if any(table.name in tables for table in members)}
+    at = cuts(settings, groups, edition)
+    return min((at[group] for group in concerned), default=edition.cut if edition else 0)
