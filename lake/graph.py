@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from lake.project import Project
@@ -38,6 +38,8 @@ class Graph:
 
     streams: tuple[Node, ...]
     tables: tuple[Node, ...]
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The tables that are published together, where the settings name groups."""
 
     @property
     def nodes(self) -> dict[str, Node]:
@@ -74,6 +76,7 @@ class Graph:
                 for table in self.tables
             ],
             "docs": {name: node.doc for name, node in self.nodes.items()},
+            **({"groups": {group: list(names) for group, names in self.groups.items()}} if self.groups else {}),
         }
 
 
@@ -92,6 +95,9 @@ def graph(project: Project) -> Graph:
             )
             for table in project.tables.values()
         ),
+        {group: [table.name for table in members] for group, members in project.groups.items()}
+        if project.settings.publish.groups
+        else {},
     )
 
 

@@ -6,7 +6,7 @@ import signal
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from lake.ingest.unordered import unordered
 from lake.maintenance import Policy, maintain
 from lake.project import Project, load
 from lake.publish.cut import cut
+from lake.publish.held import Held, failure_of, stop
 from lake.publish.publish import publish
 from lake.session import first_line, let_go
 from lake.sources.declared import names as source_names
@@ -46,7 +47,7 @@ Tell = Callable[[str], None]
 class Cycle:
     """What one cycle did: rows by stream, tables, and the edition readers now see (None while one is pinned).
 
-    `more`: the sources that had more than it took.
+    `more`: the sources that had more than it took. `held`: the groups that were not published.
     """
 
     cut: int
@@ -55,6 +56,7 @@ class Cycle:
     edition: Edition | None
     failures: dict[str, LakeError]
     more: list[str]
+    held: Held | None = None
 
 
 def run(
@@ -69,7 +71,8 @@ def run(
 
     A source that fails is reported and retried in the next cycle; the others go on.
 
-    Raises what a table or a gate raises; the last edition then stays in place.
+    Raises what a table or a gate raises; the last edition then stays in place. Where some groups were published all the
+    same, that is only told and returned.
     """
     try:
         project = load(settings)
@@ -81,24 +84,46 @@ def run(
     streams, failures = _taken_in(settings, spark(), project.contracts, tell, more.append, batches, now)
     for warning in unordered(project, [stream for stream, counts in streams.items() if counts.accepted]):
         tell(f"warning {warning}")
-    at, advanced, edition = catch_up(project, spark, tell)
-    return Cycle(at.number, streams, advanced, edition, failures, more)
+    held: list[Held] = []
+    at, advanced, edition = catch_up(project, spark, tell, on_held=held.append)
+    return Cycle(at.number, streams, advanced, edition, failures, more, next(iter(held), None))
 
 
 def catch_up(
-    project: Project, spark: Callable[[], SparkSession], tell: Tell
+    project: Project, spark: Callable[[], SparkSession], tell: Tell, *, on_held: Callable[[Held], None] = stop
 ) -> tuple[Cut, list[Advanced], Edition | None]:
-    """Brings tables and readers to where the logs are; what people who were forgotten have left behind is purged."""
+    """Brings tables and readers to where the logs are; what people who were forgotten have left behind is purged.
+
+    Where the settings name groups, what a table raises holds its own alone: `on_held` is called once the others are
+    published, and what was raised is raised where none is.
+    """
     now = cut(project)
     tell(f"cut     {now.number}")
-    advanced = advance_all(Inputs(spark, project, now), tell=lambda done: tell(line(done)))
+    advanced, held = list[Advanced](), list[Held]()
+
+    def note(done: Advanced) -> None:
+        advanced.append(done)
+        tell(line(done))
+
+    failure = failure_of(project, lambda: advance_all(Inputs(spark, project, now), tell=note))
+    order = list(project.tables)
+    advanced.sort(key=lambda done: order.index(done.table))
     if (pin := pinned(project.settings)) is not None:
         tell(f"publish readers are pinned to edition {pin} until `lake publish --resume`")
         edition = None
     else:
-        edition = publish(project, now, spark, tell)
-        tell(f"publish edition {edition.number}")
+        try:
+            edition = publish(project, now, spark, tell, on_held=held.append)
+        except LakeError:
+            if failure is not None:
+                raise failure from None
+            raise
+        tell(f"publish edition {edition.number}{''.join(f': {those}' for those in held)}")
     purge(project, tell)
+    if failure is not None and not held:
+        raise failure
+    for those in held:
+        on_held(those if failure is None else replace(those, error=failure))
     return now, advanced, edition
 
 
@@ -180,10 +205,13 @@ def follow(settings: Settings, spark: Callable[[], SparkSession], tell: Tell, *,
             activity.renew(settings)
             waiting = False
             try:
-                waiting = _is_behind(settings, run(settings, spark, tell, batches=1), tell)
+                done = run(settings, spark, tell, batches=1)
+                waiting = _is_behind(settings, done, tell)
                 cycles += 1
                 if settings.maintain_every and cycles % settings.maintain_every == 0:
                     _keep_in_order(settings, spark, tell)
+                if done.held is not None:
+                    raise done.held.error
             except LakeError as error:
                 tell(f"cycle failed: {error}")
                 if isinstance(error, Unavailable):

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from lake.cli import Number, Shell, shared, table
 from lake.cli.recompute import ADVANCED, CUT, TABLES, inputs_at
 from lake.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from lake.publish.held import Held
 
 
 @click.command()
@@ -92,6 +96,7 @@ def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bo
     lake publish --resume
     """
     to_newest = edition is None and not resume
+    held: list[Held] = []
     if to_newest:
         shell.load()
     from lake.project import load
@@ -111,7 +116,7 @@ def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bo
         )
     if to_newest:
         project = load(shell.settings)
-        shown = move(project, pick_cut(project, number), lambda: shell.spark, shell.say)
+        shown = move(project, pick_cut(project, number), lambda: shell.spark, shell.say, on_held=held.append)
     else:
         shown = pin(shell.settings, edition)
     changed = changes(shell.settings, shown) if to_newest else {}
@@ -121,8 +126,11 @@ def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bo
         "cut": shown.cut,
         "tables": versions,
         "changed": {name: asdict(counts) for name, counts in changed.items()},
+        **_held(*held),
     }
-    shell.emit(data, f"edition {shown.number} of cut {shown.cut}: {len(versions)} tables")
+    shell.emit(data, f"edition {shown.number} of cut {shown.cut}: {len(versions)} tables{_of(*held)}")
+    for those in held:
+        raise those.error
 
 
 @click.command()
@@ -157,10 +165,24 @@ def run(shell: Shell, every: str | None, *, follow: bool) -> None:
         "streams": {name: asdict(counts) for name, counts in done.streams.items()},
         "failures": {name: str(failure) for name, failure in done.failures.items()},
         "tables": [asdict(table) for table in done.tables],
+        **_held(done.held),
     }
-    shell.emit(data, f"edition {edition} of cut {done.cut}" if edition else f"cut {done.cut}, not published")
+    text = f"edition {edition} of cut {done.cut}{_of(done.held)}" if edition else f"cut {done.cut}, not published"
+    shell.emit(data, text)
+    if done.held is not None:
+        raise done.held.error
     if done.failures:
         raise next(iter(done.failures.values()))
+
+
+def _held(held: Held | None = None) -> dict[str, Any]:
+    """The groups that were not published, each with why, as JSON; nothing where all were."""
+    return {} if held is None else {"held": dict(held.groups)}
+
+
+def _of(held: Held | None = None) -> str:
+    """Which groups an edition is of, where it is not of all."""
+    return "" if held is None else f"; published: {held}"
 
 
 def _seconds(text: str) -> float:

@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from lake.config import Settings
 from lake.erasure.forget import destroy_keys
 from lake.project import Project
-from lake.publish.publish import at_cut
+from lake.publish.checked import at_cut
 from lake.publish.retention import retired
 from lake.store import delta, disk, erasures, truncation
 from lake.store.ledger import editions
 from lake.store.ledger.cuts import get_cut
-from lake.store.ledger.editions import Edition
+from lake.store.ledger.editions import Edition, EditionTable
 from lake.store.locks import activity
 from lake.store.locks.lease import lease
 from lake.store.log import Log
@@ -94,7 +95,7 @@ def _clear_left(settings: Settings) -> None:
 def _not_published(settings: Settings, number: int) -> str:
     """What has to happen before anything can be removed; empty where an edition without the person is published."""
     latest = editions.latest_edition(settings)
-    if latest is None or get_cut(settings, latest.cut).voids < number:
+    if latest is None or any(get_cut(settings, cut).voids < number for cut in latest.cuts):
         return "no edition without the person has been published yet: lake run"
     return ""
 
@@ -107,14 +108,25 @@ def _anew(project: Project, number: int) -> str:
         table = project.table(declaration)
         with lease(settings, table.lease):
             head = table.head()
-            if head is None or head.cut != latest.cut:
+            unseen = bool(settings.publish.groups) and declaration.name not in latest.tables
+            if head is None or unseen or head.cut != latest.cut_of(declaration.name):
                 return f"{declaration.name} has advanced since edition {latest.number}: lake run"
             # A crash may have come between the commit that says so and its checkpoint.
             if head.purge < number or truncation.begins(table.path) != head.version:
                 truncation.begin_anew(table.path, head.position, purge=number)
-    tables = at_cut(project, get_cut(settings, latest.cut))
-    editions.record_edition(settings, latest.cut, tables, seen=project.seen)
+    editions.record_edition(settings, latest.cut, _as_they_are(project, latest), seen=project.seen)
     return ""
+
+
+def _as_they_are(project: Project, edition: Edition) -> dict[str, EditionTable]:
+    """The tables now, each at the cut that `edition` has it at."""
+    tables: dict[str, EditionTable] = {}
+    for cut in {edition.cut_of(name) for name in project.tables}:
+        names = [name for name in project.tables if edition.cut_of(name) == cut]
+        behind = None if cut == edition.cut else cut
+        entries = at_cut(project, get_cut(project.settings, cut), names)
+        tables |= {name: replace(entry, cut=behind) for name, entry in entries.items()}
+    return tables
 
 
 def _still_read(settings: Settings, edition: Edition | None) -> str:

@@ -47,13 +47,14 @@ def responsible(  # noqa: PLR0913, PLR0917 which rows, between which editions
     few: Few,
 ) -> Responsible:
     """What came to the inputs and went from them between two editions and concerns the rows `keys` of a table."""
-    earlier, later = sorted(editions, key=lambda edition: edition.cut)
-    entries = [edition.tables[declaration.name] for edition in (earlier, later)]
+    name = declaration.name
+    earlier, later = sorted(editions, key=lambda edition: edition.cut_of(name))
+    entries = [edition.tables[name] for edition in (earlier, later)]
     versions = [(Warehouse(project.settings).root / e.path, e.version) for e in entries]
     head = _position(*versions[0])
-    if head is None or earlier.cut == later.cut:
+    if head is None or earlier.cut_of(name) == later.cut_of(name):
         return Responsible([() for _ in keys], [])
-    search = Search(Inputs(connect, project, get_cut(project.settings, later.cut)))
+    search = Search(Inputs(connect, project, get_cut(project.settings, later.cut_of(name))))
     images = _images(versions, keys)
     return Responsible(search.sides(declaration, head, images, few), search.notes)
 

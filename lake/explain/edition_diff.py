@@ -105,6 +105,12 @@ class EditionDiff:
     sample: tuple[RowChange, ...]
     notes: tuple[str, ...]
 
+    @property
+    def cuts(self) -> tuple[int, int]:
+        """The cuts that the table is at in both."""
+        old, new = self.editions
+        return old.cut_of(self.table), new.cut_of(self.table)
+
 
 def diff_editions(  # noqa: PLR0913 which editions, and how much
     project: Project,
@@ -125,7 +131,7 @@ def diff_editions(  # noqa: PLR0913 which editions, and how much
     entries = _entry(editions[0], name), _entry(editions[1], name)
     pair, declaration = Pair(*(published(settings, name, edition) for edition in editions)), project.tables.get(name)
     counts, rows = _compared(pair, pair.identity(declaration), limit)
-    notes = list(_notes(editions, entries, declaration))
+    notes = list(_notes(name, editions, entries, declaration))
     if events and rows and declaration is not None:
         causes = responsible(project, connect, declaration, editions, [row.identity for row in rows], Few.of(limit))
         rows = [replace(row, sides=sides) for row, sides in zip(rows, causes.sides, strict=True)]
@@ -164,16 +170,20 @@ def _change(row: Mapping[str, Any], identity: Sequence[str]) -> RowChange:
 
 
 def _notes(
-    editions: tuple[Edition, Edition], entries: tuple[EditionTable, EditionTable], declaration: Declaration | None
+    name: str,
+    editions: tuple[Edition, Edition],
+    entries: tuple[EditionTable, EditionTable],
+    declaration: Declaration | None,
 ) -> Iterator[str]:
     (old, new), (before, after) = editions, entries
-    if before == after:
+    was, now = old.cut_of(name), new.cut_of(name)
+    if (before.path, before.version) == (after.path, after.version):
         yield "both editions have the same version of the table"
     elif before.fingerprint != after.fingerprint:
         yield f"its definition changed between them ({before.fingerprint}, then {after.fingerprint})"
-    elif old.cut == new.cut:
-        yield f"both are of cut {old.cut}: the table was rebuilt in between"
-    if old.cut > new.cut:
+    elif was == now:
+        yield f"both are of cut {now}: the table was rebuilt in between"
+    if was > now:
         yield f"edition {new.number} is of the earlier cut: the events shown are those only in edition {old.number}"
     if declaration is None:
         yield "its job was removed: rows are compared as a whole, without the events behind them"

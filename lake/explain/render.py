@@ -50,8 +50,8 @@ def diff_data(diff: EditionDiff) -> dict[str, Any]:
     """The differences of two editions as JSON."""
     data = {
         "table": diff.table,
-        "from": {"edition": diff.editions[0].number, "cut": diff.editions[0].cut},
-        "to": {"edition": diff.editions[1].number, "cut": diff.editions[1].cut},
+        "from": {"edition": diff.editions[0].number, "cut": diff.cuts[0]},
+        "to": {"edition": diff.editions[1].number, "cut": diff.cuts[1]},
         **asdict(diff.counts),
         "columns": asdict(diff.columns),
         "sample": [
@@ -73,8 +73,8 @@ def diff_data(diff: EditionDiff) -> dict[str, Any]:
 
 def diff_tree(diff: EditionDiff) -> Tree:
     """The differences of two editions as a tree: the rows, and under each what made it."""
-    (old, new), counts = diff.editions, diff.counts
-    editions = f"edition {old.number} of cut {old.cut} → edition {new.number} of cut {new.cut}"
+    (old, new), (was, now), counts = diff.editions, diff.cuts, diff.counts
+    editions = f"edition {old.number} of cut {was} → edition {new.number} of cut {now}"
     summary = f"{counts.inserted} inserted, {counts.updated} updated, {counts.deleted} deleted"
     root = Tree(Text.assemble((diff.table, "bold"), f"  {editions}: {summary}"))
     for note in (*_columns(diff), *diff.notes):

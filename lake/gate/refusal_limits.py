@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lake.contracts.contract import Contract
+from lake import groups
 from lake.errors import QualityError
 from lake.store import delta, log, quarantine, voids
 from lake.store.ledger.cuts import Cut, get_cut
@@ -21,7 +21,6 @@ from lake.store.log import Log
 from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:
-    from lake.config import Settings
     from lake.contracts.contract import MaxRefused
     from lake.declaration import Declaration
     from lake.project import Project
@@ -61,10 +60,10 @@ class Excess:
         )
 
 
-def excess(settings: Settings, contract: Contract, cut: Cut) -> Excess | None:
-    """What of the stream at `cut` holds publication; None where nothing does."""
-    stream, upto = contract.name, cut.batches.get(contract.name, 0)
-    published = _published(settings).get(stream, 0)
+def excess(project: Project, stream: str, cut: Cut, tables: Iterable[str]) -> Excess | None:
+    """What of the stream at `cut` holds publication of `tables`; None where nothing does."""
+    settings, contract, upto = project.settings, project.contracts[stream], cut.batches.get(stream, 0)
+    published = _published(project, tables).get(stream, 0)
     heads = [head for head in Log(settings, stream).heads_after(published) if head.batch <= upto]
     since = max(published, heads[0].accepted_upto) if heads else published
     taken_back = [void for void in voids.voided(settings, stream, 0, cut.voids) if void.whole]
@@ -91,18 +90,24 @@ def excess(settings: Settings, contract: Contract, cut: Cut) -> Excess | None:
     return Excess(stream, contract.where, first, last, refused + accepted, counts, contract.max_refused)
 
 
-def excesses(project: Project, streams: Iterable[str], cut: Cut) -> list[Excess]:
-    """What of `streams` at `cut` holds publication."""
-    every = (excess(project.settings, project.contracts[stream], cut) for stream in sorted(streams))
+def derived(project: Project, tables: Iterable[Declaration]) -> dict[str, list[str]]:
+    """Which of `tables` are derived from each stream, directly or not."""
+    readers: dict[str, list[str]] = {}
+    for table in tables:
+        for stream in project.logs(table):
+            readers.setdefault(stream, []).append(table.name)
+    return readers
+
+
+def excesses(project: Project, readers: Mapping[str, Iterable[str]], cut: Cut) -> list[Excess]:
+    """What of streams at `cut` holds publication of what is derived from them: `readers`, by stream."""
+    every = (excess(project, stream, cut, readers[stream]) for stream in sorted(readers))
     return [over for over in every if over is not None]
 
 
 def stopped(project: Project, tables: Iterable[Declaration], cut: Cut) -> QualityError | None:
     """What holds publication of `tables` at `cut`, as one error; None where nothing does."""
-    readers: dict[str, list[str]] = {}
-    for table in tables:
-        for stream in project.logs(table):
-            readers.setdefault(stream, []).append(table.name)
+    readers = derived(project, tables)
     lines = [
         f"{over}; held: {', '.join(readers[over.stream])} ({over.where})\n  fix: {over.fix}"
         for over in excesses(project, readers, cut)
@@ -110,7 +115,7 @@ def stopped(project: Project, tables: Iterable[Declaration], cut: Cut) -> Qualit
     return QualityError("\n".join(lines)) if lines else None
 
 
-def _published(settings: Settings) -> Mapping[str, int]:
-    """The last batch of each stream that is in an edition."""
-    latest = latest_edition(settings)
-    return get_cut(settings, latest.cut).batches if latest else {}
+def _published(project: Project, tables: Iterable[str]) -> Mapping[str, int]:
+    """The last batch of each stream that is in the edition of all `tables`."""
+    at = groups.published(project.settings, project.groups, latest_edition(project.settings), [*tables])
+    return get_cut(project.settings, at).batches if at else {}

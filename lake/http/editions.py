@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from lake.config import Settings
+from lake.read.reach import batches
 from lake.store import delta
 from lake.store.delivered import by_source
-from lake.store.ledger import cuts, editions
+from lake.store.ledger import editions
 from lake.store.log import Log
 
 POLL_SECONDS: Final = 0.2
@@ -63,7 +64,7 @@ def seen(settings: Settings, source: str, stream: str, was: Seen = Seen()) -> Se
     edition = editions.current_edition(settings)
     if edition is None or edition.number == was.edition:
         return was
-    batch, log = cuts.get_cut(settings, edition.cut).batches.get(stream, 0), Log(settings, stream)
+    batch, log = batches(settings, edition).get(stream, 0), Log(settings, stream)
     for position in delta.positions(log.path, log.app) if batch else ():
         if position.data["batch"] <= batch:
             newest = by_source(position.data).get(source)

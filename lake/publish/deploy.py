@@ -20,10 +20,10 @@ from lake.ingest import integrity
 from lake.project import Project
 from lake.publish import addresses
 from lake.publish.cut import pick_cut
-from lake.publish.publish import checked
+from lake.publish.held import by_groups, failure_of
 from lake.publish.settle import settle
 from lake.store.ledger.cuts import latest_cut
-from lake.store.ledger.editions import Edition, pinned, record_edition
+from lake.store.ledger.editions import Edition, latest_edition, pinned, record_edition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,9 +42,12 @@ def deploy(
     A table whose definition has changed, or that of one it is derived from, is built in a home of its own; the live one
     stays as it is, and the jobs that made it can go on until the edition is published. What an interrupted deploy has
     built is reused. Readers that are pinned to an edition stay there. Then the tables settle where readers by path look
-    for them, with an edition of the same rows. Raises as `advance`, `check` and `settle` do, DeclarationError where
-    without `yes` a column that readers have would go or change its type, and Unavailable where another deploy, or an
-    edition of a later cut, was first; readers then see what they saw.
+    for them, with an edition of the same rows. A publish group that is held and has none of the tables that are built
+    stays as it is, and what was built settles when it moves on.
+
+    Raises as `advance`, `check` and `settle` do, DeclarationError where without `yes` a column that readers have would
+    go or change its type, and Unavailable where another deploy, or an edition of a later cut, was first; readers then
+    see what they saw.
     """
     load_suites(project)  # a faulty one is told before anything is built
     staged = project.with_staged(_homes(project, connect))
@@ -60,18 +63,23 @@ def deploy(
         tell(done)
         return done
 
+    def build_all() -> None:
+        after_inputs(staged.tables.values(), build, workers=staged.settings.tables_at_once)
+
     while True:
         cut = pick_cut(staged, None)
         inputs = Inputs(connect, staged, cut, sound=sound)
-        after_inputs(staged.tables.values(), build, workers=staged.settings.tables_at_once)
-        tables = checked(staged, cut, connect, warn)
+        failure = failure_of(staged, build_all)
+        tables, held = by_groups(staged, cut, latest_edition(staged.settings), connect, warn)
+        if held is not None and staged.staged.keys() & held.tables(staged):
+            raise failure or held.error
         if latest_cut(staged.settings) == cut:  # else micro-batches went on meanwhile
             break
     edition = record_edition(staged.settings, cut.number, completed(staged, tables), seen=project.seen)
     if (pin := pinned(project.settings)) is not None:
         warn(f"readers are pinned to edition {pin} until `lake publish --resume`")
     try:
-        edition = settle(project, edition, connect)
+        edition = settle(project, edition, connect) if held is None else edition
     except Unavailable as error:
         how = "run `lake publish` to move its tables to their usual paths"
         warn(f"edition {edition.number} is published; {how}: {error}")

@@ -1,7 +1,8 @@
 """An edition as one DuckDB file: its tables with what they and their columns mean, for whoever has DuckDB and no lake.
 
 Tables are in the schemas of their layers, and have a view each in `main`, so that both of the names of `lake sql` are
-there, and the `<table>_at(moment)` of a History too. `lake.edition` says which edition it is.
+there, and the `<table>_at(moment)` of a History too. `lake.edition` says which edition it is, and `lake.cuts`, where
+tables are at different cuts, which is at which.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ def as_database(
                 con.execute("SET TimeZone = 'UTC'")
                 con.execute(f"SET temp_directory = {literal(str(spill(reader.settings)))}")
                 con.execute("SET autoinstall_known_extensions = false; SET autoload_known_extensions = false")
+                if note := reader.across_cuts([table.name for table in tables]):
+                    tell(f"warning {note}")
                 return {table.name: _copied(con, reader, table, tell) for table in _all(con, reader.edition, tables)}
         except duckdb.Error as error:
             if "space left" in str(error) or str(part) in str(error):
@@ -66,6 +69,10 @@ def _all(con: duckdb.DuckDBPyConnection, edition: Edition, tables: list[Publishe
         " SELECT $1::BIGINT AS number, $2::BIGINT AS cut, $3::TIMESTAMPTZ AS published_at",
         [edition.number, edition.cut, edition.published_at],
     )
+    if len({edition.cut_of(table.name) for table in tables}) > 1:
+        con.execute(f'CREATE TABLE {quoted(ABOUT)}.cuts ("table" VARCHAR, cut BIGINT)')
+        for table in tables:
+            con.execute(f"INSERT INTO {quoted(ABOUT)}.cuts VALUES ($1, $2)", [table.name, edition.cut_of(table.name)])
     for layer in sorted({table.layer for table in tables}):
         con.execute(f"CREATE SCHEMA {quoted(layer)}")
     yield from tables

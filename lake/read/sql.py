@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import secrets
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -67,10 +68,25 @@ class Reader:
 
     def mentioned(self, query: str) -> list[Published]:
         """The tables that `query` may read, found without parsing it: all of them where it asks for a listing."""
-        words = set(re.findall(r"\w+", query.lower()))
-        named = {lower for lower in self._names if {lower, as_of(lower)} & words}
+        return [self.table(name) for name in self.names_in(query)]
+
+    def names_in(self, query: str) -> list[str]:
+        """The names of the tables that `query` may read, see `mentioned`."""
+        named = self._named(query)
         every = not named or _LISTING.search(query)
-        return [self.table(name) for lower, name in self._names.items() if every or lower in named]
+        return [name for name in self._names.values() if every or name in named]
+
+    def across_cuts(self, names: Collection[str]) -> str:
+        """That the tables of these `names` are at different cuts, and at which; empty where they are at one."""
+        at: dict[int, list[str]] = {}
+        for name in names:
+            at.setdefault(self.edition.cut_of(name), []).append(name)
+        cuts = "; ".join(f"{', '.join(tables)} at cut {cut}" for cut, tables in sorted(at.items()))
+        return f"tables of different cuts are read: {cuts}" if len(at) > 1 else ""
+
+    def _named(self, query: str) -> list[str]:
+        words = set(re.findall(r"\w+", query.lower()))
+        return [name for lower, name in self._names.items() if {lower, as_of(lower)} & words]
 
     def has_as_of(self, table: Published) -> bool:
         """Whether there is the macro that answers which versions of `table` were valid at a moment."""
@@ -94,6 +110,8 @@ class Reader:
             raise self.unreadable(error, tables) from None
         try:
             _refuse_writes(con, query)
+            if note := self.across_cuts(self._named(query)):
+                logging.getLogger("lake").warning("%s", note)
             yield con
         except duckdb.Error as error:
             raise self._as_lake_error(error, query, tables) from None
@@ -207,7 +225,7 @@ def opened(  # noqa: PLR0913  which edition, and what has to hold first
     if after:
         from lake.read.wait import wait
 
-        wait(settings, after, timeout=timeout)
+        wait(settings, after, timeout=timeout, of=lambda shown: Reader(settings, shown).names_in(query or ""))
     chosen = reader(settings, edition, cut=cut)
     if verified:
         from lake.read.verified import must_hold
@@ -238,8 +256,8 @@ def _obstacles(settings: Settings) -> Iterator[tuple[str, str]]:
         yield "\n".join([stopped, *failures.failures(stops)]), failures.way_out(stops)
     project, faults = sound(settings)
     if cut := cuts.latest_cut(settings):
-        streams = {stream for table in project.tables.values() for stream in project.logs(table)}
-        for over in refusal_limits.excesses(project, streams, cut):
+        readers = refusal_limits.derived(project, project.tables.values())
+        for over in refusal_limits.excesses(project, readers, cut):
             yield f"{over} ({over.where})", over.fix
     for fault in faults:
         yield f"{fault.what} ({fault.where})" if fault.where else fault.what, fault.fix

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from lake.config import Settings
 from lake.contracts.contract import load_contract
 from lake.errors import DeclarationError, Unavailable
+from lake.read.reach import batches
 from lake.store import delta, recovery
 from lake.store.delivered import by_source
 from lake.store.ledger import checks, cuts, editions
@@ -93,8 +94,15 @@ def parse(settings: Settings, texts: Iterable[str]) -> list[Token | Posted]:
     return tokens
 
 
-def wait(settings: Settings, tokens: Iterable[str], *, timeout: float) -> editions.Edition:
-    """The edition that readers see, once every one of `tokens` is in it.
+def wait(
+    settings: Settings,
+    tokens: Iterable[str],
+    *,
+    timeout: float,
+    of: Callable[[editions.Edition], Collection[str]] = lambda edition: edition.tables,
+) -> editions.Edition:
+    """The edition that readers see, once every one of `tokens` is in all tables `of` it that are derived from its
+    stream.
 
     Raises Unavailable that says what is missing when that takes longer than `timeout` seconds, StorageError where
     editions are lost meanwhile, and as `parse` does.
@@ -107,7 +115,7 @@ def wait(settings: Settings, tokens: Iterable[str], *, timeout: float) -> editio
         wanted = [token.known(settings) if isinstance(token, Posted) else token for token in wanted]
         edition = editions.current_edition(settings)
         if edition is not None and edition.number != seen[0]:
-            seen = edition.number, cuts.get_cut(settings, edition.cut).batches
+            seen = edition.number, batches(settings, edition, of(edition))
         missing = [token for token in wanted if edition is None or not token.within(seen[1])]
         if edition is not None and not missing:
             return edition
@@ -147,8 +155,11 @@ def _hindrance(settings: Settings, missing: list[Token | Posted], edition: editi
             f"no cut has it yet{f' (the newest is {cut.number})' if cut else ''}",
             "lake run, or wait for the next cycle",
         )
-    published = edition.cut if edition else 0
-    stopped = [c for c in checks.last_checks(settings).values() if c.outcome == "stopped" and c.cut > published]
+    stopped = [
+        check
+        for check in checks.last_checks(settings).values()
+        if check.outcome == "stopped" and check.cut > editions.cut_of(settings, edition, check.table)
+    ]
     if stopped:
         names = ", ".join(sorted(check.table for check in stopped))
         return f"the gate stopped {names} at cut {max(c.cut for c in stopped)}", "lake status shows the rows"

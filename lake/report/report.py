@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from lake.report.sources import SourceStatus
-from lake.report.status import Held, Status, Stopper, Stream, TableStatus
+from lake.report.status import GroupStatus, Held, Status, Stopper, Stream, TableStatus
 from lake.store.damage import name_of
 from lake.store.ledger.runs import Run
 from lake.text import as_table, counted, moment, plain, printable, span
@@ -28,8 +28,10 @@ def as_data(status: Status) -> dict[str, Any]:
         "pinned": status.pin,
         "stoppers": [
             {"table": s.check.table, "cut": s.check.cut, "reasons": s.reasons, "blocks": s.blocks}
+            | ({"groups": s.groups} if s.groups else {})
             for s in status.stoppers
         ],
+        **({"groups": [asdict(group) for group in status.groups]} if status.groups else {}),
         "at": status.at,
         "checks": asdict(status.checks) if status.checks else None,
         "damaged": [
@@ -121,6 +123,8 @@ def _stale_ones(status: Status) -> Iterator[str]:
         yield "no edition has been published"
     elif status.cut and status.edition.cut < status.cut.number:
         yield f"readers see cut {status.edition.cut}, the newest is {status.cut.number}"
+    else:
+        yield from (f"group {group.group} is held" for group in status.groups if _is_behind(status, group))
     yield from (f"the definition of {table.name} has changed" for table in status.tables if table.changed)
 
 
@@ -165,11 +169,26 @@ def _heads(status: Status) -> Iterator[str]:
     yield f"edition  {edition.number} of cut {edition.cut}, {published}"
     if status.pin is not None and newest is not None:
         yield f"pinned   to edition {status.pin}; the newest is {newest.number}: lake publish --resume"
+    for group in status.groups:
+        yield f"group    {group.group}: {_reached(status, group)}"
+
+
+def _reached(status: Status, group: GroupStatus) -> str:
+    """`at cut 2, held since 2024-04-01 10:00:00Z (3 h ago)`."""
+    if not group.cut:
+        return "not published yet"
+    held = group.held_since
+    return f"at cut {group.cut}{f', held since {moment(held)}{_since(status, held)}' if held else ''}"
+
+
+def _is_behind(status: Status, group: GroupStatus) -> bool:
+    return status.newest is not None and group.cut < status.newest.cut
 
 
 def _stopped(stopper: Stopper) -> Iterator[str]:
     check = stopper.check
-    waiting = ", ".join([*stopper.blocks, "the next edition"])
+    edition = f"the next edition of {', '.join(stopper.groups)}" if stopper.groups else "the next edition"
+    waiting = ", ".join([*stopper.blocks, edition])
     yield f"stopped  {check.table} at cut {check.cut}, {moment(check.checked_at)}; blocks {waiting}"
     for reason in stopper.reasons:
         yield f"         {reason}"

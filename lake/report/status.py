@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
+from lake import groups
 from lake.config import Settings
 from lake.contracts.contract import Contract
 from lake.declaration import Declaration
 from lake.errors import LakeError
 from lake.gate import failures, refusal_limits
-from lake.graph import Graph, graph
+from lake.graph import graph
 from lake.ingest import landing
 from lake.ingest.completeness import missing
 from lake.ingest.divided import divided
@@ -112,10 +113,14 @@ class TableStatus:
 
 @dataclass(frozen=True)
 class Stopper:
-    """A stopped check that no later edition has superseded, its failed expectations, and the tables it blocks."""
+    """A stopped check that no later edition has superseded, its failed expectations, and the tables it blocks.
+
+    `groups` are those that it holds, where the settings name groups.
+    """
 
     check: checks.Check
     blocks: tuple[str, ...]
+    groups: tuple[str, ...] = ()
 
     @property
     def reasons(self) -> list[str]:
@@ -129,6 +134,18 @@ class Checks:
     passed: int
     total: int
     cut: int
+
+
+@dataclass(frozen=True)
+class GroupStatus:
+    """A publish group and the cut at which the newest edition has it, 0 where it has nothing of it yet.
+
+    `held_since`: when the first edition was published that left it behind.
+    """
+
+    group: str
+    cut: int
+    held_since: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -152,6 +169,8 @@ class Status:
     """What goes by an order of events that nothing says."""
     faults: tuple[str, ...] = ()
     """What is wrong with declarations, of which nothing else is told."""
+    groups: tuple[GroupStatus, ...] = ()
+    """Where the settings name groups."""
 
 
 def status(project: Project, faults: Iterable[LakeError] = ()) -> Status:
@@ -196,7 +215,7 @@ def status(project: Project, faults: Iterable[LakeError] = ()) -> Status:
         edition=looks.at(book("editions"), editions.current_edition, settings),
         newest=newest,
         pin=looks.at(book("editions"), editions.pinned, settings),
-        stoppers=tuple(_stoppers(newest_checks, graph(project), newest)),
+        stoppers=tuple(_stoppers(newest_checks, project, newest)),
         checks=_met(project, whole),
         streams=(*streams, *(Stream(name) for name, walk in walked.items() if walk is None)),
         tables=tuple(tables),
@@ -205,6 +224,7 @@ def status(project: Project, faults: Iterable[LakeError] = ()) -> Status:
         sources=tuple(sources(settings, project.contracts)),
         unordered=tuple(unordered(project, walks)),
         faults=tuple(f"{fault.what} ({fault.where})" if fault.where else fault.what for fault in faults),
+        groups=tuple(looks.at(book("editions"), _groups, project, newest) or ()),
     )
 
 
@@ -278,7 +298,8 @@ class _Cuts:
 
 def _stream(project: Project, walk: _Walk, cut: cuts.Cut | None, run: runs.Run | None) -> Stream:
     head, settings = walk.head, project.settings
-    held = refusal_limits.excess(settings, project.contracts[walk.stream], cut) if cut else None
+    readers = refusal_limits.derived(project, project.tables.values()).get(walk.stream, [])
+    held = refusal_limits.excess(project, walk.stream, cut, readers) if cut else None
     marks = landing.landed(Log(settings, walk.stream))
     query = "SELECT reason, _batch, _number, source FROM t WHERE _batch <= $1 ORDER BY reason"
     rows = delta.rows(Warehouse(settings).quarantine(walk.stream).path, query, head.batch)
@@ -351,9 +372,25 @@ def _late(project: Project, table: Declaration, batches: Mapping[str, int]) -> L
     return Late(late, lateness, sum(row["late"] for row in counted))
 
 
-def _stoppers(checks: Mapping[str, checks.Check], graph: Graph, newest: editions.Edition | None) -> Iterator[Stopper]:
+def _groups(project: Project, newest: editions.Edition | None) -> list[GroupStatus]:
+    """Where each group stands, where the settings name groups."""
+    settings = project.settings
+    if not settings.publish.groups:
+        return []
+    return [
+        GroupStatus(group, cut, editions.left_behind_at(settings, cut) if cut else None)
+        for group, cut in groups.cuts(settings, project.groups, newest).items()
+    ]
+
+
+def _stoppers(
+    checks: Mapping[str, checks.Check], project: Project, newest: editions.Edition | None
+) -> Iterator[Stopper]:
     """A stop binds its cut: an edition published since has overcome it."""
+    lineage, settings = graph(project), project.settings
     for check in checks.values():
-        if check.outcome == "stopped" and (newest is None or check.cut > newest.cut) and check.table in graph.nodes:
+        overcome = newest is not None and check.cut <= editions.cut_of(settings, newest, check.table)
+        if check.outcome == "stopped" and not overcome and check.table in lineage.nodes:
             waits = [check.table] if check.scope == "diff" else []
-            yield Stopper(check, tuple(graph.below(check.table, including=waits)))
+            holds = groups.held_by(project.groups, check.table) if settings.publish.groups else ()
+            yield Stopper(check, tuple(lineage.below(check.table, including=waits)), tuple(holds))

@@ -85,7 +85,9 @@ class Lakehouse:
 
     def run(self, *, now: datetime | None = None) -> Lakehouse:
         """One cycle: ingest, cut, advance, check, publish. `now` is the time of arrival, the clock's if it is None."""
-        run(self.settings, lambda: self.spark, lambda _: None, now=now)
+        done = run(self.settings, lambda: self.spark, lambda _: None, now=now)
+        if done.held is not None:
+            raise done.held.error
         return self
 
     def table(self, name: str) -> list[dict[str, Any]]:

@@ -23,9 +23,9 @@ from lake.errors import DeclarationError, QualityError
 from lake.evaluation.inputs import Inputs
 from lake.ingest.ingest import ingest
 from lake.publish import deploy as deploying
-from lake.publish import publish as publishing
 from lake.publish.cut import cut, pick_cut
 from lake.publish.deploy import deploy
+from lake.publish.held import by_groups
 from lake.publish.publish import publish
 from lake.read.sql import reader
 from lake.store.ledger.editions import (
@@ -169,7 +169,7 @@ def test_a_table_that_went_on_meanwhile_is_verified_as_it_was(shop: Lakehouse) -
 
 @pytest.mark.long
 def test_a_deploy_follows_what_is_published_while_it_checks(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    live, checked = shop.project, publishing.checked
+    live = shop.project
     changed = edit(shop, '"amount",', '(-orders.amount).alias("amount"),')
 
     def meanwhile(*arguments: Any, **options: Any) -> object:
@@ -179,9 +179,9 @@ def test_a_deploy_follows_what_is_published_while_it_checks(shop: Lakehouse, mon
         now = cut(live)
         advance_all(Inputs(lambda: shop.spark, live, now), tell=lambda _: None)
         assert publish(live, now, lambda: shop.spark, print).cut == 2
-        return checked(*arguments, **options)
+        return by_groups(*arguments, **options)
 
-    monkeypatch.setattr(deploying, "checked", meanwhile)
+    monkeypatch.setattr(deploying, "by_groups", meanwhile)
     edition, _ = deployed(changed)
     assert (edition.number, edition.cut) == (4, 2)
 
@@ -199,7 +199,7 @@ def test_a_deploy_that_is_stopped_leaves_what_readers_and_micro_batches_have(
         deployed(changed)
     quality.write_text(suite)
 
-    monkeypatch.setattr(deploying, "checked", interrupted)
+    monkeypatch.setattr(deploying, "by_groups", interrupted)
     with pytest.raises(KeyboardInterrupt):
         deployed(again(changed))
     monkeypatch.undo()

@@ -1,0 +1,72 @@
+"""What an edition says of tables: their exact versions at a cut, once the gate has let them pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from lake.engine.write import same_definition
+from lake.errors import DeclarationError
+from lake.gate import failures
+from lake.project import Project
+from lake.publish.check import check
+from lake.store.ledger.cuts import Cut
+from lake.store.ledger.editions import EditionTable
+from lake.store.proof.fingerprints import Fingerprint
+from lake.store.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def checked(
+    project: Project,
+    cut: Cut,
+    spark: Callable[[], SparkSession],
+    tell: Callable[[str], None],
+    names: Iterable[str] = (),
+) -> dict[str, EditionTable]:
+    """The versions of the named tables (default: all) at `cut` that the gate let pass.
+
+    Raises as `at_cut` and `check` do.
+    """
+    names = list(names)
+    while True:
+        tables = at_cut(project, cut, names)
+        checks = check(project, spark, tables=names, cut=cut.number)
+        if all(tables[check.table].version == check.version for check in checks):  # else one was rebuilt meanwhile
+            for warning in failures.warnings(checks):
+                tell(f"warning {warning}")
+            return tables
+
+
+def at_cut(project: Project, cut: Cut, names: Iterable[str] = ()) -> dict[str, EditionTable]:
+    """The exact version of every named table (default: all) at `cut`. Raises DeclarationError that names every missing
+    table.
+    """
+    entries, faults = {}, []
+    for declaration in project.pick(names):
+        table = project.table(declaration)
+        head = table.head_at(cut.number)
+        if head is None:
+            faults.append(
+                declaration.fault(f"not at cut {cut.number}", fix=f"lake advance {declaration.name} --cut {cut.number}")
+            )
+            continue
+        try:
+            same_definition(project, declaration, head)
+        except DeclarationError as fault:
+            faults.append(fault)
+        path = table.path.relative_to(Warehouse(project.settings).root)
+        content = head.content
+        entries[declaration.name] = EditionTable(
+            declaration.layer,
+            path,
+            head.version,
+            head.fingerprint,
+            rows=Fingerprint.parse(content).rows if content else None,
+            content=None if table.personal else content,
+        )
+    if faults:
+        raise DeclarationError.all(faults)
+    return entries

@@ -1,0 +1,376 @@
+"""Publish groups: what is held stays as it was, what has nothing against it moves on, and readers are told."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import pytest
+from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
+
+from lake.cli import Shell, lake
+from lake.config import Settings, load_settings
+from lake.errors import DeclarationError, QualityError, Unavailable
+from lake.explain.edition_diff import diff_editions
+from lake.explain.render import diff_data
+from lake.project import Project, load
+from lake.publish.cut import pick_cut
+from lake.publish.held import Held
+from lake.publish.publish import publish
+from lake.read.database import as_database
+from lake.read.sql import reader
+from lake.read.wait import wait
+from lake.report.report import as_data, as_text, wrong
+from lake.report.status import status
+from lake.store import delta
+from lake.store.ledger import cuts, editions
+from lake.store.log import Log
+from lake.store.warehouse import Warehouse
+from tests.checks import present
+from tests.shop import contract, declare, empty
+from tests.warehouse import commit
+
+CONTRACTS: Final = (
+    contract("sales", {"sale": "int", "customer": "string?", "amount": "int?"}, max_refused={"share": 0, "records": 0}),
+    contract("visits", {"visit": "int", "page": "string?"}),
+)
+JOBS: Final = {
+    "silver/sale": '''
+from lake import Latest, log, table
+
+@table(Latest("sale"), log("sales"))
+def sale(sales):
+    """A sale as it is."""
+    return sales.select("sale", "customer", "amount")
+''',
+    "gold/customer_total": '''
+from jobs.silver.sale import sale
+from lake import Aggregate, Count, Sum, table
+
+@table(Aggregate("customer", measures={"sales": Count(), "amount": Sum("amount")}), sale)
+def customer_total(sales):
+    """What a customer bought."""
+    return sales.selectExpr("customer", "cast(amount as decimal(12, 0)) as amount")
+''',
+    "silver/visit": '''
+from lake import Latest, log, table
+
+@table(Latest("visit"), log("visits"))
+def visit(visits):
+    """A visit."""
+    return visits.select("visit", "page")
+''',
+    "gold/overview": '''
+from jobs.gold.customer_total import customer_total
+from jobs.silver.visit import visit
+from lake import View, table
+
+@table(View(key=(), identity="what"), customer_total, visit)
+def overview(totals, visits):
+    """How many there are of something."""
+    return totals.selectExpr("'customers' as what", "count(*) as n").unionAll(
+        visits.selectExpr("'visits' as what", "count(*) as n")
+    )
+''',
+}
+GROUPS: Final = {"sales": ["sale", "customer_total"], "traffic": ["visit"]}
+"""And `overview`, which is derived from both, in `default`."""
+TABLES: Final = {"sale": "sales", "customer_total": "sales", "visit": "traffic", "overview": "default"}
+STREAMS: Final = {"sale": {"sales": 1}, "customer_total": {}, "visit": {"visits": 1}, "overview": {}}
+PARENTS: Final = {"customer_total": ["sale"], "overview": ["customer_total", "visit"]}
+ROWS: Final = {
+    "sale": "SELECT 1::INTEGER AS sale, 'ada' AS customer, 5::INTEGER AS amount",
+    "customer_total": "SELECT 'ada' AS customer, 1::BIGINT AS sales, 5::DECIMAL(22, 0) AS amount",
+    "visit": "SELECT 1::INTEGER AS visit, '/' AS page",
+    "overview": "SELECT 'visits' AS what, 1::BIGINT AS n",
+}
+
+
+def setting(groups: Mapping[str, Iterable[str]]) -> str:
+    named = ", ".join(f"{group} = {json.dumps(list(names))}" for group, names in groups.items())
+    return f"publish.groups = {{{named}}}\n"
+
+
+def no_spark() -> SparkSession:
+    raise AssertionError("it needs no Spark")
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Project:
+    """A project in groups whose tables are at cut 1, without a JVM."""
+    return built(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """The same with editions of cuts 1 and 2, to be read: `sales` and `default` are held at cut 1."""
+    shop = built(tmp_path_factory.mktemp("held"))
+    published(shop)
+    move(shop)
+    stop(shop.settings, "customer_total")
+    published(shop)
+    return shop.settings
+
+
+def built(folder: Path) -> Project:
+    settings = empty(folder / "project", setting(GROUPS))
+    declare(settings, *CONTRACTS, jobs=JOBS)
+    project = load(settings)
+    move(project)
+    return project
+
+
+def move(project: Project, *names: str) -> None:
+    """One more batch in each log, a cut of it, and the named tables (default: all) at that cut."""
+    settings = project.settings
+    for stream in ("sales", "visits"):
+        log = Log(settings, stream)
+        said: dict[str, Any] = {"offsets": {}, "watermark": None, "files": [], "contract": 1, "at": ""}
+        counts = {"read": 1, "accepted": 1, "duplicates": 0, "quarantined": 0, "control": 0}
+        delta.append(Warehouse(settings).log(stream).path, "n BIGINT", [(1,)], log.head().next(**said, counts=counts))
+    batch = Log(settings, "sales").head().batch
+    cut = cuts.record_cut(settings, {"sales": batch, "visits": batch}, 0).number
+    for name in names or TABLES:
+        table = project.table(project.tables[name])
+        read = dict.fromkeys(STREAMS[name], batch) | dict.fromkeys(PARENTS.get(name, ()), 0)
+        head = {"verb": "advance", "cut": cut, "inputs": read, "homes": {p: p for p in PARENTS.get(name, ())}}
+        head |= {"fingerprint": project.fingerprint(project.tables[name]), "counts": {"inserted": 1}}
+        standing = delta.head(table.path, table.app) or delta.start(table.app)
+        commit(table.path, ROWS[name], standing.next(**head), mode="overwrite")
+
+
+def stop(settings: Settings, table: str = "sale", *, most: int = 0) -> None:
+    """Has the gate stop a table of more than so many rows."""
+    expectation = {"type": "expect_table_row_count_to_be_between", "kwargs": {"max_value": most}, "severity": "stop"}
+    settings.path(f"quality/{table}.json").write_text(json.dumps({"expectations": [expectation]}))
+
+
+def let(settings: Settings, table: str = "sale") -> None:
+    settings.path(f"quality/{table}.json").unlink(missing_ok=True)
+
+
+def published(project: Project, cut: int | None = None) -> tuple[editions.Edition, Held | None, list[str]]:
+    """An edition, what of it is held, and what was said."""
+    lines, held = list[str](), list[Held]()
+    project = load(project.settings)
+    edition = publish(project, pick_cut(project, cut), no_spark, lines.append, on_held=held.append)
+    return edition, held[0] if held else None, lines
+
+
+def at(edition: editions.Edition | None) -> dict[str, int]:
+    """The cut of each table of an edition."""
+    return {name: present(edition).cut_of(name) for name in present(edition).tables}
+
+
+def lake_(settings: Settings, *words: str) -> Result:
+    return CliRunner().invoke(lake, list(words), obj=Shell(project=settings.project))
+
+
+def test_a_held_group_stays_as_it_was_with_what_is_derived_from_it_and_the_others_move_on(shop: Project) -> None:
+    first, held, _ = published(shop)
+    assert held is None
+    assert at(first) == dict.fromkeys(TABLES, 1)
+    move(shop)
+    stop(shop.settings)
+    second, held, lines = published(shop)
+    assert (second.number, second.cut) == (2, 2)
+    assert at(second) == {"sale": 1, "customer_total": 1, "visit": 2, "overview": 1}
+    kept = {name: entry.version for name, entry in second.tables.items()}
+    assert kept == {"sale": 0, "customer_total": 0, "visit": 1, "overview": 0}
+    held = present(held)
+    assert isinstance(held.error, QualityError)
+    assert held.others == ("traffic",)
+    assert "found 1" in held.groups["sales"]
+    assert held.groups["default"] == "overview is derived from customer_total, of group 'sales'"
+    assert [line.partition(": ")[0] for line in lines] == [
+        "publish sales is held at cut 1",
+        "publish default is held at cut 1",
+    ]
+    move(shop)
+    assert at(published(shop)[0]) == {"sale": 1, "customer_total": 1, "visit": 3, "overview": 1}
+    let(shop.settings)
+    last, held, lines = published(shop)
+    assert (last.number, at(last), held, lines) == (4, dict.fromkeys(TABLES, 3), None, [])
+
+
+def test_where_no_group_moves_there_is_no_edition_and_a_second_call_makes_none(shop: Project) -> None:
+    published(shop)
+    move(shop)
+    stop(shop.settings)
+    stop(shop.settings, "visit")
+    with pytest.raises(QualityError, match=r"(?s)sale: .*visit: "):
+        published(shop)
+    assert present(editions.latest_edition(shop.settings)).number == 1
+    let(shop.settings, "visit")
+    assert [published(shop)[0].number for _ in range(2)] == [2, 2]
+
+
+def test_a_table_that_is_not_at_the_cut_holds_its_group_and_is_named_alone(shop: Project) -> None:
+    published(shop)
+    move(shop, "visit")
+    edition, held, _ = published(shop)
+    assert at(edition) == {"sale": 1, "customer_total": 1, "visit": 2, "overview": 1}
+    assert isinstance(present(held).error, DeclarationError)
+    assert "sale: not at cut 2" in present(held).groups["sales"]
+    assert "derived from customer_total" in present(held).groups["default"]
+
+
+def test_a_group_that_was_never_published_is_in_no_edition_until_it_is(shop: Project) -> None:
+    stop(shop.settings)
+    edition, _, lines = published(shop)
+    assert at(edition) == {"visit": 1}
+    assert lines[0].startswith("publish sales is held: sale: ")
+    state = as_data(status(load(shop.settings)))
+    assert [(each["group"], each["cut"]) for each in state["groups"]] == [("sales", 0), ("traffic", 1), ("default", 0)]
+    let(shop.settings)
+    assert at(published(shop)[0]) == dict.fromkeys(TABLES, 1)
+
+
+def test_without_groups_one_table_holds_all_and_the_book_says_no_cut_of_a_table(shop: Project) -> None:
+    shop.settings.path("pyproject.toml").write_text("[tool.lake]\n")
+    whole = load(load_settings(shop.settings.project))
+    published(whole)
+    move(whole)
+    stop(whole.settings)
+    with pytest.raises(QualityError):
+        published(whole)
+    let(whole.settings)
+    published(whole)
+    book = delta.rows(Warehouse(whole.settings).book("editions").path, "SELECT tables FROM t")
+    assert {field for row in book for entry in json.loads(row["tables"]).values() for field in entry} == {
+        *("layer", "path", "version", "fingerprint", "rows", "content")
+    }
+    state = as_data(status(whole))
+    assert "groups" not in state
+    assert state["edition"]["cut"] == 2
+
+
+def test_who_publishes_beside_another_takes_no_group_back(shop: Project) -> None:
+    published(shop)
+    move(shop)
+    published(shop)
+    latest = present(editions.latest_edition(shop.settings))
+    older = {name: editions.EditionTable(**{**vars(entry), "cut": 1}) for name, entry in latest.tables.items()}
+    with pytest.raises(Unavailable, match="edition 2 of cut 2 was published meanwhile"):
+        editions.record_edition(shop.settings, 2, older)
+
+
+@pytest.mark.parametrize(
+    ("groups", "found", "fix"),
+    [
+        ({"sales": ["sael"]}, "unknown table 'sael'", "did you mean 'sale'?"),
+        ({"sales": ["sale"], "all": ["visit", "sale"]}, "table 'sale' is named twice, first in group 'sales'", "one"),
+        ({"sales": ["sale"], "empty": []}, "group 'empty' has no table", "name one"),
+    ],
+)
+def test_faults_of_groups_are_told_with_their_place(
+    tmp_path: Path, groups: dict[str, list[str]], found: str, fix: str
+) -> None:
+    settings = empty(tmp_path / "project", setting(groups))
+    declare(settings, *CONTRACTS, jobs=JOBS)
+    with pytest.raises(DeclarationError) as fault:
+        load(settings)
+    assert fault.value.what == found
+    assert fix in fault.value.fix
+    assert fault.value.where == f"[tool.lake.publish] groups, group {[*groups][-1]!r}"
+
+
+@pytest.mark.parametrize("value", ['["sale"]', '{sales = "sale"}', "{sales = [1]}"])
+def test_what_is_no_table_of_lists_is_told(tmp_path: Path, value: str) -> None:
+    with pytest.raises(DeclarationError, match=r"'publish\.groups': expected a table of lists of names"):
+        empty(tmp_path / "project", f"publish.groups = {value}\n")
+
+
+def test_groups_may_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKE_PUBLISH__GROUPS", json.dumps(GROUPS))
+    assert empty(tmp_path / "project").publish.groups == GROUPS
+
+
+def test_a_batch_is_waited_for_in_the_tables_that_are_derived_from_its_stream(held: Settings) -> None:
+    with pytest.raises(Unavailable, match=r"sales up to batch 1; the gate stopped customer_total at cut 2"):
+        wait(held, ["sales@2"], timeout=0)
+    with pytest.raises(Unavailable, match=r"edition 2 \(cut 2\) has visits up to batch 1"):
+        wait(held, ["visits@2"], timeout=0)  # overview has it not, which is derived from both
+    assert wait(held, ["sales@1", "visits@1"], timeout=0).number == 2
+    after = ("--after", "visits@2", "--timeout", "0")
+    assert lake_(held, "sql", "select page from visit", *after).exception is None
+    assert isinstance(lake_(held, "sql", "select n from overview", *after).exception, Unavailable)
+
+
+def test_a_query_over_tables_at_different_cuts_says_so(held: Settings, caplog: pytest.LogCaptureFixture) -> None:
+    shown = reader(held)
+    with caplog.at_level(logging.WARNING, "lake"):
+        assert shown.relation("select count(*) from sale, customer_total").fetchall() == [(1,)]
+        assert shown.relation("show tables").fetchall()
+        assert caplog.messages == []
+        assert shown.relation("select count(*) from sale, visit").fetchall() == [(1,)]
+        assert caplog.messages == ["tables of different cuts are read: sale at cut 1; visit at cut 2"]
+        caplog.clear()
+        before = reader(held, cut=1)
+        before.relation("select count(*) from sale, visit")
+    assert (before.edition.number, caplog.messages) == (1, [])
+
+
+def test_a_database_file_says_which_table_is_at_which_cut(held: Settings, tmp_path: Path) -> None:
+    lines: list[str] = []
+    as_database(reader(held), tmp_path / "shop.duckdb", tell=lines.append)
+    told = "warning tables of different cuts are read: customer_total, overview, sale at cut 1; visit at cut 2"
+    assert lines[0] == told
+    with duckdb.connect(str(tmp_path / "shop.duckdb"), read_only=True) as con:
+        at_cuts = con.sql("SELECT * FROM lake.cuts ORDER BY ALL").fetchall()
+    assert at_cuts == [("customer_total", 1), ("overview", 1), ("sale", 1), ("visit", 2)]
+
+
+def test_a_difference_is_between_the_cuts_that_the_table_was_at(held: Settings) -> None:
+    for table, now in (("sale", 1), ("visit", 2)):
+        diff = diff_editions(load(held), no_spark, table, old=1, new=2, events=False)
+        assert (diff.cuts, diff_data(diff)["to"]) == ((1, now), {"edition": 2, "cut": now})
+        same = "both editions have the same version of the table"
+        assert (same in diff.notes) == (now == 1)
+
+
+def test_the_status_tells_each_group_its_cut_and_since_when_it_is_held(shop: Project) -> None:
+    settings = shop.settings
+    published(shop)
+    move(shop)
+    stop(settings)
+    second, _, _ = published(shop)
+    move(shop)
+    published(shop)
+    state = status(load(settings))
+    groups = {each.group: (each.cut, each.held_since) for each in state.groups}
+    assert groups == {
+        "sales": (1, second.published_at),
+        "traffic": (3, None),
+        "default": (1, second.published_at),
+    }
+    lines = [line for line in as_text(state) if line.startswith(("group", "stopped"))]
+    assert [line.partition(", held since")[0] for line in lines[:3]] == [
+        "group    sales: at cut 1",
+        "group    traffic: at cut 3",
+        "group    default: at cut 1",
+    ]
+    assert lines[3].endswith("blocks customer_total, overview, the next edition of sales, default")
+    assert wrong(state, {"stale"}) == ["stale: group sales is held", "stale: group default is held"]
+    told = as_data(state)
+    assert told["stoppers"][0]["groups"] == ["sales", "default"]
+    assert told["groups"][0]["held_since"]
+
+
+def test_the_commands_publish_what_they_may_and_exit_as_the_gate_does(shop: Project) -> None:
+    published(shop)
+    move(shop)
+    stop(shop.settings)
+    done = lake_(shop.settings, "publish", "--json")
+    assert isinstance(done.exception, QualityError)
+    answer = json.loads(done.stdout[done.stdout.index("{\n") :])
+    assert (answer["edition"], answer["cut"], answer["tables"]["visit"]) == (2, 2, 1)
+    assert set(answer["held"]) == {"sales", "default"}
+    assert "publish sales is held at cut 1" in done.stderr
+    assert "published: traffic; held: sales, default" in lake_(shop.settings, "publish").stdout
+    assert "groups" in json.loads(lake_(shop.settings, "graph", "--json").stdout)
