@@ -43,17 +43,20 @@ def command(lake: str | Path | None) -> list[str]:
     return [str(lake or Path(sys.executable).with_name("lake"))]
 
 
-def run(words: Sequence[str], environment: Mapping[str, str]) -> Any:
+def run(words: Sequence[str], environment: Mapping[str, str], partly: str = "") -> Any:
     """The answer of a command of `lake`. What it says on stderr goes to the task's log, line by line as it comes.
 
     A command that fails ends the task with its exit code, which Airflow tells in one line, where an exception would be
-    told with its stack trace. An answer that it printed before is logged: of `lake verify`, the rows that differ.
+    told with its stack trace. An answer that it printed before is logged: of `lake verify`, the rows that differ. One
+    that says under the name `partly` what has failed is returned all the same.
     """
     with tempfile.TemporaryFile("w+", encoding="utf-8") as answer:
         code = _logged(words, {**os.environ, **environment}, answer)
         answer.seek(0)
         text = answer.read()
     if code == 0:
+        return json.loads(text)
+    if partly and code > 0 and partly in _keys(text):
         return json.loads(text)
     if text and not _is_error(text):
         _log.info(text)
@@ -106,10 +109,16 @@ def levels(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 def _is_error(text: str) -> bool:
     """Whether an answer is no more than the fault, which stderr has told."""
+    return _keys(text) == {"error"}
+
+
+def _keys(text: str) -> set[str]:
+    """The names that an answer has values of; none where it is no JSON object, or is cut off."""
     try:
-        return set(json.loads(text)) == {"error"}
-    except (TypeError, ValueError):
-        return False
+        answer = json.loads(text)
+    except ValueError:
+        return set()
+    return set(answer) if isinstance(answer, dict) else set()
 
 
 def _shown(words: Sequence[str]) -> str:

@@ -16,14 +16,16 @@ def microbatch(project: Project, schedule: str | None) -> DAG:
     """Ingest, cut, one task per table in the order of the graph, check, publish.
 
     A stream or a source that fails holds up no other: the run goes on with what the logs have, and fails in the end.
+    Where tables are published by groups, a table that fails holds up its own alone.
     """
+    when = "all_done_min_one_success" if project.by_groups else "all_success"
 
     @dag(project.dag_id("microbatch"), schedule=schedule, doc_md=microbatch.__doc__, **project.runs)
     def made() -> None:
         number = steps.cut(project, when="all_done")
         ingest(project) >> [number, must_be_in()]
         work = project.per_table(lambda table: advance(project, table, number))
-        work >> steps.check(project, number) >> steps.publish(project, number)
+        work >> steps.check(project, number, when) >> steps.publish(project, number, when)
 
     return made()
 

@@ -58,6 +58,11 @@ class Project:
         """The tables in the order of their dependencies."""
         return list(self.graph["tables"])
 
+    @property
+    def by_groups(self) -> bool:
+        """Whether tables are published by groups, of which one may be held while others move on."""
+        return bool(self.graph.get("groups"))
+
     def dag_id(self, name: str) -> str:
         return f"{self.name}.{name}"
 
@@ -110,10 +115,10 @@ class Project:
                     made[name] >> made[table["name"]]
         return list(made.values())
 
-    def call(self, *arguments: str) -> Any:
+    def call(self, *arguments: str, partly: str = "") -> Any:
         """The answer of `lake` about this project; see `lake_airflow.command.run`."""
         words = [*command(self.lake), *arguments, "--json", "--project", str(self.folder)]
-        return run(words, self.environment)
+        return run(words, self.environment, partly)
 
 
 def task_id(table: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from airflow.sdk import XComArg, get_current_context, task
 from airflow.sdk.exceptions import AirflowSkipException
 
-from lake_airflow.command import fail, warn
+from lake_airflow.command import TRY_AGAIN, fail, warn
 from lake_airflow.project import GRAPH_FIX, Project
 
 
@@ -65,6 +65,8 @@ def stale(graph: Mapping[str, Any], now: Mapping[str, Any]) -> Iterable[str]:
     for name in sorted(before.keys() & after.keys()):
         if before[name]["inputs"] != after[name]["inputs"] or before[name]["layer"] != after[name]["layer"]:
             yield f"table {name} has other inputs"
+    if graph.get("groups") != now.get("groups"):
+        yield "tables are published in other groups"
 
 
 def must_be_newest(project: Project, number: int) -> None:
@@ -74,26 +76,37 @@ def must_be_newest(project: Project, number: int) -> None:
         raise AirflowSkipException(f"cut {newest} is newer than cut {number}: its run checks and publishes")
 
 
-def check(project: Project, number: XComArg) -> XComArg:
-    """The task that checks every table at the cut against its expectations; one of severity stop fails it."""
+def check(project: Project, number: XComArg, when: str = "all_success") -> XComArg:
+    """The task that checks every table at the cut against its expectations; one of severity stop fails it.
 
-    @task(task_id="check")
+    Where tables are published by groups, what stops one of them is left to the task that publishes the others.
+    """
+
+    @task(task_id="check", trigger_rule=when)
     def work(number: Any) -> Any:
         must_be_newest(project, number)
-        checks = project.call("check", "--cut", str(number))["checks"]
+        try:
+            checks = project.call("check", "--cut", str(number))["checks"]
+        except SystemExit as ended:
+            if not project.by_groups or ended.code == TRY_AGAIN:
+                raise
+            warn("not all tables may be published", "see the task publish: it says which groups are held")
+            return []
         return [{name: each[name] for name in ("table", "outcome", "version")} for each in checks]
 
     return work(number)
 
 
-def publish(project: Project, number: XComArg) -> XComArg:
+def publish(project: Project, number: XComArg, when: str = "all_success") -> XComArg:
     """The task that publishes the cut, and updates the assets of the tables whose rows have changed with it.
 
-    It is skipped while readers are pinned to an older edition, or see a later cut already.
+    It is skipped while readers are pinned to an older edition, or see a later cut already. Where tables are published
+    by groups, a task after it fails the run while one is held.
     """
     tables = [project.assets[table["name"]] for table in project.tables]
+    streams = [project.assets[name] for name in project.graph["streams"]]
 
-    @task(task_id="publish", inlets=[project.assets[name] for name in project.graph["streams"]], outlets=tables)
+    @task(task_id="publish", inlets=streams, outlets=tables, trigger_rule=when)
     def work(number: Any, *, outlet_events: Any = None) -> Any:
         status = project.call("status")
         if status["pinned"] is not None:
@@ -105,7 +118,7 @@ def publish(project: Project, number: XComArg) -> XComArg:
             raise AirflowSkipException(
                 f"edition {edition['number']} is of cut {edition['cut']}, later than cut {number}"
             )
-        done = project.call("publish", "--cut", str(number))
+        done = project.call("publish", "--cut", str(number), partly="held" if project.by_groups else "")
         # A first try that died may have published, and told nobody.
         is_new = edition is None or done["edition"] > edition["number"] or get_current_context()["ti"].try_number > 1
         facts = {"edition": done["edition"], "cut": done["cut"]}
@@ -114,9 +127,26 @@ def publish(project: Project, number: XComArg) -> XComArg:
             for name, counts in (done["changed"] if is_new else {}).items()
         }
         update(project, changed, outlet_events)
-        return {**facts, "changed": sorted(changed)}
+        held = {"held": done["held"]} if "held" in done else {}
+        return {**facts, "changed": sorted(changed), **held}
 
-    return work(number)
+    done = work(number)
+    if project.by_groups:
+        must_hold_none(done)
+    return done
+
+
+def must_hold_none(done: XComArg) -> XComArg:
+    """The task that fails a run in which a group was held: `publish` itself has published the others."""
+
+    @task(task_id="group_held")
+    def work(done: Any) -> None:
+        held = done.get("held", {})
+        if held:
+            reasons = "; ".join(f"{group}: {why}" for group, why in held.items())
+            fail(f"held: {reasons}", "lake status says what holds them; the other groups are published")
+
+    return work(done)
 
 
 def update(project: Project, changed: Mapping[str, Mapping[str, Any]], outlet_events: Any) -> None:

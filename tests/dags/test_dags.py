@@ -90,6 +90,8 @@ exit 1"""
 DIFFERS = """echo 'lake: not proved: flight' >&2; echo '{"tables": ["the rows"]}'; exit 1"""
 STALE = """echo '{"streams": ["orders", "returns"], "tables": [{"name": "order_rank", "inputs": ["orders"]}]}'"""
 REWORDED = r"""sed 's/"customer_daily": "/&Now: /' "$4/dags/graph.json" """
+PARTLY = """echo 'lake: the gate stopped: flight' >&2; echo '{"edition": 3, "held": {"sales": "flight"}}'; exit 1"""
+REGROUPED = r"""sed '$s/}$/, "groups": {"sales": ["current_order"]}}/' "$4/dags/graph.json" """
 CALLS = (
     ("project.call('status')", BUSY),
     ("project.call('doctor')", BROKEN),
@@ -101,20 +103,28 @@ CALLS = (
     ("steps.must_be_newest(project, 9)", CUT_9),
     ("steps.must_be_of(project)", STALE),
     ("steps.must_be_of(project)", REWORDED),
+    ("project.call('publish', partly='held')", PARTLY),
+    ("project.call('publish', partly='held')", STOPPED),
+    ("steps.must_be_of(project)", REGROUPED),
 )
 
 
 @pytest.fixture(scope="module")
 def projects(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two projects; a table of the second has the longest name that a file can have, its DAGs an odd one."""
-    shop, bank = (tmp_path_factory.mktemp("projects") / name for name in ("shop", "Bank of 1.5 €"))
+    """Three projects; a table of the second has the longest name that a file can have, its DAGs an odd one. The third
+    publishes by groups.
+    """
+    shop, bank, parted = (tmp_path_factory.mktemp("projects") / name for name in ("shop", "Bank of 1.5 €", "parted"))
     init(shop)
     init(bank)
+    init(parted)
+    grouped = json.loads((parted / "dags/graph.json").read_text()) | {"groups": {"sales": ["current_order"]}}
+    (parted / "dags/graph.json").write_text(json.dumps(grouped))
     file = bank / "dags/graph.json"
     graph = json.loads(file.read_text())
     graph["tables"].append({"name": LONG, "layer": "gold", "kind": "View", "key": [], "inputs": ["customer_daily"]})
     file.write_text(json.dumps(graph))
-    return [shop, bank]
+    return [shop, bank, parted]
 
 
 LONG = "a" * 252
@@ -145,7 +155,7 @@ def test_dags_parse_without_lake_and_without_spark(parsed: Any) -> None:
 
 @pytest.mark.slow
 def test_several_projects_live_in_one_airflow(parsed: Any, projects: list[Path]) -> None:
-    names = ("flights", "shop", "Bank_of_1_5_")
+    names = ("flights", "shop", "Bank_of_1_5_", "parted")
     dags = ("backfill", "microbatch", "nightly", "recompute")
     assert set(parsed["dags"]) == {f"{name}.{dag}" for name in names for dag in dags}
     assert parsed["files"]["Bank_of_1_5_.nightly"] == str(projects[1] / "dags/dags.py")
@@ -200,6 +210,26 @@ def test_a_stream_that_fails_holds_up_no_table_and_fails_the_run(parsed: Any) ->
     assert (tasks["cut"]["after"], tasks["cut"]["rule"]) == (["ingest"], "all_done")
     assert (tasks["ingest_failed"]["after"], tasks["ingest_failed"]["rule"]) == (["ingest"], "one_failed")
     assert not [name for name, task in tasks.items() if "ingest_failed" in task["after"]]
+
+
+def test_what_holds_a_group_holds_up_no_other_and_fails_the_run_after_they_are_published(parsed: Any) -> None:
+    tasks = parsed["dags"]["parted.microbatch"]
+    assert {name: tasks[name]["rule"] for name in ("check", "publish", "group_held")} == {
+        "check": "all_done_min_one_success",
+        "publish": "all_done_min_one_success",
+        "group_held": "all_success",
+    }
+    assert tasks["group_held"]["after"] == ["publish"]
+    assert {parsed["dags"]["parted.recompute"][name]["rule"] for name in ("check", "publish")} == {"all_success"}
+    assert parsed["dags"]["shop.microbatch"]["publish"]["rule"] == "all_success"
+    call = "project.call('publish', partly='held'): {}"
+    assert parsed["calls"][call.format(PARTLY)] == ["", None, [["ERROR", "lake: the gate stopped: flight"]]]
+    assert parsed["calls"][call.format(STOPPED)][0] == 1
+
+
+def test_a_graph_with_other_groups_is_stale(parsed: Any) -> None:
+    end, _, ((_, what), _) = parsed["calls"][f"steps.must_be_of(project): {REGROUPED}"]
+    assert (end, what) == (2, "dags/graph.json is stale: tables are published in other groups")
 
 
 def test_a_name_may_be_as_long_as_a_file_lets_it(parsed: Any) -> None:
