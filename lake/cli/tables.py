@@ -90,6 +90,9 @@ def check(shell: Shell, tables: tuple[str, ...], number: int | None, *, strict: 
 def publish(shell: Shell, number: int | None, edition: int | None, *, resume: bool) -> None:
     """Publish a checked cut, or go back to an older edition.
 
+    Where the settings name publish groups, one that is held stays as it was and the others are published; the exit code
+    is that of what holds it.
+
     \b
     lake publish
     lake publish --edition 3

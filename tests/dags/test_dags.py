@@ -415,6 +415,29 @@ def test_assets_are_updated_after_the_gate_and_only_where_rows_changed(airflow: 
     assert "Traceback" not in done.stdout + done.stderr
 
 
+def test_a_run_publishes_the_groups_that_nothing_holds_and_fails(airflow: Airflow, commands: Commands) -> None:
+    shared = replace(airflow, server=commands.environment)
+    with (airflow.folder / "pyproject.toml").open("a") as file:
+        file.write('[tool.lake.publish]\ngroups = {orders = ["current_order"]}\n')
+    (airflow.folder / "dags/graph.json").write_text(json.dumps(airflow.lake("graph")))
+    stop = {"type": "expect_table_row_count_to_be_between", "kwargs": {"max_value": 3}, "severity": "stop"}
+    (airflow.folder / "quality/customer_daily.json").write_text(json.dumps({"expectations": [stop]}))
+    shared.run("microbatch")
+    new = LATE | {"order_id": 9, "customer": "eve", "changed_at": "2024-04-02T00:00:00Z"}
+    (airflow.folder / "landing/orders/new.jsonl").write_text(json.dumps(new))
+    done = shared.start("airflow", "dags", "test", "shop.microbatch")
+    assert done.returncode != 0
+    states = shared.states()
+    assert {task: states[task] for task in ("check", "publish", "group_held")} == {
+        "check": "success",
+        "publish": "success",
+        "group_held": "failed",
+    }
+    assert "held: default: customer_daily: " in done.stdout + done.stderr
+    assert [len(airflow.events()[f"shop/{name}"]) for name in ASSETS] == [2, 2, 1]
+    assert [group["cut"] for group in airflow.lake("status")["groups"]] == [2, 1]
+
+
 def test_every_dag_leaves_one_published_cut_and_a_second_run_changes_nothing(airflow: Airflow) -> None:
     airflow.run("microbatch")
     first = airflow.events()

@@ -18,17 +18,20 @@ from lake.config import Settings, load_settings
 from lake.errors import DeclarationError, QualityError, Unavailable
 from lake.explain.edition_diff import diff_editions
 from lake.explain.render import diff_data
+from lake.maintenance import Policy, maintain
 from lake.project import Project, load
 from lake.publish.cut import pick_cut
 from lake.publish.held import Held
 from lake.publish.publish import publish
 from lake.read.database import as_database
 from lake.read.sql import reader
+from lake.read.verified import verify_edition
 from lake.read.wait import wait
 from lake.report.report import as_data, as_text, wrong
 from lake.report.status import status
 from lake.store import delta
 from lake.store.ledger import cuts, editions
+from lake.store.ledger.editions import pin_edition
 from lake.store.log import Log
 from lake.store.warehouse import Warehouse
 from tests.checks import present
@@ -360,6 +363,23 @@ def test_the_status_tells_each_group_its_cut_and_since_when_it_is_held(shop: Pro
     told = as_data(state)
     assert told["stoppers"][0]["groups"] == ["sales", "default"]
     assert told["groups"][0]["held_since"]
+
+
+def test_upkeep_keeps_what_a_held_group_has_and_a_pin_keeps_each_at_its_cut(shop: Project) -> None:
+    settings = shop.settings
+    published(shop)
+    stop(settings)
+    for _ in range(2):
+        move(shop)
+        published(shop)
+    policy = Policy(editions=1, days=0.0, size=0)
+    assert maintain(load(settings), no_spark, policy, lambda _: None).expired == [1, 2]
+    assert reader(settings).relation("select count(*) from sale, overview").fetchall() == [(1,)]
+    assert {each.verdict for each in verify_edition(settings, 3)} == {"identical"}
+    for _ in range(2):
+        pin_edition(settings, 3)
+    assert at(editions.current_edition(settings)) == {"sale": 1, "customer_total": 1, "visit": 3, "overview": 1}
+    assert delta.rows(Warehouse(settings).book("editions").path, "SELECT 1 FROM t WHERE action = 'pin'") == [{"1": 1}]
 
 
 def test_the_commands_publish_what_they_may_and_exit_as_the_gate_does(shop: Project) -> None:
