@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # what _HOMES says, for tools that read types
         LakeError as LakeError,
         LawError as LawError,
         QualityError as QualityError,
+        StartOver as StartOver,
         StorageError as StorageError,
         Unavailable as Unavailable,
     )
@@ -61,7 +62,7 @@ if TYPE_CHECKING:  # what _HOMES says, for tools that read types
 
 _HOMES = {
     "lake.declaration": "log table",
-    "lake.errors": "ContractError DeclarationError LakeError LawError QualityError StorageError Unavailable",
+    "lake.errors": "ContractError DeclarationError LakeError LawError QualityError StartOver StorageError Unavailable",
     "lake.kinds.aggregate": "Aggregate",
     "lake.kinds.enrich": "AsOf Enrich",
     "lake.kinds.fold": "Fold",

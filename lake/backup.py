@@ -31,6 +31,8 @@ from lake.store.warehouse import Location, Warehouse
 BEFORE_TABLES: Final = ("editions", "numbers", "checks", "runs")
 AFTER_TABLES: Final = ("cuts", "voids", "erasures", "landed")
 AFTER_LOGS: Final = ("contracts",)
+NOT_COPIED: Final = ("consumers",)
+"""Who has which edition is not true of a warehouse that was brought back: consumers begin with a snapshot."""
 
 NOTE: Final = "backup.json"
 """The file that says what was copied; the last to be written, so that a copy without it is not whole."""
@@ -114,7 +116,7 @@ def _must_be_free(project: Project, folder: Path, keys: Path | None) -> None:
 def _in_order(project: Project, left_out: list[str]) -> Iterator[Location]:
     """What is to be copied, in the order in which it is; adds the names of tables that are not to `left_out`."""
     warehouse = Warehouse(project.settings)
-    last = {*AFTER_TABLES, *AFTER_LOGS}
+    last = {*AFTER_TABLES, *AFTER_LOGS, *NOT_COPIED}
     others = (book.name for book in warehouse.folders("book") if book.name not in {*BEFORE_TABLES, *last})
     yield from map(warehouse.book, (*BEFORE_TABLES, *others))
     yield from _tables(project, left_out)

@@ -68,7 +68,8 @@ class Settings:
     `lease_seconds` is how long a writer waits for another; Spark commits a diff of more than `small_diff_rows` rows;
     `tables_at_once` is how many tables are processed in parallel, sharing the driver's memory. `lake maintain`
     keeps the newest `keep_editions` editions and those of the last `keep_days` days, and compacts up to
-    `maintain_bytes` bytes a call; `lake run --follow` calls it every `maintain_every` cycles, never for 0.
+    `maintain_bytes` bytes a call; `lake run --follow` calls it every `maintain_every` cycles, never for 0. The edition
+    that a consumer has is kept until the consumer is `keep_consumer_days` days behind.
     """
 
     project: Path
@@ -85,6 +86,7 @@ class Settings:
     lease_seconds: float = _number(10.0, least=0)
     keep_editions: int = _number(30, least=1)
     keep_days: float = _number(2.0, least=0)
+    keep_consumer_days: float = _number(7.0, least=0)
     maintain_bytes: int = _number(4 << 30, least=1)
     maintain_every: int = _number(50, least=0)
     committer: Literal["auto", "spark"] = "auto"

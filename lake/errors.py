@@ -7,6 +7,7 @@ LakeError
 ├── Refused            an event that its key's state does not allow        exit 1
 ├── LawError           a table and its recomputation differ                exit 1
 ├── StorageError       stored files are damaged, missing or not readable   exit 1
+├── StartOver          a consumer is behind all that is kept               exit 2
 └── Unavailable        a lease, storage or cluster; try again              exit 75
 """
 
@@ -77,6 +78,12 @@ class LawError(LakeError):
 
 class StorageError(LakeError):
     """Files of the warehouse are damaged, missing, or written in a way that cannot be read."""
+
+
+class StartOver(LakeError):
+    """A consumer is behind every edition that is kept: a snapshot has to replace all that it has."""
+
+    exit_code = 2
 
 
 class Unavailable(LakeError):

@@ -23,7 +23,7 @@ from lake.publish.retention import Needed, retired, tables
 from lake.store import compaction, delta, disk, log, vacuum
 from lake.store.compaction import Compacted, Part
 from lake.store.delta import Position
-from lake.store.ledger import editions
+from lake.store.ledger import consumers, editions
 from lake.store.ledger.editions import in_ranges
 from lake.store.locks import activity, lease
 from lake.store.locks.activity import Running
@@ -120,16 +120,17 @@ def maintain(
 
 
 def _expire(project: Project, policy: Policy) -> list[int]:
-    """Lets the editions expire that are neither among the newest nor young; returns their numbers."""
+    """Lets the editions expire that are neither among the newest nor young nor kept for a consumer; their numbers."""
     settings, oldest = project.settings, datetime.now(UTC) - timedelta(days=min(policy.days, FOR_EVER))
-    old = [
-        edition.number
-        for edition in editions.kept_editions(settings)[policy.editions :]
-        if edition.published_at < oldest
-    ]
-    if policy.drop_retired:
-        old += [number for home in retired(project) for number in home.editions]
-    return editions.expire_editions(settings, old, dry_run=policy.dry_run)
+    with consumers.unmoved(settings) as held:
+        old = [
+            edition.number
+            for edition in editions.kept_editions(settings)[policy.editions :]
+            if edition.published_at < oldest and edition.number not in held
+        ]
+        if policy.drop_retired:
+            old += [number for home in retired(project) for number in home.editions]
+        return editions.expire_editions(settings, old, dry_run=policy.dry_run)
 
 
 @dataclass

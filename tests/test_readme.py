@@ -15,7 +15,7 @@ from lake.testing import Commands
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r'^```(\w+)(?: title="(.+?)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
-PAGES = ("README.md", "docs/tutorial.md")
+PAGES = ("README.md", "docs/tutorial.md", "docs/how-to/subscribe.md")
 
 
 @dataclass(frozen=True)

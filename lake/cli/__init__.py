@@ -60,6 +60,7 @@ COMMANDS = {
     "forget": "forget",
     "sql": "readers",
     "export": "readers",
+    "changes": "changes",
     "tables": "readers",
     "status": "readers",
     "graph": "readers",

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 
 from lake import cost
 from lake.errors import DeclarationError
-from lake.evaluation.compare import WAS
 from lake.project import Project
 from lake.store import delta
+from lake.store.comparison import WAS
 from lake.store.ledger.editions import EditionTable, latest_edition
 from lake.store.proof.fingerprints import MODULUS, Fingerprint, of_arrow
 from lake.store.table_head import CHANGE, TableHead

@@ -15,11 +15,12 @@ from lake import cost
 from lake.declaration import Declaration
 from lake.errors import DeclarationError
 from lake.evaluation.affected_keys import ALL, NOTHING, Keys, restrict
-from lake.evaluation.compare import WAS, compare, compare_local
+from lake.evaluation.compare import compare, compare_local
 from lake.evaluation.evaluation import Evaluation
 from lake.evaluation.inputs import Inputs
 from lake.evaluation.unique import check_unique, unique
 from lake.kinds.columns import AGAIN, same
+from lake.store.comparison import WAS
 from lake.store.proof.fingerprints import hashes
 from lake.store.scan import distinct, to_arrow, to_frame
 from lake.store.table_head import CHANGE

@@ -3,7 +3,8 @@
 1. Destroy keys that a crash has left.
 2. Have every table begin anew, and publish that: the same rows, and no past. One that is not derived from the stream
    may have been, before it was redefined.
-3. Wait for pins and for processes that began before the edition: they may still read data of the person.
+3. Wait for pins and for processes that began before the edition: they may still read data of the person. And for
+   consumers that have an older edition, as long as that is kept for them: beyond it they start over.
 4. Let every other edition expire: `lake sql --edition` says so from then on.
 5. End the past of the tables and of the stream's quarantine; drop the homes that are not live, what was staged or
    spilled, what a kill has left, and what Spark has said, in which values are.
@@ -22,13 +23,14 @@ from lake.project import Project
 from lake.publish.checked import at_cut
 from lake.publish.retention import retired
 from lake.store import delta, disk, erasures, truncation
-from lake.store.ledger import editions
+from lake.store.ledger import consumers, editions
 from lake.store.ledger.cuts import get_cut
 from lake.store.ledger.editions import Edition, EditionTable
 from lake.store.locks import activity
 from lake.store.locks.lease import lease
 from lake.store.log import Log
 from lake.store.warehouse import Warehouse
+from lake.text import moment
 
 
 def purge(project: Project, tell: Callable[[str], None]) -> None:
@@ -135,5 +137,10 @@ def _still_read(settings: Settings, edition: Edition | None) -> str:
     assert edition is not None
     if pin is not None and pin != edition.number:
         return f"readers are pinned to edition {pin}: lake publish --resume"
+    for late in consumers.late(settings, datetime.now(UTC), upto=edition.number):
+        until = consumers.held_until(settings, late)
+        return (
+            f"{late} has edition {late.edition} only, and is waited for until {moment(until) if until else 'it comes'}"
+        )
     early = [process for process in activity.others(settings) if process.seen < edition.number]
     return f"{early[0]} may still be reading data of the person" if early else ""

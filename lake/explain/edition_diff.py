@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from lake.declaration import Declaration
 from lake.errors import DeclarationError, did_you_mean
-from lake.evaluation.compare import changed_pairs
 from lake.evaluation.lookup import Few, Values
 from lake.explain.blame import responsible
 from lake.explain.explain import Side
 from lake.project import Project
 from lake.read.sql import select
 from lake.store import delta
+from lake.store.comparison import changed_pairs
 from lake.store.ledger.editions import Edition, EditionTable, get_edition
 from lake.store.snapshot import Published, published
 from lake.store.table_head import CHANGE, Counts

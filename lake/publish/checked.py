@@ -66,6 +66,7 @@ def at_cut(project: Project, cut: Cut, names: Iterable[str] = ()) -> dict[str, E
             head.fingerprint,
             rows=Fingerprint.parse(content).rows if content else None,
             content=None if table.personal else content,
+            identity=declaration.kind.identity,
         )
     if faults:
         raise DeclarationError.all(faults)

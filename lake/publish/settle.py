@@ -13,6 +13,7 @@ from lake.declaration import Declaration
 from lake.progress import step
 from lake.project import Project
 from lake.store import commit
+from lake.store.ledger import consumers
 from lake.store.ledger.editions import Edition, EditionTable, expire_editions, record_edition
 from lake.store.locks.lease import lease
 from lake.store.scan import Scan
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
 def settle(project: Project, edition: Edition, spark: Callable[[], SparkSession]) -> Edition:
     """Copies the tables that `edition`, the newest, has elsewhere than in the folders of their names to these.
 
-    Returns the edition that has the same rows there, and lets the other expire; `edition` itself where nothing is
-    elsewhere. Raises Unavailable where another writer keeps a table, or was first: then readers see what they saw.
+    Returns the edition that has the same rows there, and lets the other expire, unless a consumer has it by now;
+    `edition` itself where nothing is elsewhere. Raises Unavailable where another writer keeps a table, or was first:
+    then readers see what they saw.
     """
     away = {name for name, table in edition.tables.items() if table.home != name and _is_declared(project, name, table)}
     if not away:
@@ -40,7 +42,8 @@ def settle(project: Project, edition: Edition, spark: Callable[[], SparkSession]
                 work.tables[declaration.name] = work.settled(declaration)
                 at_work.rows = work.tables[declaration.name].rows
         settled = record_edition(project.settings, edition.cut, work.tables, seen=edition)
-    expire_editions(project.settings, [edition.number])
+    with consumers.unmoved(project.settings) as held:
+        expire_editions(project.settings, {edition.number} - held)
     return settled
 
 

@@ -1,8 +1,8 @@
-"""The edition from Python, for notebooks and programs: `lake.open().sql("…")`."""
+"""The edition from Python, for notebooks and programs: `lake.open().sql("…")`, `lake.open().changes("…")`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -14,6 +14,7 @@ from lake.errors import DeclarationError
 from lake.quoting import SPARK, quoted
 from lake.read.answer import texts
 from lake.read.sql import Reader, reader
+from lake.read.subscription import Changes, subscribe
 from lake.session import start
 from lake.store.ledger.editions import Edition
 from lake.store.locks import activity
@@ -113,6 +114,30 @@ class Lakehouse:
         path = Warehouse(self.settings).root / self.edition.tables[relation.name].path
         rows = start(self.settings).read.format("delta").option("versionAsOf", relation.version).load(path.spark)
         return rows.select(*(quoted(column.name, SPARK) for column in relation.columns))
+
+    def changes(
+        self,
+        table: str,
+        *,
+        consumer: str | None = None,
+        from_edition: int | None = None,
+        follow: bool = False,
+        start_over: bool = False,
+    ) -> Iterator[Changes]:
+        """What becomes of the rows of `table`, edition by edition: a snapshot, then the changes that lead on from it.
+
+        For each, apply its rows, then call `ack()`: what a `consumer`, any name, has acknowledged is remembered, and
+        there it goes on, by whatever process. What was not acknowledged is given again. Without a name, nothing is
+        remembered. `from_edition` begins after an edition whose rows you have, without a snapshot. With `follow`, the
+        changes of editions to come are waited for; the edition of this object may expire meanwhile.
+
+        Raises DeclarationError for an unknown table; StartOver where a consumer was away for so long that an edition
+        that it needs has expired: with `start_over`, a snapshot then replaces all that it has; Unavailable where
+        another process reads for it.
+        """
+        return subscribe(
+            self.settings, table, consumer=consumer, from_edition=from_edition, follow=follow, start_over=start_over
+        )
 
 
 def open(project: Path | str | None = None, *, edition: int | None = None) -> Lakehouse:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from lake.report.consumers import ConsumerStatus
 from lake.report.sources import SourceStatus
 from lake.report.status import GroupStatus, Held, Status, Stopper, Stream, TableStatus
 from lake.store.damage import name_of
@@ -39,6 +40,7 @@ def as_data(status: Status) -> dict[str, Any]:
         ],
         "failed": [asdict(run) for run in _failed(status)],
         "sources": [asdict(source) for source in status.sources],
+        "consumers": [asdict(consumer) for consumer in status.consumers],
         "unordered": status.unordered,
         "faults": status.faults,
         "streams": [asdict(stream) for stream in status.streams],
@@ -52,7 +54,7 @@ def as_data(status: Status) -> dict[str, Any]:
 
 
 def as_text(status: Status) -> Iterator[str]:
-    """The status as lines: the heads, what is damaged, what failed, what stopped, sources, streams, tables."""
+    """The status as lines: heads, what is damaged, what failed, what stopped, sources, consumers, streams, tables."""
     yield from _heads(status)
     for fault in status.faults:
         yield f"faulty   {printable(fault)}: omitted here, with everything downstream"
@@ -79,16 +81,25 @@ def as_text(status: Status) -> Iterator[str]:
     if status.checks:
         checks = status.checks
         yield f"checks   {checks.passed} of {checks.total} checks passed, at cut {checks.cut}"
-    if status.sources:
-        yield ""
-        names = ["source", "kind", "streams", "deliveries", "waiting", "for", "kept there", "trouble"]
-        yield from as_table(names, map(_source, status.sources))
+    yield from _outside(status)
     yield ""
     names = ["stream", "batches", "newest batch", "events", "event time", "pending files", "quarantine"]
     yield from as_table(names, (_stream(status, stream) for stream in status.streams))
     yield ""
     names = ["table", "cut", "batches behind", "event time behind", "rows", "late events", "last run"]
     yield from as_table(names, (_table(status, table) for table in status.tables))
+
+
+def _outside(status: Status) -> Iterator[str]:
+    """What events come from, and who follows tables."""
+    if status.sources:
+        yield ""
+        names = ["source", "kind", "streams", "deliveries", "waiting", "for", "kept there", "trouble"]
+        yield from as_table(names, map(_source, status.sources))
+    if status.consumers:
+        yield ""
+        names = ["consumer", "table", "edition", "editions behind", "for", "trouble"]
+        yield from as_table(names, map(_consumer, status.consumers))
 
 
 def wrong(status: Status, kinds: Collection[str]) -> list[str]:
@@ -214,6 +225,18 @@ def _source(source: SourceStatus) -> list[Any]:
         "" if source.seconds is None else span(timedelta(seconds=source.seconds)),
         "" if source.retained is None else f"{source.retained / 2**20:.1f} MiB",
         printable(trouble),
+    ]
+
+
+def _consumer(consumer: ConsumerStatus) -> list[Any]:
+    again = f"must start over: lake changes {consumer.table} --consumer {consumer.consumer} --start-over"
+    return [
+        consumer.consumer,
+        consumer.table,
+        "none yet" if consumer.edition is None else consumer.edition,
+        consumer.editions,
+        "" if consumer.seconds is None else span(timedelta(seconds=consumer.seconds)),
+        again if consumer.must_start_over else "",
     ]
 
 

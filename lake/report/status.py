@@ -21,6 +21,7 @@ from lake.ingest.divided import divided
 from lake.ingest.horizon import Horizon
 from lake.ingest.unordered import unordered
 from lake.project import Project
+from lake.report.consumers import ConsumerStatus, consumer_statuses
 from lake.report.sources import SourceStatus, sources
 from lake.session import first_line
 from lake.store import delta, quarantine, recovery
@@ -165,6 +166,7 @@ class Status:
     failed: tuple[runs.Run, ...]
     """Runs about no table that failed, and were the last of their subject."""
     sources: tuple[SourceStatus, ...] = ()
+    consumers: tuple[ConsumerStatus, ...] = ()
     unordered: tuple[str, ...] = ()
     """What goes by an order of events that nothing says."""
     faults: tuple[str, ...] = ()
@@ -222,6 +224,7 @@ def status(project: Project, faults: Iterable[LakeError] = ()) -> Status:
         damaged=tuple(looks.damaged.values()),
         failed=tuple(run for run in others.values() if run.outcome == "failed"),
         sources=tuple(sources(settings, project.contracts)),
+        consumers=tuple(looks.at(book("consumers"), _consumers, settings) or ()),
         unordered=tuple(unordered(project, walks)),
         faults=tuple(f"{fault.what} ({fault.where})" if fault.where else fault.what for fault in faults),
         groups=tuple(looks.at(book("editions"), _groups, project, newest) or ()),
@@ -294,6 +297,10 @@ class _Cuts:
         if number not in self._known:
             self._known[number] = cuts.get_cut(self._settings, number)
         return self._known[number].batches
+
+
+def _consumers(settings: Settings) -> list[ConsumerStatus]:
+    return list(consumer_statuses(settings, datetime.now(UTC)))
 
 
 def _stream(project: Project, walk: _Walk, cut: cuts.Cut | None, run: runs.Run | None) -> Stream:

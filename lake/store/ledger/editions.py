@@ -20,7 +20,8 @@ class EditionTable:
 
     `rows` and `content` are how many rows that version has, and their fingerprint: None in editions of long ago, and
     the latter of what is personal, whose fingerprint is in its own commits alone and goes with them. `cut` is that of
-    its group where this is behind that of the edition.
+    its group where this is behind that of the edition. `identity` are the columns that tell its rows apart: none in
+    editions of long ago.
     """
 
     layer: str
@@ -30,6 +31,7 @@ class EditionTable:
     rows: int | None = field(default=None, compare=False)
     content: str | None = field(default=None, compare=False)
     cut: int | None = None
+    identity: Sequence[str] = field(default=(), compare=False)
 
     @property
     def home(self) -> str:
@@ -128,11 +130,24 @@ def left_behind_at(settings: Settings, cut: int) -> datetime | None:
     return next((instant(row["published_at"]) for row in rows), None)
 
 
+def edition_after(settings: Settings, number: int) -> Edition | None:
+    """The edition that was published after edition `number`, expired or not; None for the newest."""
+    rows = _EDITIONS.find(settings, "action = 'publish' AND number > ? ORDER BY number LIMIT 1", number)
+    return next(map(_edition, rows), None)
+
+
 def kept_editions(settings: Settings) -> list[Edition]:
     """The editions that have not expired, newest first."""
     expired = _expired(_EDITIONS.head(settings))
     rows = _EDITIONS.find(settings, "action = 'publish' ORDER BY number DESC")
     return [_edition(row) for row in rows if not _within(row["number"], expired)]
+
+
+def is_kept(settings: Settings, number: int) -> bool:
+    """Whether there is an edition `number` that has not expired."""
+    head = _EDITIONS.head(settings)
+    latest = _edition_of(head, "edition")
+    return latest is not None and 0 < number <= latest.number and not _within(number, _expired(head))
 
 
 def expired_since(settings: Settings, number: int) -> list[Edition]:

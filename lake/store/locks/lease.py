@@ -25,7 +25,14 @@ from lake.store.locks import activity
 from lake.store.recovery import mend
 from lake.store.warehouse import Warehouse
 
-NOUNS: Final = {"log": "the log of", "table": "the table", "meta": "the ledger of", "source": "the source"}
+NOUNS: Final = {
+    "log": "the log of",
+    "table": "the table",
+    "meta": "the ledger of",
+    "source": "the source",
+    "consumer": "consumer",
+}
+DOING: Final = {"consumer": "is being read for"}
 QUIETLY: Final = 1.0  # seconds of waiting that nobody need hear of
 
 
@@ -47,7 +54,7 @@ def lease(settings: Settings, name: str, *, seconds: float | None = None, commit
         _acquire(lock, name, holder, seconds=seconds)
     except Timeout:
         raise Unavailable(
-            f"{_as_text(name)} is being written by {_holder(holder)}",
+            f"{_as_text(name)} {DOING.get(name.partition('.')[0], 'is being written')} by {_holder(holder)}",
             where=str(file),
             fix=f"try again when it is done, or stop it (waited {seconds:g} s; setting lease_seconds)",
         ) from None

@@ -1,0 +1,44 @@
+"""The consumers of tables: which edition each has, and how far that is behind the one that readers see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from lake.config import Settings
+from lake.store.ledger import consumers, editions
+
+
+@dataclass(frozen=True)
+class ConsumerStatus:
+    """A consumer of `table` that has `edition`, None before it acknowledged the first one.
+
+    It is so many `editions` and `seconds` behind, the latter since the first of those was published; `kept_until` is
+    when its own is kept for it no longer, None while it has the newest. With `must_start_over`, it is gone already.
+    """
+
+    consumer: str
+    table: str
+    edition: int | None
+    editions: int
+    seconds: float | None
+    kept_until: datetime | None
+    must_start_over: bool
+
+
+def consumer_statuses(settings: Settings, now: datetime) -> Iterator[ConsumerStatus]:
+    """How far every consumer is, by table and name."""
+    shown = editions.current_edition(settings)
+    for one in consumers.consumers(settings):
+        away = shown is not None and one.edition is not None and one.edition != shown.number
+        since = consumers.behind_since(settings, one) if away else None
+        yield ConsumerStatus(
+            consumer=one.name,
+            table=one.table,
+            edition=one.edition,
+            editions=abs(shown.number - one.edition) if away and shown and one.edition else 0,
+            seconds=max((now - since).total_seconds(), 0.0) if since else None,
+            kept_until=consumers.held_until(settings, one),
+            must_start_over=consumers.must_start_over(settings, one),
+        )

@@ -1,0 +1,171 @@
+"""Consumers: who follows the editions of a table, and which edition each has. A book under `meta/`.
+
+An edition is offered before its changes are given, and acknowledged once they are applied. So after a crash between the
+two the very same changes are given again, and the edition's number tells who applied them already.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from lake.config import Settings
+from lake.errors import DeclarationError, Unavailable
+from lake.store.book import Book, as_state, instant
+from lake.store.ledger import editions
+
+FOR_EVER: Final = 365_000.0
+"""A number of days that ends after every edition."""
+NEVER: Final = datetime.fromtimestamp(0, UTC)
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+
+
+@dataclass(frozen=True)
+class Consumer:
+    """Who follows `table` as `name`: it has `edition`, None before it acknowledged its first snapshot.
+
+    `offered` is the edition whose changes it was given since; `at` is when the last of all this came to be.
+    """
+
+    name: str
+    table: str
+    edition: int | None = None
+    offered: int | None = None
+    at: datetime = NEVER
+
+    def __str__(self) -> str:
+        return f"consumer {self.name} of {self.table}"
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether the book has it."""
+        return self.at != NEVER
+
+    @property
+    def needs(self) -> tuple[int, ...]:
+        """The editions that its next changes lie between. A snapshot needs none: that of any edition will do."""
+        if self.edition is None:
+            return ()
+        return (self.edition,) if self.offered is None else (self.edition, self.offered)
+
+
+_CONSUMERS = Book(
+    "consumers",
+    {
+        "action": "VARCHAR",
+        "name": "VARCHAR",
+        "table": "VARCHAR",
+        "edition": "BIGINT",
+        "offered": "BIGINT",
+        "at": "TIMESTAMPTZ",
+    },
+)
+
+
+def consumers(settings: Settings) -> list[Consumer]:
+    """All consumers, by table and name."""
+    listed = _CONSUMERS.head(settings).data.get("consumers", [])
+    return [Consumer(**{**entry, "at": instant(entry["at"])}) for entry in listed]
+
+
+def consumer(settings: Settings, name: str, table: str) -> Consumer:
+    """The consumer `name` of `table`: one that has nothing, where it was never heard of.
+
+    Raises DeclarationError for what is no name.
+    """
+    if not NAME.fullmatch(name):
+        raise DeclarationError(
+            f"{name!r} is not a valid name of a consumer", fix="use up to 63 letters, digits, _ or -"
+        )
+    own = (one for one in consumers(settings) if (one.name, one.table) == (name, table))
+    return next(own, Consumer(name, table))
+
+
+def offer(settings: Settings, before: Consumer, edition: int) -> Consumer | None:
+    """Notes that the consumer is given what leads to `edition`; None where that has expired meanwhile."""
+    with _CONSUMERS.written(settings):
+        if not editions.is_kept(settings, edition):
+            return None
+        return _changed(settings, "offer", before, replace(before, offered=edition))
+
+
+def acknowledge(settings: Settings, before: Consumer) -> Consumer:
+    """Notes that the consumer has what it was offered. Raises Unavailable where another process did so meanwhile."""
+    with _CONSUMERS.written(settings):
+        return _changed(settings, "acknowledge", before, replace(before, edition=before.offered, offered=None))
+
+
+def begin(settings: Settings, before: Consumer, edition: int | None) -> Consumer:
+    """Has the consumer begin at `edition`, as if it had that; for None, with a snapshot of the one that readers see."""
+    with _CONSUMERS.written(settings):
+        return _changed(settings, "begin", before, replace(before, edition=edition, offered=None))
+
+
+def forget(settings: Settings, name: str, table: str) -> bool:
+    """Takes a consumer off the list, so that no edition is kept for it; False where it was not on it."""
+    with _CONSUMERS.written(settings):
+        before = consumer(settings, name, table)
+        if before.is_listed:
+            _add(settings, "forget", before, [one for one in consumers(settings) if one != before])
+        return before.is_listed
+
+
+def late(settings: Settings, now: datetime, *, upto: int) -> list[Consumer]:
+    """The consumers that have an edition before edition `upto`, and are not too far behind to be waited for."""
+    having = (one for one in consumers(settings) if one.edition is not None and one.edition < upto)
+    return [one for one in having if is_held(settings, one, now) and not must_start_over(settings, one)]
+
+
+def must_start_over(settings: Settings, one: Consumer) -> bool:
+    """Whether an edition that the consumer's next changes lie between is kept no longer."""
+    return not all(editions.is_kept(settings, number) for number in one.needs)
+
+
+@contextmanager
+def unmoved(settings: Settings) -> Iterator[frozenset[int]]:
+    """The editions that are kept for consumers; while the block runs, no consumer is offered anything or moves on."""
+    now = datetime.now(UTC)
+    with _CONSUMERS.written(settings):
+        yield frozenset(number for one in consumers(settings) if is_held(settings, one, now) for number in one.needs)
+
+
+def behind_since(settings: Settings, one: Consumer) -> datetime | None:
+    """When the first edition was published that the consumer has not; None where it has the newest, or none yet."""
+    after = None if one.edition is None else editions.edition_after(settings, one.edition)
+    return after.published_at if after else None
+
+
+def held_until(settings: Settings, one: Consumer) -> datetime | None:
+    """Until when the editions that the consumer needs are kept for it; None while it has the newest.
+
+    Whom a pin took back to an older edition has been behind since then.
+    """
+    since = behind_since(settings, one)
+    return max(since, one.at) + timedelta(days=min(settings.keep_consumer_days, FOR_EVER)) if since else None
+
+
+def is_held(settings: Settings, one: Consumer, now: datetime) -> bool:
+    """Whether the editions that the consumer needs are kept for it."""
+    until = held_until(settings, one)
+    return until is None or now < until
+
+
+def _changed(settings: Settings, action: str, before: Consumer, after: Consumer) -> Consumer:
+    if consumer(settings, before.name, before.table) != before:
+        raise Unavailable(
+            f"{before} was moved on by another process", fix="run only one process for each consumer, and start it anew"
+        )
+    if after == before:
+        return before
+    after = replace(after, at=datetime.now(UTC))
+    _add(settings, action, after, [*(one for one in consumers(settings) if one != before), after])
+    return after
+
+
+def _add(settings: Settings, action: str, entry: Consumer, listed: list[Consumer]) -> None:
+    state = [as_state(one) for one in sorted(listed, key=lambda one: (one.table, one.name))]
+    _CONSUMERS.add(settings, _CONSUMERS.head(settings), [action, *asdict(entry).values()], consumers=state)

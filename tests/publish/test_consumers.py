@@ -1,0 +1,124 @@
+"""Consumers of a shop's tables, while the engine runs, deploys, rebuilds, rolls back and forgets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lake.config import Settings
+from lake.erasure.forget import forget
+from lake.errors import StartOver
+from lake.pipeline import catch_up
+from lake.read.sql import reader
+from lake.read.subscription import subscribe
+from lake.store.ledger.editions import kept_editions
+from lake.testing import Commands, Kill, Lakehouse
+from tests.shop import new_shop, order
+
+
+@pytest.fixture
+def shop(spark: SparkSession, tmp_path: Path) -> Lakehouse:
+    """The project of `lake init`, in which two people have ordered."""
+    return new_shop(tmp_path).land("orders", order(1, "joan"), order(2, "grace")).run()
+
+
+class Copy:
+    """A copy of a table by the changes that it is given; it says what they were."""
+
+    def __init__(self, settings: Settings, table: str) -> None:
+        self.settings = settings
+        self.table = table
+        self.rows: dict[Any, Any] = {}
+
+    def follow(self, **options: Any) -> list[str]:
+        """Applies what there is: each time it has the rows of the edition."""
+        kinds = []
+        for changes in subscribe(self.settings, self.table, consumer="crm", **options):
+            if changes.snapshot:
+                self.rows.clear()
+            for change in changes:
+                kinds.append(change.change)
+                key = tuple(change.key.values())
+                self.rows.pop(key, None)
+                if change.after is not None:
+                    self.rows[key] = change.after
+            changes.ack()
+            seen = reader(self.settings, changes.edition).relation(f"from {self.table}").to_arrow_table().to_pylist()
+            assert sorted(self.rows.values(), key=str) == sorted(seen, key=str)
+        return kinds
+
+
+def twice(shop: Lakehouse) -> None:
+    """Has the job count every amount twice."""
+    job = shop.source.path("jobs/gold/customer_daily.py")
+    job.write_text(job.read_text().replace('Sum("amount"),', 'Sum("amount * 2"),'))
+
+
+def test_a_copy_follows_late_events_a_rebuild_a_deploy_and_a_rollback(commands: Commands, shop: Lakehouse) -> None:
+    def lake(*words: str) -> None:
+        done = commands.lake(*words, at=shop)
+        assert done.code == 0, done.err
+
+    copy = Copy(shop.settings, "customer_daily")
+    assert copy.follow() == ["insert", "insert"]
+    late = order(1, "joan", changed_at="2024-04-03T08:00:00Z", status="shipped")
+    shop.land("orders", late, order(2, "grace", status="cancelled", changed_at="2024-04-09T10:00:00Z")).run()
+    assert copy.follow() == ["update"]
+    lake("rebuild", "customer_daily")
+    lake("publish")
+    assert copy.follow() == []
+    twice(shop)
+    lake("deploy")
+    assert copy.follow() == ["update", "update"]
+    lake("publish", "--edition", "2")
+    assert copy.follow() == ["update", "update"]
+    lake("publish", "--resume")
+    assert copy.follow() == ["update", "update"]
+    shop.source.path("jobs/gold/customer_daily.py").unlink()
+    shop.source.path("quality/customer_daily.json").unlink()
+    lake("deploy")
+    assert copy.follow() == ["delete", "delete"]
+
+
+def test_who_was_given_the_first_edition_of_a_deploy_need_not_start_over(commands: Commands, shop: Lakehouse) -> None:
+    copy = Copy(shop.settings, "customer_daily")
+    copy.follow()
+    twice(shop)
+    assert commands.lake("deploy", at=shop, kill=Kill("edition.after")).landed
+    assert copy.follow() == ["update", "update"]
+    settled = commands.lake("publish", at=shop)
+    assert settled.code == 0, settled.err
+    assert [kept.number for kept in kept_editions(shop.settings)] == [3, 2, 1]
+    assert copy.follow() == []
+
+
+def test_a_purge_waits_for_a_consumer_and_then_nothing_of_the_person_is_left(shop: Lakehouse) -> None:
+    said = list[str]()
+    copy = Copy(shop.settings, "current_order")
+    copy.follow()
+    forget(shop.project, lambda: shop.spark, "orders", "joan")
+    catch_up(shop.project, lambda: shop.spark, said.append)
+    [waiting] = [line for line in said if "waiting" in line]
+    assert "consumer crm of current_order has edition 1 only, and is waited for until " in waiting
+    assert 1 in [kept.number for kept in kept_editions(shop.settings)]
+    assert copy.follow() == ["update"]
+    assert {row["customer"] for row in copy.rows.values()} == {None, "grace"}
+    catch_up(shop.project, lambda: shop.spark, said.append)
+    assert any("only the published version is left" in line for line in said)
+    assert copy.follow() == []
+
+
+def test_a_purge_does_not_wait_for_ever_and_the_consumer_is_told_to_start_over(shop: Lakehouse) -> None:
+    copy = Copy(shop.settings, "current_order")
+    copy.follow()
+    forget(shop.project, lambda: shop.spark, "orders", "joan")
+    hasty = replace(shop.project, settings=replace(shop.settings, keep_consumer_days=0.0))
+    catch_up(hasty, lambda: shop.spark, lambda _: None)
+    with pytest.raises(StartOver, match="edition 1 has expired"):
+        copy.follow()
+    assert copy.follow(start_over=True) == ["insert", "insert"]
+    assert {row["customer"] for row in copy.rows.values()} == {None, "grace"}

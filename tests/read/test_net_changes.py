@@ -1,0 +1,145 @@
+"""What becomes of the rows of a table between two editions, however the one came from the other."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from lake.config import Settings
+from lake.errors import StorageError
+from lake.read.net_changes import Change, net_changes
+from lake.store.ledger.editions import Edition, EditionTable, get_edition, record_edition
+from tests.read.things import NAME, Things
+from tests.warehouse import write
+
+
+@pytest.fixture
+def things(project: Settings) -> Things:
+    return Things(project)
+
+
+def changed(things: Things, old: int | None, new: int) -> list[Change]:
+    before = None if old is None else get_edition(things.settings, old)
+    return list(net_changes(things.settings, NAME, before, get_edition(things.settings, new)))
+
+
+def outline(changes: list[Change]) -> list[tuple[str, int | None]]:
+    return [(change.change, change.key["k"]) for change in changes]
+
+
+def edition(settings: Settings, cut: int, home: str, *identity: str, query: str) -> Edition:
+    version = write(settings, "silver", home, query, mode="overwrite", merge=True)
+    return record_edition(
+        settings, cut, {NAME: EditionTable("silver", f"silver/{home}", version, "f", None, None, identity)}
+    )
+
+
+def test_rows_that_come_change_and_go_are_told_in_the_order_of_their_keys(things: Things) -> None:
+    things.change({3: 1, 1: 2, None: 3, 2: 4})
+    things.change({3: 1, 1: 3, 5: 0, None: 4})
+    found = changed(things, 1, 2)
+    assert outline(found) == [("update", 1), ("delete", 2), ("insert", 5), ("update", None)]
+    update, delete, insert, _ = found
+    assert update.before is not None
+    assert update.after is not None
+    assert (update.before["amount"], update.after["amount"]) == (Decimal("0.50"), Decimal("0.75"))
+    assert list(update.after) == ["k", "amount", "ratio", "word", "part", "at"], "no state is shown"
+    assert (delete.after, insert.before) == (None, None)
+    assert outline(changed(things, 2, 1)) == [("update", 1), ("insert", 2), ("delete", 5), ("update", None)]
+
+
+def test_a_snapshot_is_all_rows_as_inserts(things: Things) -> None:
+    things.change({2: 1, 1: 7})
+    found = changed(things, None, 1)
+    assert outline(found) == [("insert", 1), ("insert", 2)]
+    assert {change.key["k"]: change.after for change in found} == things.as_of(1)
+
+
+def test_the_same_rows_made_again_are_no_change_wherever_they_are(things: Things) -> None:
+    things.change(dict.fromkeys(range(20), 5) | {None: 5} | {n: n for n in range(20)})
+    things.publish()
+    things.home = "thing@2"
+    things.publish()
+    assert [changed(things, old, new) for old, new in ((1, 2), (2, 3), (1, 3), (3, 1))] == [[], [], [], []]
+
+
+def test_of_two_versions_of_one_table_shared_files_are_not_read(things: Things) -> None:
+    settings = things.settings
+    write(settings, "silver", NAME, "SELECT range AS k, 'same' AS v FROM range(100)")
+    [shared] = DeltaTable(str(settings.warehouse_path / "silver" / NAME)).file_uris()
+    entries = [
+        EditionTable(
+            "silver",
+            f"silver/{NAME}",
+            write(settings, "silver", NAME, f"SELECT {k} AS k, 'x' AS v"),
+            "f",
+            None,
+            None,
+            ["k"],
+        )
+        for k in (200, 201)
+    ]
+    for cut, entry in enumerate(entries, start=1):
+        record_edition(settings, cut, {NAME: entry})
+    Path(shared).unlink()
+    assert outline(changed(things, 1, 2)) == [("insert", 201)]
+    with pytest.raises(StorageError, match="edition 2 cannot be read: a file is gone"):
+        changed(things, None, 2)
+
+
+def test_a_table_that_joins_is_inserted_and_one_that_retires_deleted(things: Things) -> None:
+    things.rows = {1: 1}
+    things.publish(without=True)
+    things.publish()
+    assert outline(changed(things, 1, 2)) == [("insert", 1)]
+    assert outline(changed(things, 2, 1)) == [("delete", 1)]
+    things.publish(without=True)
+    assert changed(things, 1, 3) == []
+
+
+def test_where_the_columns_change_every_row_that_stays_is_an_update(things: Things) -> None:
+    things.change({1: 2, 2: 2})
+    things.deploy()
+    found = changed(things, 1, 2)
+    assert outline(found) == [("update", 1), ("update", 2)]
+    assert [set(change.after or {}) - set(change.before or {}) for change in found] == [{"more"}, {"more"}]
+
+
+def test_where_rows_are_told_apart_by_other_columns_all_go_and_come(project: Settings) -> None:
+    old = edition(project, 1, NAME, "k", query="SELECT 1 AS k, 'b' AS v UNION ALL SELECT 2, 'a'")
+    new = edition(project, 2, "thing@2", "v", query="SELECT 1 AS k, 'b' AS v UNION ALL SELECT 1, 'a'")
+    found = list(net_changes(project, NAME, old, new))
+    keys = [("delete", {"k": 1}), ("delete", {"k": 2}), ("insert", {"v": "a"}), ("insert", {"v": "b"})]
+    assert [(change.change, change.key) for change in found] == keys
+    text = edition(project, 3, "thing@3", "k", query="SELECT '1' AS k, 'b' AS v")
+    assert [change.change for change in net_changes(project, NAME, old, text)] == ["delete", "delete", "insert"]
+
+
+def test_an_edition_of_long_ago_tells_rows_apart_by_all_columns(project: Settings) -> None:
+    old = edition(project, 1, NAME, query="SELECT 1 AS k, 'a' AS v")
+    new = edition(project, 2, NAME, query="SELECT 1 AS k, 'b' AS v")
+    found = list(net_changes(project, NAME, old, new))
+    assert [(change.change, change.key) for change in found] == [
+        ("delete", {"k": 1, "v": "a"}),
+        ("insert", {"k": 1, "v": "b"}),
+    ]
+
+
+def test_a_map_and_its_values_are_compared(project: Settings) -> None:
+    first, same, other = (
+        edition(project, n, NAME, "k", query=f"SELECT 1 AS k, MAP {{'a': {value}}} AS m")
+        for n, value in enumerate(("1.50::DECIMAL(5, 2)", "1.5::DECIMAL(5, 2)", "NULL::DECIMAL(5, 2)"), start=1)
+    )
+    assert list(net_changes(project, NAME, first, same)) == []
+    [change] = net_changes(project, NAME, same, other)
+    assert (change.before, change.after) == ({"k": 1, "m": {"a": Decimal("1.50")}}, {"k": 1, "m": {"a": None}})
+
+
+def test_many_rows_come_in_batches(project: Settings) -> None:
+    big = edition(project, 1, NAME, "k", query="SELECT range AS k, 'v' || range AS v FROM range(25000)")
+    batches = [batch.num_rows for batch in net_changes(project, NAME, None, big).arrow() if batch.num_rows]
+    assert sum(batches) == 25000
+    assert max(batches) <= 10_000

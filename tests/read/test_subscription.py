@@ -1,0 +1,254 @@
+"""Subscriptions: whoever applies what is given, and says so, has the rows of an edition, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import gc
+import random
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any
+
+import pytest
+
+import lake
+from lake.config import Settings, load_settings
+from lake.errors import DeclarationError, LakeError, StartOver, Unavailable
+from lake.read.subscription import Changes
+from lake.store.ledger import consumers, editions
+from tests.processes import other_process
+from tests.read.things import NAME, Things
+
+
+@pytest.fixture
+def things(project: Settings) -> Things:
+    """A table of two rows in edition 1; nobody waits long for a lease."""
+    file = project.path("pyproject.toml")
+    file.write_text(file.read_text() + "lease_seconds = 0.1\n")
+    things = Things(load_settings(project.project))
+    things.change({1: 1, 2: 2})
+    return things
+
+
+def subscribe(things: Things, **options: Any) -> Iterator[Changes]:
+    return lake.open(things.settings.project).changes(NAME, **{"consumer": "crm", **options})
+
+
+def apply(rows: dict[Any, Any], changes: Changes, most: int | None = None) -> None:
+    """Applies `most` of the changes, else all."""
+    if changes.snapshot:
+        rows.clear()
+    for change in islice(changes, most):
+        [key] = change.key.values()
+        if change.after is None:
+            rows.pop(key, None)
+        else:
+            rows[key] = change.after
+
+
+@dataclass
+class Copy:
+    """A consumer that keeps a copy of the table, and dies now and then."""
+
+    things: Things
+    rows: dict[Any, Any] = field(default_factory=dict)
+
+    def wake(self, chance: random.Random) -> None:
+        """Applies what there is, until it dies or has all."""
+        for changes in subscribe(self.things, start_over=chance.random() < 0.05):
+            match chance.randrange(4):
+                case 0:
+                    apply(self.rows, changes, chance.randrange(4))
+                    return
+                case 1:
+                    apply(self.rows, changes)
+                    return
+            apply(self.rows, changes)
+            changes.ack()
+            assert repr(ordered(self.rows)) == repr(ordered(self.things.as_of(changes.edition)))
+
+
+def ordered(rows: dict[Any, Any]) -> list[Any]:
+    """Rows as they are to be compared: a NaN is like another."""
+    return sorted(rows.items(), key=repr)
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize("seed", range(8))
+def test_a_copy_is_the_edition_whatever_happens_and_whoever_dies(things: Things, seed: int) -> None:
+    chance, copy = random.Random(seed), Copy(things)
+    copy.wake(chance)
+    for _ in range(25):
+        things.step(chance)
+        if chance.random() < 0.6:
+            copy.wake(chance)
+    for changes in subscribe(things):
+        apply(copy.rows, changes)
+        changes.ack()
+    shown = editions.current_edition(things.settings)
+    assert shown is not None
+    assert repr(ordered(copy.rows)) == repr(ordered(things.as_of(shown.number)))
+
+
+def test_a_snapshot_comes_first_then_what_changed_since(things: Things) -> None:
+    [first] = given(things)
+    assert (first.snapshot, first.edition, first.cut, first.since, first.identity) == (True, 1, 1, None, ("k",))
+    things.change({1: 1, 2: 3})
+    things.change({1: 1, 2: 3, 4: 4})
+    [second] = given(things)
+    assert (second.snapshot, second.edition, second.cut, second.since) == (False, 3, 3, 1)
+    assert [(change.change, change.key) for change in second] == [("update", {"k": 2}), ("insert", {"k": 4})]
+    assert second.arrow().read_all().column("change").to_pylist() == ["update", "insert"]
+    assert given(things) == []
+
+
+def given(things: Things, **options: Any) -> list[Changes]:
+    """What a consumer is given, and acknowledges."""
+    every = []
+    for changes in subscribe(things, **options):
+        changes.ack()
+        every.append(changes)
+    return every
+
+
+def test_nothing_moves_without_an_acknowledgement(things: Things) -> None:
+    given(things)
+    things.change({1: 5})
+    for _ in range(2):
+        assert next(subscribe(things)).edition == 2
+    things.change({1: 6})
+    again = subscribe(things)
+    changes = next(again)
+    assert (changes.since, changes.edition) == (1, 2), "what may have been applied is given again, to the same edition"
+    with pytest.raises(DeclarationError, match=r"changes of edition 2 were not acknowledged.*\n  fix: call ack"):
+        next(again)
+    assert [(changes.since, changes.edition) for changes in given(things)] == [(1, 2), (2, 3)]
+
+
+def test_without_a_name_nothing_is_remembered(things: Things) -> None:
+    for _ in range(2):
+        [changes] = subscribe(things, consumer=None)
+        assert changes.snapshot
+    things.change({1: 5})
+    [changes] = subscribe(things, consumer=None, from_edition=1)
+    assert (changes.since, changes.edition) == (1, 2)
+    assert consumers.consumers(things.settings) == []
+
+
+def test_a_consumer_may_begin_after_an_edition_that_it_has(things: Things) -> None:
+    things.change({1: 5})
+    [changes] = given(things, from_edition=1)
+    assert (changes.snapshot, changes.since, changes.edition) == (False, 1, 2)
+    with pytest.raises(DeclarationError, match=r"consumer crm of thing has edition 2 already"):
+        given(things, from_edition=1)
+
+
+def test_a_pin_takes_consumers_back_as_it_does_readers(things: Things) -> None:
+    things.change({1: 5})
+    given(things)
+    editions.pin_edition(things.settings, 1)
+    [back] = given(things)
+    assert (back.since, back.edition) == (2, 1)
+    assert [(change.change, change.key["k"]) for change in back] == [("update", 1), ("insert", 2)]
+    things.change({7: 7})
+    assert given(things) == []
+    editions.resume_editions(things.settings)
+    assert [(changes.since, changes.edition) for changes in given(things)] == [(1, 3)]
+
+
+def test_an_edition_in_which_nothing_changed_has_no_rows_and_is_acknowledged_all_the_same(things: Things) -> None:
+    given(things)
+    things.publish()
+    [changes] = given(things)
+    assert (changes.edition, list(changes)) == (2, [])
+
+
+def test_two_processes_do_not_read_for_one_consumer(things: Things) -> None:
+    with other_process(things.settings, "consumer.crm.thing"):
+        with pytest.raises(Unavailable, match=r"consumer crm\.thing is being read for by .*pid"):
+            next(subscribe(things))
+        assert next(subscribe(things, consumer="search")).snapshot, "another consumer has nothing to do with it"
+
+
+def test_who_was_moved_on_by_another_is_told_when_it_acknowledges(things: Things) -> None:
+    first, second = subscribe(things), subscribe(things)
+    mine, theirs = next(first), next(second)
+    theirs.ack()
+    with pytest.raises(Unavailable, match="consumer crm of thing was moved on by another process"):
+        mine.ack()
+
+
+def test_what_a_consumer_needs_does_not_expire_until_it_is_too_far_behind(things: Things) -> None:
+    given(things)
+    things.change({1: 5})
+    next(subscribe(things))
+    things.change({1: 6})
+    things.expire()
+    assert [kept.number for kept in editions.kept_editions(things.settings)] == [3, 2, 1]
+    late = replace(things.settings, keep_consumer_days=0.0)
+    replace(things, settings=late).expire()
+    assert [kept.number for kept in editions.kept_editions(things.settings)] == [3]
+    with pytest.raises(
+        StartOver, match=r"consumer crm of thing must start over from a snapshot, .*edition 1 has expired"
+    ) as error:
+        next(subscribe(things))
+    assert "lake changes thing --consumer crm --start-over" in error.value.fix
+    [changes] = given(things, start_over=True)
+    assert (changes.snapshot, changes.edition) == (True, 3)
+    things.expire()
+    assert [kept.number for kept in editions.kept_editions(things.settings)] == [3]
+
+
+def test_a_consumer_that_is_forgotten_holds_nothing(things: Things) -> None:
+    given(things)
+    things.change({1: 5})
+    assert consumers.forget(things.settings, "crm", NAME)
+    things.expire()
+    assert [kept.number for kept in editions.kept_editions(things.settings)] == [2]
+    assert next(subscribe(things)).snapshot
+
+
+def test_changes_to_come_are_waited_for(things: Things) -> None:
+    following = subscribe(things, follow=True)
+    next(following).ack()
+    publisher = threading.Timer(0.3, things.change, [{9: 9}])
+    publisher.start()
+    changes = next(following)
+    assert (changes.edition, [change.change for change in changes]) == (2, ["delete", "delete", "insert"])
+    publisher.join()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"table": "thin"}, "no table 'thin' in edition 1.*\n  fix: did you mean 'thing'"),
+        ({"from_edition": 9}, "no edition 9"),
+        ({"consumer": "a b"}, "'a b' is not a valid name of a consumer"),
+        ({"consumer": None, "start_over": True}, "only a consumer can start over"),
+        ({"from_edition": 1, "start_over": True}, "only a consumer can start over, and only from a snapshot"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused_at_once(things: Things, options: dict[str, Any], message: str) -> None:
+    options = {"table": NAME, "consumer": "crm", **options}
+    with pytest.raises(LakeError, match=message):
+        lake.open(things.settings.project).changes(**options)
+    assert consumers.consumers(things.settings) == []
+
+
+def test_who_follows_without_a_name_is_told_that_its_edition_has_expired(things: Things) -> None:
+    following = subscribe(things, consumer=None)
+    next(following)
+    things.change({1: 5})
+    things.expire()
+    with pytest.raises(StartOver, match="edition 1 of thing has expired"):
+        next(following)
+
+
+def test_a_consumer_lets_go_when_its_loop_is_left(things: Things) -> None:
+    for changes in subscribe(things):
+        assert changes.snapshot
+        break
+    gc.collect()
+    with other_process(things.settings, "consumer.crm.thing"):
+        pass

@@ -1,0 +1,120 @@
+"""A table that is published again and again without Spark, in any way that an edition may come to be."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from lake.config import Settings
+from lake.read.sql import reader
+from lake.store.ledger import consumers, editions
+from tests.warehouse import write
+
+NAME: Final = "thing"
+VALUES: Final = {
+    "amount": "(n / 4)::DECIMAL(12, 2)",
+    "ratio": "CASE n % 5 WHEN 0 THEN 'nan'::DOUBLE WHEN 1 THEN -0.1::DOUBLE ELSE n / 8::DOUBLE END",
+    "word": "nullif('w' || n % 3, 'w0')",
+    "part": "CASE WHEN n % 4 > 0 THEN {'size': nullif(n % 4, 2), 'of': ['a', nullif('b' || n % 2, 'b1')]} END",
+    "at": "TIMESTAMPTZ '2024-03-30 09:12Z' + to_days(n % 3)",
+}
+
+
+def query(rows: Mapping[int | None, int], more: bool = False) -> str:
+    """SQL of rows {key: number that its other values go by}; with a state column, and one `more` that is shown."""
+    pairs = ", ".join(f"({'NULL' if key is None else key}, {n})" for key, n in rows.items())
+    values = ", ".join(f"{sql} AS {name}" for name, sql in VALUES.items())
+    extra = ", (n % 2)::INTEGER AS more" if more else ""
+    listed = f"(VALUES {pairs}) t(k, n)" if rows else "(SELECT 0 AS k, 0 AS n) WHERE false"
+    return f"SELECT k::BIGINT AS k, {values}{extra}, random() AS _state FROM {listed}"
+
+
+@dataclass
+class Things:
+    """The table's rows, and where its newest version is."""
+
+    settings: Settings
+    rows: dict[int | None, int] = field(default_factory=dict)
+    home: str = NAME
+    more: bool = False
+    cut: int = 0
+    homes: int = 0
+
+    def write(self) -> int:
+        """Writes all rows anew; the version."""
+        return write(self.settings, "silver", self.home, query(self.rows, self.more), mode="overwrite", merge=True)
+
+    def publish(self, *, without: bool = False) -> editions.Edition:
+        """The next edition: of the rows as they are, or without the table."""
+        self.cut += 1
+        entry = editions.EditionTable("silver", f"silver/{self.home}", self.write(), "f", identity=["k"])
+        other = editions.EditionTable("silver", "silver/other", self.cut, "f")
+        tables = {"other": other} if without else {"other": other, NAME: entry}
+        return editions.record_edition(self.settings, self.cut, tables)
+
+    def change(self, rows: Mapping[int | None, int]) -> editions.Edition:
+        """The next edition, of other rows."""
+        self.rows = dict(rows)
+        return self.publish()
+
+    def deploy(self) -> editions.Edition:
+        """The next edition, built elsewhere, by a definition that shows another column."""
+        self.homes += 1
+        self.home, self.more = f"{NAME}@{self.homes}", not self.more
+        return self.publish()
+
+    def settle(self) -> editions.Edition:
+        """The next edition, of the same rows where the table's name says."""
+        self.home = f"{NAME}_with_more" if self.more else NAME
+        return self.publish()
+
+    def step(self, chance: random.Random) -> None:
+        """One more thing that happens."""
+        match chance.randrange(9):
+            case 0 | 1 | 2:
+                self.advance(chance)
+            case 3:
+                self.publish()
+            case 4:
+                self.publish(without=True)
+            case 5:
+                self.deploy()
+            case 6:
+                self.settle()
+            case 7:
+                self.pin(chance)
+            case 8:
+                self.expire()
+
+    def advance(self, chance: random.Random) -> None:
+        """Some rows come, change and go."""
+        rows = {**self.rows, **{self.key(chance): chance.randrange(20) for _ in range(3)}}
+        rows.pop(self.key(chance), None)
+        self.change(rows)
+
+    def key(self, chance: random.Random) -> int | None:
+        keys: list[int | None] = [None, *range(8)]
+        return chance.choice(keys)
+
+    def pin(self, chance: random.Random) -> None:
+        """Readers are taken back, or let go on."""
+        kept = editions.kept_editions(self.settings)
+        if editions.pinned(self.settings) is None and kept:
+            editions.pin_edition(self.settings, chance.choice(kept).number)
+        else:
+            editions.resume_editions(self.settings)
+
+    def expire(self) -> None:
+        """What nobody needs expires, as by lake maintain."""
+        with consumers.unmoved(self.settings) as held:
+            old = {edition.number for edition in editions.kept_editions(self.settings)} - held
+            editions.expire_editions(self.settings, old)
+
+    def as_of(self, edition: int) -> dict[Any, dict[str, Any]]:
+        """The rows that readers see in an edition, by their key."""
+        read = reader(self.settings, edition)
+        if NAME not in read.edition.tables:
+            return {}
+        return {row["k"]: row for row in read.relation(f"from {NAME}").to_arrow_table().to_pylist()}
