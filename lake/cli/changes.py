@@ -30,7 +30,7 @@ def changes(
     start_over: bool,
     forget: bool,
 ) -> None:
-    """Show what becomes of the rows of TABLE, edition by edition: a snapshot, then what changes from there.
+    """Follow the changes of TABLE, edition by edition. First come all of its rows, a snapshot.
 
     In a pipe, or with --json, each change is a line of JSON with the row before and after; a line `snapshot` says that
     what follows replaces everything before it, a line `complete` that an edition is whole. At a terminal it is a table.

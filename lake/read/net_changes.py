@@ -1,8 +1,9 @@
 """Net changes: what became of the rows of a table between two editions, whatever led from the one to the other.
 
 The rows of the two are compared, so a rebuild that gives the same rows changes nothing, a rollback changes what was
-changed back, and it does not matter whether a deploy came between. Where both are versions of one Delta table, only the
-files are read that the two do not share. DuckDB compares and sorts, on disk where memory does not do.
+changed back, and it does not matter whether a deploy came between. Of two versions of one Delta table, the change feed
+tells the rows that may differ, where it is proven to be whole; else only those of files are read that the two do not
+share. DuckDB compares and sorts, on disk where memory does not do.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from lake.config import Settings
 from lake.quoting import literal, quoted
 from lake.read.sql import Reader, select, spill
 from lake.store.comparison import changed_pairs
-from lake.store.ledger.editions import Edition
+from lake.store.feed import FEED, SIGN, proven_feed
+from lake.store.ledger.editions import Edition, EditionTable
 from lake.store.snapshot import Published, published
 from lake.store.table_head import CHANGE
+from lake.store.warehouse import Warehouse
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,6 +67,11 @@ class Side:
         return cls(edition, table, tuple(edition.tables[name].identity) or columns)
 
     @property
+    def entry(self) -> EditionTable:
+        """What the edition says of the table."""
+        return self.edition.tables[self.table.name]
+
+    @property
     def row(self) -> str:
         """SQL of a row as a struct."""
         return f"{{{', '.join(f'{literal(name)}: {quoted(name)}' for name in self.types)}}}"
@@ -78,9 +86,10 @@ class Side:
         """The visible columns with their types."""
         return {column.name: column.type for column in self.table.columns}
 
-    def without(self, files: Collection[str]) -> Published:
-        """The table without the rows of some of its files."""
-        return replace(self.table, files=tuple(file for file in self.table.files if file not in files))
+    def sql(self, con: duckdb.DuckDBPyConnection, *, without: Collection[str] = ()) -> str:
+        """SQL of its rows, without those of some of its files."""
+        files = tuple(file for file in self.table.files if file not in without)
+        return select(con, replace(self.table, files=files))
 
 
 @dataclass(frozen=True)
@@ -141,13 +150,25 @@ class NetChanges:
         before, after = self.before, self.after
         if before and after and before.keyed == after.keyed:
             alike = before.types == after.types
-            shared = {*before.table.files} & {*after.table.files} if alike else set[str]()
-            con.execute(f"CREATE TEMP VIEW old AS {select(con, before.without(shared))}")
-            con.execute(f"CREATE TEMP VIEW rows AS {select(con, after.without(shared))}")
+            rows = self._differing(con, before, after) if alike else (before.sql(con), after.sql(con))
+            con.execute(f"CREATE TEMP VIEW old AS {rows[0]}")
+            con.execute(f"CREATE TEMP VIEW rows AS {rows[1]}")
             pairs = changed_pairs(list(after.types), after.identity, before=None if alike else list(before.types))
             order = ", ".join(f"coalesce(after.{column}, before.{column})" for column in map(quoted, after.identity))
             return f"SELECT {CHANGE} AS change, before, after FROM ({pairs}) ORDER BY {order}"
         return self._replaced(con)
+
+    def _differing(self, con: duckdb.DuckDBPyConnection, before: Side, after: Side) -> tuple[str, str]:
+        """SQL of the rows of both sides that the other may not have: by the feed, else those of files of its own."""
+        old, new = before.entry, after.entry
+        path = Warehouse(self.settings).root / new.path
+        for first, last, sign in ((old, new, 1), (new, old, -1)):
+            if old.path == new.path and proven_feed(con, path, first, last):
+                columns = ", ".join(map(quoted, after.types))
+                net = f"SELECT {columns} FROM {FEED} GROUP BY ALL HAVING {sign} * sum({SIGN})"
+                return f"{net} < 0", f"{net} > 0"
+        shared = {*before.table.files} & {*after.table.files}
+        return before.sql(con, without=shared), after.sql(con, without=shared)
 
     def _replaced(self, con: duckdb.DuckDBPyConnection) -> str:
         """All rows before as deletes, then all rows after as inserts: no row of one side is one of the other."""
@@ -157,7 +178,7 @@ class NetChanges:
                 none = "NULL" if self.before and self.after else f"CASE WHEN false THEN {side.row} END"
                 images = {"before": none, "after": none, image: side.row}
                 columns = ", ".join(f"{sql} AS {name}" for name, sql in images.items())
-                parts.append(f"SELECT '{change}' AS change, {columns} FROM ({select(con, side.table)})")
+                parts.append(f"SELECT '{change}' AS change, {columns} FROM ({side.sql(con)})")
                 order += [f"{image}.{quoted(column)}" for column in side.identity]
         return f"SELECT * FROM ({' UNION ALL '.join(parts) or NOTHING}) ORDER BY {', '.join(order)}"
 

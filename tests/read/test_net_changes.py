@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
+import duckdb
 import pytest
 from deltalake import DeltaTable
 
+from lake import cost
 from lake.config import Settings
 from lake.errors import StorageError
 from lake.read.net_changes import Change, net_changes
+from lake.store.feed import proven_feed
 from lake.store.ledger.editions import Edition, EditionTable, get_edition, record_edition
 from tests.read.things import NAME, Things
 from tests.warehouse import write
@@ -90,6 +94,38 @@ def test_of_two_versions_of_one_table_shared_files_are_not_read(things: Things) 
         changed(things, None, 2)
 
 
+@pytest.mark.parametrize("rows", [0, 10**6])
+def test_a_large_table_is_told_by_its_feed_and_as_if_it_were_compared(
+    things: Things, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    monkeypatch.setattr(cost, "FEED_ROWS", rows)
+    things.change({n: n for n in range(50)})
+    things.change({n: n + (n == 7) for n in range(1, 50)} | {None: 1})
+    things.publish()
+    things.change({n: n for n in range(1, 51)})
+    settings, first, second = things.settings, get_edition(things.settings, 1), get_edition(things.settings, 2)
+    with duckdb.connect() as con:
+        assert proven_feed(con, things.path, first.tables[NAME], second.tables[NAME]) is (rows == 0)
+    assert outline(list(net_changes(settings, NAME, first, second))) == [("delete", 0), ("update", 7), ("insert", None)]
+    assert outline(list(net_changes(settings, NAME, second, first))) == [("insert", 0), ("update", 7), ("delete", None)]
+    assert outline(changed(things, 1, 4)) == [("delete", 0), ("insert", 50)]
+    assert changed(things, 2, 3) == []
+
+
+def test_a_feed_that_does_not_tell_all_is_not_believed(things: Things, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost, "FEED_ROWS", 0)
+    things.change({1: 1, 2: 2})
+    things.change({1: 1, 2: 3, 3: 3})
+    old, new = (get_edition(things.settings, number).tables[NAME] for number in (1, 2))
+    with duckdb.connect() as con:
+        assert not proven_feed(con, things.path, replace(old, content=new.content), new)
+    for file in (things.settings.warehouse_path / "silver" / NAME / "_change_data").iterdir():
+        file.unlink()
+    with duckdb.connect() as con:
+        assert not proven_feed(con, things.path, old, new)
+    assert outline(changed(things, 1, 2)) == [("update", 2), ("insert", 3)]
+
+
 def test_a_table_that_joins_is_inserted_and_one_that_retires_deleted(things: Things) -> None:
     things.rows = {1: 1}
     things.publish(without=True)
@@ -136,6 +172,20 @@ def test_a_map_and_its_values_are_compared(project: Settings) -> None:
     assert list(net_changes(project, NAME, first, same)) == []
     [change] = net_changes(project, NAME, same, other)
     assert (change.before, change.after) == ({"k": 1, "m": {"a": Decimal("1.50")}}, {"k": 1, "m": {"a": None}})
+
+
+def test_a_number_that_is_none_is_like_another_and_unlike_all_numbers(project: Settings) -> None:
+    rows = "SELECT * FROM (VALUES (1, 'nan'::DOUBLE), (2, {}), (3, {})) t(k, v)"
+    few, many, none = (
+        edition(project, n, f"thing@{n}", "k", query=rows.format(*values))
+        for n, values in enumerate(((2.0, 3.0), (50.0, 60.0), ("'nan'", 3.0)), start=1)
+    )
+    assert outline(list(net_changes(project, NAME, few, many))) == [("update", 2), ("update", 3)]
+    assert outline(list(net_changes(project, NAME, few, none))) == [("update", 2)]
+    assert outline(list(net_changes(project, NAME, none, few))) == [("update", 2)]
+    keyed = [replace(side, tables={NAME: replace(side.tables[NAME], identity=["v"])}) for side in (few, many)]
+    kinds = [change.change for change in net_changes(project, NAME, *keyed)]
+    assert kinds == ["delete", "delete", "insert", "insert"], "1 is the same row"
 
 
 def test_many_rows_come_in_batches(project: Settings) -> None:
