@@ -50,6 +50,7 @@ COMMANDS = {
     "forget": ["forget orders subject=ada", "forget orders subject=ada --proof"],
     "sql": ["sql 'from customer_daily'", "sql 'show tables'", "sql --cut 1 'from current_order'"],
     "export": ["export duckdb all.duckdb"],
+    "changes": ["changes current_order", "changes current_order --consumer crm"],
     "tables": ["tables"],
     "status": ["status", "status --json", "status --fail-if stopped"],
     "graph": ["graph"],
