@@ -19,12 +19,13 @@ from pyspark.sql import SparkSession
 
 from lake.cli import Shell, upkeep
 from lake.config import load_settings
-from lake.errors import DeclarationError, Unavailable
+from lake.errors import DeclarationError, StartOver, Unavailable
 from lake.maintenance import Policy, Upkeep, maintain
 from lake.project import Project, load
 from lake.publish import retention
 from lake.publish.retention import retired
 from lake.read.sql import reader
+from lake.read.subscription import subscribe
 from lake.scaffold import init
 from lake.store import compaction, delta, vacuum
 from lake.store.commit import commit
@@ -112,6 +113,26 @@ def published(project: Project, *, times: int) -> Table:
         put(table, number)
         publish(project, number, table)
     return table
+
+
+@pytest.mark.slow
+def test_what_a_consumer_has_is_kept_until_it_is_too_far_behind(project: Project) -> None:
+    table = published(project, times=2)
+    next(subscribe(project.settings, "current_order", consumer="crm")).ack()
+    for number in (3, 4):
+        put(table, number)
+        publish(project, number, table)
+    assert keep(project, dry_run=True).expired == [1, 3]
+    assert keep(project).expired == [1, 3]
+    changes = next(subscribe(project.settings, "current_order", consumer="crm"))
+    assert (changes.since, [(row.change, row.key["order_id"]) for row in changes]) == (
+        2,
+        [("delete", 2), ("insert", 4)],
+    )
+    hasty = replace(project, settings=replace(project.settings, keep_consumer_days=0.0))
+    assert maintain(hasty, no_session, Policy(editions=1, days=0, size=1 << 30), print).expired == [2]
+    with pytest.raises(StartOver, match="edition 2 has expired"):
+        next(subscribe(project.settings, "current_order", consumer="crm"))
 
 
 @pytest.mark.slow
