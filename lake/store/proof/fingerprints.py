@@ -75,6 +75,7 @@ class _Dialect:
     micros: Callable[[str], str]
     days: Callable[[str], str]
     double: Callable[[str], str]
+    nan: Callable[[str], str]
     long: Callable[[str], str]
     power: Callable[[str], str]
     ctz: Callable[[str], str]
@@ -103,6 +104,7 @@ SPARKS: Final = _Dialect(
     micros=lambda x: f"cast(unix_micros(cast({x} AS timestamp)) AS string)",
     days=lambda x: f"cast(unix_date({x}) AS string)",
     double=lambda x: f"cast({x} AS double)",
+    nan=lambda x: f"isnan({x})",
     long=lambda x: f"cast({x} AS bigint)",
     power=lambda x: f"pow(2D, {x})",
     ctz=lambda x: f"bit_count(({x} & -{x}) - 1L)",
@@ -121,6 +123,8 @@ DUCK: Final = _Dialect(
     micros=lambda x: f"epoch_us({x})::VARCHAR",
     days=lambda x: f"date_diff('day', DATE '1970-01-01', {x})::VARCHAR",
     double=lambda x: f"({x})::DOUBLE",
+    # Parquet's statistics leave NaN out: isnan, which DuckDB answers by them, is false then.
+    nan=lambda x: f"({x}::VARCHAR IN ('nan', '-nan'))",
     long=lambda x: f"({x})::BIGINT",
     power=lambda x: f"pow(2::DOUBLE, {x})",
     ctz=lambda x: f"bit_count(({x} & -{x}) - 1)",
@@ -182,13 +186,13 @@ def _exact(x: str, d: _Dialect) -> str:
     The logarithm may be off by one beside a power of two: then the number is another multiple of the same odd one.
     """
     infinite = d.double("'Infinity'")
-    size = f"CASE WHEN isnan({x}) OR abs({x}) = {infinite} OR {x} = 0 THEN {d.double('1')} ELSE abs({x}) END"
+    size = f"CASE WHEN {d.nan(x)} OR abs({x}) = {infinite} OR {x} = 0 THEN {d.double('1')} ELSE abs({x}) END"
     half = d.div("u", "2")
     whole = d.long(f"s * {d.power(half)} * {d.power(f'(u - {half})')}")
     text = f"{d.text(d.div('w', '(w & -w)'))} || 'b' || {d.text('(' + d.ctz('w') + ' - u)')}"
     finite = _let("s", size, _let("u", f"cast({BITS} - floor(log2(s)) AS int)", _let("w", whole, text, d), d), d)
     return (
-        f"CASE WHEN isnan({x}) THEN 'nan' WHEN {x} = {infinite} THEN 'inf' WHEN {x} = -{infinite} THEN '-inf'"
+        f"CASE WHEN {d.nan(x)} THEN 'nan' WHEN {x} = {infinite} THEN 'inf' WHEN {x} = -{infinite} THEN '-inf'"
         f" WHEN {x} = 0 THEN '0' ELSE CASE WHEN {x} < 0 THEN '-' ELSE '' END || {finite} END"
     )
 
