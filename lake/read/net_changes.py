@@ -32,11 +32,6 @@ BATCH_ROWS: Final = 10_000
 NOTHING: Final = "SELECT NULL::VARCHAR AS change, NULL::VARCHAR AS before, NULL::VARCHAR AS after WHERE false"
 
 
-def cut_of(edition: Edition, table: str) -> int:
-    """The cut at which `edition` has `table`."""
-    return edition.cut
-
-
 @dataclass(frozen=True)
 class Change:
     """What became of a row: `change` is insert, update or delete; `before` and `after` are its visible columns, None

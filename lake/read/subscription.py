@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from lake.config import Settings
 from lake.errors import DeclarationError, StartOver, did_you_mean
-from lake.read.net_changes import Change, NetChanges, cut_of, net_changes
+from lake.read.net_changes import Change, NetChanges, net_changes
 from lake.read.sql import reader
 from lake.read.wait import POLL_SECONDS
 from lake.store.ledger import consumers, editions
@@ -123,7 +123,7 @@ def _changes(
                 old, new = step
                 net = net_changes(settings, table, old, new)
                 since = old.number if old else None
-                given = Changes(table, new.number, cut_of(new, table), since, net, partial(place.acknowledge, new))
+                given = Changes(table, new.number, new.cut_of(table), since, net, partial(place.acknowledge, new))
                 yield given
                 place.must_be_acknowledged(given)
             elif follow:

@@ -37,7 +37,7 @@ def outline(changes: list[Change]) -> list[tuple[str, int | None]]:
 def edition(settings: Settings, cut: int, home: str, *identity: str, query: str) -> Edition:
     version = write(settings, "silver", home, query, mode="overwrite", merge=True)
     return record_edition(
-        settings, cut, {NAME: EditionTable("silver", f"silver/{home}", version, "f", None, None, identity)}
+        settings, cut, {NAME: EditionTable("silver", f"silver/{home}", version, "f", identity=identity)}
     )
 
 
@@ -80,9 +80,7 @@ def test_of_two_versions_of_one_table_shared_files_are_not_read(things: Things) 
             f"silver/{NAME}",
             write(settings, "silver", NAME, f"SELECT {k} AS k, 'x' AS v"),
             "f",
-            None,
-            None,
-            ["k"],
+            identity=["k"],
         )
         for k in (200, 201)
     ]
