@@ -22,10 +22,10 @@ from lake.evaluation.inputs import Inputs
 from lake.ingest.ingest import ingest
 from lake.publish.cut import cut
 from lake.read.sql import reader
+from lake.scaffold import init
 from lake.testing import Lakehouse
 
 LAKE: Final = Path(__file__).parents[1] / "lake"
-SHOP: Final = LAKE / "templates/project"
 Lines = dict[str, set[int]]
 
 
@@ -97,7 +97,9 @@ def path(name: str, prepared: Callable[[], Any]) -> Iterator[str]:
 def main(names: list[str]) -> None:
     """Prints the path of each of the named calls (default: all)."""
     with TemporaryDirectory() as folder:
-        shop = Lakehouse(SHOP, Path(folder)).land_samples().run()
+        project = Path(folder) / "shop"
+        init(project)
+        shop = Lakehouse(project, Path(folder) / "home").land_samples().run()
         for name, prepared in calls(shop).items():
             if not names or name in names:
                 print(*path(name, prepared), sep="\n")

@@ -246,7 +246,7 @@ def test_without_groups_one_table_holds_all_and_the_book_says_no_cut_of_a_table(
     published(whole)
     book = delta.rows(Warehouse(whole.settings).book("editions").path, "SELECT tables FROM t")
     assert {field for row in book for entry in json.loads(row["tables"]).values() for field in entry} == {
-        *("layer", "path", "version", "fingerprint", "rows", "content")
+        *("layer", "path", "version", "fingerprint", "rows", "content", "identity")
     }
     state = as_data(status(whole))
     assert "groups" not in state
