@@ -109,4 +109,5 @@ def _append(settings: Settings, batch: int, events: int, *, again: int = 0, **sa
     counts = {"read": events, "accepted": events, "duplicates": 0, "quarantined": 0, "control": 0}
     said |= {"counts": counts, "files": [], "contract": 1, "at": "2024-03-31T00:00:00+00:00"}
     query = f"SELECT * EXCLUDE (changed) REPLACE ({again or batch} AS _batch) FROM ({EVENTS}) WHERE _batch = {batch}"
-    commit(Warehouse(settings).log("orders").path, query, Log(settings, "orders").head().next(**said))
+    position = Log(settings, "orders").head().next(**said)
+    commit(Warehouse(settings).log("orders").path, query, position, partition_by=["_bucket"])

@@ -121,28 +121,40 @@ def unchanged(contracts: Sequence[Contract]) -> set[str]:
     return {field.name for field in contracts[-1].fields if _read(field, contracts) == quoted(field.name)}
 
 
-def _read(field: Field, contracts: Sequence[Contract]) -> str:
+def origins(field: Field, contracts: Sequence[Contract]) -> tuple[dict[str, tuple[Field, Contract]], list[int]]:
+    """Where a log has the values of `field`: in each physical column with what it was there, the newest column last.
+
+    And the versions of its contract that do not have the field.
+    """
     physical = columns(contracts)
-    origins: dict[str, str] = {}
+    present: dict[str, tuple[Field, Contract]] = {}
     absent: list[int] = []
     for number, contract in enumerate(contracts, 1):
         before = former(field, contract)
         if before is None:
             absent.append(number)
         else:
-            column = physical[before.name, _stored(before, contract)]
-            if before.name in contract.sealed:
-                text = encryption.opened(quoted(column), encryption.place(contract, column))
-                origins[column] = f"cast({text} AS {field.type})"
-            else:
-                origins[column] = _widened(before, column, field)
-    present = ", ".join(reversed(origins.values()))
-    kept = f"coalesce({present})" if len(origins) > 1 else present
+            present[physical[before.name, _stored(before, contract)]] = before, contract
+    return present, absent
+
+
+def _read(field: Field, contracts: Sequence[Contract]) -> str:
+    stored, absent = origins(field, contracts)
+    values = [_value(before, contract, column, field) for column, (before, contract) in stored.items()]
+    present = ", ".join(reversed(values))
+    kept = f"coalesce({present})" if len(values) > 1 else present
     if not absent:
         return kept
     default = "NULL" if field.default is None else value(field, literal(field.default))
     in_json = default if field.is_fact else f"coalesce({_in_extra(field)}, {default})"
     return f"CASE WHEN _version IN ({', '.join(map(str, absent))}) THEN {in_json} ELSE {kept} END"
+
+
+def _value(before: Field, contract: Contract, column: str, field: Field) -> str:
+    """The value of `field` in a physical column, which `contract` has for what the field was `before`."""
+    if before.name not in contract.sealed:
+        return _widened(before, column, field)
+    return f"cast({encryption.opened(quoted(column), encryption.place(contract, column))} AS {field.type})"
 
 
 def _in_extra(field: Field) -> str:

@@ -7,6 +7,7 @@ that a reader needs not walk the whole history; it is repaired from the log, so 
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping
@@ -141,14 +142,14 @@ def printable(name: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def landed(log: Log) -> set[Mark]:
-    """The marks of every file that the log has taken in."""
+def landed(log: Log, *, upto: float = math.inf) -> set[Mark]:
+    """The marks of every file that the log has taken in, with batch `upto` at the latest."""
     settings, stream, head = log.settings, log.stream, delta.head(log.path, log.app)
     query = "SELECT batch, name, size, mtime FROM t WHERE stream = $1 AND batch <= $2"
     old = LANDED.rows(settings, query, stream, head.data["batch"] if head else 0)
     remembered = max((row["batch"] for row in old), default=0)
-    return {(row["name"], row["size"], row["mtime"]) for row in old} | {
-        (name, size, mtime) for _, name, size, mtime, *_ in _newer(log, remembered)
+    return {(row["name"], row["size"], row["mtime"]) for row in old if row["batch"] <= upto} | {
+        (name, size, mtime) for batch, name, size, mtime, *_ in _newer(log, remembered) if batch <= upto
     }
 
 

@@ -46,6 +46,11 @@ class Scan:
         some = self.arrow(keys=keys, limit=cost.SCAN_ROWS + 1)
         return to_frame(spark, some) if some.num_rows <= cost.SCAN_ROWS else self.frame(spark)
 
+    def files(self) -> list[str]:
+        """The files that may hold rows within the bounds, whether they are there or not."""
+        with opened(self.path, self.version) as table:
+            return [f"{self.path}/{path}" for path, _ in self._listed(table)]
+
     def schema(self) -> pa.Schema:
         """The columns as Arrow types."""
         with opened(self.path, self.version) as table:
@@ -126,12 +131,10 @@ class Scan:
 
     def _listed(self, table: DeltaTable) -> list[tuple[str, int]]:
         """The files that may hold rows within the bounds, below the table's folder, each with its number of rows."""
-        import pyarrow as pa
-
-        actions = pa.table(table.get_add_actions(flatten=True))
+        actions = table.get_add_actions(flatten=True)
         with connection() as con:
             con.register("a", actions)
-            tests = [self._file_test(column, actions.column_names) for column in self.bounds]
+            tests = [self._file_test(column, actions.schema.names) for column in self.bounds]
             return con.execute(
                 f"SELECT path, num_records FROM a WHERE {' AND '.join(tests) or 'true'} ORDER BY path"
             ).fetchall()

@@ -68,6 +68,11 @@ class Published:
     files: tuple[str, ...]
 
     @property
+    def title(self) -> str:
+        """How a query calls it."""
+        return f"{self.layer}.{self.name}"
+
+    @property
     def has_versions(self) -> bool:
         """Whether its rows say from when to when they hold."""
         return {"valid_from", "valid_to", "version_id"} <= {column.name for column in self.columns}

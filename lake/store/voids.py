@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from lake.config import Settings
 from lake.errors import DeclarationError
-from lake.quoting import SPARK, literal
+from lake.quoting import DUCKDB, SPARK, literal
 from lake.store.book import Book
 from lake.store.recovery import last_void
 
@@ -91,11 +91,14 @@ class Void:
     @property
     def whole(self) -> str | None:
         """Spark's SQL of whether an event is of the delivery; None where it is about one event."""
-        if self.bucket is not None:
-            return None
+        return None if self.bucket is not None else self.whole_in(SPARK)
+
+    def whole_in(self, quote: str) -> str:
+        """SQL of whether an event is of the delivery, for the engine whose identifiers stand in `quote`."""
         if self.source is None:
-            return f"_batch = {self.batch}"
-        return f"(_batch <= {self.batch} AND regexp_replace(_source, '{LINE}', '') = {literal(self.source, SPARK)})"
+            return f"(_batch = {self.batch})"
+        name = f"regexp_replace(_source, '{LINE}', '')"
+        return f"(_batch <= {self.batch} AND {name} = {literal(self.source, quote)})"
 
     def covers(self, place: Place, source: str) -> bool:
         """Whether the event at `place`, which came from `source`, does not count."""
@@ -132,6 +135,15 @@ def kept(rows: DataFrame, voids: Iterable[Void]) -> DataFrame:
     if places:
         rows = rows.where(f"(_bucket, _offset) NOT IN ({', '.join(places)})")
     return rows.where(f"NOT ({' OR '.join(wholes)})") if wholes else rows
+
+
+def kept_sql(voids: Iterable[Void]) -> str:
+    """DuckDB's SQL of whether none of `voids` takes back the row of a log."""
+    voids = list(voids)
+    tests = [f"NOT {void.whole_in(DUCKDB)}" for void in voids if void.whole]
+    if places := [f"({void.bucket}, {void.offset})" for void in voids if not void.whole]:
+        tests.append(f"(_bucket, _offset) NOT IN ({', '.join(places)})")
+    return " AND ".join(tests) or "true"
 
 
 def taken_back(rows: DataFrame, voids: Iterable[Void]) -> DataFrame:

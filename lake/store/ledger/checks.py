@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from lake.config import Settings
 from lake.store.book import Book, instant
@@ -35,7 +35,7 @@ class Check:
     checked_at: datetime
 
 
-_CHECKS = Book(
+CHECKS: Final = Book(
     "checks",
     {
         "number": "BIGINT",
@@ -65,17 +65,17 @@ def record_check(  # noqa: PLR0913 - the columns of one entry
     results: Sequence[Mapping[str, Any]],
 ) -> Check:
     """Records a check of `table`."""
-    with _CHECKS.written(settings):
-        head = _CHECKS.head(settings)
+    with CHECKS.written(settings):
+        head = CHECKS.head(settings)
         check = Check(head.txn + 1, table, home, scope, cut, version, suite, outcome, list(results), datetime.now(UTC))
-        _CHECKS.add(settings, head, list(asdict(check).values()))
+        CHECKS.add(settings, head, list(asdict(check).values()))
         return check
 
 
 def last_checks(settings: Settings, scope: Scope | None = None) -> dict[str, Check]:
     """The newest check of each table, of either scope or of one."""
     newest = 'SELECT max(number) FROM t WHERE $1 IS NULL OR scope = $1 GROUP BY "table"'
-    rows = _CHECKS.find(settings, f"number IN ({newest})", scope)
+    rows = CHECKS.find(settings, f"number IN ({newest})", scope)
     return {row["table"]: _check(row) for row in rows}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from lake.config import Settings
 from lake.errors import DeclarationError, Unavailable
@@ -59,7 +59,7 @@ class Edition:
         return {self.cut_of(table) for table in self.tables} or {self.cut}
 
 
-_EDITIONS = Book(
+EDITIONS: Final = Book(
     "editions",
     {"action": "VARCHAR", "number": "BIGINT", "cut": "BIGINT", "tables": "VARCHAR", "published_at": "TIMESTAMPTZ"},
 )
@@ -71,30 +71,30 @@ _NUMBERS = Book("numbers", {"what": "VARCHAR", "number": "BIGINT"})
 
 def latest_edition(settings: Settings) -> Edition | None:
     """The newest edition, pinned or not; None before the first."""
-    return _edition_of(_EDITIONS.head(settings), "edition")
+    return _edition_of(EDITIONS.head(settings), "edition")
 
 
 def current_edition(settings: Settings) -> Edition | None:
     """The edition that readers see: the pinned one, else the newest; None before the first."""
-    head = _EDITIONS.head(settings)
+    head = EDITIONS.head(settings)
     return _edition_of(head, "pin") or _edition_of(head, "edition")
 
 
 def pinned(settings: Settings) -> int | None:
     """The number of the edition that readers are kept at by a pin, None without a pin."""
-    pin = _edition_of(_EDITIONS.head(settings), "pin")
+    pin = _edition_of(EDITIONS.head(settings), "pin")
     return pin.number if pin else None
 
 
 def get_edition(settings: Settings, number: int) -> Edition:
     """The edition `number`. Raises DeclarationError where there is none, or none any more."""
-    head = _EDITIONS.head(settings)
+    head = EDITIONS.head(settings)
     latest = _edition_of(head, "edition")
     for edition in (latest, _edition_of(head, "pin")):
         if edition is not None and edition.number == number:
             return edition
     _must_be_kept(head, number)
-    for row in _EDITIONS.find(settings, "action = 'publish' AND number = ?", number):
+    for row in EDITIONS.find(settings, "action = 'publish' AND number = ?", number):
         return _edition(row)
     raise unknown("edition", number, latest.number if latest else 0, fix="lake run")
 
@@ -105,8 +105,8 @@ def edition_at(settings: Settings, cut: int) -> Edition:
     So none of its tables is beyond `cut`, and each is as near to it as it was ever published: a group that moves on
     gets to the cut of its edition.
     """
-    for row in _EDITIONS.find(settings, "action = 'publish' AND cut <= ? ORDER BY number DESC LIMIT 1", cut):
-        _must_be_kept(_EDITIONS.head(settings), row["number"])
+    for row in EDITIONS.find(settings, "action = 'publish' AND cut <= ? ORDER BY number DESC LIMIT 1", cut):
+        _must_be_kept(EDITIONS.head(settings), row["number"])
         return _edition(row)
     raise DeclarationError(f"no edition had been published by cut {cut}", fix="lake status")
 
@@ -120,54 +120,59 @@ def cut_of(settings: Settings, edition: Edition | None, table: str) -> int:
 
 def edition_before(settings: Settings, number: int) -> Edition | None:
     """The edition that was published before edition `number`, expired or not; None for the first."""
-    rows = _EDITIONS.find(settings, "action = 'publish' AND number < ? ORDER BY number DESC LIMIT 1", number)
+    rows = EDITIONS.find(settings, "action = 'publish' AND number < ? ORDER BY number DESC LIMIT 1", number)
     return next(map(_edition, rows), None)
 
 
 def left_behind_at(settings: Settings, cut: int) -> datetime | None:
     """When the first edition of a later cut than `cut` was published; None where there is none."""
-    rows = _EDITIONS.find(settings, "action = 'publish' AND cut > ? ORDER BY number LIMIT 1", cut)
+    rows = EDITIONS.find(settings, "action = 'publish' AND cut > ? ORDER BY number LIMIT 1", cut)
     return next((instant(row["published_at"]) for row in rows), None)
 
 
 def edition_after(settings: Settings, number: int) -> Edition | None:
     """The edition that was published after edition `number`, expired or not; None for the newest."""
-    rows = _EDITIONS.find(settings, "action = 'publish' AND number > ? ORDER BY number LIMIT 1", number)
+    rows = EDITIONS.find(settings, "action = 'publish' AND number > ? ORDER BY number LIMIT 1", number)
     return next(map(_edition, rows), None)
 
 
 def kept_editions(settings: Settings) -> list[Edition]:
     """The editions that have not expired, newest first."""
-    expired = _expired(_EDITIONS.head(settings))
-    rows = _EDITIONS.find(settings, "action = 'publish' ORDER BY number DESC")
+    expired = _expired(EDITIONS.head(settings))
+    rows = EDITIONS.find(settings, "action = 'publish' ORDER BY number DESC")
     return [_edition(row) for row in rows if not _within(row["number"], expired)]
 
 
 def is_kept(settings: Settings, number: int) -> bool:
     """Whether there is an edition `number` that has not expired."""
-    head = _EDITIONS.head(settings)
+    head = EDITIONS.head(settings)
     latest = _edition_of(head, "edition")
     return latest is not None and 0 < number <= latest.number and not _within(number, _expired(head))
 
 
 def expired_since(settings: Settings, number: int) -> list[Edition]:
     """The editions that expired since edition `number` came: who began to read then may still read them."""
-    entries = _EDITIONS.find(settings, "action = 'expire' AND cut >= $1", number)
+    entries = EDITIONS.find(settings, "action = 'expire' AND cut >= $1", number)
     parts = [part for entry in entries for part in parsed(entry["tables"])]
-    return [_edition(row) for row in _EDITIONS.find(settings, "action = 'publish'") if _within(row["number"], parts)]
+    return [_edition(row) for row in EDITIONS.find(settings, "action = 'publish'") if _within(row["number"], parts)]
+
+
+def expired_ranges(settings: Settings) -> list[list[int]]:
+    """The numbers of the editions that have expired, as ranges [first, last]."""
+    return _expired(EDITIONS.head(settings))
 
 
 def expire_editions(settings: Settings, old: Iterable[int], *, dry_run: bool = False) -> list[int]:
     """Lets the `old` editions expire, but never the newest and the pinned one. Returns those that do."""
-    with _EDITIONS.written(settings):
-        head = _EDITIONS.head(settings)
+    with EDITIONS.written(settings):
+        head = EDITIONS.head(settings)
         expired = _expired(head)
         needed = [part["number"] for part in (head.data.get("edition"), head.data.get("pin")) if part]
         going = sorted(n for n in set(old) if n not in needed and not _within(n, expired))
         if going and not dry_run:
             # In place of a cut, the newest edition by then.
             entry = ["expire", going[-1], max(needed, default=0), _ranges(going), datetime.now(UTC)]
-            _EDITIONS.add(settings, head, entry, **{**head.data, "expired": _ranges([*going, *_numbers(expired)])})
+            EDITIONS.add(settings, head, entry, **{**head.data, "expired": _ranges([*going, *_numbers(expired)])})
         return going
 
 
@@ -179,8 +184,8 @@ def record_edition(
     Raises Unavailable where the newest edition is of a later cut, or has one of the tables at one, or tables by other
     definitions or elsewhere than both `tables` and the edition that the caller had `seen` when it began.
     """
-    with _EDITIONS.written(settings):
-        head = _EDITIONS.head(settings)
+    with EDITIONS.written(settings):
+        head = EDITIONS.head(settings)
         latest = _edition_of(head, "edition")
         if seen and _made(latest) not in (_made(seen), {name: _maker(table) for name, table in tables.items()}):
             raise Unavailable("tables were deployed meanwhile", fix="try again with the jobs that were deployed")
@@ -200,15 +205,15 @@ def record_edition(
 
 def edition_of_moment(settings: Settings, moment: datetime) -> int:
     """The number of the edition that was published at exactly `moment`; 0 for none."""
-    rows = _EDITIONS.find(settings, "action = 'publish' AND published_at = ?", moment)
+    rows = EDITIONS.find(settings, "action = 'publish' AND published_at = ?", moment)
     return max((row["number"] for row in rows), default=0)
 
 
 def pin_edition(settings: Settings, number: int) -> Edition:
     """Keeps readers at edition `number` until `resume_editions`. Raises DeclarationError where there is none."""
-    with _EDITIONS.written(settings):
+    with EDITIONS.written(settings):
         edition = get_edition(settings, number)
-        head = _EDITIONS.head(settings)
+        head = EDITIONS.head(settings)
         if head.data.get("pin") != _state(edition):
             _change(settings, head, "pin", edition, pin=_state(edition))
         return edition
@@ -216,8 +221,8 @@ def pin_edition(settings: Settings, number: int) -> Edition:
 
 def resume_editions(settings: Settings) -> Edition | None:
     """Lets readers see the newest edition again, and returns it; None before the first."""
-    with _EDITIONS.written(settings):
-        head = _EDITIONS.head(settings)
+    with EDITIONS.written(settings):
+        head = EDITIONS.head(settings)
         latest = _edition_of(head, "edition")
         if latest and head.data.get("pin"):
             _change(settings, head, "resume", latest, pin=None)
@@ -227,7 +232,7 @@ def resume_editions(settings: Settings) -> Edition | None:
 def _change(settings: Settings, head: delta.Position, action: str, edition: Edition, pin: object) -> None:
     entry = _state(edition)
     state = {**head.data, "edition": entry if action == "publish" else head.data["edition"], "pin": pin}
-    _EDITIONS.add(settings, head, [action, *(entry | {"published_at": edition.published_at}).values()], **state)
+    EDITIONS.add(settings, head, [action, *(entry | {"published_at": edition.published_at}).values()], **state)
 
 
 def _state(edition: Edition) -> dict[str, Any]:

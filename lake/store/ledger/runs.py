@@ -40,7 +40,7 @@ class Run:
     seconds: float
 
 
-_RUNS = Book(
+RUNS: Final = Book(
     "runs",
     {
         "number": "BIGINT",
@@ -66,17 +66,17 @@ def record_run(  # noqa: PLR0913, PLR0917 - the columns of one entry
     seconds: float,
 ) -> None:
     """Books one verb's work on `subject`: how it ended (`done` or `failed`), what it counted, how long it took."""
-    with _RUNS.written(settings):
-        head = _RUNS.head(settings)
+    with RUNS.written(settings):
+        head = RUNS.head(settings)
         run = Run(head.txn + 1, verb, subject, cut, outcome, counts, started_at, seconds)
-        _RUNS.add(settings, head, list(asdict(run).values()))
+        RUNS.add(settings, head, list(asdict(run).values()))
 
 
 def last_runs(settings: Settings, *verbs: str, outcome: str | None = None) -> dict[str, Run]:
     """The newest run of each subject; of one of `verbs`, where some are given, and with one `outcome`."""
     newest = """SELECT max(number) FROM t WHERE (len($1) = 0 OR verb IN $1) AND ($2 IS NULL OR outcome = $2)
         GROUP BY subject"""
-    rows = _RUNS.find(settings, f"number IN ({newest})", list(verbs), outcome)
+    rows = RUNS.find(settings, f"number IN ({newest})", list(verbs), outcome)
     return {
         row["subject"]: Run(**{**row, "counts": json.loads(row["counts"]), "started_at": instant(row["started_at"])})
         for row in rows
