@@ -50,7 +50,9 @@ def sql(
 ) -> None:
     """Query the published edition, or open a shell. Without a query: a shell on a terminal, else standard input.
 
-    Tables are named as in `lake tables`: carrier_daily or gold.carrier_daily. The dialect is DuckDB's, read only.
+    Tables are named as in `lake tables`: carrier_daily or gold.carrier_daily. log.<stream> has the events up to the
+    edition's cut, without what is void or personal. lake.runs, lake.checks, lake.cuts, lake.editions and
+    lake.quarantine say what was done. The dialect is DuckDB's, read only.
     Decimals are exact, but avg(decimal) and a division of decimals are DOUBLE in DuckDB: cast the result, for
     instance avg(fare)::DECIMAL(10, 2). Times are in UTC. In JSON, decimals are strings.
 
@@ -60,6 +62,7 @@ def sql(
     lake sql "select carrier, sum(flights) from carrier_daily group by all order by all"
     lake sql --cut 12 "from aircraft_operator_at('2013-03-01')"
     lake sql --after flights@12 "select count(*) from flight"
+    lake sql "select _place, status from log.orders where order_id = 2 order by _time"
     lake sql --file question.sql -o answer.csv
     """
     from lake.read.export import chosen, export

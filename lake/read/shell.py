@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -31,7 +32,9 @@ from lake.config import Settings
 from lake.errors import DeclarationError, LakeError
 from lake.read import export
 from lake.read.answer import ask
+from lake.read.relation import Relation
 from lake.read.sql import Reader, as_of, reader
+from lake.store.snapshot import Published
 from lake.text import as_table, moment, obeyed, printable, shown
 
 ROWS: Final = 200
@@ -44,7 +47,7 @@ WORDS: Final = {"exit": "\\q", "quit": "\\q", "help": "\\?"}
 HELP: Final = r"""A query ends with ; or an empty line. Tab completes, arrow keys recall queries,
 Ctrl-C cancels.
 
-  \d, \dt       the tables of the edition
+  \d, \dt       the tables of the edition, and the logs and ledgers beside them
   \d TABLE      its columns, with types, units and comments
   \x            one line a column, for rows that are wide; again, one line a row
   \o FILE       the next answer goes to FILE, all of it: .csv, .json, .jsonl,
@@ -57,6 +60,8 @@ Decimals are exact, but avg(decimal) and a division of decimals are DOUBLE:
 cast them, avg(fare)::DECIMAL(10, 2).
 Times are in UTC; for local ones: at AT TIME ZONE 'America/New_York'."""
 
+_BESIDE: Final = re.compile(r"\b(log|lake)\.(?=\w*\Z)", re.I)
+"""What stands before the name of a log or a ledger."""
 KEYWORDS: Final = re.findall(
     r"\w+",
     """select from where group by order having limit offset distinct as join left right full inner cross asof on using
@@ -145,13 +150,22 @@ class Conversation:
             ["table", "columns", "what one row is"],
             [[f"{table.layer}.{table.name}", len(table.columns), table.doc] for table in tables],
         )
+        yield ""
+        yield from as_table(["beside them", "what one row is"], map(self._beside, self.reader.beside.titles))
+
+    def _beside(self, title: str) -> list[str]:
+        """A log or a ledger, and what one of its rows is, or why it cannot be read."""
+        try:
+            return [title, self.reader.beside.relation(title).doc]
+        except LakeError as error:
+            return [title, f"cannot be read: {error.what}"]
 
     def _columns(self, name: str) -> Iterator[str]:
-        table = self.reader.table(name)
-        yield f"{table.layer}.{table.name}: {table.doc}"
+        source = self.reader.source(name)
+        yield f"{source.title}: {source.doc}"
         yield from as_table(
             ["column", "type", "unit", "comment"],
-            [[column.name, column.type.replace('"', ""), column.unit, column.comment] for column in table.columns],
+            [[column.name, column.type.replace('"', ""), column.unit, column.comment] for column in source.columns],
         )
 
 
@@ -164,8 +178,8 @@ def _expanded(names: Sequence[str], rows: Sequence[Sequence[str | None]]) -> Ite
 
 
 class Names(Completer):
-    """Completes table names and their `_at`, the columns of tables that are mentioned (else of all), keywords and
-    functions.
+    """Completes table names and their `_at`, logs and ledgers, the columns of what is mentioned (else of all tables),
+    keywords and functions.
     """
 
     def __init__(self, conversation: Conversation) -> None:
@@ -188,12 +202,19 @@ class Names(Completer):
 
     def _candidates(self, text: str) -> Iterator[tuple[str, str]]:
         reader = self.conversation.reader
+        if schema := _BESIDE.search(text):
+            of_schema = (title for title in reader.beside.titles if title.startswith(f"{schema[1].lower()}."))
+            yield from ((title.partition(".")[2], schema[1].lower()) for title in of_schema)
+            return
         tables = [reader.table(name) for name in reader.edition.tables]
         yield from ((table.name, table.layer) for table in tables)
+        yield from ((title, title.partition(".")[0]) for title in reader.beside.titles)
         if text.startswith("\\"):
             return
         yield from ((as_of(table.name), "(moment)") for table in tables if table.has_versions)
-        mentioned = [table for table in tables if re.search(rf"\b{table.name}\b", text)]
+        mentioned: list[Published | Relation] = [table for table in tables if re.search(rf"\b{table.name}\b", text)]
+        with suppress(LakeError):
+            mentioned += reader.beside_named(text)
         columns = {column.name: column.type for table in mentioned or tables for column in table.columns}
         yield from columns.items()
         yield from ((keyword, "keyword") for keyword in KEYWORDS)

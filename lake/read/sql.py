@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import duckdb
 
@@ -27,6 +27,12 @@ from lake.store.ledger import editions
 from lake.store.snapshot import Published, published
 from lake.store.warehouse import Warehouse
 
+if TYPE_CHECKING:
+    from lake.read.beside import Beside
+    from lake.read.relation import Relation
+
+SCHEMAS: Final = frozenset({"log", "lake"})
+"""What logs and ledgers are called after."""
 READS: Final = frozenset({"SELECT", "EXPLAIN", "MULTI"})
 """DuckDB's statement types that only read. DESCRIBE, SHOW, SUMMARIZE and VALUES are SELECT, PIVOT is MULTI."""
 
@@ -35,6 +41,8 @@ _EXPLAIN: Final = re.compile(r"EXPLAIN\b\s*(?:ANALYZE\b)?\s*(?:\(\s*(?:ANALYZE|F
 _LISTING: Final = re.compile(
     r"\A\s*desc\b|\b(show|describe|query|query_table|information_schema|pg_\w+|pragma_\w+|duckdb_\w+)\b", re.I
 )
+_OF_ONE: Final = re.compile(r"\A\s*(?:describe|desc|summarize)\s+[\w.\"]+\s*;?\s*\Z", re.I)
+"""A listing of one table's columns."""
 TOWARDS_AN_EDITION: Final = ("ingest", "build", "advance", "rebuild", "publish")
 """The verbs of runs after which there is an edition."""
 AS_OF: Final = "FROM {table} WHERE valid_from <= moment AND (valid_to IS NULL OR moment < valid_to)"
@@ -67,13 +75,15 @@ class Reader:
         return self._opened[plain]
 
     def mentioned(self, query: str) -> list[Published]:
-        """The tables that `query` may read, found without parsing it: all of them where it asks for a listing."""
+        """The tables that `query` may read, found without parsing it: all of them where it asks for a listing, or names
+        nothing.
+        """
         return [self.table(name) for name in self.names_in(query)]
 
     def names_in(self, query: str) -> list[str]:
         """The names of the tables that `query` may read, see `mentioned`."""
         named = self._named(query)
-        every = not named or _LISTING.search(query)
+        every = not (named or self.titles(query)) or _LISTING.search(query)
         return [name for name in self._names.values() if every or name in named]
 
     def across_cuts(self, names: Collection[str]) -> str:
@@ -87,6 +97,33 @@ class Reader:
     def _named(self, query: str) -> list[str]:
         words = set(re.findall(r"\w+", query.lower()))
         return [name for lower, name in self._names.items() if {lower, as_of(lower)} & words]
+
+    def beside_named(self, query: str) -> list[Relation]:
+        """The logs and ledgers that `query` may name; all that can be read where it asks for a listing.
+
+        Raises LakeError for one that it may name and that cannot be read.
+        """
+        titles = self.titles(query)
+        named = [self.beside.relation(title) for title in titles]
+        is_listing = _LISTING.search(query) and not _OF_ONE.match(query)
+        return [*named, *self.beside.readable(but=titles)] if is_listing else named
+
+    def titles(self, query: str) -> list[str]:
+        """What `query` may call logs and ledgers."""
+        words = set(re.findall(r"\w+", query.lower()))
+        return self.beside.named(words) if words & SCHEMAS else []
+
+    def source(self, name: str) -> Published | Relation:
+        """The table, the log or the ledger called `name`. Raises as `table` does, and where it cannot be read."""
+        is_beside = name.lower().partition(".")[0] in SCHEMAS and "." in name
+        return self.beside.relation(name) if is_beside else self.table(name)
+
+    @cached_property
+    def beside(self) -> Beside:
+        """The logs and ledgers as of the edition."""
+        from lake.read.beside import Beside
+
+        return Beside(self.settings, self.edition)
 
     def has_as_of(self, table: Published) -> bool:
         """Whether there is the macro that answers which versions of `table` were valid at a moment."""
@@ -103,18 +140,18 @@ class Reader:
 
         Faults of the query become DeclarationErrors with a place and a fix.
         """
-        tables = self.mentioned(query)
+        tables, relations = self.mentioned(query), self.beside_named(query)
         try:
-            con = self._locked(tables, pipe)
+            con = self._locked(tables, relations, pipe)
         except duckdb.Error as error:
-            raise self.unreadable(error, tables) from None
+            raise self.unreadable(error, tables, relations) from None
         try:
             _refuse_writes(con, query)
             if note := self.across_cuts(self._named(query)):
                 logging.getLogger("lake").warning("%s", note)
             yield con
         except duckdb.Error as error:
-            raise self._as_lake_error(error, query, tables) from None
+            raise self._as_lake_error(error, query, tables, relations) from None
         except RuntimeError as error:
             if str(error) == "Query interrupted":  # how DuckDB passes Ctrl-C on
                 raise KeyboardInterrupt from None
@@ -125,12 +162,18 @@ class Reader:
         with self.connect(query) as con:
             return con.sql(query)
 
-    def _locked(self, tables: Iterable[Published], pipe: str) -> duckdb.DuckDBPyConnection:
-        tables = list(tables)
+    def _locked(
+        self, tables: Sequence[Published], relations: Sequence[Relation], pipe: str
+    ) -> duckdb.DuckDBPyConnection:
+        copies = [relation for relation in relations if relation.copied]
+        views = [relation for relation in relations if not relation.copied]
+        sources: list[Published | Relation] = [*tables, *views]
         con = duckdb.connect()
         con.execute("SET TimeZone = 'UTC'")
         con.execute(f"SET temp_directory = {literal(str(spill(self.settings)))}")
-        files = [file for table in tables for file in table.files]
+        for copy in copies:
+            copy.make(con)
+        files = [file for source in sources for file in source.files]
         con.execute(f"SET allowed_paths = [{', '.join(map(literal, [*files, pipe] if pipe else files))}]")
         con.execute("SET allowed_directories = []")
         con.execute(
@@ -147,11 +190,18 @@ class Reader:
             con.execute(f"CREATE VIEW {name} AS FROM {quoted(table.layer)}.{name}")
             if self.has_as_of(table):
                 con.execute(f"CREATE MACRO {quoted(as_of(table.name))}(moment) AS TABLE {AS_OF.format(table=name)}")
+        for view in views:
+            view.make(con)
         con.execute("SET lock_configuration = true")
         return con
 
-    def unreadable(self, error: duckdb.Error, tables: Iterable[Published]) -> StorageError:
-        """What is wrong with the files of `tables`, upon an `error` of DuckDB's."""
+    def unreadable(
+        self, error: duckdb.Error, tables: Iterable[Published], relations: Sequence[Relation] = ()
+    ) -> StorageError:
+        """What is wrong with the files of `tables` and `relations`, upon an `error` of DuckDB's."""
+        for relation in relations:
+            if damaged := relation.fault(error):
+                return damaged
         root = Warehouse(self.settings).root
         without = {table.name: delta.missing(root, table.files) for table in tables}
         gone = [file for files in without.values() for file in files]
@@ -165,7 +215,9 @@ class Reader:
             " warehouse, or read another edition with --edition N",
         )
 
-    def _as_lake_error(self, error: duckdb.Error, query: str, tables: Iterable[Published]) -> LakeError:
+    def _as_lake_error(
+        self, error: duckdb.Error, query: str, tables: Sequence[Published], relations: Sequence[Relation]
+    ) -> LakeError:
         """DuckDB's error as a LakeError."""
         text = str(error)
         what = re.sub(r"^(\w+ )+Error: ", "", text.partition("\n")[0]).strip()
@@ -177,17 +229,27 @@ class Reader:
                 fix="name a table: `lake tables`",
             )
         if missing := _MISSING_TABLE.search(text):
-            hint = did_you_mean(missing[1].lower(), self.edition.tables)
-            return DeclarationError(f"no table {missing[1]!r} in edition {self.edition.number}", where=where, fix=hint)
+            return self._no_table(missing[1], query, where)
         if isinstance(error, duckdb.BinderException) and (missing := _MISSING_COLUMN.search(text)):
-            columns = {column.name for table in tables for column in table.columns}
+            sources: list[Published | Relation] = [*tables, *relations]
+            columns = {column.name for source in sources for column in source.columns}
             if missing[1] not in columns:
                 return DeclarationError(
                     f"no column {missing[1]!r}", where=where, fix=did_you_mean(missing[1].lower(), columns)
                 )
         if isinstance(error, duckdb.IOException):
-            return self.unreadable(error, tables)
+            return self.unreadable(error, tables, relations)
         return DeclarationError(what, where=where, fix=_fix_for(what))
+
+    def _no_table(self, name: str, query: str, where: str) -> DeclarationError:
+        """That `query` names a table, a log or a ledger that is not there: `name`, without its schema maybe."""
+        schema, _, plain = name.lower().rpartition(".")
+        schema = schema or self.beside.schema(plain, query)
+        if schema in SCHEMAS:
+            fault = self.beside.unknown(f"{schema}.{plain}")
+            return DeclarationError(fault.what, where=where, fix=fault.fix)
+        hint = did_you_mean(name.lower(), self.edition.tables, self.beside.titles)
+        return DeclarationError(f"no table {name!r} in edition {self.edition.number}", where=where, fix=hint)
 
 
 def reader(settings: Settings, number: int | None = None, *, cut: int | None = None) -> Reader:
@@ -230,6 +292,11 @@ def opened(  # noqa: PLR0913  which edition, and what has to hold first
     if verified:
         from lake.read.verified import must_hold
 
+        if beside := chosen.titles(query or ""):
+            raise DeclarationError(
+                f"{beside[0]} is no table of the edition, so no fingerprint of it was published",
+                fix="leave out --verified; lake log STREAM --check verifies a log",
+            )
         must_hold(settings, chosen.edition, [table.name for table in chosen.mentioned(query or "show tables")])
     return chosen
 

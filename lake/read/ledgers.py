@@ -1,0 +1,202 @@
+"""The ledgers in `lake sql`, flat: `lake.runs`, `lake.checks`, `lake.cuts`, `lake.editions`, `lake.quarantine`.
+
+They are copied before the connection is locked, so a query sees nothing else that their files have: no text of a record
+that was refused, no examples of rows that failed an expectation. They say what is booked now, but for the quarantine,
+which is that of the logs up to the cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from lake.config import Settings
+from lake.contracts.contract import sound_contracts, streams_of
+from lake.ingest import landing
+from lake.quoting import literal, quoted
+from lake.read.relation import Relation, stored, stored_files
+from lake.store import quarantine
+from lake.store.book import Book
+from lake.store.ledger import checks, cuts, editions, runs
+from lake.store.ledger.cuts import Cut
+from lake.store.log import Log
+from lake.store.snapshot import Column
+from lake.store.warehouse import Warehouse
+
+SCHEMA: Final = "lake"
+Columns = tuple[tuple[str, str, str], ...]
+"""Name, type and meaning of each column."""
+
+RUNS: Final[Columns] = (
+    ("number", "BIGINT", "1, 2, 3 …"),
+    ("verb", "VARCHAR", "ingest, append, build, advance, rebuild, backfill, verify, publish, forget"),
+    ("subject", "VARCHAR", "the table, the stream, or edition"),
+    ("cut", "BIGINT", "at which cut; null of work on a log"),
+    ("outcome", "VARCHAR", "done or failed"),
+    ("error", "VARCHAR", "why it failed, without values"),
+    ("started_at", "TIMESTAMPTZ", "when it began"),
+    ("seconds", "DOUBLE", "how long it took"),
+    ("inserted", "BIGINT", "rows of the table that were inserted"),
+    ("updated", "BIGINT", "rows of the table that were updated"),
+    ("deleted", "BIGINT", "rows of the table that were deleted"),
+    ("batch", "BIGINT", "of work on a log: the batch"),
+    ("read", "BIGINT", "records of the batch; of a build, rows of the inputs"),
+    ("accepted", "BIGINT", "records of the batch that became events"),
+    ("duplicates", "BIGINT", "records of the batch that the log had already"),
+    ("quarantined", "BIGINT", "records of the batch that were refused"),
+    ("rows", "BIGINT", "rows that verify compared"),
+    ("edition", "BIGINT", "which edition was published"),
+)
+CHECKS: Final[Columns] = (
+    ("number", "BIGINT", "of the check; it has a row for each expectation"),
+    ("table_name", "VARCHAR", "the table that was judged"),
+    ("scope", "VARCHAR", "diff: what a commit would change; table: the whole table"),
+    ("cut", "BIGINT", "at which cut"),
+    ("version", "BIGINT", "which version of the table; null of a diff"),
+    ("outcome", "VARCHAR", "of the whole check: passed, warned or stopped"),
+    ("checked_at", "TIMESTAMPTZ", "when"),
+    ("expectation", "VARCHAR", "its type"),
+    ("column_name", "VARCHAR", "the column that it is about; null where it is about more or none"),
+    ("arguments", "VARCHAR", "what it was given, as JSON"),
+    ("severity", "VARCHAR", "stop, warn or park"),
+    ("success", "BOOLEAN", "whether it was met"),
+    ("rows", "BIGINT", "rows that it judged; null where it looks at no single row"),
+    ("failed", "BIGINT", "rows that failed it"),
+    ("declared_in", "VARCHAR", "file and line of the expectation"),
+)
+CUTS: Final[Columns] = (
+    ("number", "BIGINT", "of the cut; it has a row for each stream"),
+    ("made_at", "TIMESTAMPTZ", "when it was recorded"),
+    ("label", "VARCHAR", "the label that stands for it"),
+    ("voids", "BIGINT", "the last void that it heeds"),
+    ("stream", "VARCHAR", "the stream"),
+    ("batch", "BIGINT", "the last batch of the stream that it counts"),
+)
+EDITIONS: Final[Columns] = (
+    ("number", "BIGINT", "of the edition; it has a row for each table"),
+    ("cut", "BIGINT", "which cut was published"),
+    ("published_at", "TIMESTAMPTZ", "when"),
+    ("is_current", "BOOLEAN", "whether readers see it"),
+    ("is_kept", "BOOLEAN", "whether it has not expired"),
+    ("layer", "VARCHAR", "silver or gold"),
+    ("table_name", "VARCHAR", "the table"),
+    ("version", "BIGINT", "which version of the table"),
+    ("rows", "BIGINT", "how many rows that version has; null in editions of long ago"),
+    ("definition", "VARCHAR", "the fingerprint of the table's definition"),
+)
+QUARANTINE: Final[Columns] = (
+    ("stream", "VARCHAR", "the stream"),
+    ("batch", "BIGINT", "the batch whose records it was among"),
+    ("number", "BIGINT", "of the record within the batch's refused ones"),
+    ("reason", "VARCHAR", "why it was refused"),
+    ("detail", "VARCHAR", "what was wrong; null of streams with personal fields"),
+    ("source", "VARCHAR", "file and line, or the place in a source"),
+    ("refused_at", "TIMESTAMPTZ", "when"),
+    ("is_waiting", "BOOLEAN", "whether its log has not taken it in since"),
+)
+COUNTS: Final = ("inserted", "updated", "deleted", "batch", "read", "accepted", "duplicates", "quarantined", "rows")
+UNNEST: Final = "unnest(CASE WHEN len(members) = 0 THEN [NULL] ELSE members END)"
+"""A row for each of its `members`, and one where it has none."""
+
+
+def relation(settings: Settings, name: str, cut: Cut) -> Relation:
+    """The ledger `name`, one of LEDGERS."""
+    doc, columns, make = LEDGERS[name]
+    files, query = make(settings, cut)
+    typed = ", ".join(f"CAST({quoted(column)} AS {kind}) AS {quoted(column)}" for column, kind, _ in columns)
+    described = tuple(Column(column, kind, meaning, "") for column, kind, meaning in columns)
+    order = ", ".join(quoted(column) for column in ORDER if column in {name for name, *_ in columns})
+    return Relation(
+        SCHEMA, name, doc, described, f"SELECT {typed} FROM ({query}) ORDER BY {order}", tuple(files), copied=True
+    )
+
+
+def _runs(settings: Settings, _: Cut) -> tuple[list[str], str]:
+    files, rows = _book(settings, runs.RUNS)
+    counts = ", ".join(f"counts ->> '{name}' AS {name}" for name in ("error", *COUNTS, "edition"))
+    return files, f"SELECT *, {counts} FROM {rows}"
+
+
+def _checks(settings: Settings, _: Cut) -> tuple[list[str], str]:
+    files, rows = _book(settings, checks.CHECKS)
+    parts = {
+        "expectation": "type",
+        "arguments": "kwargs",
+        "severity": "severity",
+        "success": "success",
+        "rows": "rows",
+        "failed": "failed",
+        "declared_in": "where",
+    }
+    named = ", ".join(f"result ->> '{part}' AS {name}" for name, part in parts.items())
+    each = f"SELECT *, {UNNEST} AS result FROM (SELECT *, CAST(results AS JSON[]) AS members FROM {rows})"
+    return (
+        files,
+        f"""SELECT *, "table" AS table_name, result -> 'kwargs' ->> 'column' AS column_name, {named}
+        FROM ({each})""",
+    )
+
+
+def _cuts(settings: Settings, _: Cut) -> tuple[list[str], str]:
+    files, rows = _book(settings, cuts.CUTS)
+    return files, f"SELECT *, member.key AS stream, member.value AS batch FROM ({_members(rows, 'batches', 'BIGINT')})"
+
+
+def _editions(settings: Settings, _: Cut) -> tuple[list[str], str]:
+    files, rows = _book(settings, editions.EDITIONS)
+    current = editions.current_edition(settings)
+    expired = [f"number BETWEEN {first} AND {last}" for first, last in editions.expired_ranges(settings)]
+    parts = {"layer": "layer", "version": "version", "rows": "rows", "definition": "fingerprint"}
+    named = ", ".join(f"member.value ->> '{part}' AS {name}" for name, part in parts.items())
+    return (
+        files,
+        f"""SELECT *, member.key AS table_name, {named}, number = {current.number if current else 0} AS is_current,
+            NOT ({" OR ".join(expired) or "false"}) AS is_kept
+        FROM ({_members(f"(FROM {rows} WHERE action = 'publish')", "tables", "JSON")})""",
+    )
+
+
+def _quarantine(settings: Settings, cut: Cut) -> tuple[list[str], str]:
+    contracts, _ = sound_contracts(settings)
+    files: list[str] = []
+    parts: list[str] = []
+    for stream in streams_of(settings):
+        own = stored_files(Warehouse(settings).quarantine(stream).path)
+        contract, upto = contracts.get(stream), cut.batches.get(stream, 0)
+        if own and upto:
+            is_plain = contract is not None and not contract.personal
+            taken = landing.landed(Log(settings, stream), upto=upto)
+            listed = ", ".join(literal(name) for name, *_ in taken if quarantine.is_mark(name))
+            marks = f"(SELECT unnest([{listed}]::VARCHAR[]))"
+            files += own
+            parts.append(
+                f"""SELECT {literal(stream)} AS stream, _batch AS batch, _number AS number, reason,
+                    {"detail" if is_plain else "NULL"} AS detail, source, _ingested_at AS refused_at,
+                    concat('quarantine:', _batch, '/', _number) NOT IN {marks} AS is_waiting
+                FROM {stored(own, quarantine.COLUMNS)} WHERE _batch <= {upto}"""
+            )
+    nothing = ", ".join(f"CAST(NULL AS {kind}) AS {quoted(name)}" for name, kind, _ in QUARANTINE)
+    return files, " UNION ALL BY NAME ".join(parts) or f"SELECT {nothing} WHERE false"
+
+
+def _book(settings: Settings, book: Book) -> tuple[list[str], str]:
+    """The files of a book, and SQL of its rows."""
+    files = stored_files(book.location(settings).path)
+    return files, stored(files, book.columns)
+
+
+def _members(rows: str, column: str, kind: str) -> str:
+    """SQL of `rows` with a `member` of the JSON object in `column` each; null where it is empty."""
+    entries = f"map_entries(CAST(CAST({column} AS JSON) AS MAP(VARCHAR, {kind})))"
+    return f"SELECT *, {UNNEST} AS member FROM (SELECT *, {entries} AS members FROM {rows})"
+
+
+ORDER: Final = ("number", "stream", "batch", "table_name", "expectation")
+LEDGERS: Final[Mapping[str, tuple[str, Columns, Callable[[Settings, Cut], tuple[list[str], str]]]]] = {
+    "runs": ("One row per verb's work on a table, a stream or the edition.", RUNS, _runs),
+    "checks": ("One row per check and expectation.", CHECKS, _checks),
+    "cuts": ("One row per cut and stream.", CUTS, _cuts),
+    "editions": ("One row per edition and table.", EDITIONS, _editions),
+    "quarantine": ("One row per record that was refused, without its text.", QUARANTINE, _quarantine),
+}
+"""Each ledger: what a row is, its columns, and how its files and the SQL of its rows are had."""

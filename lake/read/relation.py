@@ -1,0 +1,93 @@
+"""What a query reads beside the tables of its edition: a view of files, or a copy of what they have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import duckdb
+
+from lake.errors import StorageError
+from lake.quoting import literal, quoted
+from lake.store import delta
+from lake.store.snapshot import Column
+from lake.store.storage import Address
+
+FILE: Final = "_file"
+"""The column of stored rows that says which file they are of."""
+
+
+@dataclass(frozen=True)
+class Relation:
+    """What `query`, DuckDB's SQL over `files`, answers: a view called `schema.name`.
+
+    One that is `copied` is read before the connection is locked: a query cannot reach its files. An `optional` one is
+    left out where it cannot be read.
+    """
+
+    schema: str
+    name: str
+    doc: str
+    columns: tuple[Column, ...]
+    query: str
+    files: tuple[str, ...] = ()
+    copied: bool = False
+    optional: bool = False
+
+    @property
+    def title(self) -> str:
+        """How a query calls it."""
+        return f"{self.schema}.{self.name}"
+
+    def make(self, con: duckdb.DuckDBPyConnection) -> None:
+        """Makes it in `con`, with what it and its columns mean; under its title in `main` too, which SHOW TABLES lists.
+
+        Raises duckdb.Error where its files cannot be read.
+        """
+        try:
+            self._make(con)
+        except duckdb.Error:
+            if not self.optional:
+                raise
+
+    def fault(self, error: duckdb.Error) -> StorageError | None:
+        """What is wrong where a file is gone, or `error` names one; None where neither is so."""
+        gone = [file for file in self.files if not Address(file).exists()]
+        wrong = gone or [file for file in self.files if file in str(error)]
+        if not wrong or self.optional:
+            return None
+        return StorageError(
+            f"{self.title} cannot be read: a file is {'gone' if gone else 'damaged'}",
+            where=wrong[0],
+            fix="restore it from a backup of the warehouse; lake status lists all damage",
+        )
+
+    def _make(self, con: duckdb.DuckDBPyConnection) -> None:
+        home, kind = f"{quoted(self.schema)}.{quoted(self.name)}", "TABLE" if self.copied else "VIEW"
+        con.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(self.schema)}")
+        con.execute(f"CREATE {kind} {home} AS {self.query}")
+        con.execute(f"CREATE VIEW {quoted(self.title)} AS FROM {home}")
+        con.execute(f"COMMENT ON {kind} {home} IS {literal(self.doc)}")
+        for column in self.columns:
+            if column.description:
+                con.execute(f"COMMENT ON COLUMN {home}.{quoted(column.name)} IS {literal(column.description)}")
+
+
+def stored_files(path: Address) -> list[str]:
+    """The files of the table at `path`; none where there is no table."""
+    if not delta.exists(path):
+        return []
+    with delta.opened(path) as table:
+        return delta.files(table)
+
+
+def stored(files: Iterable[str], columns: Mapping[str, str]) -> str:
+    """SQL of the rows of `files`, with at least `columns` (name: type) and FILE: null in files that lack one."""
+    wanted = {**columns, FILE: "VARCHAR"}
+    nothing = ", ".join(f"CAST(NULL AS {kind}) AS {quoted(name)}" for name, kind in wanted.items())
+    listed = ", ".join(map(literal, files))
+    if not listed:
+        return f"(SELECT {nothing} WHERE false)"
+    read = f"read_parquet([{listed}], union_by_name = true, hive_partitioning = false, filename = {literal(FILE)})"
+    return f"(FROM {read} UNION ALL BY NAME SELECT {nothing} WHERE false)"
